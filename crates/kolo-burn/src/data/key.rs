@@ -1,0 +1,86 @@
+//! Random numbers that are a pure function of what they are for.
+//!
+//! A generator with a state gives values that depend on who drew before; with several workers and prefetching threads that
+//! order differs from run to run. A [`Key`] has no order: `Key::new(seed).with(epoch).with(sample)` is the same number
+//! wherever and whenever it is asked for.
+//!
+//! Each level is one output of SplitMix64 (Steele, Lea, Flood, [Fast splittable pseudorandom number generators](
+//! https://doi.org/10.1145/2660193.2660195), OOPSLA 2014): `key.with(n)` is the n-th output of the generator seeded with `key`.
+//! The step (an odd multiple) and the mixing are both bijections, so two different `n` never share a key.
+
+/// The golden ratio in 64 bits: SplitMix64's increment.
+const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A 64-bit number derived from a seed and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key(u64);
+
+impl Key {
+    /// The root of all keys of one seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed).with(0)
+    }
+
+    /// The key for number `n` below this one.
+    pub fn with(self, n: u64) -> Self {
+        Self(mix(self.0.wrapping_add(GAMMA.wrapping_mul(n.wrapping_add(1)))))
+    }
+
+    /// The key for `name` below this one; the name is hashed by 64-bit FNV-1a.
+    pub fn with_str(self, name: &str) -> Self {
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        self.with(hash)
+    }
+
+    /// Uniform in [0, 1), with 53 random bits.
+    pub fn unit(self) -> f64 {
+        (self.0 >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// Uniform in `0..n`, by multiplication with the upper 32 bits: the bias is below n / 2³².
+    pub fn below(self, n: u32) -> u32 {
+        (((self.0 >> 32) * u64::from(n)) >> 32) as u32
+    }
+}
+
+/// SplitMix64's output function, Stafford's variant 13.
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_outputs_are_splitmix64s() {
+        // Reference values of Vigna's splitmix64.c for the seed 1234567.
+        let key = Key(1_234_567);
+        let outputs = [0, 1, 2, 3, 4].map(|n| key.with(n).0);
+        assert_eq!(
+            outputs,
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423, 4_593_380_528_125_082_431, 16_408_922_859_458_223_821]
+        );
+    }
+
+    #[test]
+    fn keys_differ_by_every_level() {
+        let key = Key::new(1).with(2).with(3);
+        assert_ne!(key, Key::new(2).with(2).with(3));
+        assert_ne!(key, Key::new(1).with(3).with(2));
+        assert_ne!(Key::new(1).with_str("a"), Key::new(1).with_str("b"));
+    }
+
+    #[test]
+    fn below_is_even() {
+        let mut counts = [0u32; 9];
+        for n in 0..90_000 {
+            counts[Key::new(5).with(n).below(9) as usize] += 1;
+        }
+        assert!(counts.iter().all(|c| (9_500..10_500).contains(c)), "{counts:?}");
+    }
+}

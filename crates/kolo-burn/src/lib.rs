@@ -1,0 +1,4 @@
+//! kolo-burn
+
+pub mod data;
+pub mod models;

@@ -1,0 +1,61 @@
+//! What a residual network looks like, as plain data.
+
+use burn::tensor::Device;
+
+use super::resnet::ResNet;
+
+/// How the image comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stem {
+    /// 7x7 convolution with stride 2, then 3x3 max pooling with stride 2: a quarter of the image's resolution.
+    ImageNet,
+    /// 3x3 convolution with stride 1, no pooling: for images so small that every pixel counts.
+    Cifar,
+}
+
+/// The kind of residual block a network is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// Two 3x3 convolutions.
+    Basic,
+    /// 1x1 down, 3x3, 1x1 up to four times the width.
+    Bottleneck,
+}
+
+impl BlockKind {
+    /// Channels that leave a block, as a multiple of its width.
+    pub fn expansion(self) -> usize {
+        match self {
+            Self::Basic => 1,
+            Self::Bottleneck => 4,
+        }
+    }
+}
+
+/// The shape of a residual network; [`init`](Self::init) makes the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResNetConfig {
+    /// How the image comes in.
+    pub stem: Stem,
+    /// The kind of its blocks.
+    pub block: BlockKind,
+    /// Blocks in each of the four stages; 0 leaves a stage out, and only trailing stages may be left out.
+    pub depths: [usize; 4],
+    /// Width of each stage; the stem has the first one's.
+    pub widths: [usize; 4],
+    /// Channels of the images: 1 for grey, 3 for colour.
+    pub channels: usize,
+    /// Number of classes.
+    pub classes: usize,
+}
+
+impl ResNetConfig {
+    /// Makes the network, with torchvision's initialisation: convolutions Kaiming-normal by fan-out, batch norms one and zero, the
+    /// linear layer uniform in ±1/√inputs.
+    ///
+    /// The values depend on `seed` and each parameter's name alone, so the same seed gives the same bits on every machine, in every
+    /// thread, whatever was drawn before.
+    pub fn init(&self, seed: u64, device: &Device) -> ResNet {
+        ResNet::new(self, seed, device)
+    }
+}

@@ -1,0 +1,97 @@
+//! Initial values, keyed by (seed, parameter name, element).
+//!
+//! Burn's own initialisers draw from one generator a process, lazily, in the order in which parameters are first used: the
+//! same seed then gives the same weights only if nothing else draws and nobody works in parallel. Here each element is
+//! a pure function of its key, so no order exists that could be disturbed.
+
+use burn::module::Param;
+use burn::nn::conv::Conv2d;
+use burn::nn::{BatchNorm, BatchNormConfig, Linear, PaddingConfig2d};
+use burn::tensor::{Device, Tensor, TensorData};
+
+use crate::data::key::Key;
+
+/// Makes initialised layers.
+pub(super) struct Init<'a> {
+    /// Seed of all values.
+    pub seed: u64,
+    /// Where the parameters go.
+    pub device: &'a Device,
+}
+
+impl Init<'_> {
+    /// A square convolution without bias, padded so that stride 1 keeps the image's size; `channels` is `[in, out]`.
+    pub fn conv(&self, path: &str, channels: [usize; 2], kernel: usize, stride: usize) -> Conv2d {
+        let [input, output] = channels;
+        let fan_out = output * kernel * kernel;
+        let std = (2.0 / fan_out as f64).sqrt();
+        let key = Key::new(self.seed).with_str(path).with_str("weight");
+        let padding = kernel / 2;
+        Conv2d {
+            weight: self.param([output, input, kernel, kernel], |i| std * normal(key, i)),
+            bias: None,
+            stride: [stride, stride],
+            kernel_size: [kernel, kernel],
+            dilation: [1, 1],
+            groups: 1,
+            padding: PaddingConfig2d::Explicit(padding, padding, padding, padding),
+        }
+    }
+
+    /// Scale one, shift zero, epsilon 1e-5, momentum 0.1.
+    pub fn batch_norm(&self, channels: usize) -> BatchNorm {
+        BatchNormConfig::new(channels).with_epsilon(1e-5).with_momentum(0.1).init(self.device)
+    }
+
+    /// A linear layer with bias; its weight is `[input, output]`.
+    pub fn linear(&self, path: &str, input: usize, output: usize) -> Linear {
+        let bound = 1.0 / (input as f64).sqrt();
+        let key = Key::new(self.seed).with_str(path);
+        let uniform = |name| {
+            let key = key.with_str(name);
+            move |i: u64| bound * (2.0 * key.with(i).unit() - 1.0)
+        };
+        Linear {
+            weight: self.param([input, output], uniform("weight")),
+            bias: Some(self.param([output], uniform("bias"))),
+        }
+    }
+
+    fn param<const D: usize>(&self, shape: [usize; D], value: impl Fn(u64) -> f64) -> Param<Tensor<D>> {
+        let values: Vec<f32> = (0..shape.iter().product::<usize>() as u64).map(|i| value(i) as f32).collect();
+        Param::from_data(TensorData::new(values, shape), self.device)
+    }
+}
+
+/// Standard normal by Box and Muller's transform. The logarithm and the cosine are libm's, written in Rust, because the
+/// platform's own may differ in the last bit from one machine to the next.
+fn normal(key: Key, index: u64) -> f64 {
+    let key = key.with(index);
+    let radius = (-2.0 * libm::log(1.0 - key.with(0).unit())).sqrt();
+    radius * libm::cos(std::f64::consts::TAU * key.with(1).unit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normal_values_have_the_moments_of_a_normal_distribution() {
+        let n = 100_000;
+        let key = Key::new(7);
+        let values: Vec<f64> = (0..n).map(|i| normal(key, i)).collect();
+        let moment = |power| values.iter().map(|v| v.powi(power)).sum::<f64>() / n as f64;
+        assert!(moment(1).abs() < 0.02, "mean {}", moment(1));
+        assert!((moment(2) - 1.0).abs() < 0.02, "variance {}", moment(2));
+        assert!(moment(3).abs() < 0.05, "skewness {}", moment(3));
+        assert!((moment(4) - 3.0).abs() < 0.1, "kurtosis {}", moment(4));
+    }
+
+    #[test]
+    fn the_first_values_of_seed_zero_never_change() {
+        // A change here changes every run that names a seed: it must be meant, and be told in the change log.
+        let key = Key::new(0).with_str("conv1").with_str("weight");
+        let bits: Vec<u32> = (0..3).map(|i| (normal(key, i) as f32).to_bits()).collect();
+        assert_eq!(bits, [0, 0, 0]);
+    }
+}

@@ -1,0 +1,55 @@
+//! What torchvision calls the parts of a network, so that weights can be exchanged.
+//!
+//! | here | torchvision | shape |
+//! |---|---|---|
+//! | `….weight` of a convolution | `….weight` | the same |
+//! | `….gamma`, `….beta` of a batch norm | `….weight`, `….bias` | the same |
+//! | `….running_mean`, `….running_var` | the same | the same |
+//! | `….downsample.conv.…`, `….downsample.bn.…` | `….downsample.0.…`, `….downsample.1.…` | the same |
+//! | `fc.weight` | `fc.weight` | transposed: `[in, out]` here, `[out, in]` there |
+//! | `fc.bias` | `fc.bias` | the same |
+//!
+//! torchvision also counts the batches a batch norm has seen (`num_batches_tracked`); that has no counterpart here and is
+//! not needed. One number differs by a hair: to the running variance, PyTorch adds the unbiased variance of a batch, Burn the biased one.
+
+/// A parameter's name in a torchvision checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TorchvisionName {
+    /// The key.
+    pub name: String,
+    /// Whether the matrix is transposed there.
+    pub transposed: bool,
+}
+
+/// torchvision's name for the parameter or running statistic at `burn_path` (`layer1.0.bn1.gamma`).
+pub fn torchvision_name(burn_path: &str) -> TorchvisionName {
+    let name = burn_path.replace(".downsample.conv.", ".downsample.0.").replace(".downsample.bn.", ".downsample.1.");
+    let name = match name.rsplit_once('.') {
+        Some((module, "gamma")) => format!("{module}.weight"),
+        Some((module, "beta")) => format!("{module}.bias"),
+        _ => name,
+    };
+    TorchvisionName { transposed: name == "fc.weight", name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_name_is_translated() {
+        for (here, there, transposed) in [
+            ("conv1.weight", "conv1.weight", false),
+            ("bn1.gamma", "bn1.weight", false),
+            ("layer4.2.bn3.beta", "layer4.2.bn3.bias", false),
+            ("layer1.0.bn1.running_mean", "layer1.0.bn1.running_mean", false),
+            ("layer2.0.downsample.conv.weight", "layer2.0.downsample.0.weight", false),
+            ("layer2.0.downsample.bn.gamma", "layer2.0.downsample.1.weight", false),
+            ("layer2.0.downsample.bn.running_var", "layer2.0.downsample.1.running_var", false),
+            ("fc.weight", "fc.weight", true),
+            ("fc.bias", "fc.bias", false),
+        ] {
+            assert_eq!(torchvision_name(here), TorchvisionName { name: there.into(), transposed });
+        }
+    }
+}

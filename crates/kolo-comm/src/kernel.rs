@@ -1,0 +1,188 @@
+//! The arithmetic of a reduction: many contributions in, one sum out, in the order of the tree.
+//!
+//! Works in blocks that stay in the first-level cache, so every contribution is read once and the result
+//! is written once, however many contributions there are.
+
+use crate::element::{Element, Op};
+use crate::tree::Fold;
+
+/// Elements per block: 8 KiB of `f32`, so that a few partial sums fit into 32 KiB.
+const BLOCK: usize = 2048;
+
+/// Where a value on the stack lies.
+#[derive(Clone, Copy)]
+enum Value {
+    Source(usize),
+    Scratch(usize),
+}
+
+/// Adds `sources` by `program` into `into`; `divide_by` is applied to the sum (for [`Op::Average`]).
+///
+/// # Safety
+///
+/// `into` must be writable and every source readable for `len` elements. A source is either `into` itself
+/// or does not overlap it, and nobody else writes any of them meanwhile.
+pub(crate) unsafe fn fold<T: Element>(
+    into: *mut T,
+    sources: &[*const T],
+    len: usize,
+    program: &[Fold],
+    op: Op,
+    divide_by: Option<usize>,
+) {
+    let mut scratch: Vec<T> = Vec::new();
+    let mut stack: Vec<Value> = Vec::with_capacity(sources.len());
+    let adds = program.iter().filter(|step| matches!(step, Fold::Add)).count();
+    let mut start = 0;
+    while start < len {
+        let block = BLOCK.min(len - start);
+        // SAFETY: start + block ≤ len, and the caller vouches for len elements.
+        let (out, at) = unsafe { (into.add(start), |n: usize| sources[n].add(start)) };
+        let mut remaining = adds;
+        stack.clear();
+        for step in program {
+            match *step {
+                Fold::Push(n) => stack.push(Value::Source(n)),
+                Fold::Add => {
+                    let (Some(right), Some(left)) = (stack.pop(), stack.pop()) else {
+                        unreachable!("a fold program adds only what it pushed")
+                    };
+                    remaining -= 1;
+                    // A partial sum lies at its depth of the stack, which both its operands have left.
+                    let depth = stack.len();
+                    if scratch.len() < (depth + 2) * BLOCK {
+                        scratch.resize((depth + 2) * BLOCK, T::default());
+                    }
+                    let base = scratch.as_mut_ptr();
+                    let find = |value| match value {
+                        Value::Source(n) => at(n),
+                        // SAFETY: only depths below the present top were ever pushed.
+                        Value::Scratch(depth) => unsafe { base.add(depth * BLOCK).cast_const() },
+                    };
+                    // SAFETY: scratch has depth + 2 blocks.
+                    let target = if remaining == 0 { out } else { unsafe { base.add(depth * BLOCK) } };
+                    // SAFETY: all three are valid for `block` elements; the target may be the left operand
+                    // itself (same depth, or `into` as a source), never a part of it.
+                    unsafe { combine(target, find(left), find(right), block, op) };
+                    stack.push(Value::Scratch(depth));
+                }
+            }
+        }
+        if let (0, Some(&Value::Source(n))) = (adds, stack.first())
+            && !std::ptr::eq(at(n), out)
+        {
+            // SAFETY: a source other than `into` does not overlap it.
+            unsafe { std::ptr::copy_nonoverlapping(at(n), out, block) };
+        }
+        if let Some(ranks) = divide_by {
+            // SAFETY: `into` is writable for len elements.
+            unsafe { std::slice::from_raw_parts_mut(out, block) }
+                .iter_mut()
+                .for_each(|value| *value = value.divide(ranks));
+        }
+        start += block;
+    }
+}
+
+/// `target = left ∘ right`, where target may be one of the two operands.
+///
+/// # Safety
+///
+/// All valid for `len` elements; target equals an operand or overlaps none.
+unsafe fn combine<T: Element>(target: *mut T, left: *const T, right: *const T, len: usize, op: Op) {
+    match op {
+        // SAFETY: handed on.
+        Op::Sum | Op::Average => unsafe { apply(target, left, right, len, T::add) },
+        // SAFETY: handed on.
+        Op::Max => unsafe { apply(target, left, right, len, T::max) },
+    }
+}
+
+/// As [`combine`]. In place and out of place are separate loops over slices, because that is what lets the
+/// compiler use vector instructions without a check for overlap.
+///
+/// # Safety
+///
+/// As [`combine`].
+unsafe fn apply<T: Element>(
+    target: *mut T,
+    left: *const T,
+    right: *const T,
+    len: usize,
+    f: impl Fn(T, T) -> T + Copy,
+) {
+    // SAFETY: valid for len elements, and no two of the slices made in one branch overlap.
+    unsafe {
+        if std::ptr::eq(target, left) {
+            let (out, b) = (slice_mut(target, len), std::slice::from_raw_parts(right, len));
+            out.iter_mut().zip(b).for_each(|(a, b)| *a = f(*a, *b));
+        } else if std::ptr::eq(target, right) {
+            let (out, a) = (slice_mut(target, len), std::slice::from_raw_parts(left, len));
+            out.iter_mut().zip(a).for_each(|(b, a)| *b = f(*a, *b));
+        } else {
+            let (a, b) = (std::slice::from_raw_parts(left, len), std::slice::from_raw_parts(right, len));
+            slice_mut(target, len).iter_mut().zip(a.iter().zip(b)).for_each(|(out, (a, b))| *out = f(*a, *b));
+        }
+    }
+}
+
+/// # Safety
+///
+/// As `std::slice::from_raw_parts_mut`.
+unsafe fn slice_mut<'a, T>(data: *mut T, len: usize) -> &'a mut [T] {
+    // SAFETY: handed on.
+    unsafe { std::slice::from_raw_parts_mut(data, len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::{Contributions, Node, fold as program};
+
+    /// Every number of contributions, in place (the result lies on contribution `own`) and out of place.
+    #[test]
+    fn sums_in_tree_order_at_any_length() {
+        for count in [1usize, 2, 3, 4, 7, 8, 13] {
+            for len in [0usize, 1, 5, BLOCK - 1, BLOCK, 3 * BLOCK + 17] {
+                let data: Vec<Vec<f32>> = (0..count)
+                    .map(|c| (0..len).map(|i| ((i * 31 + c * 977) as f32).sin() * 1e3).collect())
+                    .collect();
+                let program = Contributions::one_each(count).program();
+                let expected: Vec<f32> = (0..len).map(|i| sum(&data, i, 0, count)).collect();
+                for own in (0..count).map(Some).chain([None]) {
+                    let mut out = own.map_or(vec![0.0; len], |own| data[own].clone());
+                    let into = out.as_mut_ptr();
+                    let sources: Vec<*const f32> = (0..count)
+                        .map(|c| if Some(c) == own { into.cast_const() } else { data[c].as_ptr() })
+                        .collect();
+                    // SAFETY: all vectors have len elements.
+                    unsafe { fold(into, &sources, len, &program, Op::Sum, None) };
+                    assert_eq!(out, expected, "{count} contributions, {len} elements, own {own:?}");
+                }
+            }
+        }
+    }
+
+    /// The tree, written down a second way: split at the largest power of two below the count.
+    fn sum(data: &[Vec<f32>], i: usize, first: usize, count: usize) -> f32 {
+        if count == 1 {
+            return data[first][i];
+        }
+        let left = count.next_power_of_two() / 2;
+        sum(data, i, first, left) + sum(data, i, first + left, count - left)
+    }
+
+    #[test]
+    fn average_and_maximum() {
+        let nodes = [Node::leaf(0), Node::leaf(1), Node::leaf(2)];
+        let (a, b, c) = ([1i32, -5, 7], [2, -6, 7], [6, -1, 7]);
+        let sources = [a.as_ptr(), b.as_ptr(), c.as_ptr()];
+        let mut out = [0i32; 3];
+        // SAFETY: all arrays have three elements.
+        unsafe { fold(out.as_mut_ptr(), &sources, 3, &program(&nodes), Op::Average, Some(3)) };
+        assert_eq!(out, [3, -4, 7]);
+        // SAFETY: as above.
+        unsafe { fold(out.as_mut_ptr(), &sources, 3, &program(&nodes), Op::Max, None) };
+        assert_eq!(out, [6, -1, 7]);
+    }
+}

@@ -1,0 +1,32 @@
+//! Groups of workers and their collectives. Knows no gradient.
+//!
+//! A [`Group`] is formed by the ranks of a job over a rendezvous ([`Group::from_env`]), or by threads of one process
+//! ([`threads`]). A collective runs on a [`Buffer`] of the group's memory: its [`schedule`] says what each rank sends,
+//! adds and receives; the executor runs the schedule over a transport (shared memory or TCP). Sums are added in
+//! the order of a [`tree`] that does not depend on who holds what.
+
+mod call;
+mod element;
+mod engine;
+pub mod env;
+mod error;
+mod executor;
+mod group;
+mod kernel;
+mod liveness;
+mod membership;
+mod memory;
+mod rank;
+pub mod schedule;
+mod store;
+pub mod threads;
+mod transport;
+pub mod tree;
+
+pub use element::{DType, Element, Op};
+pub use engine::{Collective, Timing};
+pub use error::Error;
+pub use group::{Group, Options, Pending};
+pub use membership::TransportChoice;
+pub use memory::Buffer;
+pub use rank::Rank;

@@ -1,0 +1,149 @@
+//! Who is still there. One place per group where a failure is latched and from which every wait is woken.
+//!
+//! The first failure wins: whatever goes wrong afterwards is a consequence, and every later call of the group
+//! reports the first one again.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::call::Call;
+use crate::error::Error;
+use crate::rank::Rank;
+
+type Waker = Box<dyn Fn() + Send + Sync>;
+
+/// Shared by a group's waits and by whoever watches its peers.
+pub(crate) struct Liveness {
+    failed: AtomicBool,
+    failure: Mutex<Option<Error>>,
+    left: Vec<AtomicBool>,
+    /// Whom each rank of this process waits for, plus one; 0 when it does not wait.
+    waiting: Vec<AtomicUsize>,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Liveness {
+    pub(crate) fn new(world: usize) -> Self {
+        Liveness {
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            left: (0..world).map(|_| AtomicBool::new(false)).collect(),
+            waiting: (0..world).map(|_| AtomicUsize::new(0)).collect(),
+            wakers: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Registers what wakes one sleeping wait.
+    pub(crate) fn on_event(&self, waker: Waker) {
+        lock(&self.wakers).push(waker);
+    }
+
+    /// Latches a failure and wakes every wait. Returns the failure that stands: the first one.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        let first = lock(&self.failure).get_or_insert(error).clone();
+        self.failed.store(true, Ordering::SeqCst);
+        self.wake();
+        first
+    }
+
+    /// Notes that a rank has left in good order.
+    pub(crate) fn leave(&self, rank: Rank) {
+        if let Some(left) = self.left.get(rank.0) {
+            left.store(true, Ordering::SeqCst);
+        }
+        self.wake();
+    }
+
+    pub(crate) fn failure(&self) -> Option<Error> {
+        if self.failed.load(Ordering::SeqCst) { lock(&self.failure).clone() } else { None }
+    }
+
+    /// Whom `rank` waits for at this moment, if it is a rank of this process.
+    pub(crate) fn waiting_for(&self, rank: Rank) -> Option<Rank> {
+        self.waiting[rank.0].load(Ordering::SeqCst).checked_sub(1).map(Rank)
+    }
+
+    fn wake(&self) {
+        lock(&self.wakers).iter().for_each(|wake| wake());
+    }
+}
+
+/// Who holds everybody up: whoever waits only passes the blame on. `waiting` says whom a rank waits for, as far
+/// as is known; a rank that does not answer is not waiting in good order.
+pub(crate) fn culprit(blamed: Rank, world: usize, waiting: impl Fn(Rank) -> Option<Rank>) -> Rank {
+    let mut culprit = blamed;
+    // A chain longer than the group is a circle; then no rank is more to blame than another.
+    for _ in 0..world {
+        match waiting(culprit) {
+            Some(next) => culprit = next,
+            None => return culprit,
+        }
+    }
+    blamed
+}
+
+/// A lock that is never poisoned in earnest: what it guards is replaced whole or not at all.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long one collective waits, and for what.
+pub(crate) struct Patience<'a> {
+    pub(crate) here: Rank,
+    pub(crate) call: Call,
+    pub(crate) timeout: Duration,
+    pub(crate) deadline: Instant,
+    pub(crate) liveness: &'a Liveness,
+}
+
+impl Patience<'_> {
+    /// Notes that this rank waits for `peer`, until the note is dropped.
+    pub(crate) fn waiting(&self, peer: Rank) -> Waiting<'_> {
+        let note = &self.liveness.waiting[self.here.0];
+        note.store(peer.0 + 1, Ordering::SeqCst);
+        Waiting(note)
+    }
+
+    /// Whether waiting for `peer` still makes sense.
+    pub(crate) fn check(&self, peer: Rank) -> Result<(), Error> {
+        if let Some(error) = self.liveness.failure() {
+            return Err(error);
+        }
+        if self.liveness.left[peer.0].load(Ordering::SeqCst) {
+            return Err(Error::Left { rank: peer, during: self.call.to_string() });
+        }
+        if Instant::now() >= self.deadline {
+            return Err(Error::Timeout { rank: peer, during: self.call.to_string(), waited: self.timeout });
+        }
+        Ok(())
+    }
+
+    /// How long one sleep may last. Wakers end it earlier; the bound is for a clock that needs looking at.
+    pub(crate) fn nap(&self) -> Duration {
+        const LONGEST: Duration = Duration::from_millis(200);
+        self.deadline.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), LONGEST)
+    }
+}
+
+/// See [`Patience::waiting`].
+pub(crate) struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blame_follows_the_chain_of_waits() {
+        let waits = [Some(1), Some(2), None, Some(4), Some(3)];
+        let culprit = |blamed| culprit(Rank(blamed), waits.len(), |rank| waits[rank.0].map(Rank)).0;
+        assert_eq!([0, 1, 2].map(culprit), [2, 2, 2]);
+        assert_eq!(culprit(3), 3, "a circle leaves the blame where it was");
+    }
+}

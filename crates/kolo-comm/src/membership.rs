@@ -1,0 +1,256 @@
+//! How a group comes together over the store: everybody shows a card, all read all cards, then the transport is
+//! chosen and set up.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::env::Place;
+use crate::error::Error;
+use crate::liveness::Liveness;
+use crate::memory::{Backing, Mapping};
+use crate::rank::Rank;
+use crate::store::{Server, Store, Watch};
+use crate::transport::Transport;
+use crate::transport::mailbox::{Mailbox, inbox_len};
+use crate::transport::tcp::Tcp;
+
+/// Which transport a group uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// Shared memory; an error if the ranks are not all on one host.
+    Shm,
+    /// TCP, also between processes of one host.
+    Tcp,
+}
+
+impl std::str::FromStr for TransportChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "shm" => Ok(TransportChoice::Shm),
+            "tcp" => Ok(TransportChoice::Tcp),
+            _ => Err(format!("is `{text}`; known are shm, tcp")),
+        }
+    }
+}
+
+/// What ties a rank to its group; saying goodbye is dropping it.
+pub(crate) struct Membership {
+    // The order matters: first this rank's own goodbye, then the end of the store it may serve.
+    pub(crate) watch: Watch,
+    server: Option<Server>,
+}
+
+impl Membership {
+    /// Keeps serving the store until the others have left, too, or `limit` has passed.
+    pub(crate) fn leave(self, limit: Duration) {
+        let Membership { watch, server } = self;
+        drop(watch);
+        if let Some(server) = server {
+            server.linger(limit);
+        }
+    }
+}
+
+/// What a rank shows the others.
+#[derive(Serialize, Deserialize)]
+struct Card {
+    /// Ranks with equal nodes can map each other's memory.
+    node: String,
+    pid: u32,
+    inbox: i32,
+}
+
+pub(crate) struct Formed {
+    pub(crate) membership: Membership,
+    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) backing: Backing,
+    pub(crate) liveness: Arc<Liveness>,
+}
+
+/// Meets the other ranks.
+pub(crate) fn form(
+    place: &Place,
+    choice: Option<TransportChoice>,
+    timeout: Duration,
+) -> Result<Formed, Error> {
+    let (rank, world) = (place.rank, place.world_size);
+    let server = if rank == Rank(0) { Some(Server::start(place.master)?) } else { None };
+    let address = match &server {
+        Some(server) => {
+            server.address().map_err(|cause| Error::system("cannot read the store's address", cause))?
+        }
+        None => place.master,
+    };
+    let liveness = Arc::new(Liveness::new(world));
+    let mut store = Store::connect(address, timeout)?;
+    let watch = Watch::start(address, rank, liveness.clone(), timeout)?;
+    let mut meeting = Meeting { store: &mut store, world, address, timeout, liveness: &liveness };
+
+    let (pages, file) = Mapping::create(inbox_len(world))?;
+    let card = Card { node: node(), pid: std::process::id(), inbox: file.as_raw_fd() };
+    let cards: Vec<Card> = meeting.exchange("card", rank, &card)?;
+
+    let strangers: Vec<usize> = (0..world).filter(|&r| cards[r].node != cards[0].node).collect();
+    let mapped = match (choice, strangers.first()) {
+        (Some(TransportChoice::Tcp), _) => Err("KOLO_TRANSPORT asks for tcp".to_string()),
+        (_, Some(stranger)) => Err(format!("rank 0 and rank {stranger} are not on one host")),
+        (_, None) => map_inboxes(rank, pages, &cards).map_err(|error| error.to_string()),
+    };
+    // One rank that cannot use shared memory is enough for none to use it.
+    let views: Vec<Option<String>> = meeting.exchange("shm", rank, &mapped.as_ref().err())?;
+    let obstacle = views.iter().enumerate().find_map(|(r, view)| view.as_ref().map(|why| (r, why)));
+
+    let (transport, backing): (Box<dyn Transport>, _) = match (mapped, obstacle) {
+        (Ok(inboxes), None) => {
+            let pids = cards.iter().map(|card| card.pid).collect();
+            (Box::new(Mailbox::across_processes(rank, &inboxes, pids, &liveness)), Backing::Shared)
+        }
+        (_, Some((r, why))) if choice == Some(TransportChoice::Shm) => {
+            return Err(Error::Invalid(format!("shared memory is not possible on rank {r}: {why}")));
+        }
+        (_, obstacle) => {
+            if let Some((r, why)) = obstacle {
+                log::debug!("using tcp: on rank {r}, {why}");
+            }
+            (Box::new(Tcp::new(meeting.connect_all(rank)?, &liveness)?), Backing::Heap)
+        }
+    };
+    // The inbox's file must stay open until all have mapped it; after this nobody needs it.
+    drop(file);
+    Ok(Formed { membership: Membership { watch, server }, transport, backing, liveness })
+}
+
+fn map_inboxes(rank: Rank, own: Mapping, cards: &[Card]) -> Result<Vec<Arc<Mapping>>, Error> {
+    let mut own = Some(own);
+    let len = inbox_len(cards.len());
+    let map = |(peer, card): (usize, &Card)| match own.take_if(|_| peer == rank.0) {
+        Some(own) => Ok(Arc::new(own)),
+        None => Mapping::open(card.pid, card.inbox, len).map(Arc::new),
+    };
+    cards.iter().enumerate().map(map).collect()
+}
+
+/// Everything that two processes must share to map each other's memory by process number. The network is part of
+/// it because separated networks are used to try out distance on one host.
+fn node() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = |name: &str| {
+        let link = std::fs::read_link(format!("/proc/self/ns/{name}"));
+        link.map(|link| link.display().to_string()).unwrap_or_default()
+    };
+    format!("{} {} {} uid {}", boot.trim(), space("pid"), space("net"), rustix::process::getuid().as_raw())
+}
+
+/// The store, as used while a group forms.
+struct Meeting<'a> {
+    store: &'a mut Store,
+    world: usize,
+    address: SocketAddr,
+    timeout: Duration,
+    liveness: &'a Liveness,
+}
+
+impl Meeting<'_> {
+    /// Shows this rank's value and collects everybody's.
+    fn exchange<S: Serialize, T: for<'de> Deserialize<'de>>(
+        &mut self,
+        topic: &str,
+        rank: Rank,
+        own: &S,
+    ) -> Result<Vec<T>, Error> {
+        let bad =
+            |cause: serde_json::Error| Error::system(format!("rendezvous: unreadable `{topic}`"), cause);
+        self.store.set(&format!("{topic}/{}", rank.0), serde_json::to_string(own).map_err(bad)?)?;
+        let until = Instant::now() + self.timeout;
+        let (mut values, mut missing) = (Vec::new(), Vec::new());
+        for peer in 0..self.world {
+            match self.wait_for(&format!("{topic}/{peer}"), until)? {
+                Some(text) => values.push(serde_json::from_str(&text).map_err(bad)?),
+                None => missing.push(Rank(peer)),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(values);
+        }
+        Err(Error::Missing { missing, address: self.address, waited: self.timeout })
+    }
+
+    /// Waits in short turns, because a rank may die while others wait for it.
+    fn wait_for(&mut self, key: &str, until: Instant) -> Result<Option<String>, Error> {
+        loop {
+            let rest = until.saturating_duration_since(Instant::now());
+            let answer = self.store.get(key, rest.min(Duration::from_millis(500)));
+            match (answer, self.liveness.failure()) {
+                (_, Some(error)) => return Err(error),
+                (Ok(None), None) if !rest.is_zero() => {}
+                (answer, None) => return answer,
+            }
+        }
+    }
+
+    /// One connection to each peer: this rank calls those below it and is called by those above.
+    fn connect_all(&mut self, rank: Rank) -> Result<Vec<Option<TcpStream>>, Error> {
+        let fail = |cause: std::io::Error| Error::system("cannot connect to a peer", cause);
+        let listener = TcpListener::bind((self.store.local_ip()?, 0)).map_err(fail)?;
+        let own = listener.local_addr().map_err(fail)?;
+        let addresses: Vec<SocketAddr> = self.exchange("tcp", rank, &own)?;
+        let mut streams: Vec<Option<TcpStream>> = (0..self.world).map(|_| None).collect();
+        for (peer, address) in addresses.iter().enumerate().take(rank.0) {
+            let mut stream = TcpStream::connect_timeout(address, self.timeout).map_err(|cause| {
+                Error::system(format!("{rank} cannot connect to rank {peer} at {address}"), cause)
+            })?;
+            stream.write_all(&hello(rank)).map_err(fail)?;
+            streams[peer] = Some(stream);
+        }
+        listener.set_nonblocking(true).map_err(fail)?;
+        let until = Instant::now() + self.timeout;
+        while let Some(peer) = (rank.0 + 1..self.world).find(|&peer| streams[peer].is_none()) {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    if let Some((caller, stream)) =
+                        identify(stream).filter(|(caller, _)| caller.0 < self.world)
+                    {
+                        streams[caller.0].get_or_insert(stream);
+                    }
+                }
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                    if let Some(error) = self.liveness.failure() {
+                        return Err(error);
+                    }
+                    if Instant::now() > until {
+                        let (missing, waited) = (vec![Rank(peer)], self.timeout);
+                        return Err(Error::Missing { missing, address: own, waited });
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(e) => return Err(fail(e)),
+            }
+        }
+        Ok(streams)
+    }
+}
+
+/// The first bytes of a connection between ranks.
+fn hello(rank: Rank) -> [u8; 16] {
+    let mut bytes = *b"kolo-1\0\0........";
+    bytes[8..].copy_from_slice(&(rank.0 as u64).to_le_bytes());
+    bytes
+}
+
+/// Who is calling; `None` for anyone who is not a rank.
+fn identify(mut stream: TcpStream) -> Option<(Rank, TcpStream)> {
+    let mut bytes = [0; 16];
+    stream.set_nonblocking(false).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    stream.read_exact(&mut bytes).ok()?;
+    stream.set_read_timeout(None).ok()?;
+    let rank = Rank(u64::from_le_bytes(bytes[8..].try_into().ok()?) as usize);
+    (bytes == hello(rank)).then_some((rank, stream))
+}

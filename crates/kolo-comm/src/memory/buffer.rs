@@ -1,0 +1,71 @@
+//! A buffer: elements in memory of a group.
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use super::pool::{Block, Pool};
+use crate::element::Element;
+use crate::error::Error;
+
+/// Elements in memory that came from [`crate::Group::alloc`].
+///
+/// On one host a peer reads it where it lies. It moves into a collective and back out of it, so nobody can
+/// touch it while others read it. Dropped, its memory goes back to the group for the next `alloc`.
+pub struct Buffer<T> {
+    block: ManuallyDrop<Block>,
+    pool: Arc<Pool>,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: Element> Buffer<T> {
+    /// A buffer of `len` zeros.
+    pub(crate) fn zeroed(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
+        let bytes = len.checked_mul(size_of::<T>());
+        let bytes =
+            bytes.ok_or_else(|| Error::Invalid(format!("a buffer of {len} elements is too large")))?;
+        let block = ManuallyDrop::new(pool.take(bytes)?);
+        let mut buffer = Buffer { block, pool: pool.clone(), len, elements: PhantomData };
+        buffer.fill(T::default());
+        Ok(buffer)
+    }
+
+    pub(crate) fn block(&self) -> &Block {
+        &self.block
+    }
+
+    pub(crate) fn belongs_to(&self, pool: &Arc<Pool>) -> bool {
+        Arc::ptr_eq(&self.pool, pool)
+    }
+}
+
+impl<T: Element> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the block is page-aligned, initialised, at least len elements long, and any bits are a T.
+        unsafe { std::slice::from_raw_parts(self.block.start().as_ptr().cast(), self.len) }
+    }
+}
+
+impl<T: Element> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and the block has one owner. Peers read it only while a collective owns it.
+        unsafe { std::slice::from_raw_parts_mut(self.block.start().as_ptr().cast(), self.len) }
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        // SAFETY: the block is not used again.
+        self.pool.give_back(unsafe { ManuallyDrop::take(&mut self.block) });
+    }
+}
+
+impl<T: Element> std::fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} {})", self.len, T::DTYPE)
+    }
+}

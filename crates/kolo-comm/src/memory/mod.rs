@@ -1,0 +1,10 @@
+//! Memory that collectives work on: allocated from a group, so that on one host a peer can read it where it
+//! lies.
+
+mod buffer;
+mod mapping;
+mod pool;
+
+pub use buffer::Buffer;
+pub(crate) use mapping::Mapping;
+pub(crate) use pool::{Backing, Block, Pool};

@@ -1,0 +1,13 @@
+//! A worker's number in its group.
+
+use serde::{Deserialize, Serialize};
+
+/// A worker's number in its group, `0 ≤ rank < world size`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Rank(pub usize);
+
+impl std::fmt::Display for Rank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank {}", self.0)
+    }
+}

@@ -1,0 +1,254 @@
+//! The transport of ranks on different hosts: one TCP connection for each pair.
+//!
+//! One thread drives all connections of a rank: while it waits for the message it needs, it pushes out whatever
+//! is still to be sent, so two ranks that send each other more than the kernel buffers do not block each other.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::{Span, Transport, same_call};
+use crate::error::Error;
+use crate::liveness::{Liveness, Patience};
+use crate::rank::Rank;
+
+/// Before every message: the call it belongs to (two words) and its length, little-endian.
+const HEADER: usize = 24;
+
+/// When a connection breaks, the reason usually arrives by another way (who died, or why they gave up). It is
+/// worth this long a wait, because a broken connection alone does not tell a culprit from a victim.
+const REASON_WAIT: Duration = Duration::from_millis(1500);
+
+/// Bytes on their way out.
+struct Outgoing {
+    header: [u8; HEADER],
+    data: *const u8,
+    bytes: usize,
+    sent: usize,
+}
+
+// SAFETY: the bytes belong to a buffer that the running collective holds until `settle` has returned.
+unsafe impl Send for Outgoing {}
+
+struct Peer {
+    stream: TcpStream,
+    outgoing: VecDeque<Outgoing>,
+    /// Messages received and not released, then buffers to use again. Words, so that any element is aligned.
+    scratch: Vec<Vec<u64>>,
+    unreleased: usize,
+}
+
+/// See the module's text.
+pub(crate) struct Tcp {
+    peers: Vec<Option<Peer>>,
+    /// Readable when something has happened to the group.
+    alarm: Arc<OwnedFd>,
+}
+
+/// What a read or write left to do.
+#[derive(PartialEq)]
+enum Progress {
+    Done,
+    Blocked,
+}
+
+impl Tcp {
+    /// `streams` has one connection for each rank but this one.
+    pub(crate) fn new(streams: Vec<Option<TcpStream>>, liveness: &Liveness) -> Result<Self, Error> {
+        let fail = |cause: String| Error::system("cannot set up a connection to a peer", cause);
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let alarm = Arc::new(eventfd(0, flags).map_err(|e| fail(e.to_string()))?);
+        let bell = alarm.clone();
+        liveness.on_event(Box::new(move || {
+            // The only failure is a full counter, and then the descriptor is readable already.
+            let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
+        }));
+        let peer = |stream: TcpStream| {
+            stream
+                .set_nodelay(true)
+                .and_then(|()| stream.set_nonblocking(true))
+                .map_err(|e| fail(e.to_string()))?;
+            Ok(Peer { stream, outgoing: VecDeque::new(), scratch: Vec::new(), unreleased: 0 })
+        };
+        let peers = streams.into_iter().map(|stream| stream.map(peer).transpose());
+        Ok(Tcp { peers: peers.collect::<Result<_, Error>>()?, alarm })
+    }
+
+    fn peer(&mut self, rank: Rank) -> &mut Peer {
+        self.peers[rank.0].as_mut().expect("there is a connection to every rank but this one")
+    }
+
+    /// Reads exactly `into`, sending meanwhile.
+    fn read(&mut self, from: Rank, into: &mut [u8], patience: &Patience<'_>) -> Result<(), Error> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.peer(from).stream.read(&mut into[filled..]) {
+                Ok(0) => return Err(broken(from, patience)),
+                Ok(count) => filled += count,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.push_out(patience)?;
+                    self.sleep(Some(from), from, patience)?;
+                }
+                Err(_) => return Err(broken(from, patience)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what the kernel takes, to every peer.
+    fn push_out(&mut self, patience: &Patience<'_>) -> Result<(), Error> {
+        for (rank, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                peer.push_out().map_err(|_| broken(Rank(rank), patience))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until `reading` has bytes, somebody takes bytes again, or the group has news. `blame` is the one
+    /// waited for.
+    fn sleep(&mut self, reading: Option<Rank>, blame: Rank, patience: &Patience<'_>) -> Result<(), Error> {
+        let _note = patience.waiting(blame);
+        patience.check(blame)?;
+        let mut fds = vec![PollFd::new(&*self.alarm, PollFlags::IN)];
+        for (rank, peer) in self.peers.iter().enumerate() {
+            let Some(peer) = peer else { continue };
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, reading == Some(Rank(rank)));
+            flags.set(PollFlags::OUT, !peer.outgoing.is_empty());
+            if !flags.is_empty() {
+                fds.push(PollFd::new(&peer.stream, flags));
+            }
+        }
+        let nap = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(patience.nap().subsec_nanos()) };
+        match poll(&mut fds, Some(&nap)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(cause) => return Err(Error::system("cannot wait for a connection", cause)),
+        }
+        let mut count = [0; 8];
+        // Resets the alarm; there being nothing to read is the usual case.
+        let _ = rustix::io::read(&*self.alarm, &mut count);
+        Ok(())
+    }
+
+    fn read_header(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<(), Error> {
+        let mut header = [0; HEADER];
+        self.read(from, &mut header, patience)?;
+        let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|i| header[8 * n + i]));
+        same_call([word(0), word(1)], from, patience)?;
+        if word(2) != bytes as u64 {
+            let problem =
+                format!("{from} sent {} bytes where {bytes} were due in {}", word(2), patience.call);
+            return Err(Error::Invalid(problem));
+        }
+        Ok(())
+    }
+}
+
+impl Peer {
+    fn push_out(&mut self) -> std::io::Result<Progress> {
+        while let Some(message) = self.outgoing.front_mut() {
+            let written = if message.sent < HEADER {
+                self.stream.write(&message.header[message.sent..])
+            } else {
+                let at = message.sent - HEADER;
+                // SAFETY: at ≤ bytes, and the collective that holds these bytes waits in `settle`.
+                let rest = unsafe { std::slice::from_raw_parts(message.data.add(at), message.bytes - at) };
+                self.stream.write(rest)
+            };
+            match written {
+                Ok(0) if message.sent < HEADER + message.bytes => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => message.sent += count,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Progress::Blocked),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+            if message.sent == HEADER + message.bytes {
+                self.outgoing.pop_front();
+            }
+        }
+        Ok(Progress::Done)
+    }
+}
+
+/// What a broken connection means: the reason that is known, else that the peer died.
+fn broken(peer: Rank, patience: &Patience<'_>) -> Error {
+    let until = Instant::now() + REASON_WAIT;
+    while Instant::now() < until {
+        if let Err(error) = patience.check(peer) {
+            return error;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Error::Died { rank: peer }
+}
+
+impl Transport for Tcp {
+    fn send(&mut self, to: Rank, span: Span<'_>, patience: &Patience<'_>) -> Result<(), Error> {
+        let mut header = [0; HEADER];
+        let [first, second] = patience.call.pack();
+        for (slot, word) in header.chunks_exact_mut(8).zip([first, second, span.bytes as u64]) {
+            slot.copy_from_slice(&word.to_le_bytes());
+        }
+        assert!(span.offset + span.bytes <= span.block.len(), "a span lies inside its block");
+        // SAFETY: inside the block, as just checked.
+        let data = unsafe { span.block.start().as_ptr().add(span.offset).cast_const() };
+        let peer = self.peer(to);
+        peer.outgoing.push_back(Outgoing { header, data, bytes: span.bytes, sent: 0 });
+        peer.push_out().map_err(|_| broken(to, patience))?;
+        Ok(())
+    }
+
+    fn receive(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<*const u8, Error> {
+        self.read_header(from, bytes, patience)?;
+        let peer = self.peer(from);
+        if peer.scratch.len() == peer.unreleased {
+            peer.scratch.push(Vec::new());
+        }
+        let slot = peer.unreleased;
+        let mut scratch = std::mem::take(&mut peer.scratch[slot]);
+        scratch.resize(bytes.div_ceil(8).max(scratch.len()), 0);
+        let start = scratch.as_mut_ptr().cast::<u8>();
+        // SAFETY: the vector has at least `bytes` bytes, initialised.
+        let result = self.read(from, unsafe { std::slice::from_raw_parts_mut(start, bytes) }, patience);
+        let peer = self.peer(from);
+        peer.scratch[slot] = scratch;
+        peer.unreleased += 1;
+        result.map(|()| start.cast_const())
+    }
+
+    fn release(&mut self, from: Rank) {
+        self.peer(from).unreleased = 0;
+    }
+
+    unsafe fn receive_into(
+        &mut self,
+        from: Rank,
+        into: *mut u8,
+        bytes: usize,
+        patience: &Patience<'_>,
+    ) -> Result<(), Error> {
+        self.read_header(from, bytes, patience)?;
+        // SAFETY: the caller vouches for `bytes` writable bytes; they belong to a buffer, hence are initialised.
+        self.read(from, unsafe { std::slice::from_raw_parts_mut(into, bytes) }, patience)
+    }
+
+    fn settle(&mut self, patience: &Patience<'_>) -> Result<(), Error> {
+        loop {
+            self.push_out(patience)?;
+            let waiting = |peer: &Option<Peer>| peer.as_ref().is_some_and(|peer| !peer.outgoing.is_empty());
+            let Some(rank) = self.peers.iter().position(waiting) else { return Ok(()) };
+            self.sleep(None, Rank(rank), patience)?;
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+}

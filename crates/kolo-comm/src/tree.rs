@@ -1,0 +1,183 @@
+//! The order of additions: one balanced binary tree over the shards of a batch, whoever holds them.
+//!
+//! Floating-point addition is not associative, so a sum is only defined together with its order. Kolo's
+//! order is a property of the job (its number of shards), not of the cluster: shards `2k` and `2k+1` are
+//! added first, then pairs of pairs, as a binary counter would. A rank may hold any run of consecutive
+//! shards; it adds what it can (whole subtrees) and contributes one [`Node`] for each of them.
+
+use std::ops::Range;
+
+use crate::rank::Rank;
+
+/// The sum of a run of shards that is one node of the tree: `count` is a power of two that divides `first`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    /// First shard.
+    pub first: usize,
+    /// Number of shards.
+    pub count: usize,
+}
+
+impl Node {
+    /// The leaf of one shard.
+    pub fn leaf(shard: usize) -> Self {
+        Node { first: shard, count: 1 }
+    }
+
+    /// The parent, if `self` and `right` are its two children.
+    pub fn join(self, right: Node) -> Option<Node> {
+        let siblings = self.count == right.count
+            && self.first + self.count == right.first
+            && self.first.is_multiple_of(2 * self.count);
+        siblings.then_some(Node { first: self.first, count: 2 * self.count })
+    }
+}
+
+/// The fewest nodes that cover a run of shards.
+pub fn cover(shards: Range<usize>) -> Vec<Node> {
+    let mut nodes: Vec<Node> = Vec::new();
+    for shard in shards {
+        let mut node = Node::leaf(shard);
+        while let Some(joined) = nodes.last().and_then(|left| left.join(node)) {
+            nodes.pop();
+            node = joined;
+        }
+        nodes.push(node);
+    }
+    nodes
+}
+
+/// The shards of one rank when `shards` are divided among `world` ranks: consecutive runs, in rank order,
+/// whose sizes differ by at most one.
+pub fn share(shards: usize, world: usize, rank: Rank) -> Range<usize> {
+    rank.0 * shards / world..(rank.0 + 1) * shards / world
+}
+
+/// One instruction of a stack machine that adds in tree order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fold {
+    /// Push contribution number `n`.
+    Push(usize),
+    /// Replace the two topmost values by their sum.
+    Add,
+}
+
+/// The program that adds `nodes` (ascending, without gaps) in tree order.
+///
+/// What is left at the end (the number of shards is no power of two) is added from the right.
+pub fn fold(nodes: &[Node]) -> Vec<Fold> {
+    let mut program = Vec::with_capacity(2 * nodes.len());
+    let mut stack: Vec<Node> = Vec::new();
+    for (index, &node) in nodes.iter().enumerate() {
+        program.push(Fold::Push(index));
+        let mut top = node;
+        while let Some(joined) = stack.last().and_then(|left| left.join(top)) {
+            stack.pop();
+            program.push(Fold::Add);
+            top = joined;
+        }
+        stack.push(top);
+    }
+    program.extend(std::iter::repeat_n(Fold::Add, stack.len().saturating_sub(1)));
+    program
+}
+
+/// Who contributes which nodes: the nodes of every rank, in rank order.
+///
+/// A rank's buffer holds its nodes one after another as *parts* of equal length; part 0 takes the result.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Contributions {
+    nodes: Vec<Vec<Node>>,
+}
+
+impl Contributions {
+    /// The contributions when `shards` are divided among `world` ranks by [`share`].
+    pub fn shared(shards: usize, world: usize) -> Self {
+        Contributions { nodes: (0..world).map(|rank| cover(share(shards, world, Rank(rank)))).collect() }
+    }
+
+    /// One contribution for each rank, as in a plain all-reduce.
+    pub fn one_each(world: usize) -> Self {
+        Self::shared(world, world)
+    }
+
+    /// Number of ranks.
+    pub fn world(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The nodes of one rank. Empty for a rank without shards.
+    pub fn of(&self, rank: Rank) -> &[Node] {
+        &self.nodes[rank.0]
+    }
+
+    /// Number of parts in one rank's buffer: at least one, for the result.
+    pub fn parts(&self, rank: Rank) -> usize {
+        self.nodes[rank.0].len().max(1)
+    }
+
+    /// All contributions in tree order, as (rank, part).
+    pub fn sources(&self) -> Vec<(Rank, usize)> {
+        let of = |(rank, nodes): (usize, &Vec<Node>)| (0..nodes.len()).map(move |part| (Rank(rank), part));
+        self.nodes.iter().enumerate().flat_map(of).collect()
+    }
+
+    /// The program that adds all contributions in tree order.
+    pub fn program(&self) -> Vec<Fold> {
+        fold(&self.nodes.concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a program on strings, so that the result shows its own parentheses.
+    fn show(program: &[Fold], leaves: &[String]) -> String {
+        let mut stack: Vec<String> = Vec::new();
+        for step in program {
+            match step {
+                Fold::Push(n) => stack.push(leaves[*n].clone()),
+                Fold::Add => {
+                    let right = stack.pop().unwrap();
+                    let left = stack.pop().unwrap();
+                    stack.push(format!("({left}+{right})"));
+                }
+            }
+        }
+        assert_eq!(stack.len(), 1);
+        stack.pop().unwrap()
+    }
+
+    fn tree(shards: usize) -> String {
+        let leaves: Vec<String> = (0..shards).map(|s| s.to_string()).collect();
+        show(&fold(&(0..shards).map(Node::leaf).collect::<Vec<_>>()), &leaves)
+    }
+
+    #[test]
+    fn the_tree_is_balanced() {
+        assert_eq!(tree(1), "0");
+        assert_eq!(tree(4), "((0+1)+(2+3))");
+        assert_eq!(tree(6), "(((0+1)+(2+3))+(4+5))");
+        assert_eq!(tree(7), "(((0+1)+(2+3))+((4+5)+6))");
+    }
+
+    /// Each rank adds its own nodes, then the nodes are added across ranks: always the same tree.
+    #[test]
+    fn any_number_of_ranks_adds_in_the_same_order() {
+        for shards in 1..=24 {
+            for world in 1..=shards + 3 {
+                let contributions = Contributions::shared(shards, world);
+                let local: Vec<String> = (0..world)
+                    .flat_map(|rank| contributions.of(Rank(rank)).to_vec())
+                    .map(|node| {
+                        let leaves: Vec<String> =
+                            (node.first..node.first + node.count).map(|s| s.to_string()).collect();
+                        show(&fold(&(0..node.count).map(Node::leaf).collect::<Vec<_>>()), &leaves)
+                    })
+                    .collect();
+                assert_eq!(show(&contributions.program(), &local), tree(shards), "{shards} on {world}");
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What the others learn when one rank does wrong: one error that names it, on every rank, soon.
+
+mod common;
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{ALL, free_port, spawn};
+use kolo_comm::{Error, Group, Op, Options, Rank, env};
+
+fn patient(seconds: f64) -> Options {
+    Options { timeout: Duration::from_secs_f64(seconds), ..Options::default() }
+}
+
+#[test]
+fn different_calls_are_found() {
+    for over in ALL {
+        let errors = spawn(over, 3, &patient(30.0), |group| match group.rank().0 {
+            1 => group.all_reduce(&mut [0f32; 8], Op::Sum).unwrap_err(),
+            _ => group.all_reduce(&mut [0f32; 9], Op::Sum).unwrap_err(),
+        });
+        for error in errors {
+            let error = error.unwrap();
+            assert!(matches!(error, Error::Mismatch { .. }), "{over:?}: {error}");
+            let words = error.to_string();
+            assert!(words.contains("of 8 f32") && words.contains("of 9 f32"), "{words}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_is_named() {
+    for over in ALL {
+        let errors = spawn(over, 3, &patient(30.0), |group| {
+            group.barrier().unwrap();
+            if group.rank() == Rank(2) { None } else { Some(group.barrier().unwrap_err()) }
+        });
+        for error in errors.into_iter().filter_map(Result::unwrap) {
+            assert!(matches!(&error, Error::Left { rank, .. } if *rank == Rank(2)), "{over:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_gives_up_is_named_with_its_reason() {
+    for over in ALL {
+        let errors = spawn(over, 3, &patient(30.0), |group| {
+            if group.rank() == Rank(1) {
+                group.abandon("no more disk");
+                return None;
+            }
+            Some(group.barrier().unwrap_err())
+        });
+        // Rank 1 may give up while others are still on their way into the group.
+        for error in errors.into_iter().filter_map(|result| result.unwrap_or_else(Some)) {
+            assert_eq!(error.to_string(), "rank 1 gave up: no more disk", "{over:?}");
+        }
+    }
+}
+
+#[test]
+fn a_deadline_names_the_rank_that_is_late_and_all_agree() {
+    for over in ALL {
+        let started = Instant::now();
+        let errors = spawn(over, 3, &patient(1.0), |group| {
+            group.barrier().unwrap();
+            if group.rank() == Rank(1) {
+                std::thread::sleep(Duration::from_millis(2500));
+            }
+            group.barrier().unwrap_err()
+        });
+        for error in errors {
+            let error = error.unwrap();
+            assert!(matches!(&error, Error::Timeout { rank, .. } if *rank == Rank(1)), "{over:?}: {error}");
+        }
+        assert!(started.elapsed() < Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn ranks_that_never_come_are_named() {
+    let place = env::Place { rank: Rank(0), world_size: 3, local_rank: 0, master: free_port() };
+    let error = Group::join(&place, &patient(0.5)).err().unwrap();
+    assert!(error.to_string().starts_with("ranks 1, 2 did not arrive"), "{error}");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let master = listener.local_addr().unwrap();
+    let place = env::Place { rank: Rank(0), world_size: 2, local_rank: 0, master };
+    let error = Group::join(&place, &patient(0.5)).err().unwrap().to_string();
+    assert!(error.contains(&master.to_string()) && error.contains("MASTER_PORT"), "{error}");
+}
+
+#[test]
+fn two_workers_of_one_rank_are_told() {
+    let master = free_port();
+    let join = |rank: usize| {
+        let place = env::Place { rank: Rank(rank), world_size: 2, local_rank: 0, master };
+        std::thread::spawn(move || Group::join(&place, &patient(5.0)).map_err(|error| error.to_string()))
+    };
+    let first = join(1);
+    let second = join(1);
+    std::thread::sleep(Duration::from_millis(200));
+    let zero = join(0);
+    let errors: Vec<_> = [first, second].map(|t| t.join().unwrap().err()).into_iter().flatten().collect();
+    assert!(errors.iter().any(|e| e.contains("two workers say they are rank 1")), "{errors:?}");
+    drop(zero.join().unwrap());
+}
+
+/// Not a test of its own: the process that the tests below start as a worker. It reduces until it fails.
+#[test]
+fn worker() {
+    let Ok(mode) = std::env::var("KOLO_TEST_WORKER") else { return };
+    let group = Group::from_env().unwrap();
+    group.barrier().unwrap();
+    println!("ready");
+    if mode == "panic" && group.rank() == Rank(1) {
+        panic!("on purpose");
+    }
+    let mut data = vec![1f32; 100_000];
+    loop {
+        if let Err(error) = group.all_reduce(&mut data, Op::Average) {
+            println!("error: {error}");
+            return;
+        }
+    }
+}
+
+struct Workers(Vec<Child>);
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn start(world: usize, over: &str, mode: &str, timeout: &str) -> Workers {
+    let master = free_port();
+    let child = |rank: usize| {
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "worker", "--nocapture", "--test-threads=1"])
+            .env("KOLO_TEST_WORKER", mode)
+            .env(env::RANK, rank.to_string())
+            .env(env::WORLD_SIZE, world.to_string())
+            .env(env::MASTER_PORT, master.port().to_string())
+            .env(env::TRANSPORT, over)
+            .env(env::TIMEOUT, timeout)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    Workers((0..world).map(child).collect())
+}
+
+impl Workers {
+    /// Waits until a rank has said that it is ready.
+    fn ready(&mut self, rank: usize) {
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains("ready") {
+            let mut byte = [0];
+            let read = self.0[rank].stdout.as_mut().unwrap().read(&mut byte).unwrap();
+            assert_eq!(read, 1, "rank {rank} ended early");
+            seen.push(byte[0]);
+        }
+    }
+
+    /// All that a rank has still to say, until it ends.
+    fn rest(&mut self, rank: usize) -> String {
+        let mut words = String::new();
+        self.0[rank].stdout.as_mut().unwrap().read_to_string(&mut words).unwrap();
+        words
+    }
+}
+
+#[test]
+fn a_killed_process_is_named_by_all_others() {
+    for over in ["shm", "tcp"] {
+        for victim in [0, 2] {
+            let mut workers = start(3, over, "reduce", "60");
+            (0..3).for_each(|rank| workers.ready(rank));
+            std::thread::sleep(Duration::from_millis(100));
+            workers.0[victim].kill().unwrap();
+            let killed = Instant::now();
+            for rank in (0..3).filter(|rank| *rank != victim) {
+                let words = workers.rest(rank);
+                assert!(
+                    words.contains(&format!("error: rank {victim} died")),
+                    "{over}: rank {rank} said {words}"
+                );
+            }
+            assert!(killed.elapsed() < Duration::from_secs(30), "{over}: {:?}", killed.elapsed());
+        }
+    }
+}
+
+#[test]
+fn a_panicking_process_is_named_by_all_others() {
+    let mut workers = start(3, "shm", "panic", "60");
+    for rank in [0, 2] {
+        let words = workers.rest(rank);
+        assert!(words.contains("error: rank 1 gave up: it panicked"), "rank {rank} said {words}");
+    }
+}
+
+#[test]
+fn a_stopped_process_is_named_at_the_deadline() {
+    for over in ["shm", "tcp"] {
+        let mut workers = start(2, over, "reduce", "2");
+        (0..2).for_each(|rank| workers.ready(rank));
+        let pid = workers.0[1].id().to_string();
+        assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+        let words = workers.rest(0);
+        assert!(words.contains("error: rank 1 did not take part"), "{over}: {words}");
+    }
+}

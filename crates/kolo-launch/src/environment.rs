@@ -1,0 +1,136 @@
+//! A worker's place in the job, in the environment variables that torchrun sets.
+//!
+//! All of them are set, not only those Kolo reads, so that a program written for torchrun meets what it
+//! expects, and so that nothing of an outer launcher shines through.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use kolo_comm::env;
+
+use crate::job::Job;
+
+/// What all workers of a job share.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    /// The store's port.
+    pub port: u16,
+    /// The job's name.
+    pub run_id: String,
+}
+
+/// The variables of this node's worker `local`.
+///
+/// `inherited` tells whether the launcher's own environment has a variable: what a user has set there is a
+/// wish that defaults must not override.
+pub(crate) fn variables(
+    job: &Job,
+    meeting: &Meeting,
+    local: usize,
+    error_file: &Path,
+    inherited: impl Fn(&str) -> bool,
+) -> Vec<(String, OsString)> {
+    let rank = job.rank(local).0.to_string();
+    let world_size = job.world_size().to_string();
+    let wished = |name: &str| inherited(name) || job.env.iter().any(|(n, _)| n == name);
+    let defaults = [
+        // One thread a worker, as torchrun does: N workers with a thread for each core stand in each other's
+        // way, and results could depend on the machine.
+        ("OMP_NUM_THREADS", "1"),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    ];
+    let set = [
+        (env::RANK, rank.clone()),
+        (env::WORLD_SIZE, world_size.clone()),
+        (env::LOCAL_RANK, local.to_string()),
+        (env::LOCAL_WORLD_SIZE, job.nproc.to_string()),
+        (env::GROUP_RANK, job.node_rank.to_string()),
+        ("GROUP_WORLD_SIZE", job.nnodes.to_string()),
+        // Roles are torchrun's way to mix programs in one job; here there is one.
+        ("ROLE_NAME", "default".into()),
+        ("ROLE_RANK", rank),
+        ("ROLE_WORLD_SIZE", world_size),
+        (env::MASTER_ADDR, job.master_addr.clone()),
+        (env::MASTER_PORT, meeting.port.to_string()),
+        (env::RUN_ID, meeting.run_id.clone()),
+        ("TORCHELASTIC_RESTART_COUNT", "0".into()),
+        ("TORCHELASTIC_MAX_RESTARTS", "0".into()),
+        // The store is served by rank 0, not by the launcher.
+        ("TORCHELASTIC_USE_AGENT_STORE", "False".into()),
+    ];
+    let defaults = defaults.into_iter().filter(|(name, _)| !wished(name)).map(|(n, v)| (n.into(), v.into()));
+    let set = set.into_iter().map(|(name, value)| (name.into(), value.into()));
+    let error_file = (env::ERROR_FILE.into(), error_file.into());
+    // The last value of a name wins.
+    job.env.iter().cloned().chain(defaults).chain(set).chain([error_file]).collect()
+}
+
+/// The job's name: the one given, or one that no other job of this machine has, for workers name what they
+/// share (memory, files) after it. Nodes that cannot talk yet agree on the place where they will meet.
+pub(crate) fn run_id(job: &Job, port: u16) -> String {
+    match &job.run_id {
+        Some(given) => given.clone(),
+        None if job.nnodes > 1 => format!("kolo-{}-{port}", job.master_addr),
+        None => {
+            let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            format!("kolo-{}-{:x}-{port}", std::process::id(), since_1970.as_nanos())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn read(job: &Job, local: usize, inherited: &[&str]) -> HashMap<String, String> {
+        let meeting = Meeting { port: 1234, run_id: "name".into() };
+        variables(job, &meeting, local, Path::new("/errors/1"), |name| inherited.contains(&name))
+            .into_iter()
+            .map(|(name, value)| (name, value.into_string().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn ranks_of_a_later_node() {
+        let job = Job { nnodes: 2, node_rank: 1, master_addr: "head".into(), ..Job::new(["true"], 4) };
+        let seen = read(&job, 3, &[]);
+        for (name, value) in [
+            ("RANK", "7"),
+            ("WORLD_SIZE", "8"),
+            ("LOCAL_RANK", "3"),
+            ("LOCAL_WORLD_SIZE", "4"),
+            ("GROUP_RANK", "1"),
+            ("GROUP_WORLD_SIZE", "2"),
+            ("ROLE_RANK", "7"),
+            ("ROLE_WORLD_SIZE", "8"),
+            ("MASTER_ADDR", "head"),
+            ("MASTER_PORT", "1234"),
+            ("TORCHELASTIC_RUN_ID", "name"),
+            ("TORCHELASTIC_ERROR_FILE", "/errors/1"),
+            ("TORCHELASTIC_USE_AGENT_STORE", "False"),
+            ("OMP_NUM_THREADS", "1"),
+        ] {
+            assert_eq!(seen.get(name).map(String::as_str), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn wishes_win_over_defaults_but_not_over_the_place() {
+        let mut job = Job::new(["true"], 1);
+        assert!(!read(&job, 0, &["OMP_NUM_THREADS"]).contains_key("OMP_NUM_THREADS"));
+        job.env = vec![("OMP_NUM_THREADS".into(), "8".into()), ("RANK".into(), "5".into())];
+        let seen = read(&job, 0, &[]);
+        assert_eq!((seen["OMP_NUM_THREADS"].as_str(), seen["RANK"].as_str()), ("8", "0"));
+    }
+
+    #[test]
+    fn names_differ_between_jobs_and_agree_between_nodes() {
+        let one = Job::new(["true"], 1);
+        assert_ne!(run_id(&one, 1), run_id(&one, 2));
+        let node = |node_rank| Job { nnodes: 2, node_rank, ..Job::new(["true"], 1) };
+        assert_eq!(run_id(&node(0), 7), run_id(&node(1), 7));
+        assert_eq!(run_id(&Job { run_id: Some("mine".into()), ..node(0) }, 7), "mine");
+    }
+}

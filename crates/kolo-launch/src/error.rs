@@ -1,0 +1,96 @@
+//! Why a job did not end well.
+
+use std::ffi::OsString;
+use std::io;
+
+use crate::exit::{SHELL_SIGNAL_BASE, signal_name};
+use crate::verdict::Verdict;
+
+/// Why a job could not be started, or did not end well. No process is left when it is returned.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The job's description contradicts itself.
+    #[error("{what}; {remedy}")]
+    Invalid {
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// Another program listens on the given port.
+    #[error(
+        "port {port} on {host} is in use by another program; choose another one (--master-port), or leave it \
+         out to have a free one taken"
+    )]
+    PortInUse {
+        /// The host of rank 0.
+        host: String,
+        /// The port asked for.
+        port: u16,
+    },
+    /// The master's address or port cannot be used.
+    #[error("the workers cannot meet at {host}: {cause}; check --master-addr and --master-port")]
+    Master {
+        /// The host of rank 0.
+        host: String,
+        /// The operating system's words.
+        cause: io::Error,
+    },
+    /// The program cannot be started.
+    #[error("cannot start `{}`: {hint}", program.to_string_lossy())]
+    Program {
+        /// The program.
+        program: OsString,
+        /// What is wrong with it, and the remedy.
+        hint: String,
+        /// The operating system's words.
+        cause: io::Error,
+    },
+    /// The operating system refused something else.
+    #[error("{what}: {cause}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The operating system's words.
+        cause: io::Error,
+    },
+    /// All workers ended well, but not all of their output could be passed on.
+    #[error("the workers ended well, but their output could not be passed on: {0}")]
+    Output(io::Error),
+    /// A worker failed, and the others were ended.
+    #[error("{0}")]
+    Failed(Box<Verdict>),
+    /// A signal to the launcher ended the job.
+    #[error("ended by {}", signal_name(*.signal))]
+    Interrupted {
+        /// The signal's number.
+        signal: i32,
+    },
+}
+
+impl LaunchError {
+    /// The code with which the launcher should exit; never 0.
+    ///
+    /// That of the worker that failed, as a shell would give it: its exit code, or 128 + its signal. 126 and
+    /// 127 for a program that cannot be executed or found, 128 + signal when the launcher was interrupted,
+    /// 2 for a job that contradicts itself, 1 for everything else.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            LaunchError::Failed(verdict) => verdict.exit_code,
+            LaunchError::Interrupted { signal } => shell_code(SHELL_SIGNAL_BASE + signal),
+            LaunchError::Program { cause, .. } if cause.kind() == io::ErrorKind::NotFound => 127,
+            LaunchError::Program { .. } => 126,
+            LaunchError::Invalid { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    pub(crate) fn system(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
+        LaunchError::System { what: what.into(), cause: cause.into() }
+    }
+}
+
+/// Exit codes have eight bits; what does not fit, or would say "all is well", becomes 1.
+pub(crate) fn shell_code(code: i32) -> u8 {
+    u8::try_from(code).ok().filter(|code| *code != 0).unwrap_or(1)
+}

@@ -1,0 +1,145 @@
+//! What to start: the whole description of a job on this node.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use kolo_comm::Rank;
+
+use crate::error::LaunchError;
+
+/// A job: one program, started as `nproc` workers on this node.
+///
+/// All nodes of a job are started with the same `nproc`, `nnodes`, `master_addr` and `master_port`, each with
+/// its own `node_rank`. Node k has the ranks `k·nproc … (k+1)·nproc − 1`.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The program and its arguments. A program without a slash is looked up in `PATH`.
+    pub command: Vec<OsString>,
+    /// Workers on this node, at least 1.
+    pub nproc: usize,
+    /// Nodes of the job, at least 1.
+    pub nnodes: usize,
+    /// This node, `0 ≤ node_rank < nnodes`.
+    pub node_rank: usize,
+    /// Host of rank 0, where the store is served.
+    pub master_addr: String,
+    /// Port of the store; `None` takes a free one, which only a job of one node can do.
+    pub master_port: Option<u16>,
+    /// Name of the job, the same on all nodes. `None` makes one up: a unique one on one node, one from the
+    /// master's address and port on several.
+    pub run_id: Option<String>,
+    /// Variables for the workers, besides the inherited ones. The launcher's own (`RANK`, …) win over these.
+    pub env: Vec<(String, OsString)>,
+    /// Where the workers' output goes.
+    pub output: Output,
+    /// How long workers that are asked to end may take before they are killed.
+    pub grace: Duration,
+}
+
+/// Where the workers' output goes. Standard output goes to standard output, standard error to standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Every line of every worker with its rank before it: `[rank 0] `.
+    Prefixed,
+    /// Rank 0 of this node writes straight to the launcher's streams, so that progress bars work; the others
+    /// are prefixed.
+    RankZero,
+}
+
+impl Job {
+    /// A job on this machine alone, with a free port, prefixed output and two seconds of grace.
+    pub fn new<A: Into<OsString>>(command: impl IntoIterator<Item = A>, nproc: usize) -> Job {
+        Job {
+            command: command.into_iter().map(Into::into).collect(),
+            nproc,
+            nnodes: 1,
+            node_rank: 0,
+            master_addr: "127.0.0.1".into(),
+            master_port: None,
+            run_id: None,
+            env: Vec::new(),
+            output: Output::Prefixed,
+            grace: Duration::from_secs(2),
+        }
+    }
+
+    /// Workers of the whole job. Cannot overflow once [`check`](Self::check) has passed.
+    pub(crate) fn world_size(&self) -> usize {
+        self.nproc * self.nnodes
+    }
+
+    /// The rank of this node's worker `local`.
+    pub(crate) fn rank(&self, local: usize) -> Rank {
+        Rank(self.node_rank * self.nproc + local)
+    }
+
+    /// Refuses what could not be started, before anything is.
+    pub(crate) fn check(&self) -> Result<(), LaunchError> {
+        let invalid = |what: String, remedy: &str| Err(LaunchError::Invalid { what, remedy: remedy.into() });
+        if self.command.first().is_none_or(|program| program.is_empty()) {
+            return invalid("no program is given".into(), "name the program that each worker runs");
+        }
+        if self.nproc == 0 {
+            return invalid("the number of workers is 0".into(), "start at least one (--nproc 1)");
+        }
+        if self.nnodes == 0 {
+            return invalid("the number of nodes is 0".into(), "a job has at least one (--nnodes 1)");
+        }
+        if self.nproc.checked_mul(self.nnodes).is_none() {
+            let what = format!("{} workers on each of {} nodes is too many", self.nproc, self.nnodes);
+            return invalid(what, "lower --nproc or --nnodes");
+        }
+        if self.node_rank >= self.nnodes {
+            let what = format!("node {} does not exist among {} nodes", self.node_rank, self.nnodes);
+            return invalid(what, "nodes are counted from 0: --node-rank must be below --nnodes");
+        }
+        if self.nnodes > 1 && self.master_port.is_none() {
+            let what = "several nodes need one port that all of them know".into();
+            return invalid(what, "give every node the same --master-port");
+        }
+        if self.master_port == Some(0) {
+            return invalid(
+                "port 0 cannot be connected to".into(),
+                "leave the port out to have a free one taken",
+            );
+        }
+        match self.env.iter().find(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
+            Some((name, _)) => {
+                invalid(format!("`{name}` cannot name an environment variable"), "use a name without `=`")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_count_through_the_nodes() {
+        let job = Job { nnodes: 3, node_rank: 2, ..Job::new(["true"], 4) };
+        assert_eq!((job.world_size(), job.rank(0), job.rank(3)), (12, Rank(8), Rank(11)));
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_named() {
+        let good = || Job::new(["true"], 2);
+        let cases: [(Job, &str); 9] = [
+            (Job::new(Vec::<OsString>::new(), 2), "program"),
+            (Job::new([""], 2), "program"),
+            (Job { nproc: 0, ..good() }, "--nproc"),
+            (Job { nnodes: 0, ..good() }, "--nnodes"),
+            (Job { nproc: usize::MAX, nnodes: 2, master_port: Some(1), ..good() }, "too many"),
+            (Job { nnodes: 2, node_rank: 2, master_port: Some(1), ..good() }, "node 2"),
+            (Job { nnodes: 2, ..good() }, "--master-port"),
+            (Job { master_port: Some(0), ..good() }, "port 0"),
+            (Job { env: vec![("A=B".into(), "".into())], ..good() }, "A=B"),
+        ];
+        for (job, named) in cases {
+            let error = job.check().unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+        good().check().unwrap();
+    }
+}

@@ -1,0 +1,272 @@
+//! Passes the workers' output on, line by line, on a thread of its own.
+//!
+//! One thread reads all pipes and does all writing, so no line can be interleaved with another. When the
+//! reader of the launcher's output is slow, the workers' writes wait in the end, as they would without a
+//! launcher.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::error::LaunchError;
+use crate::lines::Lines;
+use crate::workers::Workers;
+
+/// Bytes read at once; then it is another stream's turn.
+const PIECE: usize = 64 << 10;
+/// What a pipe can hold at most (`/proc/sys/fs/pipe-max-size`, unless an administrator raised it). When the
+/// workers have ended, no more than this can still be theirs; who writes on is a stranger who kept the pipe.
+const PIPE_CAPACITY: usize = 1 << 20;
+/// How long a reader of the launcher's output may take over the last lines of a job that failed.
+const LAST_LINES: Duration = Duration::from_millis(500);
+
+/// The thread that passes output on.
+pub(crate) struct Streams {
+    thread: JoinHandle<io::Result<()>>,
+    /// Closing it tells the thread that the workers have ended.
+    running: PipeWriter,
+    /// Hangs up when the thread has ended.
+    done: Receiver<Infallible>,
+}
+
+impl Streams {
+    /// Takes over the workers' pipes. Workers without pipes write to the launcher's streams themselves.
+    pub fn start(workers: &mut Workers) -> Result<Streams, LaunchError> {
+        let system = |cause: io::Error| LaunchError::system("cannot pass on the workers' output", cause);
+        Self::pass_on(sources(workers).map_err(system)?).map_err(system)
+    }
+
+    fn pass_on(sources: Vec<Source>) -> io::Result<Streams> {
+        let out = Sink::new(io::stdout().as_fd().try_clone_to_owned()?.into());
+        let err = Sink::new(io::stderr().as_fd().try_clone_to_owned()?.into());
+        let (ended, running) = io::pipe()?;
+        let (working, done) = channel();
+        let thread = std::thread::Builder::new().name("kolo-output".into()).spawn(move || {
+            let _working = working;
+            pump(sources, ended, out, err)
+        })?;
+        Ok(Streams { thread, running, done })
+    }
+
+    /// The workers have ended: passes on what is left in the pipes. Waits for a slow reader without end.
+    pub fn finish(self) -> Result<(), LaunchError> {
+        drop(self.running);
+        match self.thread.join() {
+            Ok(written) => written.map_err(LaunchError::Output),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Like [`finish`](Self::finish), for a job that has failed: a slow reader must not keep the error from
+    /// being reported, and an output that broke is not the error to report.
+    pub fn abandon(self) {
+        drop(self.running);
+        let _ = self.done.recv_timeout(LAST_LINES);
+    }
+}
+
+fn sources(workers: &mut Workers) -> io::Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for worker in &mut workers.list {
+        let prefix = format!("[{}] ", worker.rank);
+        if let Some(pipe) = worker.child.stdout.take() {
+            sources.push(Source::new(pipe.into(), &prefix, Stream::Out)?);
+        }
+        if let Some(pipe) = worker.child.stderr.take() {
+            sources.push(Source::new(pipe.into(), &prefix, Stream::Err)?);
+        }
+    }
+    Ok(sources)
+}
+
+#[derive(Clone, Copy)]
+enum Stream {
+    Out,
+    Err,
+}
+
+/// The launcher's end of one pipe.
+struct Source {
+    pipe: File,
+    lines: Lines,
+    stream: Stream,
+}
+
+impl Source {
+    fn new(pipe: OwnedFd, prefix: &str, stream: Stream) -> io::Result<Source> {
+        // Only this end of the pipe: workers write as ever.
+        rustix::io::ioctl_fionbio(&pipe, true)?;
+        Ok(Source { pipe: pipe.into(), lines: Lines::new(prefix.into()), stream })
+    }
+
+    /// Reads one piece. `None` when nothing is there at the moment, `Some(0)` when the stream is over, for
+    /// which an error counts as well.
+    fn read(&mut self, piece: &mut [u8], out: &mut Vec<u8>) -> Option<usize> {
+        let got = loop {
+            match self.pipe.read(piece) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                got => break got.unwrap_or(0),
+            }
+        };
+        match got {
+            0 => self.lines.finish(out),
+            _ => self.lines.push(&piece[..got], out),
+        }
+        Some(got)
+    }
+}
+
+/// One of the launcher's own streams.
+struct Sink {
+    file: File,
+    /// The first error. What comes after it is dropped, so that the workers can go on: a `head` that has seen
+    /// enough should not end a training.
+    written: io::Result<()>,
+}
+
+impl Sink {
+    fn new(file: File) -> Sink {
+        Sink { file, written: Ok(()) }
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.written.is_ok() {
+            match self.file.write(bytes) {
+                Ok(0) => self.written = Err(ErrorKind::WriteZero.into()),
+                Ok(taken) => bytes = &bytes[taken..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Whoever shares the terminal may have made it non-blocking.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let _ = poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], None);
+                }
+                Err(error) => self.written = Err(error),
+            }
+        }
+    }
+}
+
+/// Until all streams are over, or `ended` is closed and what the pipes held by then is passed on.
+fn pump(mut sources: Vec<Source>, ended: PipeReader, mut out: Sink, mut err: Sink) -> io::Result<()> {
+    let (mut piece, mut lines) = (vec![0; PIECE], Vec::new());
+    let mut pass_on = |stream: Stream, lines: &mut Vec<u8>| {
+        match stream {
+            Stream::Out => out.write(lines),
+            Stream::Err => err.write(lines),
+        }
+        lines.clear();
+    };
+    while !sources.is_empty() {
+        let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&ended, PollFlags::IN)];
+        fds.extend(sources.iter().map(|source| PollFd::new(&source.pipe, PollFlags::IN)));
+        match poll(&mut fds, None) {
+            Err(error) if error != rustix::io::Errno::INTR => return Err(error.into()),
+            _ => {}
+        }
+        if !fds[0].revents().is_empty() {
+            break;
+        }
+        let mut ready = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
+        sources.retain_mut(|source| {
+            let over = ready.next() == Some(true) && source.read(&mut piece, &mut lines) == Some(0);
+            pass_on(source.stream, &mut lines);
+            !over
+        });
+    }
+    for mut source in sources {
+        let mut left = PIPE_CAPACITY;
+        while let Some(got @ 1..) = source.read(&mut piece, &mut lines) {
+            pass_on(source.stream, &mut lines);
+            left = left.saturating_sub(got);
+            if left == 0 {
+                break;
+            }
+        }
+        source.lines.finish(&mut lines);
+        pass_on(source.stream, &mut lines);
+    }
+    out.written.and(err.written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the pump over pipes that the function fills; gives what arrived on the two sinks.
+    fn pumped(fill: impl FnOnce(Vec<PipeWriter>, PipeWriter)) -> (String, String) {
+        let (ended, running) = io::pipe().unwrap();
+        let mut writers = Vec::new();
+        let mut sources = Vec::new();
+        for (rank, stream) in [(0, Stream::Out), (0, Stream::Err), (1, Stream::Out)] {
+            let (reader, writer) = io::pipe().unwrap();
+            sources.push(Source::new(reader.into(), &format!("[{rank}] "), stream).unwrap());
+            writers.push(writer);
+        }
+        let (out, err) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+        let sink = |file: &tempfile::NamedTempFile| Sink::new(file.reopen().unwrap());
+        let (out_sink, err_sink) = (sink(&out), sink(&err));
+        let thread = std::thread::spawn(move || pump(sources, ended, out_sink, err_sink));
+        fill(writers, running);
+        thread.join().unwrap().unwrap();
+        let read = |file: &tempfile::NamedTempFile| std::fs::read_to_string(file.path()).unwrap();
+        (read(&out), read(&err))
+    }
+
+    #[test]
+    fn streams_keep_apart_and_last_lines_count() {
+        let (out, err) = pumped(|writers, _running| {
+            for (mut writer, text) in writers.into_iter().zip(["a\nb", "error\n", "c"]) {
+                writer.write_all(text.as_bytes()).unwrap();
+            }
+        });
+        let mut lines: Vec<&str> = out.lines().collect();
+        lines.sort_unstable();
+        assert_eq!((lines, err.as_str()), (vec!["[0] a", "[0] b", "[1] c"], "[0] error\n"));
+    }
+
+    #[test]
+    fn a_pipe_kept_open_does_not_hold_the_pump() {
+        let mut kept = Vec::new();
+        let (out, _) = pumped(|mut writers, running| {
+            writers[0].write_all(b"before\npartial").unwrap();
+            drop(running);
+            kept = writers;
+        });
+        assert_eq!(out, "[0] before\n[0] partial\n");
+        drop(kept);
+    }
+
+    #[test]
+    fn a_stranger_who_writes_on_does_not_hold_the_pump() {
+        let mut strangers = Vec::new();
+        let (out, _) = pumped(|writers, running| {
+            for mut writer in writers {
+                strangers.push(std::thread::spawn(move || while writer.write_all(b"noise\n").is_ok() {}));
+            }
+            drop(running);
+        });
+        assert!(out.len() < 8 * PIPE_CAPACITY);
+        strangers.into_iter().for_each(|stranger| stranger.join().unwrap());
+    }
+
+    #[test]
+    fn a_broken_sink_is_an_error_and_drains_nonetheless() {
+        let (ended, _running) = io::pipe().unwrap();
+        let (reader, mut writer) = io::pipe().unwrap();
+        let source = Source::new(reader.into(), "", Stream::Out).unwrap();
+        let (nobody, broken) = io::pipe().unwrap();
+        drop(nobody);
+        let (out, err) = (Sink::new(OwnedFd::from(broken).into()), Sink::new(tempfile::tempfile().unwrap()));
+        let thread = std::thread::spawn(move || pump(vec![source], ended, out, err));
+        // Far more than a pipe holds: this would block if nobody read.
+        writer.write_all(&b"line\n".repeat(PIPE_CAPACITY / 4)).unwrap();
+        drop(writer);
+        assert_eq!(thread.join().unwrap().unwrap_err().kind(), ErrorKind::BrokenPipe);
+    }
+}

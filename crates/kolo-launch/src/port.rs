@@ -1,0 +1,71 @@
+//! The port at which the workers meet: a free one, or the given one if it is free.
+//!
+//! The launcher only looks; rank 0 listens. Another program can take the port in between, and rank 0 then
+//! says so itself.
+
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+
+use crate::error::LaunchError;
+use crate::job::Job;
+
+/// The port of this job's store. Only the node that will serve it can look.
+pub(crate) fn choose(job: &Job) -> Result<u16, LaunchError> {
+    match job.master_port {
+        Some(port) if job.node_rank > 0 => Ok(port),
+        port => bound(&job.master_addr, port.unwrap_or(0)),
+    }
+}
+
+fn bound(host: &str, port: u16) -> Result<u16, LaunchError> {
+    let free = || -> io::Result<u16> {
+        let address = (host, port).to_socket_addrs()?.next().ok_or(ErrorKind::NotFound)?;
+        let listener = TcpListener::bind(address).or_else(|error| match error.kind() {
+            // A name that leads here by a detour (a service's address, say): look at the port alone.
+            ErrorKind::AddrNotAvailable => TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
+            _ => Err(error),
+        })?;
+        Ok(listener.local_addr()?.port())
+    };
+    free().map_err(|cause| match cause.kind() {
+        ErrorKind::AddrInUse => LaunchError::PortInUse { host: host.into(), port },
+        _ => LaunchError::Master { host: format!("{host}:{port}"), cause },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_free_port_can_be_listened_at() {
+        let port = choose(&Job::new(["true"], 1)).unwrap();
+        TcpListener::bind(("127.0.0.1", port)).unwrap();
+    }
+
+    #[test]
+    fn a_port_in_use_is_named_except_on_a_node_that_does_not_serve_it() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let mut job = Job { nnodes: 2, master_port: Some(port), ..Job::new(["true"], 1) };
+        let error = choose(&job).unwrap_err();
+        assert!(matches!(error, LaunchError::PortInUse { .. }), "{error}");
+        assert!(error.to_string().contains(&port.to_string()) && error.to_string().contains("--master-port"));
+        job.node_rank = 1;
+        assert_eq!(choose(&job).unwrap(), port);
+    }
+
+    #[test]
+    fn a_host_that_does_not_resolve_is_named() {
+        let job = Job { master_addr: "no such host".into(), ..Job::new(["true"], 1) };
+        let error = choose(&job).unwrap_err().to_string();
+        assert!(error.contains("no such host") && error.contains("--master-addr"), "{error}");
+    }
+
+    #[test]
+    fn an_address_of_elsewhere_still_gets_a_port() {
+        // 192.0.2.0/24 is for documentation: no machine has it.
+        let job = Job { master_addr: "192.0.2.1".into(), ..Job::new(["true"], 1) };
+        assert_ne!(choose(&job).unwrap(), 0);
+    }
+}

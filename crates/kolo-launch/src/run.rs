@@ -1,0 +1,92 @@
+//! A job from its start to its end.
+
+use crate::environment::{Meeting, run_id};
+use crate::error::LaunchError;
+use crate::exit::{End, Exit};
+use crate::job::Job;
+use crate::output::Streams;
+use crate::port;
+use crate::signals::Signals;
+use crate::verdict::verdict;
+use crate::watch::watch;
+use crate::workers::Workers;
+
+/// Starts the job's workers on this node, passes their output on, and returns when all have ended.
+///
+/// A worker that ends well while others go on is fine. The first failure ends the others: after a moment for
+/// them to report what they saw they get SIGTERM, and after [`grace`](Job::grace) SIGKILL, each with its whole
+/// process group. SIGINT, SIGTERM and SIGHUP to the launcher go to the workers and end the job in the same
+/// way; a second one skips the grace. When this returns no process of the job is left.
+///
+/// # Errors
+///
+/// The job cannot be started, a worker failed, or a signal ended it. All of them name their culprit, and
+/// [`LaunchError::exit_code`] is the code to exit with.
+pub fn run(job: &Job) -> Result<(), LaunchError> {
+    job.check()?;
+    let mut signals = Signals::catch().map_err(|cause| LaunchError::system("cannot catch signals", cause))?;
+    let port = port::choose(job)?;
+    let mut workers = Workers::start(job, &Meeting { port, run_id: run_id(job, port) })?;
+    let streams = Streams::start(&mut workers)?;
+    let interrupted = watch(&mut workers, &mut signals, job.grace)?;
+    let exits = workers.finish();
+    // From here on Ctrl-C ends the launcher at once, even while it waits for a slow reader.
+    drop(signals);
+    match outcome(interrupted, &exits) {
+        Ok(()) => streams.finish(),
+        Err(error) => {
+            streams.abandon();
+            Err(error)
+        }
+    }
+}
+
+fn outcome(interrupted: Option<i32>, exits: &[Exit]) -> Result<(), LaunchError> {
+    let failed = || exits.iter().filter(|exit| exit.end.failed());
+    match (interrupted, verdict(exits)) {
+        // Job managers signal the launcher and the workers alike, and a worker may be the first to go: that is
+        // no failure of its own.
+        (Some(signal), _) if failed().all(|exit| exit.end == End::Signal(signal)) => {
+            Err(LaunchError::Interrupted { signal })
+        }
+        (_, Some(verdict)) => Err(LaunchError::Failed(Box::new(verdict))),
+        (_, None) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use kolo_comm::Rank;
+
+    use super::*;
+
+    #[test]
+    fn an_interruption_is_no_failure_and_hides_none() {
+        let (term, ours) = (End::Signal(15), End::ByLauncher { stopped: false });
+        for (interrupted, ends, code) in [
+            (None, [End::Code(0), End::Code(0)], 0),
+            (Some(15), [ours, ours], 143),
+            (Some(2), [End::Code(0), ours], 130),
+            (Some(15), [term, ours], 143),
+            (Some(2), [End::Code(3), ours], 3),
+            (None, [term, ours], 143),
+        ] {
+            let exit = |(rank, end): (usize, &End)| Exit {
+                rank: Rank(rank),
+                pid: 1,
+                after: Duration::ZERO,
+                end: *end,
+                failure: None,
+            };
+            let exits: Vec<Exit> = ends.iter().enumerate().map(exit).collect();
+            let outcome = outcome(interrupted, &exits);
+            assert_eq!(
+                outcome.map_or_else(|error| error.exit_code(), |()| 0),
+                code,
+                "{interrupted:?} {ends:?}"
+            );
+        }
+    }
+}

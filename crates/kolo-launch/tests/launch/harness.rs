@@ -1,0 +1,235 @@
+//! Starts a job in a process of its own and looks at it from outside.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kolo_launch::{Job, Output, run};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Longer than anything takes on the busiest machine; only a hang gets there.
+const HANG: Duration = Duration::from_secs(120);
+/// What the issue of leaving nothing behind promises: from the death of a worker to the end of the job.
+pub const PROMISED: Duration = Duration::from_secs(5);
+
+const JOB: &str = "KOLO_TEST_JOB";
+pub const CULPRIT: &str = "KOLO_TEST_CULPRIT";
+/// The test program prints lines of its own before this one.
+const BEGIN: &str = "@begin@\n";
+
+/// `note NAME TEXT` leaves a file that appears at once and whole; `wait_for NAME` waits for one.
+const PRELUDE: &str = r#"
+note() { echo "$2" > "$DIR/.$1" && mv "$DIR/.$1" "$DIR/$1"; }
+wait_for() { while [ ! -e "$DIR/$1" ]; do sleep 0.02; done; }
+"#;
+
+/// A job to be started.
+pub struct Trial {
+    folder: TempDir,
+    job: Value,
+    shell: Option<String>,
+}
+
+/// A job that runs.
+pub struct Running {
+    trial: Trial,
+    launcher: Child,
+}
+
+/// A job that is over, and what can be seen of it.
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+    folder: TempDir,
+}
+
+impl Trial {
+    /// `nproc` workers that run a shell script.
+    pub fn new(nproc: usize, script: &str) -> Trial {
+        Trial::of(nproc, &["sh", "-c", &format!("{PRELUDE}\n{script}")])
+    }
+
+    /// `nproc` workers that run a command.
+    pub fn of(nproc: usize, command: &[&str]) -> Trial {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("tmp")).unwrap();
+        Trial { folder, job: json!({"command": command, "nproc": nproc}), shell: None }
+    }
+
+    pub fn set(mut self, key: &str, value: impl Into<Value>) -> Trial {
+        self.job[key] = value.into();
+        self
+    }
+
+    /// Starts the launcher from a shell, which does this first.
+    pub fn after(mut self, shell: &str) -> Trial {
+        self.shell = Some(shell.into());
+        self
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn start(self) -> Running {
+        let program = std::env::current_exe().unwrap();
+        let mut command = match &self.shell {
+            None => Command::new(program),
+            Some(first) => {
+                let mut command = Command::new("sh");
+                command.args(["-c", &format!("{first}; exec \"$0\" \"$@\"")]).arg(program);
+                command
+            }
+        };
+        let launcher = command
+            .args(["--exact", "role_launcher", "--nocapture", "--test-threads=1"])
+            .env(JOB, self.job.to_string())
+            .env("DIR", self.folder.path())
+            .env("TMPDIR", self.path("tmp"))
+            .env_remove("OMP_NUM_THREADS")
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(self.path("out")).unwrap())
+            .stderr(fs::File::create(self.path("err")).unwrap())
+            .spawn()
+            .unwrap();
+        Running { trial: self, launcher }
+    }
+
+    pub fn run(self) -> Ended {
+        self.start().end()
+    }
+}
+
+impl Running {
+    /// What a worker noted under this name, as soon as it has.
+    pub fn noted(&self, name: &str) -> String {
+        let file = self.trial.path(name);
+        until(&format!("no worker noted {name}"), || file.exists());
+        fs::read_to_string(file).unwrap().trim().to_owned()
+    }
+
+    pub fn noted_pid(&self, name: &str) -> i32 {
+        self.noted(name).parse().unwrap()
+    }
+
+    /// The process ids that all of `nproc` workers noted as `pid.RANK`.
+    pub fn pids(&self, nproc: usize) -> Vec<i32> {
+        (0..nproc).map(|rank| self.noted_pid(&format!("pid.{rank}"))).collect()
+    }
+
+    pub fn note(&self, name: &str) {
+        fs::write(self.trial.path(name), "").unwrap();
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(self.launcher.id() as i32, signal);
+    }
+
+    /// Waits for the launcher's end.
+    pub fn end(mut self) -> Ended {
+        let mut status = None;
+        until("the launcher hangs", || {
+            status = self.launcher.try_wait().unwrap();
+            status.is_some()
+        });
+        let read = |name| fs::read(self.trial.path(name)).unwrap();
+        let out = String::from_utf8_lossy(&read("out")).into_owned();
+        Ended {
+            code: status.and_then(|status| status.code()).unwrap_or(-1),
+            out: out.split_once(BEGIN).map(|(_, out)| out.to_owned()).unwrap_or_default(),
+            err: String::from_utf8_lossy(&read("err")).into_owned(),
+            folder: self.trial.folder,
+        }
+    }
+}
+
+impl Ended {
+    pub fn lines(&self) -> Vec<&str> {
+        let mut lines: Vec<&str> = self.out.lines().collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The first line of the launcher's own error.
+    pub fn error(&self) -> &str {
+        self.err.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("")
+    }
+
+    /// No process and no file is left.
+    pub fn left_nothing(&self, pids: &[i32]) {
+        for pid in pids {
+            until(&format!("process {pid} is left; the launcher said {}", self.err), || !alive(*pid));
+        }
+        let tmp = self.path("tmp");
+        until("temporary files are left", || fs::read_dir(&tmp).unwrap().next().is_none());
+    }
+}
+
+pub fn kill(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// Whether the process runs: one that is only waiting to be collected does not.
+pub fn alive(pid: i32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Err(_) => false,
+    }
+}
+
+pub fn until(otherwise: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < HANG, "{otherwise}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether this process, and so every launcher it starts, ignores a signal, as background jobs of a script do.
+pub fn ignored(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal.as_raw() - 1)) != 0
+}
+
+/// The launcher's side.
+pub fn launch_if_asked() {
+    let Ok(text) = std::env::var(JOB) else { return };
+    let spec: Value = serde_json::from_str(&text).unwrap();
+    let command = spec["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+    let number = |name: &str| spec[name].as_u64();
+    let mut job = Job::new(command, number("nproc").unwrap() as usize);
+    job.nnodes = number("nnodes").unwrap_or(1) as usize;
+    job.node_rank = number("node_rank").unwrap_or(0) as usize;
+    job.master_port = number("port").map(|port| port as u16);
+    job.grace = number("grace_ms").map_or(job.grace, Duration::from_millis);
+    if spec["output"] == "rank-zero" {
+        job.output = Output::RankZero;
+    }
+    print!("{BEGIN}");
+    let code = match run(&job) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("error: {error}");
+            error.exit_code().into()
+        }
+    };
+    std::process::exit(code);
+}
+
+/// Makes a file, for what is to be started.
+pub fn file(folder: &Path, name: &str, content: &str, executable: bool) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join(name);
+    fs::write(&path, content).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(if executable { 0o755 } else { 0o644 })).unwrap();
+    path.to_str().unwrap().to_owned()
+}

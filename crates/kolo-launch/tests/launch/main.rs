@@ -1,0 +1,28 @@
+//! Jobs of real processes. Workers are shell scripts; the launcher is this test program itself, started again
+//! with a job in its environment, so that it can be signalled and killed.
+
+mod ending;
+mod failing;
+mod harness;
+mod output;
+mod place;
+mod refusing;
+
+use kolo_comm::Rank;
+
+/// Not a test: the launcher's process, when the environment says so.
+#[test]
+fn role_launcher() {
+    harness::launch_if_asked();
+}
+
+/// Not a test: a worker that fails the way Kolo's do.
+#[test]
+fn role_failing_worker() {
+    if let Ok(culprit) = std::env::var(harness::CULPRIT) {
+        let culprit = culprit.parse().ok().map(Rank);
+        kolo_launch::report_failure(&"the disk\nis full", culprit).unwrap();
+        kolo_launch::report_failure(&"so nothing could be written", None).unwrap();
+        std::process::exit(4);
+    }
+}

@@ -1,0 +1,52 @@
+//! What cannot be started is refused, and nothing is.
+
+use std::net::TcpListener;
+
+use crate::harness::{Trial, file};
+
+#[test]
+fn a_port_in_use() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let ended = Trial::new(2, "note started").set("port", port).run();
+    assert_eq!(ended.code, 1);
+    assert!(ended.error().contains(&format!("port {port}")), "{}", ended.err);
+    assert!(ended.error().contains("--master-port"), "{}", ended.err);
+    assert!(!ended.path("started").exists());
+    ended.left_nothing(&[]);
+}
+
+#[test]
+fn a_free_given_port_is_taken() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let ended = Trial::new(2, "echo $MASTER_PORT").set("port", free).run();
+    assert_eq!(ended.lines(), [format!("[rank 0] {free}"), format!("[rank 1] {free}")], "{}", ended.err);
+}
+
+#[test]
+fn programs_that_cannot_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = file(folder.path(), "plain", "#!/bin/sh\n", false);
+    let lost = file(folder.path(), "lost", "#!/no/such/interpreter\n", true);
+    let missing = folder.path().join("missing").to_str().unwrap().to_owned();
+    let there = folder.path().to_str().unwrap();
+    for (program, code, hint) in [
+        ("no-such-program-anywhere", 127, "PATH"),
+        (missing.as_str(), 127, "no such file"),
+        (lost.as_str(), 127, "interpreter"),
+        (plain.as_str(), 126, "chmod"),
+        (there, 126, "folder"),
+    ] {
+        let ended = Trial::of(2, &[program, "--option"]).run();
+        assert_eq!(ended.code, code, "{}", ended.err);
+        assert!(ended.error().contains(program) && ended.error().contains(hint), "{}", ended.err);
+        ended.left_nothing(&[]);
+    }
+}
+
+#[test]
+fn no_workers() {
+    let ended = Trial::new(0, "true").run();
+    assert_eq!(ended.code, 2);
+    assert!(ended.error().contains("--nproc"), "{}", ended.err);
+}
