@@ -102,7 +102,7 @@ impl Patience<'_> {
     pub(crate) fn waiting(&self, peer: Rank) -> Waiting<'_> {
         let note = &self.liveness.waiting[self.here.0];
         note.store(peer.0 + 1, Ordering::SeqCst);
-        Waiting(note)
+        Waiting { note, deadline: self.deadline }
     }
 
     /// Whether waiting for `peer` still makes sense.
@@ -127,11 +127,17 @@ impl Patience<'_> {
 }
 
 /// See [`Patience::waiting`].
-pub(crate) struct Waiting<'a>(&'a AtomicUsize);
+pub(crate) struct Waiting<'a> {
+    note: &'a AtomicUsize,
+    deadline: Instant,
+}
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.store(0, Ordering::SeqCst);
+        // A wait that ran out of time is evidence against the one waited for: it stays.
+        if Instant::now() < self.deadline {
+            self.note.store(0, Ordering::SeqCst);
+        }
     }
 }
 

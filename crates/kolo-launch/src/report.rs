@@ -87,7 +87,10 @@ fn parse(bytes: &[u8]) -> Option<Failure> {
             (words.to_owned(), culprit.map(Rank))
         }
         // A script's `echo why > $TORCHELASTIC_ERROR_FILE` is good enough.
-        Err(_) => (std::str::from_utf8(bytes).ok()?.to_owned(), None),
+        Err(_) => {
+            let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains(unprintable))?;
+            (text.to_owned(), None)
+        }
     };
     let message = printable(message.trim());
     (!message.is_empty()).then_some(Failure { message, culprit })
@@ -96,9 +99,12 @@ fn parse(bytes: &[u8]) -> Option<Failure> {
 /// A worker's words go to the launcher's terminal: no escape sequences, and not without end.
 fn printable(text: &str) -> String {
     let cut = text.floor_char_boundary(MAX_MESSAGE);
-    let shown =
-        text[..cut].chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c });
+    let shown = text[..cut].chars().map(|c| if unprintable(c) { '\u{fffd}' } else { c });
     shown.chain((cut < text.len()).then_some('…')).collect()
+}
+
+fn unprintable(c: char) -> bool {
+    c.is_control() && c != '\n' && c != '\t'
 }
 
 #[cfg(test)]
@@ -147,7 +153,9 @@ mod tests {
 
     #[test]
     fn garbage_is_no_report() {
-        for garbage in [&b""[..], b"  \n", b"\xff\xfe\x00", b"{}", b"[1, 2]", b"{\"message\": 3}", b"null"] {
+        for garbage in
+            [&b""[..], b"  \n", b"\xff\xfe\x00", b"\0\0", b"{}", b"[1, 2]", b"{\"message\": 3}", b"null"]
+        {
             assert_eq!(parse(garbage), None, "{garbage:?}");
         }
         assert_eq!(read(Path::new("/nonexistent/report")), None);

@@ -89,7 +89,7 @@ impl Workers {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         die_with_parent(&mut command);
-        let mut child = command.spawn().map_err(|cause| cannot_start(&job.command[0], rank, cause))?;
+        let mut child = command.spawn().map_err(|cause| cannot_start(&job.command[0], cause))?;
         let pid = Pid::from_child(&child);
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
@@ -212,7 +212,7 @@ fn signal_group(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
 }
 
-fn cannot_start(program: &OsStr, rank: Rank, cause: io::Error) -> LaunchError {
+fn cannot_start(program: &OsStr, cause: io::Error) -> LaunchError {
     let path = Path::new(program);
     let hint = match cause.kind() {
         ErrorKind::NotFound if path.is_file() => {
@@ -224,11 +224,7 @@ fn cannot_start(program: &OsStr, rank: Rank, cause: io::Error) -> LaunchError {
         }
         ErrorKind::PermissionDenied if path.is_dir() => "it is a folder".into(),
         ErrorKind::PermissionDenied => "it is not executable; `chmod +x` makes it so".into(),
-        // ENOEXEC has no kind of its own.
-        _ if cause.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
-            "it is not a program of this machine; a script needs a first line such as `#!/bin/sh`".into()
-        }
-        _ => return LaunchError::system(format!("cannot start {rank}"), cause),
+        _ => cause.to_string(),
     };
     LaunchError::Program { program: program.into(), hint, cause }
 }

@@ -20,6 +20,8 @@ struct State {
     failed: Option<Error>,
     /// Answers to a probe.
     waiting: HashMap<Rank, Option<Rank>>,
+    /// Probes that are going on.
+    investigations: usize,
     /// Every connection, to be shut down at the end.
     connections: Vec<TcpStream>,
     closing: bool,
@@ -202,13 +204,19 @@ fn investigate(shared: &Shared, reporter: Rank, error: Error) -> Error {
     let Error::Timeout { rank: blamed, during, waited } = error else { return error };
     let until = Instant::now() + PROBE_WAIT;
     let mut state = lock(&shared.state);
-    state.waiting.clear();
+    // Several ranks may run out of patience at once; each report is an answer to the others' questions.
+    if state.investigations == 0 {
+        state.waiting.clear();
+    }
+    state.investigations += 1;
     state.waiting.insert(reporter, Some(blamed));
+    shared.changed.notify_all();
     tell(&mut state, &Reply::Probe);
     while state.failed.is_none() && state.watches.keys().any(|rank| !state.waiting.contains_key(rank)) {
         let Some(rest) = until.checked_duration_since(Instant::now()) else { break };
         state = shared.changed.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
     }
+    state.investigations -= 1;
     let world = state.waiting.len() + 1;
     let rank = culprit(blamed, world, |rank| state.waiting.get(&rank).copied().flatten());
     Error::Timeout { rank, during, waited }
