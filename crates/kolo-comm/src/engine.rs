@@ -22,8 +22,14 @@ pub enum Collective {
     AllReduce(Op),
     /// Every rank ends with the sum of all parts of all ranks, added in tree order (see [`crate::tree`]).
     ///
-    /// Part p of a rank's buffer is its node p; all parts have one length. Part 0 takes the result.
-    TreeSum(Arc<Contributions>),
+    /// Part p of a rank's buffer is its node p: elements `p·len .. (p+1)·len`. Part 0 takes the result. The buffer
+    /// may be longer than its parts.
+    TreeSum {
+        /// Who contributes what.
+        contributions: Arc<Contributions>,
+        /// Elements of one part.
+        len: usize,
+    },
     /// Rank r ends with the sum of everybody's chunk r, in its own chunk r; the rest is unspecified.
     ReduceScatter(Op),
     /// Every rank ends with chunk r of rank r, for all r.
@@ -106,18 +112,16 @@ impl Engine {
     fn plan<T: Element>(&mut self, collective: &Collective, buffer: &[T]) -> Result<Plan, Error> {
         let operation = match collective {
             Collective::AllReduce(op) => Operation::AllReduce(*op),
-            Collective::TreeSum(_) => Operation::AllReduce(Op::Sum),
+            Collective::TreeSum { .. } => Operation::AllReduce(Op::Sum),
             Collective::ReduceScatter(op) => Operation::ReduceScatter(*op),
             Collective::AllGather => Operation::AllGather,
             Collective::Broadcast(root) => Operation::Broadcast(*root),
         };
-        let contributions = match collective {
-            Collective::TreeSum(contributions) => contributions.clone(),
-            _ => self.one_each.clone(),
+        let (contributions, len) = match collective {
+            Collective::TreeSum { contributions, len } => (contributions.clone(), *len),
+            _ => (self.one_each.clone(), buffer.len()),
         };
-        let parts = contributions.parts(self.rank);
-        let len = buffer.len() / parts;
-        self.check(collective, buffer.len(), parts)?;
+        self.check(collective, buffer.len())?;
         let call = Call { sequence: self.sequence, operation, dtype: T::DTYPE, elements: len as u64 };
         let op = match operation {
             Operation::AllReduce(op) | Operation::ReduceScatter(op) => op,
@@ -127,20 +131,21 @@ impl Engine {
         Ok(Plan { schedule, len, call, op })
     }
 
-    fn check(&self, collective: &Collective, elements: usize, parts: usize) -> Result<(), Error> {
+    fn check(&self, collective: &Collective, elements: usize) -> Result<(), Error> {
         let (world, rank) = (self.world, self.rank);
         let problem = match collective {
             Collective::Broadcast(root) if root.0 >= world => {
                 format!("broadcast from {root}, but the group has {world} ranks")
             }
-            Collective::TreeSum(contributions) if contributions.world() != world => {
+            Collective::TreeSum { contributions, .. } if contributions.world() != world => {
                 format!("contributions of {} ranks in a group of {world}", contributions.world())
             }
             Collective::ReduceScatter(_) | Collective::AllGather if !elements.is_multiple_of(world) => {
                 format!("{elements} elements on {rank} do not divide into {world} equal chunks")
             }
-            _ if !elements.is_multiple_of(parts) => {
-                format!("{elements} elements on {rank} do not divide into {parts} parts")
+            Collective::TreeSum { contributions, len } if elements < contributions.parts(rank) * len => {
+                let parts = contributions.parts(rank);
+                format!("{elements} elements on {rank} are less than {parts} parts of {len}")
             }
             _ => return Ok(()),
         };

@@ -133,8 +133,11 @@ struct Worker {
 /// A collective that has been started.
 #[must_use = "a collective is only over when it has been waited for"]
 pub struct Pending<T> {
-    result: Receiver<Result<(Buffer<T>, Timing), Error>>,
+    result: Receiver<Outcome<T>>,
+    ready: Option<Outcome<T>>,
 }
+
+type Outcome<T> = Result<(Buffer<T>, Timing), Error>;
 
 impl<T: Element> Pending<T> {
     /// Waits for the end and gives the buffer back.
@@ -152,10 +155,16 @@ impl<T: Element> Pending<T> {
     ///
     /// As [`Pending::wait`].
     pub fn wait_timed(self) -> Result<(Buffer<T>, Timing), Error> {
-        match self.result.recv() {
-            Ok(result) => result,
-            Err(_) => Err(Error::Invalid("the communication thread has panicked".into())),
+        let lost = |_| Err(Error::Invalid("the communication thread has panicked".into()));
+        self.ready.unwrap_or_else(|| self.result.recv().unwrap_or_else(lost))
+    }
+
+    /// Whether it is over, so that waiting returns at once.
+    pub fn is_over(&mut self) -> bool {
+        if self.ready.is_none() {
+            self.ready = self.result.try_recv().ok();
         }
+        self.ready.is_some()
     }
 }
 
@@ -274,7 +283,7 @@ impl Group {
         if let Err(error) = self.own(&buffer) {
             // The receiver is in this function's hands.
             let _ = sender.send(Err(error));
-            return Pending { result };
+            return Pending { result, ready: None };
         }
         self.shared.queued.fetch_add(1, Ordering::AcqRel);
         let job: Job = Box::new(move |shared| {
@@ -285,7 +294,7 @@ impl Group {
             let _ = sender.send(outcome);
         });
         self.submit(job);
-        Pending { result }
+        Pending { result, ready: None }
     }
 
     fn submit(&self, job: Job) {

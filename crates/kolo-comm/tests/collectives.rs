@@ -161,7 +161,8 @@ fn tree_sums_do_not_depend_on_the_number_of_ranks() {
                             buffer[part * LEN + i] = tree_sum(*first, *count, &|shard| number(shard, i));
                         }
                     }
-                    group.run(&Collective::TreeSum(contributions.clone()), buffer).unwrap()[..LEN].to_vec()
+                    let sum = Collective::TreeSum { contributions: contributions.clone(), len: LEN };
+                    group.run(&sum, buffer).unwrap()[..LEN].to_vec()
                 }) {
                     assert_eq!(sums.unwrap(), expected, "{shards} shards on {world} ranks, {over:?}");
                 }

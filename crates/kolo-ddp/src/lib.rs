@@ -1,1 +1,27 @@
-//! kolo-ddp
+//! Data parallelism over flat memory. Knows no tensor library.
+//!
+//! The way of one gradient: a binding calls [`Reducer::ready`] when the backward pass has computed it; it is added into
+//! its [`Span`] of a [`Bucket`]; a full bucket moves to the communication thread and is summed over all shards in the
+//! order of the tree; it comes back while later ones are on the wire, and the [`Optimizer`](optimizer::Optimizer)
+//! steps its range. [`Replica`] holds all of it together for one worker.
+
+mod agree;
+mod buckets;
+pub mod checkpoint;
+mod clip;
+mod error;
+mod layout;
+mod losses;
+pub mod optimizer;
+pub mod rate;
+mod reducer;
+mod replica;
+mod sampler;
+mod shard_sum;
+
+pub use buckets::{Bucket, BucketCaps, plan};
+pub use error::Error;
+pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
+pub use reducer::{BucketTiming, Reducer, Reduction};
+pub use replica::{Config, Replica, StepReport};
+pub use sampler::{Epoch, Sampler};

@@ -1,4 +1,4 @@
-//! A child that is killed by the kernel at the moment its launcher ends, however that ends.
+//! A child that ends with its launcher, however that ends.
 //!
 //! The one place of this crate that needs `unsafe`.
 
@@ -8,18 +8,27 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
-/// Makes the child of `command` die with SIGKILL when the launcher does.
+use crate::warden::Line;
+
+/// Makes the child of `command` die with SIGKILL when the launcher does, and puts the process group that it
+/// heads under the warden's care before it can have children of its own.
 ///
 /// To the kernel the parent is the *thread* that spawns: that thread must live as long as the child should.
-pub(crate) fn die_with_parent(command: &mut Command) {
+pub(crate) fn die_with_parent(command: &mut Command, warden: Option<Line>) {
     let launcher = getpid();
     let ask = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // A launcher that died before the line above would never be noticed.
-        if getppid() == Some(launcher) { Ok(()) } else { Err(Errno::SRCH.into()) }
+        if getppid() != Some(launcher) {
+            return Err(Errno::SRCH.into());
+        }
+        if let Some(warden) = &warden {
+            warden.guard(getpid());
+        }
+        Ok(())
     };
     // SAFETY: between fork and exec only what is safe in a signal handler may run, for other threads may
-    // have held any lock at the fork. `ask` makes two system calls, takes no lock, and neither allocates nor
-    // frees: `Errno` becomes an `io::Error` without a box.
+    // have held any lock at the fork. `ask` makes five system calls and writes a number into an array on the
+    // stack. It takes no lock, and neither allocates nor frees: an `Errno` becomes an `io::Error` unboxed.
     unsafe { command.pre_exec(ask) };
 }

@@ -88,7 +88,9 @@ impl Workers {
         if job.output == Output::Prefixed || local > 0 {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        die_with_parent(&mut command);
+        let line = self.warden.as_ref().map(Warden::line).transpose();
+        let line = line.map_err(|cause| LaunchError::system(format!("cannot start {rank}"), cause))?;
+        die_with_parent(&mut command, line);
         let mut child = command.spawn().map_err(|cause| cannot_start(&job.command[0], cause))?;
         let pid = Pid::from_child(&child);
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -99,9 +101,6 @@ impl Workers {
                 return Err(LaunchError::system(format!("cannot watch {rank}"), cause));
             }
         };
-        if let Some(warden) = &mut self.warden {
-            warden.guard(pid);
-        }
         self.list.push(Worker { rank, child, pid, pidfd, error_file, end: None, stopped: false });
         Ok(())
     }

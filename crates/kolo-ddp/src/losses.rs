@@ -1,0 +1,70 @@
+//! The loss of a step as a pair (sum, count), summed in the same tree as the gradients.
+//!
+//! It travels before the first bucket, so the divisor is known when gradients come back, and a short or empty shard
+//! weighs what it should.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kolo_comm::tree::Contributions;
+use kolo_comm::{Buffer, Collective, Group, Pending};
+
+use crate::error::Error;
+
+/// The losses of this rank's shards, summed in the same tree as the gradients.
+#[derive(Default)]
+pub(crate) struct ShardLosses {
+    /// Loss and count of each shard so far.
+    pub(crate) values: Vec<[f64; 2]>,
+    pending: Option<Pending<f64>>,
+}
+
+impl ShardLosses {
+    pub(crate) fn start(
+        &mut self,
+        group: &Group,
+        contributions: &Arc<Contributions>,
+        shards: Range<usize>,
+        synchronise: bool,
+    ) -> Result<(), Error> {
+        if !synchronise {
+            return Ok(());
+        }
+        let nodes = contributions.of(group.rank());
+        let mut buffer: Buffer<f64> = group.alloc(2 * contributions.parts(group.rank()))?;
+        for (part, node) in nodes.iter().enumerate() {
+            let own = node.first - shards.start;
+            let sum = sum_pairs(&self.values[own..own + node.count]);
+            buffer[2 * part..2 * part + 2].copy_from_slice(&sum);
+        }
+        let sum = Collective::TreeSum { contributions: contributions.clone(), len: 2 };
+        self.pending = Some(group.start(sum, buffer));
+        Ok(())
+    }
+
+    pub(crate) fn finish(&mut self, exposed: &mut Duration) -> Result<[f64; 2], Error> {
+        match self.pending.take() {
+            Some(pending) => {
+                let sum = crate::reducer::timed(exposed, || pending.wait())?;
+                Ok([sum[0], sum[1]])
+            }
+            None => {
+                Ok(self.values.iter().fold([0.0; 2], |sum, value| [sum[0] + value[0], sum[1] + value[1]]))
+            }
+        }
+    }
+}
+
+/// The sum over a whole node of the tree; a power of two of values.
+fn sum_pairs(values: &[[f64; 2]]) -> [f64; 2] {
+    match values {
+        [] => [0.0; 2],
+        [value] => *value,
+        _ => {
+            let (left, right) = values.split_at(values.len() / 2);
+            let (left, right) = (sum_pairs(left), sum_pairs(right));
+            [left[0] + right[0], left[1] + right[1]]
+        }
+    }
+}

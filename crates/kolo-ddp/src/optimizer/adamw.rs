@@ -1,0 +1,106 @@
+//! Adam with decoupled weight decay.
+
+use std::ops::Range;
+
+use super::{Optimizer, Settings};
+
+pub(super) const ABOUT: &str = "Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2)";
+
+/// θ −= η·λ·θ; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; θ −= η·m̂ / (√v̂ + ε), with m̂ = m/(1−β₁ᵗ) and v̂ = v/(1−β₂ᵗ).
+///
+/// As in PyTorch's `torch.optim.AdamW`, the decay is multiplied by the rate of the moment.
+pub(super) struct AdamW {
+    settings: Settings,
+    first: Vec<f32>,
+    second: Vec<f32>,
+    steps: u64,
+    decay: f32,
+    /// η/(1−β₁ᵗ)
+    rate: f32,
+    /// 1/√(1−β₂ᵗ)
+    correction: f32,
+}
+
+impl AdamW {
+    pub(super) fn new(len: usize, settings: &Settings) -> Self {
+        let (first, second) = (vec![0.0; len], vec![0.0; len]);
+        AdamW { settings: *settings, first, second, steps: 0, decay: 1.0, rate: 0.0, correction: 1.0 }
+    }
+}
+
+impl Optimizer for AdamW {
+    fn begin(&mut self, learning_rate: f64) {
+        self.steps += 1;
+        let Settings { beta1, beta2, weight_decay, .. } = self.settings;
+        let correct = |beta: f32| 1.0 - f64::from(beta).powf(self.steps as f64);
+        self.decay = (1.0 - learning_rate * f64::from(weight_decay)) as f32;
+        self.rate = (learning_rate / correct(beta1)) as f32;
+        self.correction = (1.0 / correct(beta2).sqrt()) as f32;
+    }
+
+    fn update(
+        &mut self,
+        range: Range<usize>,
+        parameters: &mut [f32],
+        gradient: &[f32],
+        scale: f32,
+        decay: bool,
+    ) {
+        let Settings { beta1, beta2, epsilon, .. } = self.settings;
+        let (rate, correction, decay) = (self.rate, self.correction, if decay { self.decay } else { 1.0 });
+        let first = &mut self.first[range.clone()];
+        let second = &mut self.second[range];
+        for (((p, g), m), v) in parameters.iter_mut().zip(gradient).zip(first).zip(second) {
+            let g = g * scale;
+            *m = beta1 * *m + (1.0 - beta1) * g;
+            *v = beta2 * *v + (1.0 - beta2) * g * g;
+            *p = *p * decay - rate * *m / (v.sqrt() * correction + epsilon);
+        }
+    }
+
+    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        vec![("first_moment", &mut self.first), ("second_moment", &mut self.second)]
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn resume(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The algorithm in double precision, straight from the paper.
+    fn reference(gradients: &[f64], settings: &Settings, rate: f64) -> f64 {
+        let (b1, b2) = (f64::from(settings.beta1), f64::from(settings.beta2));
+        let (mut theta, mut m, mut v) = (0.7, 0.0, 0.0);
+        for (t, g) in (1..).zip(gradients) {
+            theta -= rate * f64::from(settings.weight_decay) * theta;
+            m = b1 * m + (1.0 - b1) * g;
+            v = b2 * v + (1.0 - b2) * g * g;
+            let (m_hat, v_hat) = (m / (1.0 - b1.powi(t)), v / (1.0 - b2.powi(t)));
+            theta -= rate * m_hat / (v_hat.sqrt() + f64::from(settings.epsilon));
+        }
+        theta
+    }
+
+    #[test]
+    fn matches_the_paper() {
+        let settings = Settings { weight_decay: 0.05, ..Settings::default() };
+        let gradients = [0.3, -0.2, 0.05, 0.9, -1.5];
+        let mut adam = AdamW::new(3, &settings);
+        let mut theta = [0.7f32; 3];
+        for g in gradients {
+            adam.begin(0.01);
+            adam.update(1..3, &mut theta[1..3], &[2.0 * g as f32; 2], 0.5, true);
+        }
+        let expected = reference(&gradients, &settings, 0.01) as f32;
+        assert!((theta[2] - expected).abs() < 1e-6, "{} {expected}", theta[2]);
+        assert_eq!(theta[0], 0.7, "outside the range");
+    }
+}

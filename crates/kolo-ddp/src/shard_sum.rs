@@ -1,0 +1,140 @@
+//! A bucket's gradients on one rank: one sum for each node of the tree that the rank's shards make up.
+//!
+//! Works like a binary counter. The shard being computed has the slot behind the finished nodes; when it is done it
+//! joins its left sibling, if that is there, and so on. What is left at the end are the rank's contributions, in
+//! the order and place in which the tree sum wants its parts.
+
+use std::ops::Range;
+
+use kolo_comm::tree::Node;
+use kolo_comm::{Buffer, Error, Group};
+
+/// See the module's text. The buffer is away while it is being reduced.
+pub(crate) struct ShardSum {
+    buffer: Option<Buffer<f32>>,
+    len: usize,
+    nodes: Vec<Node>,
+}
+
+/// Most nodes that a rank holds at once while it works through `shards`.
+fn depth(shards: Range<usize>) -> usize {
+    let mut nodes: Vec<Node> = Vec::new();
+    let mut deepest = 1;
+    for shard in shards {
+        nodes.push(Node::leaf(shard));
+        deepest = deepest.max(nodes.len());
+        while join(&mut nodes) {}
+    }
+    deepest
+}
+
+/// Joins the last two nodes, if they are siblings.
+fn join(nodes: &mut Vec<Node>) -> bool {
+    let [.., left, right] = nodes[..] else { return false };
+    let Some(parent) = left.join(right) else { return false };
+    nodes.truncate(nodes.len() - 2);
+    nodes.push(parent);
+    true
+}
+
+impl ShardSum {
+    pub(crate) fn new(group: &Group, len: usize, shards: Range<usize>) -> Result<Self, Error> {
+        let buffer = group.alloc(len * depth(shards))?;
+        Ok(ShardSum { buffer: Some(buffer), len, nodes: Vec::new() })
+    }
+
+    /// Forgets all shards: a new step.
+    pub(crate) fn reset(&mut self) {
+        self.nodes.clear();
+    }
+
+    /// Takes a gradient for elements `offset ..` of the current shard; adds to what is there unless it is the first.
+    pub(crate) fn put(&mut self, offset: usize, gradient: &[f32], first: bool) {
+        let start = self.nodes.len() * self.len + offset;
+        let target = &mut self.here()[start..start + gradient.len()];
+        if first {
+            target.copy_from_slice(gradient);
+        } else {
+            target.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += g);
+        }
+    }
+
+    /// A span without any gradient in the current shard.
+    pub(crate) fn put_zeros(&mut self, offset: usize, len: usize) {
+        let start = self.nodes.len() * self.len + offset;
+        self.here()[start..start + len].fill(0.0);
+    }
+
+    /// The current shard is complete.
+    pub(crate) fn end_shard(&mut self, shard: usize) {
+        self.nodes.push(Node::leaf(shard));
+        while join(&mut self.nodes) {
+            self.add_slot(self.nodes.len());
+        }
+    }
+
+    /// Adds slot `right` to the one before it.
+    fn add_slot(&mut self, right: usize) {
+        let len = self.len;
+        let (left, right) = self.here()[(right - 1) * len..(right + 1) * len].split_at_mut(len);
+        left.iter_mut().zip(right).for_each(|(sum, x)| *sum += *x);
+    }
+
+    /// Adds all that this rank has into the first part, for a step that is not synchronised.
+    pub(crate) fn fold(&mut self) {
+        (1..self.nodes.len()).rev().for_each(|slot| self.add_slot(slot));
+    }
+
+    /// Hands the buffer out, to be reduced.
+    pub(crate) fn take(&mut self) -> Buffer<f32> {
+        self.buffer.take().expect("a bucket is reduced once a step")
+    }
+
+    /// The buffer is back.
+    pub(crate) fn give_back(&mut self, buffer: Buffer<f32>) {
+        self.buffer = Some(buffer);
+    }
+
+    /// The reduced gradient.
+    pub(crate) fn result(&mut self) -> &mut [f32] {
+        let len = self.len;
+        &mut self.here()[..len]
+    }
+
+    fn here(&mut self) -> &mut Buffer<f32> {
+        self.buffer.as_mut().expect("a bucket is not touched while it is being reduced")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kolo_comm::tree::{cover, share};
+    use kolo_comm::{Group, Rank};
+
+    use super::*;
+
+    #[test]
+    fn ends_with_the_nodes_of_the_tree() {
+        let group = Group::alone();
+        for shards in 1..20 {
+            for world in 1..=shards {
+                for rank in 0..world {
+                    let own = share(shards, world, Rank(rank));
+                    let mut sum = ShardSum::new(&group, 1, own.clone()).unwrap();
+                    for shard in own.clone() {
+                        sum.put_zeros(0, 1);
+                        sum.put(0, &[shard as f32], true);
+                        sum.put(0, &[0.5], false);
+                        sum.end_shard(shard);
+                    }
+                    assert_eq!(sum.nodes, cover(own.clone()));
+                    let expected: Vec<f32> = cover(own)
+                        .iter()
+                        .map(|node| (node.first..node.first + node.count).map(|s| s as f32 + 0.5).sum())
+                        .collect();
+                    assert_eq!(sum.take()[..expected.len()], expected);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A model small enough to differentiate by hand: logits = x·W₂ᵀ·… written out below, with everything a real one has:
+//! several parameters, one used twice, one never used, and a statistic.
+
+use std::sync::Arc;
+
+use kolo_comm::Group;
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::{Config, Kind, ParamSpec, Replica, SpanId};
+
+pub const WIDTH: usize = 300;
+pub const NAMES: [&str; 5] = ["first", "shared", "unused", "last", "mean"];
+
+/// Values that are the same on every run.
+pub fn noise(seed: usize, index: usize) -> f32 {
+    ((seed * 7_919 + index * 104_729 + 13) as f32 * 0.37).sin()
+}
+
+pub fn specs() -> Vec<ParamSpec> {
+    let kind = |name: &str| match name {
+        "mean" => Kind::Statistic,
+        _ => Kind::Parameter { decay: name != "last" },
+    };
+    NAMES
+        .iter()
+        .map(|name| ParamSpec { name: name.to_string(), shape: vec![WIDTH], kind: kind(name) })
+        .collect()
+}
+
+pub fn replica(group: Arc<Group>, config: &Config, optimizer: &str, settings: Settings) -> Replica {
+    let rank = group.rank().0;
+    // Rank 0's values count; the others start from something else.
+    let values = (0..NAMES.len() * WIDTH).map(|i| noise(rank, i) * 0.5).collect();
+    let entry = optimizer::find(optimizer).unwrap();
+    Replica::new(group, specs(), values, config, |len| (entry.build)(len, &settings)).unwrap()
+}
+
+/// Loss and gradients of one sample x (its number): ½ Σ (first·x + shared² + last·shared − x)², element by element.
+pub struct Pass {
+    pub loss: f64,
+    pub first: Vec<f32>,
+    /// The two places where `shared` is used give a gradient each.
+    pub shared: [Vec<f32>; 2],
+    pub last: Vec<f32>,
+    /// How much the running mean moves.
+    pub mean: Vec<f32>,
+}
+
+pub fn backward(values: &[f32], samples: &[usize]) -> Pass {
+    let zeros = || vec![0.0f32; WIDTH];
+    let mut pass =
+        Pass { loss: 0.0, first: zeros(), shared: [zeros(), zeros()], last: zeros(), mean: zeros() };
+    for &sample in samples {
+        for i in 0..WIDTH {
+            let x = noise(sample + 100, i);
+            let (first, shared, last) = (values[i], values[WIDTH + i], values[3 * WIDTH + i]);
+            let residual = first * x + shared * shared + last * shared - x;
+            pass.loss += 0.5 * f64::from(residual) * f64::from(residual);
+            pass.first[i] += residual * x;
+            pass.shared[0][i] += residual * 2.0 * shared;
+            pass.shared[1][i] += residual * last;
+            pass.last[i] += residual * shared;
+            pass.mean[i] += 0.1 * (x - values[4 * WIDTH + i]);
+        }
+    }
+    pass
+}
+
+/// One shard's backward pass: gradients of the last layer first.
+pub fn run_shard(replica: &mut Replica, samples: &[usize]) {
+    let pass = backward(replica.values(), samples);
+    let reducer = replica.reducer();
+    reducer.begin_shard(pass.loss, samples.len() as f64).unwrap();
+    if !samples.is_empty() {
+        reducer.ready(SpanId(3), &pass.last);
+        reducer.ready(SpanId(1), &pass.shared[0]);
+        reducer.ready(SpanId(1), &pass.shared[1]);
+        reducer.ready(SpanId(0), &pass.first);
+        reducer.ready(SpanId(4), &pass.mean);
+    }
+    reducer.end_shard();
+}

@@ -1,0 +1,100 @@
+//! The promise: the same bits on any number of ranks, with any buckets; and the right gradient.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{WIDTH, backward, replica, run_shard};
+use kolo_comm::{Group, threads};
+use kolo_ddp::optimizer::Settings;
+use kolo_ddp::{BucketCaps, Config, Sampler};
+
+const SAMPLES: usize = 50;
+
+/// Trains a few steps (with a short last batch) and returns the bits of the values after each step.
+fn train(group: Group, shards: usize, config: &Config, optimizer: &str) -> Vec<Vec<u32>> {
+    let settings = Settings { momentum: 0.9, weight_decay: 0.01, ..Settings::default() };
+    let config = Config { shards: Some(shards), ..*config };
+    let mut replica = replica(Arc::new(group), &config, optimizer, settings);
+    let sampler = Sampler::new(SAMPLES, 3, shards, 1).unwrap();
+    let mut states = Vec::new();
+    for epoch in 0..2 {
+        let order = sampler.epoch(epoch);
+        for step in 0..sampler.steps() {
+            for shard in replica.reducer().shards() {
+                run_shard(&mut replica, order.shard(step, shard));
+            }
+            replica.step(0.05).unwrap();
+            states.push(replica.values().iter().map(|x| x.to_bits()).collect());
+        }
+    }
+    states
+}
+
+#[test]
+fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
+    let large = BucketCaps::default();
+    let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
+    for shards in [1, 4, 6, 7] {
+        for clip_norm in [None, Some(1.5)] {
+            for optimizer in ["sgd", "adamw"] {
+                let mut expected: Option<Vec<Vec<u32>>> = None;
+                for (world, caps) in
+                    [(1, large), (1, small), (2, small), (3, large), (4, small), (5, small), (9, large)]
+                {
+                    let config = Config { shards: None, caps, clip_norm };
+                    for states in
+                        threads::spawn(world, |group| train(group, shards, &config, optimizer)).unwrap()
+                    {
+                        let expected = expected.get_or_insert_with(|| states.clone());
+                        assert!(
+                            *expected == states,
+                            "{shards} shards on {world} ranks, {optimizer}, {clip_norm:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Plain SGD with rate 1 shows the gradient: N ranks against one pass over the whole batch.
+#[test]
+fn the_gradient_is_that_of_the_whole_batch() {
+    for world in 1..=4 {
+        let batch: Vec<usize> = (0..14).collect();
+        for moved in threads::spawn(world, |group| {
+            let config = Config { shards: Some(world), ..Config::default() };
+            let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
+            let before = replica.values().to_vec();
+            for shard in replica.reducer().shards() {
+                let share = kolo_comm::tree::share(batch.len(), world, kolo_comm::Rank(shard));
+                run_shard(&mut replica, &batch[share]);
+            }
+            let report = replica.step(1.0).unwrap();
+            assert_eq!(report.count, 14.0);
+            let whole = backward(&before, &batch);
+            assert!((report.loss - whole.loss / 14.0).abs() < 1e-12 * whole.loss);
+            let gradient: Vec<f64> =
+                before.iter().zip(replica.values()).map(|(b, a)| f64::from(*b) - f64::from(*a)).collect();
+            (gradient, whole)
+        })
+        .unwrap()
+        {
+            let (gradient, whole) = moved;
+            let shared: Vec<f32> = whole.shared[0].iter().zip(&whole.shared[1]).map(|(a, b)| a + b).collect();
+            for (span, expected) in [(0, &whole.first), (1, &shared), (3, &whole.last)] {
+                let got = &gradient[span * WIDTH..(span + 1) * WIDTH];
+                let error: f64 = got
+                    .iter()
+                    .zip(expected)
+                    .map(|(g, e)| (g - f64::from(*e) / 14.0).powi(2))
+                    .sum::<f64>()
+                    .sqrt();
+                let size: f64 = expected.iter().map(|e| (f64::from(*e) / 14.0).powi(2)).sum::<f64>().sqrt();
+                assert!(error / size < 1e-6, "{world} ranks, span {span}: {}", error / size);
+            }
+            assert!(gradient[2 * WIDTH..3 * WIDTH].iter().all(|g| *g == 0.0), "the unused parameter stays");
+        }
+    }
+}

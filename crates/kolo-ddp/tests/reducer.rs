@@ -1,0 +1,171 @@
+//! Order of events, surprises in the backward pass, and what users get wrong.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{WIDTH, backward, replica, run_shard, specs};
+use kolo_comm::{Group, threads};
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::{BucketCaps, Config, Error, Replica, SpanId, checkpoint};
+
+/// Every span has a bucket of its own.
+const TINY: BucketCaps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
+
+/// The backward pass of each rank goes on only after the first bucket has come back: if reductions started after
+/// the pass, this would never happen.
+#[test]
+fn the_first_bucket_is_reduced_before_the_backward_pass_is_over() {
+    for early in threads::spawn(3, |group| {
+        let config = Config { caps: TINY, ..Config::default() };
+        let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
+        for step in 0..3 {
+            let pass = backward(replica.values(), &[step]);
+            let reducer = replica.reducer();
+            reducer.begin_shard(pass.loss, 1.0).unwrap();
+            reducer.ready(SpanId(3), &pass.last);
+            let until = Instant::now() + Duration::from_secs(30);
+            while !reducer.is_back(0) {
+                assert!(Instant::now() < until, "bucket 0 was not reduced during the backward pass");
+                std::thread::yield_now();
+            }
+            reducer.ready(SpanId(1), &pass.shared[0]);
+            reducer.ready(SpanId(1), &pass.shared[1]);
+            reducer.ready(SpanId(0), &pass.first);
+            reducer.end_shard();
+            assert!(replica.step(0.1).unwrap().started_early >= 1);
+        }
+    })
+    .unwrap()
+    {
+        early
+    }
+}
+
+/// A parameter used once, then twice, then not at all, on one rank or on all, with one shard a rank or all on one:
+/// always the bits of the sum over shards.
+#[test]
+fn changing_numbers_of_uses_do_not_change_the_sum() {
+    let uses = |step: usize, shard: usize| match step {
+        0 => 1,
+        1 => 2,
+        2 => {
+            if shard == 1 {
+                3
+            } else {
+                1
+            }
+        }
+        3 => 0,
+        _ => 1,
+    };
+    let run = |group: Group| {
+        let config = Config { shards: Some(4), caps: TINY, clip_norm: None };
+        let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
+        let mut states = Vec::new();
+        for step in 0..6 {
+            for shard in replica.reducer().shards() {
+                let pass = backward(replica.values(), &[step * 4 + shard]);
+                let reducer = replica.reducer();
+                reducer.begin_shard(pass.loss, 1.0).unwrap();
+                reducer.ready(SpanId(3), &pass.last);
+                (0..uses(step, shard)).for_each(|n| reducer.ready(SpanId(1), &pass.shared[n % 2]));
+                reducer.ready(SpanId(0), &pass.first);
+                reducer.end_shard();
+            }
+            replica.step(0.1).unwrap();
+            states.push(replica.values().to_vec());
+        }
+        states
+    };
+    let alone = run(Group::alone());
+    assert_eq!(alone[3][WIDTH..2 * WIDTH], alone[2][WIDTH..2 * WIDTH], "no use, no gradient, no change");
+    assert_ne!(alone[2][WIDTH..2 * WIDTH], alone[1][WIDTH..2 * WIDTH]);
+    for world in [2, 3, 4] {
+        for states in threads::spawn(world, run).unwrap() {
+            assert_eq!(states, alone, "{world} ranks");
+        }
+    }
+}
+
+#[test]
+fn models_that_differ_are_named() {
+    for error in threads::spawn(3, |group| {
+        let mut specs = specs();
+        if group.rank().0 == 2 {
+            specs[1].shape = vec![WIDTH / 2, 2];
+        }
+        let build = |len| (optimizer::find("sgd").unwrap().build)(len, &Settings::default());
+        Replica::new(Arc::new(group), specs, vec![0.0; 5 * WIDTH], &Config::default(), build).err().unwrap()
+    })
+    .unwrap()
+    {
+        assert!(matches!(error, Error::ModelsDiffer(_)));
+        let words = error.to_string();
+        assert!(
+            words.contains("`shared` [150, 2]") && words.contains("rank 2") && words.contains("[300]"),
+            "{words}"
+        );
+    }
+}
+
+#[test]
+fn forgotten_and_empty_steps_are_errors() {
+    let mut replica = replica(Arc::new(Group::alone()), &Config::default(), "sgd", Settings::default());
+    let error = replica.step(0.1).unwrap_err();
+    assert!(matches!(error, Error::ShardsMissing { due: 1, done: 0 }), "{error}");
+    run_shard(&mut replica, &[1, 2]);
+    let error = replica.reducer().begin_shard(0.0, 1.0).unwrap_err();
+    assert!(error.to_string().contains("call `step`"), "{error}");
+    replica.step(0.1).unwrap();
+    run_shard(&mut replica, &[]);
+    assert!(matches!(replica.step(0.1).unwrap_err(), Error::NoSamples { step: 1 }));
+}
+
+#[test]
+fn a_checkpoint_continues_in_the_same_bits() {
+    for optimizer in ["sgd", "adamw"] {
+        let settings = Settings { momentum: 0.9, ..Settings::default() };
+        let new = || replica(Arc::new(Group::alone()), &Config::default(), optimizer, settings);
+        let folder = tempfile::tempdir().unwrap();
+        let step = |replica: &mut Replica, n: usize| {
+            run_shard(replica, &[n, n + 1]);
+            replica.step(0.05).unwrap();
+        };
+        let mut first = new();
+        (0..3).for_each(|n| step(&mut first, n));
+        let position =
+            checkpoint::Position { step: 3, epoch: 1, step_in_epoch: 2, notes: serde_json::json!({"a": 1}) };
+        let path = checkpoint::save(folder.path(), &mut first, &position).unwrap();
+        assert_eq!(checkpoint::newest(folder.path()), Some(path.clone()));
+
+        let mut second = new();
+        assert_eq!(checkpoint::load(&path, &mut second).unwrap(), position);
+        (3..6).for_each(|n| [&mut first, &mut second].into_iter().for_each(|replica| step(replica, n)));
+        assert_eq!(first.values(), second.values());
+        assert_eq!(checkpoint::weights_sha256(&first), checkpoint::weights_sha256(&second));
+
+        let weights = path.join("weights.safetensors");
+        let whole = std::fs::read(&weights).unwrap();
+        std::fs::write(&weights, &whole[..whole.len() / 2]).unwrap();
+        let error = checkpoint::load(&path, &mut new()).unwrap_err().to_string();
+        assert!(error.contains("weights.safetensors"), "{error}");
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_model_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut own = replica(Arc::new(Group::alone()), &Config::default(), "sgd", Settings::default());
+    let position =
+        checkpoint::Position { step: 0, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
+    let path = checkpoint::save(folder.path(), &mut own, &position).unwrap();
+    let mut specs = specs();
+    specs[3].name = "head".into();
+    let build = |len| (optimizer::find("sgd").unwrap().build)(len, &Settings::default());
+    let group = Arc::new(Group::alone());
+    let mut other = Replica::new(group, specs, vec![0.0; 5 * WIDTH], &Config::default(), build).unwrap();
+    let error = checkpoint::load(&path, &mut other).unwrap_err().to_string();
+    assert!(error.contains("`head`") && error.contains("another model"), "{error}");
+}
