@@ -1,4 +1,11 @@
-//! kolo-burn
+//! Kolo for Burn: gradients seen the moment they are ready, flat parameters, and the models and data of `kolo train`.
 
 pub mod data;
+mod ddp;
+mod error;
+mod hook;
 pub mod models;
+mod tensors;
+
+pub use ddp::{Ddp, Loss};
+pub use error::Error;

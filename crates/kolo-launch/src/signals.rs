@@ -27,8 +27,9 @@ static PROCESS: OnceLock<Process> = OnceLock::new();
 
 /// Catches signals as long as it lives.
 pub(crate) struct Signals {
-    delivery: SignalDelivery<UnixStream, SignalOnly>,
+    /// Dropped first: a signal that comes meanwhile must not get lost.
     _job: Running,
+    delivery: SignalDelivery<UnixStream, SignalOnly>,
 }
 
 struct Running(&'static Process);
@@ -47,7 +48,7 @@ impl Signals {
         let job = Running::begin(process)?;
         let (read, write) = UnixStream::pair()?;
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, &process.caught)?;
-        Ok(Signals { delivery, _job: job })
+        Ok(Signals { _job: job, delivery })
     }
 
     /// Becomes readable when a signal has come.

@@ -16,12 +16,11 @@ use std::process::{Child, Command, Stdio};
 use rustix::net::{SendFlags, send};
 use rustix::process::Pid;
 
-/// `$1` is the folder to remove. Standard input brings one group a line, and `end` when all is well.
+/// `$1` is the folder to remove. Standard input brings one group a line, and ends with the launcher.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 groups=
 while read -r line; do
-    [ "$line" = end ] && exit 0
     groups="$groups $line"
 done
 for group in $groups; do kill -s KILL -- "-$group"; done
@@ -74,20 +73,17 @@ impl Line {
         // The longest number and its line end take 11 of the 16 bytes.
         let _ = writeln!(rest, "{}", group.as_raw_nonzero());
         let left = rest.len();
-        self.tell(&text[..text.len() - left]);
-    }
-
-    /// A warden that somebody has killed is no reason to end a job, nor to die of a broken pipe: its absence
-    /// changes nothing for a launcher that ends in order.
-    fn tell(&self, line: &[u8]) {
-        let _ = send(&self.0, line, SendFlags::NOSIGNAL);
+        // A warden that somebody has killed is no reason to end a job, nor to die of a broken pipe: its absence
+        // changes nothing for a launcher that ends in order.
+        let _ = send(&self.0, &text[..text.len() - left], SendFlags::NOSIGNAL);
     }
 }
 
-/// The launcher ends in order and has ended the groups itself.
+/// The launcher ends in order and has ended the groups itself. The line is still open here, so the warden goes
+/// before it could act.
 impl Drop for Warden {
     fn drop(&mut self) {
-        self.line.tell(b"end\n");
+        let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }

@@ -9,8 +9,8 @@
 //! | asked | with SIGTERM to all, or the launcher's own signal | after the job's grace, or with the last worker |
 //! | killed | with SIGKILL to all | after [`KILLED`], or with the last worker |
 //!
-//! So a job is over at most `SETTLING + grace + KILLED` after its first failure, 3.75 s by default, a stuck
-//! kernel included.
+//! With the default grace a job is over less than three seconds after its first failure if its workers ignore
+//! SIGTERM, and less than five if even the kernel does not let go of them.
 
 use std::time::{Duration, Instant};
 

@@ -1,1 +1,15 @@
-//! kolo
+//! Kolo trains one neural network on many workers as if on one.
+//!
+//! This is the front: everything a training program needs, under one name. The crates behind it can be used alone, too:
+//! [`comm`] for collectives, [`ddp`] for data parallelism over flat memory, [`launch`] for starting workers.
+
+pub use kolo_burn::data;
+pub use kolo_burn::models;
+pub use kolo_burn::{Ddp, Error, Loss};
+pub use kolo_comm as comm;
+pub use kolo_comm::{Group, Op, Rank};
+pub use kolo_ddp as ddp;
+pub use kolo_ddp::optimizer::Settings;
+pub use kolo_ddp::rate::{Decay, Rate};
+pub use kolo_ddp::{BucketCaps, Config, Sampler, StepReport};
+pub use kolo_launch as launch;

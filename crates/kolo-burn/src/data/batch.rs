@@ -14,7 +14,8 @@ pub struct Normalise {
 impl Normalise {
     /// From the mean and deviation of each channel, of 0 to 1; as many channels as the shorter of the two has.
     pub fn new(mean: &[f32], std: &[f32]) -> Self {
-        let table = |(mean, std): (&f32, &f32)| std::array::from_fn(|byte| (byte as f32 / 255.0 - mean) / std);
+        let table =
+            |(mean, std): (&f32, &f32)| std::array::from_fn(|byte| (byte as f32 / 255.0 - mean) / std);
         Self { tables: mean.iter().zip(std).map(table).collect() }
     }
 
@@ -49,7 +50,10 @@ impl Batch {
     /// Images `[batch, channels, height, width]` and labels `[batch]` on `device`.
     pub fn into_tensors(self, device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
         let labels = TensorData::new(self.labels, [self.shape[0]]);
-        (Tensor::from_data(TensorData::new(self.images, self.shape), device), Tensor::from_data(labels, device))
+        (
+            Tensor::from_data(TensorData::new(self.images, self.shape), device),
+            Tensor::from_data(labels, device),
+        )
     }
 }
 
@@ -60,7 +64,12 @@ impl Images {
     ///
     /// If an index is not below [`len`](Images::len), or `normalise` has fewer channels than the images.
     pub fn batch(&self, indices: &[usize], normalise: &Normalise, augment: Option<&AugmentKey>) -> Batch {
-        assert!(normalise.tables.len() >= self.channels, "statistics of {} channels for images of {}", normalise.tables.len(), self.channels);
+        assert!(
+            normalise.tables.len() >= self.channels,
+            "statistics of {} channels for images of {}",
+            normalise.tables.len(),
+            self.channels
+        );
         let size = self.image_bytes();
         let mut images = vec![0.0; indices.len() * size];
         for (&index, out) in indices.iter().zip(images.chunks_exact_mut(size.max(1))) {
@@ -136,7 +145,9 @@ mod tests {
     #[test]
     fn every_alteration_is_as_defined() {
         let images = images();
-        for (dy, dx, flip) in (-5..=5).flat_map(|dy| (-5..=5).flat_map(move |dx| [(dy, dx, false), (dy, dx, true)])) {
+        for (dy, dx, flip) in
+            (-5..=5).flat_map(|dy| (-5..=5).flat_map(move |dx| [(dy, dx, false), (dy, dx, true)]))
+        {
             let alteration = Alteration { dy, dx, flip };
             let mut out = vec![f32::NAN; 24];
             images.write(3, alteration, &unchanged(), &mut out);
@@ -164,7 +175,10 @@ mod tests {
         assert_eq!(together.images[24..48], alone.images);
         let later = AugmentKey { epoch: 3, ..key };
         let all: Vec<usize> = (0..10).collect();
-        assert_ne!(images.batch(&all, &unchanged(), Some(&key)), images.batch(&all, &unchanged(), Some(&later)));
+        assert_ne!(
+            images.batch(&all, &unchanged(), Some(&key)),
+            images.batch(&all, &unchanged(), Some(&later))
+        );
     }
 
     #[test]
@@ -177,7 +191,10 @@ mod tests {
             let (x, y) = batch.into_tensors(&device);
             assert_eq!((x.dims(), y.dims()), ([indices.len(), 2, 3, 4], [indices.len()]));
             assert_eq!(x.into_data().iter::<f32>().collect::<Vec<_>>(), values);
-            assert_eq!(y.into_data().iter::<i64>().collect::<Vec<_>>(), indices.iter().map(|&i| i as i64).collect::<Vec<_>>());
+            assert_eq!(
+                y.into_data().iter::<i64>().collect::<Vec<_>>(),
+                indices.iter().map(|&i| i as i64).collect::<Vec<_>>()
+            );
         }
     }
 }

@@ -23,7 +23,8 @@ pub(super) struct Record {
 ///
 /// A file of another length than `record` says, a label of `classes` or above.
 pub(super) fn read(sources: Vec<Source>, record: Record, classes: usize) -> Result<Images, DataError> {
-    let mut images = Images { channels: CHANNELS, height: SIDE, width: SIDE, pixels: Vec::new(), labels: Vec::new() };
+    let mut images =
+        Images { channels: CHANNELS, height: SIDE, width: SIDE, pixels: Vec::new(), labels: Vec::new() };
     let length = record.label_bytes + images.image_bytes();
     for source in sources {
         let path = source.path();

@@ -18,7 +18,9 @@ pub enum DataError {
         known: String,
     },
     /// The data set has no usual place, and none was given.
-    #[error("data set `{name}` needs a folder: write `{name}:DIR`, where DIR holds the files of {source_hint}")]
+    #[error(
+        "data set `{name}` needs a folder: write `{name}:DIR`, where DIR holds the files of {source_hint}"
+    )]
     NoFolder {
         /// The data set.
         name: &'static str,
@@ -26,7 +28,9 @@ pub enum DataError {
         source_hint: &'static str,
     },
     /// A folder was given for a data set that is part of the program.
-    #[error("data set `{name}` is part of the program and takes no folder, but `{folder}` was given; write `{name}`")]
+    #[error(
+        "data set `{name}` is part of the program and takes no folder, but `{folder}` was given; write `{name}`"
+    )]
     UnexpectedFolder {
         /// The data set.
         name: &'static str,

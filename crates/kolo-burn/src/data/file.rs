@@ -73,7 +73,9 @@ impl Source {
         let mut bytes = Vec::new();
         match self.bytes.by_ref().take(limit).read_to_end(&mut bytes) {
             Ok(_) => Ok(Part { bytes, cut: None }),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Part { bytes, cut: Some(error) }),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Ok(Part { bytes, cut: Some(error) })
+            }
             Err(source) => Err(DataError::Read { path: self.path(), source }),
         }
     }

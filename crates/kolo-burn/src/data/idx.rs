@@ -36,7 +36,11 @@ fn read_images(mut source: Source) -> Result<Vec<u8>, DataError> {
     check_magic(&mut source, IMAGES_MAGIC, "IDX files of images")?;
     let [count, rows, columns] = source.header()?;
     if (rows, columns) != (SIDE, SIDE) {
-        return Err(DataError::Dimensions { path: source.path(), found: (rows, columns), expected: (SIDE, SIDE) });
+        return Err(DataError::Dimensions {
+            path: source.path(),
+            found: (rows, columns),
+            expected: (SIDE, SIDE),
+        });
     }
     source.rest(u64::from(count) * u64::from(SIDE * SIDE))
 }
@@ -54,5 +58,9 @@ fn read_labels(mut source: Source, classes: usize) -> Result<Vec<u8>, DataError>
 
 fn check_magic(source: &mut Source, expected: u32, what: &'static str) -> Result<(), DataError> {
     let [found] = source.header()?;
-    if found == expected { Ok(()) } else { Err(DataError::Magic { path: source.path(), found, expected, what }) }
+    if found == expected {
+        Ok(())
+    } else {
+        Err(DataError::Magic { path: source.path(), found, expected, what })
+    }
 }

@@ -28,9 +28,9 @@ impl Key {
 
     /// The key for `name` below this one; the name is hashed by 64-bit FNV-1a.
     pub fn with_str(self, name: &str) -> Self {
-        let hash = name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
         self.with(hash)
     }
 
@@ -63,7 +63,13 @@ mod tests {
         let outputs = [0, 1, 2, 3, 4].map(|n| key.with(n).0);
         assert_eq!(
             outputs,
-            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423, 4_593_380_528_125_082_431, 16_408_922_859_458_223_821]
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423,
+                4_593_380_528_125_082_431,
+                16_408_922_859_458_223_821
+            ]
         );
     }
 

@@ -24,10 +24,11 @@ pub fn open(spec: &str) -> Result<Dataset, DataError> {
         Some((name, folder)) => (name, Some(folder)),
         None => (spec, None),
     };
-    let entry = DATASETS.iter().find(|entry| entry.name == name).ok_or_else(|| DataError::UnknownDataset {
-        name: name.into(),
-        known: DATASETS.iter().map(DatasetEntry::usage).collect::<Vec<_>>().join(", "),
-    })?;
+    let entry =
+        DATASETS.iter().find(|entry| entry.name == name).ok_or_else(|| DataError::UnknownDataset {
+            name: name.into(),
+            known: DATASETS.iter().map(DatasetEntry::usage).collect::<Vec<_>>().join(", "),
+        })?;
     let files = Files { entry, folder: folder_of(entry, folder)? };
     let train = entry.shape.apply(files.images(true)?);
     let test = entry.shape.apply(files.images(false)?);
@@ -72,13 +73,24 @@ impl Files<'_> {
             }
             Format::Cifar10 => {
                 let record = cifar::Record { label_bytes: 1, count: 10_000 };
-                let names: Vec<String> =
-                    if train { (1..=5).map(|i| format!("data_batch_{i}.bin")).collect() } else { vec!["test_batch.bin".into()] };
-                cifar::read(names.iter().map(|name| self.open(&[name.clone()])).collect::<Result<_, _>>()?, record, classes)
+                let names: Vec<String> = if train {
+                    (1..=5).map(|i| format!("data_batch_{i}.bin")).collect()
+                } else {
+                    vec!["test_batch.bin".into()]
+                };
+                cifar::read(
+                    names.iter().map(|name| self.open(&[name.clone()])).collect::<Result<_, _>>()?,
+                    record,
+                    classes,
+                )
             }
             Format::Cifar100 => {
                 let (name, count) = if train { ("train.bin", 50_000) } else { ("test.bin", 10_000) };
-                cifar::read(vec![self.open(&[name.into()])?], cifar::Record { label_bytes: 2, count }, classes)
+                cifar::read(
+                    vec![self.open(&[name.into()])?],
+                    cifar::Record { label_bytes: 2, count },
+                    classes,
+                )
             }
         }
     }
@@ -91,7 +103,8 @@ impl Files<'_> {
 
     /// The first of `names` that exists, in the folder or where an archive would have put it.
     fn open(&self, names: &[String]) -> Result<Source, DataError> {
-        let paths = SUBFOLDERS.iter().flat_map(|sub| names.iter().map(|name| self.folder.join(sub).join(name)));
+        let paths =
+            SUBFOLDERS.iter().flat_map(|sub| names.iter().map(move |name| self.folder.join(sub).join(name)));
         match paths.into_iter().find(|path| path.is_file()) {
             Some(path) => Source::open(&path),
             None => Err(DataError::FileMissing {

@@ -111,7 +111,9 @@ impl Drop for Prefetch {
 
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message").into()
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
+        .into()
 }
 
 #[cfg(test)]
@@ -122,7 +124,13 @@ mod tests {
     use super::*;
 
     fn images() -> Arc<Images> {
-        Arc::new(Images { channels: 1, height: 2, width: 2, pixels: (0..40).collect(), labels: (0..10).collect() })
+        Arc::new(Images {
+            channels: 1,
+            height: 2,
+            width: 2,
+            pixels: (0..40).collect(),
+            labels: (0..10).collect(),
+        })
     }
 
     fn request(indices: impl Into<Vec<usize>>) -> Request {
@@ -160,7 +168,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_and_then_the_end() {
-        let mut prefetch = Prefetch::new(images(), normalise(), None, [request([0]), request([77])], 2).unwrap();
+        let mut prefetch =
+            Prefetch::new(images(), normalise(), None, [request([0]), request([77])], 2).unwrap();
         prefetch.next().unwrap().unwrap();
         let error = prefetch.next().unwrap().unwrap_err().to_string();
         assert!(error.contains("index out of bounds") || error.contains("out of range"), "{error}");

@@ -45,9 +45,13 @@ mod tests {
 
     #[test]
     fn grey_images_are_centred_and_repeated() {
-        let images = Images { channels: 1, height: 28, width: 28, pixels: vec![9; 2 * 28 * 28], labels: vec![1, 2] };
+        let images =
+            Images { channels: 1, height: 28, width: 28, pixels: vec![9; 2 * 28 * 28], labels: vec![1, 2] };
         let spread = Shape::Colour32.apply(images.clone());
-        assert_eq!((spread.channels, spread.height, spread.width, &spread.labels), (3, 32, 32, &images.labels));
+        assert_eq!(
+            (spread.channels, spread.height, spread.width, &spread.labels),
+            (3, 32, 32, &images.labels)
+        );
         assert_eq!(spread.pixels.len(), 2 * 3 * 32 * 32);
         let inside = |i: usize| (2..30).contains(&(i / 32 % 32)) && (2..30).contains(&(i % 32));
         assert!(spread.pixels.iter().enumerate().all(|(i, &pixel)| pixel == if inside(i) { 9 } else { 0 }));

@@ -81,7 +81,8 @@ impl DatasetEntry {
     /// What to do if the files are not there.
     pub(super) fn remedy(&self) -> String {
         let get = self.get;
-        let how = if get.starts_with("http") { format!("get it from {get}") } else { format!("get it with {get}") };
+        let how =
+            if get.starts_with("http") { format!("get it from {get}") } else { format!("get it with {get}") };
         format!("{how}, or name the folder that has it: `{}:DIR`", self.name)
     }
 }

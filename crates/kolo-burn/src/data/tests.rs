@@ -12,8 +12,12 @@ use super::file::Source;
 use super::key::Key;
 use super::*;
 
-const FOUR: [&str; 4] =
-    ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
+const FOUR: [&str; 4] = [
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+];
 
 fn idx(sizes: &[u32], data: &[u8]) -> Vec<u8> {
     let header = std::iter::once(0x800 + sizes.len() as u32).chain(sizes.iter().copied());
@@ -74,7 +78,10 @@ fn plain_gzip_and_nested_folders_all_give_the_same() {
         .collect();
     for dataset in &opened {
         assert_eq!((dataset.name, dataset.classes), ("mnist", 10));
-        assert_eq!((dataset.train.labels.as_slice(), dataset.test.labels.as_slice()), ([7, 0, 9].as_slice(), [1, 2].as_slice()));
+        assert_eq!(
+            (dataset.train.labels.as_slice(), dataset.test.labels.as_slice()),
+            ([7, 0, 9].as_slice(), [1, 2].as_slice())
+        );
         assert_eq!((dataset.train.channels, dataset.train.height, dataset.train.width), (3, 32, 32));
         assert_eq!((&dataset.train, &dataset.test), (&opened[0].train, &opened[0].test));
         assert_eq!((dataset.mean.len(), dataset.std.len()), (3, 3));
@@ -101,7 +108,8 @@ fn names_and_folders_are_checked() {
 #[test]
 fn damaged_idx_files_are_named_with_the_remedy() {
     let image = "train-images-idx3-ubyte";
-    let with = |name: &'static str, bytes: Vec<u8>| message(move |dir| fs::write(dir.join(name), &bytes).unwrap());
+    let with =
+        |name: &'static str, bytes: Vec<u8>| message(move |dir| fs::write(dir.join(name), &bytes).unwrap());
     let cut = |bytes: Vec<u8>, by: usize| bytes[..bytes.len() - by].to_vec();
 
     let missing = message(|dir| fs::remove_file(dir.join(FOUR[3])).unwrap());
@@ -143,7 +151,8 @@ fn no_bytes_make_the_reader_panic() {
             let key = Key::new(n).with(i as u64);
             let mut bytes = whole_file.clone();
             for change in 0..1 + n % 3 {
-                let at = key.with(2 * change).below(if n % 2 == 0 { 16 } else { bytes.len() as u32 }) as usize;
+                let at =
+                    key.with(2 * change).below(if n % 2 == 0 { 16 } else { bytes.len() as u32 }) as usize;
                 bytes[at.min(whole_file.len() - 1)] = key.with(2 * change + 1).below(256) as u8;
             }
             if let Ok(images) = read(&bytes) {
@@ -162,7 +171,8 @@ fn cifar_is_read_from_the_unpacked_archive() {
     let mut records = vec![3u8; 10_000 * 3073];
     records.chunks_exact_mut(3073).zip(0..).for_each(|(record, i)| record[0] = (i % 10) as u8);
     let bytes = gzip(&records);
-    for name in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {
+    for name in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"]
+    {
         fs::write(folder.join(format!("{name}.bin")), &bytes).unwrap();
     }
     let dataset = open(&spec("cifar10", dir.path())).unwrap();

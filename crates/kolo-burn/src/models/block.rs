@@ -54,9 +54,13 @@ impl Block {
     pub(super) fn new(kind: BlockKind, place: Place, path: &str, init: &Init) -> Self {
         let Place { input, width, stride } = place;
         let out = width * kind.expansion();
-        let conv = |name: &str, channels, kernel, stride| init.conv(&format!("{path}.{name}"), channels, kernel, stride);
+        let conv = |name: &str, channels, kernel, stride| {
+            init.conv(&format!("{path}.{name}"), channels, kernel, stride)
+        };
         let (conv1, conv2, conv3) = match kind {
-            BlockKind::Basic => (conv("conv1", [input, width], 3, stride), conv("conv2", [width, width], 3, 1), None),
+            BlockKind::Basic => {
+                (conv("conv1", [input, width], 3, stride), conv("conv2", [width, width], 3, 1), None)
+            }
             BlockKind::Bottleneck => (
                 conv("conv1", [input, width], 1, 1),
                 conv("conv2", [width, width], 3, stride),

@@ -88,5 +88,8 @@ impl ResNet {
 }
 
 fn three_by_three_pool() -> MaxPool2d {
-    MaxPool2dConfig::new([3, 3]).with_strides([2, 2]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init()
+    MaxPool2dConfig::new([3, 3])
+        .with_strides([2, 2])
+        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
+        .init()
 }

@@ -23,7 +23,8 @@ pub struct TorchvisionName {
 
 /// torchvision's name for the parameter or running statistic at `burn_path` (`layer1.0.bn1.gamma`).
 pub fn torchvision_name(burn_path: &str) -> TorchvisionName {
-    let name = burn_path.replace(".downsample.conv.", ".downsample.0.").replace(".downsample.bn.", ".downsample.1.");
+    let name =
+        burn_path.replace(".downsample.conv.", ".downsample.0.").replace(".downsample.bn.", ".downsample.1.");
     let name = match name.rsplit_once('.') {
         Some((module, "gamma")) => format!("{module}.weight"),
         Some((module, "beta")) => format!("{module}.bias"),

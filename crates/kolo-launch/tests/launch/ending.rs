@@ -49,6 +49,24 @@ fn all_end_when_the_launcher_is_killed() {
 }
 
 #[test]
+fn all_end_when_the_launcher_is_killed_while_it_starts_them() {
+    for rank in [0, 1, 3, 7] {
+        let running = Trial::new(8, &format!("trap '' TERM; {FAMILY} wait; wait; wait")).start();
+        running.noted(&format!("pid.{rank}"));
+        running.signal(Signal::KILL);
+        running.end().left_nothing(&[]);
+    }
+}
+
+#[test]
+fn signals_mean_what_they_did_when_the_job_is_over() {
+    let running = Trial::new(1, "true").set("linger", true).start();
+    running.noted("lingering");
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().code, -Signal::TERM.as_raw());
+}
+
+#[test]
 fn signals_are_passed_on_and_end_the_job() {
     for (signal, name, code) in
         [(Signal::TERM, "TERM", 143), (Signal::INT, "INT", 130), (Signal::HUP, "HUP", 129)]

@@ -1,6 +1,7 @@
 //! Starts a job in a process of its own and looks at it from outside.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -41,6 +42,7 @@ pub struct Running {
 
 /// A job that is over, and what can be seen of it.
 pub struct Ended {
+    /// The launcher's exit code, or −signal.
     pub code: i32,
     pub out: String,
     pub err: String,
@@ -139,7 +141,7 @@ impl Running {
         let read = |name| fs::read(self.trial.path(name)).unwrap();
         let out = String::from_utf8_lossy(&read("out")).into_owned();
         Ended {
-            code: status.and_then(|status| status.code()).unwrap_or(-1),
+            code: status.map_or(-1, |status| status.code().or(status.signal().map(|s| -s)).unwrap_or(-1)),
             out: out.split_once(BEGIN).map(|(_, out)| out.to_owned()).unwrap_or_default(),
             err: String::from_utf8_lossy(&read("err")).into_owned(),
             folder: self.trial.folder,
@@ -163,11 +165,13 @@ impl Ended {
         self.err.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("")
     }
 
-    /// No process and no file is left.
+    /// No process and no file is left: none of these, and no other that inherited this trial's environment.
     pub fn left_nothing(&self, pids: &[i32]) {
         for pid in pids {
             until(&format!("process {pid} is left; the launcher said {}", self.err), || !alive(*pid));
         }
+        let mark = format!("DIR={}\0", self.folder.path().display());
+        until("a process with the trial's environment is left", || !inherited_by_any(mark.as_bytes()));
         let tmp = self.path("tmp");
         until("temporary files are left", || fs::read_dir(&tmp).unwrap().next().is_none());
     }
@@ -183,6 +187,13 @@ pub fn alive(pid: i32) -> bool {
         Ok(stat) => !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
         Err(_) => false,
     }
+}
+
+/// Whether any process has these bytes in its environment.
+fn inherited_by_any(mark: &[u8]) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut environments = processes.filter_map(|process| fs::read(process.path().join("environ")).ok());
+    environments.any(|environment| environment.windows(mark.len()).any(|bytes| bytes == mark))
 }
 
 pub fn until(otherwise: &str, mut holds: impl FnMut() -> bool) {
@@ -222,6 +233,10 @@ pub fn launch_if_asked() {
             error.exit_code().into()
         }
     };
+    if spec["linger"] == true {
+        fs::write(Path::new(&std::env::var_os("DIR").unwrap()).join("lingering"), "").unwrap();
+        std::thread::sleep(HANG);
+    }
     std::process::exit(code);
 }
 

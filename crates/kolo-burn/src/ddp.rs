@@ -1,0 +1,200 @@
+//! A Burn model trained by many workers as if by one.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+
+use kolo_comm::{Group, Rank};
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::{Config, Kind, Replica, SpanId, StepReport};
+
+use crate::Error;
+use crate::hook::{self, Sink};
+use crate::tensors::{self, Which};
+
+/// A shard's loss: a sum, and what it is a sum over. Kolo divides by the count of the whole batch, so a short shard weighs
+/// what it should.
+#[derive(Debug)]
+pub struct Loss {
+    sum: Tensor<1>,
+    count: f64,
+}
+
+impl Loss {
+    /// A loss that is the mean over `count` samples, as Burn's losses are by default. Shape `[1]`.
+    pub fn mean(mean: Tensor<1>, count: usize) -> Self {
+        Loss { sum: mean.mul_scalar(count as f32), count: count as f64 }
+    }
+
+    /// A loss that is the sum over `count` samples (or tokens, or whatever it counts). Shape `[1]`.
+    pub fn sum(sum: Tensor<1>, count: usize) -> Self {
+        Loss { sum, count: count as f64 }
+    }
+}
+
+/// A model of which every worker holds a replica.
+///
+/// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`] and then [`Ddp::step`]. With one
+/// worker it trains like any other loop.
+pub struct Ddp<M> {
+    /// Always there; taken only while it is being rewritten.
+    model: Option<M>,
+    replica: Arc<Mutex<Replica>>,
+    shards: Range<usize>,
+    /// The statistics among the model's tensors.
+    statistics: Vec<SpanId>,
+}
+
+impl<M: Module> Ddp<M> {
+    /// Joins the replicas: checks that all ranks hold the same model and gives all of them rank 0's values.
+    ///
+    /// # Errors
+    ///
+    /// The models differ (naming the parameter and the rank), the optimizer is unknown, the model is not on a backend whose
+    /// gradients Kolo can see, or a collective failed.
+    pub fn new(
+        group: Group,
+        model: M,
+        config: &Config,
+        optimizer: &str,
+        settings: &Settings,
+    ) -> Result<Self, Error> {
+        let entry = optimizer::find(optimizer)?;
+        let inventory = tensors::inventory(&model)?;
+        let build = |len| (entry.build)(len, settings);
+        let mut replica = Replica::new(Arc::new(group), inventory.specs, inventory.values, config, build)?;
+        let shards = replica.reducer().shards();
+        let spans = replica.layout().spans().iter().enumerate();
+        let statistics =
+            spans.filter(|(_, span)| span.spec.kind == Kind::Statistic).map(|(i, _)| SpanId(i)).collect();
+        let replica = Arc::new(Mutex::new(replica));
+        let mut ddp = Ddp { model: Some(model), replica, shards, statistics };
+        ddp.write(Which::All);
+        Ok(ddp)
+    }
+
+    /// The model. Run its forward pass here; for evaluation take [`Ddp::evaluated`].
+    pub fn model(&self) -> &M {
+        self.model.as_ref().expect("the model is away only inside `write`")
+    }
+
+    /// This worker's rank.
+    pub fn rank(&self) -> Rank {
+        self.replica().group().rank()
+    }
+
+    /// A copy of the model for evaluation: no gradients, running statistics instead of the batch's.
+    pub fn evaluated(&self) -> M {
+        self.model().valid()
+    }
+
+    /// The shards of each step that are this rank's: call [`Ddp::backward`] once for each, in order.
+    pub fn shards(&self) -> Range<usize> {
+        self.shards.clone()
+    }
+
+    /// The flat side: values, layout, group, checkpoints.
+    pub fn replica(&self) -> MutexGuard<'_, Replica> {
+        lock(&self.replica)
+    }
+
+    /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's shards.
+    ///
+    /// # Errors
+    ///
+    /// This rank has no more shards in this step, or the loss does not come from a model on `flex` with autodiff.
+    pub fn backward(&mut self, loss: Loss) -> Result<(), Error> {
+        let sum: f32 = loss.sum.clone().into_scalar();
+        let nodes = tensors::nodes(self.model())?;
+        self.replica().reducer().begin_shard(f64::from(sum), loss.count)?;
+        hook::backward(loss.sum, nodes, Arc::new(ToReducer(self.replica.clone())))?;
+        self.report_statistics(loss.count)?;
+        self.replica().reducer().end_shard();
+        Ok(())
+    }
+
+    /// In place of [`Ddp::backward`] for a shard without samples, as in a short last batch.
+    ///
+    /// # Errors
+    ///
+    /// This rank has no more shards in this step.
+    pub fn skip_shard(&mut self) -> Result<(), Error> {
+        let mut replica = self.replica();
+        replica.reducer().begin_shard(0.0, 0.0)?;
+        replica.reducer().end_shard();
+        Ok(())
+    }
+
+    /// Ends the step: waits for the reductions, updates the parameters, writes them into the model.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a sample.
+    pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
+        let report = self.replica().step(learning_rate)?;
+        self.write(Which::All);
+        Ok(report)
+    }
+
+    /// Continues from a checkpoint of the same model and optimizer; every rank calls it.
+    ///
+    /// # Errors
+    ///
+    /// Names the file and the first tensor that does not fit.
+    pub fn load(&mut self, checkpoint: &std::path::Path) -> Result<kolo_ddp::checkpoint::Position, Error> {
+        let position = kolo_ddp::checkpoint::load(checkpoint, &mut self.replica())?;
+        self.write(Which::All);
+        Ok(position)
+    }
+
+    /// Every shard starts from the same statistics and tells how far its forward pass moved them; the step moves them by
+    /// the weighted mean.
+    fn report_statistics(&mut self, count: f64) -> Result<(), Error> {
+        if self.statistics.is_empty() {
+            return Ok(());
+        }
+        let moved = tensors::statistics(self.model())?;
+        {
+            let mut replica = lock(&self.replica);
+            let layout = replica.layout().clone();
+            for (&id, moved) in self.statistics.iter().zip(moved) {
+                let start = &replica.values()[layout.span(id).range()];
+                if moved != start {
+                    let change: Vec<f32> = moved
+                        .iter()
+                        .zip(start)
+                        .map(|(moved, start)| (moved - start) * count as f32)
+                        .collect();
+                    replica.reducer().ready(id, &change);
+                }
+            }
+        }
+        self.write(Which::Statistics);
+        Ok(())
+    }
+
+    fn write(&mut self, which: Which) {
+        let replica = lock(&self.replica);
+        let model =
+            self.model.take().map(|model| tensors::write(model, replica.layout(), replica.values(), which));
+        self.model = model;
+    }
+}
+
+fn lock(replica: &Mutex<Replica>) -> MutexGuard<'_, Replica> {
+    replica.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct ToReducer(Arc<Mutex<Replica>>);
+
+impl Sink for ToReducer {
+    fn ready(&self, span: SpanId, gradient: &[f32]) {
+        lock(&self.0).reducer().ready(span, gradient);
+    }
+}
+
+#[cfg(test)]
+#[path = "ddp_tests.rs"]
+mod tests;

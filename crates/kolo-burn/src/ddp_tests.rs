@@ -1,0 +1,213 @@
+//! The promises of [`Ddp`](super::Ddp), on real networks.
+
+use std::time::{Duration, Instant};
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::{Autodiff, Flex};
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::activation::tanh;
+use burn::tensor::{Device, Int, TensorData};
+use kolo_comm::{threads, tree};
+use kolo_ddp::{BucketCaps, checkpoint};
+
+use super::*;
+use crate::models;
+
+const WIDTH: usize = 48;
+
+/// Five layers; `shared` is used twice, `unused` never.
+#[derive(Module, Debug)]
+struct Net {
+    first: Linear,
+    shared: Linear,
+    unused: Linear,
+    last: Linear,
+}
+
+impl Net {
+    fn new(device: &Device) -> Self {
+        let mut layers = (0..4).map(|layer| {
+            let mut linear = LinearConfig::new(WIDTH, WIDTH).with_bias(true).init(device);
+            // Not Burn's global random state: other tests draw from it at the same time.
+            let values: Vec<f32> = (0..WIDTH * WIDTH).map(|i| noise(layer, i) * 0.3).collect();
+            let values = Tensor::<2>::from_data(TensorData::new(values, [WIDTH, WIDTH]), device);
+            linear.weight = linear.weight.map(|_| values.require_grad());
+            linear.bias = linear.bias.map(|bias| bias.map(|old| Tensor::zeros_like(&old).require_grad()));
+            linear
+        });
+        let mut next = || layers.next().unwrap();
+        Net { first: next(), shared: next(), unused: next(), last: next() }
+    }
+
+    /// `between` stands between the first layer and the rest.
+    fn forward(&self, x: Tensor<2>, between: impl Fn(Tensor<2>) -> Tensor<2>) -> Tensor<2> {
+        let x = between(tanh(self.first.forward(x)));
+        let x = tanh(self.shared.forward(x));
+        let x = tanh(self.shared.forward(x));
+        self.last.forward(x)
+    }
+}
+
+fn noise(seed: usize, index: usize) -> f32 {
+    ((seed * 7_919 + index * 104_729 + 13) as f32 * 0.37).sin()
+}
+
+fn inputs(samples: &[usize], device: &Device) -> Tensor<2> {
+    let values: Vec<f32> = samples.iter().flat_map(|&s| (0..WIDTH).map(move |i| noise(s + 50, i))).collect();
+    Tensor::from_data(TensorData::new(values, [samples.len(), WIDTH]), device)
+}
+
+fn device() -> Device {
+    Device::flex().autodiff()
+}
+
+fn tiny_buckets(shards: usize) -> Config {
+    Config { shards: Some(shards), caps: BucketCaps { first: 4096, other: 4096 }, clip_norm: None }
+}
+
+/// An identity whose backward pass waits until the first bucket has come back.
+#[derive(Debug)]
+struct Gate;
+
+#[derive(Clone)]
+struct Waiter(Arc<Mutex<Replica>>);
+
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Waiter")
+    }
+}
+
+impl Backward<Flex, 1> for Gate {
+    type State = Waiter;
+
+    fn backward(self, ops: Ops<Waiter, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while !lock(&ops.state.0).reducer().is_back(0) {
+            assert!(Instant::now() < until, "no bucket was reduced while the backward pass went on");
+            std::thread::yield_now();
+        }
+        let gradient = gradients.consume::<Flex>(&ops.node);
+        if let Some(parent) = &ops.parents[0] {
+            gradients.register::<Flex>(parent.id, gradient);
+        }
+    }
+}
+
+fn gate(x: Tensor<2>, replica: &Arc<Mutex<Replica>>) -> Tensor<2> {
+    type Backend = Autodiff<Flex, NoCheckpointing>;
+    let (primitive, node) = x.try_into_primitive::<Backend>().unwrap().into_parts();
+    let gated = match Gate.prepare::<NoCheckpointing>([node]).compute_bound().stateful() {
+        OpsKind::Tracked(prepared) => prepared.finish(Waiter(replica.clone()), primitive),
+        OpsKind::UnTracked(prepared) => prepared.finish(primitive),
+    };
+    Tensor::from_primitive::<Backend>(gated)
+}
+
+/// The order of events, not their time: the first layer's gradient cannot be computed before a bucket of the last layers
+/// has been reduced by both ranks. If reductions waited for the end of the pass, or the hook told of gradients late, the
+/// gate would never open.
+#[test]
+fn buckets_are_reduced_while_the_backward_pass_goes_on() {
+    threads::spawn(2, |group| {
+        let device = device();
+        let mut ddp =
+            Ddp::new(group, Net::new(&device), &tiny_buckets(2), "sgd", &Settings::default()).unwrap();
+        for step in 0..3 {
+            let handle = ddp.replica.clone();
+            // Buckets are in the order of readiness from the second step on. (Burn computes the gradient of a bias at the very
+            // end of the pass, though its layer is the last.)
+            let between = |x| if step == 0 { x } else { gate(x, &handle) };
+            let out = ddp.model().forward(inputs(&[step, step + 1], &device), between);
+            ddp.backward(Loss::sum(out.powi_scalar(2).sum(), 2)).unwrap();
+            assert!(ddp.step(0.01).unwrap().started_early >= 1);
+        }
+    })
+    .unwrap();
+}
+
+/// The gradient of a step, read from the optimizer's velocity after it.
+fn gradient(group: Group, samples: usize) -> Vec<f32> {
+    let (world, rank, device) = (group.world_size(), group.rank(), device());
+    let settings = Settings { momentum: 0.9, ..Settings::default() };
+    let mut ddp = Ddp::new(group, Net::new(&device), &tiny_buckets(world), "sgd", &settings).unwrap();
+    let own: Vec<usize> = tree::share(samples, world, rank).collect();
+    let out = ddp.model().forward(inputs(&own, &device), |x| x);
+    ddp.backward(Loss::sum(out.powi_scalar(2).sum(), own.len())).unwrap();
+    ddp.step(0.01).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let position = checkpoint::Position { step: 1, epoch: 0, step_in_epoch: 1, notes: ().into() };
+    let path = checkpoint::save(folder.path(), &mut ddp.replica(), &position).unwrap();
+    let bytes = std::fs::read(path.join("optimizer.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let names: Vec<String> = ddp.replica().layout().spans().iter().map(|s| s.spec.name.clone()).collect();
+    let values = |name: &String| tensors.tensor(&format!("velocity/{name}")).unwrap().data().to_vec();
+    let words = names.iter().flat_map(values).collect::<Vec<u8>>();
+    words.chunks_exact(4).map(|w| f32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect()
+}
+
+#[test]
+fn gradients_are_those_of_the_whole_batch() {
+    const SAMPLES: usize = 14;
+    let whole = gradient(Group::alone(), SAMPLES);
+    assert!(whole.iter().any(|g| *g != 0.0));
+    for world in 2..=4 {
+        for split in threads::spawn(world, |group| gradient(group, SAMPLES)).unwrap() {
+            let square = |x: f64| x * x;
+            let error: f64 =
+                split.iter().zip(&whole).map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
+            let size: f64 = whole.iter().map(|b| square(f64::from(*b))).sum();
+            let relative = (error / size).sqrt();
+            assert!(relative < 1e-6, "{world} workers: relative error {relative}");
+        }
+    }
+}
+
+/// A residual network with batch normalisation: the bits of all its values after every step, whatever the number of ranks.
+#[test]
+fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
+    let train = |group: Group| -> Vec<Vec<u32>> {
+        let device = device();
+        let model = (models::find("small").unwrap().config)(1, 10).init(3, &device);
+        let config = Config { shards: Some(4), ..Config::default() };
+        let settings = Settings { momentum: 0.9, weight_decay: 1e-3, ..Settings::default() };
+        let mut ddp = Ddp::new(group, model, &config, "sgd", &settings).unwrap();
+        let criterion = CrossEntropyLossConfig::new().init(&device);
+        let mut states = Vec::new();
+        for step in 0..3 {
+            for shard in ddp.shards() {
+                let pixels: Vec<f32> = (0..3 * 144).map(|i| noise(step * 4 + shard, i)).collect();
+                let images = Tensor::from_data(TensorData::new(pixels, [3, 1, 12, 12]), &device);
+                let labels = Tensor::<1, Int>::from_data([shard as i32, 1, 2], &device);
+                let loss = criterion.forward(ddp.model().forward(images), labels);
+                ddp.backward(Loss::mean(loss, 3)).unwrap();
+            }
+            ddp.step(0.05).unwrap();
+            states.push(ddp.replica().values().iter().map(|x| x.to_bits()).collect());
+        }
+        // The model holds what the replica holds, running statistics included.
+        let inventory = tensors::inventory(ddp.model()).unwrap();
+        assert_eq!(inventory.values, ddp.replica().values());
+        states
+    };
+    let alone = train(Group::alone());
+    assert_ne!(alone[0], alone[1]);
+    for world in [2, 3, 4] {
+        for states in threads::spawn(world, train).unwrap() {
+            assert!(states == alone, "{world} ranks");
+        }
+    }
+}
+
+#[test]
+fn a_model_without_autodiff_is_told() {
+    let model = Net::new(&device()).valid();
+    let mut ddp = Ddp::new(Group::alone(), model, &Config::default(), "sgd", &Settings::default()).unwrap();
+    let out = ddp.model().forward(inputs(&[1], &Device::flex()), |x| x);
+    let error = ddp.backward(Loss::sum(out.sum(), 1)).unwrap_err().to_string();
+    assert!(error.contains("autodiff"), "{error}");
+}

@@ -1,0 +1,168 @@
+//! `kolo bench step`: what synchronisation costs. The same processes run blocks of steps with and without it, in turn.
+
+use std::time::Instant;
+
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use clap::Args;
+use kolo_burn::models::{self, ResNet};
+use kolo_burn::{Ddp, Loss};
+use kolo_comm::Group;
+use kolo_ddp::optimizer::Settings;
+use kolo_ddp::{BucketCaps, Config};
+use serde::Serialize;
+
+use super::Samples;
+use crate::fail::Failure;
+
+/// Step time with and without synchronisation, on random images.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Workers on this machine
+    #[arg(long, default_value_t = 2)]
+    pub(crate) nproc: usize,
+    /// Network
+    #[arg(long, default_value = "resnet18")]
+    model: String,
+    /// Images a worker
+    #[arg(long, default_value_t = 32)]
+    batch_size: usize,
+    /// Height and width of the images, which have three channels
+    #[arg(long, default_value_t = 32)]
+    image_size: usize,
+    /// Optimizer
+    #[arg(long, default_value = "adamw")]
+    optimizer: String,
+    /// Largest bucket in MiB
+    #[arg(long, default_value_t = 25.0)]
+    bucket_cap_mb: f64,
+    /// Pairs of blocks
+    #[arg(long, default_value_t = 6)]
+    blocks: usize,
+    /// Steps a block
+    #[arg(long, default_value_t = 5)]
+    steps: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const CLASSES: usize = 10;
+
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    batch_size: usize,
+    world_size: usize,
+    transport: &'static str,
+    step_seconds: f64,
+    step_seconds_no_sync: f64,
+    /// step_seconds_no_sync / step_seconds.
+    efficiency: f64,
+    images_per_second: f64,
+    exposed_comm_seconds: f64,
+    samples: usize,
+}
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        models::find(&self.model).map_err(Failure::input)?;
+        kolo_ddp::optimizer::find(&self.optimizer).map_err(Failure::input)?;
+        let counts = [
+            ("--nproc", self.nproc),
+            ("--batch-size", self.batch_size),
+            ("--image-size", self.image_size),
+            ("--blocks", self.blocks),
+            ("--steps", self.steps),
+        ];
+        match counts.iter().find(|(_, value)| *value == 0) {
+            Some((name, _)) => Err(Failure::input(format!("{name} 0: it must be at least 1"))),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
+    let mut trainee = Trainee::new(Group::from_env()?, options)?;
+    let group = trainee.ddp.replica().group().clone();
+    let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
+    for block in 0..=options.blocks {
+        for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
+            trainee.ddp.replica().reducer().synchronise(synchronise);
+            group.barrier()?;
+            for _ in 0..options.steps {
+                let began = Instant::now();
+                let waited = trainee.step()?;
+                // The first pair of blocks warms up.
+                if block > 0 {
+                    samples.0.push(began.elapsed().as_secs_f64());
+                    exposed.0.extend(synchronise.then_some(waited));
+                }
+            }
+        }
+    }
+    let count = with.0.len();
+    let (with, without) = (with.slowest(&group)?, without.slowest(&group)?);
+    let exposed = exposed.slowest(&group)?;
+    if group.rank().0 != 0 {
+        return Ok(());
+    }
+    let (step, alone) = (with.percentile(50.0), without.percentile(50.0));
+    let report = Report {
+        model: options.model.clone(),
+        batch_size: options.batch_size,
+        world_size: group.world_size(),
+        transport: group.transport(),
+        step_seconds: step,
+        step_seconds_no_sync: alone,
+        efficiency: alone / step,
+        images_per_second: (options.batch_size * group.world_size()) as f64 / step,
+        exposed_comm_seconds: exposed.percentile(50.0),
+        samples: count,
+    };
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&report).map_err(Failure::work)?);
+        return Ok(());
+    }
+    println!(
+        "step                {:.4} s  (communication waited for: {:.4} s)",
+        step, report.exposed_comm_seconds
+    );
+    println!("step, no sync       {alone:.4} s");
+    println!("efficiency          {:.1} %", 100.0 * report.efficiency);
+    println!("images per second   {:.1}", report.images_per_second);
+    Ok(())
+}
+
+struct Trainee {
+    ddp: Ddp<ResNet>,
+    images: Tensor<4>,
+    labels: Tensor<1, Int>,
+}
+
+impl Trainee {
+    fn new(group: Group, options: &Options) -> Result<Self, Failure> {
+        let device = Device::flex().autodiff();
+        let (rank, batch, size) = (group.rank().0, options.batch_size, options.image_size);
+        let entry = models::find(&options.model).map_err(Failure::input)?;
+        let model = (entry.config)(3, CLASSES).init(0, &device);
+        let config = Config { caps: BucketCaps::of_mib(options.bucket_cap_mb), ..Config::default() };
+        let settings = Settings { weight_decay: 1e-4, ..Settings::default() };
+        let ddp = Ddp::new(group, model, &config, &options.optimizer, &settings)?;
+        let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;
+        let pixels: Vec<f32> = (0..batch * 3 * size * size).map(pixel).collect();
+        let labels: Vec<i32> = (0..batch).map(|i| ((i + rank) % CLASSES) as i32).collect();
+        let images = Tensor::from_data(TensorData::new(pixels, [batch, 3, size, size]), &device);
+        let labels = Tensor::from_data(TensorData::new(labels, [batch]), &device);
+        Ok(Trainee { ddp, images, labels })
+    }
+
+    /// One step; returns the seconds in which this rank waited for communication.
+    fn step(&mut self) -> Result<f64, Failure> {
+        let scores = self.ddp.model().forward(self.images.clone());
+        let criterion = CrossEntropyLossConfig::new().init(&scores.device());
+        let count = scores.dims()[0];
+        self.ddp.backward(Loss::mean(criterion.forward(scores, self.labels.clone()), count))?;
+        Ok(self.ddp.step(5e-4)?.exposed.as_secs_f64())
+    }
+}

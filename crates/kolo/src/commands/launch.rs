@@ -1,0 +1,51 @@
+//! `kolo launch`: starts any program as workers.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::fail::Failure;
+
+/// Start any program as workers: with torchrun's variables, output prefixed by rank, the first failure reported first.
+#[derive(Args)]
+pub(crate) struct Launch {
+    /// Workers on this node
+    #[arg(long, default_value_t = 2)]
+    nproc: usize,
+    /// Nodes of the job; run the command on each
+    #[arg(long, default_value_t = 1)]
+    nnodes: usize,
+    /// This node's number, from 0
+    #[arg(long, default_value_t = 0)]
+    node_rank: usize,
+    /// Host of node 0
+    #[arg(long, default_value = "127.0.0.1")]
+    master_addr: String,
+    /// Port at which rank 0 meets the others [default: a free one]
+    #[arg(long)]
+    master_port: Option<u16>,
+    /// Name of the job, the same on all nodes
+    #[arg(long)]
+    run_id: Option<String>,
+    /// Seconds between asking workers to end and killing them
+    #[arg(long, default_value_t = 2.0)]
+    grace: f64,
+    /// The program and its arguments, after `--`
+    #[arg(required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+impl Launch {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let mut job = kolo_launch::Job::new(self.command, self.nproc);
+        job.nnodes = self.nnodes;
+        job.node_rank = self.node_rank;
+        job.master_addr = self.master_addr;
+        job.master_port = self.master_port;
+        job.run_id = self.run_id;
+        job.grace = Duration::try_from_secs_f64(self.grace)
+            .map_err(|_| Failure::input(format!("--grace {}: give seconds, 0 or more", self.grace)))?;
+        Ok(kolo_launch::run(&job)?)
+    }
+}

@@ -1,0 +1,55 @@
+//! The subcommands.
+
+mod bench;
+mod launch;
+mod train;
+
+use clap::{Parser, Subcommand};
+
+use crate::fail::Failure;
+
+/// Train one neural network on many workers as if on one.
+#[derive(Parser)]
+#[command(version, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Train(Box<train::Train>),
+    Launch(launch::Launch),
+    Bench(bench::Bench),
+}
+
+impl Cli {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Train(train) => train.run(),
+            Command::Launch(launch) => launch.run(),
+            Command::Bench(bench) => bench.run(),
+        }
+    }
+}
+
+/// Whether this process is a worker already, started by `kolo`, torchrun or another launcher.
+fn is_worker() -> bool {
+    std::env::var_os(kolo_comm::env::RANK).is_some()
+}
+
+/// Runs this very command again as `nproc` workers; rank 0 speaks to the user.
+fn run_again(
+    nproc: usize,
+    master_port: Option<u16>,
+    env: Vec<(String, std::ffi::OsString)>,
+) -> Result<(), Failure> {
+    let program =
+        std::env::current_exe().map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
+    let command = std::iter::once(program.into_os_string()).chain(std::env::args_os().skip(1));
+    let mut job = kolo_launch::Job::new(command, nproc);
+    job.master_port = master_port;
+    job.env = env;
+    job.output = kolo_launch::Output::RankZero;
+    Ok(kolo_launch::run(&job)?)
+}

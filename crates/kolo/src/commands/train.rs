@@ -1,0 +1,246 @@
+//! `kolo train`: checks the configuration, prepares the run folder, starts the workers.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kolo_burn::data::{self, DATASETS};
+use kolo_burn::models::MODELS;
+use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
+
+use super::{is_worker, run_again};
+use crate::fail::Failure;
+use crate::train::config::{OptimizerConfig, RateConfig, SCHEDULES};
+use crate::train::{RunFolder, TrainConfig, worker};
+
+/// By this variable the workers learn of the folder that their parent has made.
+const RUN_FOLDER: &str = "KOLO_RUN_FOLDER";
+
+/// Train a model on images with several workers.
+#[derive(Args)]
+#[command(after_help = tables())]
+pub(crate) struct Train {
+    /// Network (see below)
+    #[arg(long, default_value = "small")]
+    model: String,
+    /// Data set (see below)
+    #[arg(long, default_value = "fashion-mnist-small")]
+    data: String,
+    /// Train on the images as they are, without random crop and flip
+    #[arg(long)]
+    no_augment: bool,
+    /// Passes over the training data
+    #[arg(long, default_value_t = 8)]
+    epochs: usize,
+    /// End after that many steps
+    #[arg(long)]
+    steps: Option<u64>,
+    /// Images a shard (a micro-batch of one worker)
+    #[arg(long, default_value_t = 32)]
+    batch_size: usize,
+    /// Micro-batches a worker accumulates before a step: shards = nproc × accumulate
+    #[arg(long, default_value_t = 1)]
+    accumulate: usize,
+    /// Equal parts of every global batch. With the same number, any --nproc ends in the same bits [default: nproc × accumulate]
+    #[arg(long, conflicts_with = "accumulate")]
+    shards: Option<usize>,
+    /// Optimizer (see below)
+    #[arg(long, default_value = "sgd")]
+    optimizer: String,
+    /// Learning rate
+    #[arg(long, default_value_t = 0.1)]
+    lr: f64,
+    /// Apply the linear scaling rule: --lr is meant for --base-batch and multiplied by global batch / base batch
+    #[arg(long, requires = "base_batch")]
+    scale_lr: bool,
+    /// The global batch that --lr is meant for
+    #[arg(long)]
+    base_batch: Option<usize>,
+    /// How the learning rate falls: constant, step, cosine
+    #[arg(long, default_value = "cosine")]
+    schedule: String,
+    /// Steps over which the learning rate rises
+    #[arg(long, default_value_t = 20)]
+    warmup_steps: u64,
+    /// Epochs between the cuts of --schedule step
+    #[arg(long, default_value_t = 30)]
+    lr_step_epochs: usize,
+    /// What a cut of --schedule step leaves
+    #[arg(long, default_value_t = 0.1)]
+    lr_factor: f64,
+    /// Weight decay
+    #[arg(long, default_value_t = 5e-4)]
+    weight_decay: f32,
+    /// Momentum of sgd
+    #[arg(long, default_value_t = 0.9)]
+    momentum: f32,
+    /// Nesterov's momentum
+    #[arg(long)]
+    nesterov: bool,
+    /// First decay of adamw
+    #[arg(long, default_value_t = 0.9)]
+    beta1: f32,
+    /// Second decay of adamw
+    #[arg(long, default_value_t = 0.999)]
+    beta2: f32,
+    /// Clip gradients to this global norm
+    #[arg(long)]
+    clip_norm: Option<f64>,
+    /// Largest bucket in MiB; the first one is at most 1
+    #[arg(long, default_value_t = 25.0)]
+    bucket_cap_mb: f64,
+    /// Seed of weights, order and augmentation
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Epochs between checkpoints
+    #[arg(long, default_value_t = 1)]
+    checkpoint_epochs: usize,
+    /// Run folder; must not exist [default: runs/<number>-<model>-<data>]
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Continue the run in this folder from its newest checkpoint
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = SETTINGS, conflicts_with_all = ["out", "config"])]
+    resume: Option<PathBuf>,
+    /// Repeat a run: take all settings from its config.toml
+    #[arg(long, value_name = "FILE", conflicts_with_all = SETTINGS)]
+    config: Option<PathBuf>,
+    /// Workers on this machine
+    #[arg(long)]
+    nproc: Option<usize>,
+    /// Port at which the workers meet [default: a free one]
+    #[arg(long)]
+    master_port: Option<u16>,
+}
+
+/// What a configuration file decides.
+const SETTINGS: [&str; 22] = [
+    "model",
+    "data",
+    "no_augment",
+    "epochs",
+    "steps",
+    "batch_size",
+    "accumulate",
+    "shards",
+    "optimizer",
+    "lr",
+    "scale_lr",
+    "base_batch",
+    "schedule",
+    "warmup_steps",
+    "lr_step_epochs",
+    "lr_factor",
+    "weight_decay",
+    "momentum",
+    "nesterov",
+    "clip_norm",
+    "bucket_cap_mb",
+    "seed",
+];
+
+/// Workers when nobody says how many.
+const NPROC: usize = 2;
+
+fn tables() -> String {
+    let mut text = String::from("Models:\n");
+    MODELS.iter().for_each(|model| text += &format!("  {:24} {}\n", model.name, model.about));
+    text += "\nData:\n";
+    DATASETS.iter().for_each(|data| text += &format!("  {:24} {}\n", data.usage(), data.about));
+    text += "\nOptimizers:\n";
+    OPTIMIZERS.iter().for_each(|optimizer| text += &format!("  {:24} {}\n", optimizer.name, optimizer.about));
+    text + &format!("\nSchedules: {}", SCHEDULES.join(", "))
+}
+
+impl Train {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if is_worker() {
+            return self.work().map_err(Failure::of_worker);
+        }
+        let config = self.settings()?;
+        // Mistakes in the data should be told once, before any worker starts.
+        data::open(&config.data).map_err(Failure::input)?;
+        let folder = self.folder(&config)?;
+        let env = vec![(RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned())];
+        run_again(config.nproc, self.master_port, env)
+    }
+
+    /// As one of the workers. All of them were started with the same arguments.
+    fn work(&self) -> Result<(), Failure> {
+        let mut config = self.settings()?;
+        let group = kolo_comm::Group::from_env()?;
+        if self.nproc.is_none() && self.shards.is_none() && self.resume.is_none() && self.config.is_none() {
+            // Another launcher has decided on the number of workers.
+            config.shards = group.world_size() * self.accumulate;
+        }
+        config.nproc = group.world_size();
+        let folder = match std::env::var_os(RUN_FOLDER) {
+            Some(path) => Some(RunFolder::at(path.into())),
+            None if group.rank().0 == 0 => Some(self.folder(&config)?),
+            None => self.resume.clone().map(RunFolder::at),
+        };
+        worker::train(group, &config, folder, self.resume.is_some())
+    }
+
+    fn folder(&self, config: &TrainConfig) -> Result<RunFolder, Failure> {
+        match (&self.resume, &self.out) {
+            (Some(path), _) => Ok(RunFolder::at(path.clone())),
+            (None, Some(path)) => RunFolder::create(path.clone(), config),
+            (None, None) => RunFolder::create_numbered(config),
+        }
+    }
+
+    fn settings(&self) -> Result<TrainConfig, Failure> {
+        if let Some(folder) = &self.resume {
+            let mut config = RunFolder::at(folder.clone()).config()?;
+            config.nproc = self.nproc.unwrap_or(config.nproc);
+            config.check()?;
+            return Ok(config);
+        }
+        if let Some(path) = &self.config {
+            let mut config = TrainConfig::read(path)?;
+            config.nproc = self.nproc.unwrap_or(config.nproc);
+            config.check()?;
+            return Ok(config);
+        }
+        let nproc = self.nproc.unwrap_or(NPROC);
+        if self.accumulate == 0 {
+            return Err(Failure::input("--accumulate 0: it must be at least 1"));
+        }
+        let config = TrainConfig {
+            kolo: env!("CARGO_PKG_VERSION").into(),
+            model: self.model.clone(),
+            data: self.data.clone(),
+            augment: !self.no_augment,
+            epochs: self.epochs,
+            steps: self.steps,
+            seed: self.seed,
+            batch_size: self.batch_size,
+            shards: self.shards.unwrap_or(nproc * self.accumulate),
+            nproc,
+            threads: 1,
+            bucket_cap_mb: self.bucket_cap_mb,
+            clip_norm: self.clip_norm,
+            checkpoint_epochs: self.checkpoint_epochs,
+            optimizer: OptimizerConfig {
+                name: self.optimizer.clone(),
+                settings: Settings {
+                    weight_decay: self.weight_decay,
+                    momentum: self.momentum,
+                    nesterov: self.nesterov,
+                    beta1: self.beta1,
+                    beta2: self.beta2,
+                    ..Settings::default()
+                },
+            },
+            rate: RateConfig {
+                lr: self.lr,
+                base_batch: self.base_batch.filter(|_| self.scale_lr),
+                schedule: self.schedule.clone(),
+                warmup_steps: self.warmup_steps,
+                step_epochs: self.lr_step_epochs,
+                step_factor: self.lr_factor,
+            },
+        };
+        config.check()?;
+        Ok(config)
+    }
+}

@@ -1,0 +1,83 @@
+//! How this program fails: one clear message, once, and an exit code that is not 0.
+
+use std::process::ExitCode;
+
+use kolo_comm::Rank;
+use kolo_launch::LaunchError;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    message: String,
+    /// The rank at fault, when it is another one.
+    culprit: Option<Rank>,
+    code: u8,
+    /// Whether this process is the one that speaks to the user.
+    spoken_by_launcher: bool,
+}
+
+impl Failure {
+    /// A wrong input; exit code 2, as clap's own.
+    pub(crate) fn input(message: impl std::fmt::Display) -> Self {
+        Failure { message: message.to_string(), culprit: None, code: 2, spoken_by_launcher: false }
+    }
+
+    /// Something went wrong on the way; exit code 1.
+    pub(crate) fn work(message: impl std::fmt::Display) -> Self {
+        Failure { message: message.to_string(), culprit: None, code: 1, spoken_by_launcher: false }
+    }
+
+    /// Marks it as a worker's: its launcher collects the messages of all workers and shows the one that matters.
+    pub(crate) fn of_worker(mut self) -> Self {
+        let launched = std::env::var_os(kolo_comm::env::ERROR_FILE).is_some();
+        self.spoken_by_launcher =
+            launched && kolo_launch::report_failure(&self.message, self.culprit).is_ok();
+        self
+    }
+
+    /// Tells the user and ends with the code.
+    pub(crate) fn end(self) -> ExitCode {
+        if !self.spoken_by_launcher {
+            eprintln!("error: {}", self.message);
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<kolo_burn::Error> for Failure {
+    fn from(error: kolo_burn::Error) -> Self {
+        let culprit = match &error {
+            kolo_burn::Error::Ddp(kolo_ddp::Error::Comm(error)) => error.culprit(),
+            _ => None,
+        };
+        Failure { culprit, ..Failure::work(error) }
+    }
+}
+
+impl From<kolo_ddp::Error> for Failure {
+    fn from(error: kolo_ddp::Error) -> Self {
+        kolo_burn::Error::from(error).into()
+    }
+}
+
+impl From<kolo_comm::Error> for Failure {
+    fn from(error: kolo_comm::Error) -> Self {
+        kolo_burn::Error::from(error).into()
+    }
+}
+
+impl From<LaunchError> for Failure {
+    fn from(error: LaunchError) -> Self {
+        Failure { code: error.exit_code(), ..Failure::work(error) }
+    }
+}
+
+/// A worker's panic reaches the launcher's report, too.
+pub(crate) fn report_panics() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        default(info);
+        // If the report cannot be written, the message above is all there is.
+        let _ = kolo_launch::report_failure(&format!("panic: {info}"), None);
+    }));
+}

@@ -1,0 +1,167 @@
+//! What a run is: everything needed to repeat it. Written to `config.toml`, read back by `--resume` and `--config`.
+
+use std::path::Path;
+
+use kolo_burn::data::Dataset;
+use kolo_burn::models;
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::rate::{Decay, Rate, scale_linearly};
+use kolo_ddp::{BucketCaps, Sampler};
+use serde::{Deserialize, Serialize};
+
+use crate::fail::Failure;
+
+/// The whole configuration of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TrainConfig {
+    /// Version of Kolo that wrote it.
+    pub(crate) kolo: String,
+    pub(crate) model: String,
+    pub(crate) data: String,
+    pub(crate) augment: bool,
+    pub(crate) epochs: usize,
+    /// Ends the run after that many steps.
+    pub(crate) steps: Option<u64>,
+    pub(crate) seed: u64,
+    /// Samples a shard.
+    pub(crate) batch_size: usize,
+    /// Shards a step. Together with the batch size it is the global batch, whatever the number of workers.
+    pub(crate) shards: usize,
+    /// Workers the run was started with. Does not change its result.
+    pub(crate) nproc: usize,
+    /// Threads that compute in each worker. Part of the job, because kernels may round differently with more.
+    pub(crate) threads: usize,
+    pub(crate) bucket_cap_mb: f64,
+    pub(crate) clip_norm: Option<f64>,
+    pub(crate) checkpoint_epochs: usize,
+    pub(crate) optimizer: OptimizerConfig,
+    pub(crate) rate: RateConfig,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OptimizerConfig {
+    pub(crate) name: String,
+    #[serde(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RateConfig {
+    /// As stated for `base_batch`.
+    pub(crate) lr: f64,
+    /// Applies the linear scaling rule from this global batch to the real one.
+    pub(crate) base_batch: Option<usize>,
+    /// `constant`, `step` or `cosine`.
+    pub(crate) schedule: String,
+    pub(crate) warmup_steps: u64,
+    /// For `step`: epochs between cuts, and what a cut leaves.
+    pub(crate) step_epochs: usize,
+    pub(crate) step_factor: f64,
+}
+
+/// The schedules, as named on the command line.
+pub(crate) const SCHEDULES: [&str; 3] = ["constant", "step", "cosine"];
+
+impl TrainConfig {
+    /// Checks all that can be checked without data.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        models::find(&self.model).map_err(Failure::input)?;
+        optimizer::find(&self.optimizer.name).map_err(Failure::input)?;
+        let positive = [
+            ("--batch-size", self.batch_size),
+            ("--shards", self.shards),
+            ("--nproc", self.nproc),
+            ("--epochs", self.epochs),
+            ("--checkpoint-epochs", self.checkpoint_epochs),
+            ("--lr-step-epochs", self.rate.step_epochs),
+            ("--base-batch", self.rate.base_batch.unwrap_or(1)),
+            ("--steps", self.steps.map_or(1, |steps| usize::from(steps > 0))),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(Failure::input(format!("{name} 0: it must be at least 1")));
+        }
+        let real = [
+            ("--lr", self.rate.lr, self.rate.lr > 0.0),
+            ("--bucket-cap-mb", self.bucket_cap_mb, self.bucket_cap_mb > 0.0),
+            ("--clip-norm", self.clip_norm.unwrap_or(1.0), self.clip_norm.is_none_or(|norm| norm > 0.0)),
+            ("--lr-factor", self.rate.step_factor, self.rate.step_factor > 0.0),
+        ];
+        if let Some((name, value, _)) = real.iter().find(|(_, value, right)| !right || !value.is_finite()) {
+            return Err(Failure::input(format!("{name} {value}: it must be greater than 0")));
+        }
+        let fractions = [
+            ("--momentum", self.optimizer.settings.momentum),
+            ("--beta1", self.optimizer.settings.beta1),
+            ("--beta2", self.optimizer.settings.beta2),
+        ];
+        if let Some((name, value)) = fractions.iter().find(|(_, value)| !(0.0..1.0).contains(value)) {
+            return Err(Failure::input(format!("{name} {value}: it must be at least 0 and below 1")));
+        }
+        let decay = self.optimizer.settings.weight_decay;
+        if !decay.is_finite() || decay < 0.0 {
+            return Err(Failure::input(format!("--weight-decay {decay}: it must be 0 or more")));
+        }
+        if self.threads != 1 {
+            let threads = self.threads;
+            return Err(Failure::input(format!(
+                "threads = {threads}: a worker computes on 1 thread; raise --nproc"
+            )));
+        }
+        if !SCHEDULES.contains(&self.rate.schedule.as_str()) {
+            let known = SCHEDULES.join(", ");
+            return Err(Failure::input(format!(
+                "unknown schedule `{}`; known are {known}",
+                self.rate.schedule
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let fail = |problem: &dyn std::fmt::Display| Failure::input(format!("{}: {problem}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| fail(&e))?;
+        let config: TrainConfig = toml::from_str(&text).map_err(|e| fail(&e))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    pub(crate) fn to_toml(&self) -> Result<String, Failure> {
+        toml::to_string(self).map_err(|e| Failure::work(format!("cannot write the configuration: {e}")))
+    }
+
+    pub(crate) fn sampler(&self, dataset: &Dataset) -> Result<Sampler, Failure> {
+        Sampler::new(dataset.train.len(), self.batch_size, self.shards, self.seed).map_err(Failure::input)
+    }
+
+    /// Steps of the whole run.
+    pub(crate) fn total_steps(&self, sampler: &Sampler) -> u64 {
+        let all = (self.epochs * sampler.steps()) as u64;
+        self.steps.map_or(all, |limit| limit.min(all))
+    }
+
+    pub(crate) fn rate(&self, sampler: &Sampler) -> Rate {
+        let config = &self.rate;
+        let decay = match config.schedule.as_str() {
+            "constant" => Decay::Constant,
+            "step" => {
+                let every = (config.step_epochs * sampler.steps()) as u64;
+                Decay::Step { every, factor: config.step_factor }
+            }
+            _ => Decay::Cosine,
+        };
+        let scaled = |batch| scale_linearly(config.lr, batch, sampler.global_batch());
+        let base = config.base_batch.map_or(config.lr, scaled);
+        Rate { base, decay, warmup: config.warmup_steps, total: (self.epochs * sampler.steps()) as u64 }
+    }
+
+    pub(crate) fn ddp(&self) -> kolo_ddp::Config {
+        kolo_ddp::Config {
+            shards: Some(self.shards),
+            caps: BucketCaps::of_mib(self.bucket_cap_mb),
+            clip_norm: self.clip_norm,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! `kolo train`: from a configuration to a run folder.
+
+pub(crate) mod config;
+mod evaluate;
+mod folder;
+mod meter;
+mod progress;
+mod summary;
+pub(crate) mod worker;
+
+pub(crate) use config::TrainConfig;
+pub(crate) use folder::RunFolder;
+pub(crate) use meter::percentile;

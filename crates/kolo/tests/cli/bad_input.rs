@@ -1,0 +1,91 @@
+//! Everything wrong that a user may type or have on disk: one clear error with the remedy, and nothing started.
+
+use std::fs;
+use std::net::TcpListener;
+
+use super::program::{fail, succeed};
+
+#[test]
+fn wrong_words_are_named_with_their_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, words) in [
+        (&["train", "--model", "resnet19"][..], &["unknown model `resnet19`", "resnet18"][..]),
+        (&["train", "--data", "imagenet"], &["imagenet", "cifar10"]),
+        (&["train", "--data", "cifar10:nowhere"], &["nowhere"]),
+        (&["train", "--optimizer", "adam"], &["unknown optimizer `adam`", "adamw"]),
+        (&["train", "--schedule", "linear"], &["unknown schedule `linear`", "cosine"]),
+        (&["train", "--batch-size", "0"], &["--batch-size 0", "at least 1"]),
+        (&["train", "--nproc", "0"], &["--nproc 0", "at least 1"]),
+        (&["train", "--shards", "0"], &["--shards 0", "at least 1"]),
+        (&["train", "--accumulate", "0"], &["--accumulate 0", "at least 1"]),
+        (&["train", "--steps", "0"], &["--steps 0", "at least 1"]),
+        (&["train", "--lr", "nan"], &["--lr NaN", "greater than 0"]),
+        (&["train", "--momentum", "1.5"], &["--momentum 1.5", "below 1"]),
+        (&["train", "--bucket-cap-mb", "0"], &["--bucket-cap-mb 0", "greater than 0"]),
+        (&["train", "--scale-lr"], &["--base-batch"]),
+        (&["train", "--resume", "nowhere"], &["no run folder nowhere"]),
+        (&["train", "--resume", "nowhere", "--lr", "1"], &["--lr", "cannot be used with"]),
+        (&["train", "--config", "nowhere.toml"], &["nowhere.toml"]),
+        (&["launch", "--", "./no-such-trainer"], &["no-such-trainer"]),
+        (&["launch"], &["COMMAND"]),
+        (&["bench", "all-reduce", "--sizes", "3"], &["--sizes 3", "multiple of 4"]),
+        (&["bench", "step", "--model", "vgg"], &["unknown model `vgg`"]),
+        (&["bench", "step", "--batch-size", "0"], &["--batch-size 0"]),
+    ] {
+        let (code, error) = fail(folder.path(), args);
+        assert!(code != 0 && error.starts_with("error:"), "{args:?}: {code} {error}");
+        assert!(words.iter().all(|word| error.contains(word)), "{args:?}: {error}");
+        assert!(!error.contains("panicked"), "{args:?}: {error}");
+    }
+    assert!(!folder.path().join("runs").exists(), "a refused run leaves no folder");
+}
+
+#[test]
+fn broken_data_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    let spec = format!("cifar10:{}", data.display());
+    assert!(fail(folder.path(), &["train", "--data", &spec]).1.contains("data_batch_1.bin"));
+    for batch in 1..=5 {
+        fs::write(data.join(format!("data_batch_{batch}.bin")), vec![0; 10 * 3073]).unwrap();
+    }
+    fs::write(data.join("test_batch.bin"), vec![0; 3072]).unwrap();
+    let (_, error) = fail(folder.path(), &["train", "--data", &spec]);
+    assert!(error.contains("test_batch.bin"), "{error}");
+
+    let spec = format!("mnist:{}", data.display());
+    for name in ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"] {
+        fs::write(data.join(name), [0, 0, 9, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7]).unwrap();
+    }
+    let (_, error) = fail(folder.path(), &["train", "--data", &spec]);
+    assert!(error.contains("train-images-idx3-ubyte") && error.contains("magic"), "{error}");
+}
+
+#[test]
+fn folders_ports_and_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let quick = ["--steps", "1", "--nproc", "1", "--batch-size", "8"];
+    let train = |more: &[&str]| [&["train"][..], &quick, more].concat();
+    succeed(folder.path(), &train(&["--out", "a"]));
+
+    let (_, error) = fail(folder.path(), &train(&["--out", "a"]));
+    assert!(error.contains("run folder a exists") && error.contains("--resume a"), "{error}");
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let (_, error) = fail(folder.path(), &["launch", "--master-port", &port, "--", "true"]);
+    assert!(error.contains(&port), "{error}");
+
+    // The checkpoint of a small network, in the run folder of a large one.
+    succeed(folder.path(), &train(&["--out", "b"]));
+    let config = fs::read_to_string(folder.path().join("b/config.toml")).unwrap();
+    fs::write(folder.path().join("b/config.toml"), config.replace("\"small\"", "\"resnet18\"")).unwrap();
+    let (_, error) = fail(folder.path(), &["train", "--resume", "b"]);
+    assert!(error.contains("weights.safetensors") && error.contains("another model"), "{error}");
+
+    let weights = fs::read_dir(folder.path().join("a/checkpoints")).unwrap().next().unwrap().unwrap();
+    fs::write(weights.path().join("weights.safetensors"), b"short").unwrap();
+    let (_, error) = fail(folder.path(), &["train", "--resume", "a"]);
+    assert!(error.contains("weights.safetensors"), "{error}");
+}

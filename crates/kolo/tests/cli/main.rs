@@ -1,0 +1,6 @@
+//! The program as its users meet it: real processes, real folders.
+
+mod bad_input;
+mod killed;
+mod program;
+mod same_bits;

@@ -1,0 +1,57 @@
+//! Runs `kolo` and looks at what it says and leaves.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// The program under test, in a folder of its own.
+pub fn kolo(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
+    command.args(args).current_dir(folder).stdin(Stdio::null());
+    for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "KOLO_TRANSPORT"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Runs it to its end, which must be a good one.
+pub fn succeed(folder: &Path, args: &[&str]) -> String {
+    let output = kolo(folder, args).output().unwrap();
+    assert!(output.status.success(), "kolo {args:?}: {}", stderr(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs it to its end, which must be an error; returns the code and the words.
+pub fn fail(folder: &Path, args: &[&str]) -> (i32, String) {
+    let output = kolo(folder, args).output().unwrap();
+    assert!(!output.status.success(), "kolo {args:?} should fail");
+    (output.status.code().unwrap_or(-1), stderr(&output))
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub fn summary(run: &Path) -> serde_json::Value {
+    let path = run.join("summary.json");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The workers among a launcher's children: those that are this very program.
+pub fn workers(launcher: &Child) -> Vec<u32> {
+    let own = std::fs::canonicalize(env!("CARGO_BIN_EXE_kolo")).unwrap();
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", launcher.id()));
+    let children = tasks.into_iter().flatten().flatten().flat_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+    });
+    children
+        .filter(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own))
+        .collect()
+}
+
+/// Whether a process is there and not a zombie.
+pub fn alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|state| state != 'Z')
+}

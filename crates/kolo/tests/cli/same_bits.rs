@@ -1,0 +1,104 @@
+//! The same job ends in the same bits: with 1, 2, 3 or 4 workers, over sockets, interrupted and resumed.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use super::program::{kolo, succeed, summary};
+
+#[test]
+fn any_number_of_workers_ends_in_the_same_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |name: &str, more: &[&str]| {
+        let fixed = ["train", "--shards", "4", "--steps", "5", "--batch-size", "8", "--out", name];
+        let output = succeed(folder.path(), &[&fixed[..], more].concat());
+        assert!(output.contains("run folder"), "{output}");
+        let summary = summary(&folder.path().join(name));
+        for field in [
+            "world_size",
+            "shards",
+            "epochs",
+            "steps",
+            "images_per_second",
+            "step_seconds_p50",
+            "step_seconds_p95",
+            "comm_fraction",
+            "exposed_comm_fraction",
+            "train_loss",
+            "test_accuracy",
+            "peak_rss_bytes",
+        ] {
+            assert!(summary[field].is_number(), "{field}: {summary}");
+        }
+        (summary["weights_sha256"].clone(), summary["test_accuracy"].clone())
+    };
+    let one = run("one", &["--nproc", "1"]);
+    assert_eq!(one.0.as_str().map(str::len), Some(64));
+    assert_eq!(run("two", &["--nproc", "2"]), one);
+    assert_eq!(run("three", &["--nproc", "3", "--bucket-cap-mb", "0.02"]), one);
+    assert_eq!(run("four", &["--nproc", "4"]), one);
+    assert_ne!(run("seed", &["--nproc", "2", "--seed", "1"]).0, one.0);
+
+    // The configuration that a run leaves is enough to repeat it.
+    succeed(folder.path(), &["train", "--config", "two/config.toml", "--out", "again"]);
+    assert_eq!(summary(&folder.path().join("again"))["weights_sha256"], one.0);
+
+    let run = folder.path().join("two");
+    let metrics = fs::read_to_string(run.join("metrics.csv")).unwrap();
+    assert_eq!(metrics.lines().count(), 2, "{metrics}");
+    assert_eq!(fs::read_to_string(run.join("steps.jsonl")).unwrap().lines().count(), 5);
+    assert!(fs::read_to_string(run.join("buckets.csv")).unwrap().lines().count() >= 2);
+}
+
+#[test]
+fn workers_over_sockets_end_in_the_same_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["train", "--steps", "3", "--batch-size", "8", "--nproc", "2", "--out"];
+    succeed(folder.path(), &[&args[..], &["shm"]].concat());
+    let tcp =
+        kolo(folder.path(), &[&args[..], &["tcp"]].concat()).env("KOLO_TRANSPORT", "tcp").output().unwrap();
+    assert!(tcp.status.success());
+    let (shm, tcp) = (summary(&folder.path().join("shm")), summary(&folder.path().join("tcp")));
+    assert_eq!((&shm["transport"], &tcp["transport"]), (&"shm".into(), &"tcp".into()));
+    assert_eq!(shm["weights_sha256"], tcp["weights_sha256"]);
+}
+
+/// Killed without warning after its first checkpoint, then resumed by another number of workers.
+#[test]
+fn a_killed_run_resumes_to_the_same_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = [
+        "train",
+        "--epochs",
+        "2",
+        "--batch-size",
+        "125",
+        "--shards",
+        "4",
+        "--optimizer",
+        "adamw",
+        "--lr",
+        "1e-3",
+    ];
+    succeed(folder.path(), &[&args[..], &["--out", "whole"]].concat());
+
+    let mut interrupted = kolo(folder.path(), &[&args[..], &["--out", "cut"]].concat()).spawn().unwrap();
+    let checkpoint = folder.path().join("cut/checkpoints/step-00000020");
+    let until = Instant::now() + Duration::from_secs(120);
+    while !checkpoint.exists() && interrupted.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < until, "no checkpoint within two minutes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    interrupted.kill().unwrap();
+    interrupted.wait().unwrap();
+    assert!(!folder.path().join("cut/summary.json").exists(), "it was to be killed before its end");
+
+    succeed(folder.path(), &["train", "--resume", "cut", "--nproc", "1"]);
+    let (whole, cut) = (summary(&folder.path().join("whole")), summary(&folder.path().join("cut")));
+    assert_eq!(whole["weights_sha256"], cut["weights_sha256"]);
+    assert_eq!((&whole["test_accuracy"], &whole["train_loss"]), (&cut["test_accuracy"], &cut["train_loss"]));
+    let lines = |name: &str, file: &str| {
+        fs::read_to_string(folder.path().join(name).join(file)).unwrap().lines().count()
+    };
+    assert_eq!(lines("cut", "steps.jsonl"), lines("whole", "steps.jsonl"));
+    assert_eq!(lines("cut", "metrics.csv"), lines("whole", "metrics.csv"));
+}

@@ -1,0 +1,58 @@
+//! One's own Burn model on any number of workers. The model knows nothing of it.
+//!
+//! One worker: `cargo run --release --example own_model`. Two: `target/release/kolo launch --nproc 2 --
+//! target/release/examples/own_model`. Both print the same losses, to the last bit.
+
+use burn::module::Module;
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::{Device, Tensor, activation::relu};
+use kolo::{Config, Ddp, Group, Loss, Rank, Sampler, Settings, data};
+
+#[derive(Module, Debug)]
+struct Mlp {
+    hidden: Linear,
+    out: Linear,
+}
+
+impl Mlp {
+    fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        self.out.forward(relu(self.hidden.forward(images.flatten(1, 3))))
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let device = Device::flex().autodiff();
+    device.seed(0);
+    let dataset = data::open("fashion-mnist-small")?;
+    let normalise = data::Normalise::of(&dataset);
+    let model = Mlp {
+        hidden: LinearConfig::new(28 * 28, 128).init(&device),
+        out: LinearConfig::new(128, 10).init(&device),
+    };
+
+    // The job: every step has 4 shards of 32 images, whoever works on them.
+    let config = Config { shards: Some(4), ..Config::default() };
+    let settings = Settings { momentum: 0.9, ..Settings::default() };
+    let mut ddp = Ddp::new(Group::from_env()?, model, &config, "sgd", &settings)?;
+    let sampler = Sampler::new(dataset.train.len(), 32, 4, 0)?;
+    let criterion = CrossEntropyLossConfig::new().init(&device);
+
+    for epoch in 0..3 {
+        let order = sampler.epoch(epoch);
+        for step in 0..sampler.steps() {
+            for shard in ddp.shards() {
+                let batch = dataset.train.batch(order.shard(step, shard), &normalise, None);
+                let count = batch.len();
+                let (images, labels) = batch.into_tensors(&device);
+                let loss = criterion.forward(ddp.model().forward(images), labels);
+                ddp.backward(Loss::mean(loss, count))?; // gradients are on their way before it returns
+            }
+            let report = ddp.step(0.05)?;
+            if ddp.rank() == Rank(0) && step % 20 == 0 {
+                println!("epoch {epoch} step {step}: loss {}", report.loss);
+            }
+        }
+    }
+    Ok(())
+}
