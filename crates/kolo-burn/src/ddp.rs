@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 
 use kolo_comm::{Group, Rank};
 use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::{Config, Kind, Replica, SpanId, StepReport};
+use kolo_ddp::{Config, Kind, Layout, Replica, SpanId, StepReport};
 
 use crate::Error;
 use crate::hook::{self, Sink};
@@ -41,7 +41,10 @@ impl Loss {
 pub struct Ddp<M> {
     /// Always there; taken only while it is being rewritten.
     model: Option<M>,
+    /// Shared with the hook, which runs inside the backward pass.
     replica: Arc<Mutex<Replica>>,
+    group: Arc<Group>,
+    layout: Arc<Layout>,
     shards: Range<usize>,
     /// The statistics among the model's tensors.
     statistics: Vec<SpanId>,
@@ -64,13 +67,15 @@ impl<M: Module> Ddp<M> {
         let entry = optimizer::find(optimizer)?;
         let inventory = tensors::inventory(&model)?;
         let build = |len| (entry.build)(len, settings);
-        let mut replica = Replica::new(Arc::new(group), inventory.specs, inventory.values, config, build)?;
+        let group = Arc::new(group);
+        let mut replica = Replica::new(group.clone(), inventory.specs, inventory.values, config, build)?;
         let shards = replica.reducer().shards();
-        let spans = replica.layout().spans().iter().enumerate();
+        let layout = replica.layout().clone();
+        let spans = layout.spans().iter().enumerate();
         let statistics =
             spans.filter(|(_, span)| span.spec.kind == Kind::Statistic).map(|(i, _)| SpanId(i)).collect();
         let replica = Arc::new(Mutex::new(replica));
-        let mut ddp = Ddp { model: Some(model), replica, shards, statistics };
+        let mut ddp = Ddp { model: Some(model), replica, group, layout, shards, statistics };
         ddp.write(Which::All);
         Ok(ddp)
     }
@@ -82,7 +87,17 @@ impl<M: Module> Ddp<M> {
 
     /// This worker's rank.
     pub fn rank(&self) -> Rank {
-        self.replica().group().rank()
+        self.group.rank()
+    }
+
+    /// The ranks that train together.
+    pub fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    /// The model's tensors, in the order of flat memory.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// A copy of the model for evaluation: no gradients, running statistics instead of the batch's.
@@ -95,9 +110,9 @@ impl<M: Module> Ddp<M> {
         self.shards.clone()
     }
 
-    /// The flat side: values, layout, group, checkpoints.
-    pub fn replica(&self) -> MutexGuard<'_, Replica> {
-        lock(&self.replica)
+    /// The flat side: values, checkpoints, the reducer.
+    pub fn with_replica<R>(&self, look: impl FnOnce(&mut Replica) -> R) -> R {
+        look(&mut lock(&self.replica))
     }
 
     /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's shards.
@@ -108,10 +123,10 @@ impl<M: Module> Ddp<M> {
     pub fn backward(&mut self, loss: Loss) -> Result<(), Error> {
         let sum: f32 = loss.sum.clone().into_scalar();
         let nodes = tensors::nodes(self.model())?;
-        self.replica().reducer().begin_shard(f64::from(sum), loss.count)?;
+        self.with_replica(|replica| replica.reducer().begin_shard(f64::from(sum), loss.count))?;
         hook::backward(loss.sum, nodes, Arc::new(ToReducer(self.replica.clone())))?;
         self.report_statistics(loss.count)?;
-        self.replica().reducer().end_shard();
+        self.with_replica(|replica| replica.reducer().end_shard());
         Ok(())
     }
 
@@ -121,10 +136,11 @@ impl<M: Module> Ddp<M> {
     ///
     /// This rank has no more shards in this step.
     pub fn skip_shard(&mut self) -> Result<(), Error> {
-        let mut replica = self.replica();
-        replica.reducer().begin_shard(0.0, 0.0)?;
-        replica.reducer().end_shard();
-        Ok(())
+        self.with_replica(|replica| {
+            replica.reducer().begin_shard(0.0, 0.0)?;
+            replica.reducer().end_shard();
+            Ok(())
+        })
     }
 
     /// Ends the step: waits for the reductions, updates the parameters, writes them into the model.
@@ -133,7 +149,7 @@ impl<M: Module> Ddp<M> {
     ///
     /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a sample.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
-        let report = self.replica().step(learning_rate)?;
+        let report = self.with_replica(|replica| replica.step(learning_rate))?;
         self.write(Which::All);
         Ok(report)
     }
@@ -144,7 +160,7 @@ impl<M: Module> Ddp<M> {
     ///
     /// Names the file and the first tensor that does not fit.
     pub fn load(&mut self, checkpoint: &std::path::Path) -> Result<kolo_ddp::checkpoint::Position, Error> {
-        let position = kolo_ddp::checkpoint::load(checkpoint, &mut self.replica())?;
+        let position = self.with_replica(|replica| kolo_ddp::checkpoint::load(checkpoint, replica))?;
         self.write(Which::All);
         Ok(position)
     }
@@ -158,9 +174,8 @@ impl<M: Module> Ddp<M> {
         let moved = tensors::statistics(self.model())?;
         {
             let mut replica = lock(&self.replica);
-            let layout = replica.layout().clone();
             for (&id, moved) in self.statistics.iter().zip(moved) {
-                let start = &replica.values()[layout.span(id).range()];
+                let start = &replica.values()[self.layout.span(id).range()];
                 if moved != start {
                     let change: Vec<f32> = moved
                         .iter()

@@ -141,10 +141,10 @@ fn gradient(group: Group, samples: usize) -> Vec<f32> {
     ddp.step(0.01).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let position = checkpoint::Position { step: 1, epoch: 0, step_in_epoch: 1, notes: ().into() };
-    let path = checkpoint::save(folder.path(), &mut ddp.replica(), &position).unwrap();
+    let path = ddp.with_replica(|replica| checkpoint::save(folder.path(), replica, &position)).unwrap();
     let bytes = std::fs::read(path.join("optimizer.safetensors")).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
-    let names: Vec<String> = ddp.replica().layout().spans().iter().map(|s| s.spec.name.clone()).collect();
+    let names: Vec<String> = ddp.layout().spans().iter().map(|s| s.spec.name.clone()).collect();
     let values = |name: &String| tensors.tensor(&format!("velocity/{name}")).unwrap().data().to_vec();
     let words = names.iter().flat_map(values).collect::<Vec<u8>>();
     words.chunks_exact(4).map(|w| f32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect()
@@ -187,11 +187,11 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
                 ddp.backward(Loss::mean(loss, 3)).unwrap();
             }
             ddp.step(0.05).unwrap();
-            states.push(ddp.replica().values().iter().map(|x| x.to_bits()).collect());
+            states.push(ddp.with_replica(|replica| replica.values().iter().map(|x| x.to_bits()).collect()));
         }
         // The model holds what the replica holds, running statistics included.
         let inventory = tensors::inventory(ddp.model()).unwrap();
-        assert_eq!(inventory.values, ddp.replica().values());
+        ddp.with_replica(|replica| assert_eq!(inventory.values, replica.values()));
         states
     };
     let alone = train(Group::alone());

@@ -1,7 +1,7 @@
 //! Random crop and flip, keyed by sample.
 //!
-//! What happens to a training image depends on (seed, epoch, its index in the data set) and nothing else, so a worker that takes over
-//! another's samples, or prepares them earlier or later, sees the same pixels.
+//! What happens to a training image depends on (seed, epoch, its index in the data set) and nothing else, so
+//! a worker that takes over another's samples, or prepares them earlier or later, sees the same pixels.
 
 use super::key::Key;
 

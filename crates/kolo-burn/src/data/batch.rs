@@ -5,14 +5,16 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use super::augment::{Alteration, AugmentKey};
 use super::images::{Dataset, Images};
 
-/// What each byte of each channel becomes: `(byte / 255 - mean) / std`, looked up, since there are only 256 of them.
+/// What each byte of each channel becomes: `(byte / 255 - mean) / std`, looked up, since there are only 256
+/// of them.
 #[derive(Clone, Debug)]
 pub struct Normalise {
     tables: Vec<[f32; 256]>,
 }
 
 impl Normalise {
-    /// From the mean and deviation of each channel, of 0 to 1; as many channels as the shorter of the two has.
+    /// From the mean and deviation of each channel, of 0 to 1; as many channels as the shorter of the two
+    /// has.
     pub fn new(mean: &[f32], std: &[f32]) -> Self {
         let table =
             |(mean, std): (&f32, &f32)| std::array::from_fn(|byte| (byte as f32 / 255.0 - mean) / std);
@@ -58,7 +60,8 @@ impl Batch {
 }
 
 impl Images {
-    /// The images at `indices`, normalised, and altered if `augment` is given. Depends on nothing but the arguments.
+    /// The images at `indices`, normalised, and altered if `augment` is given. Depends on nothing but the
+    /// arguments.
     ///
     /// # Panics
     ///

@@ -1,5 +1,6 @@
-//! The binary versions of [CIFAR-10 and CIFAR-100](https://www.cs.toronto.edu/~kriz/cifar.html): records of one or two label bytes and
-//! 3x32x32 pixels, channel by channel. There is no header, so the length alone tells a whole file from a cut one.
+//! The binary versions of [CIFAR-10 and CIFAR-100](https://www.cs.toronto.edu/~kriz/cifar.html): records of
+//! one or two label bytes and 3x32x32 pixels, channel by channel. There is no header, so the length alone
+//! tells a whole file from a cut one.
 
 use super::error::DataError;
 use super::file::Source;

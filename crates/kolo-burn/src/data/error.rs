@@ -1,4 +1,5 @@
-//! What can be wrong with a data set: each error names the file, what was found there, what was expected, and the remedy.
+//! What can be wrong with a data set: each error names the file, what was found there, what was expected, and
+//! the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -68,7 +69,10 @@ pub enum DataError {
         source: io::Error,
     },
     /// The file does not begin as a file of its kind does.
-    #[error("{}: begins with 0x{found:08x}, but {what} begin with 0x{expected:08x}; is it the right file?", path.display())]
+    #[error(
+        "{}: begins with 0x{found:08x}, but {what} begin with 0x{expected:08x}; is it the right file?",
+        path.display()
+    )]
     Magic {
         /// The file.
         path: PathBuf,
@@ -80,7 +84,10 @@ pub enum DataError {
         what: &'static str,
     },
     /// The images have another size than those of this data set.
-    #[error("{}: images of {}x{} pixels, expected {}x{}; is it the right file?", path.display(), found.0, found.1, expected.0, expected.1)]
+    #[error(
+        "{}: images of {}x{} pixels, expected {}x{}; is it the right file?",
+        path.display(), found.0, found.1, expected.0, expected.1
+    )]
     Dimensions {
         /// The file.
         path: PathBuf,
@@ -90,7 +97,10 @@ pub enum DataError {
         expected: (u32, u32),
     },
     /// The file is cut off, or too long.
-    #[error("{}: {found} bytes of data, expected {expected} ({}); get the file again", path.display(), if found < expected { "it is cut off" } else { "it is too long" })]
+    #[error(
+        "{}: {found} bytes of data, expected {expected} ({}); get the file again",
+        path.display(), if found < expected { "it is cut off" } else { "it is too long" }
+    )]
     Length {
         /// The file.
         path: PathBuf,
@@ -100,7 +110,10 @@ pub enum DataError {
         expected: u64,
     },
     /// A label beyond the number of classes.
-    #[error("{}: image {index} has the label {label}, but the classes are 0 to {}; is it the right file?", path.display(), classes - 1)]
+    #[error(
+        "{}: image {index} has the label {label}, but the classes are 0 to {}; is it the right file?",
+        path.display(), classes - 1
+    )]
     Label {
         /// The file.
         path: PathBuf,
@@ -112,7 +125,10 @@ pub enum DataError {
         classes: usize,
     },
     /// Images and labels do not belong together.
-    #[error("{} has {images} images, {} has {labels} labels; the counts must be equal: get both files again", images_path.display(), labels_path.display())]
+    #[error(
+        "{} has {images} images, {} has {labels} labels; the counts must be equal: get both files again",
+        images_path.display(), labels_path.display()
+    )]
     Count {
         /// The file of images.
         images_path: PathBuf,

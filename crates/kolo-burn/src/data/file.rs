@@ -54,11 +54,13 @@ impl Source {
 
     /// All that is left, which must be exactly `expected` bytes.
     ///
-    /// Reads one byte more than that at most, and reserves nothing ahead: a header that promises too much costs no memory.
+    /// Reads one byte more than that at most, and reserves nothing ahead: a header that promises too much
+    /// costs no memory.
     ///
     /// # Errors
     ///
-    /// [`DataError::Length`] if it is more or less, [`DataError::Read`] if all is there but the gzip stream's checksum.
+    /// [`DataError::Length`] if it is more or less, [`DataError::Read`] if all is there but the gzip stream's
+    /// checksum.
     pub fn rest(mut self, expected: u64) -> Result<Vec<u8>, DataError> {
         let Part { bytes, cut } = self.up_to(expected.saturating_add(1))?;
         let found = bytes.len() as u64;
@@ -81,7 +83,8 @@ impl Source {
     }
 }
 
-/// What could be read, and the decompressor's complaint if its stream ended too early: how much is there tells the user more.
+/// What could be read, and the decompressor's complaint if its stream ended too early: how much is there
+/// tells the user more.
 struct Part {
     bytes: Vec<u8>,
     cut: Option<io::Error>,

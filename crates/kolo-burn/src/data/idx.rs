@@ -1,5 +1,6 @@
-//! IDX, the format of MNIST and Fashion-MNIST ([description](https://yann.lecun.com/exdb/mnist/)): a magic number that says type
-//! and dimensions, the sizes, then the bytes. Images and labels are in files of their own.
+//! IDX, the format of MNIST and Fashion-MNIST ([description](https://yann.lecun.com/exdb/mnist/)): a magic
+//! number that says type and dimensions, the sizes, then the bytes. Images and labels are in files of their
+//! own.
 
 use super::error::DataError;
 use super::file::Source;
@@ -16,7 +17,8 @@ const SIDE: u32 = 28;
 ///
 /// # Errors
 ///
-/// A wrong magic number, other images than 28x28, a length that differs from what the header says, different counts, a label of
+/// A wrong magic number, other images than 28x28, a length that differs from what the header says, different
+/// counts, a label of
 /// `classes` or above, no images at all.
 pub(super) fn read(images: Source, labels: Source, classes: usize) -> Result<Images, DataError> {
     let (images_path, labels_path) = (images.path(), labels.path());

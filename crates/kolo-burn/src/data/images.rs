@@ -1,4 +1,5 @@
-//! Images and data sets in memory: bytes, as they came from the file. They become numbers only in a [`Batch`](super::Batch).
+//! Images and data sets in memory: bytes, as they came from the file. They become numbers only in a
+//! [`Batch`](super::Batch).
 
 use super::augment::Augment;
 
@@ -35,8 +36,8 @@ impl Images {
 
     /// Mean and standard deviation of each channel over all pixels, where a pixel is a number from 0 to 1.
     ///
-    /// Counted in integers, so the order of the pixels does not matter. A channel of one single value has deviation 1, so that
-    /// dividing by it is harmless.
+    /// Counted in integers, so the order of the pixels does not matter. A channel of one single value has
+    /// deviation 1, so that dividing by it is harmless.
     pub fn mean_and_std(&self) -> (Vec<f32>, Vec<f32>) {
         let plane = self.height * self.width;
         let mut histograms = vec![[0u64; 256]; self.channels];

@@ -1,11 +1,12 @@
 //! Random numbers that are a pure function of what they are for.
 //!
-//! A generator with a state gives values that depend on who drew before; with several workers and prefetching threads that
-//! order differs from run to run. A [`Key`] has no order: `Key::new(seed).with(epoch).with(sample)` is the same number
-//! wherever and whenever it is asked for.
+//! A generator with a state gives values that depend on who drew before; with several workers and prefetching
+//! threads that order differs from run to run. A [`Key`] has no order:
+//! `Key::new(seed).with(epoch).with(sample)` is the same number wherever and whenever it is asked for.
 //!
-//! Each level is one output of SplitMix64 (Steele, Lea, Flood, [Fast splittable pseudorandom number generators](
-//! https://doi.org/10.1145/2660193.2660195), OOPSLA 2014): `key.with(n)` is the n-th output of the generator seeded with `key`.
+//! Each level is one output of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+//! generators", OOPSLA 2014, [doi:10.1145/2660193.2660195](https://doi.org/10.1145/2660193.2660195)):
+//! `key.with(n)` is the n-th output, from 0, of the generator seeded with `key`.
 //! The step (an odd multiple) and the mixing are both bijections, so two different `n` never share a key.
 
 /// The golden ratio in 64 bits: SplitMix64's increment.

@@ -1,8 +1,8 @@
 //! Data sets: from files to batches of numbers, the same on every worker.
 //!
-//! [`open`] reads a data set of the table [`DATASETS`] into memory as bytes ([`Images`]). [`Images::batch`] makes numbers of some of them,
-//! normalised and altered as (seed, epoch, sample) alone decide, and [`Prefetch`] does so ahead of time on its own thread.
-//! Which samples a worker takes is not decided here.
+//! [`open`] reads a data set of the table [`DATASETS`] into memory as bytes ([`Images`]). [`Images::batch`]
+//! makes numbers of some of them, normalised and altered as (seed, epoch, sample) alone decide, and
+//! [`Prefetch`] does so ahead of time on its own thread. Which samples a worker takes is not decided here.
 //!
 //! ```
 //! use kolo_burn::data::{Normalise, open};
@@ -13,7 +13,8 @@
 //! # Ok::<(), kolo_burn::data::DataError>(())
 //! ```
 //!
-//! A further data set of a known format is one line in `table.rs`; a further format is one file and one line in `open.rs`.
+//! A further data set of a known format is one line in `table.rs`; a further format is one file and one line
+//! in `open.rs`.
 
 mod augment;
 mod batch;

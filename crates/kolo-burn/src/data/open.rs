@@ -8,11 +8,13 @@ use super::images::{Dataset, Images};
 use super::table::{DATASETS, DatasetEntry, Format, Place};
 use super::{cifar, embedded, idx};
 
-/// Where the files may be inside the folder: there, or where unpacking the archive (or torchvision) puts them.
+/// Where the files may be inside the folder: there, or where unpacking the archive (or torchvision) puts
+/// them.
 const SUBFOLDERS: &[&str] =
     &["", "cifar-10-batches-bin", "cifar-100-binary", "MNIST/raw", "FashionMNIST/raw"];
 
-/// Opens a data set by what the user typed: a name of [`DATASETS`](super::DATASETS), for most of them followed by `:DIR`.
+/// Opens a data set by what the user typed: a name of [`DATASETS`](super::DATASETS), for most of them
+/// followed by `:DIR`.
 ///
 /// DIR is the folder with the files, or one that holds the folder which the archive unpacks to.
 ///
@@ -95,7 +97,8 @@ impl Files<'_> {
         }
     }
 
-    /// One of the usual names: with a dash (as published) or a point (as some archives have it), compressed or not.
+    /// One of the usual names: with a dash (as published) or a point (as some archives have it), compressed
+    /// or not.
     fn open_idx(&self, part: &str, what: &str, dimensions: u8) -> Result<Source, DataError> {
         let names = ['-', '.'].map(|dash| format!("{part}-{what}{dash}idx{dimensions}-ubyte"));
         self.open(&names.each_ref().map(|name| [name.clone(), format!("{name}.gz")]).concat())

@@ -34,7 +34,8 @@ pub enum PrefetchError {
 
 /// Batches in the order of their requests; an iterator.
 ///
-/// At most `depth` finished batches wait (and one more is being prepared). Dropping it ends the thread and waits for it.
+/// At most `depth` finished batches wait (and one more is being prepared). Dropping it ends the thread and
+/// waits for it.
 #[derive(Debug)]
 pub struct Prefetch {
     batches: Option<Receiver<Batch>>,
@@ -42,7 +43,8 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
-    /// Prepares batches of `images` on a thread; `augment` is the job's seed and what may be done to the images.
+    /// Prepares batches of `images` on a thread; `augment` is the job's seed and what may be done to the
+    /// images.
     ///
     /// # Errors
     ///

@@ -7,7 +7,8 @@ use super::images::Images;
 pub enum Shape {
     /// They stay as they are in the file.
     AsStored,
-    /// Black margins up to 32x32 and grey repeated as three channels: what networks made for colour pictures take.
+    /// Black margins up to 32x32 and grey repeated as three channels: what networks made for colour pictures
+    /// take.
     Colour32,
 }
 
@@ -21,7 +22,8 @@ impl Shape {
     }
 }
 
-/// Images at least `side` high and wide, in the middle of black, and with at least `channels`, the first one repeated.
+/// Images at least `side` high and wide, in the middle of black, and with at least `channels`, the first one
+/// repeated.
 fn spread(images: Images, channels: usize, side: usize) -> Images {
     let Images { channels: old_channels, height: old_height, width: old_width, pixels, labels } = images;
     let (channels, height, width) = (channels.max(old_channels), side.max(old_height), side.max(old_width));

@@ -54,22 +54,67 @@ const MNIST_SITE: &str = "https://ossci-datasets.s3.amazonaws.com/mnist/";
 const CIFAR10_SITE: &str = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
 const CIFAR100_SITE: &str = "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz";
 
-const NONE: Augment = Augment { crop_padding: 0, flip: false };
+const FLIP: Augment = Augment { crop_padding: 0, flip: true };
 const SHIFT: Augment = Augment { crop_padding: 2, flip: false };
 const SHIFT_AND_FLIP: Augment = Augment { crop_padding: 4, flip: true };
 
 /// All data sets.
-#[rustfmt::skip]
 pub const DATASETS: &[DatasetEntry] = &[
-    DatasetEntry { name: "fashion-mnist-small", about: "10,000 of Fashion-MNIST's images, 1x28x28, part of the program", classes: 10, place: Place::Embedded, get: "", format: Format::Embedded, shape: Shape::AsStored, augment: NONE },
-    DatasetEntry { name: "fashion-mnist", about: "Fashion-MNIST whole, 60,000 images, padded to 3x32x32", classes: 10, place: Place::Usually(FASHION_FOLDER), get: FASHION_PACKAGE, format: Format::Idx, shape: Shape::Colour32, augment: SHIFT_AND_FLIP },
-    DatasetEntry { name: "mnist", about: "MNIST, 60,000 images, padded to 3x32x32", classes: 10, place: Place::Given, get: MNIST_SITE, format: Format::Idx, shape: Shape::Colour32, augment: SHIFT },
-    DatasetEntry { name: "cifar10", about: "CIFAR-10, binary version, 50,000 images, 3x32x32", classes: 10, place: Place::Given, get: CIFAR10_SITE, format: Format::Cifar10, shape: Shape::AsStored, augment: SHIFT_AND_FLIP },
-    DatasetEntry { name: "cifar100", about: "CIFAR-100, binary version, 50,000 images, 3x32x32", classes: 100, place: Place::Given, get: CIFAR100_SITE, format: Format::Cifar100, shape: Shape::AsStored, augment: SHIFT_AND_FLIP },
+    DatasetEntry {
+        name: "fashion-mnist-small",
+        about: "10,000 of Fashion-MNIST's images, 1x28x28, part of the program",
+        classes: 10,
+        place: Place::Embedded,
+        get: "",
+        format: Format::Embedded,
+        shape: Shape::AsStored,
+        augment: FLIP,
+    },
+    DatasetEntry {
+        name: "fashion-mnist",
+        about: "Fashion-MNIST whole, 60,000 images, padded to 3x32x32",
+        classes: 10,
+        place: Place::Usually(FASHION_FOLDER),
+        get: FASHION_PACKAGE,
+        format: Format::Idx,
+        shape: Shape::Colour32,
+        augment: SHIFT_AND_FLIP,
+    },
+    DatasetEntry {
+        name: "mnist",
+        about: "MNIST, 60,000 images, padded to 3x32x32",
+        classes: 10,
+        place: Place::Given,
+        get: MNIST_SITE,
+        format: Format::Idx,
+        shape: Shape::Colour32,
+        augment: SHIFT,
+    },
+    DatasetEntry {
+        name: "cifar10",
+        about: "CIFAR-10, binary version, 50,000 images, 3x32x32",
+        classes: 10,
+        place: Place::Given,
+        get: CIFAR10_SITE,
+        format: Format::Cifar10,
+        shape: Shape::AsStored,
+        augment: SHIFT_AND_FLIP,
+    },
+    DatasetEntry {
+        name: "cifar100",
+        about: "CIFAR-100, binary version, 50,000 images, 3x32x32",
+        classes: 100,
+        place: Place::Given,
+        get: CIFAR100_SITE,
+        format: Format::Cifar100,
+        shape: Shape::AsStored,
+        augment: SHIFT_AND_FLIP,
+    },
 ];
 
 impl DatasetEntry {
-    /// How the data set is written on the command line: `cifar10:DIR`, `fashion-mnist[:DIR]`, `fashion-mnist-small`.
+    /// How the data set is written on the command line: `cifar10:DIR`, `fashion-mnist[:DIR]`,
+    /// `fashion-mnist-small`.
     pub fn usage(&self) -> String {
         match self.place {
             Place::Embedded => self.name.into(),

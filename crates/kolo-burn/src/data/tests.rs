@@ -167,7 +167,7 @@ fn cifar_is_read_from_the_unpacked_archive() {
     let dir = TempDir::new().unwrap();
     let folder = dir.path().join("cifar-10-batches-bin");
     fs::create_dir(&folder).unwrap();
-    // Ten thousand records; compressed, so that the test does not write 180 MB. Record i of a file has the class i % 10.
+    // Ten thousand records; compressed, so that the test does not write 180 MB. Record i has the class i % 10.
     let mut records = vec![3u8; 10_000 * 3073];
     records.chunks_exact_mut(3073).zip(0..).for_each(|(record, i)| record[0] = (i % 10) as u8);
     let bytes = gzip(&records);

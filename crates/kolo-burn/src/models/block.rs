@@ -1,7 +1,7 @@
 //! One residual block, basic or bottleneck: `relu(x + f(x))`, where `f` is two or three convolutions.
 //!
-//! Both kinds are one struct: a bottleneck has a third convolution, a basic block has not. As in torchvision, a bottleneck that
-//! halves the image does so in its 3x3 convolution, not in its first 1x1 ("ResNet v1.5").
+//! Both kinds are one struct: a bottleneck has a third convolution, a basic block has not. As in torchvision,
+//! a bottleneck that halves the image does so in its 3x3 convolution, not in its first 1x1 ("ResNet v1.5").
 
 use burn::module::Module;
 use burn::nn::BatchNorm;

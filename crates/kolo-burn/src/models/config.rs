@@ -7,7 +7,8 @@ use super::resnet::ResNet;
 /// How the image comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stem {
-    /// 7x7 convolution with stride 2, then 3x3 max pooling with stride 2: a quarter of the image's resolution.
+    /// 7x7 convolution with stride 2, then 3x3 max pooling with stride 2: a quarter of the image's
+    /// resolution.
     ImageNet,
     /// 3x3 convolution with stride 1, no pooling: for images so small that every pixel counts.
     Cifar,
@@ -39,7 +40,8 @@ pub struct ResNetConfig {
     pub stem: Stem,
     /// The kind of its blocks.
     pub block: BlockKind,
-    /// Blocks in each of the four stages; 0 leaves a stage out, and only trailing stages may be left out.
+    /// Blocks in each of the four stages; 0 leaves a stage out. The first block of every stage but the first
+    /// halves the image.
     pub depths: [usize; 4],
     /// Width of each stage; the stem has the first one's.
     pub widths: [usize; 4],
@@ -50,11 +52,11 @@ pub struct ResNetConfig {
 }
 
 impl ResNetConfig {
-    /// Makes the network, with torchvision's initialisation: convolutions Kaiming-normal by fan-out, batch norms one and zero, the
-    /// linear layer uniform in ±1/√inputs.
+    /// Makes the network, with torchvision's initialisation: convolutions Kaiming-normal by fan-out, batch
+    /// norms one and zero, the linear layer uniform in ±1/√inputs.
     ///
-    /// The values depend on `seed` and each parameter's name alone, so the same seed gives the same bits on every machine, in every
-    /// thread, whatever was drawn before.
+    /// The values depend on `seed` and each parameter's name alone, so the same seed gives the same bits on
+    /// every machine, in every thread, whatever was drawn before.
     pub fn init(&self, seed: u64, device: &Device) -> ResNet {
         ResNet::new(self, seed, device)
     }

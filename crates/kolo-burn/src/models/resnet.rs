@@ -1,8 +1,10 @@
-//! Residual networks (He et al., [arXiv:1512.03385](https://arxiv.org/abs/1512.03385)): one struct for all of them.
+//! Residual networks (He et al., [arXiv:1512.03385](https://arxiv.org/abs/1512.03385)): one struct for all of
+//! them.
 //!
-//! Every network of this module is a stem, up to four stages of residual blocks, an average over what is left of the image,
-//! and one linear layer. The fields carry torchvision's names, so that a path in this module tree and a key of a torchvision
-//! checkpoint say the same thing (see [`torchvision_name`](super::torchvision_name)).
+//! Every network of this module is a stem, up to four stages of residual blocks, an average over what is left
+//! of the image, and one linear layer. The fields carry torchvision's names, so that a path in this module
+//! tree and a key of a torchvision checkpoint say the same thing (see
+//! [`torchvision_name`](super::torchvision_name)).
 
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
@@ -24,13 +26,13 @@ pub struct ResNet {
     pub bn1: BatchNorm,
     /// Present where the stem is [`Stem::ImageNet`]; has no parameters.
     pub maxpool: Option<MaxPool2d>,
-    /// First stage, at the stem's resolution.
+    /// First stage, at the stem's resolution. Like the others it may be empty.
     pub layer1: Vec<Block>,
-    /// Second stage, at half the resolution of the first; empty if the network has one stage only.
+    /// Second stage, at half the resolution of the first.
     pub layer2: Vec<Block>,
-    /// Third stage, halved again; may be empty.
+    /// Third stage, halved again.
     pub layer3: Vec<Block>,
-    /// Fourth stage, halved again; may be empty.
+    /// Fourth stage, halved again.
     pub layer4: Vec<Block>,
     /// From the averaged features to one score a class.
     pub fc: Linear,

@@ -1,4 +1,5 @@
-//! The models that Kolo knows by name: one entry each. The command line, its help and the error messages read this table.
+//! The models that Kolo knows by name: one entry each. The command line, its help and the error messages read
+//! this table.
 
 use thiserror::Error;
 
@@ -17,7 +18,11 @@ pub struct ModelEntry {
 
 /// All models.
 pub const MODELS: &[ModelEntry] = &[
-    ModelEntry { name: "small", about: "a small residual network for small images", config: small },
+    ModelEntry {
+        name: "small",
+        about: "a residual network of 77 thousand parameters, for small images",
+        config: small,
+    },
     ModelEntry {
         name: "resnet18",
         about: "torchvision's ResNet-18, 11.7 million parameters",
@@ -56,12 +61,14 @@ fn known() -> String {
     MODELS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
 
+/// The stage at full resolution is left out: on the CPU it would cost as much as all the others and, measured
+/// on Fashion-MNIST, wins nothing for it.
 fn small(channels: usize, classes: usize) -> ResNetConfig {
     ResNetConfig {
         stem: Stem::Cifar,
         block: BlockKind::Basic,
-        depths: [1, 1, 1, 0],
-        widths: [16, 32, 64, 0],
+        depths: [0, 1, 1, 1],
+        widths: [8, 16, 32, 64],
         channels,
         classes,
     }
@@ -90,7 +97,8 @@ mod tests {
     #[test]
     fn names_are_found_and_unique() {
         for entry in MODELS {
-            assert!(std::ptr::eq(find(entry.name).unwrap(), entry), "{} is there twice", entry.name);
+            assert_eq!(find(entry.name).unwrap().name, entry.name);
+            assert_eq!(MODELS.iter().filter(|other| other.name == entry.name).count(), 1, "{}", entry.name);
         }
     }
 

@@ -118,7 +118,7 @@ fn every_model_gives_a_score_for_each_class_and_a_gradient_for_each_parameter() 
         let scores = model.forward(Tensor::ones([2, 1, 32, 32], &device));
         assert_eq!(scores.dims(), [2, 7], "{}", entry.name);
         let gradients = scores.sum().backward();
-        for weight in [&model.conv1.weight, &model.layer1[0].conv2.weight] {
+        for weight in [&model.conv1.weight, &model.layer2[0].conv2.weight] {
             assert!(weight.val().grad(&gradients).is_some(), "{}", entry.name);
         }
     }

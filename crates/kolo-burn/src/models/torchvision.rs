@@ -9,8 +9,9 @@
 //! | `fc.weight` | `fc.weight` | transposed: `[in, out]` here, `[out, in]` there |
 //! | `fc.bias` | `fc.bias` | the same |
 //!
-//! torchvision also counts the batches a batch norm has seen (`num_batches_tracked`); that has no counterpart here and is
-//! not needed. One number differs by a hair: to the running variance, PyTorch adds the unbiased variance of a batch, Burn the biased one.
+//! torchvision also counts the batches a batch norm has seen (`num_batches_tracked`); that has no counterpart
+//! here and is not needed. One number differs by a hair: to the running variance, PyTorch adds the unbiased
+//! variance of a batch, Burn the biased one.
 
 /// A parameter's name in a torchvision checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -100,7 +100,7 @@ fn measure_size(group: &Group, bytes: usize, seconds: f64) -> Result<Row, Failur
     let collective = Collective::AllReduce(Op::Sum);
     let mut buffer = verify(group, group.alloc::<f32>(bytes / 4)?)?;
     buffer.fill(0.0);
-    let mut one = |samples: &mut Samples, buffer: Buffer<f32>| -> Result<Buffer<f32>, Failure> {
+    let one = |samples: &mut Samples, buffer: Buffer<f32>| -> Result<Buffer<f32>, Failure> {
         group.barrier()?;
         let began = Instant::now();
         let buffer = group.run(&collective, buffer)?;

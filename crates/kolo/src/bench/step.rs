@@ -84,11 +84,11 @@ impl Options {
 
 pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let mut trainee = Trainee::new(Group::from_env()?, options)?;
-    let group = trainee.ddp.replica().group().clone();
+    let group = trainee.ddp.group().clone();
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
     for block in 0..=options.blocks {
         for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
-            trainee.ddp.replica().reducer().synchronise(synchronise);
+            trainee.ddp.with_replica(|replica| replica.reducer().synchronise(synchronise));
             group.barrier()?;
             for _ in 0..options.steps {
                 let began = Instant::now();

@@ -13,10 +13,7 @@ const BATCH: usize = 250;
 
 /// The share of test images that the model classifies rightly.
 pub(crate) fn accuracy(ddp: &Ddp<ResNet>, dataset: &Dataset, device: &Device) -> Result<f64, Failure> {
-    let (rank, world) = {
-        let replica = ddp.replica();
-        (replica.group().rank().0, replica.group().world_size())
-    };
+    let (rank, world) = (ddp.rank().0, ddp.group().world_size());
     let model = ddp.evaluated();
     let normalise = Normalise::of(dataset);
     let indices: Vec<usize> = (0..dataset.test.len()).collect();
@@ -27,7 +24,6 @@ pub(crate) fn accuracy(ddp: &Ddp<ResNet>, dataset: &Dataset, device: &Device) ->
         right += guesses.equal(labels).int().sum().into_scalar::<i64>();
     }
     let mut total = [right];
-    let group = ddp.replica().group().clone();
-    group.all_reduce(&mut total, Op::Sum)?;
+    ddp.group().all_reduce(&mut total, Op::Sum)?;
     Ok(total[0] as f64 / dataset.test.len() as f64)
 }

@@ -97,14 +97,13 @@ impl<'a> Worker<'a> {
     }
 
     fn describe(&self) -> String {
-        let replica = self.ddp.replica();
         format!(
             "{} ({} parameters) on {}: {} workers over {}, {} shards × {} images a step, {} steps",
             self.config.model,
             parameters(&self.ddp),
             self.config.data,
-            replica.group().world_size(),
-            replica.group().transport(),
+            self.ddp.group().world_size(),
+            self.ddp.group().transport(),
             self.config.shards,
             self.config.batch_size,
             self.total,
@@ -139,18 +138,19 @@ impl<'a> Worker<'a> {
                 let over = position.step == self.total;
                 if over || position.epoch.is_multiple_of(self.config.checkpoint_epochs) {
                     position.notes = serde_json::json!({"loss_sum": epoch.loss_sum, "images": epoch.images});
-                    checkpoint::save(&desk.folder.checkpoints(), &mut self.ddp.replica(), &position)?;
+                    let checkpoints = desk.folder.checkpoints();
+                    self.ddp.with_replica(|replica| checkpoint::save(&checkpoints, replica, &position))?;
                 }
             }
         }
         let seconds = started.elapsed().as_secs_f64();
-        let peak_rss_bytes = peak_rss(&self.ddp.replica().group().clone())?;
+        let peak_rss_bytes = peak_rss(self.ddp.group())?;
         let Some(desk) = desk.take() else { return Ok(()) };
         let summary = Summary {
             kolo: env!("CARGO_PKG_VERSION"),
-            world_size: self.ddp.replica().group().world_size(),
+            world_size: self.ddp.group().world_size(),
             shards: self.config.shards,
-            transport: self.ddp.replica().group().transport(),
+            transport: self.ddp.group().transport(),
             model: self.config.model.clone(),
             data: self.config.data.clone(),
             parameters: parameters(&self.ddp),
@@ -164,7 +164,7 @@ impl<'a> Worker<'a> {
             exposed_comm_fraction: whole.exposed_comm_fraction(),
             train_loss,
             test_accuracy,
-            weights_sha256: checkpoint::weights_sha256(&self.ddp.replica()),
+            weights_sha256: self.ddp.with_replica(|replica| checkpoint::weights_sha256(replica)),
             peak_rss_bytes,
         };
         report(desk, &summary)
@@ -245,8 +245,7 @@ impl<'a> Worker<'a> {
 
 /// Trained parameters of the model.
 fn parameters(ddp: &Ddp<ResNet>) -> usize {
-    let replica = ddp.replica();
-    let trained = replica.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
+    let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
     trained.map(|span| span.len).sum()
 }
 

@@ -65,11 +65,11 @@ fn broken_data_files_are_named() {
 #[test]
 fn folders_ports_and_checkpoints() {
     let folder = tempfile::tempdir().unwrap();
-    let quick = ["--steps", "1", "--nproc", "1", "--batch-size", "8"];
-    let train = |more: &[&str]| [&["train"][..], &quick, more].concat();
-    succeed(folder.path(), &train(&["--out", "a"]));
+    let train =
+        |out: &'static str| ["train", "--steps", "1", "--nproc", "1", "--batch-size", "8", "--out", out];
+    succeed(folder.path(), &train("a"));
 
-    let (_, error) = fail(folder.path(), &train(&["--out", "a"]));
+    let (_, error) = fail(folder.path(), &train("a"));
     assert!(error.contains("run folder a exists") && error.contains("--resume a"), "{error}");
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -78,7 +78,7 @@ fn folders_ports_and_checkpoints() {
     assert!(error.contains(&port), "{error}");
 
     // The checkpoint of a small network, in the run folder of a large one.
-    succeed(folder.path(), &train(&["--out", "b"]));
+    succeed(folder.path(), &train("b"));
     let config = fs::read_to_string(folder.path().join("b/config.toml")).unwrap();
     fs::write(folder.path().join("b/config.toml"), config.replace("\"small\"", "\"resnet18\"")).unwrap();
     let (_, error) = fail(folder.path(), &["train", "--resume", "b"]);
