@@ -36,11 +36,11 @@ pub(crate) struct Options {
     /// Largest bucket in MiB
     #[arg(long, default_value_t = 25.0)]
     bucket_cap_mb: f64,
-    /// Pairs of blocks
-    #[arg(long, default_value_t = 6)]
+    /// Pairs of blocks; short blocks, because a machine's speed drifts
+    #[arg(long, default_value_t = 20)]
     blocks: usize,
     /// Steps a block
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 2)]
     steps: usize,
     /// Print JSON
     #[arg(long)]
@@ -48,6 +48,8 @@ pub(crate) struct Options {
 }
 
 const CLASSES: usize = 10;
+/// Pairs of blocks before the measured ones.
+const WARM_UP: usize = 2;
 
 #[derive(Serialize)]
 struct Report {
@@ -86,15 +88,14 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let mut trainee = Trainee::new(Group::from_env()?, options)?;
     let group = trainee.ddp.group().clone();
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
-    for block in 0..=options.blocks {
+    for block in 0..options.blocks + WARM_UP {
         for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
             trainee.ddp.with_replica(|replica| replica.reducer().synchronise(synchronise));
             group.barrier()?;
             for _ in 0..options.steps {
                 let began = Instant::now();
                 let waited = trainee.step()?;
-                // The first pair of blocks warms up.
-                if block > 0 {
+                if block >= WARM_UP {
                     samples.0.push(began.elapsed().as_secs_f64());
                     exposed.0.extend(synchronise.then_some(waited));
                 }

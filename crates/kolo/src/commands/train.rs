@@ -59,7 +59,7 @@ pub(crate) struct Train {
     #[arg(long, default_value = "cosine")]
     schedule: String,
     /// Steps over which the learning rate rises
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 100)]
     warmup_steps: u64,
     /// Epochs between the cuts of --schedule step
     #[arg(long, default_value_t = 30)]
@@ -85,7 +85,7 @@ pub(crate) struct Train {
     /// Clip gradients to this global norm
     #[arg(long)]
     clip_norm: Option<f64>,
-    /// Largest bucket in MiB; the first one is at most 1
+    /// Largest bucket in MiB; the first and the last one have at most 1
     #[arg(long, default_value_t = 25.0)]
     bucket_cap_mb: f64,
     /// Seed of weights, order and augmentation

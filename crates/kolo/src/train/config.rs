@@ -72,8 +72,8 @@ impl TrainConfig {
         optimizer::find(&self.optimizer.name).map_err(Failure::input)?;
         let positive = [
             ("--batch-size", self.batch_size),
-            ("--shards", self.shards),
             ("--nproc", self.nproc),
+            ("--shards", self.shards),
             ("--epochs", self.epochs),
             ("--checkpoint-epochs", self.checkpoint_epochs),
             ("--lr-step-epochs", self.rate.step_epochs),
