@@ -1,67 +1,20 @@
 //! Groups: ranks that act together, and what they can do together.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::element::{Element, Op};
-use crate::engine::{Collective, Engine, Timing};
-use crate::env::{self, Place};
+use crate::engine::{Collective, Engine};
+use crate::env::Place;
 use crate::error::Error;
 use crate::liveness::{Liveness, culprit, lock};
-use crate::membership::{self, Membership, TransportChoice};
+use crate::membership::{self, Membership};
 use crate::memory::{Backing, Buffer, Pool};
+use crate::options::Options;
 use crate::rank::Rank;
-use crate::schedule::{ALGORITHMS, Algorithm};
 use crate::transport::{Solo, Transport};
-
-/// How a group is formed.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Overrides the choice of transport: shared memory where all ranks are on one host, else TCP.
-    pub transport: Option<TransportChoice>,
-    /// How long a rank waits for others, at the rendezvous and in a collective.
-    pub timeout: Duration,
-    /// Overrides the choice of all-reduce algorithm.
-    pub algorithm: Option<&'static Algorithm>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options { transport: None, timeout: Duration::from_secs(300), algorithm: None }
-    }
-}
-
-impl Options {
-    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT` and `KOLO_ALGORITHM`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Environment`] names the variable that cannot be understood.
-    pub fn from_env() -> Result<Options, Error> {
-        let mut options = Options::default();
-        if let Ok(text) = std::env::var(env::TRANSPORT) {
-            let choice =
-                text.parse().map_err(|problem: String| Error::environment(env::TRANSPORT, problem))?;
-            options.transport = Some(choice);
-        }
-        if let Ok(text) = std::env::var(env::TIMEOUT) {
-            let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s < 1e9);
-            let problem = format!("is `{text}`; it must be a number of seconds greater than 0");
-            let seconds = seconds.ok_or_else(|| Error::environment(env::TIMEOUT, problem))?;
-            options.timeout = Duration::from_secs_f64(seconds);
-        }
-        if let Ok(text) = std::env::var(env::ALGORITHM) {
-            let known: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();
-            let problem = format!("is `{text}`; known are {}", known.join(", "));
-            let found = ALGORITHMS.iter().find(|algorithm| algorithm.name == text);
-            options.algorithm = Some(found.ok_or_else(|| Error::environment(env::ALGORITHM, problem))?);
-        }
-        Ok(options)
-    }
-}
+use crate::worker::{Pending, Worker};
 
 /// Ranks that act together.
 ///
@@ -80,7 +33,7 @@ pub struct Group {
     transport: &'static str,
     pool: Arc<Pool>,
     shared: Arc<Shared>,
-    worker: Mutex<Option<Worker>>,
+    worker: Mutex<Worker>,
 }
 
 /// What ties a rank to the others.
@@ -122,54 +75,8 @@ impl Shared {
     }
 }
 
-type Job = Box<dyn FnOnce(&Shared) + Send>;
-
-/// The communication thread.
-struct Worker {
-    jobs: Sender<Job>,
-    thread: JoinHandle<()>,
-}
-
-/// A collective that has been started.
-#[must_use = "a collective is only over when it has been waited for"]
-pub struct Pending<T> {
-    result: Receiver<Outcome<T>>,
-    ready: Option<Outcome<T>>,
-}
-
-type Outcome<T> = Result<(Buffer<T>, Timing), Error>;
-
-impl<T: Element> Pending<T> {
-    /// Waits for the end and gives the buffer back.
-    ///
-    /// # Errors
-    ///
-    /// What ended the collective: the first failure of the group.
-    pub fn wait(self) -> Result<Buffer<T>, Error> {
-        self.wait_timed().map(|(buffer, _)| buffer)
-    }
-
-    /// As [`Pending::wait`], and says when the collective ran.
-    ///
-    /// # Errors
-    ///
-    /// As [`Pending::wait`].
-    pub fn wait_timed(self) -> Result<(Buffer<T>, Timing), Error> {
-        let lost = |_| Err(Error::Invalid("the communication thread has panicked".into()));
-        self.ready.unwrap_or_else(|| self.result.recv().unwrap_or_else(lost))
-    }
-
-    /// Whether it is over, so that waiting returns at once.
-    pub fn is_over(&mut self) -> bool {
-        if self.ready.is_none() {
-            self.ready = self.result.try_recv().ok();
-        }
-        self.ready.is_some()
-    }
-}
-
 impl Group {
-    /// The group of the job this process belongs to, by the environment of its launcher (see [`env`]); without a
+    /// The group of the job this process belongs to, by the environment of its launcher (see [`crate::env`]); without a
     /// launcher, a group of one.
     ///
     /// # Errors
@@ -230,7 +137,7 @@ impl Group {
             Engine::new(rank, world, transport, liveness.clone(), options.timeout, options.algorithm);
         let shared =
             Arc::new(Shared { engine: Mutex::new(engine), liveness, queued: AtomicUsize::new(0), bond });
-        Group { rank, world, transport: name, pool, shared, worker: Mutex::new(None) }
+        Group { rank, world, transport: name, pool, shared, worker: Mutex::default() }
     }
 
     /// This rank.
@@ -279,35 +186,23 @@ impl Group {
 
     /// Starts a collective on the communication thread. Collectives run in the order in which they were started.
     pub fn start<T: Element>(&self, collective: Collective, mut buffer: Buffer<T>) -> Pending<T> {
-        let (sender, result) = mpsc::channel();
-        if let Err(error) = self.own(&buffer) {
+        let (sender, pending) = Pending::new();
+        let mut worker = lock(&self.worker);
+        if let Err(error) = self.own(&buffer).and_then(|()| worker.ensure_started()) {
             // The receiver is in this function's hands.
             let _ = sender.send(Err(error));
-            return Pending { result, ready: None };
+            return pending;
         }
-        self.shared.queued.fetch_add(1, Ordering::AcqRel);
-        let job: Job = Box::new(move |shared| {
+        let shared = self.shared.clone();
+        shared.queued.fetch_add(1, Ordering::AcqRel);
+        worker.submit(Box::new(move || {
             let outcome = lock(&shared.engine).run(&collective, &mut buffer);
             shared.queued.fetch_sub(1, Ordering::AcqRel);
             let outcome = outcome.map(|timing| (buffer, timing)).map_err(|error| shared.failed(error));
             // Nobody waits for it any more: then nobody needs it.
             let _ = sender.send(outcome);
-        });
-        self.submit(job);
-        Pending { result, ready: None }
-    }
-
-    fn submit(&self, job: Job) {
-        let mut worker = lock(&self.worker);
-        let running = worker.get_or_insert_with(|| {
-            let (jobs, queue) = mpsc::channel::<Job>();
-            let shared = self.shared.clone();
-            let work = move || queue.into_iter().for_each(|job| job(&shared));
-            let thread = std::thread::Builder::new().name("kolo-comm".into()).spawn(work);
-            Worker { jobs, thread: thread.expect("the system can start one thread") }
-        });
-        // A worker that has panicked drops the job; whoever waits for it is told.
-        let _ = running.jobs.send(job);
+        }));
+        pending
     }
 
     fn own<T: Element>(&self, buffer: &Buffer<T>) -> Result<(), Error> {
@@ -396,11 +291,8 @@ impl Drop for Group {
         if std::thread::panicking() {
             self.abandon("it panicked");
         }
-        if let Some(Worker { jobs, thread }) = lock(&self.worker).take() {
-            drop(jobs);
-            // It ends with an error only if a collective panicked, which has been printed.
-            let _ = thread.join();
-        }
+        // What has been started ends before the goodbye.
+        lock(&self.worker).finish();
         match &self.shared.bond {
             Bond::Alone => {}
             Bond::Threads(_) => self.shared.liveness.leave(self.rank),

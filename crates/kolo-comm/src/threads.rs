@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::group::{Group, Options};
+use crate::group::Group;
 use crate::liveness::Liveness;
 use crate::memory::Mapping;
+use crate::options::Options;
 use crate::rank::Rank;
 use crate::transport::mailbox::{Mailbox, inbox_len};
 

@@ -3,13 +3,14 @@
 use kolo_comm::{Group, Op, Rank};
 
 use crate::error::Error;
+use crate::key::fnv1a;
 use crate::layout::Layout;
 
 /// Checks that names, shapes and kinds are the same on all ranks.
 pub(crate) fn check(group: &Group, layout: &Layout) -> Result<(), Error> {
     let own = describe(layout);
     let mut prints = vec![0i64; group.world_size()];
-    group.all_gather(&[fingerprint(own.as_bytes())], &mut prints)?;
+    group.all_gather(&[fnv1a(own.as_bytes()) as i64], &mut prints)?;
     if prints.iter().all(|print| *print == prints[0]) {
         return Ok(());
     }
@@ -45,10 +46,4 @@ fn difference(reference: &str, own: &str, rank: Rank) -> String {
     }
     let (theirs, ours) = (reference.lines().count(), own.lines().count());
     format!("{ours} tensors on {rank}, {theirs} on rank 0")
-}
-
-/// FNV-1a (Fowler, Noll & Vo): the same on every machine and in every build.
-fn fingerprint(bytes: &[u8]) -> i64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step) as i64
 }

@@ -10,6 +10,7 @@ mod buckets;
 pub mod checkpoint;
 mod clip;
 mod error;
+pub mod key;
 mod layout;
 mod losses;
 pub mod optimizer;

@@ -7,6 +7,7 @@ use kolo_comm::Rank;
 use kolo_comm::tree::share;
 
 use crate::error::Error;
+use crate::key::Key;
 
 /// Divides a data set into epochs, steps and shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,10 +48,10 @@ impl Sampler {
     /// The order of one epoch.
     pub fn epoch(&self, epoch: usize) -> Epoch {
         let mut order: Vec<usize> = (0..self.samples).collect();
-        let mut random = SplitMix64(self.seed ^ (epoch as u64).wrapping_mul(0xa076_1d64_78bd_642f));
+        let key = Key::new(self.seed).with_str("order").with(epoch as u64);
         // Fisher and Yates, as in Knuth, The Art of Computer Programming, 3.4.2, algorithm P.
         for last in (1..order.len()).rev() {
-            order.swap(last, random.below(last + 1));
+            order.swap(last, key.with(last as u64).below(last + 1));
         }
         Epoch { sampler: self.clone(), order }
     }
@@ -71,23 +72,6 @@ impl Epoch {
         let (start, end) = ((step * batch).min(samples), ((step + 1) * batch).min(samples));
         let slice = share(end - start, shards, Rank(shard));
         &self.order[start + slice.start..start + slice.end]
-    }
-}
-
-/// SplitMix64 (Steele, Lea & Flood 2014, figure 17): the same numbers on every machine and in every version of Kolo.
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `limit`, by multiplication (Lemire 2019); the bias is below 2⁻⁴⁰ for data sets that fit a disk.
-    fn below(&mut self, limit: usize) -> usize {
-        ((u128::from(self.next()) * limit as u128) >> 64) as usize
     }
 }
 

@@ -3,7 +3,7 @@
 //! What happens to a training image depends on (seed, epoch, its index in the data set) and nothing else, so
 //! a worker that takes over another's samples, or prepares them earlier or later, sees the same pixels.
 
-use super::key::Key;
+use kolo_ddp::key::Key;
 
 /// How training images of a data set may be altered without becoming another class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl AugmentKey {
     /// What is done to the image `sample` (its index in the data set).
     pub(super) fn alteration(&self, sample: usize) -> Alteration {
         let key = Key::new(self.seed).with_str("augment").with(self.epoch).with(sample as u64);
-        let padding = u32::from(self.augment.crop_padding);
+        let padding = usize::from(self.augment.crop_padding);
         let offset = |n| key.with(n).below(2 * padding + 1) as isize - padding as isize;
         Alteration { dy: offset(0), dx: offset(1), flip: self.augment.flip && key.with(2).below(2) == 1 }
     }

@@ -24,7 +24,6 @@ mod error;
 mod file;
 mod idx;
 mod images;
-pub(crate) mod key;
 mod open;
 mod prefetch;
 mod shape;

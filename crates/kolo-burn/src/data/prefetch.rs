@@ -1,15 +1,12 @@
 //! Batches prepared ahead, on a thread of their own, so that the training thread never waits for pixels.
 
 use std::any::Any;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
 
-use super::augment::{Augment, AugmentKey};
-use super::batch::{Batch, Normalise};
-use super::images::Images;
+use super::batch::Batch;
 
 /// A batch to prepare.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,31 +40,12 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
-    /// Prepares batches of `images` on a thread; `augment` is the job's seed and what may be done to the
-    /// images.
+    /// Prepares a batch for each request, by `prepare`, on a thread.
     ///
     /// # Errors
     ///
     /// [`PrefetchError::Spawn`] if the operating system gives no thread.
     pub fn new(
-        images: Arc<Images>,
-        normalise: Normalise,
-        augment: Option<(u64, Augment)>,
-        requests: impl IntoIterator<Item = Request, IntoIter: Send> + Send + 'static,
-        depth: usize,
-    ) -> Result<Self, PrefetchError> {
-        Self::with(requests, depth, move |Request { indices, epoch }| {
-            let key = augment.map(|(seed, augment)| AugmentKey { seed, epoch, augment });
-            images.batch(&indices, &normalise, key.as_ref())
-        })
-    }
-
-    /// The same for any way of preparing a batch.
-    ///
-    /// # Errors
-    ///
-    /// [`PrefetchError::Spawn`] if the operating system gives no thread.
-    pub fn with(
         requests: impl IntoIterator<Item = Request, IntoIter: Send> + Send + 'static,
         depth: usize,
         mut prepare: impl FnMut(Request) -> Batch + Send + 'static,
@@ -120,19 +98,20 @@ fn message(payload: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use super::super::batch::Normalise;
+    use super::super::images::Images;
     use super::*;
 
-    fn images() -> Arc<Images> {
-        Arc::new(Images {
-            channels: 1,
-            height: 2,
-            width: 2,
-            pixels: (0..40).collect(),
-            labels: (0..10).collect(),
-        })
+    fn images() -> Images {
+        Images { channels: 1, height: 2, width: 2, pixels: (0..40).collect(), labels: (0..10).collect() }
+    }
+
+    fn prepare(Request { indices, .. }: Request) -> Batch {
+        images().batch(&indices, &normalise(), None)
     }
 
     fn request(indices: impl Into<Vec<usize>>) -> Request {
@@ -147,9 +126,9 @@ mod tests {
     fn batches_come_in_order_and_may_be_empty() {
         let wanted = [vec![1, 2], vec![], vec![9]];
         let requests = wanted.clone().map(request);
-        let prefetch = Prefetch::new(images(), normalise(), None, requests, 2).unwrap();
+        let prefetch = Prefetch::new(requests, 2, prepare).unwrap();
         let got: Vec<Batch> = prefetch.map(Result::unwrap).collect();
-        let expected: Vec<Batch> = wanted.iter().map(|i| images().batch(i, &normalise(), None)).collect();
+        let expected: Vec<Batch> = wanted.map(|indices| prepare(request(indices))).to_vec();
         assert_eq!(got, expected);
     }
 
@@ -161,7 +140,7 @@ mod tests {
             counter.fetch_add(1, Ordering::SeqCst);
             request([0])
         });
-        let mut prefetch = Prefetch::new(images(), normalise(), None, requests, 3).unwrap();
+        let mut prefetch = Prefetch::new(requests, 3, prepare).unwrap();
         prefetch.next().unwrap().unwrap();
         std::thread::sleep(Duration::from_millis(100));
         // One taken, three waiting, one in the thread's hand.
@@ -170,8 +149,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_and_then_the_end() {
-        let mut prefetch =
-            Prefetch::new(images(), normalise(), None, [request([0]), request([77])], 2).unwrap();
+        let mut prefetch = Prefetch::new([request([0]), request([77])], 2, prepare).unwrap();
         prefetch.next().unwrap().unwrap();
         let error = prefetch.next().unwrap().unwrap_err().to_string();
         assert!(error.contains("index out of bounds") || error.contains("out of range"), "{error}");
@@ -186,7 +164,7 @@ mod tests {
             let _ = &held;
             request([0])
         });
-        drop(Prefetch::new(images(), normalise(), None, requests, 2).unwrap());
+        drop(Prefetch::new(requests, 2, prepare).unwrap());
         assert_eq!(Arc::strong_count(&alive), 1);
     }
 }

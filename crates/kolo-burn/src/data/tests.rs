@@ -9,8 +9,8 @@ use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
 use super::file::Source;
-use super::key::Key;
 use super::*;
+use kolo_ddp::key::Key;
 
 const FOUR: [&str; 4] = [
     "train-images-idx3-ubyte",
@@ -151,8 +151,7 @@ fn no_bytes_make_the_reader_panic() {
             let key = Key::new(n).with(i as u64);
             let mut bytes = whole_file.clone();
             for change in 0..1 + n % 3 {
-                let at =
-                    key.with(2 * change).below(if n % 2 == 0 { 16 } else { bytes.len() as u32 }) as usize;
+                let at = key.with(2 * change).below(if n % 2 == 0 { 16 } else { bytes.len() });
                 bytes[at.min(whole_file.len() - 1)] = key.with(2 * change + 1).below(256) as u8;
             }
             if let Ok(images) = read(&bytes) {

@@ -9,7 +9,7 @@ use burn::nn::conv::Conv2d;
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, PaddingConfig2d};
 use burn::tensor::{Device, Tensor, TensorData};
 
-use crate::data::key::Key;
+use kolo_ddp::key::Key;
 
 /// Makes initialised layers.
 pub(super) struct Init<'a> {

@@ -159,6 +159,9 @@ impl Train {
         // Mistakes in the data should be told once, before any worker starts.
         data::open(&config.data).map_err(Failure::input)?;
         let folder = self.folder(&config)?;
+        if self.resume.is_some() {
+            folder.newest_checkpoint()?;
+        }
         let env = vec![(RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned())];
         run_again(config.nproc, self.master_port, env)
     }

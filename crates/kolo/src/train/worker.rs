@@ -36,6 +36,10 @@ pub(crate) fn train(
     let mut start = Position { step: 0, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
     if let (true, Some(folder)) = (resume, &folder) {
         start = worker.ddp.load(&folder.newest_checkpoint()?)?;
+        if start.step >= worker.total {
+            let (path, total) = (folder.path().display(), worker.total);
+            return Err(Failure::input(format!("the run in {path} is complete: all {total} steps are done")));
+        }
     }
     let mut desk = match folder.filter(|_| worker.rank == 0) {
         Some(folder) => Some(Desk::open(folder, &worker, &start, resume)?),
@@ -239,7 +243,7 @@ impl<'a> Worker<'a> {
             let key = augment.map(|(seed, augment)| kolo_burn::data::AugmentKey { seed, epoch, augment });
             dataset.train.batch(&indices, &normalise, key.as_ref())
         };
-        Prefetch::with(requests, AHEAD, prepare).map_err(Failure::work)
+        Prefetch::new(requests, AHEAD, prepare).map_err(Failure::work)
     }
 }
 

@@ -59,7 +59,7 @@ fn broken_data_files_are_named() {
         fs::write(data.join(name), [0, 0, 9, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 7]).unwrap();
     }
     let (_, error) = fail(folder.path(), &["train", "--data", &spec]);
-    assert!(error.contains("train-images-idx3-ubyte") && error.contains("magic"), "{error}");
+    assert!(error.contains("train-images-idx3-ubyte") && error.contains("0x00000803"), "{error}");
 }
 
 #[test]

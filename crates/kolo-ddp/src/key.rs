@@ -14,7 +14,7 @@ const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A 64-bit number derived from a seed and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key(u64);
+pub struct Key(u64);
 
 impl Key {
     /// The root of all keys of one seed.
@@ -27,12 +27,9 @@ impl Key {
         Self(mix(self.0.wrapping_add(GAMMA.wrapping_mul(n.wrapping_add(1)))))
     }
 
-    /// The key for `name` below this one; the name is hashed by 64-bit FNV-1a.
+    /// The key for `name` below this one.
     pub fn with_str(self, name: &str) -> Self {
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
-        self.with(hash)
+        self.with(fnv1a(name.as_bytes()))
     }
 
     /// Uniform in [0, 1), with 53 random bits.
@@ -40,10 +37,16 @@ impl Key {
         (self.0 >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in `0..n`, by multiplication with the upper 32 bits: the bias is below n / 2³².
-    pub fn below(self, n: u32) -> u32 {
-        (((self.0 >> 32) * u64::from(n)) >> 32) as u32
+    /// Uniform in `0..n`, by multiplication (Lemire 2019): the bias is below n / 2⁶⁴.
+    pub fn below(self, n: usize) -> usize {
+        ((u128::from(self.0) * n as u128) >> 64) as usize
     }
+}
+
+/// The 64-bit FNV-1a hash (Fowler, Noll & Vo): the same on every machine and in every build.
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// SplitMix64's output function, Stafford's variant 13.
@@ -86,7 +89,7 @@ mod tests {
     fn below_is_even() {
         let mut counts = [0u32; 9];
         for n in 0..90_000 {
-            counts[Key::new(5).with(n).below(9) as usize] += 1;
+            counts[Key::new(5).with(n).below(9)] += 1;
         }
         assert!(counts.iter().all(|c| (9_500..10_500).contains(c)), "{counts:?}");
     }

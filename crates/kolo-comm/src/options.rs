@@ -1,0 +1,54 @@
+//! How a group is formed, and what the environment says about it.
+
+use std::time::Duration;
+
+use crate::env;
+use crate::error::Error;
+use crate::membership::TransportChoice;
+use crate::schedule::{ALGORITHMS, Algorithm};
+
+/// How a group is formed.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Overrides the choice of transport: shared memory where all ranks are on one host, else TCP.
+    pub transport: Option<TransportChoice>,
+    /// How long a rank waits for others, at the rendezvous and in a collective.
+    pub timeout: Duration,
+    /// Overrides the choice of all-reduce algorithm.
+    pub algorithm: Option<&'static Algorithm>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { transport: None, timeout: Duration::from_secs(300), algorithm: None }
+    }
+}
+
+impl Options {
+    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT` and `KOLO_ALGORITHM`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Environment`] names the variable that cannot be understood.
+    pub fn from_env() -> Result<Options, Error> {
+        let mut options = Options::default();
+        if let Ok(text) = std::env::var(env::TRANSPORT) {
+            let choice =
+                text.parse().map_err(|problem: String| Error::environment(env::TRANSPORT, problem))?;
+            options.transport = Some(choice);
+        }
+        if let Ok(text) = std::env::var(env::TIMEOUT) {
+            let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s < 1e9);
+            let problem = format!("is `{text}`; it must be a number of seconds greater than 0");
+            let seconds = seconds.ok_or_else(|| Error::environment(env::TIMEOUT, problem))?;
+            options.timeout = Duration::from_secs_f64(seconds);
+        }
+        if let Ok(text) = std::env::var(env::ALGORITHM) {
+            let known: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();
+            let problem = format!("is `{text}`; known are {}", known.join(", "));
+            let found = ALGORITHMS.iter().find(|algorithm| algorithm.name == text);
+            options.algorithm = Some(found.ok_or_else(|| Error::environment(env::ALGORITHM, problem))?);
+        }
+        Ok(options)
+    }
+}

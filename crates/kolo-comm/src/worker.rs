@@ -1,0 +1,95 @@
+//! The communication thread: runs started collectives in their order, while the caller computes.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+
+use crate::element::Element;
+use crate::engine::Timing;
+use crate::error::Error;
+use crate::memory::Buffer;
+
+/// One collective to run.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// The thread and its queue. It starts with the first collective that needs it.
+#[derive(Default)]
+pub(crate) struct Worker {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    pub(crate) fn ensure_started(&mut self) -> Result<(), Error> {
+        if self.jobs.is_some() {
+            return Ok(());
+        }
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let work = move || queue.into_iter().for_each(|job| job());
+        let thread = std::thread::Builder::new().name("kolo-comm".into()).spawn(work);
+        self.thread =
+            Some(thread.map_err(|cause| Error::system("cannot start the communication thread", cause))?);
+        self.jobs = Some(jobs);
+        Ok(())
+    }
+
+    /// Queues a job; the thread must have been started.
+    pub(crate) fn submit(&self, job: Job) {
+        if let Some(jobs) = &self.jobs {
+            // A thread that has panicked drops the job; whoever waits for it is told.
+            let _ = jobs.send(job);
+        }
+    }
+
+    /// Ends the thread after what is queued.
+    pub(crate) fn finish(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // It ends with an error only if a collective panicked, which has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A collective that has been started.
+#[must_use = "a collective is only over when it has been waited for"]
+pub struct Pending<T> {
+    result: Receiver<Outcome<T>>,
+    ready: Option<Outcome<T>>,
+}
+
+/// How a collective ends.
+pub(crate) type Outcome<T> = Result<(Buffer<T>, Timing), Error>;
+
+impl<T: Element> Pending<T> {
+    pub(crate) fn new() -> (Sender<Outcome<T>>, Self) {
+        let (sender, result) = mpsc::channel();
+        (sender, Pending { result, ready: None })
+    }
+
+    /// Waits for the end and gives the buffer back.
+    ///
+    /// # Errors
+    ///
+    /// What ended the collective: the first failure of the group.
+    pub fn wait(self) -> Result<Buffer<T>, Error> {
+        self.wait_timed().map(|(buffer, _)| buffer)
+    }
+
+    /// As [`Pending::wait`], and says when the collective ran.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pending::wait`].
+    pub fn wait_timed(self) -> Result<(Buffer<T>, Timing), Error> {
+        let lost = |_| Err(Error::Invalid("the communication thread has panicked".into()));
+        self.ready.unwrap_or_else(|| self.result.recv().unwrap_or_else(lost))
+    }
+
+    /// Whether it is over, so that waiting returns at once.
+    pub fn is_over(&mut self) -> bool {
+        if self.ready.is_none() {
+            self.ready = self.result.try_recv().ok();
+        }
+        self.ready.is_some()
+    }
+}
