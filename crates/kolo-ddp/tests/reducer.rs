@@ -47,17 +47,10 @@ fn the_first_bucket_is_reduced_before_the_backward_pass_is_over() {
 /// always the bits of the sum over shards.
 #[test]
 fn changing_numbers_of_uses_do_not_change_the_sum() {
-    let uses = |step: usize, shard: usize| match step {
-        0 => 1,
-        1 => 2,
-        2 => {
-            if shard == 1 {
-                3
-            } else {
-                1
-            }
-        }
-        3 => 0,
+    let uses = |step: usize, shard: usize| match (step, shard) {
+        (1, _) => 2,
+        (2, 1) => 3,
+        (3, _) => 0,
         _ => 1,
     };
     let run = |group: Group| {

@@ -81,7 +81,10 @@ impl Files<'_> {
                     vec!["test_batch.bin".into()]
                 };
                 cifar::read(
-                    names.iter().map(|name| self.open(&[name.clone()])).collect::<Result<_, _>>()?,
+                    names
+                        .iter()
+                        .map(|name| self.open(std::slice::from_ref(name)))
+                        .collect::<Result<_, _>>()?,
                     record,
                     classes,
                 )
