@@ -115,12 +115,16 @@ impl<M: Module> Ddp<M> {
         look(&mut lock(&self.replica))
     }
 
-    /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's shards.
+    /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's shards. A loss over
+    /// no samples counts as [`Ddp::skip_shard`].
     ///
     /// # Errors
     ///
     /// This rank has no more shards in this step, or the loss does not come from a model on `flex` with autodiff.
     pub fn backward(&mut self, loss: Loss) -> Result<(), Error> {
+        if loss.count == 0.0 {
+            return self.skip_shard();
+        }
         let sum: f32 = loss.sum.clone().into_scalar();
         let nodes = tensors::nodes(self.model())?;
         self.with_replica(|replica| replica.reducer().begin_shard(f64::from(sum), loss.count))?;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::element::{Element, Op};
-use crate::engine::{Collective, Engine};
+use crate::engine::{Collective, Engine, Timing};
 use crate::env::Place;
 use crate::error::Error;
 use crate::liveness::{Liveness, culprit, lock};
@@ -14,7 +14,7 @@ use crate::memory::{Backing, Buffer, Pool};
 use crate::options::Options;
 use crate::rank::Rank;
 use crate::transport::{Solo, Transport};
-use crate::worker::{Pending, Worker};
+use crate::worker::{Outcome, Pending, Worker};
 
 /// Ranks that act together.
 ///
@@ -53,6 +53,18 @@ struct Shared {
 }
 
 impl Shared {
+    fn conclude<T: Element>(&self, buffer: Buffer<T>, result: Result<Timing, Error>) -> Outcome<T> {
+        match result {
+            Ok(timing) => Ok((buffer, timing)),
+            Err(error @ Error::Invalid(_)) => Err(self.failed(error)),
+            Err(error) => {
+                // A peer that has not noticed yet may still be reading it: never to be used again.
+                std::mem::forget(buffer);
+                Err(self.failed(error))
+            }
+        }
+    }
+
     /// Latches a failure, tells the others, and returns the one that stands.
     ///
     /// A wrong call harms nobody but the caller, because nothing has been sent.
@@ -179,16 +191,16 @@ impl Group {
             return self.start(collective.clone(), buffer).wait();
         }
         // Nothing is queued, so this thread can do it without handing it over.
-        self.own(&buffer)?;
+        self.admit(&buffer)?;
         let result = lock(&self.shared.engine).run(collective, &mut buffer);
-        result.map(|_| buffer).map_err(|error| self.shared.failed(error))
+        self.shared.conclude(buffer, result).map(|(buffer, _)| buffer)
     }
 
     /// Starts a collective on the communication thread. Collectives run in the order in which they were started.
     pub fn start<T: Element>(&self, collective: Collective, mut buffer: Buffer<T>) -> Pending<T> {
         let (sender, pending) = Pending::new();
         let mut worker = lock(&self.worker);
-        if let Err(error) = self.own(&buffer).and_then(|()| worker.ensure_started()) {
+        if let Err(error) = self.admit(&buffer).and_then(|()| worker.ensure_started()) {
             // The receiver is in this function's hands.
             let _ = sender.send(Err(error));
             return pending;
@@ -196,20 +208,23 @@ impl Group {
         let shared = self.shared.clone();
         shared.queued.fetch_add(1, Ordering::AcqRel);
         worker.submit(Box::new(move || {
-            let outcome = lock(&shared.engine).run(&collective, &mut buffer);
+            let result = lock(&shared.engine).run(&collective, &mut buffer);
             shared.queued.fetch_sub(1, Ordering::AcqRel);
-            let outcome = outcome.map(|timing| (buffer, timing)).map_err(|error| shared.failed(error));
             // Nobody waits for it any more: then nobody needs it.
-            let _ = sender.send(outcome);
+            let _ = sender.send(shared.conclude(buffer, result));
         }));
         pending
     }
 
-    fn own<T: Element>(&self, buffer: &Buffer<T>) -> Result<(), Error> {
-        if buffer.belongs_to(&self.pool) {
-            return Ok(());
+    /// Whether a collective on this buffer may begin at all.
+    fn admit<T: Element>(&self, buffer: &Buffer<T>) -> Result<(), Error> {
+        match self.shared.liveness.failure() {
+            Some(error) => Err(error),
+            None if buffer.belongs_to(&self.pool) => Ok(()),
+            None => {
+                Err(Error::Invalid("the buffer belongs to another group; allocate it from this one".into()))
+            }
         }
-        Err(Error::Invalid("the buffer belongs to another group; allocate it from this one".into()))
     }
 
     fn with_copy<T: Element>(&self, data: &[T]) -> Result<Buffer<T>, Error> {

@@ -20,8 +20,9 @@ fn different_calls_are_found() {
             1 => group.all_reduce(&mut [0f32; 8], Op::Sum).unwrap_err(),
             _ => group.all_reduce(&mut [0f32; 9], Op::Sum).unwrap_err(),
         });
+        // The third rank may still be on its way into the group when the others find out.
         for error in errors {
-            let error = error.unwrap();
+            let error = error.unwrap_or_else(|error| error);
             assert!(matches!(error, Error::Mismatch { .. }), "{over:?}: {error}");
             let words = error.to_string();
             assert!(words.contains("of 8 f32") && words.contains("of 9 f32"), "{words}");

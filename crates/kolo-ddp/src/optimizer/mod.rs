@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// What every optimizer can be told. Each reads the fields it has a use for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Settings {
     /// Weight decay: L2 in SGD, decoupled in AdamW.
     pub weight_decay: f32,

@@ -103,7 +103,7 @@ pub(crate) struct Train {
     /// Repeat a run: take all settings from its config.toml
     #[arg(long, value_name = "FILE", conflicts_with_all = SETTINGS)]
     config: Option<PathBuf>,
-    /// Workers on this machine
+    /// Workers on this machine [default: 2, or what the configuration says]
     #[arg(long)]
     nproc: Option<usize>,
     /// Port at which the workers meet [default: a free one]
@@ -112,7 +112,7 @@ pub(crate) struct Train {
 }
 
 /// What a configuration file decides.
-const SETTINGS: [&str; 22] = [
+const SETTINGS: [&str; 25] = [
     "model",
     "data",
     "no_augment",
@@ -132,7 +132,10 @@ const SETTINGS: [&str; 22] = [
     "weight_decay",
     "momentum",
     "nesterov",
+    "beta1",
+    "beta2",
     "clip_norm",
+    "checkpoint_epochs",
     "bucket_cap_mb",
     "seed",
 ];
@@ -163,7 +166,11 @@ impl Train {
             folder.newest_checkpoint()?;
         }
         let env = vec![(RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned())];
-        run_again(config.nproc, self.master_port, env)
+        let result = run_again(config.nproc, self.master_port, env);
+        if result.is_err() && self.resume.is_none() {
+            folder.discard_unused();
+        }
+        result
     }
 
     /// As one of the workers. All of them were started with the same arguments.

@@ -43,7 +43,6 @@ pub(crate) struct TrainConfig {
 #[serde(deny_unknown_fields)]
 pub(crate) struct OptimizerConfig {
     pub(crate) name: String,
-    #[serde(flatten)]
     pub(crate) settings: Settings,
 }
 

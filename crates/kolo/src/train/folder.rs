@@ -71,6 +71,14 @@ impl RunFolder {
         }
     }
 
+    /// Removes the folder of a run that failed before it began: it holds the configuration and nothing else.
+    pub(crate) fn discard_unused(&self) {
+        if !self.path.join(STEPS).exists() && fs::remove_file(self.path.join(CONFIG)).is_ok() {
+            // Refused if there is anything else in it, as it should be.
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -192,6 +192,12 @@ impl<'a> Worker<'a> {
             let began = Instant::now();
             let rate = self.rate.at(position.step);
             let report = self.step(&mut batches, rate)?;
+            if !report.loss.is_finite() {
+                let (loss, step) = (report.loss, position.step);
+                return Err(Failure::work(format!(
+                    "the loss is {loss} at step {step}: training has diverged; lower --lr, or clip with --clip-norm"
+                )));
+            }
             let row = StepRow::new(position.step, position.epoch, rate, began.elapsed(), &report);
             position.step += 1;
             position.step_in_epoch += 1;

@@ -76,6 +76,13 @@ fn folders_ports_and_checkpoints() {
     let port = listener.local_addr().unwrap().port().to_string();
     let (_, error) = fail(folder.path(), &["launch", "--master-port", &port, "--", "true"]);
     assert!(error.contains(&port), "{error}");
+    let (_, error) = fail(folder.path(), &["train", "--master-port", &port, "--out", "c"]);
+    assert!(error.contains(&port) && !folder.path().join("c").exists(), "{error}");
+
+    let diverging =
+        ["train", "--lr", "1e30", "--nproc", "2", "--batch-size", "8", "--warmup-steps", "0", "--out", "d"];
+    let (_, error) = fail(folder.path(), &diverging);
+    assert!(error.contains("diverged") && error.contains("--lr"), "{error}");
 
     // The checkpoint of a small network, in the run folder of a large one.
     succeed(folder.path(), &train("b"));
