@@ -65,7 +65,7 @@ impl<M: Module> Ddp<M> {
         settings: &Settings,
     ) -> Result<Self, Error> {
         let entry = optimizer::find(optimizer)?;
-        let inventory = tensors::inventory(&model)?;
+        let inventory = tensors::inventory(&model, Which::All)?;
         let build = |len| (entry.build)(len, settings);
         let group = Arc::new(group);
         let mut replica = Replica::new(group.clone(), inventory.specs, inventory.values, config, build)?;
@@ -175,17 +175,18 @@ impl<M: Module> Ddp<M> {
         if self.statistics.is_empty() {
             return Ok(());
         }
-        let moved = tensors::statistics(self.model())?;
+        let moved = tensors::inventory(self.model(), Which::Statistics)?.values;
+        let mut moved = moved.as_slice();
         {
             let mut replica = lock(&self.replica);
-            for (&id, moved) in self.statistics.iter().zip(moved) {
-                let start = &replica.values()[self.layout.span(id).range()];
-                if moved != start {
-                    let change: Vec<f32> = moved
-                        .iter()
-                        .zip(start)
-                        .map(|(moved, start)| (moved - start) * count as f32)
-                        .collect();
+            for &id in &self.statistics {
+                let span = self.layout.span(id);
+                let (end, rest) = moved.split_at(span.len);
+                moved = rest;
+                let start = &replica.values()[span.range()];
+                if end != start {
+                    let change: Vec<f32> =
+                        end.iter().zip(start).map(|(end, start)| (end - start) * count as f32).collect();
                     replica.reducer().ready(id, &change);
                 }
             }

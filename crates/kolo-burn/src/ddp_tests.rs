@@ -190,7 +190,7 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
             states.push(ddp.with_replica(|replica| replica.values().iter().map(|x| x.to_bits()).collect()));
         }
         // The model holds what the replica holds, running statistics included.
-        let inventory = tensors::inventory(ddp.model()).unwrap();
+        let inventory = tensors::inventory(ddp.model(), Which::All).unwrap();
         ddp.with_replica(|replica| assert_eq!(inventory.values, replica.values()));
         states
     };

@@ -14,11 +14,18 @@ pub(crate) struct Inventory {
     pub(crate) values: Vec<f32>,
 }
 
-/// Names, shapes and values of all float tensors. Those that do not require gradients are statistics: they are what
-/// the forward pass changes, such as running means, or frozen, and then they do not change at all.
-pub(crate) fn inventory<M: Module>(module: &M) -> Result<Inventory, Error> {
-    let mut visitor =
-        Take { path: Vec::new(), found: Inventory { specs: Vec::new(), values: Vec::new() }, error: None };
+/// Which tensors to read or write.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Which {
+    All,
+    Statistics,
+}
+
+/// Names, shapes and values of float tensors. Those that do not require gradients are statistics: they are what the
+/// forward pass changes, such as running means, or frozen, and then they do not change at all.
+pub(crate) fn inventory<M: Module>(module: &M, which: Which) -> Result<Inventory, Error> {
+    let found = Inventory { specs: Vec::new(), values: Vec::new() };
+    let mut visitor = Take { path: Vec::new(), which, found, error: None };
     // Running statistics keep their newest value aside until they are synchronised, which making a validation copy does.
     drop(module.valid());
     module.visit(&mut visitor);
@@ -30,6 +37,7 @@ pub(crate) fn inventory<M: Module>(module: &M) -> Result<Inventory, Error> {
 
 struct Take {
     path: Vec<String>,
+    which: Which,
     found: Inventory,
     error: Option<Error>,
 }
@@ -45,8 +53,11 @@ impl ModuleVisitor for Take {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let tensor = param.val();
-        let name = self.path.join(".");
         let kind = if tensor.is_require_grad() { Kind::Parameter { decay: true } } else { Kind::Statistic };
+        if self.which == Which::Statistics && kind != Kind::Statistic {
+            return;
+        }
+        let name = self.path.join(".");
         let data = tensor.into_data();
         if data.dtype() != DType::F32 {
             let problem = format!("parameter `{name}` is {:?}; Kolo trains f32", data.dtype());
@@ -62,37 +73,6 @@ impl ModuleVisitor for Take {
             }
         }
         self.found.specs.push(ParamSpec { name, shape, kind });
-    }
-}
-
-/// The values of all statistics, as the forward pass has left them.
-pub(crate) fn statistics<M: Module>(module: &M) -> Result<Vec<Vec<f32>>, Error> {
-    let mut visitor = TakeStatistics { found: Vec::new(), error: None };
-    drop(module.valid());
-    module.visit(&mut visitor);
-    match visitor.error {
-        Some(error) => Err(error),
-        None => Ok(visitor.found),
-    }
-}
-
-struct TakeStatistics {
-    found: Vec<Vec<f32>>,
-    error: Option<Error>,
-}
-
-impl ModuleVisitor for TakeStatistics {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = param.val();
-        if !tensor.is_require_grad() {
-            match tensor.into_data().try_into_vec::<f32>() {
-                Ok(values) => self.found.push(values),
-                Err(cause) => {
-                    self.error
-                        .get_or_insert(Error::Backend(format!("a statistic cannot be read: {cause:?}")));
-                }
-            }
-        }
     }
 }
 
@@ -123,13 +103,6 @@ impl ModuleVisitor for Find {
         }
         self.next += 1;
     }
-}
-
-/// Which tensors to write.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Which {
-    All,
-    Statistics,
 }
 
 /// Writes values of the layout into the module.

@@ -194,7 +194,9 @@ impl Engine {
     ) -> Result<&'static Algorithm, Error> {
         let shared_memory = self.transport.name() != "tcp";
         let Some(forced) = self.algorithm else {
-            return Ok(schedule::choose(contributions, bytes, shared_memory).0);
+            let (algorithm, reason) = schedule::choose(contributions, bytes, shared_memory);
+            log::debug!("all-reduce of {bytes} bytes: {} ({reason})", algorithm.name);
+            return Ok(algorithm);
         };
         match (forced.supports)(contributions) {
             Ok(()) => Ok(forced),

@@ -118,7 +118,7 @@ impl Replica {
     ///
     /// As [`Reducer::finish`].
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
-        self.optimizer.begin(learning_rate);
+        self.optimizer.begin(self.steps + 1, learning_rate);
         let at_once = self.clip_norm.is_none();
         let mut update =
             Update { layout: &self.layout, values: &mut self.values, optimizer: &mut *self.optimizer };
@@ -155,7 +155,6 @@ impl Replica {
 
     pub(crate) fn resume(&mut self, steps: u64) {
         self.steps = steps;
-        self.optimizer.resume(steps);
     }
 }
 

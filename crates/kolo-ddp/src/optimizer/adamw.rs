@@ -13,7 +13,6 @@ pub(super) struct AdamW {
     settings: Settings,
     first: Vec<f32>,
     second: Vec<f32>,
-    steps: u64,
     decay: f32,
     /// η/(1−β₁ᵗ)
     rate: f32,
@@ -24,15 +23,14 @@ pub(super) struct AdamW {
 impl AdamW {
     pub(super) fn new(len: usize, settings: &Settings) -> Self {
         let (first, second) = (vec![0.0; len], vec![0.0; len]);
-        AdamW { settings: *settings, first, second, steps: 0, decay: 1.0, rate: 0.0, correction: 1.0 }
+        AdamW { settings: *settings, first, second, decay: 1.0, rate: 0.0, correction: 1.0 }
     }
 }
 
 impl Optimizer for AdamW {
-    fn begin(&mut self, learning_rate: f64) {
-        self.steps += 1;
+    fn begin(&mut self, step: u64, learning_rate: f64) {
         let Settings { beta1, beta2, weight_decay, .. } = self.settings;
-        let correct = |beta: f32| 1.0 - f64::from(beta).powf(self.steps as f64);
+        let correct = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
         self.decay = (1.0 - learning_rate * f64::from(weight_decay)) as f32;
         self.rate = (learning_rate / correct(beta1)) as f32;
         self.correction = (1.0 / correct(beta2).sqrt()) as f32;
@@ -61,14 +59,6 @@ impl Optimizer for AdamW {
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
         vec![("first_moment", &mut self.first), ("second_moment", &mut self.second)]
     }
-
-    fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    fn resume(&mut self, steps: u64) {
-        self.steps = steps;
-    }
 }
 
 #[cfg(test)]
@@ -95,8 +85,8 @@ mod tests {
         let gradients = [0.3, -0.2, 0.05, 0.9, -1.5];
         let mut adam = AdamW::new(3, &settings);
         let mut theta = [0.7f32; 3];
-        for g in gradients {
-            adam.begin(0.01);
+        for (step, g) in (1..).zip(gradients) {
+            adam.begin(step, 0.01);
             adam.update(1..3, &mut theta[1..3], &[2.0 * g as f32; 2], 0.5, true);
         }
         let expected = reference(&gradients, &settings, 0.01) as f32;

@@ -42,8 +42,8 @@ impl Default for Settings {
 
 /// A rule by which gradients change parameters.
 pub trait Optimizer: Send {
-    /// Before the updates of a step.
-    fn begin(&mut self, learning_rate: f64);
+    /// Before the updates of step `step`, counted from 1.
+    fn begin(&mut self, step: u64, learning_rate: f64);
 
     /// Steps elements `range` of flat memory.
     ///
@@ -58,14 +58,9 @@ pub trait Optimizer: Send {
         decay: bool,
     );
 
-    /// Its state: name and one value for each element of flat memory.
+    /// Its state: name and one value for each element of flat memory. Together with the number of the step it is all that
+    /// a checkpoint needs.
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])>;
-
-    /// Number of steps so far.
-    fn steps(&self) -> u64;
-
-    /// Continues after that many steps, from a state that [`Optimizer::state`] has been given.
-    fn resume(&mut self, steps: u64);
 }
 
 /// An entry of [`OPTIMIZERS`].

@@ -14,20 +14,18 @@ pub(super) struct Sgd {
     settings: Settings,
     learning_rate: f32,
     velocity: Vec<f32>,
-    steps: u64,
 }
 
 impl Sgd {
     pub(super) fn new(len: usize, settings: &Settings) -> Self {
         let len = if settings.momentum == 0.0 { 0 } else { len };
-        Sgd { settings: *settings, learning_rate: 0.0, velocity: vec![0.0; len], steps: 0 }
+        Sgd { settings: *settings, learning_rate: 0.0, velocity: vec![0.0; len] }
     }
 }
 
 impl Optimizer for Sgd {
-    fn begin(&mut self, learning_rate: f64) {
+    fn begin(&mut self, _: u64, learning_rate: f64) {
         self.learning_rate = learning_rate as f32;
-        self.steps += 1;
     }
 
     fn update(
@@ -63,14 +61,6 @@ impl Optimizer for Sgd {
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
         if self.velocity.is_empty() { Vec::new() } else { vec![("velocity", &mut self.velocity)] }
     }
-
-    fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    fn resume(&mut self, steps: u64) {
-        self.steps = steps;
-    }
 }
 
 #[cfg(test)]
@@ -81,8 +71,8 @@ mod tests {
     fn two_steps(settings: Settings) -> f32 {
         let mut sgd = Sgd::new(1, &settings);
         let mut theta = [1.0f32];
-        for _ in 0..2 {
-            sgd.begin(0.1);
+        for step in 1..=2 {
+            sgd.begin(step, 0.1);
             sgd.update(0..1, &mut theta, &[1.0], 0.5, true);
         }
         theta[0]
