@@ -5,7 +5,7 @@
 //! Because neighbours are added first, the additions are those of the tree, as long as each rank contributes
 //! one subtree of equal size.
 
-use super::{Algorithm, Problem, Range, Schedule, Source, Step, fold_own, pair};
+use super::{Algorithm, Problem, Range, Schedule, Source, Step, pair};
 use crate::rank::Rank;
 use crate::tree::{Contributions, Node};
 
@@ -34,7 +34,7 @@ fn supports(contributions: &Contributions) -> Result<(), &'static str> {
 
 fn all_reduce(problem: &Problem<'_>) -> Schedule {
     let (rank, world) = (problem.rank, problem.contributions.world());
-    let mut steps: Vec<Step> = fold_own(problem).into_iter().collect();
+    let mut steps = Vec::new();
     let mut kept = Range { start: 0, len: problem.len };
     let mut given = Vec::new();
 

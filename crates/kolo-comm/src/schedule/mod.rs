@@ -160,17 +160,6 @@ fn owned(len: usize, world: usize) -> Vec<Range> {
     (0..world).map(|rank| Range::between((rank * each).min(len), ((rank + 1) * each).min(len))).collect()
 }
 
-/// Steps that fold a rank's own parts into part 0, for algorithms that send only one.
-fn fold_own(problem: &Problem<'_>) -> Option<Step> {
-    let nodes = problem.contributions.of(problem.rank);
-    (nodes.len() > 1).then(|| Step::Reduce {
-        range: Range { start: 0, len: problem.len },
-        sources: (0..nodes.len()).map(Source::Own).collect(),
-        program: crate::tree::fold(nodes).into(),
-        complete: false,
-    })
-}
-
 /// The program that adds two values.
 fn pair() -> Arc<[Fold]> {
     [Fold::Push(0), Fold::Push(1), Fold::Add].into()

@@ -4,7 +4,7 @@
 //! travel round. Cost: 2(N−1) messages and 2(N−1)/N·n bytes a rank. Each chunk is added in ring order starting
 //! behind its owner, so the bits depend on N: all ranks get the same bits, but not those of another world size.
 
-use super::{Algorithm, Problem, Schedule, Source, Step, fold_own, owned, pair};
+use super::{Algorithm, Problem, Schedule, Source, Step, owned, pair};
 use crate::rank::Rank;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -51,4 +51,15 @@ fn all_reduce(problem: &Problem<'_>) -> Schedule {
         }
     }
     Schedule { steps }
+}
+
+/// The step that folds a rank's own parts into part 0: a chunk travels as one value.
+fn fold_own(problem: &Problem<'_>) -> Option<Step> {
+    let nodes = problem.contributions.of(problem.rank);
+    (nodes.len() > 1).then(|| Step::Reduce {
+        range: super::Range { start: 0, len: problem.len },
+        sources: (0..nodes.len()).map(Source::Own).collect(),
+        program: crate::tree::fold(nodes).into(),
+        complete: false,
+    })
 }
