@@ -3,60 +3,97 @@
 
 use crate::element::{DType, Op};
 use crate::rank::Rank;
+use crate::schedule::ALGORITHMS;
 
-/// What is called.
+/// What is called, without its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    AllReduce(Op),
-    ReduceScatter(Op),
+#[repr(u8)]
+pub(crate) enum Kind {
+    AllReduce,
+    TreeSum,
+    ReduceScatter,
     AllGather,
-    Broadcast(Rank),
+    Broadcast,
+    Reduce,
+    Gather,
+    Scatter,
+    AllToAll,
+    Exchange,
+    Barrier,
+}
+
+/// In the order of their codes.
+const NAMES: [&str; 11] = [
+    "all_reduce",
+    "tree_sum",
+    "reduce_scatter",
+    "all_gather",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "all_to_all",
+    "message",
+    "barrier",
+];
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(NAMES[*self as usize])
+    }
 }
 
 /// One collective call of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    /// How many collectives this group had before.
+    /// How many collectives this group had before; 0 for messages, which only two ranks know of.
     pub(crate) sequence: u32,
-    pub(crate) operation: Operation,
+    pub(crate) kind: Kind,
+    pub(crate) op: Op,
+    pub(crate) root: Option<Rank>,
     pub(crate) dtype: DType,
     /// Elements of one part.
     pub(crate) elements: u64,
+    /// Index in [`ALGORITHMS`].
+    pub(crate) algorithm: u8,
 }
 
+const ROOT_BITS: u32 = 20;
+const NO_ROOT: u64 = (1 << ROOT_BITS) - 1;
+const LENGTH_BITS: u32 = 56;
+
 impl Call {
-    /// Two words: sequence, operation, its argument and type in the first; the length in the second.
+    /// Two words: sequence, kind, type, operation and root in the first; length and algorithm in the second.
     pub(crate) fn pack(&self) -> [u64; 2] {
-        let (kind, argument) = match self.operation {
-            Operation::AllReduce(op) => (0, op as u64),
-            Operation::ReduceScatter(op) => (1, op as u64),
-            Operation::AllGather => (2, 0),
-            Operation::Broadcast(root) => (3, root.0 as u64),
-        };
-        let first =
-            u64::from(self.sequence) | kind << 32 | (self.dtype as u64) << 36 | (argument & 0xff_ffff) << 40;
-        [first, self.elements]
+        let root = self.root.map_or(NO_ROOT, |root| root.0 as u64 & NO_ROOT);
+        let what = self.kind as u64 | (self.dtype as u64) << 4 | (self.op as u64) << 8 | root << 12;
+        let length = self.elements & ((1 << LENGTH_BITS) - 1);
+        [u64::from(self.sequence) | what << 32, length | u64::from(self.algorithm) << LENGTH_BITS]
     }
 
     /// The call in words, from its packed form; also when that form came from a stranger.
     pub(crate) fn describe(words: [u64; 2]) -> String {
-        let (sequence, argument) = (words[0] as u32, words[0] >> 40);
-        let op = [Op::Sum, Op::Average, Op::Max]
-            .into_iter()
-            .find(|op| *op as u64 == argument)
-            .map_or("unknown".to_string(), |op| op.to_string());
-        let operation = match words[0] >> 32 & 0xf {
-            0 => format!("all_reduce({op})"),
-            1 => format!("reduce_scatter({op})"),
-            2 => "all_gather".to_string(),
-            3 => format!("broadcast(from {})", Rank(argument as usize)),
-            kind => format!("operation {kind}"),
+        let (sequence, what) = (words[0] as u32, words[0] >> 32);
+        let field = |shift: u32, bits: u32| (what >> shift & ((1 << bits) - 1)) as usize;
+        let kind = NAMES.get(field(0, 4)).copied().unwrap_or("unknown operation");
+        let dtype = DType::ALL.get(field(4, 4)).map_or("unknown elements", |dtype| dtype.name());
+        let op = Op::ALL.get(field(8, 4)).map_or("unknown".to_string(), |op| op.to_string());
+        let root = Rank(field(12, ROOT_BITS));
+        let argument = match kind {
+            "all_reduce" | "reduce_scatter" => format!("({op})"),
+            "reduce" => format!("({op} at {root})"),
+            "broadcast" | "scatter" => format!("(from {root})"),
+            "gather" => format!("(at {root})"),
+            _ => String::new(),
         };
-        let dtype = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8]
-            .into_iter()
-            .find(|dtype| *dtype as u64 == words[0] >> 36 & 0xf)
-            .map_or("unknown elements".to_string(), |dtype| dtype.to_string());
-        format!("{operation} of {} {dtype} (call {sequence})", words[1])
+        let length = words[1] & ((1 << LENGTH_BITS) - 1);
+        let by = ALGORITHMS.get((words[1] >> LENGTH_BITS) as usize).map_or("unknown", |by| by.name);
+        match kind {
+            "barrier" => format!("barrier (call {sequence})"),
+            "message" => format!("a message of {dtype}"),
+            "all_to_all" => format!("all_to_all of {dtype} (call {sequence})"),
+            _ => format!("{kind}{argument} of {length} {dtype} by {by} (call {sequence})"),
+        }
     }
 }
 
@@ -72,11 +109,16 @@ mod tests {
 
     #[test]
     fn calls_describe_themselves() {
-        let call = |operation| Call { sequence: 7, operation, dtype: DType::F32, elements: 12 };
-        let words = call(Operation::AllReduce(Op::Average)).to_string();
-        assert_eq!(words, "all_reduce(average) of 12 f32 (call 7)");
-        let words = call(Operation::Broadcast(Rank(300))).to_string();
-        assert_eq!(words, "broadcast(from rank 300) of 12 f32 (call 7)");
-        assert!(Call::describe([u64::MAX; 2]).contains("operation 15"));
+        let call = |kind, op, root| {
+            let (sequence, dtype, elements, algorithm) = (7, DType::Bf16, 12, 0);
+            Call { sequence, kind, op, root, dtype, elements, algorithm }.to_string()
+        };
+        let words = call(Kind::AllReduce, Op::Average, None);
+        assert_eq!(words, "all_reduce(average) of 12 bf16 by direct (call 7)");
+        let words = call(Kind::Reduce, Op::Product, Some(Rank(300)));
+        assert_eq!(words, "reduce(product at rank 300) of 12 bf16 by direct (call 7)");
+        assert_eq!(call(Kind::Barrier, Op::Max, None), "barrier (call 7)");
+        assert!(Call::describe([u64::MAX; 2]).contains("unknown operation"));
+        assert_eq!(NAMES[Kind::Barrier as usize], "barrier");
     }
 }

@@ -1,214 +1,222 @@
-//! What does the work of a group's collectives: builds schedules, keeps them, runs them.
+//! The native backend: builds schedules, keeps them, runs them over a transport.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::call::{Call, Operation};
-use crate::element::{Element, Op};
+use crate::backend::Backend;
+use crate::call::{Call, Kind};
+use crate::collective::Collective;
+use crate::element::{DType, Op};
 use crate::error::Error;
 use crate::executor;
 use crate::liveness::{Liveness, Patience};
-use crate::memory::Buffer;
+use crate::memory::Memory;
 use crate::rank::Rank;
-use crate::schedule::{self, Algorithm, Problem, Schedule};
+use crate::schedule::{ALGORITHMS, Algorithm, Choice, Network, Operation, Problem, Schedule, choose};
+use crate::topology::Topology;
 use crate::transport::Transport;
 use crate::tree::Contributions;
-
-/// One collective, with everything but the data.
-#[derive(Clone, Debug)]
-pub enum Collective {
-    /// Every rank ends with the sum over all ranks.
-    AllReduce(Op),
-    /// Every rank ends with the sum of all parts of all ranks, added in tree order (see [`crate::tree`]).
-    ///
-    /// Part p of a rank's buffer is its node p: elements `p·len .. (p+1)·len`. Part 0 takes the result. The buffer
-    /// may be longer than its parts.
-    TreeSum {
-        /// Who contributes what.
-        contributions: Arc<Contributions>,
-        /// Elements of one part.
-        len: usize,
-    },
-    /// Rank r ends with the sum of everybody's chunk r, in its own chunk r; the rest is unspecified.
-    ReduceScatter(Op),
-    /// Every rank ends with chunk r of rank r, for all r.
-    AllGather,
-    /// Every rank ends with the root's buffer.
-    Broadcast(Rank),
-}
-
-/// When a collective ran.
-#[derive(Clone, Copy, Debug)]
-pub struct Timing {
-    /// When its first step began.
-    pub started: Instant,
-    /// When the buffer was this rank's again.
-    pub ended: Instant,
-}
 
 /// What makes two schedules equal.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
-    kind: (u8, usize),
+    operation: Operation,
     len: usize,
+    dtype: DType,
     contributions: Arc<Contributions>,
+}
+
+/// A schedule and the algorithm it comes from.
+#[derive(Clone)]
+struct Plan {
+    schedule: Arc<Schedule>,
+    /// Index in [`ALGORITHMS`].
+    algorithm: usize,
 }
 
 /// Schedules kept for reuse. Training repeats a few shapes; whoever calls with ever new lengths starts over.
 const KEPT: usize = 1024;
 
-/// Bytes of a segment: small enough that results are fetched from the cache they were written to, large enough
-/// that its handshake does not count.
-const SEGMENT: usize = 512 * 1024;
+/// How long this rank stays for others that still have to read what it has sent.
+const LINGER: Duration = Duration::from_secs(10);
 
 pub(crate) struct Engine {
-    pub(crate) rank: Rank,
-    pub(crate) world: usize,
+    rank: Rank,
+    /// The job's rank of each of the group's.
+    members: Arc<[Rank]>,
+    pub(crate) topology: Arc<Topology>,
     pub(crate) transport: Box<dyn Transport>,
-    pub(crate) liveness: Arc<Liveness>,
-    pub(crate) timeout: Duration,
-    pub(crate) algorithm: Option<&'static Algorithm>,
-    pub(crate) one_each: Arc<Contributions>,
+    liveness: Arc<Liveness>,
+    timeout: Duration,
+    algorithm: Option<&'static Algorithm>,
+    pub(crate) network: Network,
+    one_each: Arc<Contributions>,
     sequence: u32,
-    schedules: HashMap<Key, Arc<Schedule>>,
+    plans: HashMap<Key, Plan>,
 }
 
 impl Engine {
     pub(crate) fn new(
         rank: Rank,
-        world: usize,
+        members: Arc<[Rank]>,
+        topology: Arc<Topology>,
         transport: Box<dyn Transport>,
         liveness: Arc<Liveness>,
         timeout: Duration,
-        algorithm: Option<&'static Algorithm>,
     ) -> Self {
-        let one_each = Arc::new(Contributions::one_each(world));
-        let (sequence, schedules) = (0, HashMap::new());
-        Engine { rank, world, transport, liveness, timeout, algorithm, one_each, sequence, schedules }
-    }
-
-    /// Runs a collective to its end. After a failure every later one fails in the same way.
-    pub(crate) fn run<T: Element>(
-        &mut self,
-        collective: &Collective,
-        buffer: &mut Buffer<T>,
-    ) -> Result<Timing, Error> {
-        let started = Instant::now();
-        if let Some(error) = self.liveness.failure() {
-            return Err(error);
+        let one_each = Arc::new(Contributions::one_each(members.len()));
+        let (network, plans) = (Network::default(), HashMap::new());
+        let (algorithm, sequence) = (None, 0);
+        Engine {
+            rank,
+            members,
+            topology,
+            transport,
+            liveness,
+            timeout,
+            algorithm,
+            network,
+            one_each,
+            sequence,
+            plans,
         }
-        let plan = self.plan(collective, buffer)?;
-        let (schedule, len, call, op) = (plan.schedule, plan.len, plan.call, plan.op);
-        self.sequence = self.sequence.wrapping_add(1);
-        let deadline = started + self.timeout;
-        let liveness = self.liveness.clone();
-        let patience =
-            Patience { here: self.rank, call, timeout: self.timeout, deadline, liveness: &liveness };
-        executor::run(&schedule, buffer, len, op, self.world, &mut *self.transport, &patience)?;
-        Ok(Timing { started, ended: Instant::now() })
     }
 
-    fn plan<T: Element>(&mut self, collective: &Collective, buffer: &[T]) -> Result<Plan, Error> {
-        let operation = match collective {
-            Collective::AllReduce(op) => Operation::AllReduce(*op),
-            Collective::TreeSum { .. } => Operation::AllReduce(Op::Sum),
-            Collective::ReduceScatter(op) => Operation::ReduceScatter(*op),
-            Collective::AllGather => Operation::AllGather,
-            Collective::Broadcast(root) => Operation::Broadcast(*root),
-        };
-        let (contributions, len) = match collective {
-            Collective::TreeSum { contributions, len } => (contributions.clone(), *len),
-            _ => (self.one_each.clone(), buffer.len()),
-        };
-        self.check(collective, buffer.len())?;
-        let call = Call { sequence: self.sequence, operation, dtype: T::DTYPE, elements: len as u64 };
-        let op = match operation {
-            Operation::AllReduce(op) | Operation::ReduceScatter(op) => op,
-            _ => Op::Sum,
-        };
-        let schedule = self.schedule(operation, len, contributions, size_of::<T>())?;
-        Ok(Plan { schedule, len, call, op })
+    /// From now on uses this algorithm wherever it can do the operation; `None` leaves the choice to the cost model.
+    ///
+    /// # Errors
+    ///
+    /// It cannot do an all-reduce on this group.
+    pub(crate) fn force(&mut self, algorithm: Option<&'static Algorithm>) -> Result<(), Error> {
+        if let Some(forced) = algorithm {
+            let contributions = self.one_each.clone();
+            self.usable(forced, &self.problem(&Operation::AllReduce, 1, &contributions, DType::F32))?;
+        }
+        self.algorithm = algorithm;
+        self.plans.clear();
+        Ok(())
     }
 
-    fn check(&self, collective: &Collective, elements: usize) -> Result<(), Error> {
-        let (world, rank) = (self.world, self.rank);
-        let problem = match collective {
-            Collective::Broadcast(root) if root.0 >= world => {
-                format!("broadcast from {root}, but the group has {world} ranks")
-            }
-            Collective::TreeSum { contributions, .. } if contributions.world() != world => {
-                format!("contributions of {} ranks in a group of {world}", contributions.world())
-            }
-            Collective::ReduceScatter(_) | Collective::AllGather if !elements.is_multiple_of(world) => {
-                format!("{elements} elements on {rank} do not divide into {world} equal chunks")
-            }
-            Collective::TreeSum { contributions, len } if elements < contributions.parts(rank) * len => {
-                let parts = contributions.parts(rank);
-                format!("{elements} elements on {rank} are less than {parts} parts of {len}")
-            }
-            _ => return Ok(()),
-        };
-        Err(Error::Invalid(problem))
+    /// What would be picked for a collective on so many elements, and why.
+    pub(crate) fn explain(&self, collective: &Collective, elements: usize, dtype: DType) -> Choice {
+        let operation = collective.operation();
+        let contributions = self.contributions(collective);
+        choose(&self.problem(&operation, elements, &contributions, dtype), dtype, &self.network)
     }
 
-    fn schedule(
-        &mut self,
-        operation: Operation,
+    fn contributions(&self, collective: &Collective) -> Arc<Contributions> {
+        match collective {
+            Collective::TreeSum { contributions, .. } => contributions.clone(),
+            _ => self.one_each.clone(),
+        }
+    }
+
+    fn problem<'a>(
+        &'a self,
+        operation: &'a Operation,
         len: usize,
-        contributions: Arc<Contributions>,
-        size: usize,
-    ) -> Result<Arc<Schedule>, Error> {
-        let kind = match operation {
-            Operation::AllReduce(_) => (0, size),
-            Operation::ReduceScatter(_) => (1, size),
-            Operation::AllGather => (2, size),
-            Operation::Broadcast(root) => (3, root.0),
-        };
-        let key = Key { kind, len, contributions };
-        if let Some(schedule) = self.schedules.get(&key) {
-            return Ok(schedule.clone());
-        }
-        let (rank, world, segment) = (self.rank, self.world, SEGMENT / size);
-        let contributions = &key.contributions;
-        let schedule = Arc::new(match operation {
-            Operation::AllReduce(_) => {
-                let algorithm = self.all_reduce_algorithm(contributions, len * size)?;
-                (algorithm.build)(&Problem { rank, len, contributions, segment })
-            }
-            Operation::ReduceScatter(_) => schedule::reduce_scatter(rank, len, contributions, segment),
-            Operation::AllGather => schedule::all_gather(rank, len, world, segment),
-            Operation::Broadcast(root) => schedule::broadcast(rank, root, len, world, segment),
-        });
-        if self.schedules.len() >= KEPT {
-            self.schedules.clear();
-        }
-        self.schedules.insert(key, schedule.clone());
-        Ok(schedule)
+        contributions: &'a Contributions,
+        dtype: DType,
+    ) -> Problem<'a> {
+        let segment = self.transport.segment() / dtype.size();
+        Problem { operation, rank: self.rank, len, contributions, topology: &self.topology, segment }
     }
 
-    fn all_reduce_algorithm(
-        &self,
-        contributions: &Contributions,
-        bytes: usize,
-    ) -> Result<&'static Algorithm, Error> {
-        let shared_memory = self.transport.name() != "tcp";
-        let Some(forced) = self.algorithm else {
-            let (algorithm, reason) = schedule::choose(contributions, bytes, shared_memory);
-            log::debug!("all-reduce of {bytes} bytes: {} ({reason})", algorithm.name);
-            return Ok(algorithm);
+    fn usable(&self, forced: &Algorithm, problem: &Problem<'_>) -> Result<(), Error> {
+        (forced.supports)(problem)
+            .map_err(|why| Error::Invalid(format!("algorithm {} cannot be used here: {why}", forced.name)))
+    }
+
+    fn plan(&mut self, collective: &Collective, len: usize, dtype: DType) -> Result<Plan, Error> {
+        let key = Key {
+            operation: collective.operation(),
+            len,
+            dtype,
+            contributions: self.contributions(collective),
         };
-        match (forced.supports)(contributions) {
-            Ok(()) => Ok(forced),
-            Err(why) => Err(Error::Invalid(format!("algorithm {} cannot be used here: {why}", forced.name))),
+        if let Some(plan) = self.plans.get(&key) {
+            return Ok(plan.clone());
         }
+        let problem = self.problem(&key.operation, len, &key.contributions, dtype);
+        // An all-reduce is what one asks for by name; the other operations follow where they can.
+        let follows = |algorithm: &Algorithm| {
+            let can = || (algorithm.supports)(&problem).is_ok();
+            algorithm.does(&key.operation) && (key.operation == Operation::AllReduce || can())
+        };
+        let algorithm = match self.algorithm.filter(|algorithm| follows(algorithm)) {
+            Some(forced) => {
+                self.usable(forced, &problem)?;
+                forced
+            }
+            None => {
+                let choice = choose(&problem, dtype, &self.network);
+                let (name, why) = (choice.algorithm.name, choice.reason());
+                log::debug!("{} of {len} {dtype}: {name} ({why})", collective.kind());
+                choice.algorithm
+            }
+        };
+        let schedule = Arc::new((algorithm.build)(&problem));
+        let algorithm = ALGORITHMS.iter().position(|entry| std::ptr::eq(entry, algorithm)).unwrap_or(0);
+        let plan = Plan { schedule, algorithm };
+        if self.plans.len() >= KEPT {
+            self.plans.clear();
+        }
+        self.plans.insert(key, plan.clone());
+        Ok(plan)
     }
 }
 
-struct Plan {
-    schedule: Arc<Schedule>,
-    /// Elements of one part.
-    len: usize,
-    call: Call,
-    op: Op,
+impl Backend for Engine {
+    fn run(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<(), Error> {
+        let (rank, world) = (self.rank, self.members.len());
+        collective.check(rank, world, memory.elements)?;
+        let agreed = collective.agreed_len(rank, world, memory.elements);
+        let len = match collective {
+            Collective::TreeSum { len, .. } => *len,
+            _ => memory.elements,
+        };
+        let plan = self.plan(collective, len, memory.dtype)?;
+        let kind = collective.kind();
+        let sequence = match kind {
+            Kind::Exchange => 0,
+            _ => {
+                self.sequence = self.sequence.wrapping_add(1);
+                self.sequence - 1
+            }
+        };
+        let call = Call {
+            sequence,
+            kind,
+            op: if kind == Kind::Exchange { Op::Sum } else { collective.op() },
+            root: collective.root(),
+            dtype: memory.dtype,
+            elements: agreed as u64,
+            algorithm: plan.algorithm as u8,
+        };
+        let patience = Patience {
+            here: rank,
+            members: &self.members,
+            call,
+            timeout: self.timeout,
+            deadline: Instant::now() + self.timeout,
+            liveness: &self.liveness,
+        };
+        executor::run(&plan.schedule, memory, collective.op(), &mut *self.transport, &patience)
+    }
+
+    fn name(&self) -> &'static str {
+        self.transport.name()
+    }
+
+    fn finish(&mut self) {
+        let gone = |peer: Rank| {
+            self.liveness.failure().is_some() || self.liveness.has_left(self.members[peer.0])
+        };
+        self.transport.drain(&gone, Instant::now() + LINGER);
+    }
+
+    fn as_native(&mut self) -> Option<&mut Engine> {
+        Some(self)
+    }
 }

@@ -28,8 +28,10 @@ pub const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 pub const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 /// `shm` or `tcp`: overrides the choice of transport.
 pub const TRANSPORT: &str = "KOLO_TRANSPORT";
-/// Name of an all-reduce algorithm: overrides the choice.
+/// Name of an algorithm: overrides the choice, for the operations that it does.
 pub const ALGORITHM: &str = "KOLO_ALGORITHM";
+/// Name of this worker's node; workers of one name share memory. By default those on one host do.
+pub const NODE: &str = "KOLO_NODE";
 /// Seconds after which a collective that waits for a peer gives up. Default 300.
 pub const TIMEOUT: &str = "KOLO_TIMEOUT";
 

@@ -1,51 +1,67 @@
 //! Runs a schedule: the one place where steps become messages and additions.
 
-use crate::element::{Element, Op};
+use crate::element::{Element, Op, with_type};
 use crate::error::Error;
 use crate::kernel;
 use crate::liveness::Patience;
-use crate::memory::Buffer;
+use crate::memory::Memory;
 use crate::schedule::{Range, Schedule, Source, Step};
 use crate::transport::{Span, Transport};
 
-/// Runs one rank's schedule on its buffer, whose parts have `len` elements each.
-///
-/// Afterwards part 0 holds the result, and no peer reads the buffer any more.
-pub(crate) fn run<T: Element>(
+/// Runs one rank's schedule on its buffer. Afterwards the buffer holds the result, and no peer reads it any more.
+pub(crate) fn run(
     schedule: &Schedule,
-    buffer: &mut Buffer<T>,
-    len: usize,
+    memory: &Memory<'_>,
     op: Op,
-    world: usize,
     transport: &mut dyn Transport,
     patience: &Patience<'_>,
 ) -> Result<(), Error> {
-    let (total, start) = (buffer.len(), buffer.block().start().as_ptr().cast::<T>());
-    let inside = |part: usize, range: Range| {
-        assert!(part * len + range.start + range.len <= total, "a schedule stays inside its buffer");
-        part * len + range.start
+    with_type!(memory.dtype, T => run_typed::<T>(schedule, memory, op, transport, patience))
+}
+
+fn run_typed<T: Element>(
+    schedule: &Schedule,
+    memory: &Memory<'_>,
+    op: Op,
+    transport: &mut dyn Transport,
+    patience: &Patience<'_>,
+) -> Result<(), Error> {
+    let start = memory.block.start().as_ptr().cast::<T>();
+    let world = patience.members.len();
+    let inside = |range: Range| {
+        assert!(range.start + range.len <= memory.elements, "a schedule stays inside its buffer");
+        range.start
     };
+    let mut addresses: Vec<*const T> = Vec::new();
     for step in &schedule.steps {
         match step {
-            Step::Send { to, part, range } => {
-                let offset = inside(*part, *range) * size_of::<T>();
-                let span = Span { block: buffer.block(), offset, bytes: range.len * size_of::<T>() };
-                transport.send(*to, span, patience)?;
+            Step::Send { to, range, copied } => {
+                let offset = inside(*range) * size_of::<T>();
+                let span = Span { block: memory.block, offset, bytes: range.len * size_of::<T>() };
+                transport.send(*to, span, *copied, patience)?;
             }
             Step::Receive { from, range } => {
                 let bytes = range.len * size_of::<T>();
-                // SAFETY: inside the buffer, which this function holds exclusively.
+                // SAFETY: inside the buffer, which `memory` holds exclusively.
                 unsafe {
-                    let into = start.add(inside(0, *range)).cast();
+                    let into = start.add(inside(*range)).cast();
                     transport.receive_into(*from, into, bytes, patience)?;
                 }
             }
+            Step::Copy { from, range } => {
+                inside(Range { start: *from, len: range.len });
+                // SAFETY: both inside the buffer; a copy to itself is allowed.
+                unsafe { std::ptr::copy(start.add(*from), start.add(inside(*range)), range.len) };
+            }
             Step::Reduce { range, sources, program, complete } => {
-                let mut addresses: Vec<*const T> = Vec::with_capacity(sources.len());
+                addresses.clear();
                 for source in sources.iter() {
                     addresses.push(match source {
-                        // SAFETY: inside the buffer.
-                        Source::Own(part) => unsafe { start.add(inside(*part, *range)).cast_const() },
+                        Source::Own(offset) => {
+                            let own = Range { start: range.start + offset, len: range.len };
+                            // SAFETY: inside the buffer.
+                            unsafe { start.add(inside(own)).cast_const() }
+                        }
                         Source::From(rank) => {
                             transport.receive(*rank, range.len * size_of::<T>(), patience)?.cast()
                         }
@@ -53,9 +69,9 @@ pub(crate) fn run<T: Element>(
                 }
                 let divide_by = (*complete && op == Op::Average).then_some(world);
                 // SAFETY: every address holds range.len elements; messages stay readable until released, and only
-                // this rank writes its part 0.
+                // this rank writes its buffer.
                 unsafe {
-                    let into = start.add(inside(0, *range));
+                    let into = start.add(inside(*range));
                     kernel::fold(into, &addresses, range.len, program, op, divide_by);
                 }
                 for source in sources.iter() {

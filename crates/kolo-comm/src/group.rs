@@ -1,20 +1,23 @@
-//! Groups: ranks that act together, and what they can do together.
+//! Groups: ranks that act together. What they can do together stands in [`crate::calls`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::element::{Element, Op};
-use crate::engine::{Collective, Engine, Timing};
+use crate::backend::Backend;
+use crate::collective::Collective;
+use crate::element::{DType, Element};
+use crate::engine::Engine;
 use crate::env::Place;
 use crate::error::Error;
 use crate::liveness::{Liveness, culprit, lock};
-use crate::membership::{self, Membership};
+use crate::membership::{self, Founded, Ground, Membership};
 use crate::memory::{Backing, Buffer, Pool};
 use crate::options::Options;
 use crate::rank::Rank;
-use crate::transport::{Solo, Transport};
-use crate::worker::{Outcome, Pending, Worker};
+use crate::schedule::{Choice, Network};
+use crate::topology::Topology;
+use crate::worker::{Outcome, Pending, Timing, Worker};
 
 /// Ranks that act together.
 ///
@@ -29,11 +32,16 @@ use crate::worker::{Outcome, Pending, Worker};
 /// ```
 pub struct Group {
     rank: Rank,
-    world: usize,
+    /// The job's rank of each of the group's.
+    members: Arc<[Rank]>,
+    topology: Arc<Topology>,
     transport: &'static str,
     pool: Arc<Pool>,
     shared: Arc<Shared>,
     worker: Mutex<Worker>,
+    /// What sub-groups are founded on.
+    pub(crate) ground: Ground,
+    options: Options,
 }
 
 /// What ties a rank to the others.
@@ -42,10 +50,12 @@ enum Bond {
     /// That many threads of one process, which share one [`Liveness`].
     Threads(usize),
     Store(Mutex<Option<Membership>>),
+    /// A sub-group lives and dies with the group it was split from.
+    Within(Arc<Shared>),
 }
 
 struct Shared {
-    engine: Mutex<Engine>,
+    backend: Mutex<Box<dyn Backend>>,
     liveness: Arc<Liveness>,
     /// Collectives handed to the worker and not done yet.
     queued: AtomicUsize,
@@ -53,9 +63,15 @@ struct Shared {
 }
 
 impl Shared {
-    fn conclude<T: Element>(&self, buffer: Buffer<T>, result: Result<Timing, Error>) -> Outcome<T> {
+    /// Runs a collective to its end. After a failure every later one fails in the same way.
+    fn run<T: Element>(&self, collective: &Collective, mut buffer: Buffer<T>) -> Outcome<T> {
+        let started = Instant::now();
+        if let Some(error) = self.liveness.failure() {
+            return Err(error);
+        }
+        let result = lock(&self.backend).run(collective, &buffer.erased());
         match result {
-            Ok(timing) => Ok((buffer, timing)),
+            Ok(()) => Ok((buffer, Timing { started, ended: Instant::now() })),
             Err(error @ Error::Invalid(_)) => Err(self.failed(error)),
             Err(error) => {
                 // A peer that has not noticed yet may still be reading it: never to be used again.
@@ -69,6 +85,9 @@ impl Shared {
     ///
     /// A wrong call harms nobody but the caller, because nothing has been sent.
     fn failed(&self, error: Error) -> Error {
+        if let Bond::Within(parent) = &self.bond {
+            return parent.failed(error);
+        }
         if let (Error::Invalid(_), _) | (_, Some(_)) = (&error, self.liveness.failure()) {
             return self.liveness.failure().unwrap_or(error);
         }
@@ -106,65 +125,134 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// The rendezvous fails, or ranks do not arrive in time.
+    /// The rendezvous fails, ranks do not arrive in time, or the algorithm asked for cannot be used on this group.
     pub fn join(place: &Place, options: &Options) -> Result<Group, Error> {
         if place.world_size == 1 {
             return Ok(Group::alone());
         }
-        let formed = membership::form(place, options.transport, options.timeout)?;
-        let pool = Pool::new(formed.backing);
+        let formed = membership::form(place, options)?;
+        let members = (0..place.world_size).map(Rank).collect();
         let bond = Bond::Store(Mutex::new(Some(formed.membership)));
-        Ok(Group::new(place.rank, place.world_size, formed.transport, formed.liveness, pool, bond, options))
+        let pool = Pool::new(formed.founded.backing);
+        Group::native(place.rank, members, formed.founded, formed.liveness, pool, bond, options)?.measured()
     }
 
     /// A group of one.
     pub fn alone() -> Group {
         let liveness = Arc::new(Liveness::new(1));
+        let (bond, options) = (Bond::Alone, Options::default());
         let pool = Pool::new(Backing::Heap);
-        Group::new(Rank(0), 1, Box::new(Solo), liveness, pool, Bond::Alone, &Options::default())
+        Group::native(Rank(0), [Rank(0)].into(), Founded::alone(), liveness, pool, bond, &options)
+            .expect("a group of one is asked for nothing special")
     }
 
     /// For [`crate::threads`].
     pub(crate) fn of_threads(
         rank: Rank,
-        world: usize,
-        transport: Box<dyn Transport>,
+        founded: Founded,
         liveness: Arc<Liveness>,
         options: &Options,
-    ) -> Group {
-        Group::new(rank, world, transport, liveness, Pool::new(Backing::Heap), Bond::Threads(world), options)
+    ) -> Result<Group, Error> {
+        let world = founded.topology.world();
+        let (members, bond) = ((0..world).map(Rank).collect(), Bond::Threads(world));
+        let pool = Pool::new(founded.backing);
+        Group::native(rank, members, founded, liveness, pool, bond, options)
     }
 
-    fn new(
+    fn native(
         rank: Rank,
-        world: usize,
-        transport: Box<dyn Transport>,
+        members: Arc<[Rank]>,
+        founded: Founded,
         liveness: Arc<Liveness>,
         pool: Arc<Pool>,
         bond: Bond,
         options: &Options,
-    ) -> Group {
+    ) -> Result<Group, Error> {
+        let Founded { transport, topology, ground, .. } = founded;
         let name = transport.name();
-        let engine =
-            Engine::new(rank, world, transport, liveness.clone(), options.timeout, options.algorithm);
-        let shared =
-            Arc::new(Shared { engine: Mutex::new(engine), liveness, queued: AtomicUsize::new(0), bond });
-        Group { rank, world, transport: name, pool, shared, worker: Mutex::default() }
+        let mut engine =
+            Engine::new(rank, members.clone(), topology.clone(), transport, liveness.clone(), options.timeout);
+        if members.len() > 1 {
+            engine.force(options.algorithm)?;
+        }
+        let backend: Box<dyn Backend> = Box::new(engine);
+        let (backend, queued) = (Mutex::new(backend), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { backend, liveness, queued, bond });
+        let (worker, options) = (Mutex::default(), options.clone());
+        Ok(Group { rank, members, topology, transport: name, pool, shared, worker, ground, options })
     }
 
-    /// This rank.
+    /// The sub-group of some ranks of this group, on ground that they have prepared together.
+    pub(crate) fn within(&self, rank: Rank, members: &[Rank], founded: Founded) -> Result<Group, Error> {
+        let members: Arc<[Rank]> = members.iter().map(|member| self.members[member.0]).collect();
+        let mut options = self.options.clone();
+        // What was asked for the whole group may be impossible on a part of it.
+        options.algorithm = None;
+        let (liveness, bond) = (self.shared.liveness.clone(), Bond::Within(self.shared.clone()));
+        let group = Group::native(rank, members, founded, liveness, self.pool.clone(), bond, &options)?;
+        let network = self.network();
+        group.with_engine(|engine| engine.network = network);
+        if group.world_size() > 1 {
+            // The same wish, where it can be granted.
+            group.with_engine(|engine| engine.force(self.options.algorithm).is_ok());
+        }
+        Ok(group)
+    }
+
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.shared.liveness
+    }
+
+    pub(crate) fn with_engine<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> Option<R> {
+        lock(&self.shared.backend).as_native().map(work)
+    }
+
+    /// This rank, in this group.
     pub fn rank(&self) -> Rank {
         self.rank
     }
 
     /// Number of ranks.
     pub fn world_size(&self) -> usize {
-        self.world
+        self.members.len()
     }
 
-    /// How the ranks talk: `shm`, `tcp`, `threads` or `solo`.
+    /// The job's rank of each of this group's; errors name those.
+    pub fn members(&self) -> &[Rank] {
+        &self.members
+    }
+
+    /// Which ranks share memory.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// How the ranks talk: `shm`, `tcp`, `shm+tcp`, `threads` or `solo`.
     pub fn transport(&self) -> &'static str {
         self.transport
+    }
+
+    /// What the cost model knows of the network: measured when the group formed.
+    pub fn network(&self) -> Network {
+        self.with_engine(|engine| engine.network).unwrap_or_default()
+    }
+
+    /// Which algorithm is picked for a collective on so many elements, and why.
+    pub fn explain(&self, collective: &Collective, elements: usize, dtype: DType) -> Option<Choice> {
+        self.with_engine(|engine| engine.explain(collective, elements, dtype))
+    }
+
+    /// From now on uses that algorithm wherever it does the operation; `None` leaves the choice to the cost model. All
+    /// ranks must call it alike.
+    ///
+    /// # Errors
+    ///
+    /// It cannot do an all-reduce on this group.
+    pub fn use_algorithm(
+        &self,
+        algorithm: Option<&'static crate::schedule::Algorithm>,
+    ) -> Result<(), Error> {
+        self.with_engine(|engine| engine.force(algorithm)).unwrap_or(Ok(()))
     }
 
     /// A buffer of `len` zeros which peers on this host can read where it lies.
@@ -176,28 +264,32 @@ impl Group {
         Buffer::zeroed(&self.pool, len)
     }
 
+    /// A buffer that holds a copy of `data`.
+    ///
+    /// # Errors
+    ///
+    /// The operating system has no more memory.
+    pub fn copied<T: Element>(&self, data: &[T]) -> Result<Buffer<T>, Error> {
+        Buffer::copied(&self.pool, data)
+    }
+
     /// Runs a collective on a buffer of this group and gives it back.
     ///
     /// # Errors
     ///
     /// The call is wrong by itself ([`Error::Invalid`]; the group is not harmed), a peer called something else, died,
     /// left, or did not take part in time (the group has failed).
-    pub fn run<T: Element>(
-        &self,
-        collective: &Collective,
-        mut buffer: Buffer<T>,
-    ) -> Result<Buffer<T>, Error> {
+    pub fn run<T: Element>(&self, collective: &Collective, buffer: Buffer<T>) -> Result<Buffer<T>, Error> {
         if self.shared.queued.load(Ordering::Acquire) > 0 {
             return self.start(collective.clone(), buffer).wait();
         }
         // Nothing is queued, so this thread can do it without handing it over.
         self.admit(&buffer)?;
-        let result = lock(&self.shared.engine).run(collective, &mut buffer);
-        self.shared.conclude(buffer, result).map(|(buffer, _)| buffer)
+        self.shared.run(collective, buffer).map(|(buffer, _)| buffer)
     }
 
     /// Starts a collective on the communication thread. Collectives run in the order in which they were started.
-    pub fn start<T: Element>(&self, collective: Collective, mut buffer: Buffer<T>) -> Pending<T> {
+    pub fn start<T: Element>(&self, collective: Collective, buffer: Buffer<T>) -> Pending<T> {
         let (sender, pending) = Pending::new();
         let mut worker = lock(&self.worker);
         if let Err(error) = self.admit(&buffer).and_then(|()| worker.ensure_started()) {
@@ -208,10 +300,10 @@ impl Group {
         let shared = self.shared.clone();
         shared.queued.fetch_add(1, Ordering::AcqRel);
         worker.submit(Box::new(move || {
-            let result = lock(&shared.engine).run(&collective, &mut buffer);
+            let outcome = shared.run(&collective, buffer);
             shared.queued.fetch_sub(1, Ordering::AcqRel);
             // Nobody waits for it any more: then nobody needs it.
-            let _ = sender.send(shared.conclude(buffer, result));
+            let _ = sender.send(outcome);
         }));
         pending
     }
@@ -227,77 +319,10 @@ impl Group {
         }
     }
 
-    fn with_copy<T: Element>(&self, data: &[T]) -> Result<Buffer<T>, Error> {
-        let mut buffer = self.alloc(data.len())?;
-        buffer.copy_from_slice(data);
-        Ok(buffer)
-    }
-
-    /// Combines `data` element by element over all ranks; every rank gets the same bits.
-    ///
-    /// # Errors
-    ///
-    /// As [`Group::run`].
-    pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Op) -> Result<(), Error> {
-        data.copy_from_slice(&self.run(&Collective::AllReduce(op), self.with_copy(data)?)?);
-        Ok(())
-    }
-
-    /// Combines `input` over all ranks; rank r gets chunk r of the result. `input` is world size × `output` long.
-    ///
-    /// # Errors
-    ///
-    /// The lengths do not fit; otherwise as [`Group::run`].
-    pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<(), Error> {
-        self.chunks("reduce_scatter", input.len(), output.len())?;
-        let result = self.run(&Collective::ReduceScatter(op), self.with_copy(input)?)?;
-        output.copy_from_slice(&result[self.rank.0 * output.len()..][..output.len()]);
-        Ok(())
-    }
-
-    /// Every rank gets the inputs of all, in rank order. `output` is world size × `input` long.
-    ///
-    /// # Errors
-    ///
-    /// The lengths do not fit; otherwise as [`Group::run`].
-    pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
-        self.chunks("all_gather", output.len(), input.len())?;
-        let mut buffer = self.alloc(output.len())?;
-        buffer[self.rank.0 * input.len()..][..input.len()].copy_from_slice(input);
-        output.copy_from_slice(&self.run(&Collective::AllGather, buffer)?);
-        Ok(())
-    }
-
-    fn chunks(&self, call: &str, long: usize, short: usize) -> Result<(), Error> {
-        if Some(long) == short.checked_mul(self.world) {
-            return Ok(());
-        }
-        let world = self.world;
-        Err(Error::Invalid(format!("{call}: {long} elements are not {world} ranks × {short} elements")))
-    }
-
-    /// Every rank gets the root's `data`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Group::run`].
-    pub fn broadcast<T: Element>(&self, data: &mut [T], root: Rank) -> Result<(), Error> {
-        data.copy_from_slice(&self.run(&Collective::Broadcast(root), self.with_copy(data)?)?);
-        Ok(())
-    }
-
-    /// Returns when every rank has called it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Group::run`].
-    pub fn barrier(&self) -> Result<(), Error> {
-        self.all_reduce(&mut [0u8], Op::Max)
-    }
-
     /// Ends the group for everybody: all their waits end with this rank's reason.
     pub fn abandon(&self, reason: &str) {
-        self.shared.failed(Error::Abandoned { rank: self.rank, reason: reason.into() });
+        let rank = self.members[self.rank.0];
+        self.shared.failed(Error::Abandoned { rank, reason: reason.into() });
     }
 }
 
@@ -308,8 +333,9 @@ impl Drop for Group {
         }
         // What has been started ends before the goodbye.
         lock(&self.worker).finish();
+        lock(&self.shared.backend).finish();
         match &self.shared.bond {
-            Bond::Alone => {}
+            Bond::Alone | Bond::Within(_) => {}
             Bond::Threads(_) => self.shared.liveness.leave(self.rank),
             Bond::Store(membership) => {
                 let membership = lock(membership).take();

@@ -1,9 +1,11 @@
 //! The arithmetic of a reduction: many contributions in, one sum out, in the order of the tree.
 //!
 //! Works in blocks that stay in the first-level cache, so every contribution is read once and the result
-//! is written once, however many contributions there are.
+//! is written once, however many contributions there are. 16-bit floats are added in `f32` and rounded once.
 
-use crate::element::{Element, Op};
+use std::any::TypeId;
+
+use crate::element::{Element, Number, Op};
 use crate::tree::Fold;
 
 /// Elements per block: 8 KiB of `f32`, so that a few partial sums fit into 32 KiB.
@@ -23,6 +25,29 @@ enum Value {
 /// `into` must be writable and every source readable for `len` elements. A source is either `into` itself
 /// or does not overlap it, and nobody else writes any of them meanwhile.
 pub(crate) unsafe fn fold<T: Element>(
+    into: *mut T,
+    sources: &[*const T],
+    len: usize,
+    program: &[Fold],
+    op: Op,
+    divide_by: Option<usize>,
+) {
+    if TypeId::of::<T>() == TypeId::of::<T::Sum>() {
+        // SAFETY: handed on; the two types are one.
+        unsafe {
+            let sources = std::slice::from_raw_parts(sources.as_ptr().cast::<*const T::Sum>(), sources.len());
+            fold_as_is(into.cast::<T::Sum>(), sources, len, program, op, divide_by);
+        }
+    } else {
+        // SAFETY: handed on.
+        unsafe { fold_widened(into, sources, len, program, op, divide_by) }
+    }
+}
+
+/// # Safety
+///
+/// As [`fold`].
+unsafe fn fold_as_is<T: Number>(
     into: *mut T,
     sources: &[*const T],
     len: usize,
@@ -50,7 +75,7 @@ pub(crate) unsafe fn fold<T: Element>(
                     remaining -= 1;
                     // A partial sum lies at its depth of the stack, which both its operands have left.
                     let depth = stack.len();
-                    if scratch.len() < (depth + 2) * BLOCK {
+                    if remaining > 0 && scratch.len() < (depth + 2) * BLOCK {
                         scratch.resize((depth + 2) * BLOCK, T::default());
                     }
                     let base = scratch.as_mut_ptr();
@@ -76,12 +101,60 @@ pub(crate) unsafe fn fold<T: Element>(
         }
         if let Some(ranks) = divide_by {
             // SAFETY: `into` is writable for len elements.
-            unsafe { std::slice::from_raw_parts_mut(out, block) }
-                .iter_mut()
-                .for_each(|value| *value = value.divide(ranks));
+            divide(unsafe { slice_mut(out, block) }, ranks);
         }
         start += block;
     }
+}
+
+/// # Safety
+///
+/// As [`fold`].
+unsafe fn fold_widened<T: Element>(
+    into: *mut T,
+    sources: &[*const T],
+    len: usize,
+    program: &[Fold],
+    op: Op,
+    divide_by: Option<usize>,
+) {
+    // One block for each value on the stack.
+    let mut scratch: Vec<T::Sum> = Vec::new();
+    let mut start = 0;
+    while start < len {
+        let block = BLOCK.min(len - start);
+        let mut depth = 0;
+        for step in program {
+            match *step {
+                Fold::Push(n) => {
+                    scratch.resize(scratch.len().max((depth + 1) * BLOCK), T::Sum::default());
+                    // SAFETY: start + block ≤ len, and the caller vouches for len elements.
+                    let source = unsafe { std::slice::from_raw_parts(sources[n].add(start), block) };
+                    T::widen(source, &mut scratch[depth * BLOCK..][..block]);
+                    depth += 1;
+                }
+                Fold::Add => {
+                    depth -= 1;
+                    let (left, right) = scratch.split_at_mut(depth * BLOCK);
+                    let (left, right) = (&mut left[(depth - 1) * BLOCK..], &right[..block]);
+                    // SAFETY: two blocks of the scratch memory; the target is the left one.
+                    unsafe { combine(left.as_mut_ptr(), left.as_ptr(), right.as_ptr(), block, op) };
+                }
+            }
+        }
+        if let Some(ranks) = divide_by {
+            divide(&mut scratch[..block], ranks);
+        }
+        if depth > 0 {
+            // SAFETY: `into` is writable for len elements, and no source borrows from it any more.
+            T::narrow(&scratch[..block], unsafe { slice_mut(into.add(start), block) });
+        }
+        start += block;
+    }
+}
+
+fn divide<T: Number>(values: &mut [T], ranks: usize) {
+    values.iter_mut().for_each(|value| *value = value.divide(ranks));
 }
 
 /// `target = left ∘ right`, where target may be one of the two operands.
@@ -89,12 +162,15 @@ pub(crate) unsafe fn fold<T: Element>(
 /// # Safety
 ///
 /// All valid for `len` elements; target equals an operand or overlaps none.
-unsafe fn combine<T: Element>(target: *mut T, left: *const T, right: *const T, len: usize, op: Op) {
-    match op {
-        // SAFETY: handed on.
-        Op::Sum | Op::Average => unsafe { apply(target, left, right, len, T::add) },
-        // SAFETY: handed on.
-        Op::Max => unsafe { apply(target, left, right, len, T::max) },
+unsafe fn combine<T: Number>(target: *mut T, left: *const T, right: *const T, len: usize, op: Op) {
+    // SAFETY: handed on.
+    unsafe {
+        match op {
+            Op::Sum | Op::Average => apply(target, left, right, len, T::add),
+            Op::Max => apply(target, left, right, len, T::larger),
+            Op::Min => apply(target, left, right, len, T::smaller),
+            Op::Product => apply(target, left, right, len, T::multiply),
+        }
     }
 }
 
@@ -104,7 +180,7 @@ unsafe fn combine<T: Element>(target: *mut T, left: *const T, right: *const T, l
 /// # Safety
 ///
 /// As [`combine`].
-unsafe fn apply<T: Element>(
+unsafe fn apply<T: Number>(
     target: *mut T,
     left: *const T,
     right: *const T,

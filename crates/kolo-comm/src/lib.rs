@@ -5,7 +5,10 @@
 //! adds and receives; the executor runs the schedule over a transport (shared memory or TCP). Sums are added in
 //! the order of a [`tree`] that does not depend on who holds what.
 
+mod backend;
 mod call;
+mod calls;
+mod collective;
 mod element;
 mod engine;
 pub mod env;
@@ -14,23 +17,29 @@ mod executor;
 mod group;
 mod kernel;
 mod liveness;
+mod measure;
 mod membership;
 mod memory;
 mod options;
 mod rank;
 pub mod schedule;
+mod split;
 mod store;
 pub mod threads;
+mod topology;
 mod transport;
 pub mod tree;
 mod worker;
 
-pub use element::{DType, Element, Op};
-pub use engine::{Collective, Timing};
+pub use collective::Collective;
+pub use element::{DType, Element, Number, Op};
 pub use error::Error;
 pub use group::Group;
 pub use membership::TransportChoice;
 pub use memory::Buffer;
 pub use options::Options;
 pub use rank::Rank;
-pub use worker::Pending;
+pub use topology::Topology;
+pub use worker::{Pending, Timing};
+
+pub use half::{bf16, f16};

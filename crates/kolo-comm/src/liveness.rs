@@ -11,7 +11,8 @@ use crate::call::Call;
 use crate::error::Error;
 use crate::rank::Rank;
 
-type Waker = Box<dyn Fn() + Send + Sync>;
+/// Wakes one sleeping wait; false if whoever might sleep there is gone for good.
+type Waker = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// Shared by a group's waits and by whoever watches its peers.
 pub(crate) struct Liveness {
@@ -55,6 +56,10 @@ impl Liveness {
         self.wake();
     }
 
+    pub(crate) fn has_left(&self, rank: Rank) -> bool {
+        self.left.get(rank.0).is_some_and(|left| left.load(Ordering::SeqCst))
+    }
+
     pub(crate) fn failure(&self) -> Option<Error> {
         if self.failed.load(Ordering::SeqCst) { lock(&self.failure).clone() } else { None }
     }
@@ -65,7 +70,7 @@ impl Liveness {
     }
 
     fn wake(&self) {
-        lock(&self.wakers).iter().for_each(|wake| wake());
+        lock(&self.wakers).retain(|wake| wake());
     }
 }
 
@@ -88,9 +93,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long one collective waits, and for what.
+/// How long one collective waits, and for what. Peers are ranks of the group; errors name the job's ranks.
 pub(crate) struct Patience<'a> {
     pub(crate) here: Rank,
+    /// The job's rank of each of the group's.
+    pub(crate) members: &'a [Rank],
     pub(crate) call: Call,
     pub(crate) timeout: Duration,
     pub(crate) deadline: Instant,
@@ -98,10 +105,15 @@ pub(crate) struct Patience<'a> {
 }
 
 impl Patience<'_> {
+    /// The job's rank of one of the group's.
+    pub(crate) fn name(&self, rank: Rank) -> Rank {
+        self.members[rank.0]
+    }
+
     /// Notes that this rank waits for `peer`, until the note is dropped.
     pub(crate) fn waiting(&self, peer: Rank) -> Waiting<'_> {
-        let note = &self.liveness.waiting[self.here.0];
-        note.store(peer.0 + 1, Ordering::SeqCst);
+        let note = &self.liveness.waiting[self.name(self.here).0];
+        note.store(self.name(peer).0 + 1, Ordering::SeqCst);
         Waiting { note, deadline: self.deadline }
     }
 
@@ -110,11 +122,12 @@ impl Patience<'_> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
-        if self.liveness.left[peer.0].load(Ordering::SeqCst) {
-            return Err(Error::Left { rank: peer, during: self.call.to_string() });
+        let rank = self.name(peer);
+        if self.liveness.left[rank.0].load(Ordering::SeqCst) {
+            return Err(Error::Left { rank, during: self.call.to_string() });
         }
         if Instant::now() >= self.deadline {
-            return Err(Error::Timeout { rank: peer, during: self.call.to_string(), waited: self.timeout });
+            return Err(Error::Timeout { rank, during: self.call.to_string(), waited: self.timeout });
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! chosen and set up.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::env::Place;
 use crate::error::Error;
+use crate::group::Group;
 use crate::liveness::Liveness;
 use crate::memory::{Backing, Mapping};
+use crate::options::Options;
 use crate::rank::Rank;
 use crate::store::{Server, Store, Watch};
-use crate::transport::Transport;
+use crate::topology::Topology;
 use crate::transport::mailbox::{Mailbox, inbox_len};
+use crate::transport::mixed::Mixed;
 use crate::transport::tcp::Tcp;
+use crate::transport::{Solo, Transport};
 
 /// Which transport a group uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,22 +69,55 @@ struct Card {
     node: String,
     pid: u32,
     inbox: i32,
+    /// Where it listens for those who cannot.
+    address: Option<SocketAddr>,
 }
 
+/// What a rank brings along to every group that it founds with others.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    /// Ranks of one node can map each other's memory.
+    node: String,
+    choice: Option<TransportChoice>,
+    /// Where others reach this host; `None` for threads of one process.
+    ip: Option<IpAddr>,
+    timeout: Duration,
+}
+
+impl Ground {
+    /// Threads of one process.
+    pub(crate) fn of_threads() -> Self {
+        let (node, timeout) = ("threads".into(), Options::default().timeout);
+        Ground { node, choice: None, ip: None, timeout }
+    }
+}
+
+/// A group's means of talking.
+pub(crate) struct Founded {
+    pub(crate) transport: Box<dyn Transport>,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) backing: Backing,
+    pub(crate) ground: Ground,
+}
+
+impl Founded {
+    /// One rank, which talks to nobody.
+    pub(crate) fn alone() -> Self {
+        let (topology, ground) = (Arc::new(Topology::single(1)), Ground::of_threads());
+        Founded { transport: Box::new(Solo), topology, backing: Backing::Heap, ground }
+    }
+}
+
+/// A job's group, formed.
 pub(crate) struct Formed {
     pub(crate) membership: Membership,
-    pub(crate) transport: Box<dyn Transport>,
-    pub(crate) backing: Backing,
+    pub(crate) founded: Founded,
     pub(crate) liveness: Arc<Liveness>,
 }
 
-/// Meets the other ranks.
-pub(crate) fn form(
-    place: &Place,
-    choice: Option<TransportChoice>,
-    timeout: Duration,
-) -> Result<Formed, Error> {
-    let (rank, world) = (place.rank, place.world_size);
+/// Meets the other ranks of the job.
+pub(crate) fn form(place: &Place, options: &Options) -> Result<Formed, Error> {
+    let (rank, world, timeout) = (place.rank, place.world_size, options.timeout);
     let server = if rank == Rank(0) { Some(Server::start(place.master)?) } else { None };
     let address = match &server {
         Some(server) => {
@@ -91,50 +128,113 @@ pub(crate) fn form(
     let liveness = Arc::new(Liveness::new(world));
     let mut store = Store::connect(address, timeout)?;
     let watch = Watch::start(address, rank, liveness.clone(), timeout)?;
-    let mut meeting = Meeting { store: &mut store, world, address, timeout, liveness: &liveness };
-
-    let (pages, file) = Mapping::create(inbox_len(world))?;
-    let card = Card { node: node(), pid: std::process::id(), inbox: file.as_raw_fd() };
-    let cards: Vec<Card> = meeting.exchange("card", rank, &card)?;
-
-    let strangers: Vec<usize> = (0..world).filter(|&r| cards[r].node != cards[0].node).collect();
-    let mapped = match (choice, strangers.first()) {
-        (Some(TransportChoice::Tcp), _) => Err("KOLO_TRANSPORT asks for tcp".to_string()),
-        (_, Some(stranger)) => Err(format!("rank 0 and rank {stranger} are not on one host")),
-        (_, None) => map_inboxes(rank, pages, &cards).map_err(|error| error.to_string()),
+    let ground = Ground {
+        node: options.node.as_ref().map_or_else(node, |name| format!("{} {name}", node())),
+        choice: options.transport,
+        ip: Some(store.local_ip()?),
+        timeout,
     };
-    // One rank that cannot use shared memory is enough for none to use it.
-    let views: Vec<Option<String>> = meeting.exchange("shm", rank, &mapped.as_ref().err())?;
-    let obstacle = views.iter().enumerate().find_map(|(r, view)| view.as_ref().map(|why| (r, why)));
-
-    let (transport, backing): (Box<dyn Transport>, _) = match (mapped, obstacle) {
-        (Ok(inboxes), None) => {
-            let pids = cards.iter().map(|card| card.pid).collect();
-            (Box::new(Mailbox::across_processes(rank, &inboxes, pids, &liveness)), Backing::Shared)
-        }
-        (_, Some((r, why))) if choice == Some(TransportChoice::Shm) => {
-            return Err(Error::Invalid(format!("shared memory is not possible on rank {r}: {why}")));
-        }
-        (_, obstacle) => {
-            if let Some((r, why)) = obstacle {
-                log::debug!("using tcp: on rank {r}, {why}");
-            }
-            (Box::new(Tcp::new(meeting.connect_all(rank)?, &liveness)?), Backing::Heap)
-        }
-    };
-    // The inbox's file must stay open until all have mapped it; after this nobody needs it.
-    drop(file);
-    Ok(Formed { membership: Membership { watch, server }, transport, backing, liveness })
+    let via = Via::Store { store: &mut store, address, rank };
+    let mut meeting = Meeting { via, world, timeout, liveness: &liveness };
+    let founded = found(&mut meeting, rank, &ground)?;
+    Ok(Formed { membership: Membership { watch, server }, founded, liveness })
 }
 
-fn map_inboxes(rank: Rank, own: Mapping, cards: &[Card]) -> Result<Vec<Arc<Mapping>>, Error> {
-    let mut own = Some(own);
+/// Founds a group with those in the meeting, as `rank` among them.
+pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> Result<Founded, Error> {
+    let world = meeting.world;
+    let (pages, file) = Mapping::create(inbox_len(world))?;
+    let pages = Arc::new(pages);
+    let listener = ground.ip.filter(|_| world > 1).map(listen).transpose()?;
+    let card = Card {
+        node: ground.node.clone(),
+        pid: std::process::id(),
+        inbox: file.as_raw_fd(),
+        address: listener.as_ref().map(|(_, address)| *address),
+    };
+    let cards: Vec<Card> = meeting.exchange("card", &card)?;
+    let mapped = map_inboxes(rank, &pages, &cards, ground);
+    let obstacles: Vec<Option<String>> =
+        meeting.exchange("shm", &mapped.as_ref().err().map(Error::to_string))?;
+    // The inbox's file must stay open until all have mapped it; after this nobody needs it.
+    drop(file);
+
+    let topology = Arc::new(sharing(&cards, &obstacles));
+    let blocked = obstacles.iter().enumerate().find_map(|(r, why)| why.as_ref().map(|why| (r, why)));
+    if ground.choice == Some(TransportChoice::Shm) && topology.nodes().len() > 1 {
+        let (r, why) = match blocked {
+            Some((r, why)) => (r, why.clone()),
+            None => (topology.nodes()[1][0].0, "it is on another host than rank 0".into()),
+        };
+        return Err(Error::Invalid(format!("shared memory is not possible on rank {r}: {why}")));
+    }
+    if let Some((r, why)) = blocked {
+        log::debug!("tcp within the node of rank {r}: {why}");
+    }
+    let near = |mapped: Vec<Option<Arc<Mapping>>>| {
+        let pids = cards.iter().map(|card| card.pid).collect();
+        let together =
+            (0..world).map(|r| mapped[r].clone().filter(|_| topology.together(rank, Rank(r)))).collect::<Vec<_>>();
+        match ground.ip {
+            None => Mailbox::within_process(rank, &together, meeting.liveness),
+            Some(_) => Mailbox::across_processes(rank, &together, pids, meeting.liveness),
+        }
+    };
+    let elsewhere: Vec<usize> =
+        (0..world).filter(|&r| r != rank.0 && !topology.together(rank, Rank(r))).collect();
+    let streams = match listener {
+        Some((listener, own)) if !elsewhere.is_empty() => {
+            let addresses: Vec<Option<SocketAddr>> = cards.iter().map(|card| card.address).collect();
+            meeting.connect(rank, &listener, own, &addresses, &elsewhere)?
+        }
+        _ => Vec::new(),
+    };
+    let transport: Box<dyn Transport> = match (mapped, elsewhere.len() + 1) {
+        _ if world == 1 => Box::new(Solo),
+        (Ok(mapped), 1) => Box::new(near(mapped)?),
+        (Ok(mapped), others) if others < world => {
+            let far = Tcp::new(streams, meeting.liveness)?;
+            Box::new(Mixed::new(rank, topology.clone(), near(mapped)?, far))
+        }
+        _ => Box::new(Tcp::new(streams, meeting.liveness)?),
+    };
+    let shared = ground.ip.is_some() && topology.nodes().iter().any(|node| node.len() > 1);
+    let backing = if shared { Backing::Shared } else { Backing::Heap };
+    Ok(Founded { transport, topology, backing, ground: ground.clone() })
+}
+
+/// Who shares memory with whom: ranks of one node, none of which has met an obstacle.
+fn sharing(cards: &[Card], obstacles: &[Option<String>]) -> Topology {
+    let blocked = |node: &str| cards.iter().zip(obstacles).any(|(card, why)| card.node == node && why.is_some());
+    let apart = |rank: usize| blocked(&cards[rank].node).then_some(rank);
+    let names: Vec<_> = (0..cards.len()).map(|rank| (&cards[rank].node, apart(rank))).collect();
+    Topology::of_names(&names)
+}
+
+/// Maps the inboxes of the ranks on this rank's node.
+fn map_inboxes(
+    rank: Rank,
+    own: &Arc<Mapping>,
+    cards: &[Card],
+    ground: &Ground,
+) -> Result<Vec<Option<Arc<Mapping>>>, Error> {
+    if ground.choice == Some(TransportChoice::Tcp) {
+        return Err(Error::Invalid("KOLO_TRANSPORT asks for tcp".into()));
+    }
     let len = inbox_len(cards.len());
-    let map = |(peer, card): (usize, &Card)| match own.take_if(|_| peer == rank.0) {
-        Some(own) => Ok(Arc::new(own)),
-        None => Mapping::open(card.pid, card.inbox, len).map(Arc::new),
+    let map = |(peer, card): (usize, &Card)| match peer == rank.0 {
+        true => Ok(Some(own.clone())),
+        false if card.node != ground.node => Ok(None),
+        false => Mapping::open(card.pid, card.inbox, len).map(|mapping| Some(Arc::new(mapping))),
     };
     cards.iter().enumerate().map(map).collect()
+}
+
+fn listen(ip: IpAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let fail = |cause: std::io::Error| Error::system(format!("cannot listen on {ip}"), cause);
+    let listener = TcpListener::bind((ip, 0)).map_err(fail)?;
+    let address = listener.local_addr().map_err(fail)?;
+    Ok((listener, address))
 }
 
 /// Everything that two processes must share to map each other's memory by process number. The network is part of
@@ -148,75 +248,87 @@ fn node() -> String {
     format!("{} {} {} uid {}", boot.trim(), space("pid"), space("net"), rustix::process::getuid().as_raw())
 }
 
-/// The store, as used while a group forms.
-struct Meeting<'a> {
-    store: &'a mut Store,
+/// The ranks that found a group, while they do.
+pub(crate) struct Meeting<'a> {
+    via: Via<'a>,
     world: usize,
-    address: SocketAddr,
     timeout: Duration,
     liveness: &'a Liveness,
 }
 
-impl Meeting<'_> {
+/// Where they talk.
+enum Via<'a> {
+    /// Over the job's store.
+    Store { store: &'a mut Store, address: SocketAddr, rank: Rank },
+    /// Over a group, all of whose ranks take part in every exchange, whatever group they found.
+    Group { group: &'a Group, members: &'a [Rank] },
+}
+
+impl<'a> Meeting<'a> {
+    /// Among some members of a group.
+    pub(crate) fn within(group: &'a Group, members: &'a [Rank]) -> Self {
+        let (via, timeout) = (Via::Group { group, members }, group.ground.timeout);
+        Meeting { via, world: members.len(), timeout, liveness: group.liveness() }
+    }
+
     /// Shows this rank's value and collects everybody's.
     fn exchange<S: Serialize, T: for<'de> Deserialize<'de>>(
         &mut self,
         topic: &str,
-        rank: Rank,
         own: &S,
     ) -> Result<Vec<T>, Error> {
-        let bad =
-            |cause: serde_json::Error| Error::system(format!("rendezvous: unreadable `{topic}`"), cause);
-        self.store.set(&format!("{topic}/{}", rank.0), serde_json::to_string(own).map_err(bad)?)?;
-        let until = Instant::now() + self.timeout;
-        let (mut values, mut missing) = (Vec::new(), Vec::new());
-        for peer in 0..self.world {
-            match self.wait_for(&format!("{topic}/{peer}"), until)? {
-                Some(text) => values.push(serde_json::from_str(&text).map_err(bad)?),
-                None => missing.push(Rank(peer)),
+        let bad = |cause: serde_json::Error| Error::system(format!("rendezvous: unreadable `{topic}`"), cause);
+        let own = serde_json::to_string(own).map_err(bad)?;
+        let texts = match &mut self.via {
+            Via::Store { store, address, rank } => {
+                store.set(&format!("{topic}/{}", rank.0), own)?;
+                let (address, until) = (*address, Instant::now() + self.timeout);
+                let (mut texts, mut missing) = (Vec::new(), Vec::new());
+                for peer in 0..self.world {
+                    match wait_for(store, &format!("{topic}/{peer}"), until, self.liveness)? {
+                        Some(text) => texts.push(text),
+                        None => missing.push(Rank(peer)),
+                    }
+                }
+                if !missing.is_empty() {
+                    return Err(Error::Missing { missing, address, waited: self.timeout });
+                }
+                texts
             }
-        }
-        if missing.is_empty() {
-            return Ok(values);
-        }
-        Err(Error::Missing { missing, address: self.address, waited: self.timeout })
+            Via::Group { group, members } => {
+                let all = group.all_gather_varied(own.as_bytes())?;
+                members.iter().map(|member| String::from_utf8_lossy(&all[member.0]).into_owned()).collect()
+            }
+        };
+        texts.iter().map(|text| serde_json::from_str(text).map_err(bad)).collect()
     }
 
-    /// Waits in short turns, because a rank may die while others wait for it.
-    fn wait_for(&mut self, key: &str, until: Instant) -> Result<Option<String>, Error> {
-        loop {
-            let rest = until.saturating_duration_since(Instant::now());
-            let answer = self.store.get(key, rest.min(Duration::from_millis(500)));
-            match (answer, self.liveness.failure()) {
-                (_, Some(error)) => return Err(error),
-                (Ok(None), None) if !rest.is_zero() => {}
-                (answer, None) => return answer,
-            }
-        }
-    }
-
-    /// One connection to each peer: this rank calls those below it and is called by those above.
-    fn connect_all(&mut self, rank: Rank) -> Result<Vec<Option<TcpStream>>, Error> {
+    /// One connection to each of `peers`: this rank calls those below it and is called by those above.
+    fn connect(
+        &self,
+        rank: Rank,
+        listener: &TcpListener,
+        own: SocketAddr,
+        addresses: &[Option<SocketAddr>],
+        peers: &[usize],
+    ) -> Result<Vec<Option<TcpStream>>, Error> {
         let fail = |cause: std::io::Error| Error::system("cannot connect to a peer", cause);
-        let listener = TcpListener::bind((self.store.local_ip()?, 0)).map_err(fail)?;
-        let own = listener.local_addr().map_err(fail)?;
-        let addresses: Vec<SocketAddr> = self.exchange("tcp", rank, &own)?;
         let mut streams: Vec<Option<TcpStream>> = (0..self.world).map(|_| None).collect();
-        for (peer, address) in addresses.iter().enumerate().take(rank.0) {
-            let mut stream = TcpStream::connect_timeout(address, self.timeout).map_err(|cause| {
-                Error::system(format!("{rank} cannot connect to rank {peer} at {address}"), cause)
-            })?;
+        for &peer in peers.iter().filter(|&&peer| peer < rank.0) {
+            let what = |address: &str| format!("{rank} cannot connect to rank {peer} at {address}");
+            let address = addresses[peer].ok_or_else(|| Error::system(what("?"), "it does not listen"))?;
+            let mut stream = TcpStream::connect_timeout(&address, self.timeout)
+                .map_err(|cause| Error::system(what(&address.to_string()), cause))?;
             stream.write_all(&hello(rank)).map_err(fail)?;
             streams[peer] = Some(stream);
         }
         listener.set_nonblocking(true).map_err(fail)?;
         let until = Instant::now() + self.timeout;
-        while let Some(peer) = (rank.0 + 1..self.world).find(|&peer| streams[peer].is_none()) {
+        while let Some(&peer) = peers.iter().find(|&&peer| streams[peer].is_none()) {
             match listener.accept() {
                 Ok((stream, _)) => {
-                    if let Some((caller, stream)) =
-                        identify(stream).filter(|(caller, _)| caller.0 < self.world)
-                    {
+                    let expected = |caller: Rank| caller > rank && peers.contains(&caller.0);
+                    if let Some((caller, stream)) = identify(stream).filter(|(caller, _)| expected(*caller)) {
                         streams[caller.0].get_or_insert(stream);
                     }
                 }
@@ -234,6 +346,24 @@ impl Meeting<'_> {
             }
         }
         Ok(streams)
+    }
+}
+
+/// Waits in short turns, because a rank may die while others wait for it.
+fn wait_for(
+    store: &mut Store,
+    key: &str,
+    until: Instant,
+    liveness: &Liveness,
+) -> Result<Option<String>, Error> {
+    loop {
+        let rest = until.saturating_duration_since(Instant::now());
+        let answer = store.get(key, rest.min(Duration::from_millis(500)));
+        match (answer, liveness.failure()) {
+            (_, Some(error)) => return Err(error),
+            (Ok(None), None) if !rest.is_zero() => {}
+            (answer, None) => return answer,
+        }
     }
 }
 

@@ -14,18 +14,20 @@ pub struct Options {
     pub transport: Option<TransportChoice>,
     /// How long a rank waits for others, at the rendezvous and in a collective.
     pub timeout: Duration,
-    /// Overrides the choice of all-reduce algorithm.
+    /// Overrides the choice of algorithm, for the operations that it does.
     pub algorithm: Option<&'static Algorithm>,
+    /// Name of this rank's node: ranks of one name share memory. By default found out.
+    pub node: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { transport: None, timeout: Duration::from_secs(300), algorithm: None }
+        Options { transport: None, timeout: Duration::from_secs(300), algorithm: None, node: None }
     }
 }
 
 impl Options {
-    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT` and `KOLO_ALGORITHM`.
+    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM` and `KOLO_NODE`.
     ///
     /// # Errors
     ///
@@ -49,6 +51,7 @@ impl Options {
             let found = ALGORITHMS.iter().find(|algorithm| algorithm.name == text);
             options.algorithm = Some(found.ok_or_else(|| Error::environment(env::ALGORITHM, problem))?);
         }
+        options.node = std::env::var(env::NODE).ok();
         Ok(options)
     }
 }

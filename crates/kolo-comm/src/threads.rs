@@ -5,9 +5,11 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::group::Group;
 use crate::liveness::Liveness;
-use crate::memory::Mapping;
+use crate::membership::{Founded, Ground};
+use crate::memory::{Backing, Mapping};
 use crate::options::Options;
 use crate::rank::Rank;
+use crate::topology::Topology;
 use crate::transport::mailbox::{Mailbox, inbox_len};
 
 /// One group for each of `world` ranks; hand each to a thread of its own.
@@ -19,14 +21,17 @@ pub fn groups(world: usize, options: &Options) -> Result<Vec<Group>, Error> {
     if world == 1 {
         return Ok(vec![Group::alone()]);
     }
-    let inbox = |_| Mapping::create(inbox_len(world)).map(|(pages, _)| Arc::new(pages));
-    let inboxes: Vec<Arc<Mapping>> = (0..world).map(inbox).collect::<Result<_, _>>()?;
+    let inbox = |_| Mapping::create(inbox_len(world)).map(|(pages, _)| Some(Arc::new(pages)));
+    let inboxes: Vec<Option<Arc<Mapping>>> = (0..world).map(inbox).collect::<Result<_, _>>()?;
     let liveness = Arc::new(Liveness::new(world));
+    let topology = Arc::new(Topology::single(world));
     let group = |rank| {
-        let transport = Mailbox::within_process(Rank(rank), &inboxes, &liveness);
-        Group::of_threads(Rank(rank), world, Box::new(transport), liveness.clone(), options)
+        let transport = Box::new(Mailbox::within_process(Rank(rank), &inboxes, &liveness)?);
+        let (topology, ground) = (topology.clone(), Ground::of_threads());
+        let founded = Founded { transport, topology, backing: Backing::Heap, ground };
+        Group::of_threads(Rank(rank), founded, liveness.clone(), options)
     };
-    Ok((0..world).map(group).collect())
+    (0..world).map(group).collect()
 }
 
 /// Runs `work` on `world` ranks, each a thread with its group; returns their results in rank order.

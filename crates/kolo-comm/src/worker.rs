@@ -2,9 +2,9 @@
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crate::element::Element;
-use crate::engine::Timing;
 use crate::error::Error;
 use crate::memory::Buffer;
 
@@ -55,6 +55,15 @@ impl Worker {
 pub struct Pending<T> {
     result: Receiver<Outcome<T>>,
     ready: Option<Outcome<T>>,
+}
+
+/// When a collective ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// When its first step began.
+    pub started: Instant,
+    /// When the buffer was this rank's again.
+    pub ended: Instant,
 }
 
 /// How a collective ends.

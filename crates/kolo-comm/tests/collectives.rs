@@ -1,16 +1,12 @@
-//! Every collective over every transport, at many sizes and world sizes; every all-reduce algorithm.
+//! Started collectives, sums in tree order, wrong calls, sub-groups. Every operation in every way is in `matrix.rs`.
 
 mod common;
 
 use std::sync::Arc;
 
 use common::{ALL, Over, spawn};
-use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::tree::{Contributions, Node};
-use kolo_comm::{Collective, Element, Error, Group, Op, Options, Rank};
-
-const WORLDS: [usize; 7] = [1, 2, 3, 4, 5, 8, 9];
-const LENGTHS: [usize; 6] = [0, 1, 7, 100, 5_000, 200_003];
+use kolo_comm::{Collective, Error, Group, Op, Options, Rank};
 
 /// Numbers whose sums depend on the order of additions.
 fn number(rank: usize, index: usize) -> f32 {
@@ -24,99 +20,6 @@ fn tree_sum(first: usize, count: usize, value: &impl Fn(usize) -> f32) -> f32 {
     }
     let left = count.next_power_of_two() / 2;
     tree_sum(first, left, value) + tree_sum(first + left, count - left, value)
-}
-
-#[test]
-fn all_reduce_by_every_algorithm() {
-    for over in ALL {
-        for algorithm in ALGORITHMS {
-            let options = Options { algorithm: Some(algorithm), ..Options::default() };
-            for world in WORLDS {
-                if (algorithm.supports)(&Contributions::one_each(world)).is_err() {
-                    continue;
-                }
-                let sums = spawn(over, world, &options, |group| {
-                    let mut bits = Vec::new();
-                    for len in LENGTHS {
-                        let mut data: Vec<f32> = (0..len).map(|i| number(group.rank().0, i)).collect();
-                        group.all_reduce(&mut data, Op::Sum).unwrap();
-                        for (i, sum) in data.iter().enumerate() {
-                            let expected = tree_sum(0, world, &|rank| number(rank, i));
-                            // Another order of additions may cost a few roundings of the largest term.
-                            let size = tree_sum(0, world, &|rank| number(rank, i).abs());
-                            let close = (sum - expected).abs() <= 1e-6 * size;
-                            let right = if algorithm.keeps_tree { *sum == expected } else { close };
-                            assert!(right, "{over:?} {} {world}: {sum}, not {expected}", algorithm.name);
-                        }
-                        bits.extend(data.iter().map(|x| x.to_bits()));
-                    }
-                    bits
-                });
-                let sums: Vec<Vec<u32>> = sums.into_iter().map(Result::unwrap).collect();
-                assert!(
-                    sums.iter().all(|bits| *bits == sums[0]),
-                    "{over:?} {} {world}: ranks differ",
-                    algorithm.name
-                );
-            }
-        }
-    }
-}
-
-fn exact<T: Element>(group: &Group, of: impl Fn(usize) -> T, op: Op, expected: T) {
-    let mut data = vec![of(group.rank().0); 37];
-    group.all_reduce(&mut data, op).unwrap();
-    assert_eq!(data, vec![expected; 37]);
-}
-
-#[test]
-fn every_type_and_operation() {
-    for over in ALL {
-        for result in spawn(over, 3, &Options::default(), |group| {
-            exact(&group, |r| r as i32 - 5, Op::Sum, -12);
-            exact(&group, |r| 1i64 << (40 + r), Op::Sum, 7 << 40);
-            exact(&group, |r| r as u8 + 250, Op::Sum, 241);
-            exact(&group, |r| r as f64 * 0.5, Op::Average, 0.5);
-            exact(&group, |r| r as f32, Op::Average, 1.0);
-            exact(&group, |r| 4 * r as i32, Op::Average, 4);
-            exact(&group, |r| (r as f32 - 1.0).abs() - 3.0, Op::Max, -2.0);
-        }) {
-            result.unwrap();
-        }
-    }
-}
-
-#[test]
-fn the_other_collectives() {
-    for over in ALL {
-        for world in WORLDS {
-            for result in spawn(over, world, &Options::default(), |group| {
-                let rank = group.rank().0;
-                for each in [0usize, 1, 5, 70_001] {
-                    let value = |rank: usize, index: usize| (rank * 1_000_003 + index) as i64;
-                    let own: Vec<i64> = (0..each).map(|i| value(rank, i)).collect();
-                    let mut all = vec![0i64; each * world];
-                    group.all_gather(&own, &mut all).unwrap();
-                    let expected: Vec<i64> =
-                        (0..world).flat_map(|r| (0..each).map(move |i| value(r, i))).collect();
-                    assert_eq!(all, expected);
-
-                    let mut chunk = vec![0i64; each];
-                    group.reduce_scatter(&all, &mut chunk, Op::Sum).unwrap();
-                    assert!(chunk.iter().zip(&own).all(|(sum, own)| *sum == own * world as i64));
-
-                    for root in [0, world - 1] {
-                        let mut data = own.clone();
-                        group.broadcast(&mut data, Rank(root)).unwrap();
-                        assert_eq!(data, (0..each).map(|i| value(root, i)).collect::<Vec<_>>());
-                    }
-                    group.barrier().unwrap();
-                }
-            }) {
-                result.unwrap();
-            }
-        }
-    }
 }
 
 #[test]
@@ -197,4 +100,78 @@ fn the_environment_chooses_the_transport() {
     assert_eq!(names(Over::Shm), ["shm", "shm"]);
     assert_eq!(names(Over::Tcp), ["tcp", "tcp"]);
     assert_eq!(names(Over::Threads), ["threads", "threads"]);
+    let mixed = spawn(Over::Mixed, 3, &Options::default(), |group| group.transport());
+    assert!(mixed.into_iter().map(Result::unwrap).eq(["shm+tcp", "shm+tcp", "tcp"]));
+}
+
+/// Odd and even ranks, the highest first, with collectives of their own between those of all.
+#[test]
+fn a_group_splits_by_colour_and_key() {
+    for over in ALL {
+        for result in spawn(over, 5, &Options::default(), |group| {
+            let rank = group.rank().0;
+            let half = group.split(Some(rank as u32 % 2), -(rank as i64)).unwrap().unwrap();
+            let members: Vec<usize> = half.members().iter().map(|member| member.0).collect();
+            assert_eq!(members, if rank % 2 == 0 { vec![4, 2, 0] } else { vec![3, 1] });
+            assert_eq!(half.members()[half.rank().0], group.rank());
+            for len in [1usize, 3000] {
+                let mut data = vec![rank as i64; len];
+                half.all_reduce(&mut data, Op::Sum).unwrap();
+                assert_eq!(data, vec![if rank % 2 == 0 { 6 } else { 4 }; len]);
+                group.all_reduce(&mut data, Op::Max).unwrap();
+                assert_eq!(data, vec![6; len]);
+            }
+            // Memory of the whole group serves the part, and a part of the part is a group, too.
+            let buffer = half.run(&Collective::Broadcast(Rank(0)), group.copied(&[rank as u8]).unwrap());
+            assert_eq!(buffer.unwrap()[0], if rank % 2 == 0 { 4 } else { 3 });
+            let quarter = half.split((half.rank() == Rank(0)).then_some(7), 0).unwrap();
+            assert_eq!(quarter.map(|quarter| quarter.world_size()), (rank > 2).then_some(1));
+            group.barrier().unwrap();
+        }) {
+            result.unwrap();
+        }
+    }
+}
+
+#[test]
+fn nodes_and_their_first_ranks_are_groups() {
+    for result in spawn(Over::Mixed, 5, &Options::default(), |group| {
+        let rank = group.rank().0;
+        assert_eq!(group.topology().nodes().len(), 3);
+        let node = group.node().unwrap();
+        assert_eq!((node.world_size(), node.rank().0), (if rank == 4 { 1 } else { 2 }, rank % 2));
+        assert_eq!(node.transport(), if rank == 4 { "solo" } else { "shm" });
+        let firsts = group.firsts().unwrap();
+        assert_eq!(firsts.is_some(), rank % 2 == 0);
+        if let Some(firsts) = firsts {
+            let mut sum = [rank as i32];
+            firsts.all_reduce(&mut sum, Op::Sum).unwrap();
+            assert_eq!((sum, firsts.transport()), ([6], "tcp"));
+        }
+    }) {
+        result.unwrap();
+    }
+}
+
+/// Two groups at once, each on a thread of its own, in no common order.
+#[test]
+fn groups_can_be_used_at_the_same_time() {
+    for over in ALL {
+        for result in spawn(over, 4, &Options::default(), |group| {
+            let pair = group.split(Some(group.rank().0 as u32 / 2), 0).unwrap().unwrap();
+            let reduce = |group: &Group| {
+                for n in 0..50 {
+                    let mut data = vec![1f32; 100 * n];
+                    group.all_reduce(&mut data, Op::Sum).unwrap();
+                    assert!(data.iter().all(|x| *x == group.world_size() as f32));
+                }
+            };
+            std::thread::scope(|scope| {
+                scope.spawn(|| reduce(&group));
+                reduce(&pair);
+            });
+        }) {
+            result.unwrap();
+        }
+    }
 }

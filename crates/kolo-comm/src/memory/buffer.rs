@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::pool::{Block, Pool};
-use crate::element::Element;
+use crate::element::{DType, Element};
 use crate::error::Error;
 
 /// Elements in memory that came from [`crate::Group::alloc`].
@@ -20,20 +20,41 @@ pub struct Buffer<T> {
     elements: PhantomData<T>,
 }
 
+/// The memory of a buffer, held exclusively, as those see it who do not care what its elements are.
+pub(crate) struct Memory<'a> {
+    pub(crate) block: &'a Block,
+    pub(crate) dtype: DType,
+    pub(crate) elements: usize,
+    exclusive: PhantomData<&'a mut [u8]>,
+}
+
 impl<T: Element> Buffer<T> {
     /// A buffer of `len` zeros.
     pub(crate) fn zeroed(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
-        let bytes = len.checked_mul(size_of::<T>());
-        let bytes =
-            bytes.ok_or_else(|| Error::Invalid(format!("a buffer of {len} elements is too large")))?;
-        let block = ManuallyDrop::new(pool.take(bytes)?);
-        let mut buffer = Buffer { block, pool: pool.clone(), len, elements: PhantomData };
+        let mut buffer = Self::unspecified(pool, len)?;
         buffer.fill(T::default());
         Ok(buffer)
     }
 
-    pub(crate) fn block(&self) -> &Block {
-        &self.block
+    /// A buffer that holds a copy of `data`.
+    pub(crate) fn copied(pool: &Arc<Pool>, data: &[T]) -> Result<Self, Error> {
+        let mut buffer = Self::unspecified(pool, data.len())?;
+        buffer.copy_from_slice(data);
+        Ok(buffer)
+    }
+
+    /// A buffer that holds whatever was there before: any bits are a `T`.
+    fn unspecified(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
+        let bytes = len.checked_mul(size_of::<T>());
+        let bytes =
+            bytes.ok_or_else(|| Error::Invalid(format!("a buffer of {len} elements is too large")))?;
+        let block = ManuallyDrop::new(pool.take(bytes)?);
+        Ok(Buffer { block, pool: pool.clone(), len, elements: PhantomData })
+    }
+
+    /// Its memory, whatever the type of its elements.
+    pub(crate) fn erased(&mut self) -> Memory<'_> {
+        Memory { block: &self.block, dtype: T::DTYPE, elements: self.len, exclusive: PhantomData }
     }
 
     pub(crate) fn belongs_to(&self, pool: &Arc<Pool>) -> bool {

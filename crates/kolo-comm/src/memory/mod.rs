@@ -6,5 +6,6 @@ mod mapping;
 mod pool;
 
 pub use buffer::Buffer;
+pub(crate) use buffer::Memory;
 pub(crate) use mapping::Mapping;
 pub(crate) use pool::{Backing, Block, Pool};

@@ -3,127 +3,182 @@
 //!
 //! Cost of an all-reduce of n bytes on N ranks: 2(N−1) messages and 2(N−1)/N·n bytes a rank, the least possible.
 //! Any N, any number of parts, keeps the tree. In shared memory nothing is copied before the addition.
+//! All other operations: N−1 messages, (N−1)/N·n bytes; reduce adds n/N for each other rank at the root.
 //!
 //! Long chunks are cut into segments and pipelined: while one segment is added, the next is on its way, and
 //! results are fetched while they are still in the cache.
 
 use std::sync::Arc;
 
-use super::{Algorithm, Problem, Range, Schedule, Source, Step, owned};
+use super::cost::{Traffic, flat, peers_elsewhere};
+use super::operation::Message;
+use super::pipeline::{Stage, pipeline};
+use super::{Algorithm, Cost, Operation, Problem, Range, Schedule, Source, Step};
+use super::{longest, others, owned, receive, send};
 use crate::rank::Rank;
-use crate::tree::Contributions;
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     about: "2(N-1) messages, 2(N-1)/N bytes; any N; keeps the tree",
+    operations: &[
+        "all-reduce",
+        "reduce-scatter",
+        "all-gather",
+        "broadcast",
+        "reduce",
+        "gather",
+        "scatter",
+        "all-to-all",
+        "exchange",
+    ],
     keeps_tree: true,
+    adds_at_once: true,
     supports: |_| Ok(()),
-    build: all_reduce,
+    cost,
+    build,
 };
 
-/// All-reduce: afterwards every rank's part 0 holds the sum of all contributions.
-fn all_reduce(problem: &Problem<'_>) -> Schedule {
-    let chunks = owned(problem.len, problem.contributions.world());
-    pipeline(problem.rank, &chunks, problem.contributions, problem.segment, true)
-}
-
-/// Reduce-scatter: afterwards chunk r of rank r's part 0 holds the sum; the rest is unspecified. Chunks are
-/// equal: `len` is a multiple of the world size.
-pub fn reduce_scatter(rank: Rank, len: usize, contributions: &Contributions, segment: usize) -> Schedule {
-    pipeline(rank, &equal(len, contributions.world()), contributions, segment, false)
-}
-
-/// All-gather: afterwards chunk r of every rank's part 0 is what it was on rank r.
-pub fn all_gather(rank: Rank, len: usize, world: usize, segment: usize) -> Schedule {
-    let chunks = equal(len, world);
-    let mut steps = Vec::new();
-    for index in 0..segments(&chunks, segment) {
-        let own = chunks[rank.0].segment(index, segment);
-        steps.extend(others(rank, world).filter(|_| own.len > 0).map(|to| Step::Send {
-            to,
-            part: 0,
-            range: own,
-        }));
-        // Fetching in step with offering keeps the number of untaken messages small.
-        steps.extend(receive(rank, &chunks, index, segment));
-    }
-    Schedule { steps }
-}
-
-/// Broadcast: afterwards every rank's part 0 is the root's.
-pub fn broadcast(rank: Rank, root: Rank, len: usize, world: usize, segment: usize) -> Schedule {
-    let whole = Range { start: 0, len };
-    let mut steps = Vec::new();
-    for index in 0..len.div_ceil(segment) {
-        let range = whole.segment(index, segment);
-        if rank == root {
-            steps.extend(others(rank, world).map(|to| Step::Send { to, part: 0, range }));
-        } else {
-            steps.push(Step::Receive { from: root, range });
+fn cost(problem: &Problem<'_>) -> Cost {
+    let (world, len) = (problem.world() as f64, problem.len as f64);
+    let (peers, share) = (world - 1.0, (world - 1.0) / world * len);
+    // The messages of one phase do not wait for each other; each costs its handling, about a third of the latency.
+    let phase = 1.0 + (peers - 1.0).max(0.0) / 3.0;
+    let (messages, elements, added) = match problem.operation {
+        Operation::AllReduce => (2.0 * phase, 2.0 * share, share),
+        Operation::Reduce(_) => (2.0 * phase, 2.0 * share, share),
+        Operation::ReduceScatter(_) => (phase, share, share),
+        Operation::Broadcast(_) => (phase, peers * len, 0.0),
+        Operation::AllGather(_) | Operation::Gather(_) | Operation::Scatter(_) => (phase, share, 0.0),
+        Operation::AllToAll { .. } => (phase, share / 2.0, 0.0),
+        Operation::Exchange { send, .. } => {
+            (1.0, send.iter().map(|message| message.range.len as f64).sum(), 0.0)
         }
-    }
+    };
+    flat(problem, Traffic { messages, elements }, peers_elsewhere(problem), added)
+}
+
+fn build(problem: &Problem<'_>) -> Schedule {
+    let (rank, world, len) = (problem.rank, problem.world(), problem.len);
+    let whole = Range { start: 0, len };
+    let steps = match problem.operation {
+        Operation::AllReduce => reduce(problem, &owned(whole, world), &Readers::All),
+        Operation::Reduce(root) => reduce(problem, &owned(whole, world), &Readers::One(*root)),
+        Operation::ReduceScatter(chunks) => reduce(problem, &chunks.ranges(len, world), &Readers::None),
+        Operation::AllGather(chunks) => {
+            let chunks = chunks.ranges(len, world);
+            let own = chunks[rank.0];
+            exchange(problem, &to_all(problem, |_| own), &to_all(problem, |peer| chunks[peer.0]))
+        }
+        Operation::Broadcast(root) if rank == *root => exchange(problem, &to_all(problem, |_| whole), &[]),
+        Operation::Broadcast(root) => exchange(problem, &[], &[Message { peer: *root, range: whole }]),
+        Operation::Gather(root) | Operation::Scatter(root) => through_root(problem, *root),
+        Operation::AllToAll { send, receive } => all_to_all(problem, send, receive),
+        Operation::Exchange { send, receive } => exchange(problem, send, receive),
+    };
     Schedule { steps }
+}
+
+/// Who gets the sum of a chunk, besides its owner.
+enum Readers {
+    All,
+    One(Rank),
+    None,
 }
 
 /// Round i sends contributions to segment i, adds segment i−1 and fetches the results of segment i−2: between
 /// two ranks contributions and results alternate in the same order at both ends.
-fn pipeline(
-    rank: Rank,
-    chunks: &[Range],
-    contributions: &Contributions,
-    segment: usize,
-    gather: bool,
-) -> Schedule {
+fn reduce(problem: &Problem<'_>, chunks: &[Range], readers: &Readers) -> Vec<Step> {
+    let Problem { rank, len, contributions, segment, .. } = *problem;
     let world = chunks.len();
-    let order = contributions.sources();
-    let source =
-        |&(from, part): &(Rank, usize)| if from == rank { Source::Own(part) } else { Source::From(from) };
-    let sources: Arc<[Source]> = order.iter().map(source).collect();
+    let reads = |reader: Rank| match readers {
+        Readers::All => true,
+        Readers::One(one) => *one == reader,
+        Readers::None => false,
+    };
+    let source = |&(from, part): &(Rank, usize)| match from == rank {
+        true => Source::Own(part * len),
+        false => Source::From(from),
+    };
+    let sources: Arc<[Source]> = contributions.sources().iter().map(source).collect();
     let program: Arc<[_]> = contributions.program().into();
     let own_parts = contributions.of(rank).len();
 
-    let mut steps = Vec::new();
-    for round in 0..segments(chunks, segment) + 2 {
-        for to in others(rank, world) {
-            let range = chunks[to.0].segment(round, segment);
-            if range.len > 0 {
-                steps.extend((0..own_parts).map(|part| Step::Send { to, part, range }));
-            }
+    let contribute: Stage<'_> = Box::new(move |index| {
+        let to_owner = |to: Rank| {
+            let range = chunks[to.0].segment(index, segment);
+            (0..own_parts).filter_map(move |part| send(to, range.shifted(part * len)))
+        };
+        others(rank, world).flat_map(to_owner).collect()
+    });
+    let add: Stage<'_> = Box::new(move |index| {
+        let range = chunks[rank.0].segment(index, segment);
+        if range.len == 0 {
+            return Vec::new();
         }
-        if let Some(index) = round.checked_sub(1) {
-            let range = chunks[rank.0].segment(index, segment);
-            if range.len > 0 {
-                let (sources, program) = (sources.clone(), program.clone());
-                steps.push(Step::Reduce { range, sources, program, complete: true });
-                if gather {
-                    steps.extend(others(rank, world).map(|to| Step::Send { to, part: 0, range }));
-                }
-            }
-        }
-        if let Some(index) = round.checked_sub(2).filter(|_| gather) {
-            steps.extend(receive(rank, chunks, index, segment));
-        }
+        let (sources, program) = (sources.clone(), program.clone());
+        let add = Step::Reduce { range, sources, program, complete: true };
+        let spread = others(rank, world).filter(|to| reads(*to)).filter_map(|to| send(to, range));
+        std::iter::once(add).chain(spread).collect()
+    });
+    let fetch: Stage<'_> = Box::new(move |index| {
+        let fetch = |from: Rank| receive(from, chunks[from.0].segment(index, segment));
+        if reads(rank) { others(rank, world).filter_map(fetch).collect() } else { Vec::new() }
+    });
+    pipeline(longest(chunks, segment), &[(0, contribute), (1, add), (2, fetch)])
+}
+
+/// One message for each other rank.
+fn to_all(problem: &Problem<'_>, range: impl Fn(Rank) -> Range) -> Vec<Message> {
+    others(problem.rank, problem.world()).map(|peer| Message { peer, range: range(peer) }).collect()
+}
+
+/// Sends and takes messages, segment by segment, so that few of them are under way at a time.
+fn exchange(problem: &Problem<'_>, sent: &[Message], taken: &[Message]) -> Vec<Step> {
+    let cut = |messages: &[Message]| messages.iter().map(|message| message.range).collect::<Vec<_>>();
+    let segment = problem.segment;
+    let rounds = longest(&cut(sent), segment).max(longest(&cut(taken), segment));
+    let offer: Stage<'_> = Box::new(move |index| {
+        sent.iter().filter_map(|message| send(message.peer, message.range.segment(index, segment))).collect()
+    });
+    let take: Stage<'_> = Box::new(move |index| {
+        let range = |message: &Message| message.range.segment(index, segment);
+        taken.iter().filter_map(|message| receive(message.peer, range(message))).collect()
+    });
+    pipeline(rounds, &[(0, offer), (0, take)])
+}
+
+/// Gather and scatter: the root's buffer has a chunk for each rank, the others' are one chunk.
+fn through_root(problem: &Problem<'_>, root: Rank) -> Vec<Step> {
+    let each = if problem.rank == root { problem.len / problem.world() } else { problem.len };
+    let chunk = |peer: Rank| Range { start: peer.0 * each, len: each };
+    let at_root = || to_all(problem, chunk);
+    let elsewhere = [Message { peer: root, range: Range { start: 0, len: each } }];
+    match (problem.operation, problem.rank == root) {
+        (Operation::Gather(_), true) => exchange(problem, &[], &at_root()),
+        (Operation::Gather(_), false) => exchange(problem, &elsewhere, &[]),
+        (_, true) => exchange(problem, &at_root(), &[]),
+        (_, false) => exchange(problem, &[], &elsewhere),
     }
-    Schedule { steps }
 }
 
-fn receive(rank: Rank, chunks: &[Range], index: usize, segment: usize) -> impl Iterator<Item = Step> {
-    others(rank, chunks.len())
-        .map(move |from| (from, chunks[from.0].segment(index, segment)))
-        .filter(|(_, range)| range.len > 0)
-        .map(|(from, range)| Step::Receive { from, range })
-}
-
-/// The other ranks, each rank starting with its successor, so that not all call on rank 0 first.
-fn others(rank: Rank, world: usize) -> impl Iterator<Item = Rank> {
-    (1..world).map(move |distance| Rank((rank.0 + distance) % world))
-}
-
-fn segments(chunks: &[Range], segment: usize) -> usize {
-    chunks.iter().map(|chunk| chunk.len.div_ceil(segment)).max().unwrap_or(0)
-}
-
-fn equal(len: usize, world: usize) -> Vec<Range> {
-    let each = len / world;
-    (0..world).map(|rank| Range { start: rank * each, len: each }).collect()
+fn all_to_all(problem: &Problem<'_>, sent: &[usize], taken: &[usize]) -> Vec<Step> {
+    let (rank, world) = (problem.rank, problem.world());
+    let lay = |counts: &[usize], start: usize| {
+        let mut next = start;
+        let place = |&len: &usize| {
+            next += len;
+            Range { start: next - len, len }
+        };
+        counts.iter().map(place).collect::<Vec<_>>()
+    };
+    let taken = lay(taken, 0);
+    let sent = lay(sent, taken.iter().map(|range| range.len).sum());
+    let messages = |ranges: &[Range], peers: &mut dyn Iterator<Item = Rank>| {
+        peers.map(|peer| Message { peer, range: ranges[peer.0] }).collect::<Vec<_>>()
+    };
+    let from = |distance: usize| Rank((rank.0 + world - distance) % world);
+    let (sends, takes) =
+        (messages(&sent, &mut others(rank, world)), messages(&taken, &mut (1..world).map(from)));
+    let own = Step::Copy { from: sent[rank.0].start, range: taken[rank.0] };
+    exchange(problem, &sends, &takes).into_iter().chain([own]).collect()
 }

@@ -1,20 +1,27 @@
 //! The proof: every schedule, run on sets of contributions by a machine that is as unkind as it may be.
 //!
 //! A buffer cell holds an expression that says which contributions were added and in which order. Messages are
-//! references, read only when they are taken, and ranks advance in many different orders, so a range that is
-//! overwritten too early shows up as a wrong expression, and a cycle of waits as a deadlock.
+//! references, read only when they are taken (unless a copy is sent), and ranks advance in many different orders, so a
+//! range that is overwritten too early shows up as a wrong expression, and a cycle of waits as a deadlock.
 
 use std::collections::VecDeque;
 
 use super::*;
 
+/// A message under way.
+enum Item {
+    /// A reference to the sender's memory.
+    Lent(Range),
+    Copied(Vec<String>),
+}
+
 /// The machine's lanes hold as many untaken messages as a transport guarantees.
 struct Machine<'a> {
     schedules: &'a [Schedule],
-    /// rank → part → cell → expression
-    memory: Vec<Vec<Vec<String>>>,
-    /// to → from → messages (sender's part and range)
-    lanes: Vec<Vec<VecDeque<(usize, Range)>>>,
+    /// rank → cell → expression
+    memory: Vec<Vec<String>>,
+    /// to → from → messages
+    lanes: Vec<Vec<VecDeque<Item>>>,
     position: Vec<usize>,
 }
 
@@ -23,21 +30,31 @@ impl Machine<'_> {
     fn advance(&mut self, rank: usize) -> bool {
         let Some(step) = self.schedules[rank].steps.get(self.position[rank]) else { return false };
         let possible = match step {
-            Step::Send { to, part, range } => {
+            Step::Send { to, range, copied } => {
+                assert_ne!(to.0, rank, "a message to itself");
+                let item = match copied {
+                    true => Item::Copied(self.memory[rank][range.start..range.end()].to_vec()),
+                    false => Item::Lent(*range),
+                };
                 let lane = &mut self.lanes[to.0][rank];
                 let room = lane.len() < MAX_UNTAKEN;
                 if room {
-                    lane.push_back((*part, *range));
+                    lane.push_back(item);
                 }
                 room
             }
-            Step::Receive { from, range } => match self.take(rank, from.0, *range) {
+            Step::Receive { from, range } => match self.take(rank, from.0, range.len) {
                 Some(values) => {
                     self.write(rank, *range, values);
                     true
                 }
                 None => false,
             },
+            Step::Copy { from, range } => {
+                let values = self.memory[rank][*from..from + range.len].to_vec();
+                self.write(rank, *range, values);
+                true
+            }
             Step::Reduce { range, sources, program, .. } => self.reduce(rank, *range, sources, program),
         };
         self.position[rank] += usize::from(possible);
@@ -53,8 +70,10 @@ impl Machine<'_> {
         let values: Vec<Vec<String>> = sources
             .iter()
             .map(|source| match source {
-                Source::Own(part) => self.memory[rank][*part][range.start..range.end()].to_vec(),
-                Source::From(from) => self.take(rank, from.0, range).expect("checked above"),
+                Source::Own(offset) => {
+                    self.memory[rank][offset + range.start..offset + range.end()].to_vec()
+                }
+                Source::From(from) => self.take(rank, from.0, range.len).expect("checked above"),
             })
             .collect();
         let sums = (0..range.len).map(|i| run(program, |n| values[n][i].clone())).collect();
@@ -62,14 +81,17 @@ impl Machine<'_> {
         true
     }
 
-    fn take(&mut self, rank: usize, from: usize, range: Range) -> Option<Vec<String>> {
-        let (part, sent) = self.lanes[rank][from].pop_front()?;
-        assert_eq!(sent, range, "rank {rank} takes another range than rank {from} sent");
-        Some(self.memory[from][part][sent.start..sent.end()].to_vec())
+    fn take(&mut self, rank: usize, from: usize, len: usize) -> Option<Vec<String>> {
+        let values = match self.lanes[rank][from].pop_front()? {
+            Item::Lent(range) => self.memory[from][range.start..range.end()].to_vec(),
+            Item::Copied(values) => values,
+        };
+        assert_eq!(values.len(), len, "rank {rank} takes another length than rank {from} sent");
+        Some(values)
     }
 
     fn write(&mut self, rank: usize, range: Range, values: Vec<String>) {
-        self.memory[rank][0][range.start..range.end()].clone_from_slice(&values);
+        self.memory[rank][range.start..range.end()].clone_from_slice(&values);
     }
 
     /// Runs until nothing moves; `pick` decides whose turn it is.
@@ -77,8 +99,7 @@ impl Machine<'_> {
         let world = self.schedules.len();
         loop {
             let first = pick(world);
-            let order: Vec<usize> = (0..world).map(|i| (first + i) % world).collect();
-            if !order.into_iter().any(|rank| self.advance(rank)) {
+            if !(0..world).any(|i| self.advance((first + i) % world)) {
                 break;
             }
         }
@@ -114,25 +135,25 @@ fn orders() -> Vec<Box<dyn FnMut(usize) -> usize>> {
     vec![Box::new(|_| 0), Box::new(|world| world - 1), Box::new(random)]
 }
 
-/// Runs the schedules in every order and hands part 0 of all ranks to `check`.
-fn prove(schedules: &[Schedule], memory: &[Vec<Vec<String>>], check: impl Fn(&[&Vec<String>])) {
+/// Runs the schedules in every order and hands the memory of all ranks to `check`.
+fn prove(schedules: &[Schedule], memory: &[Vec<String>], check: impl Fn(&[Vec<String>])) {
     let world = schedules.len();
     for pick in orders() {
-        let lanes = vec![vec![VecDeque::new(); world]; world];
+        let lanes = (0..world).map(|_| (0..world).map(|_| VecDeque::new()).collect()).collect();
         let mut machine = Machine { schedules, memory: memory.to_vec(), lanes, position: vec![0; world] };
         machine.run(pick);
-        check(&machine.memory.iter().map(|parts| &parts[0]).collect::<Vec<_>>());
+        check(&machine.memory);
     }
 }
 
 /// Every cell of a rank's part p holds the name of the node it contributes.
-fn contributed(contributions: &Contributions, len: usize) -> Vec<Vec<Vec<String>>> {
+fn contributed(contributions: &Contributions, len: usize) -> Vec<Vec<String>> {
     (0..contributions.world())
         .map(|rank| {
             let nodes = contributions.of(Rank(rank));
             let name =
                 |part: usize| nodes.get(part).map_or("nothing".into(), |node| format!("{}", node.first));
-            (0..contributions.parts(Rank(rank))).map(|part| vec![name(part); len]).collect()
+            (0..contributions.parts(Rank(rank)) * len).map(|cell| name(cell / len)).collect()
         })
         .collect()
 }
@@ -152,79 +173,257 @@ fn set(expression: &str) -> Vec<String> {
     names
 }
 
+/// Proves every algorithm on an operation, at many sizes; `check` gets the memory, the length and what the
+/// sum must be. Returns the names of those that could do it at all.
+fn prove_all(
+    world: usize,
+    shards: usize,
+    topology: &Topology,
+    operation: &Operation,
+    each: bool,
+    memory: impl Fn(&Contributions, usize) -> Vec<Vec<String>>,
+    check: impl Fn(&[Vec<String>], usize, &dyn Fn(&str) -> bool, &str),
+) -> Vec<&'static str> {
+    let contributions = Contributions::shared(shards, world);
+    let expected = tree(&contributions);
+    let mut proved = Vec::new();
+    for algorithm in ALGORITHMS.iter().filter(|algorithm| algorithm.does(operation)) {
+        for (len, segment) in [(0, 4), (1, 4), (7, 100), (16 * world + 5, 3), (40 * world, 16)] {
+            let len = if each { len * world } else { len };
+            let cells = memory(&contributions, len);
+            let problem = |rank: usize| Problem {
+                operation,
+                rank: Rank(rank),
+                // Gather and scatter: the others' buffers are shorter than the root's.
+                len: if matches!(operation, Operation::Gather(_) | Operation::Scatter(_)) {
+                    cells[rank].len()
+                } else {
+                    len
+                },
+                contributions: &contributions,
+                topology,
+                segment,
+            };
+            if (algorithm.supports)(&problem(0)).is_err() {
+                continue;
+            }
+            proved.push(algorithm.name);
+            let cost = (algorithm.cost)(&problem(0));
+            assert!(cost.near.messages + cost.far.messages > 0.0 || world == 1, "{} costs nothing", algorithm.name);
+            let schedules: Vec<Schedule> = (0..world).map(|rank| (algorithm.build)(&problem(rank))).collect();
+            let right = |cell: &str| match algorithm.keeps_tree {
+                true => cell == expected,
+                false => set(cell) == set(&expected),
+            };
+            let at = format!("{} does {operation:?} on {world} ranks, {shards} shards", algorithm.name);
+            prove(&schedules, &cells, |memory| check(memory, len, &right, &at));
+        }
+    }
+    proved.dedup();
+    proved
+}
+
+fn topologies(world: usize) -> Vec<Topology> {
+    let of_size = |size: usize| Topology::of_names(&(0..world).map(|rank| rank / size).collect::<Vec<_>>());
+    let mut topologies = vec![Topology::single(world)];
+    topologies.extend([2, 3, 4].into_iter().filter(|size| *size < world).map(of_size));
+    topologies
+}
+
 #[test]
 fn every_all_reduce_adds_everything_once_on_every_rank() {
-    for algorithm in ALGORITHMS {
-        let mut worlds = 0;
-        for world in 1usize..=17 {
-            for shards in [world, 2 * world, world + 1, 3 * world - 1, world.div_ceil(2)] {
-                let contributions = Contributions::shared(shards, world);
-                if (algorithm.supports)(&contributions).is_err() {
-                    continue;
-                }
-                worlds += 1;
-                for (len, segment) in [(0, 4), (1, 4), (7, 100), (16 * world + 5, 3), (40 * world, 16)] {
-                    let build = |rank| {
-                        let problem =
-                            Problem { rank: Rank(rank), len, contributions: &contributions, segment };
-                        (algorithm.build)(&problem)
-                    };
-                    let schedules: Vec<Schedule> = (0..world).map(build).collect();
-                    let expected = tree(&contributions);
-                    prove(&schedules, &contributed(&contributions, len), |ranks| {
-                        let at = format!("{} on {world} ranks, {shards} shards", algorithm.name);
-                        assert!(ranks.iter().all(|cells| *cells == ranks[0]), "{at}: ranks differ");
-                        for cell in ranks[0] {
-                            assert_eq!(set(cell), set(&expected), "{at}");
-                            assert!(!algorithm.keeps_tree || *cell == expected, "{at}: {cell}");
-                        }
-                    });
+    let mut proved = std::collections::BTreeMap::new();
+    for world in 1usize..=17 {
+        // Large worlds take long and differ little.
+        let uneven = if world < 10 { vec![2 * world, 3 * world - 1, world.div_ceil(2)] } else { Vec::new() };
+        for shards in [world, world + 1].into_iter().chain(uneven) {
+            for topology in topologies(world) {
+                let check = |memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
+                    for cells in memory {
+                        assert_eq!(cells[..len], memory[0][..len], "{at}: ranks differ");
+                    }
+                    memory[0][..len].iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
+                };
+                let operation = Operation::AllReduce;
+                for name in prove_all(world, shards, &topology, &operation, false, contributed, check) {
+                    *proved.entry(name).or_insert(0) += 1;
                 }
             }
         }
-        assert!(worlds > 4, "{} was proved on {worlds} cases only", algorithm.name);
     }
+    assert_eq!(proved.len(), ALGORITHMS.len(), "{proved:?}");
+    assert!(proved.values().all(|count| *count > 4), "{proved:?}");
+}
+
+#[test]
+fn a_reduce_gives_the_root_everything() {
+    for world in 1usize..=17 {
+        for root in [0, world / 2, world - 1] {
+            let check = |memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
+                memory[root][..len].iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
+            };
+            let (topology, operation) = (Topology::single(world), Operation::Reduce(Rank(root)));
+            let proved = prove_all(world, world, &topology, &operation, false, contributed, check);
+            assert_eq!(proved, ["direct", "binomial"]);
+        }
+    }
+}
+
+/// Different numbers of elements for each rank, some of them none.
+fn varied(world: usize) -> Chunks {
+    Chunks::Varied((0..world).map(|rank| rank * 7 % 5 * 3).collect())
 }
 
 #[test]
 fn reduce_scatter_leaves_each_rank_its_chunk() {
     for world in 1usize..=17 {
-        let contributions = Contributions::one_each(world);
-        for (each, segment) in [(0, 4), (1, 4), (13, 5)] {
-            let len = each * world;
-            let build = |rank| reduce_scatter(Rank(rank), len, &contributions, segment);
-            let schedules: Vec<Schedule> = (0..world).map(build).collect();
-            let expected = tree(&contributions);
-            prove(&schedules, &contributed(&contributions, len), |ranks| {
-                for (rank, cells) in ranks.iter().enumerate() {
-                    assert!(cells[rank * each..(rank + 1) * each].iter().all(|cell| *cell == expected));
+        for chunks in [Chunks::Equal, varied(world)] {
+            let total = move |chunks: &Chunks, len: usize| match chunks {
+                Chunks::Equal => len,
+                Chunks::Varied(counts) => counts.iter().sum(),
+            };
+            let operation = Operation::ReduceScatter(chunks.clone());
+            let memory = |contributions: &Contributions, len| contributed(contributions, total(&chunks, len));
+            let check = |memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
+                for (rank, range) in chunks.ranges(len, world).into_iter().enumerate() {
+                    let own = &memory[rank][range.start..range.end()];
+                    own.iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
                 }
-            });
+            };
+            let topology = Topology::single(world);
+            let proved = prove_all(world, world, &topology, &operation, true, memory, check);
+            assert_eq!(proved, ["direct", "ring"]);
         }
     }
+}
+
+/// Every cell of every rank has a name of its own.
+fn named(lens: &[usize]) -> Vec<Vec<String>> {
+    let of = |(rank, &len): (usize, &usize)| (0..len).map(|cell| format!("{rank}.{cell}")).collect();
+    lens.iter().enumerate().map(of).collect()
 }
 
 #[test]
 fn all_gather_and_broadcast_spread_what_was_there() {
     for world in 1usize..=17 {
-        let contributions = Contributions::one_each(world);
-        for (each, segment) in [(0, 4), (1, 4), (13, 5), (50, 1)] {
-            let len = each * world;
-            let memory = contributed(&contributions, len);
-            let schedules: Vec<Schedule> =
-                (0..world).map(|rank| all_gather(Rank(rank), len, world, segment)).collect();
-            prove(&schedules, &memory, |ranks| {
-                for cells in ranks {
-                    cells.iter().enumerate().for_each(|(i, cell)| assert_eq!(*cell, (i / each).to_string()));
+        let topology = Topology::single(world);
+        for chunks in [Chunks::Equal, varied(world)] {
+            let operation = Operation::AllGather(chunks.clone());
+            let total = |len: usize| chunks.ranges(len, world).last().map_or(0, |range| range.end());
+            let memory = |_: &Contributions, len| named(&vec![total(len); world]);
+            let check = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+                for (owner, range) in chunks.ranges(len, world).into_iter().enumerate() {
+                    let right = |cell: usize| memory.iter().all(|m| m[cell] == format!("{owner}.{cell}"));
+                    assert!((range.start..range.end()).all(right), "{at}");
                 }
-            });
-            for root in [0, world / 2, world - 1] {
-                let schedules: Vec<Schedule> =
-                    (0..world).map(|rank| broadcast(Rank(rank), Rank(root), len, world, segment)).collect();
-                prove(&schedules, &memory, |ranks| {
-                    assert!(ranks.iter().all(|cells| cells.iter().all(|cell| *cell == root.to_string())));
+            };
+            let proved = prove_all(world, world, &topology, &operation, true, memory, check);
+            assert!(proved.contains(&"direct") && proved.contains(&"ring"), "{proved:?}");
+        }
+        for root in [0, world / 2, world - 1] {
+            let memory = |_: &Contributions, len| named(&vec![len; world]);
+            let check = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+                let right = |(cell, value): (usize, &String)| *value == format!("{root}.{cell}");
+                assert!(memory.iter().all(|cells| cells[..len].iter().enumerate().all(right)), "{at}");
+            };
+            let operation = Operation::Broadcast(Rank(root));
+            let proved = prove_all(world, world, &topology, &operation, false, memory, check);
+            assert_eq!(proved, ["direct", "binomial", "ring"]);
+        }
+    }
+}
+
+#[test]
+fn gather_and_scatter_go_through_the_root() {
+    for world in 1usize..=9 {
+        let topology = Topology::single(world);
+        for root in [0, world / 2, world - 1] {
+            let lens = |len: usize| -> Vec<usize> {
+                (0..world).map(|rank| if rank == root { len } else { len / world }).collect()
+            };
+            let memory = |_: &Contributions, len| named(&lens(len));
+            let gathered = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+                for cell in 0..len {
+                    let (owner, each) = (cell / (len / world), len / world);
+                    let index = if owner == root { cell } else { cell - owner * each };
+                    assert_eq!(memory[root][cell], format!("{owner}.{index}"), "{at}");
+                }
+            };
+            let gather = Operation::Gather(Rank(root));
+            assert_eq!(prove_all(world, world, &topology, &gather, true, memory, gathered), ["direct"]);
+            let scattered = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+                let each = len / world;
+                for rank in (0..world).filter(|rank| *rank != root) {
+                    let right = |cell: usize| memory[rank][cell] == format!("{root}.{}", rank * each + cell);
+                    assert!((0..each).all(right), "{at}");
+                }
+            };
+            let scatter = Operation::Scatter(Rank(root));
+            assert_eq!(prove_all(world, world, &topology, &scatter, true, memory, scattered), ["direct"]);
+        }
+    }
+}
+
+/// Operations whose description differs from rank to rank, proved with direct.
+fn prove_different(operations: &[Operation], memory: &[Vec<String>], check: impl Fn(&[Vec<String>])) {
+    let world = operations.len();
+    let (contributions, topology) = (Contributions::one_each(world), Topology::single(world));
+    for segment in [1, 4, 100] {
+        let build = |rank: usize| {
+            let (operation, len) = (&operations[rank], memory[rank].len());
+            let (contributions, topology) = (&contributions, &topology);
+            let problem = Problem { operation, rank: Rank(rank), len, contributions, topology, segment };
+            (direct::ALGORITHM.build)(&problem)
+        };
+        prove(&(0..world).map(build).collect::<Vec<_>>(), memory, &check);
+    }
+}
+
+#[test]
+fn all_to_all_gives_everybody_everybodys_chunk() {
+    for world in 1usize..=9 {
+        for factor in [0, 1, 5] {
+            let equal = |_: usize, _: usize| factor;
+            let unequal = |from: usize, to: usize| (from * 3 + to * 5) % 4 * factor;
+            let counts: [&dyn Fn(usize, usize) -> usize; 2] = [&equal, &unequal];
+            for count in counts {
+                let received = |rank: usize| (0..world).map(|from| count(from, rank)).sum::<usize>();
+                let operation = |rank: usize| Operation::AllToAll {
+                    send: (0..world).map(|to| count(rank, to)).collect(),
+                    receive: (0..world).map(|from| count(from, rank)).collect(),
+                };
+                let operations: Vec<Operation> = (0..world).map(operation).collect();
+                let lens: Vec<usize> = (0..world)
+                    .map(|rank| received(rank) + (0..world).map(|to| count(rank, to)).sum::<usize>())
+                    .collect();
+                prove_different(&operations, &named(&lens), |memory| {
+                    for rank in 0..world {
+                        let expected = (0..world).flat_map(|from| {
+                            let start = received(from) + (0..rank).map(|to| count(from, to)).sum::<usize>();
+                            (0..count(from, rank)).map(move |i| format!("{from}.{}", start + i))
+                        });
+                        assert!(expected.eq(memory[rank][..received(rank)].iter().cloned()));
+                    }
                 });
             }
         }
     }
+}
+
+#[test]
+fn exchanged_messages_arrive() {
+    let message = |peer, start, len| Message { peer: Rank(peer), range: Range { start, len } };
+    let exchange = |send: &[Message], receive: &[Message]| Operation::Exchange {
+        send: send.into(),
+        receive: receive.into(),
+    };
+    let operations = [
+        exchange(&[message(1, 0, 9), message(1, 9, 1)], &[message(2, 10, 5)]),
+        exchange(&[], &[message(0, 1, 9), message(0, 0, 1)]),
+        exchange(&[message(0, 0, 5)], &[]),
+    ];
+    prove_different(&operations, &named(&[15, 10, 5]), |memory| {
+        assert_eq!(memory[0][10..], ["2.0", "2.1", "2.2", "2.3", "2.4"]);
+        assert_eq!(memory[1][..3], ["0.9", "0.0", "0.1"]);
+    });
 }

@@ -4,8 +4,10 @@
 //! a slot in a lane that says where the bytes lie; the receiver reads them there. Nothing is copied.
 //!
 //! Waiting: a short spin, then sleep on the bell (a futex). The spin grows while waits turn out to be short and
-//! shrinks while they turn out to be long. So two ranks on two idle cores answer in a fraction of a microsecond, and a rank whose core is
-//! needed for training gives it up at once.
+//! shrinks while they turn out to be long. So two ranks on two idle cores answer in a fraction of a microsecond, and a
+//! rank whose core is needed for training gives it up at once. Where there are more ranks than cores, spinning would keep
+//! the one waited for from its core: there a rank steps behind the others in the scheduler's queue instead
+//! (`sched_yield`), which takes a microsecond where waking a sleeper takes tens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +16,11 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 
-use super::{Span, Transport, same_call};
+use super::outbox::{self, Outbox};
+use super::{Busy, Idle, Span, Transport, same_call, same_length};
 use crate::error::Error;
 use crate::liveness::{Liveness, Patience};
-use crate::memory::Mapping;
+use crate::memory::{Block, Mapping};
 use crate::rank::Rank;
 use crate::schedule::MAX_UNTAKEN;
 
@@ -98,61 +101,108 @@ enum Place {
 
 /// Iterations of the spin, some 10 ns each: the least and the most.
 const SPIN: (u32, u32) = (16, 4096);
+/// Turns given up to others before sleeping, where there are more ranks than cores: the least and the most.
+const YIELDS: (u32, u32) = (4, 256);
 /// A sleep shorter than this would better have been a spin.
 const SHORT: Duration = Duration::from_micros(40);
+
+/// The lane of a peer, as far as this rank's own counts go.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    posted: u32,
+    /// Of the posted ones, how many until the last one that refers to a buffer.
+    referring: u32,
+    received: u32,
+}
 
 /// See the module's text.
 pub(crate) struct Mailbox {
     here: Rank,
-    inboxes: Vec<Inbox>,
+    /// One for each rank that shares memory with this one.
+    inboxes: Vec<Option<Inbox>>,
     place: Place,
-    posted: Vec<u32>,
-    received: Vec<u32>,
+    counts: Vec<Counts>,
+    outbox: Outbox,
+    /// More ranks than cores.
+    crowded: bool,
     spin: u32,
 }
 
 impl Mailbox {
     /// Mailboxes of ranks that are threads of this process; `inboxes` has one mapping for each rank.
-    pub(crate) fn within_process(here: Rank, inboxes: &[Arc<Mapping>], liveness: &Liveness) -> Self {
+    pub(crate) fn within_process(
+        here: Rank,
+        inboxes: &[Option<Arc<Mapping>>],
+        liveness: &Liveness,
+    ) -> Result<Self, Error> {
         Self::new(here, inboxes, Place::Here, liveness)
     }
 
-    /// Mailboxes of ranks that are processes of this host, `pids` their numbers.
+    /// Mailboxes of ranks that are processes of this host, `pids` their numbers; ranks without an inbox are elsewhere.
     pub(crate) fn across_processes(
         here: Rank,
-        inboxes: &[Arc<Mapping>],
+        inboxes: &[Option<Arc<Mapping>>],
         pids: Vec<u32>,
         liveness: &Liveness,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         Self::new(here, inboxes, Place::Elsewhere { pids, seen: HashMap::new() }, liveness)
     }
 
-    fn new(here: Rank, inboxes: &[Arc<Mapping>], place: Place, liveness: &Liveness) -> Self {
-        let inboxes: Vec<Inbox> = inboxes.iter().map(|pages| Inbox { pages: pages.clone() }).collect();
-        let own = inboxes[here.0].clone();
-        liveness.on_event(Box::new(move || own.ring()));
-        let world = inboxes.len();
-        Mailbox { here, inboxes, place, posted: vec![0; world], received: vec![0; world], spin: 256 }
+    fn new(
+        here: Rank,
+        inboxes: &[Option<Arc<Mapping>>],
+        place: Place,
+        liveness: &Liveness,
+    ) -> Result<Self, Error> {
+        let inbox = |pages: &Option<Arc<Mapping>>| pages.clone().map(|pages| Inbox { pages });
+        let inboxes: Vec<Option<Inbox>> = inboxes.iter().map(inbox).collect();
+        let own = inboxes[here.0].as_ref().expect("a rank has an inbox of its own");
+        let pages = Arc::downgrade(&own.pages);
+        liveness.on_event(Box::new(move || match pages.upgrade() {
+            Some(pages) => {
+                Inbox { pages }.ring();
+                true
+            }
+            None => false,
+        }));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let crowded = inboxes.iter().flatten().count() > cores;
+        let outbox = Outbox::new(&outbox::pool(matches!(place, Place::Here)))?;
+        let counts = vec![Counts::default(); inboxes.len()];
+        let spin = if crowded { YIELDS.1 } else { 256 };
+        Ok(Mailbox { here, inboxes, place, counts, outbox, crowded, spin })
     }
 
-    /// Waits until `ready`, which looks at memory that `peer` writes before it rings this rank's bell.
+    fn inbox(&self, of: Rank) -> &Inbox {
+        self.inboxes[of.0].as_ref().expect("messages go by shared memory only where it is shared")
+    }
+
+    /// How many of this rank's messages a peer has taken.
+    fn taken(&self, by: Rank) -> u32 {
+        self.inbox(by).lane(self.here).taken.0.load(Ordering::Acquire)
+    }
+
+    /// Waits until `ready`, which looks at memory that `peer` writes before it rings this rank's bell. Meanwhile
+    /// `idle` goes on with other work.
     fn wait(
         &mut self,
         peer: Rank,
         patience: &Patience<'_>,
+        idle: &mut dyn Idle,
         ready: impl Fn(&Self) -> bool,
     ) -> Result<(), Error> {
         for _ in 0..self.spin {
             if ready(self) {
                 return Ok(());
             }
-            std::hint::spin_loop();
+            if self.crowded { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
         let asleep = Instant::now();
         let _note = patience.waiting(peer);
-        let own = self.inboxes[self.here.0].clone();
+        let own = self.inbox(self.here).clone();
         let bell = own.bell();
         loop {
+            let busy = idle.go_on(patience)?;
             bell.sleeping.store(1, Ordering::SeqCst);
             let rings = bell.rings.load(Ordering::SeqCst);
             // In this order: a peer may finish its part, leave, and be seen to have left before its part is.
@@ -161,7 +211,7 @@ impl Mailbox {
                 break;
             }
             if verdict.is_ok() {
-                let nap = patience.nap();
+                let nap = if busy == Busy::Yes { SHORT } else { patience.nap() };
                 let nap = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(nap.subsec_nanos()) };
                 // Woken, rung meanwhile, interrupted or timed out: all lead to another look.
                 let _ = futex::wait(&bell.rings, futex::Flags::empty(), rings, Some(&nap));
@@ -171,8 +221,8 @@ impl Mailbox {
             return verdict;
         }
         bell.sleeping.store(0, Ordering::SeqCst);
-        self.spin =
-            if asleep.elapsed() < SHORT { self.spin * 2 } else { self.spin / 2 }.clamp(SPIN.0, SPIN.1);
+        let (least, most) = if self.crowded { YIELDS } else { SPIN };
+        self.spin = if asleep.elapsed() < SHORT { self.spin * 2 } else { self.spin / 2 }.clamp(least, most);
         Ok(())
     }
 
@@ -205,63 +255,143 @@ impl Mailbox {
     }
 }
 
-impl Transport for Mailbox {
-    fn send(&mut self, to: Rank, span: Span<'_>, patience: &Patience<'_>) -> Result<(), Error> {
-        let (here, number) = (self.here, self.posted[to.0]);
-        let untaken =
-            |this: &Self| number.wrapping_sub(this.inboxes[to.0].lane(here).taken.0.load(Ordering::Acquire));
-        self.wait(to, patience, |this| untaken(this) < MAX_UNTAKEN as u32)?;
+/// As [`Transport`], with other work to go on with while waiting.
+impl Mailbox {
+    pub(super) fn send(
+        &mut self,
+        to: Rank,
+        span: Span<'_>,
+        copied: bool,
+        patience: &Patience<'_>,
+        idle: &mut dyn Idle,
+    ) -> Result<(), Error> {
+        let number = self.counts[to.0].posted;
+        let room = |this: &Self| number.wrapping_sub(this.taken(to)) < MAX_UNTAKEN as u32;
+        self.wait(to, patience, idle, room)?;
 
-        let offset = match self.place {
-            Place::Here => span.block.start().as_ptr().expose_provenance() + span.offset,
-            Place::Elsewhere { .. } => span.offset,
+        let (inboxes, here) = (&self.inboxes, self.here);
+        let (block, offset) = if copied {
+            let taken = |peer: Rank, number: u32| {
+                let taken = inboxes[peer.0].as_ref().expect("sent before").lane(here);
+                taken.taken.0.load(Ordering::Acquire).wrapping_sub(number) as i32 > 0
+            };
+            // SAFETY: a span lies inside its block, which the running collective holds.
+            unsafe { self.outbox.copy(span.start(), span.bytes, to, number, taken)? }
+        } else {
+            self.outbox.forget_last();
+            self.counts[to.0].referring = number.wrapping_add(1);
+            (span.block, span.offset)
         };
-        let lane = self.inboxes[to.0].lane(here);
+        let lane = inboxes[to.0].as_ref().expect("waited for before").lane(here);
         let slot = &lane.slots[number as usize % MAX_UNTAKEN];
-        slot.file.store(span.block.file().unwrap_or(-1) as u64, Ordering::Relaxed);
-        slot.len.store(span.block.len() as u64, Ordering::Relaxed);
-        slot.offset.store(offset as u64, Ordering::Relaxed);
+        describe(block, offset, &self.place, slot);
         slot.bytes.store(span.bytes as u64, Ordering::Relaxed);
         for (word, value) in slot.call.iter().zip(patience.call.pack()) {
             word.store(value, Ordering::Relaxed);
         }
-        self.posted[to.0] = number.wrapping_add(1);
-        lane.posted.0.store(self.posted[to.0], Ordering::Release);
-        self.inboxes[to.0].ring();
+        self.counts[to.0].posted = number.wrapping_add(1);
+        lane.posted.0.store(number.wrapping_add(1), Ordering::Release);
+        self.inbox(to).ring();
         Ok(())
     }
 
-    fn receive(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<*const u8, Error> {
-        let (here, number) = (self.here, self.received[from.0]);
+    pub(super) fn receive(
+        &mut self,
+        from: Rank,
+        bytes: usize,
+        patience: &Patience<'_>,
+        idle: &mut dyn Idle,
+    ) -> Result<*const u8, Error> {
+        self.outbox.forget_last();
+        let (here, number) = (self.here, self.counts[from.0].received);
         let arrived =
-            |this: &Self| this.inboxes[here.0].lane(from).posted.0.load(Ordering::Acquire) != number;
-        self.wait(from, patience, arrived)?;
+            |this: &Self| this.inbox(here).lane(from).posted.0.load(Ordering::Acquire) != number;
+        self.wait(from, patience, idle, arrived)?;
 
-        let inbox = self.inboxes[here.0].clone();
+        let inbox = self.inbox(here).clone();
         let slot = &inbox.lane(from).slots[number as usize % MAX_UNTAKEN];
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
         same_call([word(&slot.call[0]), word(&slot.call[1])], from, patience)?;
         let sent = word(&slot.bytes);
-        assert_eq!(sent, bytes as u64, "the schedules of {here} and {from} disagree");
+        same_length(sent, bytes, from, patience)?;
         let address = self.locate(from, word(&slot.file), word(&slot.len), word(&slot.offset), sent)?;
-        self.received[from.0] = number.wrapping_add(1);
+        self.counts[from.0].received = number.wrapping_add(1);
         Ok(address)
     }
 
+    pub(super) fn release(&mut self, from: Rank) {
+        self.inbox(self.here).lane(from).taken.0.store(self.counts[from.0].received, Ordering::Release);
+        self.inbox(from).ring();
+    }
+
+    pub(super) fn settle(&mut self, patience: &Patience<'_>, idle: &mut dyn Idle) -> Result<(), Error> {
+        self.outbox.forget_last();
+        for peer in (0..self.inboxes.len()).map(Rank) {
+            let referring = self.counts[peer.0].referring;
+            if peer == self.here || self.inboxes[peer.0].is_none() {
+                continue;
+            }
+            // Counters wrap around; the difference does not, because few messages are untaken.
+            let over = |this: &Self| this.taken(peer).wrapping_sub(referring) as i32 >= 0;
+            self.wait(peer, patience, idle, over)?;
+        }
+        Ok(())
+    }
+
+    /// Waits, at most until `until`, until the peers have taken even the copies: they could not read them any more if
+    /// this process ended.
+    pub(super) fn drain(&self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
+        let untaken = |peer: usize| {
+            peer != self.here.0
+                && self.inboxes[peer].is_some()
+                && self.taken(Rank(peer)) != self.counts[peer].posted
+                && !gone(Rank(peer))
+        };
+        while (0..self.inboxes.len()).any(untaken) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+/// Notes in a slot where bytes lie.
+fn describe(block: &Block, offset: usize, place: &Place, slot: &Slot) {
+    let offset = match place {
+        Place::Here => block.start().as_ptr().expose_provenance() + offset,
+        Place::Elsewhere { .. } => offset,
+    };
+    slot.file.store(block.file().unwrap_or(-1) as u64, Ordering::Relaxed);
+    slot.len.store(block.len() as u64, Ordering::Relaxed);
+    slot.offset.store(offset as u64, Ordering::Relaxed);
+}
+
+/// Nothing else to do.
+struct Nothing;
+
+impl Idle for Nothing {
+    fn go_on(&mut self, _: &Patience<'_>) -> Result<Busy, Error> {
+        Ok(Busy::No)
+    }
+}
+
+impl Transport for Mailbox {
+    fn send(&mut self, to: Rank, span: Span<'_>, copied: bool, patience: &Patience<'_>) -> Result<(), Error> {
+        self.send(to, span, copied, patience, &mut Nothing)
+    }
+
+    fn receive(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<*const u8, Error> {
+        self.receive(from, bytes, patience, &mut Nothing)
+    }
+
     fn release(&mut self, from: Rank) {
-        self.inboxes[self.here.0].lane(from).taken.0.store(self.received[from.0], Ordering::Release);
-        self.inboxes[from.0].ring();
+        self.release(from);
     }
 
     fn settle(&mut self, patience: &Patience<'_>) -> Result<(), Error> {
-        let here = self.here;
-        for peer in (0..self.inboxes.len()).map(Rank).filter(|peer| *peer != here) {
-            let posted = self.posted[peer.0];
-            self.wait(peer, patience, |this| {
-                this.inboxes[peer.0].lane(here).taken.0.load(Ordering::Acquire) == posted
-            })?;
-        }
-        Ok(())
+        self.settle(patience, &mut Nothing)
+    }
+
+    fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
+        Mailbox::drain(self, gone, until);
     }
 
     fn name(&self) -> &'static str {

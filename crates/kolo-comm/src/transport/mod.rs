@@ -1,8 +1,12 @@
 //! Moving segments between two ranks; nothing else. In order of distance: [`mailbox`] for ranks that share
-//! memory (threads of one process, processes of one host), [`tcp`] for all others.
+//! memory (threads of one process, processes of one host), [`tcp`] for all others, [`mixed`] for groups with both.
 
 pub(crate) mod mailbox;
+pub(crate) mod mixed;
+mod outbox;
 pub(crate) mod tcp;
+
+use std::time::Instant;
 
 use crate::error::Error;
 use crate::liveness::Patience;
@@ -17,14 +21,35 @@ pub(crate) struct Span<'a> {
     pub(crate) bytes: usize,
 }
 
+impl Span<'_> {
+    fn start(&self) -> *const u8 {
+        assert!(self.offset + self.bytes <= self.block.len(), "a span lies inside its block");
+        // SAFETY: inside the block, as just checked.
+        unsafe { self.block.start().as_ptr().add(self.offset).cast_const() }
+    }
+}
+
+/// Work that goes on while a rank waits for something else.
+trait Idle {
+    /// Does what can be done at once.
+    fn go_on(&mut self, patience: &Patience<'_>) -> Result<Busy, Error>;
+}
+
+/// Whether there is more to do, as soon as it is possible.
+#[derive(PartialEq)]
+enum Busy {
+    Yes,
+    No,
+}
+
 /// Messages between this rank and each peer, in order.
 ///
 /// A message is a reference to the sender's bytes. They must stay as they are until the receiver has taken the
-/// message; [`Transport::settle`] waits for that.
+/// message; [`Transport::settle`] waits for that. A short message can be sent as a copy instead.
 pub(crate) trait Transport: Send {
     /// Offers bytes to a peer. Waits only if the peer has not taken the last
     /// [`MAX_UNTAKEN`](crate::schedule::MAX_UNTAKEN) messages.
-    fn send(&mut self, to: Rank, span: Span<'_>, patience: &Patience<'_>) -> Result<(), Error>;
+    fn send(&mut self, to: Rank, span: Span<'_>, copied: bool, patience: &Patience<'_>) -> Result<(), Error>;
 
     /// The address of the next message from a peer, of exactly `bytes` bytes: readable until it is released.
     fn receive(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<*const u8, Error>;
@@ -52,8 +77,19 @@ pub(crate) trait Transport: Send {
         Ok(())
     }
 
-    /// Waits until every message sent so far has been taken.
+    /// Waits until every message sent so far that refers to a buffer has been taken.
     fn settle(&mut self, patience: &Patience<'_>) -> Result<(), Error>;
+
+    /// Before this rank leaves in good order: waits for what peers still have to read here, at most until `until`.
+    ///
+    /// `gone` tells who will not read any more.
+    fn drain(&mut self, _gone: &dyn Fn(Rank) -> bool, _until: Instant) {}
+
+    /// Bytes of the longest message: small enough that results are fetched from the cache they were written to, large
+    /// enough that its handshake does not count.
+    fn segment(&self) -> usize {
+        512 * 1024
+    }
 
     /// Its name, as in `KOLO_TRANSPORT`.
     fn name(&self) -> &'static str;
@@ -63,7 +99,7 @@ pub(crate) trait Transport: Send {
 pub(crate) struct Solo;
 
 impl Transport for Solo {
-    fn send(&mut self, to: Rank, _: Span<'_>, _: &Patience<'_>) -> Result<(), Error> {
+    fn send(&mut self, to: Rank, _: Span<'_>, _: bool, _: &Patience<'_>) -> Result<(), Error> {
         unreachable!("a group of one sends nothing to {to}")
     }
 
@@ -88,9 +124,23 @@ fn same_call(theirs: [u64; 2], from: Rank, patience: &Patience<'_>) -> Result<()
         return Ok(());
     }
     Err(Error::Mismatch {
-        here: patience.here,
+        here: patience.name(patience.here),
         ours: patience.call.to_string(),
-        there: from,
+        there: patience.name(from),
         theirs: crate::call::Call::describe(theirs),
+    })
+}
+
+/// Checks that a message is as long as this rank expects.
+fn same_length(sent: u64, expected: usize, from: Rank, patience: &Patience<'_>) -> Result<(), Error> {
+    if sent == expected as u64 {
+        return Ok(());
+    }
+    let of = |bytes: u64| format!("{bytes} bytes in {}", patience.call);
+    Err(Error::Mismatch {
+        here: patience.name(patience.here),
+        ours: of(expected as u64),
+        there: patience.name(from),
+        theirs: of(sent),
     })
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use super::{Span, Transport, same_call};
+use super::{Busy, Idle, Span, Transport, same_call, same_length};
 use crate::error::Error;
 use crate::liveness::{Liveness, Patience};
 use crate::rank::Rank;
@@ -30,6 +30,8 @@ struct Outgoing {
     data: *const u8,
     bytes: usize,
     sent: usize,
+    /// The bytes themselves, if the message is a copy.
+    copy: Vec<u8>,
 }
 
 // SAFETY: the bytes belong to a buffer that the running collective holds until `settle` has returned.
@@ -63,10 +65,14 @@ impl Tcp {
         let fail = |cause: String| Error::system("cannot set up a connection to a peer", cause);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let alarm = Arc::new(eventfd(0, flags).map_err(|e| fail(e.to_string()))?);
-        let bell = alarm.clone();
-        liveness.on_event(Box::new(move || {
-            // The only failure is a full counter, and then the descriptor is readable already.
-            let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
+        let bell = Arc::downgrade(&alarm);
+        liveness.on_event(Box::new(move || match bell.upgrade() {
+            Some(bell) => {
+                // The only failure is a full counter, and then the descriptor is readable already.
+                let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
+                true
+            }
+            None => false,
         }));
         let peer = |stream: TcpStream| {
             stream
@@ -142,12 +148,7 @@ impl Tcp {
         self.read(from, &mut header, patience)?;
         let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|i| header[8 * n + i]));
         same_call([word(0), word(1)], from, patience)?;
-        if word(2) != bytes as u64 {
-            let problem =
-                format!("{from} sent {} bytes where {bytes} were due in {}", word(2), patience.call);
-            return Err(Error::Invalid(problem));
-        }
-        Ok(())
+        same_length(word(2), bytes, from, patience)
     }
 }
 
@@ -186,22 +187,34 @@ fn broken(peer: Rank, patience: &Patience<'_>) -> Error {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Error::Died { rank: peer }
+    Error::Died { rank: patience.name(peer) }
+}
+
+impl Idle for Tcp {
+    fn go_on(&mut self, patience: &Patience<'_>) -> Result<Busy, Error> {
+        self.push_out(patience)?;
+        let waiting = self.peers.iter().flatten().any(|peer| !peer.outgoing.is_empty());
+        Ok(if waiting { Busy::Yes } else { Busy::No })
+    }
 }
 
 impl Transport for Tcp {
-    fn send(&mut self, to: Rank, span: Span<'_>, patience: &Patience<'_>) -> Result<(), Error> {
+    fn send(&mut self, to: Rank, span: Span<'_>, copied: bool, patience: &Patience<'_>) -> Result<(), Error> {
         let mut header = [0; HEADER];
         let [first, second] = patience.call.pack();
         for (slot, word) in header.chunks_exact_mut(8).zip([first, second, span.bytes as u64]) {
             slot.copy_from_slice(&word.to_le_bytes());
         }
-        assert!(span.offset + span.bytes <= span.block.len(), "a span lies inside its block");
-        // SAFETY: inside the block, as just checked.
-        let data = unsafe { span.block.start().as_ptr().add(span.offset).cast_const() };
+        let (data, bytes, copy) = (span.start(), span.bytes, Vec::new());
         let peer = self.peer(to);
-        peer.outgoing.push_back(Outgoing { header, data, bytes: span.bytes, sent: 0 });
+        peer.outgoing.push_back(Outgoing { header, data, bytes, sent: 0, copy });
         peer.push_out().map_err(|_| broken(to, patience))?;
+        if copied && let Some(last) = peer.outgoing.back_mut() {
+            // What the kernel has not taken yet must not change any more.
+            // SAFETY: the span's bytes, which nobody writes before this function returns.
+            last.copy = unsafe { std::slice::from_raw_parts(data, bytes) }.to_vec();
+            last.data = last.copy.as_ptr();
+        }
         Ok(())
     }
 

@@ -10,9 +10,11 @@ pub enum Over {
     Threads,
     Shm,
     Tcp,
+    /// Nodes of two ranks: shared memory within, TCP between them.
+    Mixed,
 }
 
-pub const ALL: [Over; 3] = [Over::Threads, Over::Shm, Over::Tcp];
+pub const ALL: [Over; 4] = [Over::Threads, Over::Shm, Over::Tcp, Over::Mixed];
 
 /// A port nobody listens on, a moment ago.
 pub fn free_port() -> SocketAddr {
@@ -29,7 +31,7 @@ pub fn spawn<R: Send>(
     work: impl Fn(Group) -> R + Sync,
 ) -> Vec<Result<R, Error>> {
     let transport = match over {
-        Over::Threads => None,
+        Over::Threads | Over::Mixed => None,
         Over::Shm => Some(TransportChoice::Shm),
         Over::Tcp => Some(TransportChoice::Tcp),
     };
@@ -43,6 +45,8 @@ pub fn spawn<R: Send>(
     std::thread::scope(|scope| {
         let run = |(rank, group): (usize, Option<Group>)| {
             scope.spawn(move || {
+                let node = (over == Over::Mixed).then(|| format!("node {}", rank / 2));
+                let options = &Options { node, ..options.clone() };
                 let place = Place { rank: Rank(rank), world_size: world, local_rank: rank, master };
                 let group = match group {
                     Some(group) => group,
