@@ -111,7 +111,7 @@ impl Group {
         if place.world_size == 1 {
             return Ok(Group::alone());
         }
-        let formed = membership::form(place, options.transport, options.timeout)?;
+        let formed = membership::form(place, options)?;
         let pool = Pool::new(formed.backing);
         let bond = Bond::Store(Mutex::new(Some(formed.membership)));
         Ok(Group::new(place.rank, place.world_size, formed.transport, formed.liveness, pool, bond, options))

@@ -2,7 +2,7 @@
 //! chosen and set up.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,9 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::env::Place;
 use crate::error::Error;
+use crate::interface::Reach;
 use crate::liveness::Liveness;
 use crate::memory::{Backing, Mapping};
+use crate::options::Options;
 use crate::rank::Rank;
+use crate::rendezvous;
 use crate::store::{Server, Store, Watch};
 use crate::transport::Transport;
 use crate::transport::mailbox::{Mailbox, inbox_len};
@@ -75,23 +78,20 @@ pub(crate) struct Formed {
 }
 
 /// Meets the other ranks.
-pub(crate) fn form(
-    place: &Place,
-    choice: Option<TransportChoice>,
-    timeout: Duration,
-) -> Result<Formed, Error> {
-    let (rank, world) = (place.rank, place.world_size);
-    let server = if rank == Rank(0) { Some(Server::start(place.master)?) } else { None };
+pub(crate) fn form(place: &Place, options: &Options) -> Result<Formed, Error> {
+    let (rank, world, choice, timeout) = (place.rank, place.world_size, options.transport, options.timeout);
+    let server = if rank == Rank(0) { Some(rendezvous::serve(&place.master)?) } else { None };
     let address = match &server {
         Some(server) => {
             server.address().map_err(|cause| Error::system("cannot read the store's address", cause))?
         }
-        None => place.master,
+        None => rendezvous::find(&place.master, timeout)?,
     };
     let liveness = Arc::new(Liveness::new(world));
     let mut store = Store::connect(address, timeout)?;
+    let reach = Reach::choose(options.interface.as_ref(), store.local_ip()?, &place.master);
     let watch = Watch::start(address, rank, liveness.clone(), timeout)?;
-    let mut meeting = Meeting { store: &mut store, world, address, timeout, liveness: &liveness };
+    let mut meeting = Meeting { store: &mut store, world, address, timeout, liveness: &liveness, reach };
 
     let (pages, file) = Mapping::create(inbox_len(world))?;
     let card = Card { node: node(), pid: std::process::id(), inbox: file.as_raw_fd() };
@@ -155,6 +155,7 @@ struct Meeting<'a> {
     address: SocketAddr,
     timeout: Duration,
     liveness: &'a Liveness,
+    reach: Reach,
 }
 
 impl Meeting<'_> {
@@ -198,13 +199,15 @@ impl Meeting<'_> {
     /// One connection to each peer: this rank calls those below it and is called by those above.
     fn connect_all(&mut self, rank: Rank) -> Result<Vec<Option<TcpStream>>, Error> {
         let fail = |cause: std::io::Error| Error::system("cannot connect to a peer", cause);
-        let listener = TcpListener::bind((self.store.local_ip()?, 0)).map_err(fail)?;
+        let listener = self.reach.listen(rank)?;
         let own = listener.local_addr().map_err(fail)?;
         let addresses: Vec<SocketAddr> = self.exchange("tcp", rank, &own)?;
         let mut streams: Vec<Option<TcpStream>> = (0..self.world).map(|_| None).collect();
         for (peer, address) in addresses.iter().enumerate().take(rank.0) {
             let mut stream = TcpStream::connect_timeout(address, self.timeout).map_err(|cause| {
-                Error::system(format!("{rank} cannot connect to rank {peer} at {address}"), cause)
+                let what =
+                    format!("{rank}, reached {}, cannot connect to rank {peer} at {address}", self.reach);
+                Error::system(what, cause)
             })?;
             stream.write_all(&hello(rank)).map_err(fail)?;
             streams[peer] = Some(stream);

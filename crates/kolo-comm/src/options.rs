@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::env;
 use crate::error::Error;
+use crate::interface::Interface;
 use crate::membership::TransportChoice;
 use crate::schedule::{ALGORITHMS, Algorithm};
 
@@ -16,16 +17,18 @@ pub struct Options {
     pub timeout: Duration,
     /// Overrides the choice of all-reduce algorithm.
     pub algorithm: Option<&'static Algorithm>,
+    /// Overrides the choice of network interface: the one that routes to rank 0.
+    pub interface: Option<Interface>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { transport: None, timeout: Duration::from_secs(300), algorithm: None }
+        Options { transport: None, timeout: Duration::from_secs(300), algorithm: None, interface: None }
     }
 }
 
 impl Options {
-    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT` and `KOLO_ALGORITHM`.
+    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM` and `KOLO_IFACE`.
     ///
     /// # Errors
     ///
@@ -48,6 +51,9 @@ impl Options {
             let problem = format!("is `{text}`; known are {}", known.join(", "));
             let found = ALGORITHMS.iter().find(|algorithm| algorithm.name == text);
             options.algorithm = Some(found.ok_or_else(|| Error::environment(env::ALGORITHM, problem))?);
+        }
+        if let Ok(text) = std::env::var(env::IFACE) {
+            options.interface = Some(Interface::named(&text)?);
         }
         Ok(options)
     }

@@ -43,7 +43,8 @@ pub fn spawn<R: Send>(
     std::thread::scope(|scope| {
         let run = |(rank, group): (usize, Option<Group>)| {
             scope.spawn(move || {
-                let place = Place { rank: Rank(rank), world_size: world, local_rank: rank, master };
+                let place =
+                    Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() };
                 let group = match group {
                     Some(group) => group,
                     None => Group::join(&place, options)?,
