@@ -80,13 +80,7 @@ pub(crate) struct Formed {
 /// Meets the other ranks.
 pub(crate) fn form(place: &Place, options: &Options) -> Result<Formed, Error> {
     let (rank, world, choice, timeout) = (place.rank, place.world_size, options.transport, options.timeout);
-    let server = if rank == Rank(0) { Some(rendezvous::serve(&place.master)?) } else { None };
-    let address = match &server {
-        Some(server) => {
-            server.address().map_err(|cause| Error::system("cannot read the store's address", cause))?
-        }
-        None => rendezvous::find(&place.master, timeout)?,
-    };
+    let (server, address) = rendezvous::meet(&place.master, rank, timeout)?;
     let liveness = Arc::new(Liveness::new(world));
     let mut store = Store::connect(address, timeout)?;
     let reach = Reach::choose(options.interface.as_ref(), store.local_ip()?, &place.master);

@@ -20,14 +20,25 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two rounds through all places.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Rank 0's part.
-pub(crate) fn serve(master: &Master) -> Result<Server, Error> {
+/// Where the store is, and on rank 0 the store itself.
+pub(crate) fn meet(
+    master: &Master,
+    rank: Rank,
+    timeout: Duration,
+) -> Result<(Option<Server>, SocketAddr), Error> {
+    match rank {
+        Rank(0) => serve(master).map(|(server, address)| (Some(server), address)),
+        _ => find(master, timeout).map(|address| (None, address)),
+    }
+}
+
+fn serve(master: &Master) -> Result<(Server, SocketAddr), Error> {
     let mut first = None;
     for place in master.places() {
         match Server::start(master.listen_at(*place)) {
             Ok(server) => {
-                announce(master, &server)?;
-                return Ok(server);
+                let address = announce(master, *place, &server)?;
+                return Ok((server, address));
             }
             Err(error) => {
                 log::debug!("rank 0 does not serve at {place}: {error}");
@@ -38,15 +49,15 @@ pub(crate) fn serve(master: &Master) -> Result<Server, Error> {
     Err(first.unwrap_or_else(|| Error::Invalid("the job has no place to meet".into())))
 }
 
-/// Keeps the job's name for those who knock.
-fn announce(master: &Master, server: &Server) -> Result<(), Error> {
-    let address =
+/// Keeps the job's name for those who knock: others may know more places than this rank does.
+fn announce(master: &Master, place: SocketAddr, server: &Server) -> Result<SocketAddr, Error> {
+    let listens =
         server.address().map_err(|cause| Error::system("cannot read the store's address", cause))?;
-    if knocks(master) {
-        Store::connect(address, PATIENCE)?.set(JOB, master.job().unwrap_or_default().into())?;
-    }
-    log::info!("rank 0 serves the store at {address}");
-    Ok(())
+    let mut address = place;
+    address.set_port(listens.port());
+    Store::connect(address, PATIENCE)?.set(JOB, master.job().unwrap_or_default().into())?;
+    log::info!("rank 0 serves the store at {address}, listening at {listens}");
+    Ok(address)
 }
 
 /// Why rank 0 cannot listen at a place. Only a bind tells whether an address is this host's.
@@ -64,10 +75,9 @@ fn explain(master: &Master, place: SocketAddr, error: Error) -> Error {
     }
 }
 
-/// The others' part: where the store is.
-pub(crate) fn find(master: &Master, timeout: Duration) -> Result<SocketAddr, Error> {
+fn find(master: &Master, timeout: Duration) -> Result<SocketAddr, Error> {
     let first = master.places()[0];
-    if !knocks(master) {
+    if master.places().len() == 1 && master.job().is_none() {
         return Ok(first);
     }
     let until = Instant::now() + timeout;
@@ -87,8 +97,4 @@ pub(crate) fn find(master: &Master, timeout: Duration) -> Result<SocketAddr, Err
         }
         std::thread::sleep(PAUSE);
     }
-}
-
-fn knocks(master: &Master) -> bool {
-    master.places().len() > 1 || master.job().is_some()
 }
