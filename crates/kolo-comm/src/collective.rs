@@ -58,7 +58,9 @@ impl Collective {
     /// What its messages do.
     pub(crate) fn operation(&self) -> Operation {
         match self {
-            Collective::AllReduce(_) | Collective::TreeSum { .. } | Collective::Barrier => Operation::AllReduce,
+            Collective::AllReduce(_) | Collective::TreeSum { .. } | Collective::Barrier => {
+                Operation::AllReduce
+            }
             Collective::ReduceScatter(_, chunks) => Operation::ReduceScatter(chunks.clone()),
             Collective::AllGather(chunks) => Operation::AllGather(chunks.clone()),
             Collective::Broadcast(root) => Operation::Broadcast(*root),

@@ -104,7 +104,9 @@ impl std::fmt::Display for Op {
 ///
 /// Every bit pattern must be a valid value and the type must have no padding: buffers are filled with
 /// bytes that another process wrote. The alignment must not exceed 8 bytes. `DTYPE` must be the type's own.
-pub unsafe trait Element: Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static {
+pub unsafe trait Element:
+    Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static
+{
     /// Its name in message headers.
     const DTYPE: DType;
     /// What sums are made in: `f32` for 16-bit floats, the type itself for all others.
@@ -231,13 +233,34 @@ half_float!(bf16, DType::Bf16);
 macro_rules! with_type {
     ($dtype:expr, $t:ident => $body:expr) => {
         match $dtype {
-            $crate::DType::F32 => { type $t = f32; $body }
-            $crate::DType::F64 => { type $t = f64; $body }
-            $crate::DType::I32 => { type $t = i32; $body }
-            $crate::DType::I64 => { type $t = i64; $body }
-            $crate::DType::U8 => { type $t = u8; $body }
-            $crate::DType::F16 => { type $t = half::f16; $body }
-            $crate::DType::Bf16 => { type $t = half::bf16; $body }
+            $crate::DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            $crate::DType::F64 => {
+                type $t = f64;
+                $body
+            }
+            $crate::DType::I32 => {
+                type $t = i32;
+                $body
+            }
+            $crate::DType::I64 => {
+                type $t = i64;
+                $body
+            }
+            $crate::DType::U8 => {
+                type $t = u8;
+                $body
+            }
+            $crate::DType::F16 => {
+                type $t = half::f16;
+                $body
+            }
+            $crate::DType::Bf16 => {
+                type $t = half::bf16;
+                $body
+            }
         }
     };
 }

@@ -210,9 +210,8 @@ impl Backend for Engine {
     }
 
     fn finish(&mut self) {
-        let gone = |peer: Rank| {
-            self.liveness.failure().is_some() || self.liveness.has_left(self.members[peer.0])
-        };
+        let gone =
+            |peer: Rank| self.liveness.failure().is_some() || self.liveness.has_left(self.members[peer.0]);
         self.transport.drain(&gone, Instant::now() + LINGER);
     }
 

@@ -169,13 +169,19 @@ impl Group {
         options: &Options,
     ) -> Result<Group, Error> {
         let Founded { transport, topology, ground, .. } = founded;
-        let name = transport.name();
-        let mut engine =
-            Engine::new(rank, members.clone(), topology.clone(), transport, liveness.clone(), options.timeout);
+        let mut engine = Engine::new(
+            rank,
+            members.clone(),
+            topology.clone(),
+            transport,
+            liveness.clone(),
+            options.timeout,
+        );
         if members.len() > 1 {
             engine.force(options.algorithm)?;
         }
         let backend: Box<dyn Backend> = Box::new(engine);
+        let name = backend.name();
         let (backend, queued) = (Mutex::new(backend), AtomicUsize::new(0));
         let shared = Arc::new(Shared { backend, liveness, queued, bond });
         let (worker, options) = (Mutex::default(), options.clone());
@@ -248,10 +254,7 @@ impl Group {
     /// # Errors
     ///
     /// It cannot do an all-reduce on this group.
-    pub fn use_algorithm(
-        &self,
-        algorithm: Option<&'static crate::schedule::Algorithm>,
-    ) -> Result<(), Error> {
+    pub fn use_algorithm(&self, algorithm: Option<&'static crate::schedule::Algorithm>) -> Result<(), Error> {
         self.with_engine(|engine| engine.force(algorithm)).unwrap_or(Ok(()))
     }
 

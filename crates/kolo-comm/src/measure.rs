@@ -34,8 +34,7 @@ impl Group {
             }
         }
         let Network { near, far, add_per_byte, crowding } = network;
-        let mut figures =
-            [near.latency, near.per_byte, far.latency, far.per_byte, add_per_byte, crowding];
+        let mut figures = [near.latency, near.per_byte, far.latency, far.per_byte, add_per_byte, crowding];
         self.broadcast(&mut figures, Rank(0))?;
         let [near_latency, near_per_byte, far_latency, far_per_byte, add_per_byte, crowding] = figures;
         let near = Link { latency: near_latency, per_byte: near_per_byte };

@@ -2,7 +2,7 @@
 //! chosen and set up.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,12 @@ use serde::{Deserialize, Serialize};
 use crate::env::Place;
 use crate::error::Error;
 use crate::group::Group;
+use crate::interface::Reach;
 use crate::liveness::Liveness;
 use crate::memory::{Backing, Mapping};
 use crate::options::Options;
 use crate::rank::Rank;
+use crate::rendezvous;
 use crate::store::{Server, Store, Watch};
 use crate::topology::Topology;
 use crate::transport::mailbox::{Mailbox, inbox_len};
@@ -80,7 +82,7 @@ pub(crate) struct Ground {
     node: String,
     choice: Option<TransportChoice>,
     /// Where others reach this host; `None` for threads of one process.
-    ip: Option<IpAddr>,
+    reach: Option<Reach>,
     timeout: Duration,
 }
 
@@ -88,7 +90,7 @@ impl Ground {
     /// Threads of one process.
     pub(crate) fn of_threads() -> Self {
         let (node, timeout) = ("threads".into(), Options::default().timeout);
-        Ground { node, choice: None, ip: None, timeout }
+        Ground { node, choice: None, reach: None, timeout }
     }
 }
 
@@ -118,20 +120,15 @@ pub(crate) struct Formed {
 /// Meets the other ranks of the job.
 pub(crate) fn form(place: &Place, options: &Options) -> Result<Formed, Error> {
     let (rank, world, timeout) = (place.rank, place.world_size, options.timeout);
-    let server = if rank == Rank(0) { Some(Server::start(place.master)?) } else { None };
-    let address = match &server {
-        Some(server) => {
-            server.address().map_err(|cause| Error::system("cannot read the store's address", cause))?
-        }
-        None => place.master,
-    };
+    let (server, address) = rendezvous::meet(&place.master, rank, timeout)?;
     let liveness = Arc::new(Liveness::new(world));
     let mut store = Store::connect(address, timeout)?;
+    let reach = Reach::choose(options.interface.as_ref(), store.local_ip()?, &place.master);
     let watch = Watch::start(address, rank, liveness.clone(), timeout)?;
     let ground = Ground {
         node: options.node.as_ref().map_or_else(node, |name| format!("{} {name}", node())),
         choice: options.transport,
-        ip: Some(store.local_ip()?),
+        reach: Some(reach),
         timeout,
     };
     let via = Via::Store { store: &mut store, address, rank };
@@ -145,7 +142,8 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
     let world = meeting.world;
     let (pages, file) = Mapping::create(inbox_len(world))?;
     let pages = Arc::new(pages);
-    let listener = ground.ip.filter(|_| world > 1).map(listen).transpose()?;
+    let reach = ground.reach.as_ref().filter(|_| world > 1);
+    let listener = reach.map(|reach| listen(reach, rank)).transpose()?;
     let card = Card {
         node: ground.node.clone(),
         pid: std::process::id(),
@@ -173,9 +171,10 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
     }
     let near = |mapped: Vec<Option<Arc<Mapping>>>| {
         let pids = cards.iter().map(|card| card.pid).collect();
-        let together =
-            (0..world).map(|r| mapped[r].clone().filter(|_| topology.together(rank, Rank(r)))).collect::<Vec<_>>();
-        match ground.ip {
+        let together = (0..world)
+            .map(|r| mapped[r].clone().filter(|_| topology.together(rank, Rank(r))))
+            .collect::<Vec<_>>();
+        match ground.reach {
             None => Mailbox::within_process(rank, &together, meeting.liveness),
             Some(_) => Mailbox::across_processes(rank, &together, pids, meeting.liveness),
         }
@@ -185,7 +184,7 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
     let streams = match listener {
         Some((listener, own)) if !elsewhere.is_empty() => {
             let addresses: Vec<Option<SocketAddr>> = cards.iter().map(|card| card.address).collect();
-            meeting.connect(rank, &listener, own, &addresses, &elsewhere)?
+            meeting.connect(rank, &listener, own, reach, &addresses, &elsewhere)?
         }
         _ => Vec::new(),
     };
@@ -198,14 +197,15 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
         }
         _ => Box::new(Tcp::new(streams, meeting.liveness)?),
     };
-    let shared = ground.ip.is_some() && topology.nodes().iter().any(|node| node.len() > 1);
+    let shared = ground.reach.is_some() && topology.nodes().iter().any(|node| node.len() > 1);
     let backing = if shared { Backing::Shared } else { Backing::Heap };
     Ok(Founded { transport, topology, backing, ground: ground.clone() })
 }
 
 /// Who shares memory with whom: ranks of one node, none of which has met an obstacle.
 fn sharing(cards: &[Card], obstacles: &[Option<String>]) -> Topology {
-    let blocked = |node: &str| cards.iter().zip(obstacles).any(|(card, why)| card.node == node && why.is_some());
+    let blocked =
+        |node: &str| cards.iter().zip(obstacles).any(|(card, why)| card.node == node && why.is_some());
     let apart = |rank: usize| blocked(&cards[rank].node).then_some(rank);
     let names: Vec<_> = (0..cards.len()).map(|rank| (&cards[rank].node, apart(rank))).collect();
     Topology::of_names(&names)
@@ -230,10 +230,10 @@ fn map_inboxes(
     cards.iter().enumerate().map(map).collect()
 }
 
-fn listen(ip: IpAddr) -> Result<(TcpListener, SocketAddr), Error> {
-    let fail = |cause: std::io::Error| Error::system(format!("cannot listen on {ip}"), cause);
-    let listener = TcpListener::bind((ip, 0)).map_err(fail)?;
-    let address = listener.local_addr().map_err(fail)?;
+fn listen(reach: &Reach, rank: Rank) -> Result<(TcpListener, SocketAddr), Error> {
+    let listener = reach.listen(rank)?;
+    let address = listener.local_addr();
+    let address = address.map_err(|cause| Error::system("cannot read a listener's address", cause))?;
     Ok((listener, address))
 }
 
@@ -277,7 +277,8 @@ impl<'a> Meeting<'a> {
         topic: &str,
         own: &S,
     ) -> Result<Vec<T>, Error> {
-        let bad = |cause: serde_json::Error| Error::system(format!("rendezvous: unreadable `{topic}`"), cause);
+        let bad =
+            |cause: serde_json::Error| Error::system(format!("rendezvous: unreadable `{topic}`"), cause);
         let own = serde_json::to_string(own).map_err(bad)?;
         let texts = match &mut self.via {
             Via::Store { store, address, rank } => {
@@ -309,13 +310,17 @@ impl<'a> Meeting<'a> {
         rank: Rank,
         listener: &TcpListener,
         own: SocketAddr,
+        reach: Option<&Reach>,
         addresses: &[Option<SocketAddr>],
         peers: &[usize],
     ) -> Result<Vec<Option<TcpStream>>, Error> {
         let fail = |cause: std::io::Error| Error::system("cannot connect to a peer", cause);
         let mut streams: Vec<Option<TcpStream>> = (0..self.world).map(|_| None).collect();
         for &peer in peers.iter().filter(|&&peer| peer < rank.0) {
-            let what = |address: &str| format!("{rank} cannot connect to rank {peer} at {address}");
+            let what = |address: &str| {
+                let reached = reach.map(|reach| format!(", reached {reach},")).unwrap_or_default();
+                format!("{rank}{reached} cannot connect to rank {peer} at {address}")
+            };
             let address = addresses[peer].ok_or_else(|| Error::system(what("?"), "it does not listen"))?;
             let mut stream = TcpStream::connect_timeout(&address, self.timeout)
                 .map_err(|cause| Error::system(what(&address.to_string()), cause))?;

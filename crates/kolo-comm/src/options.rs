@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::env;
 use crate::error::Error;
+use crate::interface::Interface;
 use crate::membership::TransportChoice;
 use crate::schedule::{ALGORITHMS, Algorithm};
 
@@ -18,16 +19,24 @@ pub struct Options {
     pub algorithm: Option<&'static Algorithm>,
     /// Name of this rank's node: ranks of one name share memory. By default found out.
     pub node: Option<String>,
+    /// Overrides the choice of network interface: the one that routes to rank 0.
+    pub interface: Option<Interface>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { transport: None, timeout: Duration::from_secs(300), algorithm: None, node: None }
+        Options {
+            transport: None,
+            timeout: Duration::from_secs(300),
+            algorithm: None,
+            node: None,
+            interface: None,
+        }
     }
 }
 
 impl Options {
-    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM` and `KOLO_NODE`.
+    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE` and `KOLO_IFACE`.
     ///
     /// # Errors
     ///
@@ -52,6 +61,9 @@ impl Options {
             options.algorithm = Some(found.ok_or_else(|| Error::environment(env::ALGORITHM, problem))?);
         }
         options.node = std::env::var(env::NODE).ok();
+        if let Ok(text) = std::env::var(env::IFACE) {
+            options.interface = Some(Interface::named(&text)?);
+        }
         Ok(options)
     }
 }

@@ -206,7 +206,8 @@ fn sixty_four_ranks() {
 fn every_type_does_every_operation() {
     fn all<T: Value>(group: &Group) {
         let of = |number| vec![T::of(number); 37];
-        for (op, expected) in [(Op::Sum, 12), (Op::Average, 4), (Op::Max, 6), (Op::Min, 2), (Op::Product, 48)] {
+        for (op, expected) in [(Op::Sum, 12), (Op::Average, 4), (Op::Max, 6), (Op::Min, 2), (Op::Product, 48)]
+        {
             let mut data = of(2 * (group.rank().0 + 1));
             group.all_reduce(&mut data, op).unwrap();
             assert_eq!(data, of(expected), "{op} of {}", T::DTYPE);

@@ -19,7 +19,7 @@ pub enum LaunchError {
     },
     /// Another program listens on the given port.
     #[error(
-        "port {port} on {host} is in use by another program; choose another one (--master-port), or leave it \
+        "port {port} on {host} is in use by another program; choose another one (--master, --master-port), or leave it \
          out to have a free one taken"
     )]
     PortInUse {
@@ -29,7 +29,9 @@ pub enum LaunchError {
         port: u16,
     },
     /// The master's address or port cannot be used.
-    #[error("the workers cannot meet at {host}: {cause}; check --master-addr and --master-port")]
+    #[error(
+        "the workers cannot meet at {host}: {cause}; check --master (or --master-addr and --master-port)"
+    )]
     Master {
         /// The host of rank 0.
         host: String,

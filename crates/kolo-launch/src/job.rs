@@ -21,7 +21,7 @@ pub struct Job {
     pub nnodes: usize,
     /// This node, `0 ≤ node_rank < nnodes`.
     pub node_rank: usize,
-    /// Host of rank 0, where the store is served.
+    /// Host of rank 0, where the store is served: a name, or an address without brackets.
     pub master_addr: String,
     /// Port of the store; `None` takes a free one, which only a job of one node can do.
     pub master_port: Option<u16>,
@@ -95,7 +95,7 @@ impl Job {
         }
         if self.nnodes > 1 && self.master_port.is_none() {
             let what = "several nodes need one port that all of them know".into();
-            return invalid(what, "give every node the same --master-port");
+            return invalid(what, "give every node the same --master HOST:PORT (or --master-port)");
         }
         if self.master_port == Some(0) {
             return invalid(

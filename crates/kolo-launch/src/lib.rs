@@ -28,7 +28,7 @@
 //! | module | idea |
 //! |---|---|
 //! | `job` | what to start |
-//! | `environment`, `port` | a worker's place in the job |
+//! | `environment`, `master`, `port` | a worker's place in the job |
 //! | `workers`, `die_with_parent`, `warden` | processes, and why none is left |
 //! | `output`, `lines` | what workers print, with their rank before it |
 //! | `watch`, `signals` | waiting, without polling; the order in which a job ends |
@@ -45,6 +45,7 @@ mod exit;
 mod explain;
 mod job;
 mod lines;
+mod master;
 mod output;
 mod port;
 mod report;

@@ -19,8 +19,9 @@ pub(crate) fn choose(job: &Job) -> Result<u16, LaunchError> {
 
 fn bound(host: &str, port: u16) -> Result<u16, LaunchError> {
     let free = || -> io::Result<u16> {
-        let address = (host, port).to_socket_addrs()?.next().ok_or(ErrorKind::NotFound)?;
-        let listener = TcpListener::bind(address).or_else(|error| match error.kind() {
+        // A name may have several addresses: one that serves is enough.
+        let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+        let listener = TcpListener::bind(&*addresses).or_else(|error| match error.kind() {
             // A name that leads here by a detour (a service's address, say): look at the port alone.
             ErrorKind::AddrNotAvailable => TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
             _ => Err(error),

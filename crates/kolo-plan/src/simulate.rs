@@ -96,8 +96,8 @@ fn wait(clock: &mut Clock, arrivals: &mut VecDeque<f64>) {
 #[cfg(test)]
 mod tests {
     use kolo_comm::schedule::{ALGORITHMS, Operation, Problem};
-    use kolo_comm::{Rank, Topology};
     use kolo_comm::tree::Contributions;
+    use kolo_comm::{Rank, Topology};
 
     use super::*;
 

@@ -130,8 +130,7 @@ fn build(problem: &Problem<'_>) -> Schedule {
     let fetch_inside: Stage<'_> = Box::new(move |index| {
         neighbours().filter_map(|from| receive(local(from), chunk(from, index))).collect()
     });
-    let stages =
-        [(0, contribute), (1, add_inside), (2, add_between), (3, fetch_between), (4, fetch_inside)];
+    let stages = [(0, contribute), (1, add_inside), (2, add_between), (3, fetch_between), (4, fetch_inside)];
     Schedule { steps: pipeline(count, &stages) }
 }
 

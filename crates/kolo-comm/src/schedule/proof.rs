@@ -70,9 +70,7 @@ impl Machine<'_> {
         let values: Vec<Vec<String>> = sources
             .iter()
             .map(|source| match source {
-                Source::Own(offset) => {
-                    self.memory[rank][offset + range.start..offset + range.end()].to_vec()
-                }
+                Source::Own(offset) => self.memory[rank][offset + range.start..offset + range.end()].to_vec(),
                 Source::From(from) => self.take(rank, from.0, range.len).expect("checked above"),
             })
             .collect();
@@ -209,7 +207,11 @@ fn prove_all(
             }
             proved.push(algorithm.name);
             let cost = (algorithm.cost)(&problem(0));
-            assert!(cost.near.messages + cost.far.messages > 0.0 || world == 1, "{} costs nothing", algorithm.name);
+            assert!(
+                cost.near.messages + cost.far.messages > 0.0 || world == 1,
+                "{} costs nothing",
+                algorithm.name
+            );
             let schedules: Vec<Schedule> = (0..world).map(|rank| (algorithm.build)(&problem(rank))).collect();
             let right = |cell: &str| match algorithm.keeps_tree {
                 true => cell == expected,

@@ -6,8 +6,10 @@
 //! sees every death, rank 0's included (then all watches break).
 
 mod client;
+mod probe;
 mod server;
 mod wire;
 
 pub(crate) use client::{Store, Watch};
+pub(crate) use probe::probe;
 pub(crate) use server::Server;

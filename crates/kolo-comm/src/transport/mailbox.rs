@@ -304,8 +304,7 @@ impl Mailbox {
     ) -> Result<*const u8, Error> {
         self.outbox.forget_last();
         let (here, number) = (self.here, self.counts[from.0].received);
-        let arrived =
-            |this: &Self| this.inbox(here).lane(from).posted.0.load(Ordering::Acquire) != number;
+        let arrived = |this: &Self| this.inbox(here).lane(from).posted.0.load(Ordering::Acquire) != number;
         self.wait(from, patience, idle, arrived)?;
 
         let inbox = self.inbox(here).clone();

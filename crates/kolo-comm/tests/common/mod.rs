@@ -47,7 +47,8 @@ pub fn spawn<R: Send>(
             scope.spawn(move || {
                 let node = (over == Over::Mixed).then(|| format!("node {}", rank / 2));
                 let options = &Options { node, ..options.clone() };
-                let place = Place { rank: Rank(rank), world_size: world, local_rank: rank, master };
+                let place =
+                    Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() };
                 let group = match group {
                     Some(group) => group,
                     None => Group::join(&place, options)?,

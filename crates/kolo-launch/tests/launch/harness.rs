@@ -226,7 +226,9 @@ pub fn launch_if_asked() {
         job.output = Output::RankZero;
     }
     print!("{BEGIN}");
-    let code = match run(&job) {
+    // As the command line does.
+    let master = spec["master"].as_str().map_or(Ok(()), |master| job.meet_at(Some(master), None, None));
+    let code = match master.and_then(|()| run(&job)) {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("error: {error}");

@@ -4,6 +4,7 @@
 mod ending;
 mod failing;
 mod harness;
+mod nodes;
 mod output;
 mod place;
 mod refusing;
@@ -14,6 +15,12 @@ use kolo_comm::Rank;
 #[test]
 fn role_launcher() {
     harness::launch_if_asked();
+}
+
+/// Not a test: a worker of a group over several nodes.
+#[test]
+fn role_member() {
+    nodes::join_if_asked();
 }
 
 /// Not a test: a worker that fails the way Kolo's do.

@@ -1,8 +1,9 @@
 //! `kolo bench`: measures a training step, or a collective.
 
 use clap::{Args, Subcommand};
+use kolo_comm::env::is_worker;
 
-use super::{is_worker, run_again};
+use super::run_again;
 use crate::bench::{all_reduce, step};
 use crate::fail::Failure;
 

@@ -19,11 +19,15 @@ pub(crate) struct Launch {
     /// This node's number, from 0
     #[arg(long, default_value_t = 0)]
     node_rank: usize,
-    /// Host of node 0
-    #[arg(long, default_value = "127.0.0.1")]
-    master_addr: String,
-    /// Port at which rank 0 meets the others [default: a free one]
-    #[arg(long)]
+    /// Where rank 0 meets the others, the same on all nodes: node 0 and a port, [::1]:29500 with IPv6 [default: a free
+    /// port of this machine]
+    #[arg(long, value_name = "HOST:PORT")]
+    master: Option<String>,
+    /// The host of --master, as torchrun spells it
+    #[arg(long, value_name = "HOST")]
+    master_addr: Option<String>,
+    /// The port of --master, as torchrun spells it
+    #[arg(long, value_name = "PORT")]
     master_port: Option<u16>,
     /// Name of the job, the same on all nodes
     #[arg(long)]
@@ -41,8 +45,7 @@ impl Launch {
         let mut job = kolo_launch::Job::new(self.command, self.nproc);
         job.nnodes = self.nnodes;
         job.node_rank = self.node_rank;
-        job.master_addr = self.master_addr;
-        job.master_port = self.master_port;
+        job.meet_at(self.master.as_deref(), self.master_addr.as_deref(), self.master_port)?;
         job.run_id = self.run_id;
         job.grace = Duration::try_from_secs_f64(self.grace)
             .map_err(|_| Failure::input(format!("--grace {}: give seconds, 0 or more", self.grace)))?;

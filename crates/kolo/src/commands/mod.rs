@@ -33,11 +33,6 @@ impl Cli {
     }
 }
 
-/// Whether this process is a worker already, started by `kolo`, torchrun or another launcher.
-fn is_worker() -> bool {
-    std::env::var_os(kolo_comm::env::RANK).is_some()
-}
-
 /// Runs this very command again as `nproc` workers; rank 0 speaks to the user.
 fn run_again(
     nproc: usize,

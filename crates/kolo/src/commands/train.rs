@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 use kolo_burn::data::{self, DATASETS};
 use kolo_burn::models::MODELS;
+use kolo_comm::env::is_worker;
 use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
 
-use super::{is_worker, run_again};
+use super::run_again;
 use crate::fail::Failure;
 use crate::train::config::{OptimizerConfig, RateConfig, SCHEDULES};
 use crate::train::{RunFolder, TrainConfig, worker};

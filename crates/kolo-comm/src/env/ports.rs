@@ -1,0 +1,62 @@
+//! Ports for jobs whose launcher gives none: derived from what all workers know, so that nobody has to be asked.
+
+/// Outside of what Linux (from 32768) and others give to outgoing connections, which could be any program's.
+const LOWEST: u64 = 20_000;
+const COUNT: u64 = 10_000;
+
+/// How many places a job may try. Each is taken with some small probability; all of them never are.
+const TRIES: usize = 8;
+
+/// The ports at which a job may meet, all different, in the order in which all its workers try them.
+pub(super) fn of_job(job: &str) -> Vec<u16> {
+    let seed = fnv1a(job.as_bytes());
+    let mut ports = Vec::with_capacity(TRIES);
+    // Twice as many throws as wanted: more than a few of them never hit a port for the second time.
+    for throw in 1..=2 * TRIES as u64 {
+        let port = (LOWEST + mix(seed.wrapping_add(throw)) % COUNT) as u16;
+        if ports.len() < TRIES && !ports.contains(&port) {
+            ports.push(port);
+        }
+    }
+    ports
+}
+
+/// FNV-1a: all workers must agree, so nothing that the standard library may change.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// The mixing step of SplitMix64: close numbers become far ones.
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_different_ones_within_bounds_and_never_change() {
+        for job in 0..2000 {
+            let ports = of_job(&format!("slurm {job}.0"));
+            assert!(ports.iter().all(|port| (20_000..30_000).contains(port)), "{ports:?}");
+            let different: std::collections::BTreeSet<_> = ports.iter().collect();
+            assert_eq!(different.len(), TRIES, "{ports:?}");
+        }
+        assert_eq!(of_job("a"), of_job("a"));
+        assert_ne!(of_job("a"), of_job("b"));
+    }
+
+    #[test]
+    fn jobs_spread_over_the_ports() {
+        let first: std::collections::BTreeSet<_> =
+            (0..1000).map(|job| of_job(&format!("mpirun {job}"))[0]).collect();
+        // 1000 throws at 10,000 places hit 952 different ones on average, with a deviation of 7.
+        assert!((920..985).contains(&first.len()), "{}", first.len());
+    }
+}

@@ -1,0 +1,66 @@
+//! Several nodes by hand: a launcher on each, here all on loopback, and one group over all of their workers.
+
+use std::net::{TcpListener, ToSocketAddrs};
+
+use kolo_comm::{Group, Op};
+
+use crate::harness::{Running, Trial};
+
+/// Says to the test program that it is a worker here.
+const MEMBER: &str = "KOLO_TEST_MEMBER";
+
+/// A worker of the tests below: sums the ranks of its group.
+pub fn join_if_asked() {
+    if std::env::var_os(MEMBER).is_none() {
+        return;
+    }
+    let group = Group::from_env().unwrap();
+    let mut sum = [group.rank().0 as f32];
+    group.all_reduce(&mut sum, Op::Sum).unwrap();
+    println!("@{} of {}: {}", group.rank(), group.world_size(), sum[0]);
+}
+
+/// Node `rank` of two, with `nproc` workers.
+fn start(rank: usize, nproc: usize, master: &str, transport: &str) -> Running {
+    let program = std::env::current_exe().unwrap();
+    let command = [program.to_str().unwrap(), "--exact", "role_member", "--nocapture", "--test-threads=1"];
+    Trial::of(nproc, &command)
+        .set("nnodes", 2)
+        .set("node_rank", rank)
+        .set("master", master)
+        .after(&format!("export {MEMBER}=1 KOLO_TIMEOUT=60 KOLO_TRANSPORT={transport}"))
+        .start()
+}
+
+fn free_port(host: &str) -> u16 {
+    let address = (host, 0).to_socket_addrs().unwrap().next().unwrap();
+    TcpListener::bind(address).unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn two_nodes_form_one_group() {
+    for (host, written, transport) in
+        [("127.0.0.1", "127.0.0.1", "shm"), ("localhost", "localhost", "tcp"), ("::1", "[::1]", "tcp")]
+    {
+        let master = format!("{written}:{}", free_port(host));
+        // The later node first: it has to wait for the one that serves.
+        let nodes = [1, 0].map(|rank| start(rank, 2, &master, transport));
+        let mut seen = Vec::new();
+        for node in nodes {
+            let ended = node.end();
+            assert_eq!(ended.code, 0, "{master}: {}", ended.err);
+            seen.extend(ended.out.split('@').skip(1).map(|said| said.lines().next().unwrap().to_owned()));
+            ended.left_nothing(&[]);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2, 3].map(|rank| format!("rank {rank} of 4: 6")), "{master}");
+    }
+}
+
+#[test]
+fn a_master_that_cannot_be_understood_starts_nothing() {
+    let ended = Trial::new(2, "note started").set("nnodes", 2).set("master", "::1").run();
+    assert_eq!(ended.code, 2);
+    assert!(ended.error().contains("--master") && ended.error().contains("brackets"), "{}", ended.err);
+    assert!(!ended.path("started").exists());
+}
