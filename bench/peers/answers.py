@@ -1,4 +1,4 @@
-"""What a measured program has to answer: JSON, whose fields are checked before anything is divided by them."""
+"""What a measured program has to answer: JSON, whose fields are checked before they are divided by."""
 
 import json
 

@@ -29,9 +29,11 @@ def parse(description: str, words: list[str] | None = None) -> argparse.Namespac
     parser.add_argument(
         "--docs",
         type=Path,
-        help="file to write, and the plot beside it (default: docs/benchmarks.md; none with --smoke or --only)",
+        help="file to write, the plot beside it (default: docs/benchmarks.md; none with --smoke, --only)",
     )
-    parser.add_argument("--json", type=Path, help="also write every round's numbers to this file, as they come")
+    parser.add_argument(
+        "--json", type=Path, help="also write every round's numbers to this file, as they come"
+    )
     parser.add_argument("--render", type=Path, help="measure nothing, write the report of an earlier --json")
     parser.add_argument("--smoke", action="store_true", help="one short round that only shows that all works")
     options = parser.parse_args(words)
@@ -41,7 +43,7 @@ def parse(description: str, words: list[str] | None = None) -> argparse.Namespac
 
 
 def with_defaults(options: argparse.Namespace) -> argparse.Namespace:
-    """A part of the measurements would leave the document without the others, so it goes there only on demand."""
+    """Parts alone would leave the document without the others, so they go there only on demand."""
     smoke = options.smoke
     options.rounds = options.rounds or (1 if smoke else 3)
     options.sizes = options.sizes or (settings.SMOKE_SIZES if smoke else settings.SIZES)

@@ -28,7 +28,9 @@ def bytes_per_second(place: Namespaces, directions: str, seconds: float, timeout
     """Measures the link with the two ends in their namespaces: the slower of the directions."""
     tail = [place.addresses[0], f"{seconds:g}", directions]
     commands = [
-        Command(f"link_rate.py {role}", place.inside(rank, [sys.executable, str(Path(__file__)), role, *tail]))
+        Command(
+            f"link_rate.py {role}", place.inside(rank, [sys.executable, str(Path(__file__)), role, *tail])
+        )
         for rank, role in enumerate(("listen", "call"))
     ]
     outputs = run_together(commands, timeout)

@@ -7,7 +7,7 @@ the hour that the others were measured for. Kolo's failure ends all.
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,7 +59,13 @@ class Campaign:
         if setting.rate and (reason := namespaces.obstacle()):
             self.results.note(f"{setting.title}: {reason}")
             return
-        with _place(setting) as place:
+        with ExitStack() as stack:
+            try:
+                place = stack.enter_context(_place(setting))
+            except BenchError as error:
+                self.results.note(f"{setting.title}: the link could not be made")
+                print(f"warning: {setting.title}: {error}", file=sys.stderr)
+                return
             for number in range(1, self.plan.rounds + 1):
                 self._round(setting, place, number)
 
@@ -75,7 +81,9 @@ class Campaign:
                 if system.program(self.plan.programs):
                     self._one(setting, place, number, system.name, self._all_reduce(system.all_reduce))
 
-    def _one(self, setting: Setting, place: Place, number: int, name: str, ask: Callable[[Job], dict]) -> None:
+    def _one(
+        self, setting: Setting, place: Place, number: int, name: str, ask: Callable[[Job], dict]
+    ) -> None:
         """One system's measurement, in a folder of its own."""
         if (setting.key, name) in self.failed:
             return
@@ -108,7 +116,7 @@ class Campaign:
         return ask
 
     def _link(self, place: Place) -> dict:
-        """Payload rates in bytes a second, one way and in both directions at the same time (the slower one)."""
+        """Payload rates in bytes a second: one way, and the slower one of both at the same time."""
         assert not isinstance(place, Loopback)
         seconds, timeout = self.plan.link_seconds, self.plan.timeout
         return {

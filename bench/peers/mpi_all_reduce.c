@@ -1,12 +1,14 @@
-/* Times MPI_Allreduce (f32, sum, in place), size by size: one source for every MPI, so that only the library differs.
+/* Times MPI_Allreduce (f32, sum, in place), size by size: one source for all, so that only the library differs.
  *
- * The sampling rules are those of `kolo bench all-reduce`: 5 rounds of warm-up, then batches of 20 samples until
- * the given seconds have passed on rank 0's clock, 2000 at most; a barrier stands before each sample and the
- * slowest rank counts. The result is checked before and after, outside the clock. Rank 0 prints one JSON line a size.
+ * The sampling rules are those of `kolo bench all-reduce`: 5 rounds of warm-up, then batches of 20 samples
+ * until the given seconds have passed on rank 0's clock, 2000 at most; a barrier stands before each sample and
+ * the slowest rank counts. The result is checked before and after, outside the clock. Rank 0 prints one JSON
+ * line a size.
  *
  * usage: mpi_all_reduce SIZES SECONDS     as in: mpi_all_reduce 4,1048576 1.0
  */
 #include <errno.h>
+#include <limits.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,7 +108,7 @@ int main(int argc, char **argv) {
     for (char *at = argv[1], *end; *at; at = *end ? end + 1 : end) {
         errno = 0;
         long long bytes = strtoll(at, &end, 10);
-        if (errno || end == at || bytes < 4 || bytes % 4 || bytes / 4 > 2147483647) fail("not a size", bytes);
+        if (errno || end == at || bytes < 4 || bytes % 4 || bytes / 4 > INT_MAX) fail("not a size", bytes);
         measure(bytes, seconds);
     }
     MPI_Finalize();

@@ -47,7 +47,7 @@ SHAPES = {
 def obstacle() -> str | None:
     """Why no link can be made here, None if it can."""
     if os.geteuid() != 0:
-        return "network namespaces need root: run as root, or in `unshare --user --map-root-user --net --mount`"
+        return "network namespaces need root"
     missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
     return f"{' and '.join(missing)} not found: apt-get install iproute2" if missing else None
 
@@ -102,7 +102,7 @@ def shaped_link(rate: int, runner: Runner | None = None) -> Iterator[Namespaces]
 
 
 def _remove(at: Namespaces, runner: Runner) -> None:
-    """Ends what still runs inside, which is ours as the namespaces are, and removes them and the pair with them."""
+    """Ends what still runs inside, ours as the namespaces are, and removes them, the pair with them."""
     try:
         there = {line.split()[0] for line in runner(["ip", "netns", "list"]).splitlines() if line.strip()}
         for name in at.names:

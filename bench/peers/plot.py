@@ -17,7 +17,7 @@ from systems import GLOO, KOLO
 
 WIDTH, HEIGHT = 400, 270
 """Of one panel with its labels."""
-LEFT, RIGHT, TOP, BOTTOM = 56, 14, 34, 42
+LEFT, RIGHT, TOP, BOTTOM = 72, 14, 34, 42
 """Around the area of a panel that lines are drawn in."""
 LEGEND = 40
 COLUMNS = 2
@@ -78,7 +78,9 @@ def svg(results: Results) -> str | None:
         row, column = divmod(index, COLUMNS)
         drawn.append(f'<g transform="translate({column * WIDTH} {LEGEND + row * HEIGHT})">')
         drawn += [*panel(setting, each, ceiling(results, setting)), "</g>"]
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">'
+    )
     title = "<title>All-reduce: bus bandwidth by size</title>"
     return "\n".join([head, title, f"<style>{STYLE}</style>", *drawn, "</svg>"]) + "\n"
 
@@ -100,11 +102,14 @@ def ceiling(results: Results, setting: Setting) -> float | None:
 
 
 def legend(names: list[str]) -> str:
+    """Above all panels, which share their looks."""
     entries = [
-        f'<g transform="translate({LEFT + 120 * index} 20)">{_stroke(name, "M-12 0H12")}'
+        f'<g transform="translate({LEFT + 110 * index} 20)">{_stroke(name, "M-12 0H12")}'
         f'{_mark(name, 0, 0)}<text x="18" y="4">{name}</text></g>'
         for index, name in enumerate(names)
     ]
+    says = "bus bandwidth by size, medians"
+    entries.append(f'<text x="{COLUMNS * WIDTH - RIGHT}" y="24" text-anchor="end">{says}</text>')
     return "".join(entries)
 
 
@@ -141,16 +146,24 @@ def grid(across: Axis, up: Axis) -> list[str]:
     for exponent in exponents:
         y = up.place(10.0**exponent)
         drawn.append(f'<path class="grid" d="M{across.start} {y:.1f}H{across.end}"/>')
-        drawn.append(f'<text x="{across.start - 6}" y="{y + 4:.1f}" text-anchor="end">{10.0**exponent:g}</text>')
+        drawn.append(
+            f'<text x="{across.start - 6}" y="{y + 4:.1f}" text-anchor="end">{rate(exponent)}</text>'
+        )
     for size in (4, 1 << 10, 64 << 10, 1 << 20, 16 << 20):
         if across.low <= size <= across.high:
             x = across.place(size)
             drawn.append(f'<path class="grid" d="M{x:.1f} {up.start}V{up.end}"/>')
-            drawn.append(f'<text x="{x:.1f}" y="{up.start + 16}" text-anchor="middle">{byte_size(size)}</text>')
-    middle = (up.start + up.end) / 2
-    turned = f'transform="rotate(-90 12 {middle})"'
-    drawn.append(f'<text x="12" y="{middle}" text-anchor="middle" {turned}>bus bandwidth, GB/s</text>')
+            drawn.append(
+                f'<text x="{x:.1f}" y="{up.start + 16}" text-anchor="middle">{byte_size(size)}</text>'
+            )
     return drawn
+
+
+def rate(exponent: int) -> str:
+    """10 to the power of `exponent` GB/s, in the unit that leaves no fraction."""
+    units = ("B/s", "KB/s", "MB/s", "GB/s", "TB/s")
+    thousands, ones = divmod(exponent + 9, 3)
+    return f"{10**ones} {units[thousands]}"
 
 
 def _stroke(name: str, path: str) -> str:

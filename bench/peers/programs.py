@@ -49,20 +49,24 @@ def python(given: Path | None, results: Results) -> str | None:
     try:
         return environment.prepared_python(VENV)
     except BenchError as error:
-        return _without("Gloo and PyTorch DDP: PyTorch could not be installed", str(error), results)
+        _note("Gloo and PyTorch DDP: PyTorch could not be installed", error, results)
+        return None
 
 
 def peer(which: mpi.Mpi, results: Results) -> str | None:
     """The all-reduce program compiled for one MPI."""
     if reason := which.missing():
-        return _without(reason, reason, results)
+        _note(reason, reason, results)
+        return None
     try:
         return str(which.build(BUILT))
     except BenchError as error:
-        return _without(f"{which.name}: the program could not be compiled", str(error), results)
+        _note(f"{which.name}: the program could not be compiled", error, results)
+        return None
 
 
-def _without(note: str, told: str, results: Results) -> None:
+def _note(note: str, told: object, results: Results) -> None:
+    """Briefly in the report, in full for whoever is waiting."""
     results.note(note)
     print(f"warning: {told}", file=sys.stderr)
 

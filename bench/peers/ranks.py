@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 @contextmanager
 def gloo_group() -> Iterator[None]:
-    """One compute thread and a Gloo group of WORLD_SIZE ranks, left at the end; over loopback unless told else."""
+    """One compute thread and a Gloo group of WORLD_SIZE ranks, over loopback by default, left at the end."""
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group(

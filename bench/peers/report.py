@@ -42,25 +42,29 @@ def _head(results: Results) -> str:
 def _step(results: Results, setting: Setting) -> str:
     return f"""### Training step
 
-ResNet-18, 3×32×32, 10 classes, batch 32 a rank, AdamW, {setting.nproc} ranks of one thread; DDP's buckets hold 25 MB.
+ResNet-18, 3×32×32, 10 classes, batch 32 a rank, AdamW, {setting.nproc} ranks of one thread;
+DDP's buckets hold 25 MB.
 
 {tables.step_table(results, setting)}"""
 
 
 def _all_reduce_head(plot: str | None) -> str:
-    picture = f"\n\n![Bus bandwidth of each system by size, one panel for each setting]({plot})" if plot else ""
+    picture = (
+        f"\n\n![Bus bandwidth of each system by size, one panel for each setting]({plot})" if plot else ""
+    )
     return f"""### All-reduce
 
 f32, sum, in place; the p50 of the slowest rank's time. GB/s is Kolo's bus bandwidth at its p50. Gloo has no
-transport through shared memory: its bytes pass over TCP in every setting. MPICH's ranks wait without giving up
-their core, so with more ranks than cores the scheduler's time slices are what is measured.{picture}"""
+transport through shared memory: its bytes pass over TCP in every setting. MPICH's ranks wait without giving
+up their core, so with more ranks than cores the scheduler's time slices are what is measured.{picture}"""
 
 
 def _link(results: Results, setting: Setting) -> str:
     return f"""#### {setting.title}
 
-{_link_rates(results, setting)} A rank's bytes by its time, by the link's rate one way, is the share of the link;
-it is left out where the message is not much larger than the burst that the shaper lets pass at once.
+{_link_rates(results, setting)}
+A rank's bytes by its time, by the link's rate one way, is the share of the link; it is left out where the
+message is not much larger than the burst that the shaper lets pass at once.
 
 {tables.link_table(results, setting)}"""
 
@@ -68,9 +72,10 @@ it is left out where the message is not much larger than the burst that the shap
 def _link_step(results: Results, setting: Setting) -> str:
     return f"""### {setting.title}
 
-The same step as above, one rank in each of the two network namespaces. {_link_rates(results, setting)}
-Wire is the time of the gradients' {STEP_BYTES / 1e6:.1f} MB at the rate one way: a step can overlap it with the
-computation, and takes the longer of the two at least.
+The same step, one rank in each of two network namespaces; DDP's buckets hold 25 MB, or 1 MB where it says so.
+{_link_rates(results, setting)}
+Wire is the time of the gradients' {STEP_BYTES / 1e6:.1f} MB at the rate one way: a step can overlap it with
+the computation, and takes the longer of the two at least.
 
 {tables.link_step_table(results, setting)}"""
 
@@ -88,7 +93,7 @@ def _link_rates(results: Results, setting: Setting) -> str:
 
 
 def splice(document: str, generated: str) -> str:
-    """`document` with the generated part between the markers, appended where it has none; the rest is kept."""
+    """`document` with the generated part between the markers, appended where it has none."""
     marked = f"{BEGIN}\n\n{generated.strip()}\n\n{END}"
     counts = (document.count(BEGIN), document.count(END))
     if counts == (0, 0):

@@ -19,7 +19,7 @@ class Sample:
 
 @dataclass
 class Results:
-    """`header`: machine, versions and command, in the words of the report; `notes`: what could not be measured."""
+    """`header`: machine, versions, command, as the report says them; `notes`: what could not be measured."""
 
     header: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -3,7 +3,18 @@
 from collections.abc import Callable
 
 import targets
-from figures import Spread, bus_bandwidth, byte_size, duration, pair_ratios, percent, ratio, spread, table, three_digits
+from figures import (
+    Spread,
+    bus_bandwidth,
+    byte_size,
+    duration,
+    pair_ratios,
+    percent,
+    ratio,
+    spread,
+    table,
+    three_digits,
+)
 from measure import LINK
 from namespaces import SHAPES
 from results import Results
@@ -22,9 +33,9 @@ def step_table(results: Results, setting: Setting) -> str:
     def row(title: str, name: str, form: Callable[[float], str], target: targets.Target | None) -> list[str]:
         ours, theirs = _values(kolo, name), _values(peer, name)
         quotient = pair_ratios(ours, theirs) if ours.keys() & theirs.keys() else None
-        judged = spread(ours.values()).median if target is targets.EFFICIENCY else quotient and quotient.median
+        judged = spread(ours.values()).median if target is targets.EFFICIENCY else _median(quotient)
         cells = target.cells(judged) if target else targets.NO_TARGET
-        return [title, _show(ours, form), _show(theirs, form), quotient.show(ratio) if quotient else "", *cells]
+        return [title, _show(ours, form), _show(theirs, form), _ratio(quotient), *cells]
 
     rows = [
         row("images a second", "images_per_second", lambda value: f"{value:.1f}", targets.IMAGES),
@@ -36,7 +47,7 @@ def step_table(results: Results, setting: Setting) -> str:
 
 
 def all_reduce_table(results: Results, setting: Setting) -> str:
-    """The median times of all systems by size, and how many times longer the best of the others takes than Kolo."""
+    """The median times of all systems by size, and how many times longer the others take than Kolo."""
     peers = [name for name in results.systems(setting.key) if name not in (KOLO, LINK)]
     rows = []
     for size in sizes(results, setting):
@@ -89,7 +100,7 @@ def link_rates(results: Results, setting: Setting) -> tuple[Spread, Spread]:
 
 
 def wire_seconds(results: Results, setting: Setting, number: int) -> float:
-    """The least time in which the gradients' all-reduce passes over the link, one way's rate taken for both."""
+    """The least time of the gradients' all-reduce over the link, with one way's rate taken for both."""
     sent = 2 * (setting.nproc - 1) / setting.nproc * STEP_BYTES
     return sent / results.rounds(setting.key, LINK)[number]["one"]
 
@@ -129,11 +140,12 @@ def _over_best(results: Results, setting: Setting, size: int, peers: list[str]) 
 
 
 def _share(results: Results, setting: Setting, size: int, system: str) -> Spread:
-    """The bytes that a rank sends at least, by the time taken, by the link's rate one way: 1 fills the link."""
+    """The bytes that a rank sends at least, by its time, by the link's rate one way: 1 fills the link."""
     rates = results.rounds(setting.key, LINK)
     times = seconds(results, setting, system, size)
     return spread(
-        1e9 * bus_bandwidth(size, value, setting.nproc) / rates[number]["one"] for number, value in times.items()
+        1e9 * bus_bandwidth(size, value, setting.nproc) / rates[number]["one"]
+        for number, value in times.items()
     )
 
 

@@ -39,13 +39,15 @@ def best_peer(size: int) -> Target:
     return Target(f"≥ {least} × the best", least)
 
 
-def all_reduce_cells(setting: Setting, size: int, over_best: float | None, over_gloo: float | None) -> list[str]:
+def all_reduce_cells(
+    setting: Setting, size: int, over_best: float | None, over_gloo: float | None
+) -> list[str]:
     """The target of one all-reduce on one machine."""
     return best_peer(size).cells(over_best) if setting.transport == "shm" else GLOO.cells(over_gloo)
 
 
 def link_cells(setting: Setting, size: int, share: float, over_gloo: float | None) -> list[str]:
-    """The target of one all-reduce over a link: a slow link is to be filled, on a fast one the CPU counts too."""
+    """The target over a link: a slow one is to be filled, on a fast one the CPU counts too."""
     if setting.rate != GBIT:
         return GLOO.cells(over_gloo)
     return LINK_SHARE.cells(share) if size >= LINK_SHARE_FROM else NO_TARGET

@@ -63,7 +63,9 @@ DDP = "PyTorch DDP"
 DDP_SMALL = "PyTorch DDP, 1 MB"
 TRAININGS = (
     Training(KOLO, True, lambda programs: programs.kolo, kolo_step),
-    Training(DDP, True, lambda programs: programs.python, lambda p, job, extent: ddp_step(p, job, extent, 25)),
+    Training(
+        DDP, True, lambda programs: programs.python, lambda p, job, extent: ddp_step(p, job, extent, 25)
+    ),
     Training(
         DDP_SMALL, False, lambda programs: programs.python, lambda p, job, extent: ddp_step(p, job, extent, 1)
     ),
