@@ -240,7 +240,7 @@ impl Group {
 
     /// What the cost model knows of the network: measured when the group formed.
     pub fn network(&self) -> Network {
-        self.with_engine(|engine| engine.network).unwrap_or_default()
+        self.with_engine(|engine| engine.network.clone()).unwrap_or_default()
     }
 
     /// Which algorithm is picked for a collective on so many elements, and why.
