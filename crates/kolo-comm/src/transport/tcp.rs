@@ -86,6 +86,8 @@ impl Tcp {
     /// Reads exactly `into`, sending meanwhile.
     fn read(&mut self, from: Rank, into: &mut [u8], patience: &Patience<'_>) -> Result<(), Error> {
         let mut filled = 0;
+        // News travels by another connection: a peer that has sent its part and left may be seen to have left first.
+        let mut left = None;
         while filled < into.len() {
             match self.peer(from).stream.read(&mut into[filled..]) {
                 Ok(0) => return Err(broken(from, patience)),
@@ -93,7 +95,14 @@ impl Tcp {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     self.push_out(patience)?;
-                    self.sleep(Some(from), from, patience)?;
+                    match self.sleep(Some(from), from, patience) {
+                        Err(Error::Left { .. })
+                            if left.get_or_insert_with(Instant::now).elapsed() < REASON_WAIT =>
+                        {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                        other => other?,
+                    }
                 }
                 Err(_) => return Err(broken(from, patience)),
             }
