@@ -33,6 +33,13 @@ pub const ALGORITHM: &str = "KOLO_ALGORITHM";
 /// Seconds after which a collective that waits for a peer gives up. Default 300.
 pub const TIMEOUT: &str = "KOLO_TIMEOUT";
 
+/// The job's token, which lets a worker in; at least 16 characters.
+pub const TOKEN: &str = "KOLO_TOKEN";
+/// A file that holds the job's token.
+pub const TOKEN_FILE: &str = "KOLO_TOKEN_FILE";
+/// `1` encrypts what travels between hosts; needs a token. Default 0.
+pub const ENCRYPT: &str = "KOLO_ENCRYPT";
+
 /// A worker's place in its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {

@@ -13,6 +13,7 @@ use crate::membership::{self, Membership};
 use crate::memory::{Backing, Buffer, Pool};
 use crate::options::Options;
 use crate::rank::Rank;
+use crate::secure::Access;
 use crate::transport::{Solo, Transport};
 use crate::worker::{Outcome, Pending, Worker};
 
@@ -111,7 +112,7 @@ impl Group {
         if place.world_size == 1 {
             return Ok(Group::alone());
         }
-        let formed = membership::form(place, options.transport, options.timeout)?;
+        let formed = membership::form(place, options.transport, options.timeout, &Access::new(options)?)?;
         let pool = Pool::new(formed.backing);
         let bond = Bond::Store(Mutex::new(Some(formed.membership)));
         Ok(Group::new(place.rank, place.world_size, formed.transport, formed.liveness, pool, bond, options))

@@ -1,8 +1,7 @@
 //! How a group comes together over the store: everybody shows a card, all read all cards, then the transport is
 //! chosen and set up.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,8 +13,11 @@ use crate::error::Error;
 use crate::liveness::Liveness;
 use crate::memory::{Backing, Mapping};
 use crate::rank::Rank;
+use crate::secure::Access;
+use crate::secure::data::Calls;
 use crate::store::{Server, Store, Watch};
 use crate::transport::Transport;
+use crate::transport::channel::Channel;
 use crate::transport::mailbox::{Mailbox, inbox_len};
 use crate::transport::tcp::Tcp;
 
@@ -65,6 +67,7 @@ struct Card {
     node: String,
     pid: u32,
     inbox: i32,
+    encrypt: bool,
 }
 
 pub(crate) struct Formed {
@@ -79,9 +82,10 @@ pub(crate) fn form(
     place: &Place,
     choice: Option<TransportChoice>,
     timeout: Duration,
+    access: &Access,
 ) -> Result<Formed, Error> {
     let (rank, world) = (place.rank, place.world_size);
-    let server = if rank == Rank(0) { Some(Server::start(place.master)?) } else { None };
+    let server = if rank == Rank(0) { Some(Server::start(place.master, world, access)?) } else { None };
     let address = match &server {
         Some(server) => {
             server.address().map_err(|cause| Error::system("cannot read the store's address", cause))?
@@ -89,13 +93,16 @@ pub(crate) fn form(
         None => place.master,
     };
     let liveness = Arc::new(Liveness::new(world));
-    let mut store = Store::connect(address, timeout)?;
-    let watch = Watch::start(address, rank, liveness.clone(), timeout)?;
-    let mut meeting = Meeting { store: &mut store, world, address, timeout, liveness: &liveness };
+    let mut store = Store::connect(address, access, timeout)?;
+    let watch = Watch::start(address, rank, liveness.clone(), access, timeout)?;
+    let mut meeting = Meeting { store: &mut store, world, address, timeout, liveness: &liveness, access };
 
     let (pages, file) = Mapping::create(inbox_len(world))?;
-    let card = Card { node: node(), pid: std::process::id(), inbox: file.as_raw_fd() };
+    let card =
+        Card { node: node(), pid: std::process::id(), inbox: file.as_raw_fd(), encrypt: access.encrypt };
     let cards: Vec<Card> = meeting.exchange("card", rank, &card)?;
+
+    agree_on_encryption(&cards)?;
 
     let strangers: Vec<usize> = (0..world).filter(|&r| cards[r].node != cards[0].node).collect();
     let mapped = match (choice, strangers.first()) {
@@ -127,6 +134,13 @@ pub(crate) fn form(
     Ok(Formed { membership: Membership { watch, server }, transport, backing, liveness })
 }
 
+fn agree_on_encryption(cards: &[Card]) -> Result<(), Error> {
+    let Some(other) = cards.iter().position(|card| card.encrypt != cards[0].encrypt) else { return Ok(()) };
+    let (with, without) = if cards[0].encrypt { (0, other) } else { (other, 0) };
+    let problem = format!("is 1 on rank {with}, but not on rank {without}; give all workers the same");
+    Err(Error::environment(crate::env::ENCRYPT, problem))
+}
+
 fn map_inboxes(rank: Rank, own: Mapping, cards: &[Card]) -> Result<Vec<Arc<Mapping>>, Error> {
     let mut own = Some(own);
     let len = inbox_len(cards.len());
@@ -155,6 +169,7 @@ struct Meeting<'a> {
     address: SocketAddr,
     timeout: Duration,
     liveness: &'a Liveness,
+    access: &'a Access,
 }
 
 impl Meeting<'_> {
@@ -196,61 +211,34 @@ impl Meeting<'_> {
     }
 
     /// One connection to each peer: this rank calls those below it and is called by those above.
-    fn connect_all(&mut self, rank: Rank) -> Result<Vec<Option<TcpStream>>, Error> {
-        let fail = |cause: std::io::Error| Error::system("cannot connect to a peer", cause);
-        let listener = TcpListener::bind((self.store.local_ip()?, 0)).map_err(fail)?;
-        let own = listener.local_addr().map_err(fail)?;
+    fn connect_all(&mut self, rank: Rank) -> Result<Vec<Option<Channel>>, Error> {
+        let calls = Calls::listen(self.store.local_ip()?, self.world, self.access)?;
+        let own = calls.address()?;
         let addresses: Vec<SocketAddr> = self.exchange("tcp", rank, &own)?;
-        let mut streams: Vec<Option<TcpStream>> = (0..self.world).map(|_| None).collect();
-        for (peer, address) in addresses.iter().enumerate().take(rank.0) {
-            let mut stream = TcpStream::connect_timeout(address, self.timeout).map_err(|cause| {
-                Error::system(format!("{rank} cannot connect to rank {peer} at {address}"), cause)
-            })?;
-            stream.write_all(&hello(rank)).map_err(fail)?;
-            streams[peer] = Some(stream);
-        }
-        listener.set_nonblocking(true).map_err(fail)?;
+        let mut channels: Vec<Option<Channel>> = (0..self.world).map(|_| None).collect();
         let until = Instant::now() + self.timeout;
-        while let Some(peer) = (rank.0 + 1..self.world).find(|&peer| streams[peer].is_none()) {
-            match listener.accept() {
-                Ok((stream, _)) => {
-                    if let Some((caller, stream)) =
-                        identify(stream).filter(|(caller, _)| caller.0 < self.world)
-                    {
-                        streams[caller.0].get_or_insert(stream);
-                    }
+        for (peer, address) in addresses.iter().enumerate().take(rank.0) {
+            channels[peer] = Some(calls.call(rank, Rank(peer), *address, until, self.liveness)?);
+        }
+        while let Some(missing) = (rank.0 + 1..self.world).find(|&peer| channels[peer].is_none()) {
+            match calls.next(Duration::from_millis(50)) {
+                // A rank that calls again has lost its first connection.
+                Some((caller, channel)) if caller > rank && caller.0 < self.world => {
+                    channels[caller.0] = Some(channel);
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    if let Some(error) = self.liveness.failure() {
-                        return Err(error);
-                    }
-                    if Instant::now() > until {
-                        let (missing, waited) = (vec![Rank(peer)], self.timeout);
-                        return Err(Error::Missing { missing, address: own, waited });
-                    }
-                    std::thread::sleep(Duration::from_millis(1));
+                Some((caller, _)) => {
+                    log::warn!("refused a data connection: {rank} is not called by {caller}")
                 }
-                Err(e) => return Err(fail(e)),
+                None => {}
+            }
+            if let Some(error) = self.liveness.failure() {
+                return Err(error);
+            }
+            if Instant::now() > until {
+                let (missing, waited) = (vec![Rank(missing)], self.timeout);
+                return Err(Error::Missing { missing, address: own, waited });
             }
         }
-        Ok(streams)
+        Ok(channels)
     }
-}
-
-/// The first bytes of a connection between ranks.
-fn hello(rank: Rank) -> [u8; 16] {
-    let mut bytes = *b"kolo-1\0\0........";
-    bytes[8..].copy_from_slice(&(rank.0 as u64).to_le_bytes());
-    bytes
-}
-
-/// Who is calling; `None` for anyone who is not a rank.
-fn identify(mut stream: TcpStream) -> Option<(Rank, TcpStream)> {
-    let mut bytes = [0; 16];
-    stream.set_nonblocking(false).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-    stream.read_exact(&mut bytes).ok()?;
-    stream.set_read_timeout(None).ok()?;
-    let rank = Rank(u64::from_le_bytes(bytes[8..].try_into().ok()?) as usize);
-    (bytes == hello(rank)).then_some((rank, stream))
 }

@@ -6,6 +6,7 @@ use crate::env;
 use crate::error::Error;
 use crate::membership::TransportChoice;
 use crate::schedule::{ALGORITHMS, Algorithm};
+use crate::secure::Token;
 
 /// How a group is formed.
 #[derive(Clone, Debug)]
@@ -16,16 +17,22 @@ pub struct Options {
     pub timeout: Duration,
     /// Overrides the choice of all-reduce algorithm.
     pub algorithm: Option<&'static Algorithm>,
+    /// Lets workers into the job; without it the group stays on loopback.
+    pub token: Option<Token>,
+    /// Encrypts what travels over TCP; needs a token, and the same wish on all ranks.
+    pub encrypt: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { transport: None, timeout: Duration::from_secs(300), algorithm: None }
+        let timeout = Duration::from_secs(300);
+        Options { transport: None, timeout, algorithm: None, token: None, encrypt: false }
     }
 }
 
 impl Options {
-    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT` and `KOLO_ALGORITHM`.
+    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_TOKEN` or `KOLO_TOKEN_FILE`, and
+    /// `KOLO_ENCRYPT`.
     ///
     /// # Errors
     ///
@@ -49,6 +56,14 @@ impl Options {
             let found = ALGORITHMS.iter().find(|algorithm| algorithm.name == text);
             options.algorithm = Some(found.ok_or_else(|| Error::environment(env::ALGORITHM, problem))?);
         }
+        options.token = Token::from_env()?;
+        options.encrypt = match std::env::var(env::ENCRYPT).as_deref() {
+            Err(_) | Ok("" | "0") => false,
+            Ok("1") => true,
+            Ok(text) => {
+                return Err(Error::environment(env::ENCRYPT, format!("is `{text}`; it must be 0 or 1")));
+            }
+        };
         Ok(options)
     }
 }

@@ -7,7 +7,7 @@
 
 mod client;
 mod server;
-mod wire;
+pub(crate) mod wire;
 
 pub(crate) use client::{Store, Watch};
 pub(crate) use server::Server;

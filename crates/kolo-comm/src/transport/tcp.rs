@@ -5,20 +5,20 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use super::channel::Channel;
 use super::{Span, Transport, same_call};
 use crate::error::Error;
 use crate::liveness::{Liveness, Patience};
 use crate::rank::Rank;
 
 /// Before every message: the call it belongs to (two words) and its length, little-endian.
-const HEADER: usize = 24;
+pub(crate) const HEADER: usize = 24;
 
 /// When a connection breaks, the reason usually arrives by another way (who died, or why they gave up). It is
 /// worth this long a wait, because a broken connection alone does not tell a culprit from a victim.
@@ -36,7 +36,7 @@ struct Outgoing {
 unsafe impl Send for Outgoing {}
 
 struct Peer {
-    stream: TcpStream,
+    stream: Channel,
     outgoing: VecDeque<Outgoing>,
     /// Messages received and not released, then buffers to use again. Words, so that any element is aligned.
     scratch: Vec<Vec<u64>>,
@@ -59,7 +59,7 @@ enum Progress {
 
 impl Tcp {
     /// `streams` has one connection for each rank but this one.
-    pub(crate) fn new(streams: Vec<Option<TcpStream>>, liveness: &Liveness) -> Result<Self, Error> {
+    pub(crate) fn new(streams: Vec<Option<Channel>>, liveness: &Liveness) -> Result<Self, Error> {
         let fail = |cause: String| Error::system("cannot set up a connection to a peer", cause);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let alarm = Arc::new(eventfd(0, flags).map_err(|e| fail(e.to_string()))?);
@@ -68,10 +68,11 @@ impl Tcp {
             // The only failure is a full counter, and then the descriptor is readable already.
             let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
         }));
-        let peer = |stream: TcpStream| {
-            stream
+        let peer = |stream: Channel| {
+            let socket = stream.stream();
+            socket
                 .set_nodelay(true)
-                .and_then(|()| stream.set_nonblocking(true))
+                .and_then(|()| socket.set_nonblocking(true))
                 .map_err(|e| fail(e.to_string()))?;
             Ok(Peer { stream, outgoing: VecDeque::new(), scratch: Vec::new(), unreleased: 0 })
         };
@@ -104,6 +105,7 @@ impl Tcp {
                         other => other?,
                     }
                 }
+                Err(e) if e.kind() == ErrorKind::InvalidData => return Err(changed(from, &e)),
                 Err(_) => return Err(broken(from, patience)),
             }
         }
@@ -149,14 +151,7 @@ impl Tcp {
     fn read_header(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<(), Error> {
         let mut header = [0; HEADER];
         self.read(from, &mut header, patience)?;
-        let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|i| header[8 * n + i]));
-        same_call([word(0), word(1)], from, patience)?;
-        if word(2) != bytes as u64 {
-            let problem =
-                format!("{from} sent {} bytes where {bytes} were due in {}", word(2), patience.call);
-            return Err(Error::Invalid(problem));
-        }
-        Ok(())
+        check_header(&header, from, bytes, patience)
     }
 }
 
@@ -184,6 +179,27 @@ impl Peer {
         }
         Ok(Progress::Done)
     }
+}
+
+/// Whether a message is the one that is due.
+pub(crate) fn check_header(
+    header: &[u8; HEADER],
+    from: Rank,
+    bytes: usize,
+    patience: &Patience<'_>,
+) -> Result<(), Error> {
+    let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|i| header[8 * n + i]));
+    same_call([word(0), word(1)], from, patience)?;
+    if word(2) != bytes as u64 {
+        let problem = format!("{from} sent {} bytes where {bytes} were due in {}", word(2), patience.call);
+        return Err(Error::Invalid(problem));
+    }
+    Ok(())
+}
+
+/// Bytes that do not open under the session's keys: somebody between the two has touched them.
+fn changed(from: Rank, cause: &std::io::Error) -> Error {
+    Error::system(format!("the encrypted connection from {from} cannot be trusted"), cause)
 }
 
 /// What a broken connection means: the reason that is known, else that the peer died.
