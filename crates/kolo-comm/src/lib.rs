@@ -11,6 +11,9 @@ mod engine;
 pub mod env;
 mod error;
 mod executor;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod kernel;
 mod liveness;

@@ -35,7 +35,7 @@ impl<'a> Calls<'a> {
             Some(rank) => drop(
                 crate::liveness::lock(&sender).send((rank, Channel::new(visitor.stream, visitor.session))),
             ),
-            None => log::warn!("refused a data connection from a caller that is no rank"),
+            None => log::debug!("refused a data connection from a caller that is no rank"),
         };
         let door = Door::open(listener, access, Purpose::Data, world, serve).map_err(fail)?;
         Ok(Calls { access, door, callers })
@@ -81,7 +81,7 @@ impl<'a> Calls<'a> {
         let rest = until.saturating_duration_since(Instant::now());
         let stream = TcpStream::connect_timeout(&address, rest.max(Duration::from_millis(1)))?;
         let _ = stream.set_nodelay(true);
-        let session = introduce(&stream, self.access, Purpose::Data, &encode_rank(here))?;
+        let session = introduce(&stream, self.access, Purpose::Data, &encode_rank(here), until)?;
         Ok(Channel::new(stream, session))
     }
 }

@@ -102,6 +102,17 @@ pub(crate) fn call(
     purpose: Purpose,
     identity: &[u8],
 ) -> Result<Option<Session>, CallError> {
+    call_with(stream, access, purpose, identity, None)
+}
+
+/// [`call`], with a key that is not fresh where a fuzz target must see the same bytes each time.
+pub(crate) fn call_with(
+    stream: &mut (impl Read + Write),
+    access: &Access,
+    purpose: Purpose,
+    identity: &[u8],
+    fixed: Option<&[u8; 32]>,
+) -> Result<Option<Session>, CallError> {
     let mode = access.mode(purpose);
     let opening = Opening { purpose, mode }.encode();
     let Some(token) = &access.token else {
@@ -111,7 +122,7 @@ pub(crate) fn call(
             Some(_) => Err(CallError::Foreign),
         };
     };
-    let mut noise = initiator(token, &opening, None);
+    let mut noise = initiator(token, &opening, fixed);
     let first = next_message(&mut noise).ok_or(CallError::Foreign)?;
     stream.write_all(&[&opening[..], &framed(&first)].concat())?;
     let second = read_answer(stream)?.ok_or(CallError::Foreign)?;
@@ -128,14 +139,14 @@ pub(crate) fn call(
 /// A caller that may come in, and is to be told so.
 pub(crate) struct Heard {
     /// Who it says it is.
-    pub(super) identity: Vec<u8>,
+    pub(crate) identity: Vec<u8>,
     session: Option<Session>,
     mode: Mode,
 }
 
 impl Heard {
     /// Tells it. Returns the session that all further bytes belong into, if they do.
-    pub(super) fn welcome(self, stream: &mut impl Write) -> io::Result<Option<Session>> {
+    pub(crate) fn welcome(self, stream: &mut impl Write) -> io::Result<Option<Session>> {
         let Some(mut session) = self.session else {
             stream.write_all(&[0, 0, WELCOME])?;
             return Ok(None);
@@ -160,7 +171,7 @@ pub(super) fn answer(
 }
 
 /// [`answer`], with a key that is not fresh where a fuzz target must see the same bytes each time.
-pub(super) fn answer_with(
+pub(crate) fn answer_with(
     stream: &mut (impl Read + Write),
     access: &Access,
     purpose: Purpose,
@@ -200,13 +211,13 @@ fn builder<'a>(token: &'a Token, opening: &'a [u8; 8], fixed: Option<&'a [u8; 32
     }
 }
 
-pub(super) fn initiator(token: &Token, opening: &[u8; 8], fixed: Option<&[u8; 32]>) -> HandshakeState {
+fn initiator(token: &Token, opening: &[u8; 8], fixed: Option<&[u8; 32]>) -> HandshakeState {
     builder(token, opening, fixed)
         .build_initiator()
         .expect("the suite needs the key that is set, and no other")
 }
 
-pub(super) fn responder(token: &Token, opening: &[u8; 8], fixed: Option<&[u8; 32]>) -> HandshakeState {
+fn responder(token: &Token, opening: &[u8; 8], fixed: Option<&[u8; 32]>) -> HandshakeState {
     builder(token, opening, fixed)
         .build_responder()
         .expect("the suite needs the key that is set, and no other")

@@ -45,14 +45,15 @@ impl Write for Hurried<'_> {
     }
 }
 
-/// Says who we are on a new connection.
+/// Says who we are on a new connection, before `until`.
 pub(crate) fn introduce(
     stream: &TcpStream,
     access: &Access,
     purpose: Purpose,
     identity: &[u8],
+    until: Instant,
 ) -> Result<Option<Session>, CallError> {
-    let mut hurried = Hurried { stream, until: Instant::now() + HASTE };
+    let mut hurried = Hurried { stream, until: until.min(Instant::now() + HASTE) };
     let session = handshake::call(&mut hurried, access, purpose, identity)?;
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(None)?;

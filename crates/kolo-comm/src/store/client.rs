@@ -67,7 +67,7 @@ fn connect(address: SocketAddr, access: &Access, timeout: Duration) -> Result<Li
         if let Ok(stream) = TcpStream::connect_timeout(&address, rest.min(Duration::from_secs(5))) {
             // Without it small questions wait for acknowledgements; losing it costs time only.
             let _ = stream.set_nodelay(true);
-            match introduce(&stream, access, Purpose::Store, &[]) {
+            match introduce(&stream, access, Purpose::Store, &[], until) {
                 Ok(session) => return Ok(Link::new(stream, session)),
                 Err(error) => met = Some(error),
             }

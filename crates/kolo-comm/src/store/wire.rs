@@ -48,7 +48,7 @@ pub(crate) enum Reply {
     Left { rank: Rank },
 }
 
-pub(super) fn write(stream: &mut impl Write, message: &impl Serialize) -> std::io::Result<()> {
+pub(crate) fn write(stream: &mut impl Write, message: &impl Serialize) -> std::io::Result<()> {
     let body = serde_json::to_vec(message)?;
     let len = u32::try_from(body.len()).map_err(|_| ErrorKind::InvalidInput)?;
     let mut frame = len.to_le_bytes().to_vec();

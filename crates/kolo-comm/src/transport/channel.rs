@@ -17,8 +17,8 @@ pub(crate) enum Channel {
 }
 
 /// A stream and the records that are on their way through it. 0.4 MB for each peer.
-pub(crate) struct Sealed {
-    stream: TcpStream,
+pub(crate) struct Sealed<S = TcpStream> {
+    stream: S,
     session: Session,
     /// A record on its way out, how much of it has left, and how many bytes of the caller's it stands for.
     outgoing: Vec<u8>,
@@ -38,20 +38,7 @@ pub(crate) struct Sealed {
 impl Channel {
     pub(crate) fn new(stream: TcpStream, session: Option<Session>) -> Channel {
         let Some(session) = session else { return Channel::Plain(stream) };
-        Channel::Sealed(Box::new(Sealed {
-            stream,
-            session,
-            outgoing: Vec::new(),
-            left: 0,
-            stands_for: 0,
-            gathered: Vec::new(),
-            // Two records: while one is opened the next one comes.
-            incoming: vec![0; 2 * LONGEST_FRAME],
-            taken: 0,
-            filled: 0,
-            opened: Vec::new(),
-            read: 0,
-        }))
+        Channel::Sealed(Box::new(Sealed::new(stream, session)))
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -98,7 +85,24 @@ impl Write for Channel {
     }
 }
 
-impl Sealed {
+impl<S: Read + Write> Sealed<S> {
+    pub(crate) fn new(stream: S, session: Session) -> Self {
+        Sealed {
+            stream,
+            session,
+            outgoing: Vec::new(),
+            left: 0,
+            stands_for: 0,
+            gathered: Vec::new(),
+            // Two records: while one is opened the next one comes.
+            incoming: vec![0; 2 * LONGEST_FRAME],
+            taken: 0,
+            filled: 0,
+            opened: Vec::new(),
+            read: 0,
+        }
+    }
+
     fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         if self.left == self.outgoing.len() {
             self.seal(pieces)?;
@@ -135,7 +139,7 @@ impl Sealed {
         self.session.seal(plain, &mut self.outgoing)
     }
 
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if into.is_empty() {
             return Ok(0);
         }
