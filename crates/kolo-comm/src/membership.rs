@@ -182,7 +182,8 @@ impl Meeting<'_> {
     ) -> Result<Vec<T>, Error> {
         let bad =
             |cause: serde_json::Error| Error::system(format!("rendezvous: unreadable `{topic}`"), cause);
-        self.store.set(&format!("{topic}/{}", rank.0), serde_json::to_string(own).map_err(bad)?)?;
+        let own = serde_json::to_string(own).map_err(bad)?;
+        self.store.set(&format!("{topic}/{}", rank.0), own).map_err(|error| self.liveness.reason(error))?;
         let until = Instant::now() + self.timeout;
         let (mut values, mut missing) = (Vec::new(), Vec::new());
         for peer in 0..self.world {
@@ -205,7 +206,7 @@ impl Meeting<'_> {
             match (answer, self.liveness.failure()) {
                 (_, Some(error)) => return Err(error),
                 (Ok(None), None) if !rest.is_zero() => {}
-                (answer, None) => return answer,
+                (answer, None) => return answer.map_err(|error| self.liveness.reason(error)),
             }
         }
     }
