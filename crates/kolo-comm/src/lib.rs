@@ -14,6 +14,9 @@ mod engine;
 pub mod env;
 mod error;
 mod executor;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod interface;
 mod kernel;
@@ -25,6 +28,7 @@ mod options;
 mod rank;
 mod rendezvous;
 pub mod schedule;
+mod secure;
 mod split;
 mod store;
 pub mod threads;
@@ -42,6 +46,7 @@ pub use membership::TransportChoice;
 pub use memory::Buffer;
 pub use options::Options;
 pub use rank::Rank;
+pub use secure::Token;
 pub use topology::Topology;
 pub use worker::{Pending, Timing};
 

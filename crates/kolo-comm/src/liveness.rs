@@ -64,6 +64,15 @@ impl Liveness {
         if self.failed.load(Ordering::SeqCst) { lock(&self.failure).clone() } else { None }
     }
 
+    /// Why a connection broke: what is known, or soon will be by another way; else `error` itself.
+    pub(crate) fn reason(&self, error: Error) -> Error {
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until && self.failure().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.failure().unwrap_or(error)
+    }
+
     /// Whom `rank` waits for at this moment, if it is a rank of this process.
     pub(crate) fn waiting_for(&self, rank: Rank) -> Option<Rank> {
         self.waiting[rank.0].load(Ordering::SeqCst).checked_sub(1).map(Rank)

@@ -1,8 +1,10 @@
 //! What the network costs, measured when a group forms: some messages between neighbours, in some milliseconds.
 //!
 //! All ranks measure at once, because that is how collectives use the links: cores and network interfaces are shared.
-//! Sub-groups take over what the job's group has measured.
+//! Sub-groups take over what the job's group has measured, and later groups of a process what earlier ones have.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::collective::Collective;
@@ -10,6 +12,7 @@ use crate::element::Op;
 use crate::error::Error;
 use crate::group::Group;
 use crate::kernel;
+use crate::liveness::lock;
 use crate::rank::Rank;
 use crate::schedule::{Curve, Link, Message, Network, Range};
 use crate::tree::Contributions;
@@ -43,12 +46,38 @@ const LONG: f64 = 2e-3;
 /// Bytes that all ranks' buffers may take in all: many ranks on one host measure short messages only.
 const MOST: usize = 256 << 20;
 
+/// What kind of group a measurement is good for: transport, ranks, size of the largest node, number of nodes.
+type Kind = (&'static str, usize, usize, usize);
+
+/// What this process has measured before: further groups of the same kind need not.
+static MEASURED: Mutex<BTreeMap<Kind, Network>> = Mutex::new(BTreeMap::new());
+
 impl Group {
-    /// Measures the links within nodes and between nodes, and tells all ranks the same: they must choose alike.
+    /// Measures the links within nodes and between nodes, unless all ranks have done so before. Afterwards all ranks have
+    /// the same figures: they must choose alike.
     pub(crate) fn measured(self) -> Result<Group, Error> {
         let topology = self.topology();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let largest = topology.nodes().iter().map(Vec::len).max().unwrap_or(1);
+        let kind = (self.transport(), self.world_size(), largest, topology.nodes().len());
+        let known = lock(&MEASURED).get(&kind).cloned();
+        let mut all_know = [u8::from(known.is_some())];
+        self.all_reduce(&mut all_know, Op::Min)?;
+        let network = match known.filter(|_| all_know[0] == 1) {
+            Some(known) => {
+                // Ranks may have measured in different jobs.
+                let figures = if self.rank() == Rank(0) { known.figures() } else { Vec::new() };
+                Network::from_figures(&self.all_gather_varied(&figures)?[0])
+            }
+            None => self.measure(largest)?,
+        };
+        log::debug!("{kind:?} costs {network:?}");
+        lock(&MEASURED).insert(kind, network.clone());
+        self.with_engine(|engine| engine.network = network);
+        Ok(self)
+    }
+
+    fn measure(&self, largest: usize) -> Result<Network, Error> {
+        let topology = self.topology();
         let mut network = Network { sharing: largest as f64, ..self.network() };
         if largest > 1 {
             network.near = self.link(|own| topology.nodes()[own].clone())?;
@@ -61,11 +90,10 @@ impl Group {
                 topology.nodes().iter().filter_map(|node| node.get(place).copied()).collect()
             })?;
         }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let crowding = (largest as f64 / cores as f64).max(1.0);
         network.add_per_byte = crowding * self.slowest(add_per_byte())?;
-        log::debug!("measured {network:?}");
-        self.with_engine(|engine| engine.network = network);
-        Ok(self)
+        Ok(network)
     }
 
     /// What the links round a ring cost, on the slowest rank.

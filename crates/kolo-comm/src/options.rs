@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::interface::Interface;
 use crate::membership::TransportChoice;
 use crate::schedule::{ALGORITHMS, Algorithm};
+use crate::secure::Token;
 
 /// How a group is formed.
 #[derive(Clone, Debug)]
@@ -21,6 +22,10 @@ pub struct Options {
     pub node: Option<String>,
     /// Overrides the choice of network interface: the one that routes to rank 0.
     pub interface: Option<Interface>,
+    /// Lets workers into the job; without it the group stays on loopback.
+    pub token: Option<Token>,
+    /// Encrypts what travels over TCP; needs a token, and the same wish on all ranks.
+    pub encrypt: bool,
 }
 
 impl Default for Options {
@@ -31,12 +36,15 @@ impl Default for Options {
             algorithm: None,
             node: None,
             interface: None,
+            token: None,
+            encrypt: false,
         }
     }
 }
 
 impl Options {
-    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE` and `KOLO_IFACE`.
+    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE`, `KOLO_IFACE`, `KOLO_TOKEN` or
+    /// `KOLO_TOKEN_FILE`, and `KOLO_ENCRYPT`.
     ///
     /// # Errors
     ///
@@ -64,6 +72,14 @@ impl Options {
         if let Ok(text) = std::env::var(env::IFACE) {
             options.interface = Some(Interface::named(&text)?);
         }
+        options.token = Token::from_env()?;
+        options.encrypt = match std::env::var(env::ENCRYPT).as_deref() {
+            Err(_) | Ok("" | "0") => false,
+            Ok("1") => true,
+            Ok(text) => {
+                return Err(Error::environment(env::ENCRYPT, format!("is `{text}`; it must be 0 or 1")));
+            }
+        };
         Ok(options)
     }
 }

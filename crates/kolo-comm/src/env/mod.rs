@@ -43,6 +43,12 @@ pub const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 pub const TRANSPORT: &str = "KOLO_TRANSPORT";
 /// Name of an algorithm: overrides the choice, for the operations that it does.
 pub const ALGORITHM: &str = "KOLO_ALGORITHM";
+/// The job's token, which lets a worker in; at least 16 characters.
+pub const TOKEN: &str = "KOLO_TOKEN";
+/// A file that holds the job's token.
+pub const TOKEN_FILE: &str = "KOLO_TOKEN_FILE";
+/// `1` encrypts what travels between hosts; needs a token. Default 0.
+pub const ENCRYPT: &str = "KOLO_ENCRYPT";
 /// Name of this worker's node; workers of one name share memory. By default those on one host do.
 pub const NODE: &str = "KOLO_NODE";
 /// Seconds after which a collective that waits for a peer gives up. Default 300.

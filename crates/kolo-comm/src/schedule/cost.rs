@@ -115,6 +115,36 @@ impl Network {
     }
 }
 
+/// As plain numbers, to be sent to other ranks.
+impl Network {
+    pub(crate) fn figures(&self) -> Vec<f64> {
+        let curve = |curve: &Curve| {
+            let points = curve.0.iter().flat_map(|(bytes, seconds)| [*bytes, *seconds]);
+            std::iter::once(curve.0.len() as f64).chain(points).collect::<Vec<f64>>()
+        };
+        let link = |link: &Link| {
+            let Link { start, latency, per_message, exchange, one_way } = link;
+            [vec![*start, *latency, *per_message], curve(exchange), curve(one_way)].concat()
+        };
+        [link(&self.near), link(&self.far), vec![self.sharing, self.add_per_byte]].concat()
+    }
+
+    /// From [`Network::figures`].
+    pub(crate) fn from_figures(figures: &[f64]) -> Network {
+        let mut figures = figures.iter().copied();
+        let mut next = move || figures.next().unwrap_or(0.0);
+        let curve = |next: &mut dyn FnMut() -> f64| {
+            let len = next() as usize;
+            Curve((0..len).map(|_| (next(), next())).collect())
+        };
+        let link = |next: &mut dyn FnMut() -> f64| {
+            let (start, latency, per_message) = (next(), next(), next());
+            Link { start, latency, per_message, exchange: curve(next), one_way: curve(next) }
+        };
+        Network { near: link(&mut next), far: link(&mut next), sharing: next(), add_per_byte: next() }
+    }
+}
+
 impl Default for Network {
     /// Shared memory, and 10 Gbit/s between nodes: until something has been measured.
     fn default() -> Self {
@@ -156,6 +186,13 @@ mod tests {
         let seconds = [0.0, 4.0, 52.0, 100.0, 150.0, 200.0, 300.0].map(|bytes| curve.seconds(bytes));
         assert_eq!(seconds, [1.0, 1.0, 1.5, 2.0, 4.0, 6.0, 10.0]);
         assert_eq!(Curve(vec![(4.0, 1.0)]).seconds(100.0), 1.0);
+    }
+
+    #[test]
+    fn figures_are_the_network() {
+        let mut network = Network { sharing: 2.0, ..Network::default() };
+        network.far.one_way = Curve(vec![(1.0, 2.0), (3.0, 4.0), (5.0, 6.0)]);
+        assert_eq!(Network::from_figures(&network.figures()), network);
     }
 
     /// 2α + nβ for an exchange of n bytes in two rounds: the textbook's formula.
