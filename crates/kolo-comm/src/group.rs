@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::collective::Collective;
+use crate::deadline::Deadline;
 use crate::element::{DType, Element};
 use crate::engine::Engine;
 use crate::env::Place;
@@ -175,7 +176,7 @@ impl Group {
             topology.clone(),
             transport,
             liveness.clone(),
-            options.timeout,
+            Deadline::new(options.timeout),
         );
         if members.len() > 1 {
             engine.force(options.algorithm)?;

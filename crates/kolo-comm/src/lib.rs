@@ -9,6 +9,7 @@ mod backend;
 mod call;
 mod calls;
 mod collective;
+mod deadline;
 mod element;
 mod engine;
 pub mod env;

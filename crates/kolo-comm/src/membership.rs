@@ -93,7 +93,7 @@ pub(crate) struct Ground {
 impl Ground {
     /// Threads of one process.
     pub(crate) fn of_threads() -> Self {
-        let (node, timeout) = ("threads".into(), Options::default().timeout);
+        let (node, timeout) = ("threads".into(), Options::default().arrival());
         Ground { node, choice: None, reach: None, access: Access::default(), timeout }
     }
 }
@@ -123,7 +123,7 @@ pub(crate) struct Formed {
 
 /// Meets the other ranks of the job.
 pub(crate) fn form(place: &Place, options: &Options) -> Result<Formed, Error> {
-    let (rank, world, timeout) = (place.rank, place.world_size, options.timeout);
+    let (rank, world, timeout) = (place.rank, place.world_size, options.arrival());
     let access = Access::new(options)?;
     let (server, address) = rendezvous::meet(place, &access, timeout)?;
     let liveness = Arc::new(Liveness::new(world));

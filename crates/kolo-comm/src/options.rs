@@ -14,8 +14,9 @@ use crate::secure::Token;
 pub struct Options {
     /// Overrides the choice of transport: shared memory where all ranks are on one host, else TCP.
     pub transport: Option<TransportChoice>,
-    /// How long a rank waits for others, at the rendezvous and in a collective.
-    pub timeout: Duration,
+    /// How long a rank waits for others, at the rendezvous and in a collective. By default five minutes for them to arrive,
+    /// and in a collective 20 times as long as the longest one so far, at least two minutes.
+    pub timeout: Option<Duration>,
     /// Overrides the choice of algorithm, for the operations that it does.
     pub algorithm: Option<&'static Algorithm>,
     /// Name of this rank's node: ranks of one name share memory. By default found out.
@@ -32,7 +33,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             transport: None,
-            timeout: Duration::from_secs(300),
+            timeout: None,
             algorithm: None,
             node: None,
             interface: None,
@@ -43,6 +44,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// How long ranks may take to arrive.
+    pub(crate) fn arrival(&self) -> Duration {
+        self.timeout.unwrap_or(Duration::from_secs(300))
+    }
+
     /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE`, `KOLO_IFACE`, `KOLO_TOKEN` or
     /// `KOLO_TOKEN_FILE`, and `KOLO_ENCRYPT`.
     ///
@@ -60,7 +66,7 @@ impl Options {
             let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s < 1e9);
             let problem = format!("is `{text}`; it must be a number of seconds greater than 0");
             let seconds = seconds.ok_or_else(|| Error::environment(env::TIMEOUT, problem))?;
-            options.timeout = Duration::from_secs_f64(seconds);
+            options.timeout = Some(Duration::from_secs_f64(seconds));
         }
         if let Ok(text) = std::env::var(env::ALGORITHM) {
             let known: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();

@@ -10,7 +10,7 @@ use common::{ALL, free_port, spawn};
 use kolo_comm::{Error, Group, Op, Options, Rank, env};
 
 fn patient(seconds: f64) -> Options {
-    Options { timeout: Duration::from_secs_f64(seconds), ..Options::default() }
+    Options { timeout: Some(Duration::from_secs_f64(seconds)), ..Options::default() }
 }
 
 #[test]

@@ -16,7 +16,7 @@ const TEXT: &str = "what all workers of the tests know";
 
 fn options(token: Option<&str>, encrypt: bool) -> Options {
     let token = token.map(|text| Token::new(text).unwrap());
-    Options { timeout: Duration::from_secs(30), token, encrypt, ..Options::default() }
+    Options { timeout: Some(Duration::from_secs(30)), token, encrypt, ..Options::default() }
 }
 
 fn over_tcp(options: Options) -> Options {

@@ -51,7 +51,8 @@ pub const TOKEN_FILE: &str = "KOLO_TOKEN_FILE";
 pub const ENCRYPT: &str = "KOLO_ENCRYPT";
 /// Name of this worker's node; workers of one name share memory. By default those on one host do.
 pub const NODE: &str = "KOLO_NODE";
-/// Seconds after which a collective that waits for a peer gives up. Default 300.
+/// Seconds that a worker waits for others, at the rendezvous and in a collective. Default: 300 to arrive; in a collective
+/// 20 times the longest one so far, at least 120.
 pub const TIMEOUT: &str = "KOLO_TIMEOUT";
 /// Name of the network interface at which peers reach this worker: overrides the choice.
 pub const IFACE: &str = "KOLO_IFACE";
