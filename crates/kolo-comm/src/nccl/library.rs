@@ -185,16 +185,21 @@ fn missing(names: &[String], cause: &dyn Display) -> Error {
 }
 
 /// The first of these that can be loaded; if none, why the first cannot.
-pub(super) fn open(names: &[String]) -> Result<libloading::Library, libloading::Error> {
+pub(super) fn open(names: &[String]) -> Result<libloading::Library, String> {
     let mut first = None;
     for name in names {
         // SAFETY: the libraries asked for are CUDA's and NCCL's, which do nothing dangerous when they are loaded.
         match unsafe { libloading::Library::new(name) } {
             Ok(library) => return Ok(library),
-            Err(cause) => first = first.or(Some(cause)),
+            Err(cause) => first = first.or(Some(innermost(&cause))),
         }
     }
-    Err(first.expect("at least one name is given"))
+    Err(first.unwrap_or_else(|| "no name is given".into()))
+}
+
+/// The linker's own words, which this error keeps behind its own.
+fn innermost(cause: &libloading::Error) -> String {
+    std::error::Error::source(cause).map_or_else(|| cause.to_string(), ToString::to_string)
 }
 
 #[cfg(test)]
