@@ -330,6 +330,19 @@ impl Group {
     }
 }
 
+/// For a group over device memory, which stands beside this one and fails with it.
+#[cfg(feature = "nccl")]
+impl Group {
+    pub(crate) fn timeout(&self) -> Duration {
+        self.options.arrival()
+    }
+
+    /// Latches a failure and tells the others; returns the one that stands.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        self.shared.failed(error)
+    }
+}
+
 impl Drop for Group {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -25,6 +25,7 @@ mod liveness;
 mod measure;
 mod membership;
 mod memory;
+pub mod nccl;
 mod options;
 mod rank;
 mod rendezvous;

@@ -78,6 +78,13 @@ impl Liveness {
         self.waiting[rank.0].load(Ordering::SeqCst).checked_sub(1).map(Rank)
     }
 
+    /// Notes that a rank of this process waits for another, until the note is dropped. Both are ranks of the job.
+    pub(crate) fn note(&self, here: Rank, peer: Rank, deadline: Instant) -> Waiting<'_> {
+        let note = &self.waiting[here.0];
+        note.store(peer.0 + 1, Ordering::SeqCst);
+        Waiting { note, deadline }
+    }
+
     fn wake(&self) {
         lock(&self.wakers).retain(|wake| wake());
     }
@@ -121,9 +128,7 @@ impl Patience<'_> {
 
     /// Notes that this rank waits for `peer`, until the note is dropped.
     pub(crate) fn waiting(&self, peer: Rank) -> Waiting<'_> {
-        let note = &self.liveness.waiting[self.name(self.here).0];
-        note.store(self.name(peer).0 + 1, Ordering::SeqCst);
-        Waiting { note, deadline: self.deadline }
+        self.liveness.note(self.name(self.here), self.name(peer), self.deadline)
     }
 
     /// Whether waiting for `peer` still makes sense.
@@ -148,7 +153,7 @@ impl Patience<'_> {
     }
 }
 
-/// See [`Patience::waiting`].
+/// See [`Liveness::note`].
 pub(crate) struct Waiting<'a> {
     note: &'a AtomicUsize,
     deadline: Instant,

@@ -10,7 +10,7 @@ use crate::schedule::{ALGORITHMS, Algorithm};
 use crate::secure::Token;
 
 /// How a group is formed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Overrides the choice of transport: shared memory where all ranks are on one host, else TCP.
     pub transport: Option<TransportChoice>,
@@ -27,20 +27,6 @@ pub struct Options {
     pub token: Option<Token>,
     /// Encrypts what travels over TCP; needs a token, and the same wish on all ranks.
     pub encrypt: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            transport: None,
-            timeout: None,
-            algorithm: None,
-            node: None,
-            interface: None,
-            token: None,
-            encrypt: false,
-        }
-    }
 }
 
 impl Options {

@@ -1,6 +1,7 @@
 //! What `kolo bench` measures. Every figure is the maximum over the ranks of each sample, then a percentile over samples.
 
 pub(crate) mod collective;
+pub(crate) mod device;
 pub(crate) mod step;
 
 use std::time::Instant;

@@ -58,7 +58,7 @@ impl Bench {
             What::AllToAll(options) => (Operation::AllToAll, options),
             What::SendReceive(options) => (Operation::SendReceive, options),
         };
-        options.check()?;
+        options.check(operation)?;
         match is_worker() {
             true => collective::measure(operation, options).map_err(Failure::of_worker),
             false => run_again(options.nproc, None, Vec::new()),

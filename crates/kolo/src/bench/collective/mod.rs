@@ -18,6 +18,7 @@ pub(crate) use operation::Operation;
 use report::{Report, Row};
 use sample::Case;
 
+use super::device;
 use crate::fail::Failure;
 
 /// How a collective is measured.
@@ -47,6 +48,9 @@ pub(crate) struct Options {
     /// Show for each size what the cost model predicts for each algorithm, beside what was measured
     #[arg(long)]
     explain: bool,
+    /// What does the work: Kolo's groups, or NCCL on GPUs (all-reduce of f32)
+    #[arg(long, default_value = "native", value_parser = ["native", "nccl"])]
+    backend: String,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -60,9 +64,12 @@ fn algorithm_names() -> Vec<&'static str> {
 }
 
 impl Options {
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self, operation: Operation) -> Result<(), Failure> {
         if self.nproc == 0 {
             return Err(Failure::input("--nproc 0: it must be at least 1"));
+        }
+        if self.backend == "nccl" && (operation != Operation::AllReduce || self.dtype() != DType::F32) {
+            return Err(Failure::input("--backend nccl: it measures all-reduce of f32 only"));
         }
         let size = self.dtype().size();
         if let Some(bytes) = self.sizes.iter().find(|bytes| !bytes.is_multiple_of(size) || **bytes == 0) {
@@ -90,6 +97,9 @@ impl Options {
 }
 
 pub(crate) fn measure(operation: Operation, options: &Options) -> Result<(), Failure> {
+    if options.backend == "nccl" {
+        return device::measure(&options.sizes, options.seconds, options.json);
+    }
     let group = Group::from_env()?;
     if options.root >= group.world_size() {
         let world = group.world_size();
