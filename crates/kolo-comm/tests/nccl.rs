@@ -93,7 +93,7 @@ mod faked {
         timeout: Duration,
         work: impl Fn(DeviceGroup) -> R + Sync,
     ) -> Vec<Result<R, Error>> {
-        let options = Options { timeout, ..Options::default() };
+        let options = Options { timeout: Some(timeout), ..Options::default() };
         let groups = threads::groups(world, &options).unwrap();
         let work = &work;
         std::thread::scope(|scope| {
