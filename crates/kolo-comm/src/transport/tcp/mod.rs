@@ -33,9 +33,10 @@ const REASON_WAIT: Duration = Duration::from_millis(1500);
 
 /// Reads that may come back empty before a rank sleeps: the least and the most.
 const TRIES: (u32, u32) = (2, 128);
-/// After so many sleeps a wait tries as long as may be, because waking a sleeper takes so long that a sleep never looks
-/// short.
+/// After every so many sleeps a wait tries that many times as often as it else may: two ranks that wake each other up in
+/// turn would never find out that both could answer at once.
 const PROBE: u32 = 8;
+const PATIENT: u32 = 4;
 
 struct Peer {
     stream: Channel,
@@ -139,7 +140,7 @@ impl Tcp {
 
     /// Whether to read again, after so many reads that came back empty, before sleeping.
     fn worth_another_try(&mut self, empty: u32) -> bool {
-        let limit = if self.sleeps.is_multiple_of(PROBE) { TRIES.1 } else { self.tries };
+        let limit = if self.sleeps.is_multiple_of(PROBE) { PATIENT * TRIES.1 } else { self.tries };
         if empty < limit {
             if self.crowded {
                 std::thread::yield_now();
