@@ -13,6 +13,7 @@ use kolo_ddp::{BucketCaps, Config};
 use serde::Serialize;
 
 use super::Samples;
+use crate::commands::talk::Talk;
 use crate::fail::Failure;
 
 /// Step time with and without synchronisation, on random images.
@@ -42,6 +43,8 @@ pub(crate) struct Options {
     /// Steps a block
     #[arg(long, default_value_t = 2)]
     steps: usize,
+    #[command(flatten)]
+    pub(crate) talk: Talk,
     /// Print JSON
     #[arg(long)]
     json: bool,

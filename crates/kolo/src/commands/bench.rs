@@ -45,7 +45,7 @@ impl Bench {
                 options.check()?;
                 return match is_worker() {
                     true => step::measure(options).map_err(Failure::of_worker),
-                    false => run_again(options.nproc, None, Vec::new()),
+                    false => run_again(options.nproc, None, options.talk.environment(None)),
                 };
             }
             What::AllReduce(options) => (Operation::AllReduce, options),
@@ -61,7 +61,7 @@ impl Bench {
         options.check(operation)?;
         match is_worker() {
             true => collective::measure(operation, options).map_err(Failure::of_worker),
-            false => run_again(options.nproc, None, Vec::new()),
+            false => run_again(options.nproc, None, options.talk.environment(None)),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
 
 /// Start any program as workers: with torchrun's variables, output prefixed by rank, the first failure reported first.
@@ -36,6 +37,11 @@ pub(crate) struct Launch {
     /// File with the job's token, the same on all nodes [default: KOLO_TOKEN, or a new one where there is one node]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Algorithm of the collectives of Kolo's workers [default: the quickest that keeps the bits]
+    #[arg(long, value_parser = algorithms())]
+    algorithm: Option<String>,
+    #[command(flatten)]
+    talk: Talk,
     /// Seconds between asking workers to end and killing them
     #[arg(long, default_value_t = 2.0)]
     grace: f64,
@@ -51,6 +57,7 @@ impl Launch {
         job.node_rank = self.node_rank;
         job.meet_at(self.master.as_deref(), self.master_addr.as_deref(), self.master_port)?;
         job.run_id = self.run_id;
+        job.env = self.talk.environment(self.algorithm.as_ref());
         job.token_file = self.token_file;
         job.grace = Duration::try_from_secs_f64(self.grace)
             .map_err(|_| Failure::input(format!("--grace {}: give seconds, 0 or more", self.grace)))?;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod launch;
+pub(crate) mod talk;
 mod train;
 
 use clap::{Parser, Subcommand};

@@ -9,6 +9,7 @@ use kolo_comm::env::is_worker;
 use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
 
 use super::run_again;
+use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
 use crate::train::config::{OptimizerConfig, RateConfig, SCHEDULES};
 use crate::train::{RunFolder, TrainConfig, worker};
@@ -104,6 +105,11 @@ pub(crate) struct Train {
     /// Repeat a run: take all settings from its config.toml
     #[arg(long, value_name = "FILE", conflicts_with_all = SETTINGS)]
     config: Option<PathBuf>,
+    /// Algorithm of the collectives [default: the quickest that keeps the bits]
+    #[arg(long, value_parser = algorithms())]
+    algorithm: Option<String>,
+    #[command(flatten)]
+    talk: Talk,
     /// Workers on this machine [default: 2, or what the configuration says]
     #[arg(long)]
     nproc: Option<usize>,
@@ -166,7 +172,8 @@ impl Train {
         if self.resume.is_some() {
             folder.newest_checkpoint()?;
         }
-        let env = vec![(RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned())];
+        let mut env = self.talk.environment(self.algorithm.as_ref());
+        env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
         let result = run_again(config.nproc, self.master_port, env);
         if result.is_err() && self.resume.is_none() {
             folder.discard_unused();

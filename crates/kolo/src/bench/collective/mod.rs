@@ -19,6 +19,7 @@ use report::{Report, Row};
 use sample::Case;
 
 use super::device;
+use crate::commands::talk::{Talk, algorithms};
 use crate::fail::Failure;
 
 /// How a collective is measured.
@@ -51,6 +52,8 @@ pub(crate) struct Options {
     /// What does the work: Kolo's groups, or NCCL on GPUs (all-reduce of f32)
     #[arg(long, default_value = "native", value_parser = ["native", "nccl"])]
     backend: String,
+    #[command(flatten)]
+    pub(crate) talk: Talk,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -60,7 +63,7 @@ pub(crate) struct Options {
 }
 
 fn algorithm_names() -> Vec<&'static str> {
-    ALGORITHMS.iter().map(|algorithm| algorithm.name).chain(["all"]).collect()
+    algorithms().into_iter().chain(["all"]).collect()
 }
 
 impl Options {
