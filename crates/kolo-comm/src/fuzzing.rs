@@ -12,7 +12,7 @@ use crate::element::{DType, Op};
 use crate::liveness::{Liveness, Patience};
 use crate::membership;
 use crate::rank::Rank;
-use crate::secure::data::decode_rank;
+use crate::secure::data::Caller;
 use crate::secure::handshake::{answer_with, call_with};
 use crate::secure::{Access, Purpose, Session, Token};
 use crate::store::wire::{self, Reply, Request};
@@ -66,17 +66,17 @@ pub fn card(bytes: &[u8]) {
 pub fn hello(bytes: &[u8]) {
     for purpose in [Purpose::Store, Purpose::Data] {
         if let Ok(heard) = answer_with(&mut Canned(bytes), &Access::default(), purpose, None) {
-            decode_rank(&heard.identity);
+            Caller::decode(&heard.identity);
         }
     }
-    decode_rank(bytes);
+    Caller::decode(bytes);
 }
 
 /// The listener's side of the handshake.
 pub fn handshake_listener(bytes: &[u8]) {
     let purpose = Purpose::Data;
     if let Ok(heard) = answer_with(&mut Canned(bytes), &access(), purpose, Some(LISTENER_KEY)) {
-        decode_rank(&heard.identity);
+        Caller::decode(&heard.identity);
         let _ = heard.welcome(&mut io::sink());
     }
 }
@@ -269,7 +269,10 @@ mod tests {
             Purpose::Data,
             Some(LISTENER_KEY),
         );
-        assert_eq!(listener.ok().and_then(|heard| decode_rank(&heard.identity)), Some(Rank(1)));
+        assert_eq!(
+            listener.ok().and_then(|heard| Caller::decode(&heard.identity).map(|caller| caller.rank)),
+            Some(Rank(1))
+        );
         let caller = whole("handshake_caller");
         let called = call_with(
             &mut Canned(&caller),

@@ -18,7 +18,7 @@ use crate::options::Options;
 use crate::rank::Rank;
 use crate::rendezvous;
 use crate::secure::Access;
-use crate::secure::data::Calls;
+use crate::secure::data::{Caller, Calls};
 use crate::store::{Server, Store, Watch};
 use crate::topology::Topology;
 use crate::transport::channel::Channel;
@@ -76,6 +76,7 @@ struct Card {
     /// Where it listens for those who cannot.
     address: Option<SocketAddr>,
     encrypt: bool,
+    streams: usize,
 }
 
 /// What a rank brings along to every group that it founds with others.
@@ -89,6 +90,8 @@ pub(crate) struct Ground {
     access: Access,
     timeout: Duration,
     delay: Duration,
+    /// Connections between two ranks.
+    streams: usize,
     /// Ranks of the group on this host.
     pub(crate) on_host: usize,
 }
@@ -104,6 +107,7 @@ impl Ground {
             access: Access::default(),
             timeout,
             delay: Duration::ZERO,
+            streams: 1,
             on_host: 1,
         }
     }
@@ -148,6 +152,7 @@ pub(crate) fn form(place: &Place, options: &Options) -> Result<Formed, Error> {
         access,
         timeout,
         delay: options.delay,
+        streams: options.streams.unwrap_or(1),
         on_host: 1,
     };
     let via = Via::Store { store: &mut store, address, rank };
@@ -169,9 +174,11 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
         inbox: file.as_raw_fd(),
         address: calls.as_ref().map(Calls::address).transpose()?,
         encrypt: ground.access.encrypt,
+        streams: ground.streams,
     };
     let cards: Vec<Card> = meeting.exchange("card", &card)?;
     agree_on_encryption(&cards)?;
+    agree_on_streams(&cards)?;
     let mapped = map_inboxes(rank, &pages, &cards, ground);
     let obstacles: Vec<Option<String>> =
         meeting.exchange("shm", &mapped.as_ref().err().map(Error::to_string))?;
@@ -205,7 +212,7 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
     let channels = match calls {
         Some(calls) if !elsewhere.is_empty() => {
             let addresses: Vec<Option<SocketAddr>> = cards.iter().map(|card| card.address).collect();
-            meeting.connect(rank, &calls, &addresses, &elsewhere)?
+            meeting.connect(rank, &calls, &addresses, &elsewhere, ground.streams)?
         }
         _ => Vec::new(),
     };
@@ -257,6 +264,13 @@ fn agree_on_encryption(cards: &[Card]) -> Result<(), Error> {
     let (with, without) = if cards[0].encrypt { (0, other) } else { (other, 0) };
     let problem = format!("is 1 on rank {with}, but not on rank {without}; give all workers the same");
     Err(Error::environment(crate::env::ENCRYPT, problem))
+}
+
+fn agree_on_streams(cards: &[Card]) -> Result<(), Error> {
+    let Some(other) = cards.iter().position(|card| card.streams != cards[0].streams) else { return Ok(()) };
+    let (first, second) = (cards[0].streams, cards[other].streams);
+    let problem = format!("is {first} on rank 0, but {second} on rank {other}; give all workers the same");
+    Err(Error::environment(crate::env::STREAMS, problem))
 }
 
 /// The part of a node's name that tells hosts apart.
@@ -332,32 +346,35 @@ impl<'a> Meeting<'a> {
         texts.iter().map(|text| serde_json::from_str(text).map_err(bad)).collect()
     }
 
-    /// One connection to each of `peers`: this rank calls those below it and is called by those above.
+    /// Connections to each of `peers`: this rank calls those below it and is called by those above.
     fn connect(
         &self,
         rank: Rank,
         calls: &Calls<'_>,
         addresses: &[Option<SocketAddr>],
         peers: &[usize],
-    ) -> Result<Vec<Option<Channel>>, Error> {
+        streams: usize,
+    ) -> Result<Vec<Vec<Channel>>, Error> {
         let own = calls.address()?;
-        let mut channels: Vec<Option<Channel>> = (0..self.world).map(|_| None).collect();
+        let mut channels: Vec<Vec<Option<Channel>>> = (0..self.world).map(|_| Vec::new()).collect();
+        peers.iter().for_each(|&peer| channels[peer].resize_with(streams, || None));
         let until = Instant::now() + self.timeout;
         for &peer in peers.iter().filter(|&&peer| peer < rank.0) {
             let silent = || Error::Invalid(format!("rank {peer} does not listen for data connections"));
             let address = addresses[peer].ok_or_else(silent)?;
-            channels[peer] = Some(calls.call(rank, Rank(peer), address, until, self.liveness)?);
+            for (stream, channel) in channels[peer].iter_mut().enumerate() {
+                let caller = Caller { rank, stream };
+                *channel = Some(calls.call(caller, Rank(peer), address, until, self.liveness)?);
+            }
         }
-        while let Some(&missing) = peers.iter().find(|&&peer| channels[peer].is_none()) {
-            match calls.next(Duration::from_millis(50)) {
-                // A rank that calls again has lost its first connection.
-                Some((caller, channel)) if caller > rank && peers.contains(&caller.0) => {
-                    channels[caller.0] = Some(channel);
+        while let Some(&missing) = peers.iter().find(|&&peer| channels[peer].iter().any(Option::is_none)) {
+            if let Some((caller, channel)) = calls.next(Duration::from_millis(50)) {
+                let of_rank = channels.get_mut(caller.rank.0).filter(|_| caller.rank > rank);
+                match of_rank.and_then(|streams| streams.get_mut(caller.stream)) {
+                    // A rank that calls again has lost its first connection.
+                    Some(place) => *place = Some(channel),
+                    None => log::debug!("refused a data connection: {rank} is not called by {caller:?}"),
                 }
-                Some((caller, _)) => {
-                    log::debug!("refused a data connection: {rank} is not called by {caller}")
-                }
-                None => {}
             }
             if let Some(error) = self.liveness.failure() {
                 return Err(error);
@@ -367,7 +384,7 @@ impl<'a> Meeting<'a> {
                 return Err(Error::Missing { missing, address: own, waited });
             }
         }
-        Ok(channels)
+        Ok(channels.into_iter().map(|streams| streams.into_iter().flatten().collect()).collect())
     }
 }
 
@@ -401,6 +418,6 @@ pub(crate) fn decode_for_fuzzing(bytes: &[u8]) {
 pub(crate) fn seed_for_fuzzing() -> String {
     let address = Some(SocketAddr::from(([127, 0, 0, 1], 29500)));
     let node = "boot pid:[1] net:[2] uid 0".into();
-    let card = Card { node, pid: 4711, inbox: 5, address, encrypt: false };
+    let card = Card { node, pid: 4711, inbox: 5, address, encrypt: false, streams: 1 };
     serde_json::to_string(&card).unwrap_or_default()
 }

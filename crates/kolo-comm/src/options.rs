@@ -23,6 +23,8 @@ pub struct Options {
     pub node: Option<String>,
     /// Overrides the choice of network interface: the one that routes to rank 0.
     pub interface: Option<Interface>,
+    /// TCP connections between two ranks; by default 1.
+    pub streams: Option<usize>,
     /// Messages over TCP count as under way for so long: distance, for trials between processes of one host.
     pub delay: Duration,
     /// Lets workers into the job; without it the group stays on loopback.
@@ -37,7 +39,7 @@ impl Options {
         self.timeout.unwrap_or(Duration::from_secs(300))
     }
 
-    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE`, `KOLO_IFACE`, `KOLO_TCP_DELAY_US`, `KOLO_TOKEN` or
+    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE`, `KOLO_IFACE`, `KOLO_STREAMS`, `KOLO_TCP_DELAY_US`, `KOLO_TOKEN` or
     /// `KOLO_TOKEN_FILE`, and `KOLO_ENCRYPT`.
     ///
     /// # Errors
@@ -65,6 +67,11 @@ impl Options {
         options.node = std::env::var(env::NODE).ok();
         if let Ok(text) = std::env::var(env::IFACE) {
             options.interface = Some(Interface::named(&text)?);
+        }
+        if let Ok(text) = std::env::var(env::STREAMS) {
+            let streams = text.parse::<usize>().ok().filter(|streams| (1..=64).contains(streams));
+            let problem = format!("is `{text}`; it must be a whole number from 1 to 64");
+            options.streams = Some(streams.ok_or_else(|| Error::environment(env::STREAMS, problem))?);
         }
         if let Ok(text) = std::env::var(env::TCP_DELAY_US) {
             let microseconds = text.parse::<u64>().ok().filter(|us| *us <= 1_000_000);

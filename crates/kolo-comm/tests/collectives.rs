@@ -175,3 +175,22 @@ fn groups_can_be_used_at_the_same_time() {
         }
     }
 }
+
+/// Several connections between two ranks, and distance, change nothing but the time.
+#[test]
+fn several_streams_and_distance_give_the_same() {
+    let delay = std::time::Duration::from_millis(2);
+    let options = Options { streams: Some(3), delay, ..Options::default() };
+    for result in spawn(Over::Tcp, 3, &options, |group| {
+        let began = std::time::Instant::now();
+        for len in [1usize, 100, 700_000] {
+            let mut data = vec![group.rank().0 as f32; len];
+            group.all_reduce(&mut data, Op::Sum).unwrap();
+            assert_eq!(data, vec![3.0; len]);
+        }
+        // A message is under way for its delay, however quick the machine is.
+        assert!(began.elapsed() >= 3 * delay);
+    }) {
+        result.unwrap();
+    }
+}

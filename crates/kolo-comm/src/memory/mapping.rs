@@ -11,6 +11,9 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::error::Error;
 
+/// From this many bytes on large pages save more than they may waste.
+const HUGE: usize = 4 << 20;
+
 /// Mapped pages; unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -57,6 +60,11 @@ impl Mapping {
                 0,
             )?
         };
+        if len >= HUGE {
+            // Where the system lets shared memory have them (shmem_enabled); where not, nothing is lost.
+            // SAFETY: the range has just been mapped; the advice changes no contents.
+            let _ = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxHugepage) };
+        }
         Ok(Mapping { start: NonNull::new(start.cast()).ok_or(rustix::io::Errno::FAULT)?, len })
     }
 

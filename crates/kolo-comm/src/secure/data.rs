@@ -21,7 +21,7 @@ pub(crate) struct Calls<'a> {
     access: &'a Access,
     reach: &'a Reach,
     door: Door,
-    callers: Receiver<(Rank, Channel)>,
+    callers: Receiver<(Caller, Channel)>,
 }
 
 impl<'a> Calls<'a> {
@@ -36,10 +36,10 @@ impl<'a> Calls<'a> {
         let fail = |cause: std::io::Error| Error::system(format!("{rank} cannot listen {reach}"), cause);
         let (sender, callers) = mpsc::channel();
         let sender = Mutex::new(sender);
-        let serve = move |visitor: Visitor| match decode_rank(&visitor.identity) {
+        let serve = move |visitor: Visitor| match Caller::decode(&visitor.identity) {
             // If nobody listens any more, all ranks that were expected are here.
-            Some(rank) => drop(
-                crate::liveness::lock(&sender).send((rank, Channel::new(visitor.stream, visitor.session))),
+            Some(caller) => drop(
+                crate::liveness::lock(&sender).send((caller, Channel::new(visitor.stream, visitor.session))),
             ),
             None => log::debug!("refused a data connection from a caller that is no rank"),
         };
@@ -52,21 +52,22 @@ impl<'a> Calls<'a> {
     }
 
     /// The next rank that has called, within `wait`.
-    pub(crate) fn next(&self, wait: Duration) -> Option<(Rank, Channel)> {
+    pub(crate) fn next(&self, wait: Duration) -> Option<(Caller, Channel)> {
         self.callers.recv_timeout(wait).ok()
     }
 
     /// Calls a peer, again where that may help.
     pub(crate) fn call(
         &self,
-        here: Rank,
+        caller: Caller,
         peer: Rank,
         address: SocketAddr,
         until: Instant,
         liveness: &Liveness,
     ) -> Result<Channel, Error> {
+        let here = caller.rank;
         loop {
-            match self.call_once(here, address, until) {
+            match self.call_once(caller, address, until) {
                 Ok(channel) => return Ok(channel),
                 Err(cause) if !cause.passes() || Instant::now() >= until => {
                     let reach = self.reach;
@@ -82,23 +83,31 @@ impl<'a> Calls<'a> {
         }
     }
 
-    fn call_once(&self, here: Rank, address: SocketAddr, until: Instant) -> Result<Channel, CallError> {
+    fn call_once(&self, caller: Caller, address: SocketAddr, until: Instant) -> Result<Channel, CallError> {
         let rest = until.saturating_duration_since(Instant::now());
         let stream = TcpStream::connect_timeout(&address, rest.max(Duration::from_millis(1)))?;
         let _ = stream.set_nodelay(true);
-        let session = introduce(&stream, self.access, Purpose::Data, &encode_rank(here), until)?;
+        let session = introduce(&stream, self.access, Purpose::Data, &caller.encode(), until)?;
         Ok(Channel::new(stream, session))
     }
 }
 
-/// Who calls, as it says so in the handshake.
-fn encode_rank(rank: Rank) -> [u8; 8] {
-    (rank.0 as u64).to_le_bytes()
+/// Who calls, and which of its connections this is; as it says so in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Caller {
+    pub(crate) rank: Rank,
+    pub(crate) stream: usize,
 }
 
-pub(crate) fn decode_rank(bytes: &[u8]) -> Option<Rank> {
-    let number = u64::from_le_bytes(bytes.try_into().ok()?);
-    usize::try_from(number).ok().map(Rank)
+impl Caller {
+    fn encode(self) -> [u8; 8] {
+        ((self.stream as u64) << 32 | self.rank.0 as u64).to_le_bytes()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Caller> {
+        let number = u64::from_le_bytes(bytes.try_into().ok()?);
+        Some(Caller { rank: Rank(number as u32 as usize), stream: (number >> 32) as usize })
+    }
 }
 
 #[cfg(test)]
@@ -107,8 +116,9 @@ mod tests {
 
     #[test]
     fn only_ranks_are_ranks() {
-        assert_eq!(decode_rank(&encode_rank(Rank(7))), Some(Rank(7)));
-        assert_eq!(decode_rank(b"rank 7"), None);
-        assert_eq!(decode_rank(b""), None);
+        let caller = Caller { rank: Rank(7), stream: 3 };
+        assert_eq!(Caller::decode(&caller.encode()), Some(caller));
+        assert_eq!(Caller::decode(b"rank 7"), None);
+        assert_eq!(Caller::decode(b""), None);
     }
 }

@@ -114,10 +114,15 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
             liveness: &liveness,
         };
         let mut sender =
-            Tcp::new(vec![None, Some(Channel::new(left, Some(keys)))], 2, Duration::ZERO, &liveness).unwrap();
-        let mut receiver =
-            Tcp::new(vec![Some(Channel::new(right, Some(other_keys))), None], 2, Duration::ZERO, &liveness)
+            Tcp::new(vec![Vec::new(), vec![Channel::new(left, Some(keys))]], 2, Duration::ZERO, &liveness)
                 .unwrap();
+        let mut receiver = Tcp::new(
+            vec![vec![Channel::new(right, Some(other_keys))], Vec::new()],
+            2,
+            Duration::ZERO,
+            &liveness,
+        )
+        .unwrap();
         let mut buffer: Buffer<u8> = Buffer::zeroed(&Pool::new(Backing::Heap), 200_000).unwrap();
         let span = Span { block: buffer.erased().block, offset: 0, bytes: 200_000 };
         sender.send(Rank(1), span, false, &patience(0)).unwrap();

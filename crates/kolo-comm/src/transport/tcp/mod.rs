@@ -1,4 +1,7 @@
-//! The transport of ranks on different hosts: one TCP connection for each pair.
+//! The transport of ranks on different hosts: one TCP connection for each pair, or several.
+//!
+//! Over several connections message number m goes by connection m modulo their number, at both ends: a lost packet, or
+//! a window that is too small for the distance, then holds up one of them only.
 //!
 //! One thread drives all connections of a rank: while it waits for the message it needs, it pushes out whatever
 //! is still to be sent, so two ranks that send each other more than the kernel buffers do not block each other.
@@ -38,13 +41,38 @@ const TRIES: (u32, u32) = (2, 128);
 const PROBE: u32 = 8;
 const PATIENT: u32 = 4;
 
-struct Peer {
-    stream: Channel,
+/// One connection.
+struct Stream {
+    channel: Channel,
     outgoing: Outgoing,
     incoming: Incoming,
+}
+
+struct Peer {
+    streams: Vec<Stream>,
+    /// Messages sent and received so far.
+    sent: usize,
+    received: usize,
     /// Messages received and not released, then buffers to use again. Words, so that any element is aligned.
     scratch: Vec<Vec<u64>>,
     unreleased: usize,
+}
+
+impl Peer {
+    /// The connection by which the next message goes out, and the one by which it comes in.
+    fn next_out(&mut self) -> &mut Stream {
+        let count = self.streams.len();
+        &mut self.streams[self.sent % count]
+    }
+
+    fn next_in(&mut self) -> &mut Stream {
+        let count = self.streams.len();
+        &mut self.streams[self.received % count]
+    }
+
+    fn is_sending(&self) -> bool {
+        self.streams.iter().any(|stream| !stream.outgoing.is_empty())
+    }
 }
 
 /// See the module's text.
@@ -61,9 +89,9 @@ pub(crate) struct Tcp {
 }
 
 impl Tcp {
-    /// `streams` has one connection for each rank but this one; `on_host` ranks share this host's cores.
+    /// `peers` has the connections to each rank, none to this one; `on_host` ranks share this host's cores.
     pub(crate) fn new(
-        streams: Vec<Option<Channel>>,
+        peers: Vec<Vec<Channel>>,
         on_host: usize,
         delay: Duration,
         liveness: &Liveness,
@@ -80,17 +108,20 @@ impl Tcp {
             }
             None => false,
         }));
-        let peer = |stream: Channel| {
-            let socket = stream.stream();
+        let stream = |channel: Channel| {
+            let socket = channel.stream();
             socket
                 .set_nodelay(true)
                 .and_then(|()| socket.set_nonblocking(true))
                 .map_err(|e| fail(e.to_string()))?;
-            let (outgoing, incoming) = (Outgoing::default(), Incoming::default());
-            Ok(Peer { stream, outgoing, incoming, scratch: Vec::new(), unreleased: 0 })
+            Ok(Stream { channel, outgoing: Outgoing::default(), incoming: Incoming::default() })
         };
-        let peers = streams.into_iter().map(|stream| stream.map(peer).transpose());
-        let peers = peers.collect::<Result<_, Error>>()?;
+        let peer = |channels: Vec<Channel>| {
+            let streams = channels.into_iter().map(stream).collect::<Result<Vec<Stream>, Error>>()?;
+            let peer = Peer { streams, sent: 0, received: 0, scratch: Vec::new(), unreleased: 0 };
+            Ok(Some(peer).filter(|peer| !peer.streams.is_empty()))
+        };
+        let peers = peers.into_iter().map(peer).collect::<Result<_, Error>>()?;
         let crowded = on_host > std::thread::available_parallelism().map_or(1, usize::from);
         Ok(Tcp { peers, alarm, delay, crowded, tries: TRIES.1, sleeps: 1 })
     }
@@ -105,8 +136,8 @@ impl Tcp {
         // News travels by another connection: a peer that has sent its part and left may be seen to have left first.
         let mut left = None;
         while filled < into.len() {
-            let peer = self.peer(from);
-            match peer.incoming.read_from(&mut peer.stream, &mut into[filled..]) {
+            let stream = self.peer(from).next_in();
+            match stream.incoming.read_from(&mut stream.channel, &mut into[filled..]) {
                 Ok(0) => return Err(broken(from, patience)),
                 Ok(count) => {
                     filled += count;
@@ -157,8 +188,9 @@ impl Tcp {
     /// Writes what the kernel takes, to every peer.
     fn push_out(&mut self, patience: &Patience<'_>) -> Result<(), Error> {
         for (rank, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(peer) = peer {
-                peer.outgoing.write_to(&mut peer.stream).map_err(|_| broken(Rank(rank), patience))?;
+            for stream in peer.iter_mut().flat_map(|peer| &mut peer.streams) {
+                let written = stream.outgoing.write_to(&mut stream.channel);
+                written.map_err(|_| broken(Rank(rank), patience))?;
             }
         }
         Ok(())
@@ -172,11 +204,14 @@ impl Tcp {
         let mut fds = vec![PollFd::new(&*self.alarm, PollFlags::IN)];
         for (rank, peer) in self.peers.iter().enumerate() {
             let Some(peer) = peer else { continue };
-            let mut flags = PollFlags::empty();
-            flags.set(PollFlags::IN, reading == Some(Rank(rank)));
-            flags.set(PollFlags::OUT, !peer.outgoing.is_empty());
-            if !flags.is_empty() {
-                fds.push(PollFd::new(&peer.stream, flags));
+            for (number, stream) in peer.streams.iter().enumerate() {
+                let next = number == peer.received % peer.streams.len();
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::IN, reading == Some(Rank(rank)) && next);
+                flags.set(PollFlags::OUT, !stream.outgoing.is_empty());
+                if !flags.is_empty() {
+                    fds.push(PollFd::new(&stream.channel, flags));
+                }
             }
         }
         let nap = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(patience.nap().subsec_nanos()) };
@@ -228,7 +263,7 @@ fn broken(peer: Rank, patience: &Patience<'_>) -> Error {
 impl Idle for Tcp {
     fn go_on(&mut self, patience: &Patience<'_>) -> Result<Busy, Error> {
         self.push_out(patience)?;
-        let waiting = self.peers.iter().flatten().any(|peer| !peer.outgoing.is_empty());
+        let waiting = self.peers.iter().flatten().any(Peer::is_sending);
         Ok(if waiting { Busy::Yes } else { Busy::No })
     }
 }
@@ -237,11 +272,13 @@ impl Transport for Tcp {
     fn send(&mut self, to: Rank, span: Span<'_>, copied: bool, patience: &Patience<'_>) -> Result<(), Error> {
         let (call, bytes, due) = (patience.call.pack(), span.bytes as u64, header::due(self.delay));
         let peer = self.peer(to);
-        peer.outgoing.push(&Header { call, bytes, due }, span);
-        peer.outgoing.write_to(&mut peer.stream).map_err(|_| broken(to, patience))?;
+        let stream = peer.next_out();
+        stream.outgoing.push(&Header { call, bytes, due }, span);
+        stream.outgoing.write_to(&mut stream.channel).map_err(|_| broken(to, patience))?;
         if copied {
-            peer.outgoing.copy_last();
+            stream.outgoing.copy_last();
         }
+        peer.sent += 1;
         Ok(())
     }
 
@@ -260,6 +297,7 @@ impl Transport for Tcp {
         let peer = self.peer(from);
         peer.scratch[slot] = scratch;
         peer.unreleased += 1;
+        peer.received += 1;
         result.map(|()| start.cast_const())
     }
 
@@ -276,13 +314,15 @@ impl Transport for Tcp {
     ) -> Result<(), Error> {
         self.read_header(from, bytes, patience)?;
         // SAFETY: the caller vouches for `bytes` writable bytes; they belong to a buffer, hence are initialised.
-        self.read(from, unsafe { std::slice::from_raw_parts_mut(into, bytes) }, patience)
+        self.read(from, unsafe { std::slice::from_raw_parts_mut(into, bytes) }, patience)?;
+        self.peer(from).received += 1;
+        Ok(())
     }
 
     fn settle(&mut self, patience: &Patience<'_>) -> Result<(), Error> {
         loop {
             self.push_out(patience)?;
-            let waiting = |peer: &Option<Peer>| peer.as_ref().is_some_and(|peer| !peer.outgoing.is_empty());
+            let waiting = |peer: &Option<Peer>| peer.as_ref().is_some_and(Peer::is_sending);
             let Some(rank) = self.peers.iter().position(waiting) else { return Ok(()) };
             self.sleep(None, Rank(rank), patience)?;
         }
