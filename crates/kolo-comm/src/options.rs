@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::backend::BackendChoice;
 use crate::env;
 use crate::error::Error;
 use crate::interface::Interface;
@@ -11,6 +12,8 @@ use crate::schedule::{ALGORITHMS, Algorithm};
 /// How a group is formed.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// What does the work of the collectives.
+    pub backend: BackendChoice,
     /// Overrides the choice of transport: shared memory where all ranks are on one host, else TCP.
     pub transport: Option<TransportChoice>,
     /// How long a rank waits for others, at the rendezvous and in a collective.
@@ -26,6 +29,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
+            backend: BackendChoice::Native,
             transport: None,
             timeout: Duration::from_secs(300),
             algorithm: None,
@@ -36,13 +40,17 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE` and `KOLO_IFACE`.
+    /// Reads `KOLO_BACKEND`, `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE` and `KOLO_IFACE`.
     ///
     /// # Errors
     ///
     /// [`Error::Environment`] names the variable that cannot be understood.
     pub fn from_env() -> Result<Options, Error> {
         let mut options = Options::default();
+        if let Ok(text) = std::env::var(env::BACKEND) {
+            options.backend =
+                text.parse().map_err(|problem: String| Error::environment(env::BACKEND, problem))?;
+        }
         if let Ok(text) = std::env::var(env::TRANSPORT) {
             let choice =
                 text.parse().map_err(|problem: String| Error::environment(env::TRANSPORT, problem))?;
