@@ -77,13 +77,13 @@ def measure(options: argparse.Namespace) -> dict:
         seconds += run_block(ddp, options.steps)
 
     synchronised, alone = ranks.slowest_rank(seconds), ranks.slowest_rank(seconds_no_sync)
-    step_seconds, step_seconds_no_sync = ranks.percentile(synchronised, 0.5), ranks.percentile(alone, 0.5)
+    step_seconds, step_seconds_no_sync = ranks.percentile(synchronised, 50), ranks.percentile(alone, 50)
     return {
         "step_seconds": step_seconds,
         "step_seconds_no_sync": step_seconds_no_sync,
         "efficiency": step_seconds_no_sync / step_seconds,
         "images_per_second": options.batch_size * dist.get_world_size() / step_seconds,
-        "step_seconds_p95": ranks.percentile(synchronised, 0.95),
+        "step_seconds_p95": ranks.percentile(synchronised, 95),
         "steps": len(seconds),
     }
 

@@ -1,8 +1,9 @@
 """One rank that times Gloo's all-reduce (f32, sum, in place) through torch.distributed, size by size.
 
-As in Gloo's own benchmark: 5 rounds of warm-up, then at least two seconds and 20 rounds. A barrier stands
-before each sample and the slowest rank counts. The result is checked before and after, outside the clock.
-Rank 0 prints one JSON line a size.
+The sampling rules are those of `kolo bench all-reduce`: 5 rounds of warm-up, then batches of 20 samples until
+the given seconds have passed on rank 0's clock, 2000 at most; a barrier stands before each sample and the
+slowest rank counts. The result is checked before and after, outside the clock. Rank 0 prints one JSON line
+a size.
 """
 
 import argparse
@@ -15,7 +16,8 @@ import torch.distributed as dist
 import ranks
 
 WARM_UP = 5
-MOST_SAMPLES = 20_000
+BATCH = 20
+MOST_SAMPLES = 2000
 F32_BYTES = 4
 
 
@@ -41,27 +43,35 @@ def sample(buffer: torch.Tensor, count: int) -> list[float]:
     return seconds
 
 
-def sample_count(warm_up: list[float], least_seconds: float, least_count: int) -> int:
-    """How many samples fill `least_seconds`, from the slowest rank's warm-up and so alike on all ranks."""
-    typical = ranks.percentile(ranks.slowest_rank(warm_up), 0.5)
-    return max(least_count, min(MOST_SAMPLES, int(least_seconds / typical)))
+def take_samples(buffer: torch.Tensor, seconds: float) -> list[float]:
+    """Samples in batches; after each rank 0 decides, or the ranks would stop at different counts."""
+    sample(buffer, WARM_UP)
+    until = time.perf_counter() + seconds
+    samples: list[float] = []
+    more = torch.ones(1)
+    while more.item():
+        samples += sample(buffer, BATCH)
+        more.fill_(time.perf_counter() < until and len(samples) < MOST_SAMPLES)
+        dist.broadcast(more, 0)
+    return samples
 
 
-def measure(size: int, least_seconds: float, least_count: int) -> dict:
+def measure(size: int, seconds: float) -> dict:
     """Times one size. Zeros are summed: repeated sums of anything else would leave the range of f32."""
     buffer = torch.empty(size // F32_BYTES)
     verify(buffer)
     buffer.zero_()
-    count = sample_count(sample(buffer, WARM_UP), least_seconds, least_count)
-    times = ranks.slowest_rank(sample(buffer, count))
+    times = ranks.slowest_rank(take_samples(buffer, seconds))
     verify(buffer)
-    p50, world = ranks.percentile(times, 0.5), dist.get_world_size()
+    p50, world = ranks.percentile(times, 50), dist.get_world_size()
+    bandwidth = size / p50 / 1e9
     return {
         "bytes": size,
         "p50_us": p50 * 1e6,
-        "p99_us": ranks.percentile(times, 0.99) * 1e6,
-        "busbw_gbps": 2 * (world - 1) / world * size / p50 / 1e9,
-        "samples": count,
+        "p99_us": ranks.percentile(times, 99) * 1e6,
+        "algbw_gbps": bandwidth,
+        "busbw_gbps": 2 * (world - 1) / world * bandwidth,
+        "samples": times.numel(),
     }
 
 
@@ -76,12 +86,11 @@ def byte_sizes(text: str) -> list[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=byte_sizes, required=True, help="bytes, separated by commas")
-    parser.add_argument("--seconds", type=float, default=2.0, help="least time a size")
-    parser.add_argument("--samples", type=int, default=20, help="least samples a size")
+    parser.add_argument("--seconds", type=float, default=1.0, help="time a size")
     options = parser.parse_args()
     with ranks.gloo_group():
         for size in options.sizes:
-            result = measure(size, options.seconds, options.samples)
+            result = measure(size, options.seconds)
             if dist.get_rank() == 0:
                 print(json.dumps(result), flush=True)
 

@@ -32,6 +32,11 @@ def load() -> float:
     return os.getloadavg()[0]
 
 
+def congestion_control() -> str:
+    """How TCP finds its rate here, in new network namespaces as well."""
+    return _read("/proc/sys/net/ipv4/tcp_congestion_control").strip() or "unknown"
+
+
 def describe() -> str:
     """One line: CPU, cores, memory, kernel."""
     system = f"{platform.system()} {platform.release()}"

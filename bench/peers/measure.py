@@ -1,125 +1,151 @@
-"""The four measurements: how each program is called, and what it has to answer."""
+"""Runs every system in every setting, the systems in turn, round after round.
 
-import json
+A peer that fails or takes too long is noted and left out of the setting's further rounds: it must not cost
+the hour that the others were measured for. Kolo's failure ends all.
+"""
+
+import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from processes import BenchError, Command, run, run_together
+import link_rate
+import namespaces
+from answers import all_reduce_answer, step_answer
+from figures import byte_size, duration
+from places import Loopback, Place
+from processes import BenchError, Command, run_together
+from results import Results, Sample
+from settings import ALL_REDUCES, STEPS, Setting
+from systems import KOLO, SYSTEMS, Job, Programs
+from trainings import TRAININGS, Extent
 
-HERE = Path(__file__).resolve().parent
-STEP_FIELDS = ("step_seconds", "step_seconds_no_sync", "efficiency", "images_per_second")
-ALL_REDUCE_FIELDS = ("bytes", "p50_us")
+LINK = "link"
+"""The system under which a link's rates stand among the results."""
+Save = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured on both sides."""
+    """What is measured, how often and how long."""
 
-    kolo: str
-    python: str
-    nproc: int
-    batch_size: int
-    bucket_cap_mb: float
-    blocks: int
-    steps: int
+    programs: Programs
+    parts: tuple[str, ...]
+    rounds: int
     sizes: list[int]
     seconds: float
+    link_seconds: float
+    extent: Extent
     timeout: float
 
 
-def kolo_step_command(plan: Plan) -> list[str]:
-    model = ["--model", "resnet18", "--batch-size", str(plan.batch_size)]
-    return [plan.kolo, "bench", "step", *model, "--nproc", str(plan.nproc), "--json"]
+@dataclass
+class Campaign:
+    """A plan as it is carried out; `save` is called after every measurement."""
 
+    plan: Plan
+    results: Results
+    save: Save
+    failed: set[tuple[str, str]] = field(default_factory=set)
 
-def kolo_all_reduce_command(plan: Plan) -> list[str]:
-    sizes = ",".join(map(str, plan.sizes))
-    return [plan.kolo, "bench", "all-reduce", "--nproc", str(plan.nproc), "--sizes", sizes, "--json"]
+    def run(self) -> None:
+        for setting in (*ALL_REDUCES, *STEPS):
+            if setting.part in self.plan.parts:
+                self._setting(setting)
 
+    def _setting(self, setting: Setting) -> None:
+        if setting.rate and (reason := namespaces.obstacle()):
+            self.results.note(f"{setting.title}: {reason}")
+            return
+        with ExitStack() as stack:
+            try:
+                place = stack.enter_context(_place(setting))
+            except BenchError as error:
+                self.results.note(f"{setting.title}: the link could not be made")
+                print(f"warning: {setting.title}: {error}", file=sys.stderr)
+                return
+            for number in range(1, self.plan.rounds + 1):
+                self._round(setting, place, number)
 
-def kolo_step(plan: Plan) -> dict:
-    """Kolo's step: one object with STEP_FIELDS."""
-    return step_answer(
-        "kolo bench step", run(Command("kolo bench step", kolo_step_command(plan)), plan.timeout)
-    )
+    def _round(self, setting: Setting, place: Place, number: int) -> None:
+        if setting.rate:
+            self._keep(setting, LINK, number, self._link(place))
+        if setting in STEPS:
+            for training in TRAININGS:
+                if training.takes_part(setting) and training.program(self.plan.programs):
+                    self._one(setting, place, number, training.name, self._step(training.step))
+        else:
+            for system in SYSTEMS:
+                if system.program(self.plan.programs):
+                    self._one(setting, place, number, system.name, self._all_reduce(system.all_reduce))
 
+    def _one(
+        self, setting: Setting, place: Place, number: int, name: str, ask: Callable[[Job], dict]
+    ) -> None:
+        """One system's measurement, in a folder of its own."""
+        if (setting.key, name) in self.failed:
+            return
+        with tempfile.TemporaryDirectory(prefix="kolo-peers-") as folder:
+            job = Job(setting, place, Path(folder), self.plan.sizes, self.plan.seconds)
+            try:
+                answer = ask(job)
+            except BenchError as error:
+                if name == KOLO:
+                    raise
+                self.failed.add((setting.key, name))
+                self.results.note(f"{setting.title}: {name} failed and is left out from round {number} on")
+                print(f"warning: {setting.title}: {error}", file=sys.stderr)
+                return
+        self._keep(setting, name, number, answer)
 
-def kolo_all_reduce(plan: Plan) -> dict[int, dict]:
-    """Kolo's all-reduce: for each size an object with ALL_REDUCE_FIELDS."""
-    output = run(Command("kolo bench all-reduce", kolo_all_reduce_command(plan)), plan.timeout)
-    return all_reduce_answer("kolo bench all-reduce", output, plan.sizes)
+    def _all_reduce(self, call: Callable[[Programs, Job], list[Command]]) -> Callable[[Job], dict]:
+        def ask(job: Job) -> dict:
+            commands = call(self.plan.programs, job)
+            output = run_together(commands, self.plan.timeout)[0]
+            return all_reduce_answer(commands[0].name, output, job.sizes)
 
+        return ask
 
-def ddp_step(plan: Plan) -> dict:
-    """PyTorch's step under DDP over Gloo."""
-    arguments = ["--batch-size", str(plan.batch_size), "--bucket-cap-mb", f"{plan.bucket_cap_mb:g}"]
-    arguments += ["--blocks", str(plan.blocks), "--steps", str(plan.steps)]
-    return step_answer("ddp_step.py", _run_ranks(plan, "ddp_step.py", arguments))
+    def _step(self, call: Callable[[Programs, Job, Extent], list[Command]]) -> Callable[[Job], dict]:
+        def ask(job: Job) -> dict:
+            commands = call(self.plan.programs, job, self.plan.extent)
+            return step_answer(commands[0].name, run_together(commands, self.plan.timeout)[0])
 
+        return ask
 
-def gloo_all_reduce(plan: Plan) -> dict[int, dict]:
-    """Gloo's all-reduce through torch.distributed."""
-    arguments = ["--sizes", ",".join(map(str, plan.sizes)), "--seconds", f"{plan.seconds:g}"]
-    return all_reduce_answer(
-        "gloo_all_reduce.py", _run_ranks(plan, "gloo_all_reduce.py", arguments), plan.sizes
-    )
-
-
-def _run_ranks(plan: Plan, script: str, arguments: list[str]) -> str:
-    """Starts a script once a rank and returns what rank 0 wrote."""
-    with tempfile.TemporaryDirectory(prefix="kolo-peers-") as folder:
-        common = {
-            "WORLD_SIZE": str(plan.nproc),
-            "LOCAL_WORLD_SIZE": str(plan.nproc),
-            "PEERS_RENDEZVOUS": f"file://{folder}/rendezvous",
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
+    def _link(self, place: Place) -> dict:
+        """Payload rates in bytes a second: one way, and the slower one of both at the same time."""
+        assert not isinstance(place, Loopback)
+        seconds, timeout = self.plan.link_seconds, self.plan.timeout
+        return {
+            directions: link_rate.bytes_per_second(place, directions, seconds, timeout)
+            for directions in ("one", "both")
         }
-        argv = [plan.python, str(HERE / script), *arguments]
-        commands = [
-            Command(f"{script}, rank {rank},", argv, common | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
-            for rank in range(plan.nproc)
-        ]
-        return run_together(commands, plan.timeout)[0]
+
+    def _keep(self, setting: Setting, name: str, number: int, answer: dict) -> None:
+        self.results.add(Sample(setting.key, name, number, answer))
+        self.save()
+        print(
+            f"{setting.title}, round {number}/{self.plan.rounds}: {name}: {progress(answer)}", file=sys.stderr
+        )
 
 
-def step_answer(name: str, output: str) -> dict:
-    """The one record of a step measurement."""
-    records = json_records(name, output)
-    if len(records) != 1:
-        raise BenchError(f"{name} answered {len(records)} records instead of one")
-    _require(name, records[0], STEP_FIELDS)
-    return records[0]
+@contextmanager
+def _place(setting: Setting) -> Iterator[Place]:
+    """Where the setting's ranks run, for as long as they do."""
+    if setting.rate is None:
+        yield Loopback()
+        return
+    with namespaces.shaped_link(setting.rate) as place:
+        yield place
 
 
-def all_reduce_answer(name: str, output: str, sizes: list[int]) -> dict[int, dict]:
-    """The records of an all-reduce measurement by their size; every size asked for has to be there."""
-    records = json_records(name, output)
-    for record in records:
-        _require(name, record, ALL_REDUCE_FIELDS)
-    by_size = {record["bytes"]: record for record in records}
-    missing = [size for size in sizes if size not in by_size]
-    if missing:
-        raise BenchError(f"{name} has no result for {missing} bytes, only for {sorted(by_size)}")
-    return {size: by_size[size] for size in sizes}
-
-
-def json_records(name: str, output: str) -> list[dict]:
-    """The objects in `output`: one object, an array of them, or one a line."""
-    try:
-        try:
-            value = json.loads(output)
-        except json.JSONDecodeError:
-            value = [json.loads(line) for line in output.splitlines() if line.strip()]
-    except json.JSONDecodeError as error:
-        raise BenchError(f"{name} did not answer in JSON: {error}; it wrote: {output[:200]!r}") from error
-    return value if isinstance(value, list) else [value]
-
-
-def _require(name: str, record: dict, fields: tuple[str, ...]) -> None:
-    """A positive number in each field: what is compared must neither be missing nor be divided by as zero."""
-    for field in fields:
-        value = record.get(field) if isinstance(record, dict) else None
-        if not isinstance(value, int | float) or not value > 0:
-            raise BenchError(f"{name}: field {field} is {value!r} instead of a positive number in {record!r}")
+def progress(answer: dict) -> str:
+    """An answer in a few words."""
+    if "one" in answer:
+        return f"{answer['one'] / 1e6:.1f} MB/s one way, {answer['both'] / 1e6:.1f} MB/s in both"
+    if "step_seconds" in answer:
+        return f"step {duration(answer['step_seconds'])}, alone {duration(answer['step_seconds_no_sync'])}"
+    return ", ".join(f"{byte_size(size)} {duration(row['p50_us'] / 1e6)}" for size, row in answer.items())

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 @contextmanager
 def gloo_group() -> Iterator[None]:
-    """One compute thread and a Gloo group of WORLD_SIZE ranks over loopback, left at the end."""
+    """One compute thread and a Gloo group of WORLD_SIZE ranks, over loopback by default, left at the end."""
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group(
@@ -39,6 +39,7 @@ def slowest_rank(seconds: list[float]) -> torch.Tensor:
     return times.sort().values
 
 
-def percentile(sorted_times: torch.Tensor, fraction: float) -> float:
-    """Linear interpolation between the nearest samples."""
-    return torch.quantile(sorted_times, fraction).item()
+def percentile(sorted_times: torch.Tensor, percent: int) -> float:
+    """The smallest sample that `percent` of them do not exceed, as Kolo takes it."""
+    place = -(-percent * sorted_times.numel() // 100)
+    return sorted_times[max(place, 1) - 1].item()

@@ -1,4 +1,4 @@
-//! What does the work of a group's collectives. The native one runs schedules over transports; MPI and NCCL replace it whole.
+//! What does the work of a group's collectives. The native one runs schedules over transports; MPI replaces it whole.
 
 use crate::collective::Collective;
 use crate::error::Error;

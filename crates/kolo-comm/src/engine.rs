@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::backend::Backend;
 use crate::call::{Call, Kind};
 use crate::collective::Collective;
+use crate::deadline::Deadline;
 use crate::element::{DType, Op};
 use crate::error::Error;
 use crate::executor;
@@ -48,7 +49,7 @@ pub(crate) struct Engine {
     pub(crate) topology: Arc<Topology>,
     pub(crate) transport: Box<dyn Transport>,
     liveness: Arc<Liveness>,
-    timeout: Duration,
+    deadline: Deadline,
     algorithm: Option<&'static Algorithm>,
     pub(crate) network: Network,
     one_each: Arc<Contributions>,
@@ -63,7 +64,7 @@ impl Engine {
         topology: Arc<Topology>,
         transport: Box<dyn Transport>,
         liveness: Arc<Liveness>,
-        timeout: Duration,
+        deadline: Deadline,
     ) -> Self {
         let one_each = Arc::new(Contributions::one_each(members.len()));
         let (network, plans) = (Network::default(), HashMap::new());
@@ -74,7 +75,7 @@ impl Engine {
             topology,
             transport,
             liveness,
-            timeout,
+            deadline,
             algorithm,
             network,
             one_each,
@@ -194,15 +195,18 @@ impl Backend for Engine {
             elements: agreed as u64,
             algorithm: plan.algorithm as u8,
         };
+        let (started, timeout) = (Instant::now(), self.deadline.patience());
         let patience = Patience {
             here: rank,
             members: &self.members,
             call,
-            timeout: self.timeout,
-            deadline: Instant::now() + self.timeout,
+            timeout,
+            deadline: started + timeout,
             liveness: &self.liveness,
         };
-        executor::run(&plan.schedule, memory, collective.op(), &mut *self.transport, &patience)
+        executor::run(&plan.schedule, memory, collective.op(), &mut *self.transport, &patience)?;
+        self.deadline.note(started.elapsed());
+        Ok(())
     }
 
     fn name(&self) -> &'static str {

@@ -65,7 +65,7 @@ pub enum Error {
     },
     /// A peer did not do its part before the deadline.
     #[error(
-        "{rank} did not take part in {during} within {waited:?}; raise KOLO_TIMEOUT if it is merely slow"
+        "{rank} did not take part in {during} within {waited:?}; raise --timeout (KOLO_TIMEOUT) if it is merely slow"
     )]
     Timeout {
         /// The one waited for.

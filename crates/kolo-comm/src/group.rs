@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, BackendChoice, Foreign};
 use crate::collective::Collective;
+use crate::deadline::Deadline;
 use crate::element::{DType, Element};
 use crate::engine::Engine;
 use crate::env::{self, Place};
@@ -197,7 +198,7 @@ impl Group {
             topology.clone(),
             transport,
             liveness.clone(),
-            options.timeout,
+            Deadline::new(options.timeout),
         );
         if members.len() > 1 {
             engine.force(options.algorithm)?;
@@ -304,7 +305,7 @@ impl Group {
 
     /// What the cost model knows of the network: measured when the group formed.
     pub fn network(&self) -> Network {
-        self.with_engine(|engine| engine.network).unwrap_or_default()
+        self.with_engine(|engine| engine.network.clone()).unwrap_or_default()
     }
 
     /// Which algorithm is picked for a collective on so many elements, and why.
@@ -391,6 +392,19 @@ impl Group {
     pub fn abandon(&self, reason: &str) {
         let rank = self.members[self.rank.0];
         self.shared.failed(Error::Abandoned { rank, reason: reason.into() });
+    }
+}
+
+/// For a group over device memory, which stands beside this one and fails with it.
+#[cfg(feature = "nccl")]
+impl Group {
+    pub(crate) fn timeout(&self) -> Duration {
+        self.options.arrival()
+    }
+
+    /// Latches a failure and tells the others; returns the one that stands.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        self.shared.failed(error)
     }
 }
 

@@ -99,6 +99,10 @@ impl Reach {
         }
     }
 
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.address
+    }
+
     /// Listens for peers, at a free port.
     pub(crate) fn listen(&self, rank: Rank) -> Result<TcpListener, Error> {
         let listener = TcpListener::bind((self.address, 0))

@@ -9,11 +9,15 @@ mod backend;
 mod call;
 mod calls;
 mod collective;
+mod deadline;
 mod element;
 mod engine;
 pub mod env;
 mod error;
 mod executor;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod interface;
 mod kernel;
@@ -26,10 +30,12 @@ pub mod mpi;
 #[cfg(not(feature = "mpi"))]
 #[path = "mpi/absent.rs"]
 pub mod mpi;
+pub mod nccl;
 mod options;
 mod rank;
 mod rendezvous;
 pub mod schedule;
+mod secure;
 mod split;
 mod store;
 pub mod threads;
@@ -48,6 +54,7 @@ pub use membership::TransportChoice;
 pub use memory::Buffer;
 pub use options::Options;
 pub use rank::Rank;
+pub use secure::Token;
 pub use topology::Topology;
 pub use worker::{Pending, Timing};
 

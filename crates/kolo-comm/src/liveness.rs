@@ -64,9 +64,25 @@ impl Liveness {
         if self.failed.load(Ordering::SeqCst) { lock(&self.failure).clone() } else { None }
     }
 
+    /// Why a connection broke: what is known, or soon will be by another way; else `error` itself.
+    pub(crate) fn reason(&self, error: Error) -> Error {
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until && self.failure().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.failure().unwrap_or(error)
+    }
+
     /// Whom `rank` waits for at this moment, if it is a rank of this process.
     pub(crate) fn waiting_for(&self, rank: Rank) -> Option<Rank> {
         self.waiting[rank.0].load(Ordering::SeqCst).checked_sub(1).map(Rank)
+    }
+
+    /// Notes that a rank of this process waits for another, until the note is dropped. Both are ranks of the job.
+    pub(crate) fn note(&self, here: Rank, peer: Rank, deadline: Instant) -> Waiting<'_> {
+        let note = &self.waiting[here.0];
+        note.store(peer.0 + 1, Ordering::SeqCst);
+        Waiting { note, deadline }
     }
 
     fn wake(&self) {
@@ -112,9 +128,7 @@ impl Patience<'_> {
 
     /// Notes that this rank waits for `peer`, until the note is dropped.
     pub(crate) fn waiting(&self, peer: Rank) -> Waiting<'_> {
-        let note = &self.liveness.waiting[self.name(self.here).0];
-        note.store(self.name(peer).0 + 1, Ordering::SeqCst);
-        Waiting { note, deadline: self.deadline }
+        self.liveness.note(self.name(self.here), self.name(peer), self.deadline)
     }
 
     /// Whether waiting for `peer` still makes sense.
@@ -139,7 +153,7 @@ impl Patience<'_> {
     }
 }
 
-/// See [`Patience::waiting`].
+/// See [`Liveness::note`].
 pub(crate) struct Waiting<'a> {
     note: &'a AtomicUsize,
     deadline: Instant,

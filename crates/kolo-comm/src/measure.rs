@@ -1,87 +1,178 @@
-//! What the network costs, measured when a group forms: a few messages to and fro, in some milliseconds.
+//! What the network costs, measured when a group forms: some messages between neighbours, in some milliseconds.
+//!
+//! All ranks measure at once, because that is how collectives use the links: cores and network interfaces are shared.
+//! Sub-groups take over what the job's group has measured, and later groups of a process what earlier ones have.
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Instant;
 
+use crate::collective::Collective;
 use crate::element::Op;
 use crate::error::Error;
 use crate::group::Group;
 use crate::kernel;
+use crate::liveness::lock;
 use crate::rank::Rank;
-use crate::schedule::{Link, Network};
+use crate::schedule::{Curve, Link, Message, Network, Range};
 use crate::tree::Contributions;
 
-/// Elements of the short and of the long message.
-const SHORT: usize = 1;
-const LONG: usize = 64 * 1024;
-/// Messages to and fro of each length.
-const ROUNDS: (usize, usize) = (20, 4);
+/// Bytes of the messages measured.
+const LENGTHS: [usize; 6] = [4, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20];
+/// Samples of each length, of which the median counts.
+const SAMPLES: usize = 5;
+/// Up to how many bytes there are more samples, and how many: short messages take microseconds and vary.
+const FEW: (usize, usize) = (4 << 10, 25);
+/// Messages sent at once, and rounds one after another, to find out what one of them takes.
+const MANY: usize = 8;
+
+/// Who sends.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Everybody, while receiving.
+    Both,
+    /// Every other rank, while the others receive.
+    One,
+}
+
+/// What is sent: so many messages at once, of so many bytes, in so many rounds.
+struct Talk {
+    messages: usize,
+    bytes: usize,
+    rounds: usize,
+}
+/// A message that takes longer is the last one measured: longer ones take in proportion.
+const LONG: f64 = 2e-3;
+/// Bytes that all ranks' buffers may take in all: many ranks on one host measure short messages only.
+const MOST: usize = 256 << 20;
+
+/// What kind of group a measurement is good for: transport, ranks, size of the largest node, number of nodes.
+type Kind = (&'static str, usize, usize, usize);
+
+/// What this process has measured before: further groups of the same kind need not.
+static MEASURED: Mutex<BTreeMap<Kind, Network>> = Mutex::new(BTreeMap::new());
 
 impl Group {
-    /// Measures the links between rank 0 and the first rank that shares its memory and the first that does not, and tells
-    /// all ranks: they must choose alike.
+    /// Measures the links within nodes and between nodes, unless all ranks have done so before. Afterwards all ranks have
+    /// the same figures: they must choose alike.
     pub(crate) fn measured(self) -> Result<Group, Error> {
-        let mut network = Network { add_per_byte: add_per_byte(), ..self.network() };
         let topology = self.topology();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let most = topology.nodes().iter().map(Vec::len).max().unwrap_or(1);
-        network.crowding = (most as f64 / cores as f64).max(1.0);
-        let peer = |near: bool| {
-            (1..self.world_size()).map(Rank).find(|peer| topology.together(Rank(0), *peer) == near)
-        };
-        for (peer, link) in [(peer(true), &mut network.near), (peer(false), &mut network.far)] {
-            if let Some(peer) = peer {
-                *link = self.link(peer)?.unwrap_or(*link);
+        let largest = topology.nodes().iter().map(Vec::len).max().unwrap_or(1);
+        let kind = (self.transport(), self.world_size(), largest, topology.nodes().len());
+        let known = lock(&MEASURED).get(&kind).cloned();
+        let mut all_know = [u8::from(known.is_some())];
+        self.all_reduce(&mut all_know, Op::Min)?;
+        let network = match known.filter(|_| all_know[0] == 1) {
+            Some(known) => {
+                // Ranks may have measured in different jobs.
+                let figures = if self.rank() == Rank(0) { known.figures() } else { Vec::new() };
+                Network::from_figures(&self.all_gather_varied(&figures)?[0])
             }
-        }
-        let Network { near, far, add_per_byte, crowding } = network;
-        let mut figures = [near.latency, near.per_byte, far.latency, far.per_byte, add_per_byte, crowding];
-        self.broadcast(&mut figures, Rank(0))?;
-        let [near_latency, near_per_byte, far_latency, far_per_byte, add_per_byte, crowding] = figures;
-        let near = Link { latency: near_latency, per_byte: near_per_byte };
-        let far = Link { latency: far_latency, per_byte: far_per_byte };
-        let network = Network { near, far, add_per_byte, crowding };
-        log::debug!("measured {network:?}");
+            None => self.measure(largest)?,
+        };
+        log::debug!("{kind:?} costs {network:?}");
+        lock(&MEASURED).insert(kind, network.clone());
         self.with_engine(|engine| engine.network = network);
         Ok(self)
     }
 
-    /// The link between rank 0 and `peer`; only these two find out.
-    fn link(&self, peer: Rank) -> Result<Option<Link>, Error> {
-        let other = match self.rank() {
-            Rank(0) => peer,
-            rank if rank == peer => Rank(0),
-            _ => return Ok(None),
-        };
-        let there_and_back = |len: usize, rounds: usize| -> Result<f64, Error> {
-            let mut data = vec![0f32; len];
-            let mut best = f64::INFINITY;
-            for _ in 0..rounds {
-                let mut into = vec![0f32; len];
-                let began = Instant::now();
-                self.send_receive(&data, other, &mut into, other)?;
-                best = best.min(began.elapsed().as_secs_f64());
-                data = into;
+    fn measure(&self, largest: usize) -> Result<Network, Error> {
+        let topology = self.topology();
+        let mut network = Network { sharing: largest as f64, ..self.network() };
+        if largest > 1 {
+            network.near = self.link(|own| topology.nodes()[own].clone())?;
+        }
+        if topology.nodes().len() > 1 {
+            // The ranks with this one's place on their nodes, where there are such.
+            let place = |own: usize| topology.nodes()[own].iter().position(|rank| *rank == self.rank());
+            network.far = self.link(|own| {
+                let place = place(own).unwrap_or(0);
+                topology.nodes().iter().filter_map(|node| node.get(place).copied()).collect()
+            })?;
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let crowding = (largest as f64 / cores as f64).max(1.0);
+        network.add_per_byte = crowding * self.slowest(add_per_byte())?;
+        Ok(network)
+    }
+
+    /// What the links round a ring cost, on the slowest rank.
+    fn link(&self, ring: impl Fn(usize) -> Vec<Rank>) -> Result<Link, Error> {
+        let ring = ring(self.topology().node_of(self.rank()));
+        let curve = |way: Way| {
+            let mut measured = Vec::new();
+            for bytes in LENGTHS {
+                let seconds = self.talk(&ring, way, Talk { messages: 1, bytes, rounds: 1 })?;
+                measured.push((bytes as f64, seconds));
+                if seconds > LONG || 4 * bytes * self.world_size() > MOST {
+                    break;
+                }
             }
-            Ok(best)
+            Ok::<_, Error>(Curve(measured))
         };
-        let short = there_and_back(SHORT, ROUNDS.0)?;
-        let long = there_and_back(LONG, ROUNDS.1)?;
-        let per_byte = (long - short).max(1e-9) / ((LONG - SHORT) * size_of::<f32>()) as f64;
-        Ok(Some(Link { latency: short, per_byte }))
+        let (exchange, one_way) = (curve(Way::Both)?, curve(Way::One)?);
+        let short =
+            |messages, rounds| self.talk(&ring, Way::Both, Talk { messages, bytes: LENGTHS[0], rounds });
+        let (one, more, rounds) = (exchange.0[0].1, short(MANY, 1)?, short(1, MANY)?);
+        // One round takes start + α + 2h, many messages 2h for each further one, many rounds α + 2h for each further one.
+        let further = (MANY - 1) as f64;
+        let (round, message) = ((rounds - one) / further, (more - one) / (2.0 * further));
+        let round = round.clamp(0.0, one);
+        let per_message = message.clamp(0.0, round / 2.0);
+        let latency = round - 2.0 * per_message;
+        Ok(Link { start: one - round, latency, per_message, exchange, one_way })
+    }
+
+    /// Seconds in which ranks send to the next one on the ring and receive from the one before.
+    fn talk(&self, ring: &[Rank], way: Way, talk: Talk) -> Result<f64, Error> {
+        let Talk { messages, bytes, rounds } = talk;
+        let place = ring.iter().position(|rank| *rank == self.rank()).unwrap_or(0);
+        let to = ring[(place + 1) % ring.len()];
+        let from = ring[(place + ring.len() - 1) % ring.len()];
+        // Whoever has nobody to talk to goes along with the others.
+        let (sends, receives) = match way {
+            Way::Both => (ring.len() > 1, ring.len() > 1),
+            Way::One => (place % 2 == 0 && place + 1 < ring.len(), place % 2 == 1),
+        };
+        let list = |on: bool, peer: Rank, start: usize| {
+            let range = |n: usize| Range { start: start + n * bytes, len: bytes };
+            (0..if on { messages } else { 0 }).map(|n| Message { peer, range: range(n) }).collect()
+        };
+        let (send, receive) = (list(sends, to, messages * bytes), list(receives, from, 0));
+        let exchange = Collective::Exchange { send, receive };
+        let mut buffer = self.alloc::<u8>(2 * messages * bytes)?;
+        let mut samples = Vec::new();
+        for _ in 0..if bytes <= FEW.0 { FEW.1 } else { SAMPLES } {
+            self.barrier()?;
+            let began = Instant::now();
+            for _ in 0..rounds {
+                buffer = self.run(&exchange, buffer)?;
+            }
+            samples.push(began.elapsed().as_secs_f64());
+        }
+        samples.sort_by(f64::total_cmp);
+        self.slowest(samples[samples.len() / 2])
+    }
+
+    fn slowest(&self, seconds: f64) -> Result<f64, Error> {
+        let mut slowest = [seconds];
+        self.all_reduce(&mut slowest, Op::Max)?;
+        Ok(slowest[0])
     }
 }
 
 /// Seconds to add one byte of `f32` to another.
 fn add_per_byte() -> f64 {
-    let (mut sum, more) = (vec![0f32; LONG], vec![1f32; LONG]);
+    const LEN: usize = 64 << 10;
+    let (mut sum, more) = (vec![0f32; LEN], vec![1f32; LEN]);
     let program = Contributions::one_each(2).program();
     let mut best = f64::INFINITY;
-    for _ in 0..ROUNDS.1 {
+    for _ in 0..SAMPLES {
         let began = Instant::now();
         let into = sum.as_mut_ptr();
         // SAFETY: both vectors have that many elements.
-        unsafe { kernel::fold(into, &[into.cast_const(), more.as_ptr()], LONG, &program, Op::Sum, None) };
+        unsafe { kernel::fold(into, &[into.cast_const(), more.as_ptr()], LEN, &program, Op::Sum, None) };
         best = best.min(began.elapsed().as_secs_f64());
     }
-    best / (LONG * size_of::<f32>()) as f64
+    best / (LEN * size_of::<f32>()) as f64
 }

@@ -1,8 +1,7 @@
 //! How a group comes together over the store: everybody shows a card, all read all cards, then the transport is
 //! chosen and set up.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +17,11 @@ use crate::memory::{Backing, Mapping};
 use crate::options::Options;
 use crate::rank::Rank;
 use crate::rendezvous;
+use crate::secure::Access;
+use crate::secure::data::Calls;
 use crate::store::{Server, Store, Watch};
 use crate::topology::Topology;
+use crate::transport::channel::Channel;
 use crate::transport::mailbox::{Mailbox, inbox_len};
 use crate::transport::mixed::Mixed;
 use crate::transport::tcp::Tcp;
@@ -73,6 +75,7 @@ struct Card {
     inbox: i32,
     /// Where it listens for those who cannot.
     address: Option<SocketAddr>,
+    encrypt: bool,
 }
 
 /// What a rank brings along to every group that it founds with others.
@@ -83,14 +86,15 @@ pub(crate) struct Ground {
     choice: Option<TransportChoice>,
     /// Where others reach this host; `None` for threads of one process.
     reach: Option<Reach>,
+    access: Access,
     timeout: Duration,
 }
 
 impl Ground {
     /// Threads of one process.
     pub(crate) fn of_threads() -> Self {
-        let (node, timeout) = ("threads".into(), Options::default().timeout);
-        Ground { node, choice: None, reach: None, timeout }
+        let (node, timeout) = ("threads".into(), Options::default().arrival());
+        Ground { node, choice: None, reach: None, access: Access::default(), timeout }
     }
 }
 
@@ -119,16 +123,18 @@ pub(crate) struct Formed {
 
 /// Meets the other ranks of the job.
 pub(crate) fn form(place: &Place, options: &Options) -> Result<Formed, Error> {
-    let (rank, world, timeout) = (place.rank, place.world_size, options.timeout);
-    let (server, address) = rendezvous::meet(&place.master, rank, timeout)?;
+    let (rank, world, timeout) = (place.rank, place.world_size, options.arrival());
+    let access = Access::new(options)?;
+    let (server, address) = rendezvous::meet(place, &access, timeout)?;
     let liveness = Arc::new(Liveness::new(world));
-    let mut store = Store::connect(address, timeout)?;
+    let mut store = Store::connect(address, &access, timeout)?;
     let reach = Reach::choose(options.interface.as_ref(), store.local_ip()?, &place.master);
-    let watch = Watch::start(address, rank, liveness.clone(), timeout)?;
+    let watch = Watch::start(address, rank, liveness.clone(), &access, timeout)?;
     let ground = Ground {
         node: options.node.as_ref().map_or_else(node, |name| format!("{} {name}", node())),
         choice: options.transport,
         reach: Some(reach),
+        access,
         timeout,
     };
     let via = Via::Store { store: &mut store, address, rank };
@@ -143,14 +149,16 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
     let (pages, file) = Mapping::create(inbox_len(world))?;
     let pages = Arc::new(pages);
     let reach = ground.reach.as_ref().filter(|_| world > 1);
-    let listener = reach.map(|reach| listen(reach, rank)).transpose()?;
+    let calls = reach.map(|reach| Calls::listen(reach, rank, world, &ground.access)).transpose()?;
     let card = Card {
         node: ground.node.clone(),
         pid: std::process::id(),
         inbox: file.as_raw_fd(),
-        address: listener.as_ref().map(|(_, address)| *address),
+        address: calls.as_ref().map(Calls::address).transpose()?,
+        encrypt: ground.access.encrypt,
     };
     let cards: Vec<Card> = meeting.exchange("card", &card)?;
+    agree_on_encryption(&cards)?;
     let mapped = map_inboxes(rank, &pages, &cards, ground);
     let obstacles: Vec<Option<String>> =
         meeting.exchange("shm", &mapped.as_ref().err().map(Error::to_string))?;
@@ -181,10 +189,10 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
     };
     let elsewhere: Vec<usize> =
         (0..world).filter(|&r| r != rank.0 && !topology.together(rank, Rank(r))).collect();
-    let streams = match listener {
-        Some((listener, own)) if !elsewhere.is_empty() => {
+    let channels = match calls {
+        Some(calls) if !elsewhere.is_empty() => {
             let addresses: Vec<Option<SocketAddr>> = cards.iter().map(|card| card.address).collect();
-            meeting.connect(rank, &listener, own, reach, &addresses, &elsewhere)?
+            meeting.connect(rank, &calls, &addresses, &elsewhere)?
         }
         _ => Vec::new(),
     };
@@ -192,10 +200,10 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
         _ if world == 1 => Box::new(Solo),
         (Ok(mapped), 1) => Box::new(near(mapped)?),
         (Ok(mapped), others) if others < world => {
-            let far = Tcp::new(streams, meeting.liveness)?;
+            let far = Tcp::new(channels, meeting.liveness)?;
             Box::new(Mixed::new(rank, topology.clone(), near(mapped)?, far))
         }
-        _ => Box::new(Tcp::new(streams, meeting.liveness)?),
+        _ => Box::new(Tcp::new(channels, meeting.liveness)?),
     };
     let shared = ground.reach.is_some() && topology.nodes().iter().any(|node| node.len() > 1);
     let backing = if shared { Backing::Shared } else { Backing::Heap };
@@ -230,11 +238,11 @@ fn map_inboxes(
     cards.iter().enumerate().map(map).collect()
 }
 
-fn listen(reach: &Reach, rank: Rank) -> Result<(TcpListener, SocketAddr), Error> {
-    let listener = reach.listen(rank)?;
-    let address = listener.local_addr();
-    let address = address.map_err(|cause| Error::system("cannot read a listener's address", cause))?;
-    Ok((listener, address))
+fn agree_on_encryption(cards: &[Card]) -> Result<(), Error> {
+    let Some(other) = cards.iter().position(|card| card.encrypt != cards[0].encrypt) else { return Ok(()) };
+    let (with, without) = if cards[0].encrypt { (0, other) } else { (other, 0) };
+    let problem = format!("is 1 on rank {with}, but not on rank {without}; give all workers the same");
+    Err(Error::environment(crate::env::ENCRYPT, problem))
 }
 
 /// Everything that two processes must share to map each other's memory by process number. The network is part of
@@ -282,7 +290,8 @@ impl<'a> Meeting<'a> {
         let own = serde_json::to_string(own).map_err(bad)?;
         let texts = match &mut self.via {
             Via::Store { store, address, rank } => {
-                store.set(&format!("{topic}/{}", rank.0), own)?;
+                let set = store.set(&format!("{topic}/{}", rank.0), own);
+                set.map_err(|error| self.liveness.reason(error))?;
                 let (address, until) = (*address, Instant::now() + self.timeout);
                 let (mut texts, mut missing) = (Vec::new(), Vec::new());
                 for peer in 0..self.world {
@@ -308,49 +317,38 @@ impl<'a> Meeting<'a> {
     fn connect(
         &self,
         rank: Rank,
-        listener: &TcpListener,
-        own: SocketAddr,
-        reach: Option<&Reach>,
+        calls: &Calls<'_>,
         addresses: &[Option<SocketAddr>],
         peers: &[usize],
-    ) -> Result<Vec<Option<TcpStream>>, Error> {
-        let fail = |cause: std::io::Error| Error::system("cannot connect to a peer", cause);
-        let mut streams: Vec<Option<TcpStream>> = (0..self.world).map(|_| None).collect();
-        for &peer in peers.iter().filter(|&&peer| peer < rank.0) {
-            let what = |address: &str| {
-                let reached = reach.map(|reach| format!(", reached {reach},")).unwrap_or_default();
-                format!("{rank}{reached} cannot connect to rank {peer} at {address}")
-            };
-            let address = addresses[peer].ok_or_else(|| Error::system(what("?"), "it does not listen"))?;
-            let mut stream = TcpStream::connect_timeout(&address, self.timeout)
-                .map_err(|cause| Error::system(what(&address.to_string()), cause))?;
-            stream.write_all(&hello(rank)).map_err(fail)?;
-            streams[peer] = Some(stream);
-        }
-        listener.set_nonblocking(true).map_err(fail)?;
+    ) -> Result<Vec<Option<Channel>>, Error> {
+        let own = calls.address()?;
+        let mut channels: Vec<Option<Channel>> = (0..self.world).map(|_| None).collect();
         let until = Instant::now() + self.timeout;
-        while let Some(&peer) = peers.iter().find(|&&peer| streams[peer].is_none()) {
-            match listener.accept() {
-                Ok((stream, _)) => {
-                    let expected = |caller: Rank| caller > rank && peers.contains(&caller.0);
-                    if let Some((caller, stream)) = identify(stream).filter(|(caller, _)| expected(*caller)) {
-                        streams[caller.0].get_or_insert(stream);
-                    }
+        for &peer in peers.iter().filter(|&&peer| peer < rank.0) {
+            let silent = || Error::Invalid(format!("rank {peer} does not listen for data connections"));
+            let address = addresses[peer].ok_or_else(silent)?;
+            channels[peer] = Some(calls.call(rank, Rank(peer), address, until, self.liveness)?);
+        }
+        while let Some(&missing) = peers.iter().find(|&&peer| channels[peer].is_none()) {
+            match calls.next(Duration::from_millis(50)) {
+                // A rank that calls again has lost its first connection.
+                Some((caller, channel)) if caller > rank && peers.contains(&caller.0) => {
+                    channels[caller.0] = Some(channel);
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    if let Some(error) = self.liveness.failure() {
-                        return Err(error);
-                    }
-                    if Instant::now() > until {
-                        let (missing, waited) = (vec![Rank(peer)], self.timeout);
-                        return Err(Error::Missing { missing, address: own, waited });
-                    }
-                    std::thread::sleep(Duration::from_millis(1));
+                Some((caller, _)) => {
+                    log::debug!("refused a data connection: {rank} is not called by {caller}")
                 }
-                Err(e) => return Err(fail(e)),
+                None => {}
+            }
+            if let Some(error) = self.liveness.failure() {
+                return Err(error);
+            }
+            if Instant::now() > until {
+                let (missing, waited) = (vec![Rank(missing)], self.timeout);
+                return Err(Error::Missing { missing, address: own, waited });
             }
         }
-        Ok(streams)
+        Ok(channels)
     }
 }
 
@@ -367,25 +365,23 @@ fn wait_for(
         match (answer, liveness.failure()) {
             (_, Some(error)) => return Err(error),
             (Ok(None), None) if !rest.is_zero() => {}
-            (answer, None) => return answer,
+            (answer, None) => return answer.map_err(|error| liveness.reason(error)),
         }
     }
 }
 
-/// The first bytes of a connection between ranks.
-fn hello(rank: Rank) -> [u8; 16] {
-    let mut bytes = *b"kolo-1\0\0........";
-    bytes[8..].copy_from_slice(&(rank.0 as u64).to_le_bytes());
-    bytes
+/// What `exchange` does with another rank's words.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_for_fuzzing(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let _ = serde_json::from_str::<Card>(&text);
+    let _ = serde_json::from_str::<Option<String>>(&text);
 }
 
-/// Who is calling; `None` for anyone who is not a rank.
-fn identify(mut stream: TcpStream) -> Option<(Rank, TcpStream)> {
-    let mut bytes = [0; 16];
-    stream.set_nonblocking(false).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-    stream.read_exact(&mut bytes).ok()?;
-    stream.set_read_timeout(None).ok()?;
-    let rank = Rank(u64::from_le_bytes(bytes[8..].try_into().ok()?) as usize);
-    (bytes == hello(rank)).then_some((rank, stream))
+#[cfg(feature = "fuzzing")]
+pub(crate) fn seed_for_fuzzing() -> String {
+    let address = Some(SocketAddr::from(([127, 0, 0, 1], 29500)));
+    let node = "boot pid:[1] net:[2] uid 0".into();
+    let card = Card { node, pid: 4711, inbox: 5, address, encrypt: false };
+    serde_json::to_string(&card).unwrap_or_default()
 }

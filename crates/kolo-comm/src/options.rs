@@ -8,39 +8,38 @@ use crate::error::Error;
 use crate::interface::Interface;
 use crate::membership::TransportChoice;
 use crate::schedule::{ALGORITHMS, Algorithm};
+use crate::secure::Token;
 
 /// How a group is formed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What does the work of the collectives.
     pub backend: BackendChoice,
     /// Overrides the choice of transport: shared memory where all ranks are on one host, else TCP.
     pub transport: Option<TransportChoice>,
-    /// How long a rank waits for others, at the rendezvous and in a collective.
-    pub timeout: Duration,
+    /// How long a rank waits for others, at the rendezvous and in a collective. By default five minutes for them to arrive,
+    /// and in a collective 20 times as long as the longest one so far, at least two minutes.
+    pub timeout: Option<Duration>,
     /// Overrides the choice of algorithm, for the operations that it does.
     pub algorithm: Option<&'static Algorithm>,
     /// Name of this rank's node: ranks of one name share memory. By default found out.
     pub node: Option<String>,
     /// Overrides the choice of network interface: the one that routes to rank 0.
     pub interface: Option<Interface>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            backend: BackendChoice::Native,
-            transport: None,
-            timeout: Duration::from_secs(300),
-            algorithm: None,
-            node: None,
-            interface: None,
-        }
-    }
+    /// Lets workers into the job; without it the group stays on loopback.
+    pub token: Option<Token>,
+    /// Encrypts what travels over TCP; needs a token, and the same wish on all ranks.
+    pub encrypt: bool,
 }
 
 impl Options {
-    /// Reads `KOLO_BACKEND`, `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE` and `KOLO_IFACE`.
+    /// How long ranks may take to arrive.
+    pub(crate) fn arrival(&self) -> Duration {
+        self.timeout.unwrap_or(Duration::from_secs(300))
+    }
+
+    /// Reads `KOLO_BACKEND`, `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE`, `KOLO_IFACE`, `KOLO_TOKEN` or
+    /// `KOLO_TOKEN_FILE`, and `KOLO_ENCRYPT`.
     ///
     /// # Errors
     ///
@@ -60,7 +59,7 @@ impl Options {
             let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s < 1e9);
             let problem = format!("is `{text}`; it must be a number of seconds greater than 0");
             let seconds = seconds.ok_or_else(|| Error::environment(env::TIMEOUT, problem))?;
-            options.timeout = Duration::from_secs_f64(seconds);
+            options.timeout = Some(Duration::from_secs_f64(seconds));
         }
         if let Ok(text) = std::env::var(env::ALGORITHM) {
             let known: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();
@@ -72,6 +71,14 @@ impl Options {
         if let Ok(text) = std::env::var(env::IFACE) {
             options.interface = Some(Interface::named(&text)?);
         }
+        options.token = Token::from_env()?;
+        options.encrypt = match std::env::var(env::ENCRYPT).as_deref() {
+            Err(_) | Ok("" | "0") => false,
+            Ok("1") => true,
+            Ok(text) => {
+                return Err(Error::environment(env::ENCRYPT, format!("is `{text}`; it must be 0 or 1")));
+            }
+        };
         Ok(options)
     }
 }

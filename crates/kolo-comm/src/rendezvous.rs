@@ -8,9 +8,10 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use crate::env::{MASTER_ADDR, Master};
+use crate::env::{MASTER_ADDR, Master, Place};
 use crate::error::Error;
 use crate::rank::Rank;
+use crate::secure::Access;
 use crate::store::{Server, Store, probe};
 
 /// The key under which a store keeps its job's name.
@@ -22,22 +23,25 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Where the store is, and on rank 0 the store itself.
 pub(crate) fn meet(
-    master: &Master,
-    rank: Rank,
+    place: &Place,
+    access: &Access,
     timeout: Duration,
 ) -> Result<(Option<Server>, SocketAddr), Error> {
-    match rank {
-        Rank(0) => serve(master).map(|(server, address)| (Some(server), address)),
-        _ => find(master, timeout).map(|address| (None, address)),
+    match place.rank {
+        Rank(0) => serve(place, access).map(|(server, address)| (Some(server), address)),
+        _ => find(&place.master, access, timeout).map(|address| (None, address)),
     }
 }
 
-fn serve(master: &Master) -> Result<(Server, SocketAddr), Error> {
+fn serve(own: &Place, access: &Access) -> Result<(Server, SocketAddr), Error> {
+    let master = &own.master;
     let mut first = None;
     for place in master.places() {
-        match Server::start(master.listen_at(*place)) {
+        // Without a token nothing listens beyond loopback: then a name that leads there serves this host only.
+        let listen_at = if access.token.is_some() { master.listen_at(*place) } else { *place };
+        match Server::start(listen_at, own.world_size, access) {
             Ok(server) => {
-                let address = announce(master, *place, &server)?;
+                let address = announce(master, *place, &server, access)?;
                 return Ok((server, address));
             }
             Err(error) => {
@@ -50,18 +54,26 @@ fn serve(master: &Master) -> Result<(Server, SocketAddr), Error> {
 }
 
 /// Keeps the job's name for those who knock: others may know more places than this rank does.
-fn announce(master: &Master, place: SocketAddr, server: &Server) -> Result<SocketAddr, Error> {
+fn announce(
+    master: &Master,
+    place: SocketAddr,
+    server: &Server,
+    access: &Access,
+) -> Result<SocketAddr, Error> {
     let listens =
         server.address().map_err(|cause| Error::system("cannot read the store's address", cause))?;
     let mut address = place;
     address.set_port(listens.port());
-    Store::connect(address, PATIENCE)?.set(JOB, master.job().unwrap_or_default().into())?;
+    Store::connect(address, access, PATIENCE)?.set(JOB, master.job().unwrap_or_default().into())?;
     log::info!("rank 0 serves the store at {address}, listening at {listens}");
     Ok(address)
 }
 
 /// Why rank 0 cannot listen at a place. Only a bind tells whether an address is this host's.
 fn explain(master: &Master, place: SocketAddr, error: Error) -> Error {
+    if !matches!(error, Error::Listen { .. }) {
+        return error;
+    }
     match TcpListener::bind((place.ip(), 0)) {
         Err(cause) if cause.kind() == ErrorKind::AddrNotAvailable => {
             let (host, ip) = (master.host(), place.ip());
@@ -75,7 +87,7 @@ fn explain(master: &Master, place: SocketAddr, error: Error) -> Error {
     }
 }
 
-fn find(master: &Master, timeout: Duration) -> Result<SocketAddr, Error> {
+fn find(master: &Master, access: &Access, timeout: Duration) -> Result<SocketAddr, Error> {
     let first = master.places()[0];
     if master.places().len() == 1 && master.job().is_none() {
         return Ok(first);
@@ -83,7 +95,7 @@ fn find(master: &Master, timeout: Duration) -> Result<SocketAddr, Error> {
     let until = Instant::now() + timeout;
     loop {
         for place in master.places() {
-            match probe(*place, JOB, PATIENCE) {
+            match probe(*place, access, JOB, PATIENCE) {
                 Ok(Some(name)) if name == master.job().unwrap_or_default() => {
                     log::debug!("found the store at {place}");
                     return Ok(*place);

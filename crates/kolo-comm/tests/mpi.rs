@@ -64,6 +64,11 @@ const CASES: &[Case] = &[
         ..Case::new("algorithm", &[0], fails)
     },
     Case {
+        variables: &[("KOLO_ENCRYPT", "1")],
+        fails_with: &["MPI does not encrypt", "unset KOLO_ENCRYPT"],
+        ..Case::new("encryption", &[0], fails)
+    },
+    Case {
         variables: &[("KOLO_BACKEND", "smoke")],
         fails_with: &["KOLO_BACKEND is `smoke`; known are native, mpi"],
         ..Case::new("unknown-backend", &[0], fails)

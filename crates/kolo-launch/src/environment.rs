@@ -9,6 +9,7 @@ use std::path::Path;
 use kolo_comm::env;
 
 use crate::job::Job;
+use crate::token::JobToken;
 
 /// What all workers of a job share.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(crate) struct Meeting {
     pub port: u16,
     /// The job's name.
     pub run_id: String,
+    /// How its workers know each other.
+    pub token: JobToken,
 }
 
 /// The variables of this node's worker `local`.
@@ -62,7 +65,8 @@ pub(crate) fn variables(
     let set = set.into_iter().map(|(name, value)| (name.into(), value.into()));
     let error_file = (env::ERROR_FILE.into(), error_file.into());
     // The last value of a name wins.
-    job.env.iter().cloned().chain(defaults).chain(set).chain([error_file]).collect()
+    let token = meeting.token.variables().0;
+    job.env.iter().cloned().chain(defaults).chain(set).chain([error_file]).chain(token).collect()
 }
 
 /// The job's name: the one given, or one that no other job of this machine has, for workers name what they
@@ -85,7 +89,7 @@ mod tests {
     use super::*;
 
     fn read(job: &Job, local: usize, inherited: &[&str]) -> HashMap<String, String> {
-        let meeting = Meeting { port: 1234, run_id: "name".into() };
+        let meeting = Meeting { port: 1234, run_id: "name".into(), token: JobToken::Inherited };
         variables(job, &meeting, local, Path::new("/errors/1"), |name| inherited.contains(&name))
             .into_iter()
             .map(|(name, value)| (name, value.into_string().unwrap()))

@@ -1,6 +1,7 @@
 //! What to start: the whole description of a job on this node.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kolo_comm::Rank;
@@ -28,6 +29,9 @@ pub struct Job {
     /// Name of the job, the same on all nodes. `None` makes one up: a unique one on one node, one from the
     /// master's address and port on several.
     pub run_id: Option<String>,
+    /// File with the job's token, the same text on all nodes. `None`: what `KOLO_TOKEN` or `KOLO_TOKEN_FILE` say,
+    /// else one is made for a job of one node; several nodes that meet elsewhere than on this machine need one.
+    pub token_file: Option<PathBuf>,
     /// Variables for the workers, besides the inherited ones. The launcher's own (`RANK`, …) win over these.
     pub env: Vec<(String, OsString)>,
     /// Where the workers' output goes.
@@ -57,6 +61,7 @@ impl Job {
             master_addr: "127.0.0.1".into(),
             master_port: None,
             run_id: None,
+            token_file: None,
             env: Vec::new(),
             output: Output::Prefixed,
             grace: Duration::from_secs(2),

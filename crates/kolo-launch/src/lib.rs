@@ -29,6 +29,7 @@
 //! |---|---|
 //! | `job` | what to start |
 //! | `environment`, `master`, `port` | a worker's place in the job |
+//! | `token` | how its workers know each other |
 //! | `workers`, `die_with_parent`, `warden` | processes, and why none is left |
 //! | `output`, `lines` | what workers print, with their rank before it |
 //! | `watch`, `signals` | waiting, without polling; the order in which a job ends |
@@ -51,6 +52,7 @@ mod port;
 mod report;
 mod run;
 mod signals;
+mod token;
 mod verdict;
 mod warden;
 mod watch;

@@ -7,6 +7,7 @@ use crate::job::Job;
 use crate::output::Streams;
 use crate::port;
 use crate::signals::Signals;
+use crate::token;
 use crate::verdict::verdict;
 use crate::watch::watch;
 use crate::workers::Workers;
@@ -24,9 +25,11 @@ use crate::workers::Workers;
 /// [`LaunchError::exit_code`] is the code to exit with.
 pub fn run(job: &Job) -> Result<(), LaunchError> {
     job.check()?;
+    let token = token::choose(job, |name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))?;
     let mut signals = Signals::catch().map_err(|cause| LaunchError::system("cannot catch signals", cause))?;
     let port = port::choose(job)?;
-    let mut workers = Workers::start(job, &Meeting { port, run_id: run_id(job, port) })?;
+    let meeting = Meeting { port, run_id: run_id(job, port), token };
+    let mut workers = Workers::start(job, &meeting)?;
     let streams = Streams::start(&mut workers)?;
     let interrupted = watch(&mut workers, &mut signals, job.grace)?;
     let exits = workers.finish();

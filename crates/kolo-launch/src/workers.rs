@@ -84,6 +84,9 @@ impl Workers {
         let error_file = self.error_files.path().join(format!("rank-{}.json", rank.0));
         let mut command = Command::new(&job.command[0]);
         command.args(&job.command[1..]).stdin(Stdio::null()).process_group(0);
+        if let Some(name) = meeting.token.variables().1 {
+            command.env_remove(name);
+        }
         command.envs(variables(job, meeting, local, &error_file, |name| std::env::var_os(name).is_some()));
         if job.output == Output::Prefixed || local > 0 {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());

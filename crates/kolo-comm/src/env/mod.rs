@@ -45,9 +45,16 @@ pub const BACKEND: &str = "KOLO_BACKEND";
 pub const TRANSPORT: &str = "KOLO_TRANSPORT";
 /// Name of an algorithm: overrides the choice, for the operations that it does.
 pub const ALGORITHM: &str = "KOLO_ALGORITHM";
+/// The job's token, which lets a worker in; at least 16 characters.
+pub const TOKEN: &str = "KOLO_TOKEN";
+/// A file that holds the job's token.
+pub const TOKEN_FILE: &str = "KOLO_TOKEN_FILE";
+/// `1` encrypts what travels between hosts; needs a token. Default 0.
+pub const ENCRYPT: &str = "KOLO_ENCRYPT";
 /// Name of this worker's node; workers of one name share memory. By default those on one host do.
 pub const NODE: &str = "KOLO_NODE";
-/// Seconds after which a collective that waits for a peer gives up. Default 300.
+/// Seconds that a worker waits for others, at the rendezvous and in a collective. Default: 300 to arrive; in a collective
+/// 20 times the longest one so far, at least 120.
 pub const TIMEOUT: &str = "KOLO_TIMEOUT";
 /// Name of the network interface at which peers reach this worker: overrides the choice.
 pub const IFACE: &str = "KOLO_IFACE";

@@ -6,12 +6,13 @@
 //! - The order of additions is MPI's. It may depend on the number of ranks, the length and the library, so a sum of floats
 //!   has not the same bits everywhere; all ranks of one group do get the same bits from Open MPI and MPICH. 16-bit floats
 //!   are added in `f32` and rounded once, which doubles the bytes on the wire.
-//! - Nothing waits with a timeout, because a wait inside of MPI cannot be ended. Only at the end a rank waits
-//!   [`Options::timeout`] for the others to end, too.
+//! - Nothing waits with a timeout, because a wait inside of MPI cannot be ended. Only at the end a rank waits no longer
+//!   than [`Options::timeout`] (five minutes) for the others to end, too.
 //! - MPI does not tell who died. A rank that panics, abandons the group or drops it after a failure ends all processes of
 //!   the job (`MPI_Abort`) and says why on its standard error; when a process dies, `mpirun` ends the others.
 //! - Ranks that call different collectives are not found out: they get wrong numbers or wait for ever. Only messages between
 //!   two ranks are checked.
+//! - Nobody has to prove that it belongs to the job, and nothing is encrypted: both are up to `mpirun` and the network.
 //! - MPI ends with the last group of the process and cannot be started again (`MPI_Finalize`). If the program has started
 //!   MPI itself, it ends it, too.
 
@@ -45,7 +46,11 @@ pub(crate) fn form(said: Option<(Rank, usize)>, options: &Options) -> Result<For
         let remedy = "unset KOLO_ALGORITHM and KOLO_TRANSPORT, or do without KOLO_BACKEND=mpi";
         return Err(Error::Invalid(format!("{problem}; {remedy}")));
     }
-    let library = library::enter(options.timeout)?;
+    if options.encrypt {
+        let remedy = "unset KOLO_ENCRYPT if the network is your own, or do without KOLO_BACKEND=mpi";
+        return Err(Error::Invalid(format!("MPI does not encrypt what it sends; {remedy}")));
+    }
+    let library = library::enter(options.arrival())?;
     log::debug!("collectives by {}", version_line());
     let communicator = Communicator::of_job(library)?;
     let (rank, world) = (communicator.rank()?, communicator.size()?);

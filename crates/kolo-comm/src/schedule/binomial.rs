@@ -37,7 +37,9 @@ fn cost(problem: &Problem<'_>) -> Cost {
         }
         _ => (2.0 * rounds, 2.0 * moved, moved),
     };
-    flat(problem, Traffic { messages, elements }, first_of_node(problem), added)
+    let (handled, exchanged, one_way, read_in_place) = (messages, 0.0, elements, added);
+    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place };
+    flat(problem, traffic, first_of_node(problem), added)
 }
 
 /// ⌈log₂N⌉.

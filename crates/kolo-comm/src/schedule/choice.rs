@@ -10,11 +10,19 @@ pub struct Choice {
     pub algorithm: &'static Algorithm,
     /// Seconds predicted for every algorithm that may be picked, the picked one first.
     pub predicted: Vec<(&'static str, f64)>,
-    /// Those that may not be picked, and why not.
+    /// Seconds predicted for those that can do it, but are used only on request.
+    pub others: Vec<(&'static str, f64)>,
+    /// Those that are not picked, and why not.
     pub excluded: Vec<(&'static str, &'static str)>,
 }
 
 impl Choice {
+    /// What an algorithm is predicted to take, if it can do it at all.
+    pub fn seconds(&self, algorithm: &str) -> Option<f64> {
+        let found = self.predicted.iter().chain(&self.others).find(|(name, _)| *name == algorithm);
+        found.map(|(_, seconds)| *seconds)
+    }
+
     /// Why the picked one was picked, in one line.
     pub fn reason(&self) -> String {
         let microseconds = |&(name, seconds): &(&str, f64)| format!("{name} {:.1} µs", seconds * 1e6);
@@ -31,7 +39,7 @@ impl Choice {
 /// 16-bit floats are rounded in every message, so only algorithms that add all contributions at once leave the result
 /// independent of the choice.
 pub fn choose(problem: &Problem<'_>, dtype: DType, network: &Network) -> Choice {
-    let (mut predicted, mut excluded) = (Vec::new(), Vec::new());
+    let (mut predicted, mut others, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
     let adds = problem.operation.adds();
     for algorithm in ALGORITHMS {
         if !algorithm.does(problem.operation) {
@@ -46,9 +54,15 @@ pub fn choose(problem: &Problem<'_>, dtype: DType, network: &Network) -> Choice 
         } else {
             None
         };
+        let seconds = || network.seconds(&(algorithm.cost)(problem), dtype.size());
         match obstacle {
-            Some(why) => excluded.push((algorithm, why)),
-            None => predicted.push((algorithm, network.seconds(&(algorithm.cost)(problem), dtype.size()))),
+            Some(why) => {
+                excluded.push((algorithm.name, why));
+                if (algorithm.supports)(problem).is_ok() {
+                    others.push((algorithm.name, seconds()));
+                }
+            }
+            None => predicted.push((algorithm, seconds())),
         }
     }
     predicted.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -56,6 +70,7 @@ pub fn choose(problem: &Problem<'_>, dtype: DType, network: &Network) -> Choice 
     Choice {
         algorithm,
         predicted: predicted.into_iter().map(|(algorithm, seconds)| (algorithm.name, seconds)).collect(),
-        excluded: excluded.into_iter().map(|(algorithm, why)| (algorithm.name, why)).collect(),
+        others,
+        excluded,
     }
 }

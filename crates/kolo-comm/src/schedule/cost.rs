@@ -1,9 +1,9 @@
 //! What an algorithm costs, and what that takes on a given network.
 //!
-//! Costs count what lies on the critical path of the slowest rank: messages one after another, bytes through one link in
-//! one direction, bytes added (Thakur, Rabenseifner & Gropp 2005, section 2: T = messages·α + bytes·β + added·γ).
-
-use serde::{Deserialize, Serialize};
+//! Costs count what lies on the critical path of the slowest rank: messages one after another, messages that it has to
+//! handle, bytes through one link in one direction, bytes added. T = messages·α + handled·h + bytes·β + added·γ: that is
+//! Thakur, Rabenseifner & Gropp 2005, section 2, with the overhead of a message (o in Culler et al. 1993, "LogP") apart
+//! from its latency, because on sockets it is what counts.
 
 use super::Problem;
 
@@ -12,8 +12,14 @@ use super::Problem;
 pub struct Traffic {
     /// Messages that wait for each other.
     pub messages: f64,
-    /// Elements through the busiest link in one direction.
-    pub elements: f64,
+    /// Messages that the busiest rank sends and receives.
+    pub handled: f64,
+    /// Elements that the busiest rank sends while it receives as many.
+    pub exchanged: f64,
+    /// Elements that it sends or receives one way, one after another.
+    pub one_way: f64,
+    /// Those of all of them that are added where they lie, if memory is shared: reading them is part of adding.
+    pub read_in_place: f64,
 }
 
 /// What an algorithm costs.
@@ -27,48 +33,123 @@ pub struct Cost {
     pub added: f64,
 }
 
-/// One kind of link.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Bytes and seconds, ascending in bytes, at least one: no straight line, because caches serve short messages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve(pub Vec<(f64, f64)>);
+
+impl Curve {
+    /// Seconds for so many bytes: on straight lines between what was measured, and beyond the last two.
+    pub fn seconds(&self, bytes: f64) -> f64 {
+        let points = &self.0;
+        let above = points.iter().position(|(length, _)| *length >= bytes).unwrap_or(points.len() - 1);
+        let (x0, y0) = points[above.max(1) - 1];
+        let (x1, y1) = points[above.max(1).min(points.len() - 1)];
+        if bytes <= points[0].0 || x1 <= x0 {
+            return points[0].1;
+        }
+        y0 + (bytes - x0) * (y1 - y0) / (x1 - x0)
+    }
+
+    /// Seconds that the bytes themselves take.
+    fn beyond_first(&self, bytes: f64) -> f64 {
+        self.seconds(bytes) - self.0[0].1
+    }
+}
+
+/// What one kind of link costs when all ranks use it at once.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// Seconds from the start of a message to its arrival, whatever its length: α.
+    /// Seconds that a collective takes to get going: ranks do not begin at one moment.
+    pub start: f64,
+    /// Seconds from the start of the shortest message to its arrival, but for its handling at both ends: α.
     pub latency: f64,
-    /// Seconds for each further byte in one direction: β.
-    pub per_byte: f64,
+    /// Seconds of a rank's time for each message that it sends or receives: h.
+    pub per_message: f64,
+    /// Every rank sends and receives so many bytes.
+    pub exchange: Curve,
+    /// Half of the ranks send, the others receive.
+    pub one_way: Curve,
+}
+
+impl Link {
+    /// A link of a latency in seconds (α) and a time for each byte (β).
+    pub fn new(latency: f64, per_byte: f64) -> Self {
+        const FAR: f64 = 1e6;
+        let curve = Curve(vec![(0.0, latency), (FAR, latency + FAR * per_byte)]);
+        Link { start: 0.0, latency, per_message: 0.0, exchange: curve.clone(), one_way: curve }
+    }
+
+    /// Seconds for some traffic whose elements count as so many bytes.
+    fn seconds(&self, traffic: &Traffic, bytes: impl Fn(f64) -> f64) -> f64 {
+        if traffic.messages == 0.0 {
+            return 0.0;
+        }
+        let messages = self.start + traffic.messages * self.latency + traffic.handled * self.per_message;
+        let (exchanged, one_way) = (bytes(traffic.exchanged), bytes(traffic.one_way));
+        messages + self.exchange.beyond_first(exchanged) + self.one_way.beyond_first(one_way)
+    }
 }
 
 /// What a group measured when it formed.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Network {
     /// Between ranks that share memory.
     pub near: Link,
     /// Between nodes.
     pub far: Link,
+    /// Ranks that sent at once over one link between nodes when `far` was measured.
+    pub sharing: f64,
     /// Seconds for each byte that is added to another: γ.
     pub add_per_byte: f64,
-    /// Ranks for each core where it is most crowded, at least 1: how much slower everything gets that needs a core.
-    pub crowding: f64,
 }
 
 impl Network {
     /// Seconds that `cost` takes when an element has `size` bytes.
     pub fn seconds(&self, cost: &Cost, size: usize) -> f64 {
-        let over = |link: &Link, traffic: &Traffic| {
-            traffic.messages * link.latency + traffic.elements * size as f64 * link.per_byte
+        let size = size as f64;
+        let moved = cost.near.exchanged + cost.near.one_way;
+        let copied = if moved > 0.0 { 1.0 - cost.near.read_in_place / moved } else { 0.0 };
+        let near = self.near.seconds(&cost.near, |elements| elements * size * copied);
+        let far = self.far.seconds(&cost.far, |elements| elements * size / self.sharing);
+        near + far + cost.added * size * self.add_per_byte
+    }
+}
+
+/// As plain numbers, to be sent to other ranks.
+impl Network {
+    pub(crate) fn figures(&self) -> Vec<f64> {
+        let curve = |curve: &Curve| {
+            let points = curve.0.iter().flat_map(|(bytes, seconds)| [*bytes, *seconds]);
+            std::iter::once(curve.0.len() as f64).chain(points).collect::<Vec<f64>>()
         };
-        let added = cost.added * size as f64 * self.add_per_byte;
-        self.crowding * (over(&self.near, &cost.near) + added) + over(&self.far, &cost.far)
+        let link = |link: &Link| {
+            let Link { start, latency, per_message, exchange, one_way } = link;
+            [vec![*start, *latency, *per_message], curve(exchange), curve(one_way)].concat()
+        };
+        [link(&self.near), link(&self.far), vec![self.sharing, self.add_per_byte]].concat()
+    }
+
+    /// From [`Network::figures`].
+    pub(crate) fn from_figures(figures: &[f64]) -> Network {
+        let mut figures = figures.iter().copied();
+        let mut next = move || figures.next().unwrap_or(0.0);
+        let curve = |next: &mut dyn FnMut() -> f64| {
+            let len = next() as usize;
+            Curve((0..len).map(|_| (next(), next())).collect())
+        };
+        let link = |next: &mut dyn FnMut() -> f64| {
+            let (start, latency, per_message) = (next(), next(), next());
+            Link { start, latency, per_message, exchange: curve(next), one_way: curve(next) }
+        };
+        Network { near: link(&mut next), far: link(&mut next), sharing: next(), add_per_byte: next() }
     }
 }
 
 impl Default for Network {
     /// Shared memory, and 10 Gbit/s between nodes: until something has been measured.
     fn default() -> Self {
-        Network {
-            near: Link { latency: 5e-7, per_byte: 5e-11 },
-            far: Link { latency: 3e-5, per_byte: 8e-10 },
-            add_per_byte: 5e-11,
-            crowding: 1.0,
-        }
+        let (near, far) = (Link::new(5e-7, 5e-11), Link::new(3e-5, 8e-10));
+        Network { near, far, sharing: 1.0, add_per_byte: 5e-11 }
     }
 }
 
@@ -79,7 +160,8 @@ pub(super) fn flat(problem: &Problem<'_>, traffic: Traffic, crossing: f64, added
         return Cost { near: traffic, added, ..Cost::default() };
     }
     let sharing = nodes.iter().map(Vec::len).max().unwrap_or(1) as f64;
-    let far = Traffic { elements: traffic.elements * sharing * crossing, ..traffic };
+    let out = sharing * crossing;
+    let far = Traffic { exchanged: traffic.exchanged * out, one_way: traffic.one_way * out, ..traffic };
     Cost { far, added, ..Cost::default() }
 }
 
@@ -92,4 +174,33 @@ pub(super) fn peers_elsewhere(problem: &Problem<'_>) -> f64 {
 /// The share of the ranks that are the first of their node: what crosses when neighbours talk to neighbours only.
 pub(super) fn first_of_node(problem: &Problem<'_>) -> f64 {
     problem.topology.nodes().len() as f64 / problem.world() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_is_straight_between_what_was_measured() {
+        let curve = Curve(vec![(4.0, 1.0), (100.0, 2.0), (200.0, 6.0)]);
+        let seconds = [0.0, 4.0, 52.0, 100.0, 150.0, 200.0, 300.0].map(|bytes| curve.seconds(bytes));
+        assert_eq!(seconds, [1.0, 1.0, 1.5, 2.0, 4.0, 6.0, 10.0]);
+        assert_eq!(Curve(vec![(4.0, 1.0)]).seconds(100.0), 1.0);
+    }
+
+    #[test]
+    fn figures_are_the_network() {
+        let mut network = Network { sharing: 2.0, ..Network::default() };
+        network.far.one_way = Curve(vec![(1.0, 2.0), (3.0, 4.0), (5.0, 6.0)]);
+        assert_eq!(Network::from_figures(&network.figures()), network);
+    }
+
+    /// 2α + nβ for an exchange of n bytes in two rounds: the textbook's formula.
+    #[test]
+    fn a_simple_link_costs_what_the_textbook_says() {
+        let traffic = Traffic { messages: 2.0, handled: 4.0, exchanged: 1e6, ..Traffic::default() };
+        let cost = Cost { far: traffic, added: 1e6, ..Cost::default() };
+        let network = Network { far: Link::new(1e-5, 1e-9), add_per_byte: 1e-10, ..Network::default() };
+        assert!((network.seconds(&cost, 4) - (2e-5 + 4e-3 + 4e-4)).abs() < 1e-12);
+    }
 }

@@ -41,20 +41,25 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 fn cost(problem: &Problem<'_>) -> Cost {
     let (world, len) = (problem.world() as f64, problem.len as f64);
     let (peers, share) = (world - 1.0, (world - 1.0) / world * len);
-    // The messages of one phase do not wait for each other; each costs its handling, about a third of the latency.
-    let phase = 1.0 + (peers - 1.0).max(0.0) / 3.0;
-    let (messages, elements, added) = match problem.operation {
-        Operation::AllReduce => (2.0 * phase, 2.0 * share, share),
-        Operation::Reduce(_) => (2.0 * phase, 2.0 * share, share),
-        Operation::ReduceScatter(_) => (phase, share, share),
-        Operation::Broadcast(_) => (phase, peers * len, 0.0),
-        Operation::AllGather(_) | Operation::Gather(_) | Operation::Scatter(_) => (phase, share, 0.0),
-        Operation::AllToAll { .. } => (phase, share / 2.0, 0.0),
-        Operation::Exchange { send, .. } => {
-            (1.0, send.iter().map(|message| message.range.len as f64).sum(), 0.0)
+    let (messages, handled, elements, added) = match problem.operation {
+        Operation::AllReduce => (2.0, 4.0 * peers, 2.0 * share, share),
+        Operation::Reduce(_) => (2.0, 3.0 * peers, 2.0 * share, share),
+        Operation::ReduceScatter(_) => (1.0, 2.0 * peers, share, share),
+        Operation::AllGather(_) => (1.0, 2.0 * peers, share, 0.0),
+        Operation::Broadcast(_) => (1.0, peers, peers * len, 0.0),
+        Operation::Gather(_) | Operation::Scatter(_) => (1.0, peers, share, 0.0),
+        Operation::AllToAll { .. } => (1.0, 2.0 * peers, share / 2.0, 0.0),
+        Operation::Exchange { send, receive } => {
+            let elements = send.iter().map(|message| message.range.len as f64).sum();
+            (1.0, (send.len() + receive.len()) as f64, elements, 0.0)
         }
     };
-    flat(problem, Traffic { messages, elements }, peers_elsewhere(problem), added)
+    // The owner of a chunk reads the contributions where they lie.
+    let from_root =
+        matches!(problem.operation, Operation::Broadcast(_) | Operation::Gather(_) | Operation::Scatter(_));
+    let (exchanged, one_way) = if from_root { (0.0, elements) } else { (elements, 0.0) };
+    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place: added };
+    flat(problem, traffic, peers_elsewhere(problem), added)
 }
 
 fn build(problem: &Problem<'_>) -> Schedule {

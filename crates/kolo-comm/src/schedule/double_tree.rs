@@ -23,7 +23,11 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 
 fn cost(problem: &Problem<'_>) -> Cost {
     let (world, len) = (problem.world() as f64, problem.len as f64);
-    let traffic = Traffic { messages: 2.0 * world.log2().max(1.0), elements: 2.0 * len };
+    let messages = 2.0 * world.log2().max(1.0);
+    // Inside one tree three messages up and three down, at the edge of the other one up and one down.
+    let handled = if world > 2.0 { 8.0 } else { 4.0 };
+    let (exchanged, one_way, read_in_place) = (2.0 * len, 0.0, len);
+    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place };
     flat(problem, traffic, peers_elsewhere(problem), 1.5 * len)
 }
 

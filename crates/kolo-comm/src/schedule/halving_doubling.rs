@@ -31,7 +31,9 @@ fn cost(problem: &Problem<'_>) -> Cost {
     // What a member of a smaller block hands over is all that it holds, and it gets as much back.
     let more = blocks.get(1).map_or(0.0, |block| len / block.size as f64);
     let share = (world - 1.0) / world * len;
-    let traffic = Traffic { messages: 2.0 * rounds, elements: 2.0 * (share + more) };
+    let (messages, handled) = (2.0 * rounds, 4.0 * rounds);
+    let (exchanged, one_way, read_in_place) = (2.0 * (share + more), 0.0, share + more);
+    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place };
     // With whole nodes as subtrees, the first rounds stay inside the node and 1/size of the buffer leaves it.
     flat(problem, traffic, first_of_node(problem), share + more)
 }

@@ -54,11 +54,21 @@ fn cost(problem: &Problem<'_>) -> Cost {
     let len = problem.len as f64;
     let size = problem.topology.regular().unwrap_or(1) as f64;
     let nodes = problem.world() as f64 / size;
-    let phase = |peers: f64| 1.0 + (peers - 1.0).max(0.0) / 3.0;
     let (inside, between) = ((size - 1.0) / size * len, (nodes - 1.0) / nodes * len);
     Cost {
-        near: Traffic { messages: 2.0 * phase(size - 1.0), elements: 2.0 * inside },
-        far: Traffic { messages: 2.0 * phase(nodes - 1.0), elements: 2.0 * between },
+        near: Traffic {
+            messages: 2.0,
+            handled: 4.0 * (size - 1.0),
+            exchanged: 2.0 * inside,
+            one_way: 0.0,
+            read_in_place: inside,
+        },
+        far: Traffic {
+            messages: 2.0,
+            handled: 4.0 * (nodes - 1.0),
+            exchanged: 2.0 * between,
+            ..Traffic::default()
+        },
         added: inside + between / size,
     }
 }

@@ -34,7 +34,7 @@ use crate::topology::Topology;
 use crate::tree::{Contributions, Fold};
 
 pub use choice::{Choice, choose};
-pub use cost::{Cost, Link, Network, Traffic};
+pub use cost::{Cost, Curve, Link, Network, Traffic};
 pub use operation::{Chunks, Message, Operation};
 
 /// Elements `start .. start + len` of a buffer.

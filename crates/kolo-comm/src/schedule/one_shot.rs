@@ -24,8 +24,11 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 fn cost(problem: &Problem<'_>) -> Cost {
     let peers = problem.world() as f64 - 1.0;
     let elements = peers * problem.len as f64;
-    let messages = 1.0 + (peers - 1.0).max(0.0) / 3.0;
-    flat(problem, Traffic { messages, elements }, peers_elsewhere(problem), elements)
+    // One copy serves all peers that share memory.
+    let read_in_place = elements - problem.len as f64;
+    let (messages, handled, exchanged, one_way) = (1.0, 2.0 * peers, elements, 0.0);
+    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place };
+    flat(problem, traffic, peers_elsewhere(problem), elements)
 }
 
 fn build(problem: &Problem<'_>) -> Schedule {

@@ -345,10 +345,10 @@ fn gather_and_scatter_go_through_the_root() {
             };
             let memory = |_: &Contributions, len| named(&lens(len));
             let gathered = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
-                for cell in 0..len {
+                for (cell, value) in memory[root][..len].iter().enumerate() {
                     let (owner, each) = (cell / (len / world), len / world);
                     let index = if owner == root { cell } else { cell - owner * each };
-                    assert_eq!(memory[root][cell], format!("{owner}.{index}"), "{at}");
+                    assert_eq!(*value, format!("{owner}.{index}"), "{at}");
                 }
             };
             let gather = Operation::Gather(Rank(root));

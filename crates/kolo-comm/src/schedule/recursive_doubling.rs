@@ -34,7 +34,8 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 fn cost(problem: &Problem<'_>) -> Cost {
     let (world, len) = (problem.world() as f64, problem.len as f64);
     if let Operation::AllGather(_) = problem.operation {
-        let traffic = Traffic { messages: world.log2(), elements: (world - 1.0) / world * len };
+        let (messages, exchanged) = (world.log2(), (world - 1.0) / world * len);
+        let traffic = Traffic { messages, handled: 2.0 * messages, exchanged, ..Traffic::default() };
         return flat(problem, traffic, 1.0, 0.0);
     }
     let blocks = blocks(problem.world());
@@ -44,7 +45,9 @@ fn cost(problem: &Problem<'_>) -> Cost {
     // Rounds over distances within a node do not leave it.
     let nodes = problem.topology.nodes().len() as f64;
     let crossing = if nodes > 1.0 { nodes.log2() / world.log2() } else { 1.0 };
-    let traffic = Traffic { messages: rounds, elements: rounds * len };
+    // Copies are sent, so nothing is read in place.
+    let (messages, handled, exchanged) = (rounds, 2.0 * rounds, rounds * len);
+    let traffic = Traffic { messages, handled, exchanged, ..Traffic::default() };
     flat(problem, traffic, crossing, (inside + between) * len)
 }
 

@@ -34,7 +34,9 @@ fn cost(problem: &Problem<'_>) -> Cost {
         Operation::AllGather(_) => (rounds, share, 0.0),
         _ => (rounds, len + (rounds - 1.0).max(0.0) * len.min(problem.segment as f64), 0.0),
     };
-    flat(problem, Traffic { messages, elements }, first_of_node(problem), added)
+    let (handled, exchanged, one_way, read_in_place) = (2.0 * messages, elements, 0.0, added);
+    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place };
+    flat(problem, traffic, first_of_node(problem), added)
 }
 
 fn build(problem: &Problem<'_>) -> Schedule {

@@ -1,7 +1,7 @@
 //! The store's asking side, on every rank.
 
 use std::io;
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,17 +10,19 @@ use super::wire::{self, Reply, Request};
 use crate::error::Error;
 use crate::liveness::{Liveness, lock};
 use crate::rank::Rank;
+use crate::secure::link::introduce;
+use crate::secure::{Access, Link, Purpose};
 
 /// A connection for questions.
 pub(crate) struct Store {
-    stream: TcpStream,
+    stream: Link,
     address: SocketAddr,
 }
 
 impl Store {
     /// Connects, waiting for rank 0 to serve until the deadline.
-    pub(crate) fn connect(address: SocketAddr, timeout: Duration) -> Result<Store, Error> {
-        Ok(Store { stream: connect(address, timeout)?, address })
+    pub(crate) fn connect(address: SocketAddr, access: &Access, timeout: Duration) -> Result<Store, Error> {
+        Ok(Store { stream: connect(address, access, timeout)?, address })
     }
 
     /// The address of this host as the store sees it: peers can reach us there.
@@ -31,6 +33,7 @@ impl Store {
     pub(crate) fn set(&mut self, key: &str, value: String) -> Result<(), Error> {
         match self.ask(&Request::Set { key: key.into(), value })? {
             Reply::Kept => Ok(()),
+            Reply::Refused { why } => Err(Error::system("rank 0's store refuses a value", why)),
             _ => Err(lost(self.address, &io::ErrorKind::InvalidData.into())),
         }
     }
@@ -54,25 +57,36 @@ fn lost(address: SocketAddr, cause: &io::Error) -> Error {
     Error::system(format!("lost the store of rank 0 at {address}"), cause)
 }
 
-fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
+fn connect(address: SocketAddr, access: &Access, timeout: Duration) -> Result<Link, Error> {
+    // Otherwise this rank would wait for a rank 0 that refuses to start.
+    access.may_listen(address.ip())?;
     let until = Instant::now() + timeout;
+    let mut met = None;
     loop {
         let rest = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&address, rest.min(Duration::from_secs(5))) {
-            Ok(stream) => {
-                // Without it small questions wait for acknowledgements; losing it costs time only.
-                let _ = stream.set_nodelay(true);
-                return Ok(stream);
+        if let Ok(stream) = TcpStream::connect_timeout(&address, rest.min(Duration::from_secs(5))) {
+            // Without it small questions wait for acknowledgements; losing it costs time only.
+            let _ = stream.set_nodelay(true);
+            match introduce(&stream, access, Purpose::Store, &[], until) {
+                Ok(session) => return Ok(Link::new(stream, session)),
+                Err(error) => met = Some(error),
             }
-            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
-            Err(_) => return Err(Error::Missing { missing: vec![Rank(0)], address, waited: timeout }),
+        }
+        match met {
+            Some(error) if !error.passes() || Instant::now() >= until => {
+                return Err(Error::system(format!("cannot join the job at {address}"), error));
+            }
+            None if Instant::now() >= until => {
+                return Err(Error::Missing { missing: vec![Rank(0)], address, waited: timeout });
+            }
+            _ => std::thread::sleep(Duration::from_millis(20)),
         }
     }
 }
 
 /// The connection that stands for this rank's life, and the thread that hears of the others'.
 pub(crate) struct Watch {
-    stream: Arc<Mutex<TcpStream>>,
+    stream: Arc<Mutex<Link>>,
     listening: Option<JoinHandle<()>>,
 }
 
@@ -81,9 +95,10 @@ impl Watch {
         address: SocketAddr,
         rank: Rank,
         liveness: Arc<Liveness>,
+        access: &Access,
         timeout: Duration,
     ) -> Result<Watch, Error> {
-        let mut stream = connect(address, timeout)?;
+        let mut stream = connect(address, access, timeout)?;
         let greeting =
             wire::write(&mut stream, &Request::Watch { rank }).and_then(|()| wire::read(&mut stream));
         match greeting.map_err(|cause| lost(address, &cause))? {
@@ -91,12 +106,11 @@ impl Watch {
             Reply::Failed { error } => return Err(error),
             _ => return Err(lost(address, &io::ErrorKind::InvalidData.into())),
         }
-        let copy = || stream.try_clone().map_err(|cause| lost(address, &cause));
-        let (ears, mouth) = (copy()?, Arc::new(Mutex::new(copy()?)));
+        let mouth = Arc::new(Mutex::new(stream.mouth().map_err(|cause| lost(address, &cause))?));
         let answers = mouth.clone();
         let listening = std::thread::Builder::new()
             .name("kolo-watch".into())
-            .spawn(move || listen(ears, &answers, rank, &liveness))
+            .spawn(move || listen(stream, &answers, rank, &liveness))
             .map_err(|cause| Error::system("cannot start a thread", cause))?;
         Ok(Watch { stream: mouth, listening: Some(listening) })
     }
@@ -126,7 +140,7 @@ impl Drop for Watch {
             let mut stream = lock(&self.stream);
             // The same: nobody left to say goodbye to.
             let _ = wire::write(&mut *stream, &Request::Bye);
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = stream.shutdown();
         }
         if let Some(thread) = self.listening.take() {
             // It ends with an error only by a bug, which has been printed as a panic.
@@ -135,7 +149,7 @@ impl Drop for Watch {
     }
 }
 
-fn listen(mut stream: TcpStream, answers: &Mutex<TcpStream>, rank: Rank, liveness: &Liveness) {
+fn listen(mut stream: Link, answers: &Mutex<Link>, rank: Rank, liveness: &Liveness) {
     let mut master_left = false;
     loop {
         match wire::read(&mut stream) {

@@ -8,7 +8,7 @@
 mod client;
 mod probe;
 mod server;
-mod wire;
+pub(crate) mod wire;
 
 pub(crate) use client::{Store, Watch};
 pub(crate) use probe::probe;

@@ -2,17 +2,27 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::wire::{self, Reply, Request};
+use crate::secure::link::introduce;
+use crate::secure::{Access, Link, Purpose};
 
 /// The value that a store at `address` has for a key now. An error when nobody is there or it is no store.
 ///
 /// Connecting may take as long as `patience`, and so may each part of the answer.
-pub(crate) fn probe(address: SocketAddr, key: &str, patience: Duration) -> io::Result<Option<String>> {
-    let mut stream = TcpStream::connect_timeout(&address, patience)?;
+pub(crate) fn probe(
+    address: SocketAddr,
+    access: &Access,
+    key: &str,
+    patience: Duration,
+) -> io::Result<Option<String>> {
+    let stream = TcpStream::connect_timeout(&address, patience)?;
+    let session = introduce(&stream, access, Purpose::Store, &[], Instant::now() + patience)
+        .map_err(|refused| io::Error::other(refused.to_string()))?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
+    let mut stream = Link::new(stream, session);
     wire::write(&mut stream, &Request::Get { key: key.into(), wait_ms: 0 })?;
     match wire::read(&mut stream)? {
         Reply::Value(value) => Ok(value),

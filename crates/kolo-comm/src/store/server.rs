@@ -1,21 +1,45 @@
 //! The store's serving side, on rank 0. One thread for each connection; they are few and they sleep.
+//!
+//! Who comes through the [`Door`] is heard; what it can make us keep is bounded all the same, because without a
+//! token every process of this host can come.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::wire::{self, Reply, Request};
 use crate::error::Error;
 use crate::liveness::{culprit, lock};
 use crate::rank::Rank;
+use crate::secure::{Access, Door, Link, Purpose, Visitor};
+
+/// Most connections at once, besides [`EACH`] for every rank.
+const CONNECTIONS: usize = 64;
+const EACH: usize = 16;
+
+/// Longest key.
+const LONGEST_KEY: usize = 1024;
+
+/// Most bytes of keys and values.
+const MOST_BYTES: usize = 64 << 20;
+
+/// What an entry counts besides its bytes.
+const ENTRY: usize = 64;
+
+/// Longest wait for a value; clients ask again.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// A client that does not take an answer for this long is not served any more.
+const UNREAD: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct State {
     values: HashMap<String, String>,
-    watches: HashMap<Rank, TcpStream>,
+    /// Bytes of all values, as [`MOST_BYTES`] counts them.
+    kept: usize,
+    watches: HashMap<Rank, Link>,
     left: BTreeSet<Rank>,
     failed: Option<Error>,
     /// Answers to a probe.
@@ -23,12 +47,15 @@ struct State {
     /// Probes that are going on.
     investigations: usize,
     /// Every connection, to be shut down at the end.
-    connections: Vec<TcpStream>,
+    connections: HashMap<u64, Link>,
+    /// Connections so far.
+    count: u64,
     closing: bool,
 }
 
 #[derive(Default)]
 struct Shared {
+    world: usize,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -36,26 +63,25 @@ struct Shared {
 /// A running store. Ends on drop.
 pub(crate) struct Server {
     shared: Arc<Shared>,
-    listener: TcpListener,
-    accepting: Option<JoinHandle<()>>,
+    /// Dropped last, when all that its threads serve has been shut down.
+    door: Door,
 }
 
 impl Server {
-    /// Listens at `address`; port 0 takes a free one.
-    pub(crate) fn start(address: SocketAddr) -> Result<Server, Error> {
+    /// Listens at `address`, for a group of `world` ranks; port 0 takes a free one.
+    pub(crate) fn start(address: SocketAddr, world: usize, access: &Access) -> Result<Server, Error> {
+        access.may_listen(address.ip())?;
         let fail = |cause: io::Error| Error::Listen { address, cause: cause.to_string() };
         let listener = TcpListener::bind(address).map_err(fail)?;
-        let shared = Arc::new(Shared::default());
-        let (for_thread, accept) = (shared.clone(), listener.try_clone().map_err(fail)?);
-        let accepting = std::thread::Builder::new()
-            .name("kolo-store".into())
-            .spawn(move || serve(&for_thread, &accept))
-            .map_err(fail)?;
-        Ok(Server { shared, listener, accepting: Some(accepting) })
+        let shared = Arc::new(Shared { world, ..Shared::default() });
+        let for_door = shared.clone();
+        let serve = move |visitor| serve(&for_door, visitor);
+        let door = Door::open(listener, access, Purpose::Store, world, serve).map_err(fail)?;
+        Ok(Server { shared, door })
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.door.address()
     }
 
     /// Waits until every rank that came has left or the group has failed, at most `limit`.
@@ -72,51 +98,44 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        {
-            let mut state = lock(&self.shared.state);
-            state.closing = true;
-            // A connection that cannot be shut down is closed already.
-            state.connections.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
-            self.shared.changed.notify_all();
-        }
-        // On Linux this ends a blocked `accept`.
-        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
-        if let Some(thread) = self.accepting.take() {
-            // It ends with an error only by a bug, which has been printed as a panic.
-            let _ = thread.join();
-        }
+        let mut state = lock(&self.shared.state);
+        state.closing = true;
+        // A connection that cannot be shut down is closed already.
+        state.connections.values().for_each(|stream| drop(stream.shutdown()));
+        self.shared.changed.notify_all();
     }
 }
 
-fn serve(shared: &Arc<Shared>, listener: &TcpListener) {
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    while let Ok((stream, _)) = listener.accept() {
-        threads.retain(|thread| !thread.is_finished());
+/// Serves one connection until it ends.
+fn serve(shared: &Shared, visitor: Visitor) {
+    let Visitor { stream, session, .. } = visitor;
+    // It fails only on a duration of zero.
+    let _ = stream.set_write_timeout(Some(UNREAD));
+    let stream = Link::new(stream, session);
+    let number = {
         let mut state = lock(&shared.state);
-        if state.closing {
-            break;
-        }
-        let Ok(copy) = stream.try_clone() else { continue };
-        state.connections.push(copy);
-        drop(state);
-        let shared = shared.clone();
-        let serve = move || connection(&shared, stream);
-        threads.extend(std::thread::Builder::new().name("kolo-store-peer".into()).spawn(serve));
-    }
-    threads.into_iter().for_each(|thread| drop(thread.join()));
+        let full = state.connections.len() >= CONNECTIONS.saturating_add(shared.world.saturating_mul(EACH));
+        let (Ok(copy), false) = (stream.mouth(), state.closing || full) else { return };
+        state.count += 1;
+        let number = state.count;
+        state.connections.insert(number, copy);
+        number
+    };
+    connection(shared, stream);
+    lock(&shared.state).connections.remove(&number);
 }
 
-/// Serves one connection until it ends. What cannot be understood ends it.
-fn connection(shared: &Shared, mut stream: TcpStream) {
-    // Without it small answers wait for the peer's acknowledgement; losing it costs time only.
-    let _ = stream.set_nodelay(true);
+/// What cannot be understood ends the connection.
+fn connection(shared: &Shared, mut stream: Link) {
     while let Ok(request) = wire::read(&mut stream) {
         let reply = match request {
-            Request::Set { key, value } => {
-                lock(&shared.state).values.insert(key, value);
-                shared.changed.notify_all();
-                Reply::Kept
-            }
+            Request::Set { key, value } => match lock(&shared.state).keep(key, value) {
+                Ok(()) => {
+                    shared.changed.notify_all();
+                    Reply::Kept
+                }
+                Err(why) => Reply::Refused { why },
+            },
             Request::Get { key, wait_ms } => Reply::Value(get(shared, &key, Duration::from_millis(wait_ms))),
             Request::Watch { rank } => return watch(shared, rank, stream),
             _ => return,
@@ -127,8 +146,25 @@ fn connection(shared: &Shared, mut stream: TcpStream) {
     }
 }
 
+impl State {
+    /// Keeps a value, in place of an older one. Says why not.
+    fn keep(&mut self, key: String, value: String) -> Result<(), String> {
+        if key.len() > LONGEST_KEY {
+            return Err(format!("a key of {} bytes, where {LONGEST_KEY} are the most", key.len()));
+        }
+        let size = |value: &String| key.len() + value.len() + ENTRY;
+        let kept = self.kept - self.values.get(&key).map_or(0, size) + size(&value);
+        if kept > MOST_BYTES {
+            return Err(format!("it would hold {kept} bytes, where {MOST_BYTES} are the most"));
+        }
+        self.kept = kept;
+        self.values.insert(key, value);
+        Ok(())
+    }
+}
+
 fn get(shared: &Shared, key: &str, wait: Duration) -> Option<String> {
-    let until = Instant::now() + wait;
+    let until = Instant::now() + wait.min(LONGEST_WAIT);
     let mut state = lock(&shared.state);
     loop {
         if let Some(value) = state.values.get(key) {
@@ -143,10 +179,16 @@ fn get(shared: &Shared, key: &str, wait: Duration) -> Option<String> {
 }
 
 /// Guards one rank's life.
-fn watch(shared: &Shared, rank: Rank, mut stream: TcpStream) {
+fn watch(shared: &Shared, rank: Rank, mut stream: Link) {
     {
         let mut state = lock(&shared.state);
-        let Ok(mut copy) = stream.try_clone() else { return };
+        let Ok(mut copy) = stream.mouth() else { return };
+        if rank.0 >= shared.world {
+            let world = shared.world;
+            let problem = format!("there is no {rank} among {world}; give all workers the same WORLD_SIZE");
+            let _ = wire::write(&mut copy, &Reply::Failed { error: Error::Invalid(problem) });
+            return;
+        }
         if state.watches.contains_key(&rank) || state.left.contains(&rank) {
             let error = Error::Invalid(format!("two workers say they are {rank}; give each its own RANK"));
             let _ = wire::write(&mut copy, &Reply::Failed { error });
@@ -224,3 +266,20 @@ fn investigate(shared: &Shared, reporter: Rank, error: Error) -> Error {
 
 /// How long ranks may take to answer a probe. A stopped one never does.
 const PROBE_WAIT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut state = State::default();
+        state.keep("key".into(), "value".into()).unwrap();
+        let once = state.kept;
+        state.keep("key".into(), "other".into()).unwrap();
+        assert_eq!(state.kept, once, "in place of the older one");
+        assert!(state.keep("k".repeat(LONGEST_KEY + 1), String::new()).unwrap_err().contains("key"));
+        let mut full = (0..).map(|n| state.keep(n.to_string(), "v".repeat(1 << 20)));
+        assert!(full.by_ref().take(65).any(|kept| kept.is_err()));
+    }
+}

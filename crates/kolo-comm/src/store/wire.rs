@@ -12,7 +12,7 @@ const LONGEST: usize = 1 << 20;
 
 /// From a client.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// Keep a value.
     Set { key: String, value: String },
     /// Tell a value, as soon as it is there, at most after that time.
@@ -31,11 +31,13 @@ pub(super) enum Request {
 
 /// From the server.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// The value asked for; `None` if it did not come in time.
     Value(Option<String>),
     /// A value is kept.
     Kept,
+    /// A value is not kept, and why.
+    Refused { why: String },
     /// This connection now stands for its rank's life.
     Watched,
     /// Whom does this rank wait for?
@@ -46,7 +48,7 @@ pub(super) enum Reply {
     Left { rank: Rank },
 }
 
-pub(super) fn write(stream: &mut impl Write, message: &impl Serialize) -> std::io::Result<()> {
+pub(crate) fn write(stream: &mut impl Write, message: &impl Serialize) -> std::io::Result<()> {
     let body = serde_json::to_vec(message)?;
     let len = u32::try_from(body.len()).map_err(|_| ErrorKind::InvalidInput)?;
     let mut frame = len.to_le_bytes().to_vec();
@@ -54,15 +56,19 @@ pub(super) fn write(stream: &mut impl Write, message: &impl Serialize) -> std::i
     stream.write_all(&frame)
 }
 
-pub(super) fn read<T: DeserializeOwned>(stream: &mut impl Read) -> std::io::Result<T> {
+pub(crate) fn read<T: DeserializeOwned>(stream: &mut impl Read) -> std::io::Result<T> {
     let mut len = [0; 4];
     stream.read_exact(&mut len)?;
     let len = u32::from_le_bytes(len) as usize;
     if len > LONGEST {
         return Err(Error::new(ErrorKind::InvalidData, format!("a message of {len} bytes")));
     }
-    let mut body = vec![0; len];
-    stream.read_exact(&mut body)?;
+    // Grows with what comes, not with what is promised.
+    let mut body = Vec::new();
+    stream.take(len as u64).read_to_end(&mut body)?;
+    if body.len() < len {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
     Ok(serde_json::from_slice(&body)?)
 }
 

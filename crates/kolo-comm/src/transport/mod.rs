@@ -1,6 +1,7 @@
 //! Moving segments between two ranks; nothing else. In order of distance: [`mailbox`] for ranks that share
 //! memory (threads of one process, processes of one host), [`tcp`] for all others, [`mixed`] for groups with both.
 
+pub(crate) mod channel;
 pub(crate) mod mailbox;
 pub(crate) mod mixed;
 mod outbox;

@@ -5,20 +5,20 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use super::channel::Channel;
 use super::{Busy, Idle, Span, Transport, same_call, same_length};
 use crate::error::Error;
 use crate::liveness::{Liveness, Patience};
 use crate::rank::Rank;
 
 /// Before every message: the call it belongs to (two words) and its length, little-endian.
-const HEADER: usize = 24;
+pub(crate) const HEADER: usize = 24;
 
 /// When a connection breaks, the reason usually arrives by another way (who died, or why they gave up). It is
 /// worth this long a wait, because a broken connection alone does not tell a culprit from a victim.
@@ -38,7 +38,7 @@ struct Outgoing {
 unsafe impl Send for Outgoing {}
 
 struct Peer {
-    stream: TcpStream,
+    stream: Channel,
     outgoing: VecDeque<Outgoing>,
     /// Messages received and not released, then buffers to use again. Words, so that any element is aligned.
     scratch: Vec<Vec<u64>>,
@@ -61,7 +61,7 @@ enum Progress {
 
 impl Tcp {
     /// `streams` has one connection for each rank but this one.
-    pub(crate) fn new(streams: Vec<Option<TcpStream>>, liveness: &Liveness) -> Result<Self, Error> {
+    pub(crate) fn new(streams: Vec<Option<Channel>>, liveness: &Liveness) -> Result<Self, Error> {
         let fail = |cause: String| Error::system("cannot set up a connection to a peer", cause);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let alarm = Arc::new(eventfd(0, flags).map_err(|e| fail(e.to_string()))?);
@@ -74,10 +74,11 @@ impl Tcp {
             }
             None => false,
         }));
-        let peer = |stream: TcpStream| {
-            stream
+        let peer = |stream: Channel| {
+            let socket = stream.stream();
+            socket
                 .set_nodelay(true)
-                .and_then(|()| stream.set_nonblocking(true))
+                .and_then(|()| socket.set_nonblocking(true))
                 .map_err(|e| fail(e.to_string()))?;
             Ok(Peer { stream, outgoing: VecDeque::new(), scratch: Vec::new(), unreleased: 0 })
         };
@@ -92,6 +93,8 @@ impl Tcp {
     /// Reads exactly `into`, sending meanwhile.
     fn read(&mut self, from: Rank, into: &mut [u8], patience: &Patience<'_>) -> Result<(), Error> {
         let mut filled = 0;
+        // News travels by another connection: a peer that has sent its part and left may be seen to have left first.
+        let mut left = None;
         while filled < into.len() {
             match self.peer(from).stream.read(&mut into[filled..]) {
                 Ok(0) => return Err(broken(from, patience)),
@@ -99,8 +102,16 @@ impl Tcp {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     self.push_out(patience)?;
-                    self.sleep(Some(from), from, patience)?;
+                    match self.sleep(Some(from), from, patience) {
+                        Err(Error::Left { .. })
+                            if left.get_or_insert_with(Instant::now).elapsed() < REASON_WAIT =>
+                        {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                        other => other?,
+                    }
                 }
+                Err(e) if e.kind() == ErrorKind::InvalidData => return Err(changed(from, &e)),
                 Err(_) => return Err(broken(from, patience)),
             }
         }
@@ -146,9 +157,7 @@ impl Tcp {
     fn read_header(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<(), Error> {
         let mut header = [0; HEADER];
         self.read(from, &mut header, patience)?;
-        let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|i| header[8 * n + i]));
-        same_call([word(0), word(1)], from, patience)?;
-        same_length(word(2), bytes, from, patience)
+        check_header(&header, from, bytes, patience)
     }
 }
 
@@ -176,6 +185,23 @@ impl Peer {
         }
         Ok(Progress::Done)
     }
+}
+
+/// Whether a message is the one that is due.
+pub(crate) fn check_header(
+    header: &[u8; HEADER],
+    from: Rank,
+    bytes: usize,
+    patience: &Patience<'_>,
+) -> Result<(), Error> {
+    let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|i| header[8 * n + i]));
+    same_call([word(0), word(1)], from, patience)?;
+    same_length(word(2), bytes, from, patience)
+}
+
+/// Bytes that do not open under the session's keys: somebody between the two has touched them.
+fn changed(from: Rank, cause: &std::io::Error) -> Error {
+    Error::system(format!("the encrypted connection from {from} cannot be trusted"), cause)
 }
 
 /// What a broken connection means: the reason that is known, else that the peer died.

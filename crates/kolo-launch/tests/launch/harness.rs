@@ -93,6 +93,8 @@ impl Trial {
             .env("DIR", self.folder.path())
             .env("TMPDIR", self.path("tmp"))
             .env_remove("OMP_NUM_THREADS")
+            .env_remove("KOLO_TOKEN")
+            .env_remove("KOLO_TOKEN_FILE")
             .stdin(Stdio::null())
             .stdout(fs::File::create(self.path("out")).unwrap())
             .stderr(fs::File::create(self.path("err")).unwrap())
@@ -222,6 +224,10 @@ pub fn launch_if_asked() {
     job.node_rank = number("node_rank").unwrap_or(0) as usize;
     job.master_port = number("port").map(|port| port as u16);
     job.grace = number("grace_ms").map_or(job.grace, Duration::from_millis);
+    job.token_file = spec["token_file"].as_str().map(Into::into);
+    if let Some(host) = spec["master_addr"].as_str() {
+        job.master_addr = host.into();
+    }
     if spec["output"] == "rank-zero" {
         job.output = Output::RankZero;
     }

@@ -52,6 +52,34 @@ fn a_second_node_counts_on() {
 }
 
 #[test]
+fn workers_of_one_job_have_one_token_that_nothing_shows() {
+    let script = format!(r#"{NOTE_ENV}; tr '\0' ' ' < /proc/$PPID/cmdline > "$DIR/cmdline""#);
+    let tokens = [0, 1].map(|_| {
+        let ended = Trial::new(2, &script).run();
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        let token = variables(&ended, 0).remove("KOLO_TOKEN").unwrap();
+        assert_eq!(variables(&ended, 1)["KOLO_TOKEN"], token);
+        let cmdline = fs::read_to_string(ended.path("cmdline")).unwrap();
+        assert!(!cmdline.is_empty() && !format!("{cmdline}{}{}", ended.out, ended.err).contains(&token));
+        token
+    });
+    assert_ne!(tokens[0], tokens[1]);
+}
+
+#[test]
+fn a_token_that_is_given_is_passed_on() {
+    let ended = Trial::new(1, NOTE_ENV).after("export KOLO_TOKEN='given by the user'").run();
+    assert_eq!(variables(&ended, 0)["KOLO_TOKEN"], "given by the user", "{}", ended.err);
+    let folder = tempfile::tempdir().unwrap();
+    let file = crate::harness::file(folder.path(), "token", "in a file, for all nodes\n", false);
+    let trial = Trial::new(1, NOTE_ENV).set("nnodes", 2).set("node_rank", 1).set("port", 29500);
+    let trial = trial.set("master_addr", "192.0.2.1").set("token_file", file.as_str());
+    let ended = trial.after("export KOLO_TOKEN='given by the user'").run();
+    let seen = variables(&ended, 1);
+    assert_eq!((seen.get("KOLO_TOKEN"), &seen["KOLO_TOKEN_FILE"]), (None, &file), "{}", ended.err);
+}
+
+#[test]
 fn standard_input_is_empty() {
     assert_eq!(Trial::new(2, "cat").run().code, 0);
 }

@@ -17,6 +17,16 @@ fn a_port_in_use() {
 }
 
 #[test]
+fn several_nodes_without_a_token() {
+    let trial = Trial::new(1, "note started").set("nnodes", 2).set("node_rank", 1).set("port", 29500);
+    let ended = trial.set("master_addr", "192.0.2.1").run();
+    assert_eq!(ended.code, 2);
+    assert!(ended.error().contains("--token-file") && ended.error().contains("openssl"), "{}", ended.err);
+    assert!(!ended.path("started").exists());
+    ended.left_nothing(&[]);
+}
+
+#[test]
 fn a_free_given_port_is_taken() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let ended = Trial::new(2, "echo $MASTER_PORT").set("port", free).run();

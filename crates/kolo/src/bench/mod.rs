@@ -1,7 +1,10 @@
 //! What `kolo bench` measures. Every figure is the maximum over the ranks of each sample, then a percentile over samples.
 
-pub(crate) mod all_reduce;
+pub(crate) mod collective;
+pub(crate) mod device;
 pub(crate) mod step;
+
+use std::time::Instant;
 
 use kolo_comm::{Group, Op};
 
@@ -22,4 +25,21 @@ impl Samples {
     fn percentile(&self, percent: f64) -> f64 {
         percentile(&self.0, percent)
     }
+}
+
+/// GB/s that the memory bus carries, read and written, when all ranks copy at once. A collective.
+fn memory_bus(group: &Group) -> Result<f64, Failure> {
+    /// Larger than caches.
+    const BYTES: usize = 64 << 20;
+    let (from, mut to) = (vec![1u8; BYTES], vec![0u8; BYTES]);
+    let mut samples = Samples::default();
+    for _ in 0..5 {
+        group.barrier()?;
+        let began = Instant::now();
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&mut to);
+        samples.0.push(began.elapsed().as_secs_f64());
+    }
+    let seconds = samples.slowest(group)?.percentile(50.0);
+    Ok((2 * BYTES * group.world_size()) as f64 / seconds / 1e9)
 }

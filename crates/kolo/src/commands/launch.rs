@@ -1,6 +1,7 @@
 //! `kolo launch`: starts any program as workers.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -32,6 +33,9 @@ pub(crate) struct Launch {
     /// Name of the job, the same on all nodes
     #[arg(long)]
     run_id: Option<String>,
+    /// File with the job's token, the same on all nodes [default: KOLO_TOKEN, or a new one where there is one node]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Seconds between asking workers to end and killing them
     #[arg(long, default_value_t = 2.0)]
     grace: f64,
@@ -47,6 +51,7 @@ impl Launch {
         job.node_rank = self.node_rank;
         job.meet_at(self.master.as_deref(), self.master_addr.as_deref(), self.master_port)?;
         job.run_id = self.run_id;
+        job.token_file = self.token_file;
         job.grace = Duration::try_from_secs_f64(self.grace)
             .map_err(|_| Failure::input(format!("--grace {}: give seconds, 0 or more", self.grace)))?;
         Ok(kolo_launch::run(&job)?)

@@ -1,0 +1,165 @@
+"""From the samples to tables. Nothing here measures or runs anything."""
+
+from collections.abc import Callable
+
+import targets
+from figures import (
+    Spread,
+    bus_bandwidth,
+    byte_size,
+    duration,
+    pair_ratios,
+    percent,
+    ratio,
+    spread,
+    table,
+    three_digits,
+)
+from measure import LINK
+from namespaces import SHAPES
+from results import Results
+from settings import STEP_BYTES, Setting
+from systems import GLOO, KOLO
+from trainings import DDP
+
+MUCH_LARGER = 16
+"""Times the burst that a message has to be for its time to be the link's."""
+
+
+def step_table(results: Results, setting: Setting) -> str:
+    """The training step of both sides, with Kolo's part in PyTorch's images a second."""
+    kolo, peer = results.rounds(setting.key, KOLO), results.rounds(setting.key, DDP)
+
+    def row(title: str, name: str, form: Callable[[float], str], target: targets.Target | None) -> list[str]:
+        ours, theirs = _values(kolo, name), _values(peer, name)
+        quotient = pair_ratios(ours, theirs) if ours.keys() & theirs.keys() else None
+        judged = spread(ours.values()).median if target is targets.EFFICIENCY else _median(quotient)
+        cells = target.cells(judged) if target else targets.NO_TARGET
+        return [title, _show(ours, form), _show(theirs, form), _ratio(quotient), *cells]
+
+    rows = [
+        row("images a second", "images_per_second", lambda value: f"{value:.1f}", targets.IMAGES),
+        row("scaling efficiency", "efficiency", percent, targets.EFFICIENCY),
+        row("step, synchronised", "step_seconds", duration, None),
+        row("step, not synchronised", "step_seconds_no_sync", duration, None),
+    ]
+    return table(["", KOLO, f"{DDP}, Gloo", "Kolo / PyTorch", "target", ""], rows)
+
+
+def all_reduce_table(results: Results, setting: Setting) -> str:
+    """The median times of all systems by size, and how many times longer the others take than Kolo."""
+    peers = [name for name in results.systems(setting.key) if name not in (KOLO, LINK)]
+    rows = []
+    for size in sizes(results, setting):
+        over_best, over_gloo = _over_best(results, setting, size, peers), _over(results, setting, size, GLOO)
+        judged = targets.all_reduce_cells(setting, size, _median(over_best), _median(over_gloo))
+        quotients = [_ratio(over_best)] + ([] if setting.transport == "shm" else [_ratio(over_gloo)])
+        rows.append([*_times(results, setting, size, peers), *quotients, *judged])
+    head = ["size", KOLO, "GB/s", *peers, "best other / Kolo"]
+    head += [] if setting.transport == "shm" else ["Gloo / Kolo"]
+    return table([*head, "target", ""], rows)
+
+
+def link_table(results: Results, setting: Setting) -> str:
+    """As on one machine, with the part of the link's payload rate that the bytes of each rank take."""
+    peers = [name for name in results.systems(setting.key) if name not in (KOLO, LINK)]
+    rows = []
+    for size in sizes(results, setting):
+        over_gloo = _over(results, setting, size, GLOO)
+        shares = [_share(results, setting, size, name) for name in (KOLO, *peers)]
+        judged = targets.link_cells(setting, size, shares[0].median, _median(over_gloo))
+        shown = size >= MUCH_LARGER * SHAPES[setting.rate or 0].burst
+        best = max((share.median for share in shares[1:]), default=None)
+        of_link = [percent(shares[0].median) if shown else "", percent(best) if shown and best else ""]
+        rows.append([*_times(results, setting, size, peers), *of_link, _ratio(over_gloo), *judged])
+    head = ["size", KOLO, "GB/s", *peers, "Kolo of the link", "best other", "Gloo / Kolo"]
+    return table([*head, "target", ""], rows)
+
+
+def link_step_table(results: Results, setting: Setting) -> str:
+    """How far a step over the link is from the longer one of its two parts, which are to overlap."""
+    rows = []
+    for name in results.systems(setting.key):
+        if name == LINK:
+            continue
+        answers = results.rounds(setting.key, name)
+        steps, computes = _values(answers, "step_seconds"), _values(answers, "step_seconds_no_sync")
+        wires = {number: wire_seconds(results, setting, number) for number in answers}
+        floors = {number: max(computes[number], wires[number]) for number in answers}
+        over = pair_ratios(steps, floors)
+        cells = targets.LINK_STEP.cells(over.median) if name == KOLO else targets.NO_TARGET
+        shown = [_show(values, duration) for values in (steps, computes, wires)]
+        rows.append([name, *shown, over.show(ratio), *cells])
+    return table(["", "step", "compute only", "wire", "step / max(compute, wire)", "target", ""], rows)
+
+
+def link_rates(results: Results, setting: Setting) -> tuple[Spread, Spread]:
+    """Bytes a second of payload that the link carried, one way and in both directions at the same time."""
+    answers = results.rounds(setting.key, LINK)
+    return spread(_values(answers, "one").values()), spread(_values(answers, "both").values())
+
+
+def wire_seconds(results: Results, setting: Setting, number: int) -> float:
+    """The least time of the gradients' all-reduce over the link, with one way's rate taken for both."""
+    sent = 2 * (setting.nproc - 1) / setting.nproc * STEP_BYTES
+    return sent / results.rounds(setting.key, LINK)[number]["one"]
+
+
+def seconds(results: Results, setting: Setting, system: str, size: int) -> dict[int, float]:
+    """The p50 of one size by round."""
+    answers = results.rounds(setting.key, system)
+    return {number: rows[size]["p50_us"] / 1e6 for number, rows in answers.items() if size in rows}
+
+
+def sizes(results: Results, setting: Setting) -> list[int]:
+    rounds = results.rounds(setting.key, KOLO)
+    return sorted(next(iter(rounds.values()))) if rounds else []
+
+
+def _times(results: Results, setting: Setting, size: int, peers: list[str]) -> list[str]:
+    """Size, Kolo's time and bus bandwidth, the others' times."""
+    kolo = spread(seconds(results, setting, KOLO, size).values())
+    bandwidth = three_digits(bus_bandwidth(size, kolo.median, setting.nproc))
+    others = [_show(seconds(results, setting, name, size), duration) for name in peers]
+    return [byte_size(size), kolo.show(duration), bandwidth, *others]
+
+
+def _over(results: Results, setting: Setting, size: int, peer: str) -> Spread | None:
+    """How many times longer one peer takes than Kolo."""
+    kolo, other = seconds(results, setting, KOLO, size), seconds(results, setting, peer, size)
+    return pair_ratios(other, kolo) if kolo.keys() & other.keys() else None
+
+
+def _over_best(results: Results, setting: Setting, size: int, peers: list[str]) -> Spread | None:
+    """The same for whichever peer was the fastest in a round."""
+    best: dict[int, float] = {}
+    for peer in peers:
+        for number, value in seconds(results, setting, peer, size).items():
+            best[number] = min(value, best.get(number, value))
+    return pair_ratios(best, seconds(results, setting, KOLO, size)) if best else None
+
+
+def _share(results: Results, setting: Setting, size: int, system: str) -> Spread:
+    """The bytes that a rank sends at least, by its time, by the link's rate one way: 1 fills the link."""
+    rates = results.rounds(setting.key, LINK)
+    times = seconds(results, setting, system, size)
+    return spread(
+        1e9 * bus_bandwidth(size, value, setting.nproc) / rates[number]["one"]
+        for number, value in times.items()
+    )
+
+
+def _values(answers: dict[int, dict], name: str) -> dict[int, float]:
+    return {number: answer[name] for number, answer in answers.items()}
+
+
+def _show(values: dict[int, float], form: Callable[[float], str]) -> str:
+    return spread(values.values()).show(form) if values else ""
+
+
+def _median(values: Spread | None) -> float | None:
+    return values.median if values else None
+
+
+def _ratio(values: Spread | None) -> str:
+    return values.show(ratio) if values else ""

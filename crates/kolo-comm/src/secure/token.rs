@@ -1,0 +1,178 @@
+//! The job's token: the secret that all its workers know and nobody else.
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use ring::digest;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::env;
+use crate::error::Error;
+
+/// Shorter ones are typing errors or can be guessed.
+const SHORTEST: usize = 16;
+
+/// A token file is a line; whoever names a device or a data set by mistake is told so soon.
+const LONGEST_FILE: u64 = 4096;
+
+/// The secret that lets a worker into its job.
+///
+/// Kept as a hash, which is the key of the handshake; never printed. Its strength is that of the text: whoever
+/// records a handshake can try guesses against it at leisure, so the text should be random
+/// ([`Token::generate`]), not thought up.
+#[derive(Clone)]
+pub struct Token {
+    key: [u8; 32],
+}
+
+impl Token {
+    /// The token of this text; white space around it does not count.
+    ///
+    /// # Errors
+    ///
+    /// It is shorter than 16 characters.
+    pub fn new(text: &str) -> Result<Token, Error> {
+        Token::from_text(text).map_err(|problem| Error::Invalid(format!("the token {problem}")))
+    }
+
+    /// The token in a file; white space around it does not count.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is no token; the error names it.
+    pub fn from_file(path: &Path) -> Result<Token, Error> {
+        let named = |problem: String| Error::Invalid(format!("the token file {} {problem}", path.display()));
+        read(path).and_then(|text| Token::from_text(&text)).map_err(named)
+    }
+
+    /// Reads `KOLO_TOKEN`, or the file that `KOLO_TOKEN_FILE` names; `None` when neither is set.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Environment`] names the variable, and the file, that is no token.
+    pub fn from_env() -> Result<Option<Token>, Error> {
+        Token::from_lookup(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
+    }
+
+    fn from_lookup(lookup: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<Option<Token>, Error> {
+        match (lookup(env::TOKEN), lookup(env::TOKEN_FILE)) {
+            (None, None) => Ok(None),
+            (Some(_), Some(_)) => Err(Error::environment(
+                env::TOKEN,
+                format!("and {} are both set; unset one of them", env::TOKEN_FILE),
+            )),
+            (Some(text), None) => {
+                let named = |problem: String| Error::environment(env::TOKEN, problem);
+                Token::from_text(&text.to_string_lossy()).map(Some).map_err(named)
+            }
+            (None, Some(path)) => {
+                let path = PathBuf::from(path);
+                let named = |problem: String| {
+                    let problem = format!("names the file {}, which {problem}", path.display());
+                    Error::environment(env::TOKEN_FILE, problem)
+                };
+                read(&path).and_then(|text| Token::from_text(&text)).map(Some).map_err(named)
+            }
+        }
+    }
+
+    /// A new random token, as text: 64 hexadecimal digits.
+    ///
+    /// # Errors
+    ///
+    /// The operating system has no random bytes.
+    pub fn generate() -> Result<String, Error> {
+        let mut bytes = [0; 32];
+        let filled = SystemRandom::new().fill(&mut bytes);
+        filled.map_err(|_| Error::Invalid("the operating system gives no random bytes".into()))?;
+        Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn from_text(text: &str) -> Result<Token, String> {
+        let text = text.trim();
+        let long = text.chars().count();
+        if long < SHORTEST {
+            return Err(format!(
+                "has {long} characters; a token has at least {SHORTEST}, `openssl rand -hex 32` makes one"
+            ));
+        }
+        let mut hash = digest::Context::new(&digest::SHA256);
+        // The purpose is part of it: the same text elsewhere gives another key.
+        hash.update(b"kolo job token\0");
+        hash.update(text.as_bytes());
+        let mut key = [0; 32];
+        key.copy_from_slice(hash.finish().as_ref());
+        Ok(Token { key })
+    }
+
+    /// The handshake's key.
+    pub(super) fn key(&self) -> &[u8; 32] {
+        &self.key
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let cannot = |cause: std::io::Error| format!("cannot be read: {cause}");
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    file.take(LONGEST_FILE).read_to_string(&mut text).map_err(cannot)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "0123456789abcdef";
+
+    fn lookup(vars: &[(&str, &str)]) -> Result<Option<Token>, Error> {
+        Token::from_lookup(|name| vars.iter().find(|(n, _)| *n == name).map(|(_, value)| value.into()))
+    }
+
+    #[test]
+    fn white_space_around_does_not_count() {
+        let token = Token::new(GOOD).unwrap();
+        assert_eq!(Token::new(&format!(" {GOOD}\n")).unwrap().key, token.key);
+        assert_ne!(Token::new(&format!("{GOOD}0")).unwrap().key, token.key);
+    }
+
+    #[test]
+    fn it_is_never_printed() {
+        assert_eq!(format!("{:?}", Token::new(GOOD).unwrap()), "Token(…)");
+        let error = lookup(&[("KOLO_TOKEN", "hush")]).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("hush"));
+    }
+
+    #[test]
+    fn errors_name_the_variable_and_the_file() {
+        let folder = std::env::temp_dir().join(format!("kolo-token-{}", std::process::id()));
+        std::fs::write(&folder, "short\n").unwrap();
+        let file = folder.to_str().unwrap();
+        for (vars, words) in [
+            (&[("KOLO_TOKEN", "short")][..], &["KOLO_TOKEN", "5 characters", "16"][..]),
+            (&[("KOLO_TOKEN_FILE", file)], &["KOLO_TOKEN_FILE", file, "5 characters"]),
+            (&[("KOLO_TOKEN_FILE", "/no/such/file")], &["KOLO_TOKEN_FILE", "/no/such/file", "read"]),
+            (&[("KOLO_TOKEN_FILE", file), ("KOLO_TOKEN", GOOD)], &["KOLO_TOKEN_FILE", "both"]),
+        ] {
+            let error = lookup(vars).unwrap_err().to_string();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
+        std::fs::remove_file(&folder).unwrap();
+        assert!(lookup(&[]).unwrap().is_none());
+        assert!(lookup(&[("KOLO_TOKEN", GOOD)]).unwrap().is_some());
+    }
+
+    #[test]
+    fn generated_ones_differ_and_are_long_enough() {
+        let (one, other) = (Token::generate().unwrap(), Token::generate().unwrap());
+        assert!(one != other && one.len() == 64);
+        Token::new(&one).unwrap();
+    }
+}

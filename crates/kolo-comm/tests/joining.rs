@@ -1,0 +1,377 @@
+//! Who may join a job: workers that know its token. Everybody else is refused, and the job does not notice.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use common::{ALL, Over, free_port, spawn};
+use kolo_comm::env::Place;
+use kolo_comm::{Error, Group, Op, Options, Rank, Token, TransportChoice};
+
+const TEXT: &str = "what all workers of the tests know";
+
+fn options(token: Option<&str>, encrypt: bool) -> Options {
+    let token = token.map(|text| Token::new(text).unwrap());
+    Options { timeout: Some(Duration::from_secs(30)), token, encrypt, ..Options::default() }
+}
+
+fn over_tcp(options: Options) -> Options {
+    Options { transport: Some(TransportChoice::Tcp), ..options }
+}
+
+fn join(rank: usize, world: usize, master: SocketAddr, options: &Options) -> Result<Group, Error> {
+    Group::join(
+        &Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() },
+        options,
+    )
+}
+
+/// Sums over the group until it is told to stop; says how often. All ranks stop after the same sum.
+fn work(group: &Group, stop: &AtomicBool) -> usize {
+    for count in 1.. {
+        let mut data = vec![1f32; 3000];
+        data[0] = if stop.load(Ordering::SeqCst) { 1.0 } else { 0.0 };
+        group.all_reduce(&mut data, Op::Sum).unwrap();
+        assert!(data[1..].iter().all(|sum| *sum == group.world_size() as f32));
+        if data[0] > 0.0 {
+            return count;
+        }
+    }
+    unreachable!("an endless range")
+}
+
+/// A group of three forms and works while strangers do what they do to its store.
+fn undisturbed(options: &Options, strangers: impl FnOnce(SocketAddr)) {
+    let (master, stop) = (free_port(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let start = |rank| {
+            let stop = &stop;
+            scope.spawn(move || work(&join(rank, 3, master, options).unwrap(), stop))
+        };
+        let mut ranks = vec![start(0), start(1)];
+        strangers(master);
+        // The last one has to get through as well.
+        ranks.push(start(2));
+        std::thread::sleep(Duration::from_millis(300));
+        stop.store(true, Ordering::SeqCst);
+        let counts: Vec<usize> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        assert!(counts.iter().all(|count| *count == counts[0] && *count > 0));
+    });
+}
+
+fn knock(master: SocketAddr) -> TcpStream {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        match TcpStream::connect(master) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+                return stream;
+            }
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Reads until the other side ends the connection; says what came.
+fn until_closed(mut stream: TcpStream) -> Vec<u8> {
+    let (mut said, mut bytes) = (Vec::new(), [0; 512]);
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return said,
+            Ok(count) => said.extend(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return said,
+            Err(error) => panic!("it is still open: {error}"),
+        }
+    }
+}
+
+/// All warnings of this process.
+fn warnings() -> &'static Mutex<Vec<String>> {
+    static WARNINGS: OnceLock<Mutex<Vec<String>>> = OnceLock::new();
+    struct Keep;
+    impl log::Log for Keep {
+        fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+            metadata.level() <= log::Level::Warn
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            if self.enabled(record.metadata()) {
+                warnings().lock().unwrap().push(record.args().to_string());
+            }
+        }
+        fn flush(&self) {}
+    }
+    WARNINGS.get_or_init(|| {
+        log::set_logger(&Keep).unwrap();
+        log::set_max_level(log::LevelFilter::Debug);
+        Mutex::default()
+    })
+}
+
+/// Warnings about a caller from these ports.
+fn warned(ports: &[u16]) -> Vec<String> {
+    let ours = |line: &&String| ports.iter().any(|port| line.contains(&format!(":{port} ")));
+    warnings().lock().unwrap().iter().filter(ours).cloned().collect()
+}
+
+#[test]
+fn with_the_token_every_transport_works_sealed_or_not() {
+    // Threads of one process join nothing.
+    let joined = ALL.into_iter().filter(|over| *over != Over::Threads);
+    for (over, encrypt) in joined.flat_map(|over| [(over, false), (over, true)]) {
+        for world in [2, 3, 5] {
+            let lengths = [0usize, 1, 7, 16_379, 16_380, 100_003, 1_000_000];
+            let sums = spawn(over, world, &options(Some(TEXT), encrypt), |group| {
+                for len in lengths {
+                    let own = (group.rank().0 + 1) as i64;
+                    let mut data: Vec<i64> = (0..len as i64).map(|i| own * i).collect();
+                    group.all_reduce(&mut data, Op::Sum).unwrap();
+                    let ranks = (1..=world as i64).sum::<i64>();
+                    assert!(data.iter().enumerate().all(|(i, sum)| *sum == ranks * i as i64));
+                }
+                group.barrier().unwrap();
+            });
+            sums.into_iter().for_each(|result| result.unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_wrong_token_is_told_soon_and_the_job_forms_all_the_same() {
+    let right = over_tcp(options(Some(TEXT), false));
+    undisturbed(&right, |master| {
+        drop(knock(master));
+        for (token, words) in [(Some("not what they all know"), "does not know"), (None, "brings no token")] {
+            let started = Instant::now();
+            let error = join(1, 3, master, &options(token, false)).err().unwrap().to_string();
+            assert!(error.contains(words) && error.contains("KOLO_TOKEN"), "{error}");
+            assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        }
+    });
+}
+
+#[test]
+fn a_token_where_the_job_has_none_is_told() {
+    undisturbed(&options(None, false), |master| {
+        drop(knock(master));
+        let error = join(1, 3, master, &options(Some(TEXT), false)).err().unwrap().to_string();
+        assert!(error.contains("the job has none") && error.contains("KOLO_TOKEN"), "{error}");
+    });
+}
+
+#[test]
+fn all_must_agree_on_encryption() {
+    let master = free_port();
+    let errors: Vec<_> = std::thread::scope(|scope| {
+        let start = |rank| {
+            let options = over_tcp(options(Some(TEXT), rank == 1));
+            scope.spawn(move || join(rank, 2, master, &options).err().map(|error| error.to_string()))
+        };
+        let ranks = [start(0), start(1)];
+        ranks.map(|rank| rank.join().unwrap()).into_iter().flatten().collect()
+    });
+    assert!(errors.iter().any(|error| error.contains("KOLO_ENCRYPT is 1 on rank 1, but not on rank 0")));
+}
+
+#[test]
+fn encryption_without_a_token_is_refused() {
+    let error = join(0, 2, free_port(), &options(None, true)).err().unwrap().to_string();
+    assert!(error.contains("KOLO_ENCRYPT") && error.contains("KOLO_TOKEN"), "{error}");
+}
+
+#[test]
+fn without_a_token_only_loopback() {
+    let elsewhere: SocketAddr = "192.0.2.1:29500".parse().unwrap();
+    let everywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, free_port().port()));
+    for (rank, master) in [(0, elsewhere), (1, elsewhere), (0, everywhere)] {
+        let started = Instant::now();
+        let error = join(rank, 2, master, &options(None, false)).err().unwrap().to_string();
+        for word in ["MASTER_ADDR", "--token-file", "KOLO_TOKEN"] {
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+}
+
+#[test]
+fn garbage_and_half_open_connections_disturb_nobody() {
+    warnings();
+    for token in [None, Some(TEXT)] {
+        let mut ports = Vec::new();
+        undisturbed(&over_tcp(options(token, false)), |master| {
+            let mut open = Vec::new();
+            for bytes in [
+                &b"GET / HTTP/1.1\r\n\r\n"[..],
+                &[0xff; 4096],
+                b"kolo",
+                b"",
+                b"kolo\x01sp\n\xff\xff",
+                b"kolo\x01se\n\x30\x00",
+                b"kolo\x02sp\n\0\0",
+            ] {
+                let mut stream = knock(master);
+                ports.push(stream.local_addr().unwrap().port());
+                stream.write_all(bytes).unwrap();
+                open.push(stream);
+            }
+            // Those that say nothing more are kept for the handshake's five seconds at most.
+            let started = Instant::now();
+            open.into_iter().for_each(|stream| drop(until_closed(stream)));
+            assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+        });
+        let said = warned(&ports);
+        let strangers = said.iter().filter(|line| line.contains("does not speak")).count();
+        assert_eq!(strangers, 1, "once, however many there are: {said:?}");
+        assert!(said.iter().any(|line| line.contains("in time")), "{said:?}");
+    }
+}
+
+#[test]
+fn a_flood_of_connections_disturbs_nobody() {
+    for token in [None, Some(TEXT)] {
+        undisturbed(&over_tcp(options(token, false)), |master| {
+            drop(knock(master));
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let flood: Vec<TcpStream> = (0..125).map(|_| knock(master)).collect();
+                        std::thread::sleep(Duration::from_millis(200));
+                        drop(flood);
+                    });
+                }
+                // Workers arrive in the midst of it.
+                let strange = options(Some("not what they all know"), false);
+                join(1, 3, master, &strange).err().unwrap();
+            });
+        });
+    }
+}
+
+/// Everything that a worker says to the store through this proxy is recorded, and bits are changed on the way.
+struct Proxy {
+    address: SocketAddr,
+    /// One for each connection.
+    said: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// From here on one bit is changed of whatever the worker says.
+    tamper: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    fn start(master: SocketAddr) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let proxy = Proxy { address, said: Arc::default(), tamper: Arc::default(), stop: Arc::default() };
+        let (said, tamper, stop) = (proxy.said.clone(), proxy.tamper.clone(), proxy.stop.clone());
+        std::thread::spawn(move || {
+            for worker in listener.incoming().map_while(Result::ok) {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                let store = knock(master);
+                store.set_read_timeout(None).unwrap();
+                let number = {
+                    let mut said = said.lock().unwrap();
+                    said.push(Vec::new());
+                    said.len() - 1
+                };
+                let (said, tamper) = (said.clone(), tamper.clone());
+                let (from, to) = (worker.try_clone().unwrap(), store.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    pass(from, to, |bytes| {
+                        said.lock().unwrap()[number].extend(&*bytes);
+                        if tamper.load(Ordering::SeqCst) {
+                            bytes[bytes.len() / 2] ^= 1;
+                        }
+                    })
+                });
+                std::thread::spawn(move || pass(store, worker, |_| {}));
+            }
+        });
+        proxy
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(self.address));
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, mut look: impl FnMut(&mut [u8])) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        look(&mut bytes[..count]);
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn a_recorded_call_played_again_gets_nowhere() {
+    warnings();
+    let (master, stop) = (free_port(), AtomicBool::new(false));
+    let options = over_tcp(options(Some(TEXT), false));
+    let (options, stop) = (&options, &stop);
+    std::thread::scope(|scope| {
+        let zero = scope.spawn(move || work(&join(0, 2, master, options).unwrap(), stop));
+        drop(knock(master));
+        let proxy = Proxy::start(master);
+        let through = proxy.address;
+        let one = scope.spawn(move || work(&join(1, 2, through, options).unwrap(), stop));
+        let until = Instant::now() + Duration::from_secs(20);
+        while proxy.said.lock().unwrap().iter().filter(|said| said.len() > 100).count() < 2 {
+            assert!(Instant::now() < until, "the worker does not come");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let recorded = proxy.said.lock().unwrap().clone();
+        let mut ports = Vec::new();
+        for said in recorded.iter().chain(&recorded) {
+            let mut stream = knock(master);
+            ports.push(stream.local_addr().unwrap().port());
+            // The store may hang up before it has heard all.
+            let _ = stream.write_all(said);
+            let answer = until_closed(stream);
+            // Message 2 of a handshake that nobody can complete, at most, and that it was refused.
+            assert!(answer.len() <= 2 + 48 + 3, "{} bytes", answer.len());
+        }
+        stop.store(true, Ordering::SeqCst);
+        assert_eq!(zero.join().unwrap(), one.join().unwrap());
+        let said = warned(&ports);
+        assert_eq!(said.len(), 1, "once, however often: {said:?}");
+        assert!(said[0].contains("does not know the job's token"), "{said:?}");
+    });
+}
+
+#[test]
+fn a_changed_bit_on_the_way_to_the_store_is_an_error() {
+    let master = free_port();
+    let options = over_tcp(options(Some(TEXT), true));
+    let options = &options;
+    std::thread::scope(|scope| {
+        let zero = scope.spawn(move || {
+            let group = join(0, 2, master, options).unwrap();
+            (0..1000).find_map(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                group.barrier().err()
+            })
+        });
+        drop(knock(master));
+        let proxy = Proxy::start(master);
+        let group = join(1, 2, proxy.address, options).unwrap();
+        group.barrier().unwrap();
+        proxy.tamper.store(true, Ordering::SeqCst);
+        // Word of it goes through the proxy; the store cannot believe it any more, and takes the worker for dead.
+        group.abandon("the test ends");
+        drop(group);
+        let error = zero.join().unwrap().expect("an error").to_string();
+        assert_eq!(error, "rank 1 died");
+    });
+}

@@ -1,0 +1,176 @@
+//! Tables and JSON.
+
+use kolo_comm::Group;
+use kolo_comm::schedule::Choice;
+use serde::Serialize;
+
+use super::sample::Case;
+use super::{Operation, Options};
+use crate::bench::{Samples, memory_bus};
+use crate::fail::Failure;
+
+/// One size by one algorithm.
+#[derive(Serialize)]
+pub(super) struct Row {
+    bytes: usize,
+    algorithm: String,
+    p50_us: f64,
+    p99_us: f64,
+    /// Bytes by time.
+    algbw_gbps: f64,
+    /// algbw × the operation's factor: what each rank's link carries, in GB/s.
+    busbw_gbps: f64,
+    /// What the cost model says this algorithm takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    predicted_us: Option<f64>,
+    samples: usize,
+    #[serde(skip)]
+    why: String,
+}
+
+impl Row {
+    pub(super) fn new(
+        case: &Case<'_>,
+        element_bytes: usize,
+        samples: &Samples,
+        asked: Option<&str>,
+        choice: Option<&Choice>,
+    ) -> Row {
+        let bytes = case.len * element_bytes;
+        let p50 = samples.percentile(50.0);
+        let algbw_gbps = bytes as f64 / p50.max(1e-12) / 1e9;
+        let picked = choice.map_or("the backend's own", |choice| choice.algorithm.name);
+        let algorithm = asked.unwrap_or(picked);
+        let predicted = choice.and_then(|choice| choice.seconds(algorithm));
+        Row {
+            bytes,
+            algorithm: algorithm.into(),
+            p50_us: p50 * 1e6,
+            p99_us: samples.percentile(99.0) * 1e6,
+            algbw_gbps,
+            busbw_gbps: algbw_gbps * case.operation.bus_factor(case.world()),
+            predicted_us: predicted.map(|seconds| seconds * 1e6),
+            samples: samples.0.len(),
+            why: choice.map(Choice::reason).unwrap_or_default(),
+        }
+    }
+
+    /// How far the prediction is off, relative to what was measured.
+    fn error(&self) -> Option<f64> {
+        self.predicted_us.map(|predicted| predicted / self.p50_us - 1.0)
+    }
+}
+
+/// Everything that was measured.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) operation: &'static str,
+    pub(super) dtype: String,
+    op: String,
+    pub(super) world_size: usize,
+    pub(super) transport: &'static str,
+    /// Bytes read and written a second when all ranks copy at once, in GB/s; where memory is shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_gbps: Option<f64>,
+    /// The share of it that the largest size reaches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory_share: Option<f64>,
+    pub(super) rows: Vec<Row>,
+    #[serde(skip)]
+    explain: bool,
+}
+
+impl Report {
+    /// A collective, because all ranks load the memory bus together.
+    pub(super) fn new(
+        group: &Group,
+        operation: Operation,
+        options: &Options,
+        rows: Vec<Row>,
+    ) -> Result<Report, Failure> {
+        let world_size = group.world_size();
+        let shared = operation == Operation::AllReduce && matches!(group.transport(), "shm" | "threads");
+        let memory_gbps = if shared { Some(memory_bus(group)?) } else { None };
+        // Every contribution is read once and the sum written once; then all but one read and write the sum.
+        let traffic = (3 * world_size - 1) as f64;
+        let largest = rows.iter().max_by_key(|row| row.bytes);
+        let memory_share = memory_gbps.and_then(|bus| largest.map(|row| row.algbw_gbps * traffic / bus));
+        Ok(Report {
+            operation: operation.name(),
+            dtype: options.dtype.clone(),
+            op: options.op.clone(),
+            world_size,
+            transport: group.transport(),
+            memory_gbps,
+            memory_share,
+            rows,
+            explain: options.explain || options.algorithm.as_deref() == Some("all"),
+        })
+    }
+
+    /// The algorithms that were measured, each once.
+    pub(super) fn algorithms(&self) -> impl Iterator<Item = &str> {
+        let first = |(n, row): (usize, &Row)| self.rows[..n].iter().all(|r| r.algorithm != row.algorithm);
+        self.rows.iter().enumerate().filter(move |row| first(*row)).map(|(_, row)| row.algorithm.as_str())
+    }
+
+    /// Algorithm, bytes and bus bandwidth of each row.
+    pub(super) fn points(&self) -> impl Iterator<Item = (&str, usize, f64)> {
+        self.rows.iter().map(|row| (row.algorithm.as_str(), row.bytes, row.busbw_gbps))
+    }
+
+    pub(super) fn print_json(&self) -> Result<(), Failure> {
+        println!("{}", serde_json::to_string_pretty(self).map_err(Failure::work)?);
+        Ok(())
+    }
+
+    pub(super) fn print(&self) {
+        let Report { operation, dtype, op, world_size, transport, .. } = self;
+        println!("# {operation} of {dtype} ({op}) in place, {world_size} ranks over {transport}; verified");
+        print!(
+            "{:>12} {:>18} {:>11} {:>11} {:>10} {:>10}",
+            "bytes", "algorithm", "p50 µs", "p99 µs", "algbw", "busbw"
+        );
+        println!(
+            "{}",
+            if self.explain { format!(" {:>12} {:>7}", "predicted µs", "off by") } else { String::new() }
+        );
+        for row in &self.rows {
+            let Row { bytes, algorithm, p50_us, p99_us, algbw_gbps, busbw_gbps, .. } = row;
+            print!(
+                "{bytes:>12} {algorithm:>18} {p50_us:>11.1} {p99_us:>11.1} {algbw_gbps:>10.3} {busbw_gbps:>10.3}"
+            );
+            match (self.explain, row.predicted_us, row.error()) {
+                (true, Some(predicted), Some(error)) => {
+                    println!(" {predicted:>12.1} {:>+6.0}%", 100.0 * error)
+                }
+                _ => println!(),
+            }
+        }
+        println!("# algbw and busbw in GB/s (10⁹ bytes a second); p50 and p99 of the slowest rank's times");
+        if let (Some(bus), Some(share)) = (self.memory_gbps, self.memory_share) {
+            println!(
+                "# memory bus: {bus:.1} GB/s when all ranks copy; the largest size moves {:.0} % of that",
+                100.0 * share
+            );
+        }
+        if self.explain {
+            self.print_choices();
+        }
+    }
+
+    fn print_choices(&self) {
+        let mut errors: Vec<f64> = self.rows.iter().filter_map(|row| row.error().map(f64::abs)).collect();
+        errors.sort_by(f64::total_cmp);
+        if let Some(median) = errors.get(errors.len() / 2) {
+            println!("# predictions are off by {:.0} % (median)", 100.0 * median);
+        }
+        let mut last = 0;
+        for row in self.rows.iter().filter(|row| !row.why.is_empty()) {
+            if row.bytes != last {
+                println!("# {} bytes: {}", row.bytes, row.why);
+                last = row.bytes;
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Runs one collective at one size, many times, and checks what comes out.
+
+use std::time::{Duration, Instant};
+
+use kolo_comm::schedule::Choice;
+use kolo_comm::{Buffer, Collective, Element, Group, Op, Rank, bf16, f16};
+
+use super::Options;
+use super::operation::{Operation, Shape};
+use crate::bench::Samples;
+use crate::fail::Failure;
+
+/// Samples of one size: at least, and at most.
+const SAMPLES: (usize, usize) = (20, 2000);
+const WARM_UP: usize = 5;
+
+/// A type in which small whole numbers are exact.
+pub(super) trait Exact: Element {
+    fn of(number: usize) -> Self;
+}
+
+macro_rules! exact {
+    ($($t:ty),*) => {$(
+        impl Exact for $t {
+            fn of(number: usize) -> Self {
+                number as $t
+            }
+        }
+    )*};
+}
+exact!(f32, f64, i32, i64, u8);
+
+impl Exact for f16 {
+    fn of(number: usize) -> Self {
+        f16::from_f32(number as f32)
+    }
+}
+
+impl Exact for bf16 {
+    fn of(number: usize) -> Self {
+        bf16::from_f32(number as f32)
+    }
+}
+
+/// One operation at one size.
+pub(super) struct Case<'a> {
+    group: &'a Group,
+    pub(super) operation: Operation,
+    op: Op,
+    root: Rank,
+    /// Elements, of the larger one where input and output differ.
+    pub(super) len: usize,
+    shape: Shape,
+}
+
+impl<'a> Case<'a> {
+    pub(super) fn new(group: &'a Group, operation: Operation, options: &Options, len: usize) -> Self {
+        let (rank, world) = (group.rank(), group.world_size());
+        let (op, root, len) = (options.op(), Rank(options.root), operation.fitting(len, world));
+        let shape = operation.shape(len, op, root, rank, world);
+        Case { group, operation, op, root, len, shape }
+    }
+
+    pub(super) fn world(&self) -> usize {
+        self.group.world_size()
+    }
+
+    /// What the cost model makes of it.
+    pub(super) fn explain<T: Element>(&self) -> Option<Choice> {
+        self.group.explain(&self.shape.collective, self.shape.elements, T::DTYPE)
+    }
+
+    /// Seconds of each sample, the slowest rank's.
+    pub(super) fn measure<T: Exact>(&self, seconds: f64) -> Result<Samples, Failure> {
+        let mut buffer = self.verified::<T>(self.group.alloc(self.shape.elements)?)?;
+        for _ in 0..WARM_UP {
+            buffer = self.sample(buffer)?.0;
+        }
+        let mut samples = Samples::default();
+        // All ranks must agree on the number of samples: rank 0's clock decides, in batches.
+        let until = Instant::now() + Duration::from_secs_f64(seconds);
+        loop {
+            for _ in 0..SAMPLES.0 {
+                let (back, time) = self.sample(buffer)?;
+                buffer = back;
+                samples.0.push(time);
+            }
+            let mut on = [u8::from(Instant::now() < until && samples.0.len() < SAMPLES.1)];
+            self.group.broadcast(&mut on, Rank(0))?;
+            if on[0] == 0 {
+                break;
+            }
+        }
+        self.verified(buffer)?;
+        samples.slowest(self.group)
+    }
+
+    fn sample<T: Element>(&self, buffer: Buffer<T>) -> Result<(Buffer<T>, f64), Failure> {
+        self.group.barrier()?;
+        let began = Instant::now();
+        let buffer = self.group.run(&self.shape.collective, buffer)?;
+        Ok((buffer, began.elapsed().as_secs_f64()))
+    }
+
+    /// Runs it on numbers whose results are exact in every type, and checks every element.
+    fn verified<T: Exact>(&self, mut buffer: Buffer<T>) -> Result<Buffer<T>, Failure> {
+        let (rank, world, each) = (self.group.rank().0, self.world(), self.len / self.world());
+        let number = |rank: usize, index: usize| (index + 3 * rank) % 3;
+        // All-to-all and messages send from behind what they receive.
+        let behind = match self.shape.collective {
+            Collective::AllToAll { .. } | Collective::Exchange { .. } => self.len,
+            _ => 0,
+        };
+        let fill = |(index, x): (usize, &mut T)| *x = T::of(number(rank, index.wrapping_sub(behind)));
+        buffer.iter_mut().enumerate().skip(behind).for_each(fill);
+        let mut buffer = self.group.run(&self.shape.collective, buffer)?;
+
+        let combined = |index: usize| self.combined((0..world).map(|rank| number(rank, index)));
+        let (root, previous) = (self.root.0, (rank + world - 1) % world);
+        let from_each = |index: usize| number(index / each.max(1), index % each.max(1));
+        // Which elements are specified, and what they must be.
+        let (checked, expected): (std::ops::Range<usize>, Box<dyn Fn(usize) -> usize + '_>) = match self
+            .operation
+        {
+            Operation::AllReduce => (0..self.len, Box::new(combined)),
+            Operation::ReduceScatter => (rank * each..(rank + 1) * each, Box::new(combined)),
+            Operation::Reduce => (0..if rank == root { self.len } else { 0 }, Box::new(combined)),
+            Operation::Broadcast => (0..self.len, Box::new(|index| number(root, index))),
+            Operation::AllGather => {
+                let own = move |index: usize| number(index / each, index);
+                (0..self.len, Box::new(own))
+            }
+            Operation::Gather if rank == root => {
+                let index_there = move |index: usize| if index / each == root { index } else { index % each };
+                (0..self.len, Box::new(move |index| number(index / each, index_there(index))))
+            }
+            Operation::Scatter if rank != root => {
+                (0..each, Box::new(move |index| number(root, rank * each + index)))
+            }
+            Operation::Gather | Operation::Scatter => (0..0, Box::new(from_each)),
+            Operation::AllToAll => {
+                let sent = move |index: usize| number(index / each, rank * each + index % each);
+                (0..self.len, Box::new(sent))
+            }
+            Operation::SendReceive if world == 1 => (0..0, Box::new(from_each)),
+            Operation::SendReceive => (0..self.len, Box::new(move |index| number(previous, index))),
+        };
+        for index in checked {
+            let (got, right) = (buffer[index], T::of(expected(index)));
+            if got != right {
+                let (name, len) = (self.operation.name(), buffer.len());
+                return Err(Failure::work(format!(
+                    "{name} on rank {rank}: element {index} of {len} is {got:?}, not {right:?}"
+                )));
+            }
+        }
+        buffer.fill(T::default());
+        Ok(buffer)
+    }
+
+    fn combined(&self, numbers: impl Iterator<Item = usize>) -> usize {
+        match self.op {
+            Op::Sum => numbers.sum(),
+            // All ranks have the same number at an index, so an average is exact.
+            Op::Average => numbers.last().unwrap_or(0),
+            Op::Max => numbers.max().unwrap_or(0),
+            Op::Min => numbers.min().unwrap_or(0),
+            Op::Product => numbers.product(),
+        }
+    }
+}

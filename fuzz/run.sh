@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Fuzzes every decoder of bytes from outside: `fuzz/run.sh SECONDS [TARGET…]`, that many seconds for each.
+#
+# libFuzzer, guided by coverage. The marks it follows are an LLVM pass that the stable compiler has as well, so neither
+# nightly nor cargo-fuzz is needed (`cargo +nightly fuzz run TARGET` works too, and adds an address sanitizer). Needs a
+# C++ compiler for libFuzzer itself. What a run finds on its way stays in target/fuzz/found/, what fails in
+# target/fuzz/artifacts/; only seeds are committed (fuzz/corpus/, written by the bin `seeds`).
+set -euo pipefail
+cd "$(dirname "$0")"
+
+seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET…]}
+shift
+if ! command -v c++ >/dev/null; then
+    echo "error: no C++ compiler; install one (Debian: apt-get install g++) to build libFuzzer" >&2
+    exit 1
+fi
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+out=$(mkdir -p "${CARGO_TARGET_DIR:-../target}/fuzz" && cd "${CARGO_TARGET_DIR:-../target}/fuzz" && pwd)
+export CARGO_TARGET_DIR=$out
+marks="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
+marks+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
+if [ $# -eq 0 ]; then
+    for file in fuzz_targets/*.rs; do set -- "$@" "$(basename "$file" .rs)"; done
+fi
+# Naming the host keeps the marks off build scripts.
+RUSTFLAGS="$marks --cfg fuzzing" cargo build --quiet --release --target "$host" $(printf -- '--bin %s ' "$@")
+
+for target in "$@"; do
+    mkdir -p "$out/found/$target" "$out/artifacts"
+    echo "-- $target, $seconds s"
+    log=$out/$target.log
+    if ! "$out/$host/release/$target" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=8192 -print_final_stats=1 \
+        -artifact_prefix="$out/artifacts/$target-" "$out/found/$target" "corpus/$target" >"$log" 2>&1; then
+        tail -40 "$log" >&2
+        echo "error: $target fails; the input is in $out/artifacts/" >&2
+        exit 1
+    fi
+    grep -E "DONE" "$log" | tail -1
+done
