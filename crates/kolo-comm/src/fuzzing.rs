@@ -17,7 +17,7 @@ use crate::secure::handshake::{answer_with, call_with};
 use crate::secure::{Access, Purpose, Session, Token};
 use crate::store::wire::{self, Reply, Request};
 use crate::transport::channel::Sealed;
-use crate::transport::tcp::{HEADER, check_header};
+use crate::transport::tcp::{HEADER, Header};
 
 const CALLER_KEY: &[u8; 32] = b"the caller's key, always the sam";
 const LISTENER_KEY: &[u8; 32] = b"the listener's key, as always...";
@@ -113,7 +113,9 @@ pub fn tcp_header(bytes: &[u8]) {
         deadline: Instant::now(),
         liveness: &liveness,
     };
-    if let Err(error) = check_header(header, Rank(1), 12, &patience) {
+    let header = Header::decode(header);
+    let _ = header.under_way();
+    if let Err(error) = header.check(Rank(1), 12, &patience) {
         let _ = error.to_string();
     }
 }
@@ -230,7 +232,7 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     }
     let hello = [&b"kolo\x01dp\n\x08\0"[..], &[2, 0, 0, 0, 0, 0, 0, 0]].concat();
     let header: Vec<u8> =
-        call().pack().into_iter().chain([12]).flat_map(|word: u64| word.to_le_bytes()).collect();
+        call().pack().into_iter().chain([12, 0]).flat_map(|word: u64| word.to_le_bytes()).collect();
     vec![
         ("store_request", "all", framed(&requests)),
         ("store_reply", "all", framed(&replies)),

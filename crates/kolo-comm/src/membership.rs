@@ -88,13 +88,14 @@ pub(crate) struct Ground {
     reach: Option<Reach>,
     access: Access,
     timeout: Duration,
+    delay: Duration,
 }
 
 impl Ground {
     /// Threads of one process.
     pub(crate) fn of_threads() -> Self {
         let (node, timeout) = ("threads".into(), Options::default().arrival());
-        Ground { node, choice: None, reach: None, access: Access::default(), timeout }
+        Ground { node, choice: None, reach: None, access: Access::default(), timeout, delay: Duration::ZERO }
     }
 }
 
@@ -136,6 +137,7 @@ pub(crate) fn form(place: &Place, options: &Options) -> Result<Formed, Error> {
         reach: Some(reach),
         access,
         timeout,
+        delay: options.delay,
     };
     let via = Via::Store { store: &mut store, address, rank };
     let mut meeting = Meeting { via, world, timeout, liveness: &liveness };
@@ -196,14 +198,15 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
         }
         _ => Vec::new(),
     };
+    let on_host = cards.iter().filter(|card| host_of(&card.node) == host_of(&ground.node)).count();
     let transport: Box<dyn Transport> = match (mapped, elsewhere.len() + 1) {
         _ if world == 1 => Box::new(Solo),
         (Ok(mapped), 1) => Box::new(near(mapped)?),
         (Ok(mapped), others) if others < world => {
-            let far = Tcp::new(channels, meeting.liveness)?;
+            let far = Tcp::new(channels, on_host, ground.delay, meeting.liveness)?;
             Box::new(Mixed::new(rank, topology.clone(), near(mapped)?, far))
         }
-        _ => Box::new(Tcp::new(channels, meeting.liveness)?),
+        _ => Box::new(Tcp::new(channels, on_host, ground.delay, meeting.liveness)?),
     };
     let shared = ground.reach.is_some() && topology.nodes().iter().any(|node| node.len() > 1);
     let backing = if shared { Backing::Shared } else { Backing::Heap };
@@ -243,6 +246,11 @@ fn agree_on_encryption(cards: &[Card]) -> Result<(), Error> {
     let (with, without) = if cards[0].encrypt { (0, other) } else { (other, 0) };
     let problem = format!("is 1 on rank {with}, but not on rank {without}; give all workers the same");
     Err(Error::environment(crate::env::ENCRYPT, problem))
+}
+
+/// The part of a node's name that tells hosts apart.
+fn host_of(node: &str) -> &str {
+    node.split(' ').next().unwrap_or_default()
 }
 
 /// Everything that two processes must share to map each other's memory by process number. The network is part of

@@ -26,6 +26,8 @@ pub struct Options {
     pub node: Option<String>,
     /// Overrides the choice of network interface: the one that routes to rank 0.
     pub interface: Option<Interface>,
+    /// Messages over TCP count as under way for so long: distance, for trials between processes of one host.
+    pub delay: Duration,
     /// Lets workers into the job; without it the group stays on loopback.
     pub token: Option<Token>,
     /// Encrypts what travels over TCP; needs a token, and the same wish on all ranks.
@@ -38,8 +40,8 @@ impl Options {
         self.timeout.unwrap_or(Duration::from_secs(300))
     }
 
-    /// Reads `KOLO_BACKEND`, `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE`, `KOLO_IFACE`, `KOLO_TOKEN` or
-    /// `KOLO_TOKEN_FILE`, and `KOLO_ENCRYPT`.
+    /// Reads `KOLO_BACKEND`, `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE`, `KOLO_IFACE`,
+    /// `KOLO_TCP_DELAY_US`, `KOLO_TOKEN` or `KOLO_TOKEN_FILE`, and `KOLO_ENCRYPT`.
     ///
     /// # Errors
     ///
@@ -70,6 +72,13 @@ impl Options {
         options.node = std::env::var(env::NODE).ok();
         if let Ok(text) = std::env::var(env::IFACE) {
             options.interface = Some(Interface::named(&text)?);
+        }
+        if let Ok(text) = std::env::var(env::TCP_DELAY_US) {
+            let microseconds = text.parse::<u64>().ok().filter(|us| *us <= 1_000_000);
+            let problem =
+                format!("is `{text}`; it must be a whole number of microseconds, at most a million");
+            let microseconds = microseconds.ok_or_else(|| Error::environment(env::TCP_DELAY_US, problem))?;
+            options.delay = Duration::from_micros(microseconds);
         }
         options.token = Token::from_env()?;
         options.encrypt = match std::env::var(env::ENCRYPT).as_deref() {

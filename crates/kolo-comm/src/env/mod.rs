@@ -51,6 +51,8 @@ pub const TOKEN: &str = "KOLO_TOKEN";
 pub const TOKEN_FILE: &str = "KOLO_TOKEN_FILE";
 /// `1` encrypts what travels between hosts; needs a token. Default 0.
 pub const ENCRYPT: &str = "KOLO_ENCRYPT";
+/// Microseconds for which messages over TCP count as under way: distance, for trials on one host. Default 0.
+pub const TCP_DELAY_US: &str = "KOLO_TCP_DELAY_US";
 /// Name of this worker's node; workers of one name share memory. By default those on one host do.
 pub const NODE: &str = "KOLO_NODE";
 /// Seconds that a worker waits for others, at the rendezvous and in a collective. Default: 300 to arrive; in a collective

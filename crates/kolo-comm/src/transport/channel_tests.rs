@@ -113,9 +113,11 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
             deadline: Instant::now() + Duration::from_secs(2),
             liveness: &liveness,
         };
-        let mut sender = Tcp::new(vec![None, Some(Channel::new(left, Some(keys)))], &liveness).unwrap();
+        let mut sender =
+            Tcp::new(vec![None, Some(Channel::new(left, Some(keys)))], 2, Duration::ZERO, &liveness).unwrap();
         let mut receiver =
-            Tcp::new(vec![Some(Channel::new(right, Some(other_keys))), None], &liveness).unwrap();
+            Tcp::new(vec![Some(Channel::new(right, Some(other_keys))), None], 2, Duration::ZERO, &liveness)
+                .unwrap();
         let mut buffer: Buffer<u8> = Buffer::zeroed(&Pool::new(Backing::Heap), 200_000).unwrap();
         let span = Span { block: buffer.erased().block, offset: 0, bytes: 200_000 };
         sender.send(Rank(1), span, false, &patience(0)).unwrap();

@@ -103,6 +103,10 @@ enum Place {
 const SPIN: (u32, u32) = (16, 4096);
 /// Turns given up to others before sleeping, where there are more ranks than cores: the least and the most.
 const YIELDS: (u32, u32) = (4, 256);
+/// After every so many sleeps a wait spins that many times as long as it else may: two ranks that wake each other up in
+/// turn would never find out that both could answer at once.
+const PROBE: u32 = 8;
+const PATIENT: u32 = 4;
 /// A sleep shorter than this would better have been a spin.
 const SHORT: Duration = Duration::from_micros(40);
 
@@ -126,6 +130,8 @@ pub(crate) struct Mailbox {
     /// More ranks than cores.
     crowded: bool,
     spin: u32,
+    /// Waits so far that ended asleep.
+    sleeps: u32,
 }
 
 impl Mailbox {
@@ -170,7 +176,7 @@ impl Mailbox {
         let outbox = Outbox::new(&outbox::pool(matches!(place, Place::Here)))?;
         let counts = vec![Counts::default(); inboxes.len()];
         let spin = if crowded { YIELDS.1 } else { 256 };
-        Ok(Mailbox { here, inboxes, place, counts, outbox, crowded, spin })
+        Ok(Mailbox { here, inboxes, place, counts, outbox, crowded, spin, sleeps: 1 })
     }
 
     fn inbox(&self, of: Rank) -> &Inbox {
@@ -191,12 +197,19 @@ impl Mailbox {
         idle: &mut dyn Idle,
         ready: impl Fn(&Self) -> bool,
     ) -> Result<(), Error> {
-        for _ in 0..self.spin {
+        let (least, most) = if self.crowded { YIELDS } else { SPIN };
+        // Waking a sleeper takes so long that a sleep never looks short: now and then a longer spin shows whether it is.
+        let probing = self.sleeps.is_multiple_of(PROBE);
+        for turn in 0..if probing { PATIENT * most } else { self.spin } {
             if ready(self) {
+                if turn > self.spin {
+                    self.spin = (2 * turn).clamp(least, most);
+                }
                 return Ok(());
             }
             if self.crowded { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
+        self.sleeps = self.sleeps.wrapping_add(1);
         let asleep = Instant::now();
         let _note = patience.waiting(peer);
         let own = self.inbox(self.here).clone();
@@ -221,7 +234,6 @@ impl Mailbox {
             return verdict;
         }
         bell.sleeping.store(0, Ordering::SeqCst);
-        let (least, most) = if self.crowded { YIELDS } else { SPIN };
         self.spin = if asleep.elapsed() < SHORT { self.spin * 2 } else { self.spin / 2 }.clamp(least, most);
         Ok(())
     }

@@ -2,9 +2,15 @@
 //!
 //! One thread drives all connections of a rank: while it waits for the message it needs, it pushes out whatever
 //! is still to be sent, so two ranks that send each other more than the kernel buffers do not block each other.
+//!
+//! Waiting: some reads that may come back empty, then `poll`. On a host with more ranks than cores the core is given
+//! up between the reads. How many depends on whether the last ones were worth it.
 
-use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
+mod header;
+mod incoming;
+mod outgoing;
+
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,34 +18,29 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::channel::Channel;
-use super::{Busy, Idle, Span, Transport, same_call, same_length};
+use super::{Busy, Idle, Span, Transport};
 use crate::error::Error;
 use crate::liveness::{Liveness, Patience};
 use crate::rank::Rank;
 
-/// Before every message: the call it belongs to (two words) and its length, little-endian.
-pub(crate) const HEADER: usize = 24;
+pub(crate) use header::{HEADER, Header};
+use incoming::Incoming;
+use outgoing::Outgoing;
 
 /// When a connection breaks, the reason usually arrives by another way (who died, or why they gave up). It is
 /// worth this long a wait, because a broken connection alone does not tell a culprit from a victim.
 const REASON_WAIT: Duration = Duration::from_millis(1500);
 
-/// Bytes on their way out.
-struct Outgoing {
-    header: [u8; HEADER],
-    data: *const u8,
-    bytes: usize,
-    sent: usize,
-    /// The bytes themselves, if the message is a copy.
-    copy: Vec<u8>,
-}
-
-// SAFETY: the bytes belong to a buffer that the running collective holds until `settle` has returned.
-unsafe impl Send for Outgoing {}
+/// Reads that may come back empty before a rank sleeps: the least and the most.
+const TRIES: (u32, u32) = (2, 128);
+/// After so many sleeps a wait tries as long as may be, because waking a sleeper takes so long that a sleep never looks
+/// short.
+const PROBE: u32 = 8;
 
 struct Peer {
     stream: Channel,
-    outgoing: VecDeque<Outgoing>,
+    outgoing: Outgoing,
+    incoming: Incoming,
     /// Messages received and not released, then buffers to use again. Words, so that any element is aligned.
     scratch: Vec<Vec<u64>>,
     unreleased: usize,
@@ -50,18 +51,22 @@ pub(crate) struct Tcp {
     peers: Vec<Option<Peer>>,
     /// Readable when something has happened to the group.
     alarm: Arc<OwnedFd>,
-}
-
-/// What a read or write left to do.
-#[derive(PartialEq)]
-enum Progress {
-    Done,
-    Blocked,
+    /// Messages count as under way for so long: distance, for trials on one host.
+    delay: Duration,
+    /// More ranks on this host than cores.
+    crowded: bool,
+    tries: u32,
+    sleeps: u32,
 }
 
 impl Tcp {
-    /// `streams` has one connection for each rank but this one.
-    pub(crate) fn new(streams: Vec<Option<Channel>>, liveness: &Liveness) -> Result<Self, Error> {
+    /// `streams` has one connection for each rank but this one; `on_host` ranks share this host's cores.
+    pub(crate) fn new(
+        streams: Vec<Option<Channel>>,
+        on_host: usize,
+        delay: Duration,
+        liveness: &Liveness,
+    ) -> Result<Self, Error> {
         let fail = |cause: String| Error::system("cannot set up a connection to a peer", cause);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let alarm = Arc::new(eventfd(0, flags).map_err(|e| fail(e.to_string()))?);
@@ -80,10 +85,13 @@ impl Tcp {
                 .set_nodelay(true)
                 .and_then(|()| socket.set_nonblocking(true))
                 .map_err(|e| fail(e.to_string()))?;
-            Ok(Peer { stream, outgoing: VecDeque::new(), scratch: Vec::new(), unreleased: 0 })
+            let (outgoing, incoming) = (Outgoing::default(), Incoming::default());
+            Ok(Peer { stream, outgoing, incoming, scratch: Vec::new(), unreleased: 0 })
         };
         let peers = streams.into_iter().map(|stream| stream.map(peer).transpose());
-        Ok(Tcp { peers: peers.collect::<Result<_, Error>>()?, alarm })
+        let peers = peers.collect::<Result<_, Error>>()?;
+        let crowded = on_host > std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(Tcp { peers, alarm, delay, crowded, tries: TRIES.1, sleeps: 1 })
     }
 
     fn peer(&mut self, rank: Rank) -> &mut Peer {
@@ -92,16 +100,27 @@ impl Tcp {
 
     /// Reads exactly `into`, sending meanwhile.
     fn read(&mut self, from: Rank, into: &mut [u8], patience: &Patience<'_>) -> Result<(), Error> {
-        let mut filled = 0;
+        let (mut filled, mut empty) = (0, 0);
         // News travels by another connection: a peer that has sent its part and left may be seen to have left first.
         let mut left = None;
         while filled < into.len() {
-            match self.peer(from).stream.read(&mut into[filled..]) {
+            let peer = self.peer(from);
+            match peer.incoming.read_from(&mut peer.stream, &mut into[filled..]) {
                 Ok(0) => return Err(broken(from, patience)),
-                Ok(count) => filled += count,
+                Ok(count) => {
+                    filled += count;
+                    if empty > self.tries {
+                        self.tries = (2 * empty).clamp(TRIES.0, TRIES.1);
+                    }
+                    empty = 0;
+                }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     self.push_out(patience)?;
+                    if self.worth_another_try(empty) {
+                        empty += 1;
+                        continue;
+                    }
                     match self.sleep(Some(from), from, patience) {
                         Err(Error::Left { .. })
                             if left.get_or_insert_with(Instant::now).elapsed() < REASON_WAIT =>
@@ -118,11 +137,27 @@ impl Tcp {
         Ok(())
     }
 
+    /// Whether to read again, after so many reads that came back empty, before sleeping.
+    fn worth_another_try(&mut self, empty: u32) -> bool {
+        let limit = if self.sleeps.is_multiple_of(PROBE) { TRIES.1 } else { self.tries };
+        if empty < limit {
+            if self.crowded {
+                std::thread::yield_now();
+            }
+            return true;
+        }
+        if empty == limit {
+            self.sleeps = self.sleeps.wrapping_add(1);
+            self.tries = (self.tries / 2).max(TRIES.0);
+        }
+        false
+    }
+
     /// Writes what the kernel takes, to every peer.
     fn push_out(&mut self, patience: &Patience<'_>) -> Result<(), Error> {
         for (rank, peer) in self.peers.iter_mut().enumerate() {
             if let Some(peer) = peer {
-                peer.push_out().map_err(|_| broken(Rank(rank), patience))?;
+                peer.outgoing.write_to(&mut peer.stream).map_err(|_| broken(Rank(rank), patience))?;
             }
         }
         Ok(())
@@ -154,49 +189,22 @@ impl Tcp {
         Ok(())
     }
 
+    /// The header of the next message, as soon as that has come all the way.
     fn read_header(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<(), Error> {
         let mut header = [0; HEADER];
         self.read(from, &mut header, patience)?;
-        check_header(&header, from, bytes, patience)
-    }
-}
-
-impl Peer {
-    fn push_out(&mut self) -> std::io::Result<Progress> {
-        while let Some(message) = self.outgoing.front_mut() {
-            let written = if message.sent < HEADER {
-                self.stream.write(&message.header[message.sent..])
-            } else {
-                let at = message.sent - HEADER;
-                // SAFETY: at ≤ bytes, and the collective that holds these bytes waits in `settle`.
-                let rest = unsafe { std::slice::from_raw_parts(message.data.add(at), message.bytes - at) };
-                self.stream.write(rest)
-            };
-            match written {
-                Ok(0) if message.sent < HEADER + message.bytes => return Err(ErrorKind::WriteZero.into()),
-                Ok(count) => message.sent += count,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(Progress::Blocked),
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-            if message.sent == HEADER + message.bytes {
-                self.outgoing.pop_front();
+        let header = Header::decode(&header);
+        header.check(from, bytes, patience)?;
+        while let Some(rest) = header.under_way() {
+            patience.check(from)?;
+            self.push_out(patience)?;
+            // Shorter sleeps than this would take longer.
+            if rest > Duration::from_micros(100) {
+                std::thread::sleep(rest.min(Duration::from_millis(1)) - Duration::from_micros(60));
             }
         }
-        Ok(Progress::Done)
+        Ok(())
     }
-}
-
-/// Whether a message is the one that is due.
-pub(crate) fn check_header(
-    header: &[u8; HEADER],
-    from: Rank,
-    bytes: usize,
-    patience: &Patience<'_>,
-) -> Result<(), Error> {
-    let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|i| header[8 * n + i]));
-    same_call([word(0), word(1)], from, patience)?;
-    same_length(word(2), bytes, from, patience)
 }
 
 /// Bytes that do not open under the session's keys: somebody between the two has touched them.
@@ -226,20 +234,12 @@ impl Idle for Tcp {
 
 impl Transport for Tcp {
     fn send(&mut self, to: Rank, span: Span<'_>, copied: bool, patience: &Patience<'_>) -> Result<(), Error> {
-        let mut header = [0; HEADER];
-        let [first, second] = patience.call.pack();
-        for (slot, word) in header.chunks_exact_mut(8).zip([first, second, span.bytes as u64]) {
-            slot.copy_from_slice(&word.to_le_bytes());
-        }
-        let (data, bytes, copy) = (span.start(), span.bytes, Vec::new());
+        let (call, bytes, due) = (patience.call.pack(), span.bytes as u64, header::due(self.delay));
         let peer = self.peer(to);
-        peer.outgoing.push_back(Outgoing { header, data, bytes, sent: 0, copy });
-        peer.push_out().map_err(|_| broken(to, patience))?;
-        if copied && let Some(last) = peer.outgoing.back_mut() {
-            // What the kernel has not taken yet must not change any more.
-            // SAFETY: the span's bytes, which nobody writes before this function returns.
-            last.copy = unsafe { std::slice::from_raw_parts(data, bytes) }.to_vec();
-            last.data = last.copy.as_ptr();
+        peer.outgoing.push(&Header { call, bytes, due }, span);
+        peer.outgoing.write_to(&mut peer.stream).map_err(|_| broken(to, patience))?;
+        if copied {
+            peer.outgoing.copy_last();
         }
         Ok(())
     }
