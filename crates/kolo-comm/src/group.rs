@@ -270,6 +270,16 @@ impl Group {
         Group::over(backend, seats, None, liveness, self.pool.clone(), bond, &self.options)
     }
 
+    /// Whether peers map this group's buffers.
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.pool.is_shared()
+    }
+
+    /// Gives memory that is not in use back to the system.
+    pub(crate) fn forget_memory(&self) {
+        self.pool.forget();
+    }
+
     pub(crate) fn liveness(&self) -> &Liveness {
         &self.shared.liveness
     }

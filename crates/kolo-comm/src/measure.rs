@@ -18,8 +18,8 @@ use crate::schedule::{Curve, Link, Message, Network, Range};
 use crate::tree::Contributions;
 
 /// Bytes of the messages measured.
-const LENGTHS: [usize; 6] = [4, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20];
-/// Samples of each length, of which the lower quartile counts.
+const LENGTHS: [usize; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20];
+/// Samples of each length.
 const SAMPLES: usize = 5;
 /// Up to how many bytes there are more samples, and how many: short messages take microseconds and vary.
 const FEW: (usize, usize) = (4 << 10, 25);
@@ -42,9 +42,11 @@ struct Talk {
     rounds: usize,
 }
 /// A message that takes longer is the last one measured: longer ones take in proportion.
-const LONG: f64 = 2e-3;
+const LONG: f64 = 8e-3;
 /// Bytes that all ranks' buffers may take in all: many ranks on one host measure short messages only.
 const MOST: usize = 256 << 20;
+/// Longest message between ranks that share memory: what has been shared once stays.
+const LONGEST_SHARED: usize = 8 << 20;
 
 /// What kind of group a measurement is good for: transport, ranks, size of the largest node, number of nodes.
 type Kind = (&'static str, usize, usize, usize);
@@ -91,8 +93,11 @@ impl Group {
             })?;
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let crowding = (largest as f64 / cores as f64).max(1.0);
-        network.add_per_byte = crowding * self.slowest(add_per_byte())?;
+        let on_host = self.ground.as_ref().map_or(1, |ground| ground.on_host);
+        let crowding = (on_host as f64 / cores as f64).max(1.0);
+        network.crowding = self.slowest(&mut [crowding])?;
+        network.add_per_byte = network.crowding * self.slowest(&mut [add_per_byte()])?;
+        self.forget_memory();
         Ok(network)
     }
 
@@ -104,7 +109,10 @@ impl Group {
             for bytes in LENGTHS {
                 let seconds = self.talk(&ring, way, Talk { messages: 1, bytes, rounds: 1 })?;
                 measured.push((bytes as f64, seconds));
-                if seconds > LONG || 4 * bytes * self.world_size() > MOST {
+                // Buffers for the next length, four times this one, in both directions.
+                let next = 2 * 4 * bytes;
+                let shared = self.shares_memory() && next > 2 * LONGEST_SHARED;
+                if seconds > LONG || shared || next * self.world_size() > MOST {
                     break;
                 }
             }
@@ -150,15 +158,15 @@ impl Group {
             }
             samples.push(began.elapsed().as_secs_f64());
         }
-        samples.sort_by(f64::total_cmp);
-        // Whatever else the machine does only ever makes it slower.
-        self.slowest(samples[samples.len() / 4])
+        self.slowest(&mut samples)
     }
 
-    fn slowest(&self, seconds: f64) -> Result<f64, Error> {
-        let mut slowest = [seconds];
-        self.all_reduce(&mut slowest, Op::Max)?;
-        Ok(slowest[0])
+    /// Of each sample the slowest rank's, and of those the lower quartile: whatever else the machine does only ever makes
+    /// it slower.
+    fn slowest(&self, samples: &mut [f64]) -> Result<f64, Error> {
+        self.all_reduce(samples, Op::Max)?;
+        samples.sort_by(f64::total_cmp);
+        Ok(samples[samples.len() / 4])
     }
 }
 

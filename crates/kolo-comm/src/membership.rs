@@ -89,13 +89,23 @@ pub(crate) struct Ground {
     access: Access,
     timeout: Duration,
     delay: Duration,
+    /// Ranks of the group on this host.
+    pub(crate) on_host: usize,
 }
 
 impl Ground {
     /// Threads of one process.
     pub(crate) fn of_threads() -> Self {
         let (node, timeout) = ("threads".into(), Options::default().arrival());
-        Ground { node, choice: None, reach: None, access: Access::default(), timeout, delay: Duration::ZERO }
+        Ground {
+            node,
+            choice: None,
+            reach: None,
+            access: Access::default(),
+            timeout,
+            delay: Duration::ZERO,
+            on_host: 1,
+        }
     }
 }
 
@@ -138,6 +148,7 @@ pub(crate) fn form(place: &Place, options: &Options) -> Result<Formed, Error> {
         access,
         timeout,
         delay: options.delay,
+        on_host: 1,
     };
     let via = Via::Store { store: &mut store, address, rank };
     let mut meeting = Meeting { via, world, timeout, liveness: &liveness };
@@ -210,7 +221,7 @@ pub(crate) fn found(meeting: &mut Meeting<'_>, rank: Rank, ground: &Ground) -> R
     };
     let shared = ground.reach.is_some() && topology.nodes().iter().any(|node| node.len() > 1);
     let backing = if shared { Backing::Shared } else { Backing::Heap };
-    Ok(Founded { transport, topology, backing, ground: ground.clone() })
+    Ok(Founded { transport, topology, backing, ground: Ground { on_host, ..ground.clone() } })
 }
 
 /// Who shares memory with whom: ranks of one node, none of which has met an obstacle.

@@ -113,6 +113,18 @@ impl Pool {
         }
     }
 
+    pub(crate) fn is_shared(&self) -> bool {
+        self.backing == Backing::Shared
+    }
+
+    /// Frees what is not in use. Not what peers may have mapped: they would take the next block that gets the same file
+    /// descriptor for the one that they know.
+    pub(crate) fn forget(&self) {
+        if !self.is_shared() {
+            lock(&self.free).clear();
+        }
+    }
+
     pub(crate) fn give_back(&self, block: Block) {
         lock(&self.free).push(block);
     }

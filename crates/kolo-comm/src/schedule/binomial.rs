@@ -38,7 +38,10 @@ fn cost(problem: &Problem<'_>) -> Cost {
         _ => (2.0 * rounds, 2.0 * moved, moved),
     };
     let (handled, exchanged, one_way, read_in_place) = (messages, 0.0, elements, added);
-    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place };
+    // All ranks are busy in the round between neighbours, half of them in the next, …
+    let world = problem.world() as f64;
+    let busy = (2.0 - 2.0 / world) / rounds.max(1.0);
+    let traffic = Traffic { messages, handled, exchanged, one_way, busy, read_in_place };
     flat(problem, traffic, first_of_node(problem), added)
 }
 

@@ -18,6 +18,8 @@ pub struct Traffic {
     pub exchanged: f64,
     /// Elements that it sends or receives one way, one after another.
     pub one_way: f64,
+    /// The share of the ranks that are busy while they go one way, on average.
+    pub busy: f64,
     /// Those of all of them that are added where they lie, if memory is shared: reading them is part of adding.
     pub read_in_place: f64,
 }
@@ -80,12 +82,13 @@ impl Link {
     }
 
     /// Seconds for some traffic whose elements count as so many bytes.
-    fn seconds(&self, traffic: &Traffic, bytes: impl Fn(f64) -> f64) -> f64 {
+    fn seconds(&self, traffic: &Traffic, crowding: f64, bytes: impl Fn(f64) -> f64) -> f64 {
         if traffic.messages == 0.0 {
             return 0.0;
         }
         let messages = self.start + traffic.messages * self.latency + traffic.handled * self.per_message;
-        let (exchanged, one_way) = (bytes(traffic.exchanged), bytes(traffic.one_way));
+        let slowed = traffic.busy.max(1.0 / crowding);
+        let (exchanged, one_way) = (bytes(traffic.exchanged), slowed * bytes(traffic.one_way));
         messages + self.exchange.beyond_first(exchanged) + self.one_way.beyond_first(one_way)
     }
 }
@@ -101,6 +104,8 @@ pub struct Network {
     pub sharing: f64,
     /// Seconds for each byte that is added to another: γ.
     pub add_per_byte: f64,
+    /// Ranks for each core of a host, at least 1: where it is more, idle ranks leave their core to others.
+    pub crowding: f64,
 }
 
 impl Network {
@@ -109,8 +114,8 @@ impl Network {
         let size = size as f64;
         let moved = cost.near.exchanged + cost.near.one_way;
         let copied = if moved > 0.0 { 1.0 - cost.near.read_in_place / moved } else { 0.0 };
-        let near = self.near.seconds(&cost.near, |elements| elements * size * copied);
-        let far = self.far.seconds(&cost.far, |elements| elements * size / self.sharing);
+        let near = self.near.seconds(&cost.near, self.crowding, |elements| elements * size * copied);
+        let far = self.far.seconds(&cost.far, self.crowding, |elements| elements * size / self.sharing);
         near + far + cost.added * size * self.add_per_byte
     }
 }
@@ -126,7 +131,7 @@ impl Network {
             let Link { start, latency, per_message, exchange, one_way } = link;
             [vec![*start, *latency, *per_message], curve(exchange), curve(one_way)].concat()
         };
-        [link(&self.near), link(&self.far), vec![self.sharing, self.add_per_byte]].concat()
+        [link(&self.near), link(&self.far), vec![self.sharing, self.add_per_byte, self.crowding]].concat()
     }
 
     /// From [`Network::figures`].
@@ -141,7 +146,13 @@ impl Network {
             let (start, latency, per_message) = (next(), next(), next());
             Link { start, latency, per_message, exchange: curve(next), one_way: curve(next) }
         };
-        Network { near: link(&mut next), far: link(&mut next), sharing: next(), add_per_byte: next() }
+        Network {
+            near: link(&mut next),
+            far: link(&mut next),
+            sharing: next(),
+            add_per_byte: next(),
+            crowding: next(),
+        }
     }
 }
 
@@ -149,7 +160,7 @@ impl Default for Network {
     /// Shared memory, and 10 Gbit/s between nodes: until something has been measured.
     fn default() -> Self {
         let (near, far) = (Link::new(5e-7, 5e-11), Link::new(3e-5, 8e-10));
-        Network { near, far, sharing: 1.0, add_per_byte: 5e-11 }
+        Network { near, far, sharing: 1.0, add_per_byte: 5e-11, crowding: 1.0 }
     }
 }
 

@@ -58,7 +58,7 @@ fn cost(problem: &Problem<'_>) -> Cost {
     let from_root =
         matches!(problem.operation, Operation::Broadcast(_) | Operation::Gather(_) | Operation::Scatter(_));
     let (exchanged, one_way) = if from_root { (0.0, elements) } else { (elements, 0.0) };
-    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place: added };
+    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place: added };
     flat(problem, traffic, peers_elsewhere(problem), added)
 }
 

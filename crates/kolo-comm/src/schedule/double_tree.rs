@@ -26,8 +26,8 @@ fn cost(problem: &Problem<'_>) -> Cost {
     let messages = 2.0 * world.log2().max(1.0);
     // Inside one tree three messages up and three down, at the edge of the other one up and one down.
     let handled = if world > 2.0 { 8.0 } else { 4.0 };
-    let (exchanged, one_way, read_in_place) = (2.0 * len, 0.0, len);
-    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place };
+    let (exchanged, one_way, read_in_place) = ((world / 2.0).min(2.0) * len, 0.0, len);
+    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place };
     flat(problem, traffic, peers_elsewhere(problem), 1.5 * len)
 }
 

@@ -33,7 +33,7 @@ fn cost(problem: &Problem<'_>) -> Cost {
     let share = (world - 1.0) / world * len;
     let (messages, handled) = (2.0 * rounds, 4.0 * rounds);
     let (exchanged, one_way, read_in_place) = (2.0 * (share + more), 0.0, share + more);
-    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place };
+    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place };
     // With whole nodes as subtrees, the first rounds stay inside the node and 1/size of the buffer leaves it.
     flat(problem, traffic, first_of_node(problem), share + more)
 }

@@ -61,6 +61,7 @@ fn cost(problem: &Problem<'_>) -> Cost {
             handled: 4.0 * (size - 1.0),
             exchanged: 2.0 * inside,
             one_way: 0.0,
+            busy: 1.0,
             read_in_place: inside,
         },
         far: Traffic {

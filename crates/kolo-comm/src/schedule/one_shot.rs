@@ -27,7 +27,7 @@ fn cost(problem: &Problem<'_>) -> Cost {
     // One copy serves all peers that share memory.
     let read_in_place = elements - problem.len as f64;
     let (messages, handled, exchanged, one_way) = (1.0, 2.0 * peers, elements, 0.0);
-    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place };
+    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place };
     flat(problem, traffic, peers_elsewhere(problem), elements)
 }
 

@@ -35,7 +35,7 @@ fn cost(problem: &Problem<'_>) -> Cost {
         _ => (rounds, len + (rounds - 1.0).max(0.0) * len.min(problem.segment as f64), 0.0),
     };
     let (handled, exchanged, one_way, read_in_place) = (2.0 * messages, elements, 0.0, added);
-    let traffic = Traffic { messages, handled, exchanged, one_way, read_in_place };
+    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place };
     flat(problem, traffic, first_of_node(problem), added)
 }
 
