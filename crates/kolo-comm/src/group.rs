@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, BackendChoice, Foreign};
 use crate::collective::Collective;
 use crate::deadline::Deadline;
 use crate::element::{DType, Element};
 use crate::engine::Engine;
-use crate::env::Place;
+use crate::env::{self, Place};
 use crate::error::Error;
 use crate::liveness::{Liveness, culprit, lock};
 use crate::membership::{self, Founded, Ground, Membership};
 use crate::memory::{Backing, Buffer, Pool};
+use crate::mpi;
 use crate::options::Options;
 use crate::rank::Rank;
 use crate::schedule::{Choice, Network};
@@ -40,8 +41,8 @@ pub struct Group {
     pool: Arc<Pool>,
     shared: Arc<Shared>,
     worker: Mutex<Worker>,
-    /// What sub-groups are founded on.
-    pub(crate) ground: Ground,
+    /// What sub-groups are founded on; `None` if the backend makes them by itself.
+    pub(crate) ground: Option<Ground>,
     options: Options,
 }
 
@@ -51,8 +52,18 @@ enum Bond {
     /// That many threads of one process, which share one [`Liveness`].
     Threads(usize),
     Store(Mutex<Option<Membership>>),
+    /// A backend that has formed the group by its own means, and its way to end the job.
+    Foreign(fn(&Error)),
     /// A sub-group lives and dies with the group it was split from.
     Within(Arc<Shared>),
+}
+
+/// Who a group's ranks are.
+struct Seats {
+    rank: Rank,
+    /// The job's rank of each of the group's.
+    members: Arc<[Rank]>,
+    topology: Arc<Topology>,
 }
 
 struct Shared {
@@ -97,6 +108,10 @@ impl Shared {
                 Some(membership) => membership.watch.tell(error, &self.liveness),
                 None => error,
             },
+            (Bond::Foreign(end), error @ Error::Abandoned { .. }) => {
+                end(&error);
+                error
+            }
             (Bond::Threads(world), Error::Timeout { rank, during, waited }) => {
                 let rank = culprit(rank, *world, |rank| self.liveness.waiting_for(rank));
                 Error::Timeout { rank, during, waited }
@@ -109,25 +124,32 @@ impl Shared {
 
 impl Group {
     /// The group of the job this process belongs to, by the environment of its launcher (see [`crate::env`]); without a
-    /// launcher, a group of one.
+    /// launcher, a group of one. With `KOLO_BACKEND=mpi` MPI says who belongs to it (see [`crate::mpi`]).
     ///
     /// # Errors
     ///
     /// The environment contradicts itself, the rendezvous fails, or ranks do not arrive in time.
     pub fn from_env() -> Result<Group, Error> {
         let options = Options::from_env()?;
+        if options.backend == BackendChoice::Mpi {
+            return Group::foreign(mpi::form(env::seat()?, &options)?, &options);
+        }
         match Place::from_env()? {
             None => Ok(Group::alone()),
             Some(place) => Group::join(&place, &options),
         }
     }
 
-    /// The group of the job at `place`.
+    /// The group of the job at `place`. MPI meets without it, but must give this process the same rank.
     ///
     /// # Errors
     ///
     /// The rendezvous fails, ranks do not arrive in time, or the algorithm asked for cannot be used on this group.
     pub fn join(place: &Place, options: &Options) -> Result<Group, Error> {
+        if options.backend == BackendChoice::Mpi {
+            let seat = (place.rank, place.world_size);
+            return Group::foreign(mpi::form(Some(seat), options)?, options);
+        }
         if place.world_size == 1 {
             return Ok(Group::alone());
         }
@@ -181,12 +203,38 @@ impl Group {
         if members.len() > 1 {
             engine.force(options.algorithm)?;
         }
-        let backend: Box<dyn Backend> = Box::new(engine);
-        let name = backend.name();
+        let seats = Seats { rank, members, topology };
+        Ok(Group::over(Box::new(engine), seats, Some(ground), liveness, pool, bond, options))
+    }
+
+    /// A group that a backend has formed by its own means.
+    fn foreign(formed: Foreign, options: &Options) -> Result<Group, Error> {
+        let Foreign { backend, rank, world, node, end } = formed;
+        let members = (0..world).map(Rank).collect();
+        let seats = Seats { rank, members, topology: Arc::new(Topology::separate(world)) };
+        let liveness = Arc::new(Liveness::new(world));
+        let pool = Pool::new(Backing::Heap);
+        let mut group = Group::over(backend, seats, None, liveness, pool, Bond::Foreign(end), options);
+        let nodes = group.all_gather_varied(node.as_bytes())?;
+        group.topology = Arc::new(Topology::of_names(&nodes));
+        Ok(group)
+    }
+
+    fn over(
+        backend: Box<dyn Backend>,
+        seats: Seats,
+        ground: Option<Ground>,
+        liveness: Arc<Liveness>,
+        pool: Arc<Pool>,
+        bond: Bond,
+        options: &Options,
+    ) -> Group {
+        let Seats { rank, members, topology } = seats;
+        let transport = backend.name();
         let (backend, queued) = (Mutex::new(backend), AtomicUsize::new(0));
         let shared = Arc::new(Shared { backend, liveness, queued, bond });
         let (worker, options) = (Mutex::default(), options.clone());
-        Ok(Group { rank, members, topology, transport: name, pool, shared, worker, ground, options })
+        Group { rank, members, topology, transport, pool, shared, worker, ground, options }
     }
 
     /// The sub-group of some ranks of this group, on ground that they have prepared together.
@@ -204,6 +252,22 @@ impl Group {
             group.with_engine(|engine| engine.force(self.options.algorithm).is_ok());
         }
         Ok(group)
+    }
+
+    /// A backend for some ranks of this group, among them this one. All ranks call it, each with its own companions.
+    pub(crate) fn split_backend(&self, rank: Rank, members: &[Rank]) -> Result<Box<dyn Backend>, Error> {
+        let result = lock(&self.shared.backend).split(rank, members);
+        result.map_err(|error| self.shared.failed(error))
+    }
+
+    /// The sub-group of some ranks of this group, over the backend that they have split off.
+    pub(crate) fn beside(&self, rank: Rank, members: &[Rank], backend: Box<dyn Backend>) -> Group {
+        let nodes: Vec<usize> = members.iter().map(|member| self.topology.node_of(*member)).collect();
+        let topology = Arc::new(Topology::of_names(&nodes));
+        let members = members.iter().map(|member| self.members[member.0]).collect();
+        let (liveness, bond) = (self.shared.liveness.clone(), Bond::Within(self.shared.clone()));
+        let seats = Seats { rank, members, topology };
+        Group::over(backend, seats, None, liveness, self.pool.clone(), bond, &self.options)
     }
 
     /// Whether peers map this group's buffers.
@@ -244,7 +308,7 @@ impl Group {
         &self.topology
     }
 
-    /// How the ranks talk: `shm`, `tcp`, `shm+tcp`, `threads` or `solo`.
+    /// How the ranks talk: `shm`, `tcp`, `shm+tcp`, `threads`, `solo` or `mpi`.
     pub fn transport(&self) -> &'static str {
         self.transport
     }
@@ -333,7 +397,8 @@ impl Group {
         }
     }
 
-    /// Ends the group for everybody: all their waits end with this rank's reason.
+    /// Ends the group for everybody: all their waits end with this rank's reason. MPI can do that only by ending all
+    /// processes of the job, this one included.
     pub fn abandon(&self, reason: &str) {
         let rank = self.members[self.rank.0];
         self.shared.failed(Error::Abandoned { rank, reason: reason.into() });
@@ -364,6 +429,8 @@ impl Drop for Group {
         match &self.shared.bond {
             Bond::Alone | Bond::Within(_) => {}
             Bond::Threads(_) => self.shared.liveness.leave(self.rank),
+            // The others may wait for this rank for ever.
+            Bond::Foreign(end) => self.shared.liveness.failure().iter().for_each(end),
             Bond::Store(membership) => {
                 let membership = lock(membership).take();
                 membership.into_iter().for_each(|membership| membership.leave(LINGER));

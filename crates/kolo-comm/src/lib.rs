@@ -3,7 +3,7 @@
 //! A [`Group`] is formed by the ranks of a job over a rendezvous ([`Group::from_env`]), or by threads of one process
 //! ([`threads`]). A collective runs on a [`Buffer`] of the group's memory: its [`schedule`] says what each rank sends,
 //! adds and receives; the executor runs the schedule over a transport (shared memory or TCP). Sums are added in
-//! the order of a [`tree`] that does not depend on who holds what.
+//! the order of a [`tree`] that does not depend on who holds what. MPI can do the collectives instead (see [`mpi`]).
 
 mod backend;
 mod call;
@@ -25,6 +25,11 @@ mod liveness;
 mod measure;
 mod membership;
 mod memory;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+#[cfg(not(feature = "mpi"))]
+#[path = "mpi/absent.rs"]
+pub mod mpi;
 pub mod nccl;
 mod options;
 mod rank;
@@ -39,6 +44,7 @@ mod transport;
 pub mod tree;
 mod worker;
 
+pub use backend::BackendChoice;
 pub use collective::Collective;
 pub use element::{DType, Element, Number, Op};
 pub use error::Error;

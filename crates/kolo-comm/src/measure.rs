@@ -93,7 +93,8 @@ impl Group {
             })?;
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let crowding = (self.ground.on_host as f64 / cores as f64).max(1.0);
+        let on_host = self.ground.as_ref().map_or(1, |ground| ground.on_host);
+        let crowding = (on_host as f64 / cores as f64).max(1.0);
         network.crowding = self.slowest(&mut [crowding])?;
         network.add_per_byte = network.crowding * self.slowest(&mut [add_per_byte()])?;
         self.forget_memory();

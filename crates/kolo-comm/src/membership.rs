@@ -307,8 +307,8 @@ enum Via<'a> {
 
 impl<'a> Meeting<'a> {
     /// Among some members of a group.
-    pub(crate) fn within(group: &'a Group, members: &'a [Rank]) -> Self {
-        let (via, timeout) = (Via::Group { group, members }, group.ground.timeout);
+    pub(crate) fn within(group: &'a Group, ground: &Ground, members: &'a [Rank]) -> Self {
+        let (via, timeout) = (Via::Group { group, members }, ground.timeout);
         Meeting { via, world: members.len(), timeout, liveness: group.liveness() }
     }
 

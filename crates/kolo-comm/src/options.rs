@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::backend::BackendChoice;
 use crate::env;
 use crate::error::Error;
 use crate::interface::Interface;
@@ -12,6 +13,8 @@ use crate::secure::Token;
 /// How a group is formed.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// What does the work of the collectives.
+    pub backend: BackendChoice,
     /// Overrides the choice of transport: shared memory where all ranks are on one host, else TCP.
     pub transport: Option<TransportChoice>,
     /// How long a rank waits for others, at the rendezvous and in a collective. By default five minutes for them to arrive,
@@ -39,14 +42,17 @@ impl Options {
         self.timeout.unwrap_or(Duration::from_secs(300))
     }
 
-    /// Reads `KOLO_TRANSPORT`, `KOLO_TIMEOUT`, `KOLO_ALGORITHM`, `KOLO_NODE`, `KOLO_IFACE`, `KOLO_STREAMS`, `KOLO_TCP_DELAY_US`, `KOLO_TOKEN` or
-    /// `KOLO_TOKEN_FILE`, and `KOLO_ENCRYPT`.
+    /// Reads the variables that [`crate::env`] names, from `KOLO_BACKEND` to `KOLO_ENCRYPT`.
     ///
     /// # Errors
     ///
     /// [`Error::Environment`] names the variable that cannot be understood.
     pub fn from_env() -> Result<Options, Error> {
         let mut options = Options::default();
+        if let Ok(text) = std::env::var(env::BACKEND) {
+            options.backend =
+                text.parse().map_err(|problem: String| Error::environment(env::BACKEND, problem))?;
+        }
         if let Ok(text) = std::env::var(env::TRANSPORT) {
             let choice =
                 text.parse().map_err(|problem: String| Error::environment(env::TRANSPORT, problem))?;

@@ -30,8 +30,12 @@ impl Group {
         let index = members.iter().position(|member| *member == self.rank());
         let rank = Rank(index.expect("a rank has the colour it gave"));
         // Ranks without a colour take part in the talk, because it goes over this group.
-        let mut meeting = Meeting::within(self, &members);
-        let founded = membership::found(&mut meeting, rank, &self.ground)?;
+        let Some(ground) = &self.ground else {
+            let backend = self.split_backend(rank, &members)?;
+            return Ok(colour.map(|_| self.beside(rank, &members, backend)));
+        };
+        let mut meeting = Meeting::within(self, ground, &members);
+        let founded = membership::found(&mut meeting, rank, ground)?;
         match colour {
             Some(_) => self.within(rank, &members, founded).map(Some),
             None => Ok(None),

@@ -39,6 +39,8 @@ pub const MASTER_PORT: &str = "MASTER_PORT";
 pub const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 /// File into which a failing worker writes its error, for the launcher to show.
 pub const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
+/// `native` or `mpi`: what does the work of the collectives. Default `native`.
+pub const BACKEND: &str = "KOLO_BACKEND";
 /// `shm` or `tcp`: overrides the choice of transport.
 pub const TRANSPORT: &str = "KOLO_TRANSPORT";
 /// Name of an algorithm: overrides the choice, for the operations that it does.
@@ -84,6 +86,24 @@ fn own(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// This worker's rank and the number of workers, as its launcher says them; `None` when there is none. Where they meet is
+/// not looked at: for those who need no store.
+pub(crate) fn seat() -> Result<Option<(Rank, usize)>, Error> {
+    let variables = Variables(&own);
+    let launcher = launchers::of(&variables);
+    launcher.map(|launcher| seat_by(launcher, &variables)).transpose()
+}
+
+fn seat_by(launcher: &'static Launcher, variables: &Variables) -> Result<(Rank, usize), Error> {
+    let rank = launcher.number(variables, launcher.rank)?;
+    let world_size = launcher.number(variables, launcher.world_size)?;
+    if rank >= world_size {
+        let (name, whole) = (variables.first(launcher.rank), variables.first(launcher.world_size));
+        return Err(Error::environment(name, format!("is {rank}; it must be below {whole}={world_size}")));
+    }
+    Ok((Rank(rank), world_size))
+}
+
 impl Place {
     /// Reads the variables of the launcher that has started this process; `None` when there is none.
     ///
@@ -96,21 +116,13 @@ impl Place {
 
     fn from_variables(variables: &Variables) -> Result<Option<Place>, Error> {
         let Some(launcher) = launchers::of(variables) else { return Ok(None) };
-        let rank = launcher.number(variables, launcher.rank)?;
-        let world_size = launcher.number(variables, launcher.world_size)?;
-        if rank >= world_size {
-            let (name, whole) = (variables.first(launcher.rank), variables.first(launcher.world_size));
-            return Err(Error::environment(
-                name,
-                format!("is {rank}; it must be below {whole}={world_size}"),
-            ));
-        }
-        let local_rank = variables.number_if_set(launcher.local_rank)?.unwrap_or(rank);
+        let (rank, world_size) = seat_by(launcher, variables)?;
+        let local_rank = variables.number_if_set(launcher.local_rank)?.unwrap_or(rank.0);
         let local_world_size = variables.number_if_set(launcher.local_world_size)?;
         let one_host = local_world_size.is_none_or(|local| local == world_size);
         let master = master::read(variables, launcher, world_size, one_host)?;
-        log::debug!("{} says: rank {rank} of {world_size}, meeting at {master}", launcher.name);
-        Ok(Some(Place { rank: Rank(rank), world_size, local_rank, master }))
+        log::debug!("{} says: {rank} of {world_size}, meeting at {master}", launcher.name);
+        Ok(Some(Place { rank, world_size, local_rank, master }))
     }
 }
 
