@@ -19,6 +19,8 @@ use crate::tree::Contributions;
 
 /// Bytes of the messages measured.
 const LENGTHS: [usize; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20];
+/// Bytes added to others: in the first cache, in the last one, and beyond it.
+const ADDED: [usize; 3] = [64 << 10, 1 << 20, 16 << 20];
 /// Samples of each length.
 const SAMPLES: usize = 5;
 /// Up to how many bytes there are more samples, and how many: short messages take microseconds and vary.
@@ -96,7 +98,12 @@ impl Group {
         let on_host = self.ground.as_ref().map_or(1, |ground| ground.on_host);
         let crowding = (on_host as f64 / cores as f64).max(1.0);
         network.crowding = self.slowest(&mut [crowding])?;
-        network.add_per_byte = network.crowding * self.slowest(&mut [add_per_byte()])?;
+        let mut add = vec![(0.0, 0.0)];
+        for bytes in ADDED {
+            self.barrier()?;
+            add.push((bytes as f64, self.slowest(&mut add_seconds(bytes))?));
+        }
+        network.add = Curve(add);
         self.forget_memory();
         Ok(network)
     }
@@ -170,18 +177,19 @@ impl Group {
     }
 }
 
-/// Seconds to add one byte of `f32` to another.
-fn add_per_byte() -> f64 {
-    const LEN: usize = 64 << 10;
-    let (mut sum, more) = (vec![0f32; LEN], vec![1f32; LEN]);
+/// Seconds to add so many bytes of `f32` to as many others: samples.
+fn add_seconds(bytes: usize) -> [f64; SAMPLES] {
+    let len = bytes / size_of::<f32>();
+    let (mut sum, more) = (vec![0f32; len], vec![1f32; len]);
     let program = Contributions::one_each(2).program();
-    let mut best = f64::INFINITY;
-    for _ in 0..SAMPLES {
+    let mut once = || {
         let began = Instant::now();
         let into = sum.as_mut_ptr();
         // SAFETY: both vectors have that many elements.
-        unsafe { kernel::fold(into, &[into.cast_const(), more.as_ptr()], LEN, &program, Op::Sum, None) };
-        best = best.min(began.elapsed().as_secs_f64());
-    }
-    best / (LEN * size_of::<f32>()) as f64
+        unsafe { kernel::fold(into, &[into.cast_const(), more.as_ptr()], len, &program, Op::Sum, None) };
+        began.elapsed().as_secs_f64()
+    };
+    // The first time, memory is fetched from the system.
+    once();
+    std::array::from_fn(|_| once())
 }

@@ -102,8 +102,8 @@ pub struct Network {
     pub far: Link,
     /// Ranks that sent at once over one link between nodes when `far` was measured.
     pub sharing: f64,
-    /// Seconds for each byte that is added to another: γ.
-    pub add_per_byte: f64,
+    /// So many bytes are added to others, one rank for itself.
+    pub add: Curve,
     /// Ranks for each core of a host, at least 1: where it is more, idle ranks leave their core to others.
     pub crowding: f64,
 }
@@ -116,7 +116,7 @@ impl Network {
         let copied = if moved > 0.0 { 1.0 - cost.near.read_in_place / moved } else { 0.0 };
         let near = self.near.seconds(&cost.near, self.crowding, |elements| elements * size * copied);
         let far = self.far.seconds(&cost.far, self.crowding, |elements| elements * size / self.sharing);
-        near + far + cost.added * size * self.add_per_byte
+        near + far + self.crowding * self.add.seconds(cost.added * size)
     }
 }
 
@@ -131,7 +131,7 @@ impl Network {
             let Link { start, latency, per_message, exchange, one_way } = link;
             [vec![*start, *latency, *per_message], curve(exchange), curve(one_way)].concat()
         };
-        [link(&self.near), link(&self.far), vec![self.sharing, self.add_per_byte, self.crowding]].concat()
+        [link(&self.near), link(&self.far), curve(&self.add), vec![self.sharing, self.crowding]].concat()
     }
 
     /// From [`Network::figures`].
@@ -149,8 +149,8 @@ impl Network {
         Network {
             near: link(&mut next),
             far: link(&mut next),
+            add: curve(&mut next),
             sharing: next(),
-            add_per_byte: next(),
             crowding: next(),
         }
     }
@@ -160,7 +160,8 @@ impl Default for Network {
     /// Shared memory, and 10 Gbit/s between nodes: until something has been measured.
     fn default() -> Self {
         let (near, far) = (Link::new(5e-7, 5e-11), Link::new(3e-5, 8e-10));
-        Network { near, far, sharing: 1.0, add_per_byte: 5e-11, crowding: 1.0 }
+        let add = Curve(vec![(0.0, 0.0), (1e6, 1e6 * 5e-11)]);
+        Network { near, far, sharing: 1.0, add, crowding: 1.0 }
     }
 }
 
@@ -211,7 +212,8 @@ mod tests {
     fn a_simple_link_costs_what_the_textbook_says() {
         let traffic = Traffic { messages: 2.0, handled: 4.0, exchanged: 1e6, ..Traffic::default() };
         let cost = Cost { far: traffic, added: 1e6, ..Cost::default() };
-        let network = Network { far: Link::new(1e-5, 1e-9), add_per_byte: 1e-10, ..Network::default() };
+        let add = Curve(vec![(0.0, 0.0), (1.0, 1e-10)]);
+        let network = Network { far: Link::new(1e-5, 1e-9), add, ..Network::default() };
         assert!((network.seconds(&cost, 4) - (2e-5 + 4e-3 + 4e-4)).abs() < 1e-12);
     }
 }
