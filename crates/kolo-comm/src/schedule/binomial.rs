@@ -27,7 +27,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn cost(problem: &Problem<'_>) -> Cost {
-    let rounds = f64::from(depth(problem.world()) as u32);
+    let rounds = depth(problem.world()) as f64;
     let moved = rounds * problem.len as f64;
     let (messages, elements, added) = match problem.operation {
         Operation::Broadcast(_) => (rounds, moved, 0.0),
@@ -37,13 +37,19 @@ fn cost(problem: &Problem<'_>) -> Cost {
         }
         _ => (2.0 * rounds, 2.0 * moved, moved),
     };
-    let (handled, exchanged, one_way, read_in_place) = (messages, 0.0, elements, added);
+    // A long all-reduce goes up and down at once.
+    let pipelined = *problem.operation == Operation::AllReduce && problem.len > AHEAD * problem.segment;
+    let (exchanged, one_way) = if pipelined { (moved, 0.0) } else { (0.0, elements) };
+    let (handled, read_in_place) = (messages, added);
     // All ranks are busy in the round between neighbours, half of them in the next, …
     let world = problem.world() as f64;
     let busy = (2.0 - 2.0 / world) / rounds.max(1.0);
     let traffic = Traffic { messages, handled, exchanged, one_way, busy, read_in_place };
     flat(problem, traffic, first_of_node(problem), added)
 }
+
+/// Segments that may be on their way up while the first one comes down.
+const AHEAD: usize = 4;
 
 /// ⌈log₂N⌉.
 fn depth(world: usize) -> usize {
@@ -70,7 +76,7 @@ fn build(problem: &Problem<'_>) -> Schedule {
         }
         Operation::Broadcast(root) => vec![(0, down(*root))],
         // A segment comes down when the next ones are on their way up.
-        _ => vec![(0, up), (depth(world), down(Rank(0)))],
+        _ => vec![(0, up), (depth(world) + AHEAD, down(Rank(0)))],
     };
     Schedule { steps: pipeline(len.div_ceil(segment), &stages) }
 }

@@ -37,7 +37,12 @@ struct Seat {
     parent: Option<Rank>,
     /// At most two, ascending by place.
     children: Vec<Rank>,
+    /// Steps to the root.
+    depth: usize,
 }
+
+/// Rounds between sending and taking.
+const AHEAD: usize = 2;
 
 /// The place above `place` (counted from 1) in the in-order binary tree over `1 ..= world`: every odd place is a leaf.
 fn parent(place: usize, world: usize) -> Option<usize> {
@@ -60,7 +65,8 @@ fn seat(rank: Rank, world: usize, shift: usize) -> Seat {
     let rank_at = |place: usize| Rank((place - 1 + world - shift) % world);
     let own = place(rank.0);
     let children = (1..=world).filter(|&below| parent(below, world) == Some(own)).map(rank_at).collect();
-    Seat { parent: parent(own, world).map(rank_at), children }
+    let depth = std::iter::successors(parent(own, world), |&above| parent(above, world)).count();
+    Seat { parent: parent(own, world).map(rank_at), children, depth }
 }
 
 fn build(problem: &Problem<'_>) -> Schedule {
@@ -71,13 +77,17 @@ fn build(problem: &Problem<'_>) -> Schedule {
         (seat(rank, world, 0), Range { start: 0, len: middle }),
         (seat(rank, world, 1 % world), Range::between(middle, len)),
     ];
-    let depth = world.ilog2() as usize + 1;
+    // Everything is taken AHEAD rounds after it was sent, in the order in which it was sent: so several segments are on
+    // their way at once, in both trees and both directions.
+    let deepest = world.ilog2() as usize + 1;
     let mut stages: Vec<(usize, Stage<'_>)> = Vec::new();
     for (seat, half) in &trees {
-        stages.push((0, Box::new(move |index| up(seat, half.segment(index, segment)))));
+        let delay = AHEAD * (deepest - seat.depth);
+        stages.push((delay, Box::new(move |index| up(seat, half.segment(index, segment)))));
     }
     for (seat, half) in &trees {
-        stages.push((depth, Box::new(move |index| down(seat, half.segment(index, segment)))));
+        let delay = AHEAD * (deepest + seat.depth);
+        stages.push((delay, Box::new(move |index| down(seat, half.segment(index, segment)))));
     }
     let mut steps: Vec<Step> = problem.fold_own().into_iter().collect();
     steps.extend(pipeline((len - middle).div_ceil(segment), &stages));
