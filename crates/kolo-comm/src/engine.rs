@@ -99,11 +99,22 @@ impl Engine {
         Ok(())
     }
 
-    /// What would be picked for a collective on so many elements, and why.
+    /// What is used for a collective on so many elements, and why.
     pub(crate) fn explain(&self, collective: &Collective, elements: usize, dtype: DType) -> Choice {
         let operation = collective.operation();
         let contributions = self.contributions(collective);
-        choose(&self.problem(&operation, elements, &contributions, dtype), dtype, &self.network)
+        let problem = self.problem(&operation, elements, &contributions, dtype);
+        let choice = choose(&problem, dtype, &self.network);
+        Choice { algorithm: self.wished(&problem).unwrap_or(choice.algorithm), ..choice }
+    }
+
+    /// The algorithm that was asked for, where it does the operation. An all-reduce is what one asks for by name; the other
+    /// operations follow where they can.
+    fn wished(&self, problem: &Problem<'_>) -> Option<&'static Algorithm> {
+        let can = |algorithm: &Algorithm| {
+            *problem.operation == Operation::AllReduce || (algorithm.supports)(problem).is_ok()
+        };
+        self.algorithm.filter(|algorithm| algorithm.does(problem.operation) && can(algorithm))
     }
 
     fn contributions(&self, collective: &Collective) -> Arc<Contributions> {
@@ -140,12 +151,7 @@ impl Engine {
             return Ok(plan.clone());
         }
         let problem = self.problem(&key.operation, len, &key.contributions, dtype);
-        // An all-reduce is what one asks for by name; the other operations follow where they can.
-        let follows = |algorithm: &Algorithm| {
-            let can = || (algorithm.supports)(&problem).is_ok();
-            algorithm.does(&key.operation) && (key.operation == Operation::AllReduce || can())
-        };
-        let algorithm = match self.algorithm.filter(|algorithm| follows(algorithm)) {
+        let algorithm = match self.wished(&problem) {
             Some(forced) => {
                 self.usable(forced, &problem)?;
                 forced

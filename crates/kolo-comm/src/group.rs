@@ -130,13 +130,21 @@ impl Group {
     ///
     /// The environment contradicts itself, the rendezvous fails, or ranks do not arrive in time.
     pub fn from_env() -> Result<Group, Error> {
-        let options = Options::from_env()?;
+        Group::of_job(&Options::from_env()?)
+    }
+
+    /// As [`Group::from_env`], but with these options instead of those that the environment gives.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::from_env`].
+    pub fn of_job(options: &Options) -> Result<Group, Error> {
         if options.backend == BackendChoice::Mpi {
-            return Group::foreign(mpi::form(env::seat()?, &options)?, &options);
+            return Group::foreign(mpi::form(env::seat()?, options)?, options);
         }
         match Place::from_env()? {
             None => Ok(Group::alone()),
-            Some(place) => Group::join(&place, &options),
+            Some(place) => Group::join(&place, options),
         }
     }
 

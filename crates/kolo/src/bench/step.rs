@@ -88,7 +88,7 @@ impl Options {
 }
 
 pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
-    let mut trainee = Trainee::new(Group::from_env()?, options)?;
+    let mut trainee = Trainee::new(options.talk.group(None)?, options)?;
     let group = trainee.ddp.group().clone();
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
     for block in 0..options.blocks + WARM_UP {

@@ -1,9 +1,13 @@
 //! How workers talk: options of every command that starts some, passed on by environment.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use clap::Args;
-use kolo_comm::env;
+use kolo_comm::schedule::ALGORITHMS;
+use kolo_comm::{Group, Options, env};
+
+use crate::fail::Failure;
 
 /// How workers talk.
 #[derive(Args)]
@@ -36,7 +40,22 @@ impl Talk {
     }
 }
 
+impl Talk {
+    /// The group of the job, for a worker: what the command line says, which others than `kolo` may have given it, wins over
+    /// the environment.
+    pub(crate) fn group(&self, algorithm: Option<&str>) -> Result<Group, Failure> {
+        let mut options = Options::from_env()?;
+        if let Some(transport) = &self.transport {
+            options.transport = Some(transport.parse().map_err(Failure::input)?);
+        }
+        options.timeout = self.timeout.map(Duration::from_secs_f64).or(options.timeout);
+        let named = ALGORITHMS.iter().find(|entry| Some(entry.name) == algorithm);
+        options.algorithm = named.or(options.algorithm);
+        Ok(Group::of_job(&options)?)
+    }
+}
+
 /// The names that `--algorithm` knows.
 pub(crate) fn algorithms() -> Vec<&'static str> {
-    kolo_comm::schedule::ALGORITHMS.iter().map(|algorithm| algorithm.name).collect()
+    ALGORITHMS.iter().map(|algorithm| algorithm.name).collect()
 }

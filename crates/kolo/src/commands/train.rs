@@ -184,7 +184,7 @@ impl Train {
     /// As one of the workers. All of them were started with the same arguments.
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.settings()?;
-        let group = kolo_comm::Group::from_env()?;
+        let group = self.talk.group(self.algorithm.as_deref())?;
         if self.nproc.is_none() && self.shards.is_none() && self.resume.is_none() && self.config.is_none() {
             // Another launcher has decided on the number of workers.
             config.shards = group.world_size() * self.accumulate;

@@ -29,6 +29,12 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["launch", "--", "./no-such-trainer"], &["no-such-trainer"]),
         (&["launch"], &["COMMAND"]),
         (&["bench", "all-reduce", "--sizes", "3"], &["--sizes 3", "multiple of 4"]),
+        (&["bench", "all-to-all", "--dtype", "f64", "--sizes", "12"], &["--sizes 12", "multiple of 8"]),
+        (&["bench", "broadcast", "--root", "2"], &["--root 2", "2 ranks"]),
+        (&["bench", "all-reduce", "--plot", "no/such/folder/a.svg"], &["--plot", "no/such/folder"]),
+        (&["bench", "all-reduce", "--backend", "nccl", "--dtype", "f16"], &["--backend nccl", "f32"]),
+        (&["bench", "all-reduce", "--algorithm", "hierarchical"], &["hierarchical", "several nodes"]),
+        (&["train", "--timeout", "0"], &["--timeout", "greater than 0"]),
         (&["bench", "step", "--model", "vgg"], &["unknown model `vgg`"]),
         (&["bench", "step", "--batch-size", "0"], &["--batch-size 0"]),
     ] {

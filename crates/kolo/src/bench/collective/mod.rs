@@ -103,7 +103,7 @@ pub(crate) fn measure(operation: Operation, options: &Options) -> Result<(), Fai
     if options.backend == "nccl" {
         return device::measure(&options.sizes, options.seconds, options.json);
     }
-    let group = Group::from_env()?;
+    let group = options.talk.group(options.algorithm.as_deref().filter(|name| *name != "all"))?;
     if options.root >= group.world_size() {
         let world = group.world_size();
         return Err(Failure::input(format!("--root {}: there are {world} ranks", options.root)));
@@ -151,7 +151,9 @@ fn all_sizes<T: sample::Exact>(
             (one, _) => vec![one],
         };
         for name in names {
-            group.use_algorithm(ALGORITHMS.iter().find(|algorithm| Some(algorithm.name) == name))?;
+            if let (Some("all"), Some(name)) = (asked, name) {
+                group.use_algorithm(ALGORITHMS.iter().find(|algorithm| algorithm.name == name))?;
+            }
             let samples = case.measure::<T>(options.seconds)?;
             rows.push(Row::new(&case, size_of::<T>(), &samples, name, choice.as_ref()));
         }
