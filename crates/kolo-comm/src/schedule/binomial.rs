@@ -48,7 +48,7 @@ fn cost(problem: &Problem<'_>) -> Cost {
     flat(problem, traffic, first_of_node(problem), added)
 }
 
-/// Segments that may be on their way up while the first one comes down.
+/// Segments that may be on their way up while the first one comes down a level.
 const AHEAD: usize = 4;
 
 /// ⌈log₂N⌉.
@@ -75,8 +75,8 @@ fn build(problem: &Problem<'_>) -> Schedule {
             vec![(0, up), (depth(world), hand_over)]
         }
         Operation::Broadcast(root) => vec![(0, down(*root))],
-        // A segment comes down when the next ones are on their way up.
-        _ => vec![(0, up), (depth(world) + AHEAD, down(Rank(0)))],
+        // What comes down is taken later than it was sent, so that the next ones are on their way up meanwhile.
+        _ => vec![(0, up), (AHEAD * rank.0.count_ones() as usize, down(Rank(0)))],
     };
     Schedule { steps: pipeline(len.div_ceil(segment), &stages) }
 }
