@@ -39,6 +39,11 @@ struct Plan {
 /// Schedules kept for reuse. Training repeats a few shapes; whoever calls with ever new lengths starts over.
 const KEPT: usize = 1024;
 
+/// Bytes of the longest message, in shared memory and over sockets: small enough that results are fetched from the cache
+/// they were written to, large enough that a message's handling does not count. On sockets the kernel's copies and the
+/// addition meet in the second cache: longer segments take up to twice as long there.
+const SEGMENTS: (usize, usize) = (512 * 1024, 128 * 1024);
+
 /// How long this rank stays for others that still have to read what it has sent.
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -131,7 +136,9 @@ impl Engine {
         contributions: &'a Contributions,
         dtype: DType,
     ) -> Problem<'a> {
-        let segment = self.transport.segment() / dtype.size();
+        // All ranks must cut alike, also where some have no neighbours to share memory with.
+        let alone = self.topology.nodes().len() == 1;
+        let segment = if alone { SEGMENTS.0 } else { SEGMENTS.1 } / dtype.size();
         Problem { operation, rank: self.rank, len, contributions, topology: &self.topology, segment }
     }
 

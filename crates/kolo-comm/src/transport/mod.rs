@@ -86,12 +86,6 @@ pub(crate) trait Transport: Send {
     /// `gone` tells who will not read any more.
     fn drain(&mut self, _gone: &dyn Fn(Rank) -> bool, _until: Instant) {}
 
-    /// Bytes of the longest message: small enough that results are fetched from the cache they were written to, large
-    /// enough that its handshake does not count.
-    fn segment(&self) -> usize {
-        512 * 1024
-    }
-
     /// Its name, as in `KOLO_TRANSPORT`.
     fn name(&self) -> &'static str;
 }

@@ -328,11 +328,6 @@ impl Transport for Tcp {
         }
     }
 
-    fn segment(&self) -> usize {
-        // The kernel's copies and the addition meet in the second cache: 1 MiB segments take up to twice as long.
-        128 * 1024
-    }
-
     fn name(&self) -> &'static str {
         "tcp"
     }
