@@ -60,6 +60,7 @@ pub(crate) struct Engine {
     one_each: Arc<Contributions>,
     sequence: u32,
     plans: HashMap<Key, Plan>,
+    last: Option<(Key, Plan)>,
 }
 
 impl Engine {
@@ -86,6 +87,7 @@ impl Engine {
             one_each,
             sequence,
             plans,
+            last: None,
         }
     }
 
@@ -101,7 +103,15 @@ impl Engine {
         }
         self.algorithm = algorithm;
         self.plans.clear();
+        self.last = None;
         Ok(())
+    }
+
+    /// From now on chooses by these costs.
+    pub(crate) fn learn(&mut self, network: Network) {
+        self.network = network;
+        self.plans.clear();
+        self.last = None;
     }
 
     /// What is used for a collective on so many elements, and why.
@@ -154,8 +164,14 @@ impl Engine {
             dtype,
             contributions: self.contributions(collective),
         };
-        if let Some(plan) = self.plans.get(&key) {
+        // Most calls repeat the last one, and comparing is quicker than hashing.
+        if let Some((_, plan)) = self.last.as_ref().filter(|(last, _)| *last == key) {
             return Ok(plan.clone());
+        }
+        if let Some(plan) = self.plans.get(&key) {
+            let plan = plan.clone();
+            self.last = Some((key, plan.clone()));
+            return Ok(plan);
         }
         let problem = self.problem(&key.operation, len, &key.contributions, dtype);
         let algorithm = match self.wished(&problem) {
@@ -182,7 +198,12 @@ impl Engine {
 }
 
 impl Backend for Engine {
-    fn run(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<(), Error> {
+    fn run(
+        &mut self,
+        collective: &Collective,
+        memory: &Memory<'_>,
+        started: Instant,
+    ) -> Result<Instant, Error> {
         let (rank, world) = (self.rank, self.members.len());
         collective.check(rank, world, memory.elements)?;
         let agreed = collective.agreed_len(rank, world, memory.elements);
@@ -208,7 +229,7 @@ impl Backend for Engine {
             elements: agreed as u64,
             algorithm: plan.algorithm as u8,
         };
-        let (started, timeout) = (Instant::now(), self.deadline.patience());
+        let timeout = self.deadline.patience();
         let patience = Patience {
             here: rank,
             members: &self.members,
@@ -218,8 +239,9 @@ impl Backend for Engine {
             liveness: &self.liveness,
         };
         executor::run(&plan.schedule, memory, collective.op(), &mut *self.transport, &patience)?;
-        self.deadline.note(started.elapsed());
-        Ok(())
+        let ended = Instant::now();
+        self.deadline.note(ended - started);
+        Ok(ended)
     }
 
     fn name(&self) -> &'static str {

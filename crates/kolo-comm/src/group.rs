@@ -81,9 +81,9 @@ impl Shared {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
-        let result = lock(&self.backend).run(collective, &buffer.erased());
+        let result = lock(&self.backend).run(collective, &buffer.erased(), started);
         match result {
-            Ok(()) => Ok((buffer, Timing { started, ended: Instant::now() })),
+            Ok(ended) => Ok((buffer, Timing { started, ended })),
             Err(error @ Error::Invalid(_)) => Err(self.failed(error)),
             Err(error) => {
                 // A peer that has not noticed yet may still be reading it: never to be used again.
@@ -208,8 +208,14 @@ impl Group {
             liveness.clone(),
             Deadline::new(options.timeout),
         );
-        if members.len() > 1 {
-            engine.force(options.algorithm)?;
+        if members.len() > 1
+            && let Err(error) = engine.force(options.algorithm)
+        {
+            // All ranks refuse alike; rank 0 keeps the store until all have heard all they need to see it.
+            if let Bond::Store(membership) = bond {
+                lock(&membership).take().into_iter().for_each(|membership| membership.leave(LINGER));
+            }
+            return Err(error);
         }
         let seats = Seats { rank, members, topology };
         Ok(Group::over(Box::new(engine), seats, Some(ground), liveness, pool, bond, options))
@@ -254,7 +260,7 @@ impl Group {
         let (liveness, bond) = (self.shared.liveness.clone(), Bond::Within(self.shared.clone()));
         let group = Group::native(rank, members, founded, liveness, self.pool.clone(), bond, &options)?;
         let network = self.network();
-        group.with_engine(|engine| engine.network = network);
+        group.with_engine(|engine| engine.learn(network));
         if group.world_size() > 1 {
             // The same wish, where it can be granted.
             group.with_engine(|engine| engine.force(self.options.algorithm).is_ok());

@@ -76,7 +76,7 @@ impl Group {
         };
         log::debug!("{kind:?} costs {network:?}");
         lock(&MEASURED).insert(kind, network.clone());
-        self.with_engine(|engine| engine.network = network);
+        self.with_engine(|engine| engine.learn(network));
         Ok(self)
     }
 

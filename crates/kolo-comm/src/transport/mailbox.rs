@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
@@ -31,18 +31,25 @@ struct Bell {
     sleeping: AtomicU32,
 }
 
-/// One message: where it lies, and the call it belongs to.
+/// One message: where it lies, and the call it belongs to. One cache line: what a short message costs.
 #[repr(C, align(64))]
 struct Slot {
+    /// One more than the number of the message that is here; written last.
+    posted: AtomicU32,
     /// File descriptor of the block in the sender's process, or -1 if it is in this process.
-    file: AtomicU64,
+    file: AtomicI32,
     /// Length of the block, for mapping it.
     len: AtomicU64,
     /// Offset in the block, or the address if it is in this process.
     offset: AtomicU64,
     bytes: AtomicU64,
     call: [AtomicU64; 2],
+    /// The message itself, if it is a copy of no more bytes than this.
+    within: [AtomicU64; 2],
 }
+
+/// Bytes of a message that travels in its slot.
+const WITHIN: usize = 16;
 
 #[repr(C, align(64))]
 struct Counter(AtomicU32);
@@ -50,8 +57,6 @@ struct Counter(AtomicU32);
 /// The messages of one sender to one receiver.
 #[repr(C)]
 struct Lane {
-    /// Messages posted so far; written by the sender.
-    posted: Counter,
     /// Messages taken so far; written by the receiver.
     taken: Counter,
     slots: [Slot; MAX_UNTAKEN],
@@ -76,10 +81,13 @@ impl Inbox {
         unsafe { self.pages.start().add(offset).cast().as_ref() }
     }
 
+    /// Wakes the rank if it sleeps. What it waits for has been written before; the fence makes sure that either this side
+    /// sees it sleeping, or it sees what was written before it falls asleep. Whoever is awake costs no write to its memory.
     fn ring(&self) {
         let bell = self.bell();
-        bell.rings.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         if bell.sleeping.load(Ordering::SeqCst) != 0 {
+            bell.rings.fetch_add(1, Ordering::SeqCst);
             // A failed wake-up is one that nobody needed.
             let _ = futex::wake(&bell.rings, futex::Flags::empty(), 1);
         }
@@ -96,7 +104,7 @@ enum Place {
     /// In this process: a slot holds the address.
     Here,
     /// In other processes: a slot holds file and offset. Blocks are mapped when first seen.
-    Elsewhere { pids: Vec<u32>, seen: HashMap<(Rank, u64), Mapping> },
+    Elsewhere { pids: Vec<u32>, seen: HashMap<(Rank, i32), Mapping> },
 }
 
 /// Iterations of the spin, some 10 ns each: the least and the most.
@@ -114,6 +122,8 @@ const SHORT: Duration = Duration::from_micros(40);
 #[derive(Clone, Copy, Default)]
 struct Counts {
     posted: u32,
+    /// Of the posted ones, how many the peer has taken when last looked at: its memory is looked at only when needed.
+    seen_taken: u32,
     /// Of the posted ones, how many until the last one that refers to a buffer.
     referring: u32,
     received: u32,
@@ -217,6 +227,7 @@ impl Mailbox {
         loop {
             let busy = idle.go_on(patience)?;
             bell.sleeping.store(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             let rings = bell.rings.load(Ordering::SeqCst);
             // In this order: a peer may finish its part, leave, and be seen to have left before its part is.
             let verdict = patience.check(peer);
@@ -242,7 +253,7 @@ impl Mailbox {
     fn locate(
         &mut self,
         from: Rank,
-        file: u64,
+        file: i32,
         len: u64,
         offset: u64,
         bytes: u64,
@@ -253,7 +264,7 @@ impl Mailbox {
                 let pages = match seen.entry((from, file)) {
                     std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
                     std::collections::hash_map::Entry::Vacant(entry) => {
-                        entry.insert(Mapping::open(pids[from.0], file as i32, len as usize)?)
+                        entry.insert(Mapping::open(pids[from.0], file, len as usize)?)
                     }
                 };
                 if offset.checked_add(bytes).is_none_or(|end| end > pages.len() as u64) {
@@ -277,12 +288,22 @@ impl Mailbox {
         patience: &Patience<'_>,
         idle: &mut dyn Idle,
     ) -> Result<(), Error> {
-        let number = self.counts[to.0].posted;
-        let room = |this: &Self| number.wrapping_sub(this.taken(to)) < MAX_UNTAKEN as u32;
-        self.wait(to, patience, idle, room)?;
+        let Counts { posted: number, seen_taken, .. } = self.counts[to.0];
+        if number.wrapping_sub(seen_taken) >= MAX_UNTAKEN as u32 {
+            let room = |this: &Self| number.wrapping_sub(this.taken(to)) < MAX_UNTAKEN as u32;
+            self.wait(to, patience, idle, room)?;
+            self.counts[to.0].seen_taken = self.taken(to);
+        }
 
         let (inboxes, here) = (&self.inboxes, self.here);
-        let (block, offset) = if copied {
+        let lane =
+            inboxes[to.0].as_ref().expect("messages go by shared memory only where it is shared").lane(here);
+        let slot = &lane.slots[number as usize % MAX_UNTAKEN];
+        let (block, offset) = if copied && span.bytes <= WITHIN {
+            // SAFETY: a span lies inside its block, which the running collective holds.
+            write_within(slot, unsafe { std::slice::from_raw_parts(span.start(), span.bytes) });
+            (span.block, span.offset)
+        } else if copied {
             let taken = |peer: Rank, number: u32| {
                 let taken = inboxes[peer.0].as_ref().expect("sent before").lane(here);
                 taken.taken.0.load(Ordering::Acquire).wrapping_sub(number) as i32 > 0
@@ -294,15 +315,17 @@ impl Mailbox {
             self.counts[to.0].referring = number.wrapping_add(1);
             (span.block, span.offset)
         };
-        let lane = inboxes[to.0].as_ref().expect("waited for before").lane(here);
-        let slot = &lane.slots[number as usize % MAX_UNTAKEN];
-        describe(block, offset, &self.place, slot);
+        if copied && span.bytes <= WITHIN {
+            slot.file.store(IN_SLOT, Ordering::Relaxed);
+        } else {
+            describe(block, offset, &self.place, slot);
+        }
         slot.bytes.store(span.bytes as u64, Ordering::Relaxed);
         for (word, value) in slot.call.iter().zip(patience.call.pack()) {
             word.store(value, Ordering::Relaxed);
         }
         self.counts[to.0].posted = number.wrapping_add(1);
-        lane.posted.0.store(number.wrapping_add(1), Ordering::Release);
+        slot.posted.store(number.wrapping_add(1), Ordering::Release);
         self.inbox(to).ring();
         Ok(())
     }
@@ -316,7 +339,10 @@ impl Mailbox {
     ) -> Result<*const u8, Error> {
         self.outbox.forget_last();
         let (here, number) = (self.here, self.counts[from.0].received);
-        let arrived = |this: &Self| this.inbox(here).lane(from).posted.0.load(Ordering::Acquire) != number;
+        let arrived = |this: &Self| {
+            let slot = &this.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
+            slot.posted.load(Ordering::Acquire) == number.wrapping_add(1)
+        };
         self.wait(from, patience, idle, arrived)?;
 
         let inbox = self.inbox(here).clone();
@@ -325,7 +351,11 @@ impl Mailbox {
         same_call([word(&slot.call[0]), word(&slot.call[1])], from, patience)?;
         let sent = word(&slot.bytes);
         same_length(sent, bytes, from, patience)?;
-        let address = self.locate(from, word(&slot.file), word(&slot.len), word(&slot.offset), sent)?;
+        let file = slot.file.load(Ordering::Relaxed);
+        let address = match file {
+            IN_SLOT => slot.within.as_ptr().cast(),
+            file => self.locate(from, file, word(&slot.len), word(&slot.offset), sent)?,
+        };
         self.counts[from.0].received = number.wrapping_add(1);
         Ok(address)
     }
@@ -364,13 +394,25 @@ impl Mailbox {
     }
 }
 
+/// In place of a file descriptor: the bytes are in the slot.
+const IN_SLOT: i32 = -2;
+
+/// Puts a short message into its slot.
+fn write_within(slot: &Slot, bytes: &[u8]) {
+    let mut words = [0; WITHIN];
+    words[..bytes.len()].copy_from_slice(bytes);
+    for (word, bytes) in slot.within.iter().zip(words.chunks_exact(8)) {
+        word.store(u64::from_ne_bytes(std::array::from_fn(|i| bytes[i])), Ordering::Relaxed);
+    }
+}
+
 /// Notes in a slot where bytes lie.
 fn describe(block: &Block, offset: usize, place: &Place, slot: &Slot) {
     let offset = match place {
         Place::Here => block.start().as_ptr().expose_provenance() + offset,
         Place::Elsewhere { .. } => offset,
     };
-    slot.file.store(block.file().unwrap_or(-1) as u64, Ordering::Relaxed);
+    slot.file.store(block.file().unwrap_or(-1), Ordering::Relaxed);
     slot.len.store(block.len() as u64, Ordering::Relaxed);
     slot.offset.store(offset as u64, Ordering::Relaxed);
 }

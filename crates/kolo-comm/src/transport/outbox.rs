@@ -68,7 +68,7 @@ impl Outbox {
         let again = self.last.filter(|(last, len, _)| (*last, *len) == (start, bytes)).map(|(.., spot)| spot);
         let spot = match again {
             Some(spot @ Spot::Ring { .. }) => spot,
-            _ => self.place(bytes, taken)?,
+            _ => self.place(bytes, taken),
         };
         let (block, end) = match spot {
             Spot::Ring { end, .. } => (None, end),
@@ -96,7 +96,31 @@ impl Outbox {
     }
 
     /// Finds room in the ring.
-    fn place(&mut self, bytes: usize, taken: impl Fn(Rank, u32) -> bool) -> Result<Spot, Error> {
+    fn place(&mut self, bytes: usize, taken: impl Fn(Rank, u32) -> bool) -> Spot {
+        let size = bytes.next_multiple_of(LINE);
+        // Peers' memory is looked at only when room runs out.
+        self.fit(size)
+            .or_else(|| {
+                self.reclaim(taken);
+                self.fit(size)
+            })
+            .unwrap_or(Spot::Apart)
+    }
+
+    fn fit(&mut self, size: usize) -> Option<Spot> {
+        let mut start = self.head;
+        if start % CAPACITY + size > CAPACITY {
+            start = start.next_multiple_of(CAPACITY);
+        }
+        if size > CAPACITY || start + size - self.tail > CAPACITY {
+            return None;
+        }
+        self.head = start + size;
+        Some(Spot::Ring { offset: start % CAPACITY, end: self.head })
+    }
+
+    /// Takes back what has been read.
+    fn reclaim(&mut self, taken: impl Fn(Rank, u32) -> bool) {
         while let Some(first) = self.lent.pop_front_if(|lent| taken(lent.peer, lent.number)) {
             self.tail = first.end;
             first.block.into_iter().for_each(|block| self.pool.give_back(block));
@@ -104,16 +128,6 @@ impl Outbox {
         if self.lent.is_empty() {
             self.tail = self.head;
         }
-        let size = bytes.next_multiple_of(LINE);
-        let mut start = self.head;
-        if start % CAPACITY + size > CAPACITY {
-            start = start.next_multiple_of(CAPACITY);
-        }
-        if size > CAPACITY || start + size - self.tail > CAPACITY {
-            return Ok(Spot::Apart);
-        }
-        self.head = start + size;
-        Ok(Spot::Ring { offset: start % CAPACITY, end: self.head })
     }
 }
 
