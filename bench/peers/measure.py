@@ -61,7 +61,7 @@ class Campaign:
             return
         with ExitStack() as stack:
             try:
-                place = stack.enter_context(_place(setting))
+                place = stack.enter_context(place_of(setting))
             except BenchError as error:
                 self.results.note(f"{setting.title}: the link could not be made")
                 print(f"warning: {setting.title}: {error}", file=sys.stderr)
@@ -133,7 +133,7 @@ class Campaign:
 
 
 @contextmanager
-def _place(setting: Setting) -> Iterator[Place]:
+def place_of(setting: Setting) -> Iterator[Place]:
     """Where the setting's ranks run, for as long as they do."""
     if setting.rate is None:
         yield Loopback()

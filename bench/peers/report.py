@@ -5,7 +5,8 @@ from processes import BenchError
 from results import Results
 from settings import ALL_REDUCES, STEP_BYTES, STEPS, Setting
 
-BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
+PEERS = "peers"
+"""This part of the document, as its markers name it."""
 
 
 def section(results: Results, plot: str | None) -> str:
@@ -92,15 +93,16 @@ def _link_rates(results: Results, setting: Setting) -> str:
     )
 
 
-def splice(document: str, generated: str) -> str:
-    """`document` with the generated part between the markers, appended where it has none."""
-    marked = f"{BEGIN}\n\n{generated.strip()}\n\n{END}"
-    counts = (document.count(BEGIN), document.count(END))
+def splice(document: str, generated: str, part: str = PEERS) -> str:
+    """`document` with the generated part between its markers, appended where it has none."""
+    begin, end = f"<!-- {part}:begin -->", f"<!-- {part}:end -->"
+    marked = f"{begin}\n\n{generated.strip()}\n\n{end}"
+    counts = (document.count(begin), document.count(end))
     if counts == (0, 0):
         return (document.rstrip() + "\n\n" if document.strip() else "# Benchmarks\n\n") + marked + "\n"
-    before, _, rest = document.partition(BEGIN)
-    if counts != (1, 1) or END not in rest:
+    before, _, rest = document.partition(begin)
+    if counts != (1, 1) or end not in rest:
         raise BenchError(
-            f"expected one {BEGIN} and after it one {END}, found {counts[0]} and {counts[1]}: mend them"
+            f"expected one {begin} and after it one {end}, found {counts[0]} and {counts[1]}: mend them"
         )
-    return before + marked + rest.partition(END)[2]
+    return before + marked + rest.partition(end)[2]

@@ -14,6 +14,7 @@ from processes import BenchError
 from settings import ALL_REDUCES, STEPS
 
 SHM, TCP, SLOW, FAST = ALL_REDUCES[0], ALL_REDUCES[2], ALL_REDUCES[4], ALL_REDUCES[5]
+BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
 
 
 class Figures(unittest.TestCase):
@@ -107,17 +108,17 @@ class Documents(unittest.TestCase):
             self.assertNotIn(absent, section)
 
     def test_only_the_part_between_the_markers_changes(self):
-        document = f"# Mine\n{report.BEGIN}\nold\n{report.END}\nrest\n"
+        document = f"# Mine\n{BEGIN}\nold\n{END}\nrest\n"
         new = report.splice(document, "new")
-        self.assertEqual(new, f"# Mine\n{report.BEGIN}\n\nnew\n\n{report.END}\nrest\n")
+        self.assertEqual(new, f"# Mine\n{BEGIN}\n\nnew\n\n{END}\nrest\n")
         self.assertEqual(report.splice(new, "new"), new)
 
     def test_markers_are_appended_where_there_are_none(self):
-        self.assertTrue(report.splice("", "new").startswith("# Benchmarks\n\n" + report.BEGIN))
-        self.assertTrue(report.splice("# Mine\n", "new").startswith("# Mine\n\n" + report.BEGIN))
+        self.assertTrue(report.splice("", "new").startswith("# Benchmarks\n\n" + BEGIN))
+        self.assertTrue(report.splice("# Mine\n", "new").startswith("# Mine\n\n" + BEGIN))
 
     def test_damaged_markers_are_refused(self):
-        for document in (report.BEGIN, f"{report.END}{report.BEGIN}", 2 * f"{report.BEGIN}{report.END}"):
+        for document in (BEGIN, f"{END}{BEGIN}", 2 * f"{BEGIN}{END}"):
             with self.assertRaisesRegex(BenchError, "mend them"):
                 report.splice(document, "new")
 

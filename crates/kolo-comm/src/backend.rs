@@ -1,7 +1,5 @@
 //! What does the work of a group's collectives. The native one runs schedules over transports; MPI replaces it whole.
 
-use std::time::Instant;
-
 use crate::collective::Collective;
 use crate::error::Error;
 use crate::memory::Memory;
@@ -30,16 +28,10 @@ impl std::str::FromStr for BackendChoice {
 }
 
 pub(crate) trait Backend: Send {
-    /// Runs a collective, which begins now, to its end on a buffer that nobody else touches meanwhile. Returns when that
-    /// was.
+    /// Runs a collective to its end on a buffer that nobody else touches meanwhile.
     ///
     /// [`Error::Invalid`] says that the call was wrong by itself and nothing was sent.
-    fn run(
-        &mut self,
-        collective: &Collective,
-        memory: &Memory<'_>,
-        started: Instant,
-    ) -> Result<Instant, Error>;
+    fn run(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<(), Error>;
 
     /// How the ranks talk, for logs and tables.
     fn name(&self) -> &'static str;

@@ -1,5 +1,6 @@
 //! The native backend: builds schedules, keeps them, runs them over a transport.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -198,12 +199,7 @@ impl Engine {
 }
 
 impl Backend for Engine {
-    fn run(
-        &mut self,
-        collective: &Collective,
-        memory: &Memory<'_>,
-        started: Instant,
-    ) -> Result<Instant, Error> {
+    fn run(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<(), Error> {
         let (rank, world) = (self.rank, self.members.len());
         collective.check(rank, world, memory.elements)?;
         let agreed = collective.agreed_len(rank, world, memory.elements);
@@ -235,13 +231,14 @@ impl Backend for Engine {
             members: &self.members,
             call,
             timeout,
-            deadline: started + timeout,
             liveness: &self.liveness,
+            began: Cell::new(None),
         };
         executor::run(&plan.schedule, memory, collective.op(), &mut *self.transport, &patience)?;
-        let ended = Instant::now();
-        self.deadline.note(ended - started);
-        Ok(ended)
+        if let Some(began) = patience.began.get() {
+            self.deadline.note(began.elapsed());
+        }
+        Ok(())
     }
 
     fn name(&self) -> &'static str {

@@ -8,6 +8,9 @@ use crate::memory::Memory;
 use crate::schedule::{Range, Schedule, Source, Step};
 use crate::transport::{Span, Transport};
 
+/// So many contributions are kept track of without asking for memory.
+const FEW: usize = 8;
+
 /// Runs one rank's schedule on its buffer. Afterwards the buffer holds the result, and no peer reads it any more.
 pub(crate) fn run(
     schedule: &Schedule,
@@ -32,7 +35,7 @@ fn run_typed<T: Element>(
         assert!(range.start + range.len <= memory.elements, "a schedule stays inside its buffer");
         range.start
     };
-    let mut addresses: Vec<*const T> = Vec::new();
+    let (mut few, mut many) = ([std::ptr::null::<T>(); FEW], Vec::new());
     for step in &schedule.steps {
         match step {
             Step::Send { to, range, copied } => {
@@ -54,9 +57,15 @@ fn run_typed<T: Element>(
                 unsafe { std::ptr::copy(start.add(*from), start.add(inside(*range)), range.len) };
             }
             Step::Reduce { range, sources, program, complete } => {
-                addresses.clear();
-                for source in sources.iter() {
-                    addresses.push(match source {
+                let addresses = match few.get_mut(..sources.len()) {
+                    Some(few) => few,
+                    None => {
+                        many.resize(sources.len(), std::ptr::null());
+                        &mut many[..]
+                    }
+                };
+                for (address, source) in addresses.iter_mut().zip(sources.iter()) {
+                    *address = match source {
                         Source::Own(offset) => {
                             let own = Range { start: range.start + offset, len: range.len };
                             // SAFETY: inside the buffer.
@@ -65,14 +74,14 @@ fn run_typed<T: Element>(
                         Source::From(rank) => {
                             transport.receive(*rank, range.len * size_of::<T>(), patience)?.cast()
                         }
-                    });
+                    };
                 }
                 let divide_by = (*complete && op == Op::Average).then_some(world);
                 // SAFETY: every address holds range.len elements; messages stay readable until released, and only
                 // this rank writes its buffer.
                 unsafe {
                     let into = start.add(inside(*range));
-                    kernel::fold(into, &addresses, range.len, program, op, divide_by);
+                    kernel::fold(into, addresses, range.len, program, op, divide_by);
                 }
                 for source in sources.iter() {
                     if let Source::From(rank) = source {

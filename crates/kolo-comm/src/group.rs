@@ -19,7 +19,7 @@ use crate::options::Options;
 use crate::rank::Rank;
 use crate::schedule::{Choice, Network};
 use crate::topology::Topology;
-use crate::worker::{Outcome, Pending, Timing, Worker};
+use crate::worker::{Pending, Timing, Worker};
 
 /// Ranks that act together.
 ///
@@ -76,14 +76,13 @@ struct Shared {
 
 impl Shared {
     /// Runs a collective to its end. After a failure every later one fails in the same way.
-    fn run<T: Element>(&self, collective: &Collective, mut buffer: Buffer<T>) -> Outcome<T> {
-        let started = Instant::now();
+    fn run<T: Element>(&self, collective: &Collective, mut buffer: Buffer<T>) -> Result<Buffer<T>, Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
-        let result = lock(&self.backend).run(collective, &buffer.erased(), started);
+        let result = lock(&self.backend).run(collective, &buffer.erased());
         match result {
-            Ok(ended) => Ok((buffer, Timing { started, ended })),
+            Ok(()) => Ok(buffer),
             Err(error @ Error::Invalid(_)) => Err(self.failed(error)),
             Err(error) => {
                 // A peer that has not noticed yet may still be reading it: never to be used again.
@@ -377,7 +376,7 @@ impl Group {
         }
         // Nothing is queued, so this thread can do it without handing it over.
         self.admit(&buffer)?;
-        self.shared.run(collective, buffer).map(|(buffer, _)| buffer)
+        self.shared.run(collective, buffer)
     }
 
     /// Starts a collective on the communication thread. Collectives run in the order in which they were started.
@@ -392,10 +391,12 @@ impl Group {
         let shared = self.shared.clone();
         shared.queued.fetch_add(1, Ordering::AcqRel);
         worker.submit(Box::new(move || {
-            let outcome = shared.run(&collective, buffer);
+            let started = Instant::now();
+            let result = shared.run(&collective, buffer);
+            let timing = Timing { started, ended: Instant::now() };
             shared.queued.fetch_sub(1, Ordering::AcqRel);
             // Nobody waits for it any more: then nobody needs it.
-            let _ = sender.send(outcome);
+            let _ = sender.send(result.map(|buffer| (buffer, timing)));
         }));
         pending
     }

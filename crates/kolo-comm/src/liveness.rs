@@ -3,6 +3,7 @@
 //! The first failure wins: whatever goes wrong afterwards is a consequence, and every later call of the group
 //! reports the first one again.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -116,11 +117,18 @@ pub(crate) struct Patience<'a> {
     pub(crate) members: &'a [Rank],
     pub(crate) call: Call,
     pub(crate) timeout: Duration,
-    pub(crate) deadline: Instant,
     pub(crate) liveness: &'a Liveness,
+    /// When this rank first waited in earnest: a collective of less than a microsecond does not look at clocks.
+    pub(crate) began: Cell<Option<Instant>>,
 }
 
 impl Patience<'_> {
+    fn deadline(&self) -> Instant {
+        let began = self.began.get().unwrap_or_else(Instant::now);
+        self.began.set(Some(began));
+        began + self.timeout
+    }
+
     /// The job's rank of one of the group's.
     pub(crate) fn name(&self, rank: Rank) -> Rank {
         self.members[rank.0]
@@ -128,7 +136,7 @@ impl Patience<'_> {
 
     /// Notes that this rank waits for `peer`, until the note is dropped.
     pub(crate) fn waiting(&self, peer: Rank) -> Waiting<'_> {
-        self.liveness.note(self.name(self.here), self.name(peer), self.deadline)
+        self.liveness.note(self.name(self.here), self.name(peer), self.deadline())
     }
 
     /// Whether waiting for `peer` still makes sense.
@@ -140,7 +148,7 @@ impl Patience<'_> {
         if self.liveness.left[rank.0].load(Ordering::SeqCst) {
             return Err(Error::Left { rank, during: self.call.to_string() });
         }
-        if Instant::now() >= self.deadline {
+        if Instant::now() >= self.deadline() {
             return Err(Error::Timeout { rank, during: self.call.to_string(), waited: self.timeout });
         }
         Ok(())
@@ -149,7 +157,7 @@ impl Patience<'_> {
     /// How long one sleep may last. Wakers end it earlier; the bound is for a clock that needs looking at.
     pub(crate) fn nap(&self) -> Duration {
         const LONGEST: Duration = Duration::from_millis(200);
-        self.deadline.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), LONGEST)
+        self.deadline().saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), LONGEST)
     }
 }
 

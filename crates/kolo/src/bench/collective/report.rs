@@ -91,8 +91,8 @@ impl Report {
         let world_size = group.world_size();
         let shared = operation == Operation::AllReduce && matches!(group.transport(), "shm" | "threads");
         let memory_gbps = if shared { Some(memory_bus(group)?) } else { None };
-        // Every contribution is read once and the sum written once; then all but one read and write the sum.
-        let traffic = (3 * world_size - 1) as f64;
+        // The least there is: every contribution is read once, and the sum written once on every rank.
+        let traffic = (2 * world_size) as f64;
         let largest = rows.iter().max_by_key(|row| row.bytes);
         let memory_share = memory_gbps.and_then(|bus| largest.map(|row| row.algbw_gbps * traffic / bus));
         Ok(Report {
