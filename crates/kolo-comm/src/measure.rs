@@ -99,7 +99,7 @@ impl Group {
         let crowding = (on_host as f64 / cores as f64).max(1.0);
         network.crowding = self.slowest(&mut [crowding])?;
         let mut add = vec![(0.0, 0.0)];
-        for bytes in ADDED {
+        for bytes in ADDED.into_iter().filter(|bytes| 2 * bytes * self.world_size() <= MOST) {
             self.barrier()?;
             add.push((bytes as f64, self.slowest(&mut add_seconds(bytes))?));
         }

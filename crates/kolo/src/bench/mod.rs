@@ -29,9 +29,10 @@ impl Samples {
 
 /// GB/s that the memory bus carries, read and written, when all ranks copy at once. A collective.
 fn memory_bus(group: &Group) -> Result<f64, Failure> {
-    /// Larger than caches.
-    const BYTES: usize = 64 << 20;
-    let (from, mut to) = (vec![1u8; BYTES], vec![0u8; BYTES]);
+    /// All ranks' together are larger than caches.
+    const ALL: usize = 256 << 20;
+    let bytes = ALL / group.world_size();
+    let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
     let mut samples = Samples::default();
     for _ in 0..5 {
         group.barrier()?;
@@ -42,5 +43,5 @@ fn memory_bus(group: &Group) -> Result<f64, Failure> {
     }
     // The best one: the first fetches its pages from the system, and others may be disturbed.
     let seconds = samples.slowest(group)?.percentile(0.0);
-    Ok((2 * BYTES * group.world_size()) as f64 / seconds / 1e9)
+    Ok((2 * bytes * group.world_size()) as f64 / seconds / 1e9)
 }
