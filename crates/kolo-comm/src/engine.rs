@@ -103,14 +103,17 @@ impl Engine {
             self.usable(forced, &self.problem(&Operation::AllReduce, 1, &contributions, DType::F32))?;
         }
         self.algorithm = algorithm;
-        self.plans.clear();
-        self.last = None;
+        self.forget_plans();
         Ok(())
     }
 
     /// From now on chooses by these costs.
     pub(crate) fn learn(&mut self, network: Network) {
         self.network = network;
+        self.forget_plans();
+    }
+
+    fn forget_plans(&mut self) {
         self.plans.clear();
         self.last = None;
     }
@@ -212,8 +215,8 @@ impl Backend for Engine {
         let sequence = match kind {
             Kind::Exchange => 0,
             _ => {
-                self.sequence = self.sequence.wrapping_add(1);
-                self.sequence - 1
+                let next = self.sequence.wrapping_add(1);
+                std::mem::replace(&mut self.sequence, next)
             }
         };
         let call = Call {

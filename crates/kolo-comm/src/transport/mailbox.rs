@@ -11,11 +11,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 
+pub(crate) use super::inbox::inbox_len;
+use super::inbox::{IN_SLOT, Inbox, Slot, WITHIN, write_within};
 use super::outbox::{self, Outbox};
 use super::{Busy, Idle, Span, Transport, same_call, same_length};
 use crate::error::Error;
@@ -23,81 +25,6 @@ use crate::liveness::{Liveness, Patience};
 use crate::memory::{Block, Mapping};
 use crate::rank::Rank;
 use crate::schedule::MAX_UNTAKEN;
-
-/// What wakes a sleeping rank. Alone in its cache line, like everything here that two ranks write.
-#[repr(C, align(64))]
-struct Bell {
-    rings: AtomicU32,
-    sleeping: AtomicU32,
-}
-
-/// One message: where it lies, and the call it belongs to. One cache line: what a short message costs.
-#[repr(C, align(64))]
-struct Slot {
-    /// One more than the number of the message that is here; written last.
-    posted: AtomicU32,
-    /// File descriptor of the block in the sender's process, or -1 if it is in this process.
-    file: AtomicI32,
-    /// Length of the block, for mapping it.
-    len: AtomicU64,
-    /// Offset in the block, or the address if it is in this process.
-    offset: AtomicU64,
-    bytes: AtomicU64,
-    call: [AtomicU64; 2],
-    /// The message itself, if it is a copy of no more bytes than this.
-    within: [AtomicU64; 2],
-}
-
-/// Bytes of a message that travels in its slot.
-const WITHIN: usize = 16;
-
-#[repr(C, align(64))]
-struct Counter(AtomicU32);
-
-/// The messages of one sender to one receiver.
-#[repr(C)]
-struct Lane {
-    /// Messages taken so far; written by the receiver.
-    taken: Counter,
-    slots: [Slot; MAX_UNTAKEN],
-}
-
-/// Zeroed pages are an empty inbox.
-#[derive(Clone)]
-struct Inbox {
-    pages: Arc<Mapping>,
-}
-
-impl Inbox {
-    fn bell(&self) -> &Bell {
-        // SAFETY: pages start with a Bell, are page-aligned, zeroed at first, and only touched through atomics.
-        unsafe { self.pages.start().cast().as_ref() }
-    }
-
-    fn lane(&self, from: Rank) -> &Lane {
-        let offset = size_of::<Bell>() + from.0 * size_of::<Lane>();
-        assert!(offset + size_of::<Lane>() <= self.pages.len(), "{from} has no lane here");
-        // SAFETY: inside the pages, aligned because both sizes are multiples of 64; otherwise as above.
-        unsafe { self.pages.start().add(offset).cast().as_ref() }
-    }
-
-    /// Wakes the rank if it sleeps. What it waits for has been written before; the fence makes sure that either this side
-    /// sees it sleeping, or it sees what was written before it falls asleep. Whoever is awake costs no write to its memory.
-    fn ring(&self) {
-        let bell = self.bell();
-        fence(Ordering::SeqCst);
-        if bell.sleeping.load(Ordering::SeqCst) != 0 {
-            bell.rings.fetch_add(1, Ordering::SeqCst);
-            // A failed wake-up is one that nobody needed.
-            let _ = futex::wake(&bell.rings, futex::Flags::empty(), 1);
-        }
-    }
-}
-
-/// Bytes of an inbox.
-pub(crate) fn inbox_len(world: usize) -> usize {
-    size_of::<Bell>() + world * size_of::<Lane>()
-}
 
 /// Where the peers' blocks are.
 enum Place {
@@ -391,18 +318,6 @@ impl Mailbox {
         while (0..self.inboxes.len()).any(untaken) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));
         }
-    }
-}
-
-/// In place of a file descriptor: the bytes are in the slot.
-const IN_SLOT: i32 = -2;
-
-/// Puts a short message into its slot.
-fn write_within(slot: &Slot, bytes: &[u8]) {
-    let mut words = [0; WITHIN];
-    words[..bytes.len()].copy_from_slice(bytes);
-    for (word, bytes) in slot.within.iter().zip(words.chunks_exact(8)) {
-        word.store(u64::from_ne_bytes(std::array::from_fn(|i| bytes[i])), Ordering::Relaxed);
     }
 }
 

@@ -2,6 +2,7 @@
 //! memory (threads of one process, processes of one host), [`tcp`] for all others, [`mixed`] for groups with both.
 
 pub(crate) mod channel;
+mod inbox;
 pub(crate) mod mailbox;
 pub(crate) mod mixed;
 mod outbox;
