@@ -19,6 +19,7 @@ use rustix::thread::futex;
 pub(crate) use super::inbox::inbox_len;
 use super::inbox::{IN_SLOT, Inbox, Slot, WITHIN, write_within};
 use super::outbox::{self, Outbox};
+use super::tries::{SHORT, Tries};
 use super::{Busy, Idle, Span, Transport, same_call, same_length};
 use crate::error::Error;
 use crate::liveness::{Liveness, Patience};
@@ -38,12 +39,6 @@ enum Place {
 const SPIN: (u32, u32) = (16, 4096);
 /// Turns given up to others before sleeping, where there are more ranks than cores: the least and the most.
 const YIELDS: (u32, u32) = (4, 256);
-/// After every so many sleeps a wait spins that many times as long as it else may: two ranks that wake each other up in
-/// turn would never find out that both could answer at once.
-const PROBE: u32 = 8;
-const PATIENT: u32 = 4;
-/// A sleep shorter than this would better have been a spin.
-const SHORT: Duration = Duration::from_micros(40);
 
 /// The lane of a peer, as far as this rank's own counts go.
 #[derive(Clone, Copy, Default)]
@@ -66,9 +61,7 @@ pub(crate) struct Mailbox {
     outbox: Outbox,
     /// More ranks than cores.
     crowded: bool,
-    spin: u32,
-    /// Waits so far that ended asleep.
-    sleeps: u32,
+    spin: Tries,
 }
 
 impl Mailbox {
@@ -112,8 +105,9 @@ impl Mailbox {
         let crowded = inboxes.iter().flatten().count() > cores;
         let outbox = Outbox::new(&outbox::pool(matches!(place, Place::Here)))?;
         let counts = vec![Counts::default(); inboxes.len()];
-        let spin = if crowded { YIELDS.1 } else { 256 };
-        Ok(Mailbox { here, inboxes, place, counts, outbox, crowded, spin, sleeps: 1 })
+        let spin =
+            if crowded { Tries::new(YIELDS.0, YIELDS.1, YIELDS.1) } else { Tries::new(SPIN.0, SPIN.1, 256) };
+        Ok(Mailbox { here, inboxes, place, counts, outbox, crowded, spin })
     }
 
     fn inbox(&self, of: Rank) -> &Inbox {
@@ -134,19 +128,14 @@ impl Mailbox {
         idle: &mut dyn Idle,
         ready: impl Fn(&Self) -> bool,
     ) -> Result<(), Error> {
-        let (least, most) = if self.crowded { YIELDS } else { SPIN };
-        // Waking a sleeper takes so long that a sleep never looks short: now and then a longer spin shows whether it is.
-        let probing = self.sleeps.is_multiple_of(PROBE);
-        for turn in 0..if probing { PATIENT * most } else { self.spin } {
+        for turn in 0..self.spin.limit() {
             if ready(self) {
-                if turn > self.spin {
-                    self.spin = (2 * turn).clamp(least, most);
-                }
+                self.spin.came_after(turn);
                 return Ok(());
             }
             if self.crowded { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
-        self.sleeps = self.sleeps.wrapping_add(1);
+        self.spin.gave_up();
         let asleep = Instant::now();
         let _note = patience.waiting(peer);
         let own = self.inbox(self.here).clone();
@@ -172,7 +161,7 @@ impl Mailbox {
             return verdict;
         }
         bell.sleeping.store(0, Ordering::SeqCst);
-        self.spin = if asleep.elapsed() < SHORT { self.spin * 2 } else { self.spin / 2 }.clamp(least, most);
+        self.spin.slept(asleep.elapsed());
         Ok(())
     }
 

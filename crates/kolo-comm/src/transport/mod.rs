@@ -7,6 +7,7 @@ pub(crate) mod mailbox;
 pub(crate) mod mixed;
 mod outbox;
 pub(crate) mod tcp;
+mod tries;
 
 use std::time::Instant;
 

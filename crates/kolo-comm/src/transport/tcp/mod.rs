@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::channel::Channel;
+use super::tries::Tries;
 use super::{Busy, Idle, Span, Transport};
 use crate::error::Error;
 use crate::liveness::{Liveness, Patience};
@@ -36,10 +37,6 @@ const REASON_WAIT: Duration = Duration::from_millis(1500);
 
 /// Reads that may come back empty before a rank sleeps: the least and the most.
 const TRIES: (u32, u32) = (2, 128);
-/// After every so many sleeps a wait tries that many times as often as it else may: two ranks that wake each other up in
-/// turn would never find out that both could answer at once.
-const PROBE: u32 = 8;
-const PATIENT: u32 = 4;
 
 /// One connection.
 struct Stream {
@@ -84,8 +81,7 @@ pub(crate) struct Tcp {
     delay: Duration,
     /// More ranks on this host than cores.
     crowded: bool,
-    tries: u32,
-    sleeps: u32,
+    tries: Tries,
 }
 
 impl Tcp {
@@ -123,7 +119,7 @@ impl Tcp {
         };
         let peers = peers.into_iter().map(peer).collect::<Result<_, Error>>()?;
         let crowded = on_host > std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Tcp { peers, alarm, delay, crowded, tries: TRIES.1, sleeps: 1 })
+        Ok(Tcp { peers, alarm, delay, crowded, tries: Tries::new(TRIES.0, TRIES.1, TRIES.1) })
     }
 
     fn peer(&mut self, rank: Rank) -> &mut Peer {
@@ -141,9 +137,7 @@ impl Tcp {
                 Ok(0) => return Err(broken(from, patience)),
                 Ok(count) => {
                     filled += count;
-                    if empty > self.tries {
-                        self.tries = (2 * empty).clamp(TRIES.0, TRIES.1);
-                    }
+                    self.tries.came_after(empty);
                     empty = 0;
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -171,7 +165,7 @@ impl Tcp {
 
     /// Whether to read again, after so many reads that came back empty, before sleeping.
     fn worth_another_try(&mut self, empty: u32) -> bool {
-        let limit = if self.sleeps.is_multiple_of(PROBE) { PATIENT * TRIES.1 } else { self.tries };
+        let limit = self.tries.limit();
         if empty < limit {
             if self.crowded {
                 std::thread::yield_now();
@@ -179,8 +173,7 @@ impl Tcp {
             return true;
         }
         if empty == limit {
-            self.sleeps = self.sleeps.wrapping_add(1);
-            self.tries = (self.tries / 2).max(TRIES.0);
+            self.tries.gave_up();
         }
         false
     }
