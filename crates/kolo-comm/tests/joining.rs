@@ -131,7 +131,8 @@ fn with_the_token_every_transport_works_sealed_or_not() {
                     let mut data: Vec<i64> = (0..len as i64).map(|i| own * i).collect();
                     group.all_reduce(&mut data, Op::Sum).unwrap();
                     let ranks = (1..=world as i64).sum::<i64>();
-                    assert!(data.iter().enumerate().all(|(i, sum)| *sum == ranks * i as i64));
+                    let wrong = data.iter().enumerate().find(|(i, sum)| **sum != ranks * *i as i64);
+                    assert_eq!(wrong, None, "{over:?}, {world} ranks, {len} elements");
                 }
                 group.barrier().unwrap();
             });

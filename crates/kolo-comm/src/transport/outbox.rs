@@ -17,8 +17,9 @@ struct Lent {
     peer: Rank,
     /// The number of the message.
     number: u32,
-    /// Where the ring is free again when this and all earlier ones have been taken.
-    end: usize,
+    /// Where the ring is in use from, until this has been taken. Copies of one place for several peers start alike: it is
+    /// free when the last of them has been taken.
+    start: usize,
     block: Option<Block>,
 }
 
@@ -40,8 +41,8 @@ unsafe impl Send for Outbox {}
 /// Where a copy lies.
 #[derive(Clone, Copy)]
 enum Spot {
-    /// In the ring.
-    Ring { offset: usize, end: usize },
+    /// In the ring, from so many bytes after its first beginning.
+    Ring { start: usize },
     /// In the block that was lent last.
     Apart,
 }
@@ -70,14 +71,14 @@ impl Outbox {
             Some(spot @ Spot::Ring { .. }) => spot,
             _ => self.place(bytes, taken),
         };
-        let (block, end) = match spot {
-            Spot::Ring { end, .. } => (None, end),
+        let (block, start_in_ring) = match spot {
+            Spot::Ring { start } => (None, start),
             Spot::Apart => (Some(self.pool.take(bytes)?), self.head),
         };
-        self.lent.push_back(Lent { peer, number, end, block });
+        self.lent.push_back(Lent { peer, number, start: start_in_ring, block });
         let (block, offset) = match (spot, self.lent.back().and_then(|lent| lent.block.as_ref())) {
             (Spot::Apart, Some(block)) => (block, 0),
-            (Spot::Ring { offset, .. }, _) => (&self.ring, offset),
+            (Spot::Ring { start }, _) => (&self.ring, start % CAPACITY),
             (Spot::Apart, None) => unreachable!("a copy apart has its block"),
         };
         if !matches!(again, Some(Spot::Ring { .. })) {
@@ -116,22 +117,58 @@ impl Outbox {
             return None;
         }
         self.head = start + size;
-        Some(Spot::Ring { offset: start % CAPACITY, end: self.head })
+        Some(Spot::Ring { start })
     }
 
     /// Takes back what has been read.
     fn reclaim(&mut self, taken: impl Fn(Rank, u32) -> bool) {
         while let Some(first) = self.lent.pop_front_if(|lent| taken(lent.peer, lent.number)) {
-            self.tail = first.end;
             first.block.into_iter().for_each(|block| self.pool.give_back(block));
         }
-        if self.lent.is_empty() {
-            self.tail = self.head;
-        }
+        self.tail = self.lent.front().map_or(self.head, |oldest| oldest.start);
     }
 }
 
 /// Blocks of heap memory serve threads of one process; others have to map them.
 pub(super) fn pool(within_process: bool) -> Arc<Pool> {
     Pool::new(if within_process { Backing::Heap } else { Backing::Shared })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies for `peer`; says where the copy lies.
+    fn copy(
+        outbox: &mut Outbox,
+        bytes: &[u8],
+        peer: usize,
+        number: u32,
+        taken: impl Fn(Rank, u32) -> bool,
+    ) -> *const u8 {
+        // SAFETY: a slice is readable.
+        let (block, offset) =
+            unsafe { outbox.copy(bytes.as_ptr(), bytes.len(), Rank(peer), number, taken).unwrap() };
+        // SAFETY: the copy lies inside its block.
+        unsafe { block.start().as_ptr().add(offset).cast_const() }
+    }
+
+    #[test]
+    fn a_copy_for_several_peers_stays_until_all_have_taken_it() {
+        let mut outbox = Outbox::new(&pool(true)).unwrap();
+        let (first, others) = (vec![1u8; CAPACITY / 2], vec![2u8; CAPACITY / 2]);
+        let lies = copy(&mut outbox, &first, 1, 0, |_, _| false);
+        assert_eq!(copy(&mut outbox, &first, 2, 0, |_, _| false), lies, "copied once for both");
+        outbox.forget_last();
+        // One peer has taken its first message, the other one has not.
+        let quick = |peer: Rank, number: u32| peer == Rank(1) && number == 0;
+        for number in 1..4 {
+            copy(&mut outbox, &others, 1, number, quick);
+            outbox.forget_last();
+            // SAFETY: the ring lives as long as the outbox.
+            let kept = unsafe { std::slice::from_raw_parts(lies, first.len()) };
+            assert!(kept.iter().all(|byte| *byte == 1), "overwritten by message {number}");
+        }
+        assert_eq!(copy(&mut outbox, &others, 2, 1, |_, _| true), lies, "free when both have");
+    }
 }
