@@ -12,7 +12,7 @@ use kolo_ddp::{Config, Kind, Layout, Replica, SpanId, StepReport};
 
 use crate::Error;
 use crate::hook::{self, Sink};
-use crate::tensors::{self, Which};
+use crate::tensors::{self, Mappers, Which};
 
 /// A shard's loss: a sum, and what it is a sum over. Kolo divides by the count of the whole batch, so a short shard weighs
 /// what it should.
@@ -38,6 +38,9 @@ impl Loss {
 ///
 /// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`] and then [`Ddp::step`]. With one
 /// worker it trains like any other loop.
+///
+/// After a step the model's parameters are lazy, as Burn's are before their first use: whoever uses one first waits until
+/// its gradient is back. So the first layers compute while the gradients of the last ones are still on the wire.
 pub struct Ddp<M> {
     /// Always there; taken only while it is being rewritten.
     model: Option<M>,
@@ -48,6 +51,7 @@ pub struct Ddp<M> {
     shards: Range<usize>,
     /// The statistics among the model's tensors.
     statistics: Vec<SpanId>,
+    mappers: Mappers,
 }
 
 impl<M: Module> Ddp<M> {
@@ -75,7 +79,8 @@ impl<M: Module> Ddp<M> {
         let statistics =
             spans.filter(|(_, span)| span.spec.kind == Kind::Statistic).map(|(i, _)| SpanId(i)).collect();
         let replica = Arc::new(Mutex::new(replica));
-        let mut ddp = Ddp { model: Some(model), replica, group, layout, shards, statistics };
+        let mappers = Mappers::of(&model);
+        let mut ddp = Ddp { model: Some(model), replica, group, layout, shards, statistics, mappers };
         ddp.write(Which::All);
         Ok(ddp)
     }
@@ -112,7 +117,13 @@ impl<M: Module> Ddp<M> {
 
     /// The flat side: values, checkpoints, the reducer.
     pub fn with_replica<R>(&self, look: impl FnOnce(&mut Replica) -> R) -> R {
+        self.settle();
         look(&mut lock(&self.replica))
+    }
+
+    /// Makes sure that no parameter is lazy any more: one that is waits for the replica.
+    fn settle(&self) {
+        tensors::settle(self.model());
     }
 
     /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's shards. A loss over
@@ -127,7 +138,7 @@ impl<M: Module> Ddp<M> {
         }
         let sum: f32 = loss.sum.clone().into_scalar();
         let nodes = tensors::nodes(self.model())?;
-        self.with_replica(|replica| replica.reducer().begin_shard(f64::from(sum), loss.count))?;
+        self.with_replica(|replica| replica.begin_shard(f64::from(sum), loss.count))?;
         hook::backward(loss.sum, nodes, Arc::new(ToReducer(self.replica.clone())))?;
         self.report_statistics(loss.count)?;
         self.with_replica(|replica| replica.reducer().end_shard());
@@ -141,17 +152,18 @@ impl<M: Module> Ddp<M> {
     /// This rank has no more shards in this step.
     pub fn skip_shard(&mut self) -> Result<(), Error> {
         self.with_replica(|replica| {
-            replica.reducer().begin_shard(0.0, 0.0)?;
+            replica.begin_shard(0.0, 0.0)?;
             replica.reducer().end_shard();
             Ok(())
         })
     }
 
-    /// Ends the step: waits for the reductions, updates the parameters, writes them into the model.
+    /// Ends the step: from now on the model has its new parameters.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a sample.
+    /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a sample. A reduction that
+    /// fails while the next forward pass waits for it leaves that parameter as it was, and the next call here says why.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let report = self.with_replica(|replica| replica.step(learning_rate))?;
         self.write(Which::All);
@@ -183,7 +195,7 @@ impl<M: Module> Ddp<M> {
                 let span = self.layout.span(id);
                 let (end, rest) = moved.split_at(span.len);
                 moved = rest;
-                let start = &replica.values()[span.range()];
+                let start = replica.latest(id);
                 if end != start {
                     let change: Vec<f32> =
                         end.iter().zip(start).map(|(end, start)| (end - start) * count as f32).collect();
@@ -196,10 +208,12 @@ impl<M: Module> Ddp<M> {
     }
 
     fn write(&mut self, which: Which) {
-        let replica = lock(&self.replica);
-        let model =
-            self.model.take().map(|model| tensors::write(model, replica.layout(), replica.values(), which));
-        self.model = model;
+        let source = |id| {
+            let replica = self.replica.clone();
+            move || lock(&replica).latest(id).to_vec()
+        };
+        let model = self.model.take();
+        self.model = model.map(|model| tensors::write(model, &self.layout, which, &self.mappers, source));
     }
 }
 

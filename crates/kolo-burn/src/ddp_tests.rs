@@ -66,7 +66,7 @@ fn device() -> Device {
 }
 
 fn tiny_buckets(shards: usize) -> Config {
-    Config { shards: Some(shards), caps: BucketCaps { first: 4096, other: 4096 }, clip_norm: None }
+    Config { shards: Some(shards), caps: BucketCaps { first: 4096, other: 4096 }, ..Config::default() }
 }
 
 /// An identity whose backward pass waits until the first bucket has come back.
@@ -167,7 +167,8 @@ fn gradients_are_those_of_the_whole_batch() {
     }
 }
 
-/// A residual network with batch normalisation: the bits of all its values after every step, whatever the number of ranks.
+/// A residual network with batch normalisation: the bits of all its values, whatever the number of ranks. Every other step
+/// is followed by the next forward pass with nothing in between.
 #[test]
 fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
     let train = |group: Group| -> Vec<Vec<u32>> {
@@ -178,7 +179,7 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
         let mut ddp = Ddp::new(group, model, &config, "sgd", &settings).unwrap();
         let criterion = CrossEntropyLossConfig::new().init(&device);
         let mut states = Vec::new();
-        for step in 0..3 {
+        for step in 0..8 {
             for shard in ddp.shards() {
                 let pixels: Vec<f32> = (0..3 * 144).map(|i| noise(step * 4 + shard, i)).collect();
                 let images = Tensor::from_data(TensorData::new(pixels, [3, 1, 12, 12]), &device);
@@ -187,11 +188,14 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
                 ddp.backward(Loss::mean(loss, 3)).unwrap();
             }
             ddp.step(0.05).unwrap();
-            states.push(ddp.with_replica(|replica| replica.values().iter().map(|x| x.to_bits()).collect()));
+            if step % 2 == 1 {
+                let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect();
+                states.push(ddp.with_replica(|replica| bits(replica.values().unwrap())));
+            }
         }
         // The model holds what the replica holds, running statistics included.
         let inventory = tensors::inventory(ddp.model(), Which::All).unwrap();
-        ddp.with_replica(|replica| assert_eq!(inventory.values, replica.values()));
+        ddp.with_replica(|replica| assert_eq!(inventory.values, replica.values().unwrap()));
         states
     };
     let alone = train(Group::alone());
@@ -201,6 +205,28 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
             assert!(states == alone, "{world} ranks");
         }
     }
+}
+
+/// What a model does to a tensor on its way to a file, it still does after steps.
+#[test]
+fn parameters_keep_their_mappers_and_wait_until_they_are_used() {
+    let device = device();
+    let mut net = Net::new(&device);
+    net.last.weight = net.last.weight.save_mapper(|weight| weight.mul_scalar(2.0));
+    let mut ddp = Ddp::new(Group::alone(), net, &tiny_buckets(1), "sgd", &Settings::default()).unwrap();
+    for step in 0..6 {
+        let out = ddp.model().forward(inputs(&[step], &device), |x| x);
+        ddp.backward(Loss::sum(out.powi_scalar(2).sum(), 1)).unwrap();
+        ddp.step(0.01).unwrap();
+    }
+    let waiting = lock(&ddp.replica).outstanding();
+    assert!(waiting > 1 && !ddp.model().last.weight.is_initialized());
+    let weight = ddp.model().last.weight.val();
+    assert!(lock(&ddp.replica).outstanding() < waiting && !ddp.model().first.weight.is_initialized());
+    let saved = ddp.model().last.weight.transform_for_save().val();
+    saved.into_data().assert_eq(&weight.mul_scalar(2.0).into_data(), true);
+    ddp.with_replica(|replica| assert_eq!(replica.values().unwrap().len(), replica.layout().len()));
+    assert!(ddp.model().first.weight.is_initialized());
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A module's tensors as one flat run of `f32`, and back.
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{DType, Tensor, TensorData};
+use std::any::Any;
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamMapper};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use kolo_ddp::{Kind, Layout, ParamSpec, SpanId};
 
@@ -105,30 +107,85 @@ impl ModuleVisitor for Find {
     }
 }
 
-/// Writes values of the layout into the module.
-pub(crate) fn write<M: Module>(module: M, layout: &Layout, values: &[f32], which: Which) -> M {
-    module.map(&mut Write { layout, values, which, next: 0 })
+/// Initialises what is lazy.
+pub(crate) fn settle<M: Module>(module: &M) {
+    struct Touch;
+    impl ModuleVisitor for Touch {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let _: &Tensor<D> = param;
+        }
+    }
+    module.visit(&mut Touch);
 }
 
-struct Write<'a> {
-    layout: &'a Layout,
-    values: &'a [f32],
+/// How each tensor of a module changes on its way to and from a file (a `Linear` may be transposed there). A lazy
+/// parameter begins without; they are of the type `ParamMapper<Tensor<D>>` for its own `D`.
+pub(crate) struct Mappers(Vec<Box<dyn Any + Send + Sync>>);
+
+impl Mappers {
+    pub(crate) fn of<M: Module>(module: &M) -> Self {
+        let mut mappers = Mappers(Vec::new());
+        module.visit(&mut mappers);
+        mappers
+    }
+}
+
+impl ModuleVisitor for Mappers {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let (_, _, mapper) = param.clone().consume();
+        self.0.push(Box::new(mapper));
+    }
+}
+
+/// Writes new values into the module: trained parameters take theirs from `source` when they are first used, statistics
+/// at once.
+pub(crate) fn write<M: Module, S: FnOnce() -> Vec<f32> + Send + Sync + 'static>(
+    module: M,
+    layout: &Layout,
     which: Which,
+    mappers: &Mappers,
+    source: impl Fn(SpanId) -> S,
+) -> M {
+    module.map(&mut Write { layout, which, mappers, source, next: 0 })
+}
+
+struct Write<'a, F> {
+    layout: &'a Layout,
+    which: Which,
+    mappers: &'a Mappers,
+    source: F,
     next: usize,
 }
 
-impl ModuleMapper for Write<'_> {
+impl<S: FnOnce() -> Vec<f32> + Send + Sync + 'static, F: Fn(SpanId) -> S> ModuleMapper for Write<'_, F> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let span = &self.layout.spans()[self.next];
+        let id = SpanId(self.next);
         self.next += 1;
-        if self.which == Which::Statistics && span.spec.kind != Kind::Statistic {
+        let spec = &self.layout.span(id).spec;
+        let (shape, statistic) = (spec.shape.clone(), spec.kind == Kind::Statistic);
+        if self.which == Which::Statistics && !statistic {
             return param;
         }
-        let values = self.values[span.range()].to_vec();
-        let data = TensorData::new(values, span.spec.shape.clone());
-        param.map(|old| {
-            let trained = old.is_require_grad();
-            Tensor::from_data(data, &old.device()).set_require_grad(trained)
-        })
+        let source = (self.source)(id);
+        let lies = param.lazy_shape();
+        let tensor = move |device: &Device| Tensor::from_data(TensorData::new(source(), shape), device);
+        if statistic {
+            return param.map(|old| tensor(&old.device()));
+        }
+        let device = param.lazy_device();
+        let new = Param::uninitialized(
+            param.id,
+            move |device, trained| tensor(device).set_require_grad(trained),
+            device,
+            true,
+            lies,
+        );
+        match self.mappers.0[id.0].downcast_ref::<ParamMapper<Tensor<D>>>() {
+            Some(mapper) => {
+                let (load, save) = (mapper.clone(), mapper.clone());
+                new.load_mapper(move |x| load.on_load(x)).save_mapper(move |x| save.on_save(x))
+            }
+            None => new,
+        }
     }
 }

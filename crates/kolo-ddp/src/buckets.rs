@@ -5,6 +5,8 @@
 //! reduction costs its latency (Li et al. 2020, "PyTorch Distributed", section 3.2.3). The last one is small again: when
 //! its gradients are ready the backward pass is over, so nothing is left to hide its reduction behind.
 
+use std::ops::Range;
+
 use crate::layout::{Kind, Layout, SpanId};
 
 /// How large buckets may be, in bytes of `f32`.
@@ -38,6 +40,13 @@ pub struct Bucket {
     pub spans: Vec<(SpanId, usize)>,
     /// Number of elements.
     pub len: usize,
+}
+
+impl Bucket {
+    /// Its spans and which elements of the bucket they are.
+    pub fn ranges(&self, layout: &Layout) -> impl Iterator<Item = (SpanId, Range<usize>)> {
+        self.spans.iter().map(|&(id, offset)| (id, offset..offset + layout.span(id).len))
+    }
 }
 
 /// The order in which gradients are expected before the first backward pass has shown it: the model's, reversed.

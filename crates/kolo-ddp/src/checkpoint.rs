@@ -47,7 +47,7 @@ pub fn save(folder: &Path, replica: &mut Replica, position: &Position) -> Result
     let _ = fs::remove_dir_all(&draft);
     fs::create_dir_all(&draft).map_err(|e| Error::file(&draft, e))?;
 
-    let (layout, values, optimizer) = replica.parts();
+    let (layout, values, optimizer) = replica.parts()?;
     write(&draft.join(WEIGHTS), &tensors(layout, &[("", values)])?)?;
     let state = optimizer.state();
     let state: Vec<(String, &[f32])> = state.into_iter().map(|(name, v)| (format!("{name}/"), &*v)).collect();
@@ -80,7 +80,7 @@ pub fn newest(folder: &Path) -> Option<PathBuf> {
 /// Names the file and the first tensor that does not fit.
 pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error> {
     let position = position(checkpoint)?;
-    let (layout, values, optimizer) = replica.parts();
+    let (layout, values, optimizer) = replica.parts()?;
     read(&checkpoint.join(WEIGHTS), layout, "", values)?;
     for (name, values) in optimizer.state() {
         read(&checkpoint.join(OPTIMIZER), layout, &format!("{name}/"), values)?;
@@ -101,15 +101,21 @@ pub fn position(checkpoint: &Path) -> Result<Position, Error> {
 }
 
 /// SHA-256 of all trained parameters: `f32`, little-endian, in the order of their names.
-pub fn weights_sha256(replica: &Replica) -> String {
-    let named = |span: &&crate::Span| span.spec.kind != Kind::Statistic;
-    let mut spans: Vec<_> = replica.layout().spans().iter().filter(named).collect();
+///
+/// # Errors
+///
+/// The last step's reduction failed (naming the rank).
+pub fn weights_sha256(replica: &mut Replica) -> Result<String, Error> {
+    let layout = replica.layout().clone();
+    let values = replica.values()?;
+    let trained = |span: &&crate::Span| span.spec.kind != Kind::Statistic;
+    let mut spans: Vec<_> = layout.spans().iter().filter(trained).collect();
     spans.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
     let mut hash = Sha256::new();
     for span in spans {
-        hash.update(bytes(&replica.values()[span.range()]));
+        hash.update(bytes(&values[span.range()]));
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn bytes(values: &[f32]) -> Vec<u8> {

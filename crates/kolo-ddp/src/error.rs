@@ -39,6 +39,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn after_failure() -> Self {
+        Error::Setting("training cannot go on: a reduction has failed before".into())
+    }
+
     pub(crate) fn file(path: impl Into<PathBuf>, problem: impl std::fmt::Display) -> Self {
         Error::File { path: path.into(), problem: problem.to_string() }
     }

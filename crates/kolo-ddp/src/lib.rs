@@ -2,8 +2,8 @@
 //!
 //! The way of one gradient: a binding calls [`Reducer::ready`] when the backward pass has computed it; it is added into
 //! its [`Span`] of a [`Bucket`]; a full bucket moves to the communication thread and is summed over all shards in the
-//! order of the tree; it comes back while later ones are on the wire, and the [`Optimizer`](optimizer::Optimizer)
-//! steps its range. [`Replica`] holds all of it together for one worker.
+//! order of the tree; it comes back while later ones are on the wire, even while the next forward pass has begun, and the
+//! [`Optimizer`](optimizer::Optimizer) steps its range. [`Replica`] holds all of it together for one worker.
 
 mod agree;
 mod buckets;
@@ -23,6 +23,6 @@ mod shard_sum;
 pub use buckets::{Bucket, BucketCaps, plan};
 pub use error::Error;
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
-pub use reducer::{BucketTiming, Reducer, Reduction};
+pub use reducer::{BucketTiming, Reducer, Totals};
 pub use replica::{Config, Replica, StepReport};
 pub use sampler::{Epoch, Sampler};

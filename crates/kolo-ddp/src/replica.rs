@@ -14,7 +14,7 @@ use crate::optimizer::Optimizer;
 use crate::reducer::{BucketTiming, Reducer};
 
 /// How a job divides and reduces its steps.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
     /// Equal parts of every global batch. Belongs to the job: with the same number, any world size ends in the
     /// same bits. `None`: one for each rank.
@@ -23,6 +23,14 @@ pub struct Config {
     pub caps: BucketCaps,
     /// Clips gradients to this global norm.
     pub clip_norm: Option<f64>,
+    /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
+    pub forward_overlap: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { shards: None, caps: BucketCaps::default(), clip_norm: None, forward_overlap: true }
+    }
 }
 
 /// What a step gave.
@@ -34,9 +42,9 @@ pub struct StepReport {
     pub count: f64,
     /// Global norm of the gradient before clipping; measured only where it is clipped.
     pub gradient_norm: Option<f64>,
-    /// The buckets' reductions, in their order.
+    /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the wire.
     pub buckets: Vec<BucketTiming>,
-    /// Time in which this rank's thread waited for communication.
+    /// Time in which this rank's thread waited for communication since the last report.
     pub exposed: Duration,
     /// Buckets whose reduction had been started before the last backward pass was over.
     pub started_early: usize,
@@ -50,6 +58,9 @@ impl StepReport {
 }
 
 /// See the module's text.
+///
+/// A step's updates are made when somebody asks for the values: [`Replica::latest`] waits for one bucket only, so that the next
+/// forward pass can begin while the gradients of later layers are still on the wire. Everything else here waits for all.
 pub struct Replica {
     group: Arc<Group>,
     layout: Arc<Layout>,
@@ -57,7 +68,16 @@ pub struct Replica {
     reducer: Reducer,
     optimizer: Box<dyn Optimizer>,
     clip_norm: Option<f64>,
+    forward_overlap: bool,
     steps: u64,
+    /// Whether each bucket's update is still to be made, and how many are.
+    due: Vec<bool>,
+    missing: usize,
+    /// What those updates multiply the summed gradient by, and what it is clipped by besides.
+    scale: f64,
+    clip: f64,
+    /// What went wrong when [`Replica::latest`] could not say so.
+    failure: Option<Error>,
 }
 
 impl Replica {
@@ -83,8 +103,21 @@ impl Replica {
         }
         let shards = config.shards.unwrap_or(group.world_size());
         let reducer = Reducer::new(group.clone(), layout.clone(), shards, config.caps)?;
-        let optimizer = optimizer(layout.len());
-        Ok(Replica { group, layout, values, reducer, optimizer, clip_norm: config.clip_norm, steps: 0 })
+        Ok(Replica {
+            group,
+            optimizer: optimizer(layout.len()),
+            layout,
+            values,
+            reducer,
+            clip_norm: config.clip_norm,
+            forward_overlap: config.forward_overlap,
+            steps: 0,
+            due: Vec::new(),
+            missing: 0,
+            scale: 0.0,
+            clip: 1.0,
+            failure: None,
+        })
     }
 
     /// The ranks that train together.
@@ -97,9 +130,30 @@ impl Replica {
         &self.layout
     }
 
-    /// All values of the model, in the order of the layout.
-    pub fn values(&self) -> &[f32] {
-        &self.values
+    /// All values of the model, in the order of the layout, after all steps so far.
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed (naming the rank).
+    pub fn values(&mut self) -> Result<&[f32], Error> {
+        self.settle()?;
+        Ok(&self.values)
+    }
+
+    /// The values of one tensor after all steps so far: waits for the bucket it belongs to, not for the others. Where its
+    /// reduction has failed they are those before the step, and the next call that can fail says why.
+    pub fn latest(&mut self, id: SpanId) -> &[f32] {
+        if self.missing > 0
+            && let Err(error) = self.update(self.reducer.bucket_of(id))
+        {
+            self.failure.get_or_insert(error);
+        }
+        &self.values[self.layout.span(id).range()]
+    }
+
+    /// Buckets of the last step for which nobody has waited yet.
+    pub fn outstanding(&self) -> usize {
+        self.missing
     }
 
     /// Takes gradients during a backward pass.
@@ -112,64 +166,103 @@ impl Replica {
         self.steps
     }
 
-    /// Ends a step: waits for the reductions and updates the values, each range as soon as its gradient is there.
+    /// Before a shard's backward pass: its loss, summed over `count` samples.
     ///
     /// # Errors
     ///
-    /// As [`Reducer::finish`].
+    /// This rank has no more shards in this step, or the last step's reduction failed.
+    pub fn begin_shard(&mut self, loss: f64, count: f64) -> Result<(), Error> {
+        self.settle()?;
+        self.reducer.begin_shard(loss, count)
+    }
+
+    /// Ends a step: all that follows is seen with its updates made.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), a backward pass is missing, or no rank had a sample.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
+        self.settle()?;
         self.optimizer.begin(self.steps + 1, learning_rate);
-        let at_once = self.clip_norm.is_none();
-        let mut update =
-            Update { layout: &self.layout, values: &mut self.values, optimizer: &mut *self.optimizer };
-        let reduction = self.reducer.finish(self.steps, |bucket, gradient, count| {
-            if at_once {
-                update.bucket(bucket, gradient, 1.0 / count, 1.0);
-            }
-        })?;
-        let scale = 1.0 / reduction.count;
-        let mut gradient_norm = None;
-        if let Some(limit) = self.clip_norm {
-            let norm = scale * gradient_norm_of(&mut self.reducer, &self.layout);
-            for (bucket, gradient) in self.reducer.results() {
-                update.bucket(bucket, gradient, scale, clip::factor(norm, limit));
-            }
-            gradient_norm = Some(norm);
+        let totals = self.reducer.finish(self.steps)?;
+        self.scale = 1.0 / totals.count;
+        self.missing = self.reducer.buckets().count();
+        self.due.clear();
+        self.due.resize(self.missing, true);
+        let gradient_norm = match self.clip_norm {
+            Some(limit) => Some(self.clip_to(limit)?),
+            None => None,
+        };
+        if !self.forward_overlap || self.reducer.is_rehearsing() {
+            self.settle()?;
         }
-        self.reducer.end_step()?;
         self.steps += 1;
+        let (buckets, exposed) = self.reducer.take_timings();
         Ok(StepReport {
-            loss: reduction.loss * scale,
-            count: reduction.count,
+            loss: totals.loss * self.scale,
+            count: totals.count,
             gradient_norm,
-            buckets: reduction.buckets,
-            exposed: reduction.exposed,
-            started_early: reduction.started_early,
+            buckets,
+            exposed,
+            started_early: totals.started_early,
         })
     }
 
+    /// Makes all updates that are still to be made.
+    fn settle(&mut self) -> Result<(), Error> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        if self.missing > 0 {
+            let order: Vec<usize> = self.reducer.order().collect();
+            order.into_iter().try_for_each(|bucket| self.update(bucket))?;
+        }
+        Ok(())
+    }
+
+    /// Updates the values of a bucket, if that is still to be done.
+    fn update(&mut self, bucket: usize) -> Result<(), Error> {
+        if !self.due[bucket] {
+            return Ok(());
+        }
+        let (spans, gradient) = self.reducer.collect(bucket)?;
+        let mut update =
+            Update { layout: &self.layout, values: &mut self.values, optimizer: &mut *self.optimizer };
+        update.bucket(spans, gradient, self.scale, self.clip);
+        self.due[bucket] = false;
+        self.missing -= 1;
+        if self.missing == 0 {
+            self.reducer.end_step()?;
+        }
+        Ok(())
+    }
+
+    /// Clips the gradient to a norm, for which all of it has to be there; returns the norm that it had. Spans are added in the
+    /// model's order, so that buckets do not matter.
+    fn clip_to(&mut self, limit: f64) -> Result<f64, Error> {
+        let is_trained = |id: SpanId| self.layout.span(id).spec.kind != Kind::Statistic;
+        let order: Vec<usize> = self.reducer.order().collect();
+        let mut squares = vec![0.0; self.layout.spans().len()];
+        for bucket in order {
+            let (bucket, gradient) = self.reducer.collect(bucket)?;
+            for (id, range) in bucket.ranges(&self.layout).filter(|(id, _)| is_trained(*id)) {
+                squares[id.0] = clip::sum_of_squares(&gradient[range]);
+            }
+        }
+        let norm = self.scale * squares.iter().sum::<f64>().sqrt();
+        self.clip = clip::factor(norm, limit);
+        Ok(norm)
+    }
+
     /// What a checkpoint has to hold: the values and the optimizer's state, by name.
-    pub(crate) fn parts(&mut self) -> (&Layout, &mut [f32], &mut dyn Optimizer) {
-        (&self.layout, &mut self.values, &mut *self.optimizer)
+    pub(crate) fn parts(&mut self) -> Result<(&Layout, &mut [f32], &mut dyn Optimizer), Error> {
+        self.settle()?;
+        Ok((&self.layout, &mut self.values, &mut *self.optimizer))
     }
 
     pub(crate) fn resume(&mut self, steps: u64) {
         self.steps = steps;
     }
-}
-
-/// The norm over all parameters. Spans are added in the model's order, so that buckets do not matter.
-fn gradient_norm_of(reducer: &mut Reducer, layout: &Layout) -> f64 {
-    let mut squares = vec![0.0; layout.spans().len()];
-    for (bucket, gradient) in reducer.results() {
-        for &(id, offset) in &bucket.spans {
-            let span = layout.span(id);
-            if span.spec.kind != Kind::Statistic {
-                squares[id.0] = clip::sum_of_squares(&gradient[offset..offset + span.len]);
-            }
-        }
-    }
-    squares.iter().sum::<f64>().sqrt()
 }
 
 /// What an update touches.
@@ -181,8 +274,8 @@ struct Update<'a> {
 
 impl Update<'_> {
     fn bucket(&mut self, bucket: &Bucket, gradient: &[f32], scale: f64, clip: f64) {
-        for &(id, offset) in &bucket.spans {
-            self.span(id, &gradient[offset..offset + self.layout.span(id).len], scale, clip);
+        for (id, range) in bucket.ranges(self.layout) {
+            self.span(id, &gradient[range], scale, clip);
         }
     }
 

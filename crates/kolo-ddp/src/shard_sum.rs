@@ -90,6 +90,11 @@ impl ShardSum {
         self.buffer.take().expect("a bucket is reduced once a step")
     }
 
+    /// Whether the buffer has been handed out and is not back.
+    pub(crate) fn is_away(&self) -> bool {
+        self.buffer.is_none()
+    }
+
     /// The buffer is back.
     pub(crate) fn give_back(&mut self, buffer: Buffer<f32>) {
         self.buffer = Some(buffer);

@@ -41,7 +41,7 @@ fn train(group: Group, optimizer: &str) -> Vec<f32> {
             replica.step(0.05).unwrap();
         }
     }
-    replica.values().to_vec()
+    replica.values().unwrap().to_vec()
 }
 
 fn training() {

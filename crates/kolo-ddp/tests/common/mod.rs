@@ -65,11 +65,12 @@ pub fn backward(values: &[f32], samples: &[usize]) -> Pass {
     pass
 }
 
-/// One shard's backward pass: gradients of the last layer first.
+/// One shard's forward pass, which asks for tensor after tensor, and its backward pass: gradients of the last layer first.
 pub fn run_shard(replica: &mut Replica, samples: &[usize]) {
-    let pass = backward(replica.values(), samples);
+    let values: Vec<f32> = (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
+    let pass = backward(&values, samples);
+    replica.begin_shard(pass.loss, samples.len() as f64).unwrap();
     let reducer = replica.reducer();
-    reducer.begin_shard(pass.loss, samples.len() as f64).unwrap();
     if !samples.is_empty() {
         reducer.ready(SpanId(3), &pass.last);
         reducer.ready(SpanId(1), &pass.shared[0]);

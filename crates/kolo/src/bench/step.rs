@@ -37,6 +37,9 @@ pub(crate) struct Options {
     /// Largest bucket in MiB
     #[arg(long, default_value_t = 25.0)]
     bucket_cap_mb: f64,
+    /// Wait for all gradients at the end of each step, not when the next forward pass needs them
+    #[arg(long)]
+    no_forward_overlap: bool,
     /// Pairs of blocks; short blocks, because a machine's speed drifts
     #[arg(long, default_value_t = 20)]
     blocks: usize,
@@ -150,7 +153,8 @@ impl Trainee {
         let (rank, batch, size) = (group.rank().0, options.batch_size, options.image_size);
         let entry = models::find(&options.model).map_err(Failure::input)?;
         let model = (entry.config)(3, CLASSES).init(0, &device);
-        let config = Config { caps: BucketCaps::of_mib(options.bucket_cap_mb), ..Config::default() };
+        let caps = BucketCaps::of_mib(options.bucket_cap_mb);
+        let config = Config { caps, forward_overlap: !options.no_forward_overlap, ..Config::default() };
         let settings = Settings { weight_decay: 1e-4, ..Settings::default() };
         let ddp = Ddp::new(group, model, &config, &options.optimizer, &settings)?;
         let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;

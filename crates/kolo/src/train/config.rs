@@ -161,6 +161,7 @@ impl TrainConfig {
             shards: Some(self.shards),
             caps: BucketCaps::of_mib(self.bucket_cap_mb),
             clip_norm: self.clip_norm,
+            ..kolo_ddp::Config::default()
         }
     }
 }

@@ -168,7 +168,7 @@ impl<'a> Worker<'a> {
             exposed_comm_fraction: whole.exposed_comm_fraction(),
             train_loss,
             test_accuracy,
-            weights_sha256: self.ddp.with_replica(|replica| checkpoint::weights_sha256(replica)),
+            weights_sha256: self.ddp.with_replica(checkpoint::weights_sha256)?,
             peak_rss_bytes,
         };
         report(desk, &summary)

@@ -1,8 +1,8 @@
 //! The reducer: takes gradients as they become ready, sums them over all shards of all ranks, and gives them back
 //! bucket by bucket.
 //!
-//! All ranks start the same collectives in the same order, whatever happened in their backward passes:
-//! the loss, all buckets but the last, the agreement, the last bucket. *The agreement* is one byte that says whether any
+//! All ranks start the same collectives in the same order, whatever happened in their backward passes: the loss, then
+//! the turns of [`sequence`], which are the buckets and the agreement. *The agreement* is one byte that says whether any
 //! rank used a parameter more or less often than expected; only then the ranks exchange how often.
 //!
 //! A parameter used k times is announced k times; reduction is linear, so contributions are added as they come. Up to
@@ -10,7 +10,11 @@
 //! before) goes into a remainder that is reduced when the pass is over. Which contribution counts as late does not
 //! depend on the number of ranks, so neither does the sum.
 
-use std::collections::BTreeMap;
+mod rehearsal;
+mod sequence;
+mod uses;
+mod working;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,20 +22,15 @@ use std::time::{Duration, Instant};
 use kolo_comm::tree::{Contributions, share};
 use kolo_comm::{Collective, Group, Op, Pending, Rank};
 
+use self::rehearsal::{Lesson, Rehearsal};
+use self::sequence::Turn;
+use self::uses::Uses;
+use self::working::Working;
 use crate::buckets::{Bucket, BucketCaps, plan, reversed};
 use crate::error::Error;
 use crate::layout::{Kind, Layout, SpanId};
 use crate::losses::ShardLosses;
 use crate::shard_sum::ShardSum;
-
-/// A bucket at work.
-struct Working {
-    bucket: Bucket,
-    sum: ShardSum,
-    /// Contributions that the current shard still owes.
-    missing: u32,
-    pending: Option<Pending<f32>>,
-}
 
 /// How long one bucket's reduction took.
 #[derive(Clone, Copy, Debug)]
@@ -42,17 +41,13 @@ pub struct BucketTiming {
     pub seconds: f64,
 }
 
-/// What a step's reduction gave.
-#[derive(Clone, Debug)]
-pub struct Reduction {
+/// What is known when all backward passes are over.
+#[derive(Clone, Copy, Debug)]
+pub struct Totals {
     /// Sum of the loss over all samples.
     pub loss: f64,
     /// Number of samples (or whatever the loss counts).
     pub count: f64,
-    /// The buckets, in the order of their reduction.
-    pub buckets: Vec<BucketTiming>,
-    /// Time in which this rank's thread waited for communication.
-    pub exposed: Duration,
     /// Buckets whose reduction had been started before the last backward pass was over.
     pub started_early: usize,
 }
@@ -69,20 +64,20 @@ pub struct Reducer {
     buckets: Vec<Working>,
     /// Bucket and offset of every span.
     places: Vec<(usize, usize)>,
-    /// Contributions expected of every span in every shard.
-    expected: Vec<u32>,
-    /// Contributions in the current shard, and the most in any shard of this step.
-    uses: Vec<u32>,
-    most: Vec<u32>,
-    late: BTreeMap<SpanId, Vec<Option<Vec<f32>>>>,
-    /// Shards of this step whose backward pass is over.
-    done: usize,
-    /// Buckets whose reduction has been started.
+    /// What goes onto the wire, in the same order on all ranks, and how much of it has been started in this step.
+    sequence: Vec<Turn>,
     started: usize,
-    /// The order in which spans became complete; recorded until buckets have been rebuilt from it.
-    order: Option<Vec<SpanId>>,
+    agreement: Option<Pending<u8>>,
+    rehearsal: Rehearsal,
+    uses: Uses,
     warned: Vec<bool>,
     losses: ShardLosses,
+    /// Shards of this step whose backward pass is over.
+    done: usize,
+    /// Each bucket's last reduction that is over.
+    timings: Vec<BucketTiming>,
+    /// Time in which this rank's thread waited for communication, not yet reported.
+    exposed: Duration,
 }
 
 impl Reducer {
@@ -110,15 +105,16 @@ impl Reducer {
             synchronise: true,
             buckets: Vec::new(),
             places: vec![(0, 0); spans],
-            expected: vec![1; spans],
-            uses: vec![0; spans],
-            most: vec![0; spans],
-            late: BTreeMap::new(),
-            done: 0,
+            sequence: Vec::new(),
             started: 0,
-            order: Some(Vec::new()),
+            agreement: None,
+            rehearsal: Rehearsal::new(),
+            uses: Uses::new(spans),
             warned: vec![false; spans],
             losses: ShardLosses::default(),
+            done: 0,
+            timings: Vec::new(),
+            exposed: Duration::ZERO,
         };
         reducer.rebuild(&reversed(&reducer.layout.clone()))?;
         Ok(reducer)
@@ -129,7 +125,7 @@ impl Reducer {
         self.shards.clone()
     }
 
-    /// The buckets, in the order of their reduction.
+    /// The buckets, in the order in which they become ready.
     pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
         self.buckets.iter().map(|working| &working.bucket)
     }
@@ -158,11 +154,12 @@ impl Reducer {
             return Err(Error::Setting(problem));
         }
         self.losses.values.push([loss, count]);
-        self.uses.fill(0);
+        self.uses.begin_shard();
         for working in &mut self.buckets {
-            working.missing = working.bucket.spans.iter().map(|(id, _)| self.expected[id.0]).sum();
+            working.missing = working.bucket.spans.iter().map(|(id, _)| self.uses.expected[id.0]).sum();
         }
         if self.on_last_shard() {
+            self.rehearsal.begin(self.buckets.len());
             self.start_losses()?;
             self.start_complete();
         }
@@ -178,17 +175,21 @@ impl Reducer {
         let span = self.layout.span(id);
         assert_eq!(gradient.len(), span.len, "gradient of {}", span.spec.name);
         let (bucket, offset) = self.places[id.0];
-        let before = self.uses[id.0];
-        self.uses[id.0] += 1;
-        if before >= self.expected[id.0] {
-            return self.keep_late(id, gradient);
+        let (before, expected) = (self.uses.now[id.0], self.uses.expected[id.0]);
+        self.uses.now[id.0] += 1;
+        if before >= expected {
+            return self.uses.keep_late(id, gradient, self.done, self.shards.len());
         }
         let working = &mut self.buckets[bucket];
         working.sum.put(offset, gradient, before == 0);
         working.missing -= 1;
+        let complete = working.missing == 0;
         if self.on_last_shard() {
-            if let (Some(order), true) = (&mut self.order, before + 1 == self.expected[id.0]) {
-                order.push(id);
+            if before + 1 == expected {
+                self.rehearsal.span_complete(id);
+            }
+            if complete {
+                self.rehearsal.bucket_complete(bucket);
             }
             self.start_complete();
         }
@@ -197,10 +198,10 @@ impl Reducer {
     /// A shard's backward pass is over: what has not come is zero.
     pub fn end_shard(&mut self) {
         let shard = self.shards.start + self.done;
-        for working in &mut self.buckets[self.started..] {
-            complete_shard(working, &self.uses, &self.layout, shard);
+        for working in self.buckets.iter_mut().filter(|working| !working.started) {
+            working.complete_shard(&self.uses.now, &self.layout, shard);
         }
-        self.most.iter_mut().zip(&self.uses).for_each(|(most, uses)| *most = (*most).max(*uses));
+        self.uses.end_shard();
         self.done += 1;
     }
 
@@ -208,132 +209,150 @@ impl Reducer {
         self.done + 1 == self.shards.len()
     }
 
-    fn keep_late(&mut self, id: SpanId, gradient: &[f32]) {
-        let shards = self.late.entry(id).or_insert_with(|| vec![None; self.shards.len()]);
-        match &mut shards[self.done] {
-            Some(sum) => sum.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += g),
-            none => *none = Some(gradient.to_vec()),
-        }
-    }
-
-    /// Starts every bucket that is complete and whose predecessors have been started. The last one waits for the
-    /// agreement, which is known when the pass is over.
+    /// Starts every bucket that is complete and whose turn it is.
     fn start_complete(&mut self) {
         let shard = self.shards.start + self.done;
-        while self.started + 1 < self.buckets.len() && self.buckets[self.started].missing == 0 {
-            complete_shard(&mut self.buckets[self.started], &self.uses, &self.layout, shard);
-            self.start_next();
+        while let Some(Turn::Bucket(bucket)) = self.sequence.get(self.started) {
+            let working = &mut self.buckets[*bucket];
+            if working.missing > 0 {
+                break;
+            }
+            working.complete_shard(&self.uses.now, &self.layout, shard);
+            working.start(&self.group, self.synchronise.then_some(&self.contributions));
+            self.started += 1;
         }
-    }
-
-    fn start_next(&mut self) {
-        let working = &mut self.buckets[self.started];
-        if self.synchronise {
-            let (contributions, len) = (self.contributions.clone(), working.bucket.len);
-            let sum = Collective::TreeSum { contributions, len };
-            working.pending = Some(self.group.start(sum, working.sum.take()));
-        } else {
-            working.sum.fold();
-        }
-        self.started += 1;
     }
 
     fn start_losses(&mut self) -> Result<(), Error> {
         self.losses.start(&self.group, &self.contributions, self.shards.clone(), self.synchronise)
     }
 
-    /// Ends the step's reduction. `each` gets every bucket with its summed gradient as soon as it is there, and the
-    /// count to divide by.
+    /// All backward passes of this rank are over: starts what has not been started, and waits until the ranks know whether
+    /// they agree. No collective is started between this and the next step, so that it does not matter when each rank
+    /// asks for which bucket.
     ///
     /// # Errors
     ///
     /// A collective failed (naming the rank), a backward pass is missing, or no rank had a sample.
-    pub fn finish(
-        &mut self,
-        step: u64,
-        mut each: impl FnMut(&Bucket, &mut [f32], f64),
-    ) -> Result<Reduction, Error> {
+    pub fn finish(&mut self, step: u64) -> Result<Totals, Error> {
         let (done, due) = (self.done, self.shards.len());
         if done != due {
             return Err(Error::ShardsMissing { due, done });
         }
+        self.rehearsal.pass_over();
         if due == 0 {
             self.start_losses()?;
         }
-        let started_early = self.started;
-        let mut exposed = Duration::ZERO;
-        while self.started + 1 < self.buckets.len() {
-            self.start_next();
+        let started_early = self.buckets.iter().filter(|working| working.started).count();
+        while let Some(turn) = self.sequence.get(self.started) {
+            match *turn {
+                Turn::Bucket(bucket) => {
+                    self.buckets[bucket].start(&self.group, self.synchronise.then_some(&self.contributions))
+                }
+                Turn::Agreement => self.start_agreement()?,
+            }
+            self.started += 1;
         }
-        let agreement = self.start_agreement()?;
-        if self.started < self.buckets.len() {
-            self.start_next();
-        }
-        let [loss, count] = self.losses.finish(&mut exposed)?;
+        let [loss, count] = self.losses.finish(&mut self.exposed)?;
         if count <= 0.0 {
             return Err(Error::NoSamples { step });
         }
-        if self.agree(agreement, &mut exposed)? {
-            self.exchange_uses(&mut exposed)?;
+        if self.agree()? {
+            self.exchange_uses()?;
         }
-        let mut timings = Vec::with_capacity(self.buckets.len());
-        for working in &mut self.buckets {
-            timings.push(working.collect(&mut exposed)?);
-            each(&working.bucket, working.sum.result(), count);
-        }
-        Ok(Reduction { loss, count, buckets: timings, exposed, started_early })
+        Ok(Totals { loss, count, started_early })
     }
 
-    /// The summed gradients, bucket by bucket, between [`Reducer::finish`] and [`Reducer::end_step`].
-    pub(crate) fn results(&mut self) -> impl Iterator<Item = (&Bucket, &mut [f32])> {
-        self.buckets.iter_mut().map(|working| (&working.bucket, working.sum.result()))
+    /// Waits for a bucket; gives it and its summed gradient. To be called after [`Reducer::finish`] and before
+    /// [`Reducer::end_step`].
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub fn collect(&mut self, bucket: usize) -> Result<(&Bucket, &mut [f32]), Error> {
+        let working = &mut self.buckets[bucket];
+        if let Some(timing) = working.collect(&mut self.exposed)? {
+            self.timings[bucket] = timing;
+        }
+        Ok((&working.bucket, working.sum.result()))
     }
 
-    /// Makes ready for the next step. After the first one, buckets are rebuilt in the order in which gradients really
-    /// became ready.
+    /// The bucket that a span belongs to.
+    pub fn bucket_of(&self, id: SpanId) -> usize {
+        self.places[id.0].0
+    }
+
+    /// The order in which buckets come back.
+    pub fn order(&self) -> impl Iterator<Item = usize> {
+        self.sequence.iter().filter_map(|turn| match turn {
+            Turn::Bucket(bucket) => Some(*bucket),
+            Turn::Agreement => None,
+        })
+    }
+
+    /// Whether this is one of the first steps, in which [`Reducer::end_step`] has to talk to the other ranks.
+    pub fn is_rehearsing(&self) -> bool {
+        !self.rehearsal.is_over()
+    }
+
+    /// Each bucket's last reduction that is over, and the time in which this rank waited for communication since this was
+    /// last asked for.
+    pub fn take_timings(&mut self) -> (Vec<BucketTiming>, Duration) {
+        (self.timings.clone(), std::mem::take(&mut self.exposed))
+    }
+
+    /// Makes ready for the next step, when all buckets have been collected. After the first step buckets are rebuilt in the
+    /// order in which gradients really became ready, and a few steps later they get their places on the wire.
     ///
     /// # Errors
     ///
     /// A collective failed, or memory cannot be had.
     pub fn end_step(&mut self) -> Result<(), Error> {
-        if let Some(order) = self.order.take() {
-            self.rebuild_in(order)?;
+        // Without the others there is nothing to learn that all would follow.
+        let lesson = if self.synchronise { self.rehearsal.end_step(&self.timings) } else { Lesson::Wait };
+        match lesson {
+            Lesson::Wait => {}
+            Lesson::Order(order) => self.rebuild_in(order)?,
+            Lesson::Sequence(turns) => {
+                let mut numbers = sequence::encode(&turns);
+                self.follow_witness(&mut numbers)?;
+                self.sequence = sequence::decode(&numbers);
+            }
         }
         (self.done, self.started) = (0, 0);
-        self.most.fill(0);
-        self.late.clear();
+        self.uses.end_step();
         self.losses.values.clear();
-        self.buckets.iter_mut().for_each(|working| working.sum.reset());
+        self.buckets.iter_mut().for_each(Working::reset);
         Ok(())
     }
 
-    /// Whether this rank saw another number of uses than expected.
-    fn start_agreement(&mut self) -> Result<Option<Pending<u8>>, Error> {
-        if !self.synchronise {
-            return Ok(None);
+    /// Tells the others whether this rank saw another number of uses than expected.
+    fn start_agreement(&mut self) -> Result<(), Error> {
+        if self.synchronise {
+            let mut flag = self.group.alloc::<u8>(1)?;
+            flag[0] = u8::from(!self.shards.is_empty() && self.uses.surprising());
+            self.agreement = Some(self.group.start(Collective::AllReduce(Op::Max), flag));
         }
-        let mut flag = self.group.alloc::<u8>(1)?;
-        flag[0] = u8::from(!self.shards.is_empty() && self.most != self.expected);
-        Ok(Some(self.group.start(Collective::AllReduce(Op::Max), flag)))
+        Ok(())
     }
 
-    fn agree(&self, agreement: Option<Pending<u8>>, exposed: &mut Duration) -> Result<bool, Error> {
-        match agreement {
-            Some(pending) => Ok(timed(exposed, || pending.wait())?[0] != 0),
-            None => Ok(self.most != self.expected),
+    fn agree(&mut self) -> Result<bool, Error> {
+        match self.agreement.take() {
+            Some(pending) => Ok(timed(&mut self.exposed, || pending.wait())?[0] != 0),
+            None => Ok(self.uses.surprising()),
         }
     }
 
     /// Finds out how often each span was used on any rank, reduces what came late, and expects that from now on.
-    fn exchange_uses(&mut self, exposed: &mut Duration) -> Result<(), Error> {
-        let mut uses: Vec<i32> = self.most.iter().map(|&uses| uses as i32).collect();
+    fn exchange_uses(&mut self) -> Result<(), Error> {
+        let mut uses: Vec<i32> = self.uses.most.iter().map(|&uses| uses as i32).collect();
         if self.synchronise {
-            timed(exposed, || self.group.all_reduce(&mut uses, Op::Max))?;
+            timed(&mut self.exposed, || self.group.all_reduce(&mut uses, Op::Max))?;
         }
         let uses: Vec<u32> = uses.into_iter().map(|uses| uses as u32).collect();
         for (index, &uses) in uses.iter().enumerate() {
-            if uses > self.expected[index] {
-                self.add_remainder(SpanId(index), exposed)?;
+            if uses > self.uses.expected[index] {
+                self.add_remainder(SpanId(index))?;
             }
             let span = &self.layout.spans()[index];
             let unused = uses == 0 && span.spec.kind != Kind::Statistic;
@@ -341,15 +360,14 @@ impl Reducer {
                 log::warn!("parameter `{}` had no gradient in this step: taken as zero", span.spec.name);
             }
         }
-        self.expected = uses;
+        self.uses.expected = uses;
         Ok(())
     }
 
-    fn add_remainder(&mut self, id: SpanId, exposed: &mut Duration) -> Result<(), Error> {
+    fn add_remainder(&mut self, id: SpanId) -> Result<(), Error> {
         let len = self.layout.span(id).len;
-        let shards = self.late.remove(&id).unwrap_or_else(|| vec![None; self.shards.len()]);
         let mut sum = ShardSum::new(&self.group, len, self.shards.clone())?;
-        for (shard, late) in self.shards.clone().zip(shards) {
+        for (shard, late) in self.shards.clone().zip(self.uses.take_late(id, self.shards.len())) {
             match late {
                 Some(gradient) => sum.put(0, &gradient, true),
                 None => sum.put_zeros(0, len),
@@ -358,16 +376,14 @@ impl Reducer {
         }
         if self.synchronise {
             let collective = Collective::TreeSum { contributions: self.contributions.clone(), len };
-            let buffer = timed(exposed, || self.group.run(&collective, sum.take()))?;
+            let buffer = timed(&mut self.exposed, || self.group.run(&collective, sum.take()))?;
             sum.give_back(buffer);
         } else {
             sum.fold();
         }
         let (bucket, offset) = self.places[id.0];
-        let working = &mut self.buckets[bucket];
-        working.collect(exposed)?;
-        let target = &mut working.sum.result()[offset..offset + len];
-        target.iter_mut().zip(sum.result()).for_each(|(total, late)| *total += *late);
+        let (_, total) = self.collect(bucket)?;
+        total[offset..offset + len].iter_mut().zip(sum.result()).for_each(|(total, late)| *total += *late);
         Ok(())
     }
 
@@ -377,46 +393,35 @@ impl Reducer {
         order.iter().for_each(|id| seen[id.0] = true);
         order.extend(reversed(&self.layout).into_iter().filter(|id| !seen[id.0]));
         let mut ids: Vec<i32> = order.iter().map(|id| id.0 as i32).collect();
-        // Rank 0 may have no shards, when there are more ranks than shards.
-        let witness = (0..self.group.world_size()).find(|&r| !self.contributions.of(Rank(r)).is_empty());
-        if self.synchronise {
-            self.group.broadcast(&mut ids, Rank(witness.unwrap_or(0)))?;
-        }
+        self.follow_witness(&mut ids)?;
         self.rebuild(&ids.into_iter().map(|id| SpanId(id as usize)).collect::<Vec<_>>())
+    }
+
+    /// Gives all ranks the numbers of one that has seen a backward pass. Rank 0 may have no shards, when there are
+    /// more ranks than shards.
+    fn follow_witness(&self, numbers: &mut [i32]) -> Result<(), Error> {
+        let ranks = 0..self.group.world_size();
+        let witness = ranks.map(Rank).find(|&rank| !self.contributions.of(rank).is_empty());
+        if self.synchronise {
+            self.group.broadcast(numbers, witness.unwrap_or(Rank(0)))?;
+        }
+        Ok(())
     }
 
     fn rebuild(&mut self, order: &[SpanId]) -> Result<(), Error> {
         self.buckets.clear();
+        self.timings.clear();
         for bucket in plan(&self.layout, order, self.caps) {
             for &(id, offset) in &bucket.spans {
                 self.places[id.0] = (self.buckets.len(), offset);
             }
             let sum = ShardSum::new(&self.group, bucket.len, self.shards.clone())?;
-            self.buckets.push(Working { bucket, sum, missing: 0, pending: None });
+            self.timings.push(BucketTiming { bytes: bucket.len * size_of::<f32>(), seconds: 0.0 });
+            self.buckets.push(Working::new(bucket, sum));
         }
+        self.sequence = sequence::by_readiness(self.buckets.len());
         Ok(())
     }
-}
-
-impl Working {
-    /// Waits until the bucket is back.
-    fn collect(&mut self, exposed: &mut Duration) -> Result<BucketTiming, Error> {
-        let bytes = self.bucket.len * size_of::<f32>();
-        let Some(pending) = self.pending.take() else { return Ok(BucketTiming { bytes, seconds: 0.0 }) };
-        let (buffer, timing) = timed(exposed, || pending.wait_timed())?;
-        self.sum.give_back(buffer);
-        Ok(BucketTiming { bytes, seconds: (timing.ended - timing.started).as_secs_f64() })
-    }
-}
-
-/// Zeros for spans without a gradient, then the shard joins the others.
-fn complete_shard(working: &mut Working, uses: &[u32], layout: &Layout, shard: usize) {
-    for &(id, offset) in &working.bucket.spans {
-        if uses[id.0] == 0 {
-            working.sum.put_zeros(offset, layout.span(id).len);
-        }
-    }
-    working.sum.end_shard(shard);
 }
 
 /// Runs `work` and adds its time to `total`.

@@ -1,0 +1,100 @@
+//! In which order buckets go onto the wire.
+//!
+//! In the order of readiness the gradients of the first layers go last, and the next forward pass needs them first. Where
+//! the wire is slower than the backward pass a queue forms, and the order within it is free: whoever is needed first
+//! overtakes (Jayarajan et al. 2019, "Priority-based Parameter Propagation for Distributed DNN Training", section 4; Peng
+//! et al. 2019, "A Generic Communication Scheduler for Distributed DNN Training Acceleration"). But all ranks must start
+//! the same collectives in the same order, and their backward passes differ in time. So one rank plays a step through
+//! with the times of the first steps, and all follow the order that comes out.
+
+/// What goes onto the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The sum of a bucket.
+    Bucket(usize),
+    /// The byte that says whether any rank saw something unexpected; known when the backward pass is over.
+    Agreement,
+}
+
+/// Before anything has been measured: buckets in the order of readiness. The agreement comes before the last one, because
+/// that one is complete when the pass is over.
+pub(super) fn by_readiness(buckets: usize) -> Vec<Turn> {
+    let mut turns: Vec<Turn> = (0..buckets).map(Turn::Bucket).collect();
+    turns.insert(buckets.saturating_sub(1), Turn::Agreement);
+    turns
+}
+
+/// The times of one bucket, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected {
+    /// From the start of the backward pass until its gradients are there.
+    pub(super) ready: f64,
+    /// On the wire.
+    pub(super) travel: f64,
+}
+
+/// The order in which the wire would take them: whenever it is free, of what is ready, that which is needed first. Buckets
+/// are numbered by readiness, so the later ones are needed sooner; the agreement before all of them. It is ready when
+/// the pass is over, after `pass` seconds, and takes no time.
+pub(super) fn by_need(buckets: &[Expected], pass: f64) -> Vec<Turn> {
+    // Ordered by need.
+    let mut waiting: Vec<(Turn, Expected)> = vec![(Turn::Agreement, Expected { ready: pass, travel: 0.0 })];
+    let buckets = buckets.iter().enumerate().rev();
+    waiting.extend(buckets.map(|(bucket, times)| (Turn::Bucket(bucket), *times)));
+    let (mut now, mut turns) = (0.0, Vec::with_capacity(waiting.len()));
+    while !waiting.is_empty() {
+        let soonest = waiting.iter().map(|(_, times)| times.ready).fold(f64::INFINITY, f64::min);
+        now = soonest.max(now);
+        let next = waiting.iter().position(|(_, times)| times.ready <= now).unwrap_or(0);
+        let (turn, times) = waiting.remove(next);
+        now += times.travel;
+        turns.push(turn);
+    }
+    turns
+}
+
+/// As numbers, to be sent.
+pub(super) fn encode(turns: &[Turn]) -> Vec<i32> {
+    let number = |turn: &Turn| match turn {
+        Turn::Bucket(bucket) => *bucket as i32,
+        Turn::Agreement => -1,
+    };
+    turns.iter().map(number).collect()
+}
+
+pub(super) fn decode(numbers: &[i32]) -> Vec<Turn> {
+    numbers.iter().map(|&number| usize::try_from(number).map_or(Turn::Agreement, Turn::Bucket)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turn::{Agreement, Bucket};
+    use super::*;
+
+    /// Ready one after another, a second apart.
+    fn steady(count: usize, travel: f64) -> Vec<Expected> {
+        (0..count).map(|i| Expected { ready: (i + 1) as f64, travel }).collect()
+    }
+
+    #[test]
+    fn a_quick_wire_takes_them_as_they_come() {
+        let turns = by_need(&steady(4, 0.5), 4.1);
+        assert_eq!(turns, [Bucket(0), Bucket(1), Bucket(2), Bucket(3), Agreement]);
+    }
+
+    #[test]
+    fn on_a_slow_wire_what_is_needed_first_overtakes() {
+        // Bucket 0 travels until second 4; by then 1, 2 and 3 wait.
+        let turns = by_need(&steady(5, 3.0), 5.0);
+        assert_eq!(turns, [Bucket(0), Bucket(3), Agreement, Bucket(4), Bucket(2), Bucket(1)]);
+        assert_eq!(decode(&encode(&turns)), turns);
+    }
+
+    #[test]
+    fn nothing_is_lost_without_times() {
+        let unknown = Expected { ready: f64::INFINITY, travel: 0.0 };
+        assert_eq!(by_need(&[unknown; 2], f64::INFINITY).len(), 3);
+        assert_eq!(by_readiness(0), [Agreement]);
+        assert_eq!(by_readiness(2), [Bucket(0), Agreement, Bucket(1)]);
+    }
+}
