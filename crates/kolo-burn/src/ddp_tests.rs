@@ -66,7 +66,7 @@ fn device() -> Device {
 }
 
 fn tiny_buckets(shards: usize) -> Config {
-    Config { shards: Some(shards), caps: BucketCaps { first: 4096, other: 4096 }, ..Config::default() }
+    Config { shards: Some(shards), caps: Some(BucketCaps { first: 4096, other: 4096 }), ..Config::default() }
 }
 
 /// An identity whose backward pass waits until the first bucket has come back.

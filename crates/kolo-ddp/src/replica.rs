@@ -19,8 +19,8 @@ pub struct Config {
     /// Equal parts of every global batch. Belongs to the job: with the same number, any world size ends in the
     /// same bits. `None`: one for each rank.
     pub shards: Option<usize>,
-    /// How large buckets may be.
-    pub caps: BucketCaps,
+    /// How large buckets may be. `None`: [`BucketCaps::for_group`].
+    pub caps: Option<BucketCaps>,
     /// Clips gradients to this global norm.
     pub clip_norm: Option<f64>,
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
@@ -29,7 +29,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Config { shards: None, caps: BucketCaps::default(), clip_norm: None, forward_overlap: true }
+        Config { shards: None, caps: None, clip_norm: None, forward_overlap: true }
     }
 }
 
@@ -102,7 +102,8 @@ impl Replica {
             return Err(Error::Setting("the norm to clip to must be greater than 0".into()));
         }
         let shards = config.shards.unwrap_or(group.world_size());
-        let reducer = Reducer::new(group.clone(), layout.clone(), shards, config.caps)?;
+        let caps = config.caps.unwrap_or_else(|| BucketCaps::for_group(&group));
+        let reducer = Reducer::new(group.clone(), layout.clone(), shards, caps)?;
         Ok(Replica {
             group,
             optimizer: optimizer(layout.len()),

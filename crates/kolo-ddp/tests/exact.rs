@@ -33,7 +33,7 @@ fn train(group: Group, shards: usize, config: &Config, optimizer: &str) -> Vec<V
 
 #[test]
 fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
-    let large = BucketCaps::default();
+    let large = BucketCaps::of_mib(25.0);
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
     for shards in [1, 4, 6, 7] {
         for clip_norm in [None, Some(1.5)] {
@@ -48,7 +48,7 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
                     (5, small, true),
                     (9, large, true),
                 ] {
-                    let config = Config { caps, clip_norm, forward_overlap, ..Config::default() };
+                    let config = Config { caps: Some(caps), clip_norm, forward_overlap, ..Config::default() };
                     for states in
                         threads::spawn(world, |group| train(group, shards, &config, optimizer)).unwrap()
                     {

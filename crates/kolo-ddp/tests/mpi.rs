@@ -28,7 +28,7 @@ fn main() -> ExitCode {
 /// Trains for two epochs and returns the values; buckets are small, so that several are under way at once.
 fn train(group: Group, optimizer: &str) -> Vec<f32> {
     let caps = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
-    let config = Config { shards: Some(SHARDS), caps, clip_norm: Some(1.5) };
+    let config = Config { shards: Some(SHARDS), caps: Some(caps), clip_norm: Some(1.5), ..Config::default() };
     let settings = Settings { momentum: 0.9, weight_decay: 0.01, ..Settings::default() };
     let mut replica = replica(Arc::new(group), &config, optimizer, settings);
     let sampler = Sampler::new(SAMPLES, 3, SHARDS, 1).unwrap();

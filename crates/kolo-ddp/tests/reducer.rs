@@ -18,7 +18,7 @@ const TINY: BucketCaps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
 #[test]
 fn the_first_bucket_is_reduced_before_the_backward_pass_is_over() {
     for early in threads::spawn(3, |group| {
-        let config = Config { caps: TINY, ..Config::default() };
+        let config = Config { caps: Some(TINY), ..Config::default() };
         let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
         for step in 0..3 {
             let pass = backward(replica.values().unwrap(), &[step]);
@@ -47,7 +47,7 @@ fn the_first_bucket_is_reduced_before_the_backward_pass_is_over() {
 #[test]
 fn a_tensor_waits_for_its_own_bucket_only() {
     let run = |group: Group| {
-        let config = Config { caps: TINY, ..Config::default() };
+        let config = Config { caps: Some(TINY), ..Config::default() };
         let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
         for step in 0..8 {
             run_shard(&mut replica, &[step]);
@@ -64,7 +64,7 @@ fn a_tensor_waits_for_its_own_bucket_only() {
         assert_eq!(replica.outstanding(), 0);
         replica.values().unwrap().to_vec()
     };
-    let config = Config { caps: TINY, forward_overlap: false, ..Config::default() };
+    let config = Config { caps: Some(TINY), forward_overlap: false, ..Config::default() };
     let mut waiting = replica(Arc::new(Group::alone()), &config, "sgd", Settings::default());
     let expected = run(Group::alone());
     for step in 0..8 {
@@ -87,7 +87,7 @@ fn changing_numbers_of_uses_do_not_change_the_sum() {
         _ => 1,
     };
     let run = |group: Group| {
-        let config = Config { shards: Some(4), caps: TINY, clip_norm: None, ..Config::default() };
+        let config = Config { shards: Some(4), caps: Some(TINY), clip_norm: None, ..Config::default() };
         let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
         let mut states = Vec::new();
         for step in 0..6 {

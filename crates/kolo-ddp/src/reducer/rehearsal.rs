@@ -20,7 +20,7 @@ pub(super) struct Rehearsal {
     /// Seconds from there until each bucket was complete, at best, and until the pass was over.
     ready: Vec<f64>,
     pass: f64,
-    /// Bytes a second at best.
+    /// Bytes a second, in the best step.
     rate: f64,
 }
 
@@ -83,9 +83,11 @@ impl Rehearsal {
         if self.steps == 1 {
             return Lesson::Order(std::mem::take(&mut self.order));
         }
-        // A bucket's time includes waiting for slower ranks and, if it is short, is mostly latency: the quickest tells best.
-        let rate = |timing: &BucketTiming| timing.bytes as f64 / timing.seconds.max(1e-9);
-        self.rate = buckets.iter().map(rate).fold(self.rate, f64::max);
+        // Of all buckets together: a single short one may be all latency, or slip through a link that lets bursts pass.
+        let (bytes, seconds) = buckets
+            .iter()
+            .fold((0, 0.0), |(bytes, seconds), timing| (bytes + timing.bytes, seconds + timing.seconds));
+        self.rate = self.rate.max(bytes as f64 / f64::max(seconds, 1e-9));
         if !self.is_over() {
             return Lesson::Wait;
         }
@@ -96,6 +98,8 @@ impl Rehearsal {
             travel: timing.bytes as f64 / self.rate,
         };
         let times: Vec<Expected> = self.ready.iter().zip(buckets).map(expected).collect();
-        Lesson::Sequence(by_need(&times, self.pass))
+        let turns = by_need(&times, self.pass);
+        log::debug!("{:.3} GB/s, backward pass {:.3} s: {turns:?} for {times:?}", self.rate / 1e9, self.pass);
+        Lesson::Sequence(turns)
     }
 }

@@ -34,9 +34,9 @@ pub(crate) struct Options {
     /// Optimizer
     #[arg(long, default_value = "adamw")]
     optimizer: String,
-    /// Largest bucket in MiB
-    #[arg(long, default_value_t = 25.0)]
-    bucket_cap_mb: f64,
+    /// Largest bucket in MiB [default: 25, over sockets 2]
+    #[arg(long)]
+    bucket_cap_mb: Option<f64>,
     /// Wait for all gradients at the end of each step, not when the next forward pass needs them
     #[arg(long)]
     no_forward_overlap: bool,
@@ -98,9 +98,13 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
         for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
             trainee.ddp.with_replica(|replica| replica.reducer().synchronise(synchronise));
             group.barrier()?;
-            for _ in 0..options.steps {
+            for step in 1..=options.steps {
                 let began = Instant::now();
                 let waited = trainee.step()?;
+                if step == options.steps {
+                    // What is still on the wire belongs to this block.
+                    trainee.ddp.with_replica(|replica| replica.values().map(drop))?;
+                }
                 if block >= WARM_UP {
                     samples.0.push(began.elapsed().as_secs_f64());
                     exposed.0.extend(synchronise.then_some(waited));
@@ -153,7 +157,7 @@ impl Trainee {
         let (rank, batch, size) = (group.rank().0, options.batch_size, options.image_size);
         let entry = models::find(&options.model).map_err(Failure::input)?;
         let model = (entry.config)(3, CLASSES).init(0, &device);
-        let caps = BucketCaps::of_mib(options.bucket_cap_mb);
+        let caps = options.bucket_cap_mb.map(BucketCaps::of_mib);
         let config = Config { caps, forward_overlap: !options.no_forward_overlap, ..Config::default() };
         let settings = Settings { weight_decay: 1e-4, ..Settings::default() };
         let ddp = Ddp::new(group, model, &config, &options.optimizer, &settings)?;

@@ -87,9 +87,9 @@ pub(crate) struct Train {
     /// Clip gradients to this global norm
     #[arg(long)]
     clip_norm: Option<f64>,
-    /// Largest bucket in MiB; the first and the last one have at most 1
-    #[arg(long, default_value_t = 25.0)]
-    bucket_cap_mb: f64,
+    /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 2]
+    #[arg(long)]
+    bucket_cap_mb: Option<f64>,
     /// Seed of weights, order and augmentation
     #[arg(long, default_value_t = 0)]
     seed: u64,

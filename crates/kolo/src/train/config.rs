@@ -32,7 +32,7 @@ pub(crate) struct TrainConfig {
     pub(crate) nproc: usize,
     /// Threads that compute in each worker. Part of the job, because kernels may round differently with more.
     pub(crate) threads: usize,
-    pub(crate) bucket_cap_mb: f64,
+    pub(crate) bucket_cap_mb: Option<f64>,
     pub(crate) clip_norm: Option<f64>,
     pub(crate) checkpoint_epochs: usize,
     pub(crate) optimizer: OptimizerConfig,
@@ -84,7 +84,11 @@ impl TrainConfig {
         }
         let real = [
             ("--lr", self.rate.lr, self.rate.lr > 0.0),
-            ("--bucket-cap-mb", self.bucket_cap_mb, self.bucket_cap_mb > 0.0),
+            (
+                "--bucket-cap-mb",
+                self.bucket_cap_mb.unwrap_or(1.0),
+                self.bucket_cap_mb.is_none_or(|mb| mb > 0.0),
+            ),
             ("--clip-norm", self.clip_norm.unwrap_or(1.0), self.clip_norm.is_none_or(|norm| norm > 0.0)),
             ("--lr-factor", self.rate.step_factor, self.rate.step_factor > 0.0),
         ];
@@ -159,7 +163,7 @@ impl TrainConfig {
     pub(crate) fn ddp(&self) -> kolo_ddp::Config {
         kolo_ddp::Config {
             shards: Some(self.shards),
-            caps: BucketCaps::of_mib(self.bucket_cap_mb),
+            caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
             clip_norm: self.clip_norm,
             ..kolo_ddp::Config::default()
         }
