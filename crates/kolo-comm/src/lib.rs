@@ -15,10 +15,12 @@ mod engine;
 pub mod env;
 mod error;
 mod executor;
+mod fused;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;
+pub mod hash;
 mod interface;
 mod kernel;
 mod liveness;

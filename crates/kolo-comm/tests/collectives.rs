@@ -47,6 +47,29 @@ fn started_collectives_run_in_order_and_mix_with_blocking_ones() {
     }
 }
 
+#[test]
+fn many_tensors_at_once() {
+    // Together more than one pack; some of them longer than one.
+    let lens = [0usize, 1, 700, 300_000, 1_500_000, 3, 0, 900_000, 250_000, 5];
+    for over in ALL {
+        for result in spawn(over, 3, &Options::default(), |group| {
+            let value = |rank: usize, tensor: usize, i: usize| ((rank + 1) * (tensor * 31 + i % 97)) as f32;
+            let fill = |(tensor, len): (usize, &usize)| {
+                (0..*len).map(|i| value(group.rank().0, tensor, i)).collect::<Vec<f32>>()
+            };
+            let mut tensors: Vec<Vec<f32>> = lens.iter().enumerate().map(fill).collect();
+            let mut slices: Vec<&mut [f32]> = tensors.iter_mut().map(|tensor| &mut tensor[..]).collect();
+            group.all_reduce_many(&mut slices, Op::Sum).unwrap();
+            for (tensor, sums) in tensors.iter().enumerate() {
+                let expected = |i| 6.0 * value(0, tensor, i);
+                assert!(sums.iter().enumerate().all(|(i, sum)| *sum == expected(i)), "tensor {tensor}");
+            }
+        }) {
+            result.unwrap();
+        }
+    }
+}
+
 /// The same shards on any number of ranks give the same bits.
 #[test]
 fn tree_sums_do_not_depend_on_the_number_of_ranks() {

@@ -1,9 +1,9 @@
 //! Before the first step: do all ranks hold the same model? Then rank 0's values for everybody.
 
+use kolo_comm::hash::fnv1a;
 use kolo_comm::{Group, Op, Rank};
 
 use crate::error::Error;
-use crate::key::fnv1a;
 use crate::layout::Layout;
 
 /// Checks that names, shapes and kinds are the same on all ranks.

@@ -9,8 +9,7 @@
 //! `key.with(n)` is the n-th output, from 0, of the generator seeded with `key`.
 //! The step (an odd multiple) and the mixing are both bijections, so two different `n` never share a key.
 
-/// The golden ratio in 64 bits: SplitMix64's increment.
-const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+use kolo_comm::hash::{GAMMA, fnv1a, mix};
 
 /// A 64-bit number derived from a seed and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,19 +40,6 @@ impl Key {
     pub fn below(self, n: usize) -> usize {
         ((u128::from(self.0) * n as u128) >> 64) as usize
     }
-}
-
-/// The 64-bit FNV-1a hash (Fowler, Noll & Vo): the same on every machine and in every build.
-pub fn fnv1a(bytes: &[u8]) -> u64 {
-    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
-}
-
-/// SplitMix64's output function, Stafford's variant 13.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

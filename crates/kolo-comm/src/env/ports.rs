@@ -1,5 +1,7 @@
 //! Ports for jobs whose launcher gives none: derived from what all workers know, so that nobody has to be asked.
 
+use crate::hash::{GAMMA, fnv1a, mix};
+
 /// Outside of what Linux (from 32768) and others give to outgoing connections, which could be any program's.
 const LOWEST: u64 = 20_000;
 const COUNT: u64 = 10_000;
@@ -13,27 +15,12 @@ pub(super) fn of_job(job: &str) -> Vec<u16> {
     let mut ports = Vec::with_capacity(TRIES);
     // Twice as many throws as wanted: more than a few of them never hit a port for the second time.
     for throw in 1..=2 * TRIES as u64 {
-        let port = (LOWEST + mix(seed.wrapping_add(throw)) % COUNT) as u16;
+        let port = (LOWEST + mix(seed.wrapping_add(throw).wrapping_mul(GAMMA)) % COUNT) as u16;
         if ports.len() < TRIES && !ports.contains(&port) {
             ports.push(port);
         }
     }
     ports
-}
-
-/// FNV-1a: all workers must agree, so nothing that the standard library may change.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
-}
-
-/// The mixing step of SplitMix64: close numbers become far ones.
-fn mix(number: u64) -> u64 {
-    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -14,11 +14,13 @@ mod incoming;
 mod outgoing;
 
 use std::io::ErrorKind;
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use super::channel::Channel;
 use super::tries::Tries;
@@ -34,6 +36,11 @@ use outgoing::Outgoing;
 /// When a connection breaks, the reason usually arrives by another way (who died, or why they gave up). It is
 /// worth this long a wait, because a broken connection alone does not tell a culprit from a victim.
 const REASON_WAIT: Duration = Duration::from_millis(1500);
+
+/// Bytes that may wait in the kernel for a rank on the same host. The kernel would let megabytes queue up, which leave the
+/// cache before they are read: a sixth more time where four ranks share two cores. Much less stalls a connection whose
+/// packets are 64 KiB long.
+const SEND_BUFFER: usize = 256 * 1024;
 
 /// Reads that may come back empty before a rank sleeps: the least and the most.
 const TRIES: (u32, u32) = (2, 128);
@@ -110,6 +117,10 @@ impl Tcp {
                 .set_nodelay(true)
                 .and_then(|()| socket.set_nonblocking(true))
                 .map_err(|e| fail(e.to_string()))?;
+            if is_within_host(socket) {
+                // Without it the kernel's own choice stands.
+                let _ = set_socket_send_buffer_size(socket, SEND_BUFFER);
+            }
             Ok(Stream { channel, outgoing: Outgoing::default(), incoming: Incoming::default() })
         };
         let peer = |channels: Vec<Channel>| {
@@ -234,6 +245,11 @@ impl Tcp {
         }
         Ok(())
     }
+}
+
+fn is_within_host(socket: &TcpStream) -> bool {
+    let ends = socket.local_addr().and_then(|here| Ok((here.ip(), socket.peer_addr()?.ip())));
+    ends.is_ok_and(|(here, there)| here == there)
 }
 
 /// Bytes that do not open under the session's keys: somebody between the two has touched them.

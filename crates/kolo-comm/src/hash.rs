@@ -1,0 +1,17 @@
+//! Hashes that are the same on every machine and in every build, for what all workers must agree on.
+
+/// The 64-bit FNV-1a hash (Fowler, Noll & Vo).
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// What SplitMix64 adds from one output to the next (Steele, Lea & Flood 2014).
+pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// SplitMix64's output function, Stafford's variant 13: close numbers become far ones.
+pub fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
