@@ -5,6 +5,8 @@ mod common;
 use std::sync::Arc;
 
 use common::{ALL, Over, spawn};
+use kolo_comm::hash::mix;
+use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::tree::{Contributions, Node};
 use kolo_comm::{Collective, Error, Group, Op, Options, Rank};
 
@@ -63,6 +65,50 @@ fn many_tensors_at_once() {
             for (tensor, sums) in tensors.iter().enumerate() {
                 let expected = |i| 6.0 * value(0, tensor, i);
                 assert!(sums.iter().enumerate().all(|(i, sum)| *sum == expected(i)), "tensor {tensor}");
+            }
+        }) {
+            result.unwrap();
+        }
+    }
+}
+
+/// What one collective leaves behind must not show in the next: memory is used again, and some ranks are always ahead.
+#[test]
+fn long_and_short_ones_in_any_order() {
+    const WORLD: usize = 5;
+    const CALLS: u64 = 200;
+    // What the cost model picks, and what copies most.
+    let one_shot = ALGORITHMS.iter().find(|algorithm| algorithm.name == "one-shot");
+    for (over, algorithm) in ALL.into_iter().flat_map(|over| [(over, None), (over, one_shot)]) {
+        let options = Options { algorithm, ..Options::default() };
+        for result in spawn(over, WORLD, &options, |group| {
+            let rank = group.rank().0;
+            for call in 0..CALLS {
+                // The same on all ranks.
+                let draw = |salt: u64, below: usize| mix(call * 8 + salt) as usize % below;
+                let len = [draw(0, 8), draw(0, 600), draw(0, 20_000), draw(0, 150_000)][draw(1, 4)];
+                let root = Rank(draw(2, WORLD));
+                let value = |rank: usize, i: usize| ((rank + 2) * (i + call as usize)) as i64;
+                let own: Vec<i64> = (0..len).map(|i| value(rank, i)).collect();
+                let (data, expected): (Vec<i64>, Vec<i64>) = match draw(3, 3) {
+                    0 => {
+                        let mut data = own;
+                        group.all_reduce(&mut data, Op::Sum).unwrap();
+                        let sum = |i| (0..WORLD).map(|rank| value(rank, i)).sum();
+                        (data, (0..len).map(sum).collect())
+                    }
+                    1 => {
+                        let mut data = own;
+                        group.broadcast(&mut data, root).unwrap();
+                        (data, (0..len).map(|i| value(root.0, i)).collect())
+                    }
+                    _ => {
+                        let mut data = vec![0; WORLD * len];
+                        group.all_gather(&own, &mut data).unwrap();
+                        (data, (0..WORLD * len).map(|i| value(i / len, i % len)).collect())
+                    }
+                };
+                assert!(data == expected, "call {call} of {len} elements, {over:?}, {rank}");
             }
         }) {
             result.unwrap();
