@@ -90,6 +90,16 @@ impl<M: Module> Ddp<M> {
         self.model.as_ref().expect("the model is away only inside `write`")
     }
 
+    /// The model, trained. It has nothing to do with the other ranks any more.
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed (naming the rank).
+    pub fn into_model(mut self) -> Result<M, Error> {
+        self.with_replica(|replica| replica.values().map(drop))?;
+        Ok(self.model.take().expect("the model is away only inside `write`"))
+    }
+
     /// This worker's rank.
     pub fn rank(&self) -> Rank {
         self.group.rank()

@@ -225,8 +225,8 @@ fn parameters_keep_their_mappers_and_wait_until_they_are_used() {
     assert!(lock(&ddp.replica).outstanding() < waiting && !ddp.model().first.weight.is_initialized());
     let saved = ddp.model().last.weight.transform_for_save().val();
     saved.into_data().assert_eq(&weight.mul_scalar(2.0).into_data(), true);
-    ddp.with_replica(|replica| assert_eq!(replica.values().unwrap().len(), replica.layout().len()));
-    assert!(ddp.model().first.weight.is_initialized());
+    let model = ddp.into_model().unwrap();
+    assert!(model.first.weight.is_initialized() && model.last.weight.is_initialized());
 }
 
 #[test]

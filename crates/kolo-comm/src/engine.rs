@@ -21,7 +21,7 @@ use crate::transport::Transport;
 use crate::tree::Contributions;
 
 /// What makes two schedules equal.
-#[derive(PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     operation: Operation,
     len: usize,
@@ -122,7 +122,7 @@ impl Engine {
     pub(crate) fn explain(&self, collective: &Collective, elements: usize, dtype: DType) -> Choice {
         let operation = collective.operation();
         let contributions = self.contributions(collective);
-        let problem = self.problem(&operation, elements, &contributions, dtype);
+        let problem = self.problem(&operation, elements, contributions, dtype);
         let choice = choose(&problem, dtype, &self.network);
         Choice { algorithm: self.wished(&problem).unwrap_or(choice.algorithm), ..choice }
     }
@@ -136,10 +136,10 @@ impl Engine {
         self.algorithm.filter(|algorithm| algorithm.does(problem.operation) && can(algorithm))
     }
 
-    fn contributions(&self, collective: &Collective) -> Arc<Contributions> {
+    fn contributions<'a>(&'a self, collective: &'a Collective) -> &'a Arc<Contributions> {
         match collective {
-            Collective::TreeSum { contributions, .. } => contributions.clone(),
-            _ => self.one_each.clone(),
+            Collective::TreeSum { contributions, .. } => contributions,
+            _ => &self.one_each,
         }
     }
 
@@ -161,22 +161,38 @@ impl Engine {
             .map_err(|why| Error::Invalid(format!("algorithm {} cannot be used here: {why}", forced.name)))
     }
 
-    fn plan(&mut self, collective: &Collective, len: usize, dtype: DType) -> Result<Plan, Error> {
-        let key = Key {
-            operation: collective.operation(),
-            len,
-            dtype,
-            contributions: self.contributions(collective),
+    /// Whether the last plan serves again. Most calls repeat the last one, and a short one takes a quarter of a microsecond:
+    /// comparing is quicker than hashing, and no reference is counted.
+    fn repeats(&self, collective: &Collective, len: usize, dtype: DType) -> bool {
+        self.last.as_ref().is_some_and(|(last, _)| {
+            last.len == len
+                && last.dtype == dtype
+                && last.operation == collective.operation()
+                && last.contributions == *self.contributions(collective)
+        })
+    }
+
+    /// Makes `last` the plan for a collective.
+    fn look_up(&mut self, collective: &Collective, len: usize, dtype: DType) -> Result<(), Error> {
+        let (operation, contributions) = (collective.operation(), self.contributions(collective).clone());
+        let key = Key { operation, len, dtype, contributions };
+        let plan = match self.plans.get(&key) {
+            Some(plan) => plan.clone(),
+            None => {
+                let plan = self.plan(collective, &key)?;
+                if self.plans.len() >= KEPT {
+                    self.plans.clear();
+                }
+                self.plans.insert(key.clone(), plan.clone());
+                plan
+            }
         };
-        // Most calls repeat the last one, and comparing is quicker than hashing.
-        if let Some((_, plan)) = self.last.as_ref().filter(|(last, _)| *last == key) {
-            return Ok(plan.clone());
-        }
-        if let Some(plan) = self.plans.get(&key) {
-            let plan = plan.clone();
-            self.last = Some((key, plan.clone()));
-            return Ok(plan);
-        }
+        self.last = Some((key, plan));
+        Ok(())
+    }
+
+    fn plan(&self, collective: &Collective, key: &Key) -> Result<Plan, Error> {
+        let (len, dtype) = (key.len, key.dtype);
         let problem = self.problem(&key.operation, len, &key.contributions, dtype);
         let algorithm = match self.wished(&problem) {
             Some(forced) => {
@@ -192,12 +208,7 @@ impl Engine {
         };
         let schedule = Arc::new((algorithm.build)(&problem));
         let algorithm = ALGORITHMS.iter().position(|entry| std::ptr::eq(entry, algorithm)).unwrap_or(0);
-        let plan = Plan { schedule, algorithm };
-        if self.plans.len() >= KEPT {
-            self.plans.clear();
-        }
-        self.plans.insert(key, plan.clone());
-        Ok(plan)
+        Ok(Plan { schedule, algorithm })
     }
 }
 
@@ -210,7 +221,9 @@ impl Backend for Engine {
             Collective::TreeSum { len, .. } => *len,
             _ => memory.elements,
         };
-        let plan = self.plan(collective, len, memory.dtype)?;
+        if !self.repeats(collective, len, memory.dtype) {
+            self.look_up(collective, len, memory.dtype)?;
+        }
         let kind = collective.kind();
         let sequence = match kind {
             Kind::Exchange => 0,
@@ -219,6 +232,7 @@ impl Backend for Engine {
                 std::mem::replace(&mut self.sequence, next)
             }
         };
+        let Some((_, plan)) = &self.last else { unreachable!("every plan is looked up") };
         let call = Call {
             sequence,
             kind,

@@ -177,7 +177,7 @@ impl Replica {
         self.reducer.begin_shard(loss, count)
     }
 
-    /// Ends a step: all that follows is seen with its updates made.
+    /// Ends a step: whoever asks for values from now on gets them with its updates made.
     ///
     /// # Errors
     ///
@@ -190,6 +190,10 @@ impl Replica {
         self.missing = self.reducer.buckets().count();
         self.due.clear();
         self.due.resize(self.missing, true);
+        if self.missing == 0 {
+            // A model without tensors.
+            self.reducer.end_step()?;
+        }
         let gradient_norm = match self.clip_norm {
             Some(limit) => Some(self.clip_to(limit)?),
             None => None,

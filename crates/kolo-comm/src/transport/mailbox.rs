@@ -46,8 +46,8 @@ struct Counts {
     posted: u32,
     /// Of the posted ones, how many the peer has taken when last looked at: its memory is looked at only when needed.
     seen_taken: u32,
-    /// Of the posted ones, how many until the last one that refers to a buffer.
-    referring: u32,
+    /// Of the posted ones, how many until the last one that refers to a buffer; none if the peer has taken it.
+    referring: Option<u32>,
     received: u32,
 }
 
@@ -221,14 +221,15 @@ impl Mailbox {
             (span.block, span.offset)
         } else if copied {
             let taken = |peer: Rank, number: u32| {
-                let taken = inboxes[peer.0].as_ref().expect("sent before").lane(here);
-                taken.taken.0.load(Ordering::Acquire).wrapping_sub(number) as i32 > 0
+                let lane = inboxes[peer.0].as_ref().expect("sent before").lane(here);
+                // Untaken are at most so many, from the count on; however long ago the message was, counters wrap around.
+                number.wrapping_sub(lane.taken.0.load(Ordering::Acquire)) >= MAX_UNTAKEN as u32
             };
             // SAFETY: a span lies inside its block, which the running collective holds.
             unsafe { self.outbox.copy(span.start(), span.bytes, to, number, taken)? }
         } else {
             self.outbox.forget_last();
-            self.counts[to.0].referring = number.wrapping_add(1);
+            self.counts[to.0].referring = Some(number.wrapping_add(1));
             (span.block, span.offset)
         };
         if copied && span.bytes <= WITHIN {
@@ -261,16 +262,16 @@ impl Mailbox {
         };
         self.wait(from, patience, idle, arrived)?;
 
-        let inbox = self.inbox(here).clone();
-        let slot = &inbox.lane(from).slots[number as usize % MAX_UNTAKEN];
+        let slot = &self.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
         same_call([word(&slot.call[0]), word(&slot.call[1])], from, patience)?;
         let sent = word(&slot.bytes);
         same_length(sent, bytes, from, patience)?;
         let file = slot.file.load(Ordering::Relaxed);
+        let (len, offset, within) = (word(&slot.len), word(&slot.offset), slot.within.as_ptr().cast());
         let address = match file {
-            IN_SLOT => slot.within.as_ptr().cast(),
-            file => self.locate(from, file, word(&slot.len), word(&slot.offset), sent)?,
+            IN_SLOT => within,
+            file => self.locate(from, file, len, offset, sent)?,
         };
         self.counts[from.0].received = number.wrapping_add(1);
         Ok(address)
@@ -284,13 +285,12 @@ impl Mailbox {
     pub(super) fn settle(&mut self, patience: &Patience<'_>, idle: &mut dyn Idle) -> Result<(), Error> {
         self.outbox.forget_last();
         for peer in (0..self.inboxes.len()).map(Rank) {
-            let referring = self.counts[peer.0].referring;
-            if peer == self.here || self.inboxes[peer.0].is_none() {
-                continue;
-            }
+            // Looking costs as much as a short message does.
+            let Some(referring) = self.counts[peer.0].referring else { continue };
             // Counters wrap around; the difference does not, because few messages are untaken.
             let over = |this: &Self| this.taken(peer).wrapping_sub(referring) as i32 >= 0;
             self.wait(peer, patience, idle, over)?;
+            self.counts[peer.0].referring = None;
         }
         Ok(())
     }
