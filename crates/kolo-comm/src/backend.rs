@@ -27,11 +27,20 @@ impl std::str::FromStr for BackendChoice {
     }
 }
 
+/// What the thread that has asked for a collective does while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It waits: the sooner it is over, the better.
+    Blocking,
+    /// It computes: the less of its core is taken away, the better.
+    Background,
+}
+
 pub(crate) trait Backend: Send {
     /// Runs a collective to its end on a buffer that nobody else touches meanwhile.
     ///
     /// [`Error::Invalid`] says that the call was wrong by itself and nothing was sent.
-    fn run(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<(), Error>;
+    fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: Mode) -> Result<(), Error>;
 
     /// How the ranks talk, for logs and tables.
     fn name(&self) -> &'static str;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Mode};
 use crate::call::{Call, Kind};
 use crate::collective::Collective;
 use crate::deadline::Deadline;
@@ -213,7 +213,7 @@ impl Engine {
 }
 
 impl Backend for Engine {
-    fn run(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<(), Error> {
+    fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: Mode) -> Result<(), Error> {
         let (rank, world) = (self.rank, self.members.len());
         collective.check(rank, world, memory.elements)?;
         let agreed = collective.agreed_len(rank, world, memory.elements);
@@ -247,6 +247,7 @@ impl Backend for Engine {
             here: rank,
             members: &self.members,
             call,
+            mode,
             timeout,
             liveness: &self.liveness,
             began: Cell::new(None),

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::backend::Mode;
 use crate::call::{Call, Kind};
 use crate::element::{DType, Op};
 use crate::liveness::{Liveness, Patience};
@@ -110,6 +111,7 @@ pub fn tcp_header(bytes: &[u8]) {
         here: Rank(0),
         members: &[Rank(0), Rank(1)],
         call: call(),
+        mode: Mode::Blocking,
         timeout: Duration::ZERO,
         began: Cell::new(None),
         liveness: &liveness,

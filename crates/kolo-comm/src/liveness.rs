@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::backend::Mode;
 use crate::call::Call;
 use crate::error::Error;
 use crate::rank::Rank;
@@ -116,6 +117,7 @@ pub(crate) struct Patience<'a> {
     /// The job's rank of each of the group's.
     pub(crate) members: &'a [Rank],
     pub(crate) call: Call,
+    pub(crate) mode: Mode,
     pub(crate) timeout: Duration,
     pub(crate) liveness: &'a Liveness,
     /// When this rank first waited in earnest: a collective of less than a microsecond does not look at clocks.

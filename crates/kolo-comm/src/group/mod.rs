@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Mode};
 use crate::collective::Collective;
 use crate::element::{DType, Element};
 use crate::engine::Engine;
@@ -68,11 +68,16 @@ struct Shared {
 
 impl Shared {
     /// Runs a collective to its end. After a failure every later one fails in the same way.
-    fn run<T: Element>(&self, collective: &Collective, mut buffer: Buffer<T>) -> Result<Buffer<T>, Error> {
+    fn run<T: Element>(
+        &self,
+        collective: &Collective,
+        mut buffer: Buffer<T>,
+        mode: Mode,
+    ) -> Result<Buffer<T>, Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
-        let result = lock(&self.backend).run(collective, &buffer.erased());
+        let result = lock(&self.backend).run(collective, &buffer.erased(), mode);
         match result {
             Ok(()) => Ok(buffer),
             Err(error @ Error::Invalid(_)) => Err(self.failed(error)),
@@ -207,7 +212,7 @@ impl Group {
         }
         // Nothing is queued, so this thread can do it without handing it over.
         self.admit(&buffer)?;
-        self.shared.run(collective, buffer)
+        self.shared.run(collective, buffer, Mode::Blocking)
     }
 
     /// Starts a collective on the communication thread. Collectives run in the order in which they were started.
@@ -223,7 +228,7 @@ impl Group {
         shared.queued.fetch_add(1, Ordering::AcqRel);
         worker.submit(Box::new(move || {
             let started = Instant::now();
-            let result = shared.run(&collective, buffer);
+            let result = shared.run(&collective, buffer, Mode::Background);
             let timing = Timing { started, ended: Instant::now() };
             shared.queued.fetch_sub(1, Ordering::AcqRel);
             // Nobody waits for it any more: then nobody needs it.

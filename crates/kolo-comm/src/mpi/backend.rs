@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use mpi_sys::MPI_Datatype;
 
 use super::communicator::Communicator;
-use crate::backend::Backend;
+use crate::backend::{Backend, Mode};
 use crate::collective::Collective;
 use crate::element::{DType, with_type};
 use crate::error::Error;
@@ -25,7 +25,7 @@ impl Mpi {
 }
 
 impl Backend for Mpi {
-    fn run(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<(), Error> {
+    fn run(&mut self, collective: &Collective, memory: &Memory<'_>, _: Mode) -> Result<(), Error> {
         collective.check(self.rank, self.world, memory.elements)?;
         let _turn = self.comm.library.turn();
         let view = View { start: memory.block.start().as_ptr(), dtype: memory.dtype, len: memory.elements };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
+use crate::backend::Mode;
 use crate::call::{Call, Kind};
 use crate::element::{DType, Op};
 use crate::error::Error;
@@ -101,6 +102,7 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
         let patience = |here| Patience {
             here: Rank(here),
             members: &[Rank(0), Rank(1)],
+            mode: Mode::Blocking,
             call: Call {
                 sequence: 0,
                 kind: Kind::AllReduce,

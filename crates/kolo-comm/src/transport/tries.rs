@@ -2,12 +2,15 @@
 //!
 //! The number grows while waits turn out to be short and shrinks while they turn out to be long. Waking a sleeper takes so
 //! long that a sleep never looks short: two ranks that wake each other up in turn would never find out that both could
-//! answer at once. So now and then a wait tries much longer.
+//! answer at once. So now and then a wait tries much longer: a probe. What comes during a probe raises the number; if the
+//! next wait is in vain all the same, the others are slow (or the wire is), and probes become rare: a core that looks for
+//! what cannot be there is missing where gradients are computed.
 
 use std::time::Duration;
 
-/// After every so many sleeps a wait tries that many times as often as it else may.
-const PROBE: u32 = 8;
+/// Sleeps between probes, at least and at most.
+const PROBE: (u32, u32) = (8, 1024);
+/// A probe tries so many times as often as a wait else may.
 const PATIENT: u32 = 4;
 /// A sleep shorter than this would better have been a try.
 pub(super) const SHORT: Duration = Duration::from_micros(40);
@@ -17,31 +20,46 @@ pub(super) struct Tries {
     least: u32,
     most: u32,
     now: u32,
-    /// Waits so far that ended asleep.
-    sleeps: u32,
+    /// Sleeps between probes, and sleeps left until the next one.
+    interval: u32,
+    left: u32,
+    /// The last probe has raised the number, and no wait has shown yet whether rightly.
+    promised: bool,
 }
 
 impl Tries {
     pub(super) fn new(least: u32, most: u32, first: u32) -> Self {
-        Tries { least, most, now: first, sleeps: 1 }
+        Tries { least, most, now: first, interval: PROBE.0, left: PROBE.0, promised: false }
     }
 
     /// How often to look in this wait.
     pub(super) fn limit(&self) -> u32 {
-        if self.sleeps.is_multiple_of(PROBE) { PATIENT * self.most } else { self.now }
+        if self.left == 0 { PATIENT * self.most } else { self.now }
     }
 
     /// What was waited for came after so many tries.
     pub(super) fn came_after(&mut self, tries: u32) {
         if tries > self.now {
             self.now = (2 * tries).clamp(self.least, self.most);
+            self.left = self.interval;
+            self.promised = true;
+        } else if tries > 0 && self.promised {
+            self.promised = false;
+            self.interval = PROBE.0;
+            self.left = self.left.min(self.interval);
         }
     }
 
     /// All tries were in vain.
     pub(super) fn gave_up(&mut self) {
-        self.sleeps = self.sleeps.wrapping_add(1);
-        self.now = (self.now / 2).max(self.least);
+        if self.left == 0 || self.promised {
+            self.interval = (2 * self.interval).min(PROBE.1);
+            self.left = self.interval;
+        } else {
+            self.left -= 1;
+        }
+        self.now = if self.promised { self.least } else { (self.now / 2).max(self.least) };
+        self.promised = false;
     }
 
     /// The sleep after that took so long.
@@ -57,17 +75,45 @@ impl Tries {
 mod tests {
     use super::*;
 
+    /// Gives up until the next wait is a probe; says how often.
+    fn until_probe(tries: &mut Tries) -> u32 {
+        (0..)
+            .find(|_| {
+                tries.limit() == 1024 || {
+                    tries.gave_up();
+                    false
+                }
+            })
+            .unwrap()
+    }
+
     #[test]
     fn long_waits_make_impatient_and_a_probe_finds_out_that_others_answer() {
         let mut tries = Tries::new(4, 256, 64);
-        (0..6).for_each(|_| tries.gave_up());
-        assert_eq!(tries.limit(), 4);
-        tries.gave_up();
-        assert_eq!(tries.limit(), 1024, "the eighth wait is a probe");
-        tries.came_after(100);
-        tries.gave_up();
+        assert_eq!(until_probe(&mut tries), 8);
+        tries.came_after(50);
         assert_eq!(tries.limit(), 100);
+        tries.came_after(60);
+        tries.gave_up();
+        assert_eq!(tries.limit(), 50);
         tries.slept(Duration::from_micros(1));
-        assert_eq!(tries.limit(), 256);
+        assert_eq!(tries.limit(), 200);
+        assert_eq!(until_probe(&mut tries), 7, "probes stay frequent while they are worth it");
+    }
+
+    #[test]
+    fn probes_in_vain_become_rare() {
+        let mut tries = Tries::new(4, 256, 64);
+        for sleeps in [8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
+            assert_eq!(until_probe(&mut tries), sleeps);
+            // Something comes in the long wait, and not in the next one.
+            tries.came_after(900);
+            assert_eq!(tries.limit(), 256);
+            tries.gave_up();
+            assert_eq!(tries.limit(), 4);
+        }
+        tries.came_after(5);
+        tries.came_after(3);
+        assert_eq!(until_probe(&mut tries), 8, "the others have become quick");
     }
 }

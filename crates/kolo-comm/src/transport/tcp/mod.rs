@@ -7,7 +7,8 @@
 //! is still to be sent, so two ranks that send each other more than the kernel buffers do not block each other.
 //!
 //! Waiting: some reads that may come back empty, then `poll`. On a host with more ranks than cores the core is given
-//! up between the reads. How many depends on whether the last ones were worth it.
+//! up between the reads. How many depends on whether the last ones were worth it; none where they would take the core from
+//! a thread that computes meanwhile.
 
 mod header;
 mod incoming;
@@ -25,6 +26,7 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use super::channel::Channel;
 use super::tries::Tries;
 use super::{Busy, Idle, Span, Transport};
+use crate::backend::Mode;
 use crate::error::Error;
 use crate::liveness::{Liveness, Patience};
 use crate::rank::Rank;
@@ -86,8 +88,9 @@ pub(crate) struct Tcp {
     alarm: Arc<OwnedFd>,
     /// Messages count as under way for so long: distance, for trials on one host.
     delay: Duration,
-    /// More ranks on this host than cores.
+    /// More ranks on this host than cores; and so many that those who compute need the cores of those who communicate.
     crowded: bool,
+    busy: bool,
     tries: Tries,
 }
 
@@ -129,8 +132,9 @@ impl Tcp {
             Ok(Some(peer).filter(|peer| !peer.streams.is_empty()))
         };
         let peers = peers.into_iter().map(peer).collect::<Result<_, Error>>()?;
-        let crowded = on_host > std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(Tcp { peers, alarm, delay, crowded, tries: Tries::new(TRIES.0, TRIES.1, TRIES.1) })
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let (crowded, busy) = (on_host > cores, 2 * on_host > cores);
+        Ok(Tcp { peers, alarm, delay, crowded, busy, tries: Tries::new(TRIES.0, TRIES.1, TRIES.1) })
     }
 
     fn peer(&mut self, rank: Rank) -> &mut Peer {
@@ -154,7 +158,7 @@ impl Tcp {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
                     self.push_out(patience)?;
-                    if self.worth_another_try(empty) {
+                    if self.worth_another_try(empty, patience.mode) {
                         empty += 1;
                         continue;
                     }
@@ -175,7 +179,10 @@ impl Tcp {
     }
 
     /// Whether to read again, after so many reads that came back empty, before sleeping.
-    fn worth_another_try(&mut self, empty: u32) -> bool {
+    fn worth_another_try(&mut self, empty: u32, mode: Mode) -> bool {
+        if self.busy && mode == Mode::Background {
+            return false;
+        }
         let limit = self.tries.limit();
         if empty < limit {
             if self.crowded {
