@@ -112,6 +112,7 @@ pub(crate) fn settle<M: Module>(module: &M) {
     struct Touch;
     impl ModuleVisitor for Touch {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            // To look at the value is to initialise it.
             let _: &Tensor<D> = param;
         }
     }
