@@ -41,7 +41,7 @@ impl Group {
     ///
     /// As [`Group::run`].
     pub fn all_reduce_many<T: Element>(&self, tensors: &mut [&mut [T]], op: Op) -> Result<(), Error> {
-        let packs = packs(tensors.iter().map(|tensor| size_of_val::<[T]>(tensor)));
+        let packs = packs(tensors.iter().map(|tensor| size_of_val(&**tensor)));
         let mut waiting = Vec::with_capacity(packs.len());
         let mut rest = &mut *tensors;
         for count in packs {
