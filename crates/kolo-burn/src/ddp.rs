@@ -127,13 +127,9 @@ impl<M: Module> Ddp<M> {
 
     /// The flat side: values, checkpoints, the reducer.
     pub fn with_replica<R>(&self, look: impl FnOnce(&mut Replica) -> R) -> R {
-        self.settle();
-        look(&mut lock(&self.replica))
-    }
-
-    /// Makes sure that no parameter is lazy any more: one that is waits for the replica.
-    fn settle(&self) {
+        // A lazy parameter waits for the replica: `look` could not use the model.
         tensors::settle(self.model());
+        look(&mut lock(&self.replica))
     }
 
     /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's shards. A loss over
@@ -147,11 +143,12 @@ impl<M: Module> Ddp<M> {
             return self.skip_shard();
         }
         let sum: f32 = loss.sum.clone().into_scalar();
+        // Looks at every parameter, so none is lazy after it.
         let nodes = tensors::nodes(self.model())?;
-        self.with_replica(|replica| replica.begin_shard(f64::from(sum), loss.count))?;
+        lock(&self.replica).begin_shard(f64::from(sum), loss.count)?;
         hook::backward(loss.sum, nodes, Arc::new(ToReducer(self.replica.clone())))?;
         self.report_statistics(loss.count)?;
-        self.with_replica(|replica| replica.reducer().end_shard());
+        lock(&self.replica).reducer().end_shard();
         Ok(())
     }
 

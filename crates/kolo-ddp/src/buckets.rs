@@ -26,9 +26,7 @@ impl BucketCaps {
         const MIB: f64 = 1024.0 * 1024.0;
         BucketCaps { first: (mib.min(1.0) * MIB) as usize, other: (mib * MIB) as usize }
     }
-}
 
-impl BucketCaps {
     /// What suits a group. Within one host, and wherever reductions take little of a backward pass, few large buckets: 25
     /// MiB. Over sockets the wire is the narrow place and buckets overtake one another, which small ones can do sooner: 2
     /// MiB, 17 ms at 1 Gbit/s, still many times what a reduction costs by itself.

@@ -11,6 +11,9 @@ pub enum Error {
     /// The ranks hold different models.
     #[error("the model differs between ranks: {0}; all ranks must build it from the same configuration")]
     ModelsDiffer(String),
+    /// A reduction has failed before and was reported then; its gradients are lost.
+    #[error("training cannot go on: a reduction has failed before; start again from the last checkpoint")]
+    Lost,
     /// A setting that cannot be.
     #[error("{0}")]
     Setting(String),
@@ -39,10 +42,6 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn after_failure() -> Self {
-        Error::Setting("training cannot go on: a reduction has failed before".into())
-    }
-
     pub(crate) fn file(path: impl Into<PathBuf>, problem: impl std::fmt::Display) -> Self {
         Error::File { path: path.into(), problem: problem.to_string() }
     }

@@ -53,7 +53,7 @@ impl Working {
     /// Waits until the bucket is back. Says how long it was away, unless it was back already.
     pub(super) fn collect(&mut self, exposed: &mut Duration) -> Result<Option<BucketTiming>, Error> {
         let Some(pending) = self.pending.take() else {
-            return if self.sum.is_away() { Err(Error::after_failure()) } else { Ok(None) };
+            return if self.sum.is_away() { Err(Error::Lost) } else { Ok(None) };
         };
         let (buffer, timing) = timed(exposed, || pending.wait_timed())?;
         self.sum.give_back(buffer);
