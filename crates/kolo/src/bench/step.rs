@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::Samples;
 use crate::commands::talk::Talk;
 use crate::fail::Failure;
+use crate::train::check_bucket_cap;
 
 /// Step time with and without synchronisation, on random images.
 #[derive(Args)]
@@ -85,7 +86,7 @@ impl Options {
         ];
         match counts.iter().find(|(_, value)| *value == 0) {
             Some((name, _)) => Err(Failure::input(format!("{name} 0: it must be at least 1"))),
-            None => Ok(()),
+            None => check_bucket_cap(self.bucket_cap_mb),
         }
     }
 }

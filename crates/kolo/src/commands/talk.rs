@@ -38,9 +38,7 @@ impl Talk {
         .filter_map(|(name, value)| Some((name.to_string(), value?.into())))
         .collect()
     }
-}
 
-impl Talk {
     /// The group of the job, for a worker: what the command line says, which others than `kolo` may have given it, wins over
     /// the environment.
     pub(crate) fn group(&self, algorithm: Option<&str>) -> Result<Group, Failure> {

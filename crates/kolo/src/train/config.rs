@@ -64,6 +64,16 @@ pub(crate) struct RateConfig {
 /// The schedules, as named on the command line.
 pub(crate) const SCHEDULES: [&str; 3] = ["constant", "step", "cosine"];
 
+/// Refuses a bucket size that is none.
+pub(crate) fn check_bucket_cap(mib: Option<f64>) -> Result<(), Failure> {
+    match mib {
+        Some(mib) if !(mib > 0.0 && mib.is_finite()) => {
+            Err(Failure::input(format!("--bucket-cap-mb {mib}: it must be greater than 0")))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl TrainConfig {
     /// Checks all that can be checked without data.
     pub(crate) fn check(&self) -> Result<(), Failure> {
@@ -82,13 +92,9 @@ impl TrainConfig {
         if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(Failure::input(format!("{name} 0: it must be at least 1")));
         }
+        check_bucket_cap(self.bucket_cap_mb)?;
         let real = [
             ("--lr", self.rate.lr, self.rate.lr > 0.0),
-            (
-                "--bucket-cap-mb",
-                self.bucket_cap_mb.unwrap_or(1.0),
-                self.bucket_cap_mb.is_none_or(|mb| mb > 0.0),
-            ),
             ("--clip-norm", self.clip_norm.unwrap_or(1.0), self.clip_norm.is_none_or(|norm| norm > 0.0)),
             ("--lr-factor", self.rate.step_factor, self.rate.step_factor > 0.0),
         ];

@@ -8,6 +8,6 @@ mod progress;
 mod summary;
 pub(crate) mod worker;
 
-pub(crate) use config::TrainConfig;
+pub(crate) use config::{TrainConfig, check_bucket_cap};
 pub(crate) use folder::RunFolder;
 pub(crate) use meter::percentile;

@@ -37,6 +37,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--timeout", "0"], &["--timeout", "greater than 0"]),
         (&["bench", "step", "--model", "vgg"], &["unknown model `vgg`"]),
         (&["bench", "step", "--batch-size", "0"], &["--batch-size 0"]),
+        (&["bench", "step", "--bucket-cap-mb=-1"], &["--bucket-cap-mb -1", "greater than 0"]),
     ] {
         let (code, error) = fail(folder.path(), args);
         assert!(code != 0 && error.starts_with("error:"), "{args:?}: {code} {error}");
