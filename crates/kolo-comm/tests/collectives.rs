@@ -245,6 +245,23 @@ fn groups_can_be_used_at_the_same_time() {
     }
 }
 
+/// What a rank sent before it left arrives, also when the news of its leaving is faster.
+#[test]
+fn a_message_outlives_its_sender() {
+    let options = Options { delay: std::time::Duration::from_millis(20), ..Options::default() };
+    for result in spawn(Over::Tcp, 2, &options, |group| {
+        let mut data = [group.rank().0 as f32 + 7.0; 1000];
+        if group.rank() == Rank(0) {
+            group.send(&data, Rank(1)).unwrap();
+        } else {
+            group.receive(&mut data, Rank(0)).unwrap();
+        }
+        assert_eq!(data, [7.0; 1000]);
+    }) {
+        result.unwrap();
+    }
+}
+
 /// Several connections between two ranks, and distance, change nothing but the time.
 #[test]
 fn several_streams_and_distance_give_the_same() {

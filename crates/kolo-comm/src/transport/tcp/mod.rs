@@ -153,7 +153,7 @@ impl Tcp {
                 Ok(count) => {
                     filled += count;
                     self.tries.came_after(empty);
-                    empty = 0;
+                    (empty, left) = (0, None);
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {
@@ -243,7 +243,11 @@ impl Tcp {
         let header = Header::decode(&header);
         header.check(from, bytes, patience)?;
         while let Some(rest) = header.under_way() {
-            patience.check(from)?;
+            match patience.check(from) {
+                // It left after this message, which is here.
+                Ok(()) | Err(Error::Left { .. }) => {}
+                Err(error) => return Err(error),
+            }
             self.push_out(patience)?;
             // Shorter sleeps than this would take longer.
             if rest > Duration::from_micros(100) {
