@@ -1,9 +1,11 @@
-//! Which spans are reduced together.
+//! What is reduced together: a bucket is made of whole spans and of slices of large ones.
 //!
 //! The backward pass computes the last layers' gradients first, so buckets are filled from the end of the model.
 //! The first one is small: it starts communication early. The others are as large as the cap allows, because every
 //! reduction costs its latency (Li et al. 2020, "PyTorch Distributed", section 3.2.3). The last one is small again: when
-//! its gradients are ready the backward pass is over, so nothing is left to hide its reduction behind.
+//! its gradients are ready the backward pass is over, so nothing is left to hide its reduction behind. A span that is
+//! larger than a bucket is cut, so that others can overtake what is left of it (Jayarajan et al. 2019, section 4.1,
+//! "parameter slicing").
 
 use std::ops::Range;
 
@@ -35,19 +37,46 @@ impl BucketCaps {
     }
 }
 
-/// A run of spans reduced by one collective.
+/// Slices begin at multiples of so many elements of their span. Whatever is summed over a span is summed in blocks of
+/// that length, so that it does not depend on how the span was cut.
+pub(crate) const BLOCK: usize = 16 * 1024;
+
+/// A run of elements reduced by one collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Its spans and where each begins in the bucket, in elements.
-    pub spans: Vec<(SpanId, usize)>,
+    /// What it is made of, one after another.
+    pub slices: Vec<Slice>,
     /// Number of elements.
     pub len: usize,
 }
 
+/// Elements of one span, often all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Whose elements.
+    pub span: SpanId,
+    /// Which of the span's elements.
+    pub elements: Range<usize>,
+    /// Where they begin in the bucket.
+    pub offset: usize,
+}
+
+impl Slice {
+    /// Which elements of the bucket it is.
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.elements.len()
+    }
+}
+
 impl Bucket {
-    /// Its spans and which elements of the bucket they are.
-    pub fn ranges(&self, layout: &Layout) -> impl Iterator<Item = (SpanId, Range<usize>)> {
-        self.spans.iter().map(|&(id, offset)| (id, offset..offset + layout.span(id).len))
+    fn push(&mut self, span: SpanId, elements: Range<usize>) {
+        let offset = self.len;
+        self.len += elements.len();
+        self.slices.push(Slice { span, elements, offset });
+    }
+
+    fn bytes(&self) -> usize {
+        self.len * size_of::<f32>()
     }
 }
 
@@ -59,7 +88,8 @@ pub(crate) fn reversed(layout: &Layout) -> Vec<SpanId> {
 /// Fills buckets with spans in the order in which they become ready. Statistics come last of all: they are known
 /// only when a pass is over.
 ///
-/// A span larger than the cap gets a bucket of its own. Every span is in exactly one bucket.
+/// Every element is in exactly one bucket. A span larger than the cap fills consecutive ones; the last of them has room for
+/// others.
 pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps) -> Vec<Bucket> {
     let statistic = |id: &&SpanId| layout.span(**id).spec.kind == Kind::Statistic;
     let parameters = ready.iter().filter(|id| !statistic(id));
@@ -73,15 +103,20 @@ pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps) -> Vec<Bucket> 
         tail -= 1;
         size += bytes(&order[tail]);
     }
+    let longest = (caps.other / size_of::<f32>() / BLOCK).max(1) * BLOCK;
     let mut buckets: Vec<Bucket> = Vec::new();
     for (index, id) in order.iter().enumerate() {
         let cap = if buckets.len() <= 1 { caps.first } else { caps.other };
-        match buckets.last_mut().filter(|_| index != tail) {
-            Some(bucket) if index > tail || bucket.len * size_of::<f32>() + bytes(id) <= cap => {
-                bucket.spans.push((*id, bucket.len));
-                bucket.len += layout.span(*id).len;
-            }
-            _ => buckets.push(Bucket { spans: vec![(*id, 0)], len: layout.span(*id).len }),
+        let joins = |bucket: &Bucket| index > tail || (index < tail && bucket.bytes() + bytes(id) <= cap);
+        let len = layout.span(*id).len;
+        match buckets.last_mut() {
+            Some(bucket) if joins(bucket) => bucket.push(*id, 0..len),
+            // A bucket for each slice; one for a span of no elements, too.
+            _ => (0..len.max(1)).step_by(longest).for_each(|start| {
+                let mut bucket = Bucket { slices: Vec::new(), len: 0 };
+                bucket.push(*id, start..len.min(start + longest));
+                buckets.push(bucket);
+            }),
         }
     }
     buckets
@@ -101,15 +136,31 @@ mod tests {
         Layout::new(lens.iter().enumerate().map(spec).collect())
     }
 
+    fn ids(buckets: &[Bucket]) -> Vec<Vec<usize>> {
+        buckets.iter().map(|bucket| bucket.slices.iter().map(|slice| slice.span.0).collect()).collect()
+    }
+
     #[test]
     fn fills_from_the_end_with_a_small_first_and_a_small_last_bucket() {
         let layout = layout(&[5, 10, 30, 25, 200, 40, 10, 20]);
         let caps = BucketCaps { first: 30 * 4, other: 80 * 4 };
         let buckets = plan(&layout, &reversed(&layout), caps);
-        let ids: Vec<Vec<usize>> =
-            buckets.iter().map(|bucket| bucket.spans.iter().map(|(id, _)| id.0).collect()).collect();
-        assert_eq!(ids, [vec![7, 6], vec![5], vec![4], vec![3, 2], vec![1, 0]]);
+        assert_eq!(ids(&buckets), [vec![7, 6], vec![5], vec![4], vec![3, 2], vec![1, 0]]);
         assert_eq!(buckets.iter().map(|bucket| bucket.len).sum::<usize>(), layout.len());
-        assert_eq!(buckets[4].spans[1], (SpanId(0), 10));
+        assert_eq!(buckets[4].slices[1], Slice { span: SpanId(0), elements: 0..5, offset: 10 });
+    }
+
+    #[test]
+    fn cuts_what_is_larger_than_a_bucket() {
+        let large = 2 * BLOCK + 5;
+        let layout = layout(&[1, 10, large, 20, 10]);
+        let caps = BucketCaps { first: 20 * 4, other: (BLOCK + 100) * 4 };
+        let buckets = plan(&layout, &reversed(&layout), caps);
+        assert_eq!(ids(&buckets), [vec![4], vec![3], vec![2], vec![2], vec![2], vec![1, 0]]);
+        let cut: Vec<Range<usize>> = buckets[2..5].iter().map(|b| b.slices[0].elements.clone()).collect();
+        assert_eq!(cut, [0..BLOCK, BLOCK..2 * BLOCK, 2 * BLOCK..large]);
+        // What is left of a slice takes the spans that follow, if they are not the last ones.
+        let caps = BucketCaps { first: 4 * 4, ..caps };
+        assert_eq!(ids(&plan(&layout, &reversed(&layout), caps))[4..], [vec![2, 1], vec![0]]);
     }
 }

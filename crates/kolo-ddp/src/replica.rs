@@ -6,7 +6,7 @@ use std::time::Duration;
 use kolo_comm::{Group, Rank};
 
 use crate::agree;
-use crate::buckets::{Bucket, BucketCaps};
+use crate::buckets::{Bucket, BucketCaps, Slice};
 use crate::clip;
 use crate::error::Error;
 use crate::layout::{Kind, Layout, ParamSpec, SpanId};
@@ -141,13 +141,15 @@ impl Replica {
         Ok(&self.values)
     }
 
-    /// The values of one tensor after all steps so far: waits for the bucket it belongs to, not for the others. Where its
+    /// The values of one tensor after all steps so far: waits for the buckets it is in, not for the others. Where its
     /// reduction has failed they are those before the step, and the next call that can fail says why.
     pub fn latest(&mut self, id: SpanId) -> &[f32] {
-        if self.missing > 0
-            && let Err(error) = self.update(self.reducer.bucket_of(id))
-        {
-            self.failure.get_or_insert(error);
+        for bucket in self.reducer.buckets_of(id) {
+            if self.missing > 0
+                && let Err(error) = self.update(bucket)
+            {
+                self.failure.get_or_insert(error);
+            }
         }
         &self.values[self.layout.span(id).range()]
     }
@@ -242,19 +244,15 @@ impl Replica {
         Ok(())
     }
 
-    /// Clips the gradient to a norm, for which all of it has to be there; returns the norm that it had. Spans are added in the
-    /// model's order, so that buckets do not matter.
+    /// Clips the gradient to a norm, for which all of it has to be there; returns the norm that it had.
     fn clip_to(&mut self, limit: f64) -> Result<f64, Error> {
-        let is_trained = |id: SpanId| self.layout.span(id).spec.kind != Kind::Statistic;
         let order: Vec<usize> = self.reducer.order().collect();
-        let mut squares = vec![0.0; self.layout.spans().len()];
+        let mut squares = clip::Squares::new(&self.layout);
         for bucket in order {
             let (bucket, gradient) = self.reducer.collect(bucket)?;
-            for (id, range) in bucket.ranges(&self.layout).filter(|(id, _)| is_trained(*id)) {
-                squares[id.0] = clip::sum_of_squares(&gradient[range]);
-            }
+            bucket.slices.iter().for_each(|slice| squares.put(slice, &gradient[slice.range()]));
         }
-        let norm = self.scale * squares.iter().sum::<f64>().sqrt();
+        let norm = self.scale * squares.total(&self.layout).sqrt();
         self.clip = clip::factor(norm, limit);
         Ok(norm)
     }
@@ -279,17 +277,18 @@ struct Update<'a> {
 
 impl Update<'_> {
     fn bucket(&mut self, bucket: &Bucket, gradient: &[f32], scale: f64, clip: f64) {
-        for (id, range) in bucket.ranges(self.layout) {
-            self.span(id, &gradient[range], scale, clip);
+        for slice in &bucket.slices {
+            self.slice(slice, &gradient[slice.range()], scale, clip);
         }
     }
 
-    fn span(&mut self, id: SpanId, gradient: &[f32], scale: f64, clip: f64) {
-        let span = self.layout.span(id);
-        let values = &mut self.values[span.range()];
+    fn slice(&mut self, slice: &Slice, gradient: &[f32], scale: f64, clip: f64) {
+        let span = self.layout.span(slice.span);
+        let range = span.offset + slice.elements.start..span.offset + slice.elements.end;
+        let values = &mut self.values[range.clone()];
         match span.spec.kind {
             Kind::Parameter { decay } => {
-                self.optimizer.update(span.range(), values, gradient, (scale * clip) as f32, decay);
+                self.optimizer.update(range, values, gradient, (scale * clip) as f32, decay);
             }
             Kind::Statistic => {
                 let scale = scale as f32;

@@ -62,8 +62,8 @@ pub struct Reducer {
     caps: BucketCaps,
     synchronise: bool,
     buckets: Vec<Working>,
-    /// Bucket and offset of every span.
-    places: Vec<(usize, usize)>,
+    /// Where every span's slices are, in the span's order: bucket, and which of the bucket's slices.
+    places: Vec<Vec<(usize, usize)>>,
     /// What goes onto the wire, in the same order on all ranks, and how much of it has been started in this step.
     sequence: Vec<Turn>,
     started: usize,
@@ -104,7 +104,7 @@ impl Reducer {
             caps,
             synchronise: true,
             buckets: Vec::new(),
-            places: vec![(0, 0); spans],
+            places: vec![Vec::new(); spans],
             sequence: Vec::new(),
             started: 0,
             agreement: None,
@@ -156,7 +156,7 @@ impl Reducer {
         self.losses.values.push([loss, count]);
         self.uses.begin_shard();
         for working in &mut self.buckets {
-            working.missing = working.bucket.spans.iter().map(|(id, _)| self.uses.expected[id.0]).sum();
+            working.missing = working.bucket.slices.iter().map(|slice| self.uses.expected[slice.span.0]).sum();
         }
         if self.on_last_shard() {
             self.rehearsal.begin(self.buckets.len());
@@ -174,24 +174,27 @@ impl Reducer {
     pub fn ready(&mut self, id: SpanId, gradient: &[f32]) {
         let span = self.layout.span(id);
         assert_eq!(gradient.len(), span.len, "gradient of {}", span.spec.name);
-        let (bucket, offset) = self.places[id.0];
         let (before, expected) = (self.uses.now[id.0], self.uses.expected[id.0]);
         self.uses.now[id.0] += 1;
         if before >= expected {
             return self.uses.keep_late(id, gradient, self.done, self.shards.len());
         }
-        let working = &mut self.buckets[bucket];
-        working.sum.put(offset, gradient, before == 0);
-        working.missing -= 1;
-        let complete = working.missing == 0;
-        if self.on_last_shard() {
-            if before + 1 == expected {
-                self.rehearsal.span_complete(id);
+        if self.on_last_shard() && before + 1 == expected {
+            self.rehearsal.span_complete(id);
+        }
+        for place in 0..self.places[id.0].len() {
+            let (bucket, slice) = self.places[id.0][place];
+            let working = &mut self.buckets[bucket];
+            let slice = &working.bucket.slices[slice];
+            working.sum.put(slice.offset, &gradient[slice.elements.clone()], before == 0);
+            working.missing -= 1;
+            let complete = working.missing == 0;
+            if self.on_last_shard() {
+                if complete {
+                    self.rehearsal.bucket_complete(bucket);
+                }
+                self.start_complete();
             }
-            if complete {
-                self.rehearsal.bucket_complete(bucket);
-            }
-            self.start_complete();
         }
     }
 
@@ -199,7 +202,7 @@ impl Reducer {
     pub fn end_shard(&mut self) {
         let shard = self.shards.start + self.done;
         for working in self.buckets.iter_mut().filter(|working| !working.started) {
-            working.complete_shard(&self.uses.now, &self.layout, shard);
+            working.complete_shard(&self.uses.now, shard);
         }
         self.uses.end_shard();
         self.done += 1;
@@ -217,7 +220,7 @@ impl Reducer {
             if working.missing > 0 {
                 break;
             }
-            working.complete_shard(&self.uses.now, &self.layout, shard);
+            working.complete_shard(&self.uses.now, shard);
             working.start(&self.group, self.synchronise.then_some(&self.contributions));
             self.started += 1;
         }
@@ -277,9 +280,11 @@ impl Reducer {
         Ok((&working.bucket, working.sum.result()))
     }
 
-    /// The bucket that a span belongs to.
-    pub fn bucket_of(&self, id: SpanId) -> usize {
-        self.places[id.0].0
+    /// The buckets that a span's elements are in.
+    pub fn buckets_of(&self, id: SpanId) -> Range<usize> {
+        let places = &self.places[id.0];
+        let end = |place: Option<&(usize, usize)>| place.map_or(0, |(bucket, _)| *bucket);
+        end(places.first())..end(places.last()) + 1
     }
 
     /// The order in which buckets come back.
@@ -381,9 +386,13 @@ impl Reducer {
         } else {
             sum.fold();
         }
-        let (bucket, offset) = self.places[id.0];
-        let (_, total) = self.collect(bucket)?;
-        total[offset..offset + len].iter_mut().zip(sum.result()).for_each(|(total, late)| *total += *late);
+        for place in 0..self.places[id.0].len() {
+            let (bucket, slice) = self.places[id.0][place];
+            let (bucket, total) = self.collect(bucket)?;
+            let slice = &bucket.slices[slice];
+            let late = &sum.result()[slice.elements.clone()];
+            total[slice.range()].iter_mut().zip(late).for_each(|(total, late)| *total += *late);
+        }
         Ok(())
     }
 
@@ -411,9 +420,10 @@ impl Reducer {
     fn rebuild(&mut self, order: &[SpanId]) -> Result<(), Error> {
         self.buckets.clear();
         self.timings.clear();
+        self.places.iter_mut().for_each(Vec::clear);
         for bucket in plan(&self.layout, order, self.caps) {
-            for &(id, offset) in &bucket.spans {
-                self.places[id.0] = (self.buckets.len(), offset);
+            for (number, slice) in bucket.slices.iter().enumerate() {
+                self.places[slice.span.0].push((self.buckets.len(), number));
             }
             let sum = ShardSum::new(&self.group, bucket.len, self.shards.clone())?;
             self.timings.push(BucketTiming { bytes: bucket.len * size_of::<f32>(), seconds: 0.0 });

@@ -9,7 +9,6 @@ use kolo_comm::{Collective, Group, Pending};
 use super::{BucketTiming, timed};
 use crate::buckets::Bucket;
 use crate::error::Error;
-use crate::layout::Layout;
 use crate::shard_sum::ShardSum;
 
 /// See the module's text.
@@ -29,10 +28,10 @@ impl Working {
     }
 
     /// Zeros for spans without a gradient, then the shard joins the others.
-    pub(super) fn complete_shard(&mut self, uses: &[u32], layout: &Layout, shard: usize) {
-        for &(id, offset) in &self.bucket.spans {
-            if uses[id.0] == 0 {
-                self.sum.put_zeros(offset, layout.span(id).len);
+    pub(super) fn complete_shard(&mut self, uses: &[u32], shard: usize) {
+        for slice in &self.bucket.slices {
+            if uses[slice.span.0] == 0 {
+                self.sum.put_zeros(slice.offset, slice.elements.len());
             }
         }
         self.sum.end_shard(shard);
