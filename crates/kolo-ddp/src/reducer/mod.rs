@@ -318,8 +318,9 @@ impl Reducer {
         match lesson {
             Lesson::Wait => {}
             Lesson::Order(order) => self.rebuild_in(order)?,
-            Lesson::Sequence(turns) => {
-                let mut numbers = sequence::encode(&turns);
+            Lesson::Times(mut times) => {
+                self.group.all_reduce(&mut times, Op::Max)?;
+                let mut numbers = sequence::encode(&self.rehearsal.sequence(&times, &self.timings));
                 self.follow_witness(&mut numbers)?;
                 self.sequence = sequence::decode(&numbers);
             }

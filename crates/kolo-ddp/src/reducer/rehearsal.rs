@@ -6,9 +6,12 @@ use super::BucketTiming;
 use super::sequence::{Expected, Turn, by_need};
 use crate::layout::SpanId;
 
-/// Steps whose times are measured, after the first one, which shows the order. Several, because any one may be disturbed;
-/// what counts is the quickest.
-const MEASURED: usize = 3;
+/// Steps whose times are measured, after the first one, which shows the order. Several, because any one may be disturbed.
+const MEASURED: usize = 5;
+
+/// How much later than measured a bucket is expected. One that is ready sooner waits for the one before it; one that is not
+/// ready at its turn leaves the wire idle while others wait.
+const SLACK: f64 = 1.1;
 
 /// What has been seen so far.
 pub(super) struct Rehearsal {
@@ -17,9 +20,9 @@ pub(super) struct Rehearsal {
     order: Vec<SpanId>,
     /// When the last backward pass of the running step began.
     began: Instant,
-    /// Seconds from there until each bucket was complete, at best, and until the pass was over.
-    ready: Vec<f64>,
-    pass: f64,
+    /// For each measured step the seconds from there until each bucket was complete and, as the last one, until the pass
+    /// was over.
+    ready: Vec<Vec<f64>>,
     /// Bytes a second, in the best step.
     rate: f64,
 }
@@ -28,8 +31,8 @@ pub(super) struct Rehearsal {
 pub(super) enum Lesson {
     /// The order in which spans become ready.
     Order(Vec<SpanId>),
-    /// The order in which buckets go onto the wire.
-    Sequence(Vec<Turn>),
+    /// When the buckets and the end of the pass are to be expected. The slowest rank's times are what counts.
+    Times(Vec<f64>),
     /// Nothing to act on yet.
     Wait,
 }
@@ -41,7 +44,6 @@ impl Rehearsal {
             order: Vec::new(),
             began: Instant::now(),
             ready: Vec::new(),
-            pass: f64::INFINITY,
             rate: 0.0,
         }
     }
@@ -53,7 +55,9 @@ impl Rehearsal {
     /// The backward pass begins of which all that follows is told.
     pub(super) fn begin(&mut self, buckets: usize) {
         self.began = Instant::now();
-        self.ready.resize(buckets, f64::INFINITY);
+        if self.steps > 0 && !self.is_over() {
+            self.ready.push(vec![0.0; buckets + 1]);
+        }
     }
 
     pub(super) fn span_complete(&mut self, id: SpanId) {
@@ -63,14 +67,19 @@ impl Rehearsal {
     }
 
     pub(super) fn bucket_complete(&mut self, bucket: usize) {
-        if self.steps > 0 && !self.is_over() {
-            self.ready[bucket] = self.ready[bucket].min(self.began.elapsed().as_secs_f64());
-        }
+        self.note(bucket);
     }
 
     pub(super) fn pass_over(&mut self) {
-        if self.steps > 0 && !self.is_over() {
-            self.pass = self.pass.min(self.began.elapsed().as_secs_f64());
+        self.note(self.ready.last().map_or(0, |times| times.len() - 1));
+    }
+
+    fn note(&mut self, index: usize) {
+        if self.steps > 0
+            && !self.is_over()
+            && let Some(times) = self.ready.last_mut()
+        {
+            times[index] = self.began.elapsed().as_secs_f64();
         }
     }
 
@@ -92,14 +101,26 @@ impl Rehearsal {
             return Lesson::Wait;
         }
         // A rank without shards has seen no backward pass.
-        self.ready.resize(buckets.len(), f64::INFINITY);
-        let expected = |(&ready, timing): (&f64, &BucketTiming)| Expected {
-            ready: ready.min(self.pass),
+        let mut times = vec![0.0; buckets.len() + 1];
+        for (index, time) in times.iter_mut().enumerate() {
+            let mut seen: Vec<f64> = self.ready.iter().map(|step| step[index]).collect();
+            seen.sort_by(f64::total_cmp);
+            *time = SLACK * seen.get(seen.len() / 2).copied().unwrap_or_default();
+        }
+        Lesson::Times(times)
+    }
+
+    /// The order in which buckets go onto the wire, with the times of [`Lesson::Times`].
+    pub(super) fn sequence(&self, times: &[f64], buckets: &[BucketTiming]) -> Vec<Turn> {
+        let pass = times[buckets.len()];
+        let expected = |(timing, &ready): (&BucketTiming, &f64)| Expected {
+            // What gets no gradient is complete when the pass is over.
+            ready: if ready > 0.0 { ready } else { pass },
             travel: timing.bytes as f64 / self.rate,
         };
-        let times: Vec<Expected> = self.ready.iter().zip(buckets).map(expected).collect();
-        let turns = by_need(&times, self.pass);
-        log::debug!("{:.3} GB/s, backward pass {:.3} s: {turns:?} for {times:?}", self.rate / 1e9, self.pass);
-        Lesson::Sequence(turns)
+        let expected: Vec<Expected> = buckets.iter().zip(times).map(expected).collect();
+        let turns = by_need(&expected, pass);
+        log::debug!("{:.3} GB/s, backward pass {pass:.3} s: {turns:?} for {expected:?}", self.rate / 1e9);
+        turns
     }
 }
