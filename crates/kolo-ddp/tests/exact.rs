@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use common::{WIDTH, backward, replica, run_shard};
 use kolo_comm::{Group, threads};
-use kolo_ddp::optimizer::Settings;
-use kolo_ddp::{BucketCaps, Config, Sampler};
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, Sampler, SpanId};
 
 const SAMPLES: usize = 50;
 
@@ -60,6 +60,50 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// A parameter many times larger than a bucket, used twice in every pass and three times in one of them.
+#[test]
+fn slices_do_not_change_the_bits() {
+    const LEN: usize = 70_000;
+    let train = |group: Group, caps: BucketCaps| {
+        let rank = group.rank().0;
+        let spec = |name: &str, len: usize| ParamSpec {
+            name: name.into(),
+            shape: vec![len],
+            kind: Kind::Parameter { decay: true },
+        };
+        let specs = vec![spec("small", 10), spec("large", LEN), spec("last", 300)];
+        let values = vec![rank as f32; LEN + 310];
+        let config = Config { shards: Some(4), caps: Some(caps), clip_norm: Some(1.0), ..Config::default() };
+        let adamw = |len| (optimizer::find("adamw").unwrap().build)(len, &Settings::default());
+        let mut replica = Replica::new(Arc::new(group), specs, values, &config, adamw).unwrap();
+        for step in 0..8 {
+            for shard in replica.reducer().shards() {
+                replica.begin_shard(1.0, 5.0).unwrap();
+                let uses = if step == 6 { 3 } else { 2 };
+                for (span, len, uses) in [(2, 300, 1), (1, LEN, uses), (0, 10, 1)] {
+                    for time in 0..uses {
+                        let gradient: Vec<f32> =
+                            (0..len).map(|i| common::noise(shard * 10 + step + time, i)).collect();
+                        replica.reducer().ready(SpanId(span), &gradient);
+                    }
+                }
+                replica.reducer().end_shard();
+            }
+            replica.step(0.01).unwrap();
+        }
+        let buckets = replica.reducer().buckets().count();
+        let bits: Vec<u32> = replica.values().unwrap().iter().map(|x| x.to_bits()).collect();
+        (bits, buckets)
+    };
+    let whole = threads::spawn(1, |group| train(group, BucketCaps::of_mib(25.0))).unwrap().remove(0);
+    for (world, mib) in [(1, 0.0625), (3, 0.0625), (4, 0.15)] {
+        for (bits, buckets) in threads::spawn(world, |group| train(group, BucketCaps::of_mib(mib))).unwrap() {
+            assert!(buckets > whole.1 + 1, "{buckets} buckets");
+            assert!(bits == whole.0, "{world} ranks, buckets of {mib} MiB");
         }
     }
 }

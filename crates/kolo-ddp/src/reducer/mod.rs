@@ -156,7 +156,8 @@ impl Reducer {
         self.losses.values.push([loss, count]);
         self.uses.begin_shard();
         for working in &mut self.buckets {
-            working.missing = working.bucket.slices.iter().map(|slice| self.uses.expected[slice.span.0]).sum();
+            working.missing =
+                working.bucket.slices.iter().map(|slice| self.uses.expected[slice.span.0]).sum();
         }
         if self.on_last_shard() {
             self.rehearsal.begin(self.buckets.len());

@@ -39,13 +39,7 @@ pub(super) enum Lesson {
 
 impl Rehearsal {
     pub(super) fn new() -> Self {
-        Rehearsal {
-            steps: 0,
-            order: Vec::new(),
-            began: Instant::now(),
-            ready: Vec::new(),
-            rate: 0.0,
-        }
+        Rehearsal { steps: 0, order: Vec::new(), began: Instant::now(), ready: Vec::new(), rate: 0.0 }
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// Optimizer
     #[arg(long, default_value = "adamw")]
     optimizer: String,
-    /// Largest bucket in MiB [default: 25, over sockets 2]
+    /// Largest bucket in MiB [default: 25, over sockets 4]
     #[arg(long)]
     bucket_cap_mb: Option<f64>,
     /// Wait for all gradients at the end of each step, not when the next forward pass needs them
@@ -44,7 +44,8 @@ pub(crate) struct Options {
     /// Pairs of blocks; short blocks, because a machine's speed drifts
     #[arg(long, default_value_t = 10)]
     blocks: usize,
-    /// Steps a block; more over a slow link, because a block's last step has no next one to hide its communication behind
+    /// Steps a block; besides these its first one is not measured, which waits for no communication of one before, nor
+    /// its last one, which has no next one to hide communication behind
     #[arg(long, default_value_t = 4)]
     steps: usize,
     #[command(flatten)]
@@ -70,7 +71,6 @@ struct Report {
     efficiency: f64,
     images_per_second: f64,
     exposed_comm_seconds: f64,
-    /// Blocks of steps.
     samples: usize,
 }
 
@@ -100,18 +100,15 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
         for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
             trainee.ddp.with_replica(|replica| replica.reducer().synchronise(synchronise));
             group.barrier()?;
-            let began = Instant::now();
-            for _ in 0..options.steps {
+            for step in 0..options.steps + 2 {
+                let began = Instant::now();
                 let waited = trainee.step()?;
-                if synchronise && block >= WARM_UP {
-                    exposed.0.push(waited);
+                if block >= WARM_UP && (1..=options.steps).contains(&step) {
+                    samples.0.push(began.elapsed().as_secs_f64());
+                    exposed.0.extend(synchronise.then_some(waited));
                 }
             }
-            // What is still on the wire belongs to this block.
             trainee.ddp.with_replica(|replica| replica.values().map(drop))?;
-            if block >= WARM_UP {
-                samples.0.push(began.elapsed().as_secs_f64() / options.steps as f64);
-            }
         }
     }
     let count = with.0.len();

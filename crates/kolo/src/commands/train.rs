@@ -87,7 +87,7 @@ pub(crate) struct Train {
     /// Clip gradients to this global norm
     #[arg(long)]
     clip_norm: Option<f64>,
-    /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 2]
+    /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long)]
     bucket_cap_mb: Option<f64>,
     /// Seed of weights, order and augmentation
