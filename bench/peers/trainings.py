@@ -29,7 +29,7 @@ class Extent:
     ddp: Blocks
 
 
-FULL = Extent(32, Blocks(7, 6, 2), Blocks(4, 10, 5))
+FULL = Extent(32, Blocks(5, 8, 2), Blocks(4, 10, 5))
 SMOKE = Extent(32, Blocks(1, 1, 2), Blocks(1, 2, 1))
 
 
