@@ -188,6 +188,21 @@ impl<M: Module> Ddp<M> {
         Ok(position)
     }
 
+    /// Goes on with other ranks, after an error or between two steps: see [`Replica::regroup`]. Shards are divided anew, and a
+    /// step that has not come to its end is to be done again: [`Replica::steps`] says which is the next one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Replica::regroup`].
+    pub fn regroup(&mut self, group: Group) -> Result<(), Error> {
+        let group = Arc::new(group);
+        self.with_replica(|replica| replica.regroup(group.clone()))?;
+        self.shards = self.with_replica(|replica| replica.reducer().shards());
+        self.group = group;
+        self.write(Which::All);
+        Ok(())
+    }
+
     /// Every shard starts from the same statistics and tells how far its forward pass moved them; the step moves them by
     /// the weighted mean.
     fn report_statistics(&mut self, count: f64) -> Result<(), Error> {

@@ -82,10 +82,23 @@ impl Shared {
             Ok(()) => Ok(buffer),
             Err(error @ Error::Invalid(_)) => Err(self.failed(error)),
             Err(error) => {
-                // A peer that has not noticed yet may still be reading it: never to be used again.
-                std::mem::forget(buffer);
+                // A peer that has not noticed yet may still be reading it: another process in pages of its own, so that
+                // these can go with the group; a thread, or MPI, where it lies.
+                if self.is_of_processes() {
+                    buffer.abandon()
+                } else {
+                    std::mem::forget(buffer)
+                }
                 Err(self.failed(error))
             }
+        }
+    }
+
+    fn is_of_processes(&self) -> bool {
+        match &self.bond {
+            Bond::Store(_) => true,
+            Bond::Within(parent) => parent.is_of_processes(),
+            Bond::Alone | Bond::Threads(_) | Bond::Foreign(_) => false,
         }
     }
 

@@ -57,6 +57,15 @@ impl<T: Element> Buffer<T> {
         Memory { block: &self.block, dtype: T::DTYPE, elements: self.len, exclusive: PhantomData }
     }
 
+    /// Never to be used again, because a peer may still be reading it.
+    pub(crate) fn abandon(self) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: neither is used again: what would drop them has been forgotten.
+        let (block, pool) =
+            unsafe { (ManuallyDrop::take(&mut this.block), std::ptr::read(&raw const this.pool)) };
+        pool.abandon(block);
+    }
+
     pub(crate) fn belongs_to(&self, pool: &Arc<Pool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
     }

@@ -91,11 +91,13 @@ fn layout(len: usize) -> Layout {
 pub(crate) struct Pool {
     backing: Backing,
     free: Mutex<Vec<Block>>,
+    /// Blocks of collectives that failed: a peer that has not noticed yet may still read them.
+    abandoned: Mutex<Vec<Block>>,
 }
 
 impl Pool {
     pub(crate) fn new(backing: Backing) -> Arc<Self> {
-        Arc::new(Pool { backing, free: Mutex::new(Vec::new()) })
+        Arc::new(Pool { backing, free: Mutex::default(), abandoned: Mutex::default() })
     }
 
     /// A block of at least `bytes` bytes: a free one that is not more than twice too large, else a new one.
@@ -127,5 +129,10 @@ impl Pool {
 
     pub(crate) fn give_back(&self, block: Block) {
         lock(&self.free).push(block);
+    }
+
+    /// Keeps a block from being used again. It goes with the pool.
+    pub(crate) fn abandon(&self, block: Block) {
+        lock(&self.abandoned).push(block);
     }
 }

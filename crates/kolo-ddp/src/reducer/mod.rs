@@ -314,6 +314,7 @@ impl Reducer {
     ///
     /// A collective failed, or memory cannot be had.
     pub fn end_step(&mut self) -> Result<(), Error> {
+        self.uses.end_step();
         // Without the others there is nothing to learn that all would follow.
         let lesson = if self.synchronise { self.rehearsal.end_step(&self.timings) } else { Lesson::Wait };
         match lesson {
@@ -327,10 +328,19 @@ impl Reducer {
             }
         }
         (self.done, self.started) = (0, 0);
-        self.uses.end_step();
         self.losses.values.clear();
         self.buckets.iter_mut().for_each(Working::reset);
         Ok(())
+    }
+
+    /// How often each span is expected to be used in the next step. A step that changes it has all its buckets back by then, so
+    /// it is never done again.
+    pub(crate) fn expected_uses(&self) -> &[u32] {
+        &self.uses.expected
+    }
+
+    pub(crate) fn expect_uses(&mut self, expected: Vec<u32>) {
+        self.uses.expected = expected;
     }
 
     /// Tells the others whether this rank saw another number of uses than expected.

@@ -1,6 +1,8 @@
 //! A model small enough to differentiate by hand: logits = x·W₂ᵀ·… written out below, with everything a real one has:
 //! several parameters, one used twice, one never used, and a statistic.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use std::sync::Arc;
 
 use kolo_comm::Group;

@@ -1,11 +1,15 @@
 //! One worker's share of the model: flat parameters, the reducer and the optimizer. What a binding talks to.
 
+mod meet;
+mod undo;
+
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kolo_comm::{Group, Rank};
+use kolo_comm::Group;
 
-use crate::agree;
+use self::undo::Undo;
 use crate::buckets::{Bucket, BucketCaps, Slice};
 use crate::clip;
 use crate::error::Error;
@@ -25,11 +29,14 @@ pub struct Config {
     pub clip_norm: Option<f64>,
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,
+    /// Whether a step that fails can be done again with other ranks ([`Replica::regroup`]). Where reductions reach into the
+    /// next forward pass that takes a copy of the values; within one host they then do not.
+    pub elastic: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { shards: None, caps: None, clip_norm: None, forward_overlap: true }
+        Config { shards: None, caps: None, clip_norm: None, forward_overlap: true, elastic: false }
     }
 }
 
@@ -67,8 +74,13 @@ pub struct Replica {
     values: Vec<f32>,
     reducer: Reducer,
     optimizer: Box<dyn Optimizer>,
-    clip_norm: Option<f64>,
-    forward_overlap: bool,
+    config: Config,
+    /// Shards of a step, which stay what they were when the job began.
+    shards: usize,
+    /// Whether the values are the job's.
+    joined: bool,
+    undo: Option<Undo>,
+    /// Steps begun: of the last one some updates may be due.
     steps: u64,
     /// Whether each bucket's update is still to be made, and how many are.
     due: Vec<bool>,
@@ -82,7 +94,7 @@ pub struct Replica {
 
 impl Replica {
     /// A replica of the model with these tensors, whose `values` follow one another in the same order. Afterwards all
-    /// ranks have rank 0's values.
+    /// ranks have the values of rank 0; or, where some of them have trained before ([`Replica::regroup`]), theirs.
     ///
     /// # Errors
     ///
@@ -90,35 +102,67 @@ impl Replica {
     pub fn new(
         group: Arc<Group>,
         specs: Vec<ParamSpec>,
-        mut values: Vec<f32>,
+        values: Vec<f32>,
         config: &Config,
         optimizer: impl FnOnce(usize) -> Box<dyn Optimizer>,
     ) -> Result<Self, Error> {
         let layout = Arc::new(Layout::new(specs));
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
-        agree::check(&group, &layout)?;
-        group.broadcast(&mut values, Rank(0))?;
         if config.clip_norm.is_some_and(|norm| norm.is_nan() || norm <= 0.0) {
             return Err(Error::Setting("the norm to clip to must be greater than 0".into()));
         }
         let shards = config.shards.unwrap_or(group.world_size());
-        let caps = config.caps.unwrap_or_else(|| BucketCaps::for_group(&group));
-        let reducer = Reducer::new(group.clone(), layout.clone(), shards, caps)?;
-        Ok(Replica {
-            group,
+        // A reducer of nothing, until the ranks have met.
+        let nothing = Arc::new(Layout::new(Vec::new()));
+        let mut replica = Replica {
+            reducer: Reducer::new(group.clone(), nothing, shards, BucketCaps::of_mib(25.0))?,
             optimizer: optimizer(layout.len()),
             layout,
             values,
-            reducer,
-            clip_norm: config.clip_norm,
-            forward_overlap: config.forward_overlap,
+            config: *config,
+            shards,
+            joined: false,
+            undo: None,
             steps: 0,
             due: Vec::new(),
             missing: 0,
             scale: 0.0,
             clip: 1.0,
             failure: None,
-        })
+            group: group.clone(),
+        };
+        replica.meet(group)?;
+        Ok(replica)
+    }
+
+    /// Goes on with other ranks: those of the last group that are left, and new ones, which call [`Replica::new`]. A step
+    /// that has not come to its end on any of them is forgotten, so that it can be done again; where one has, all get what
+    /// it has. The values go on in the same bits as if nothing had happened.
+    ///
+    /// To be called after an error, or between two steps. Shards are divided anew.
+    ///
+    /// # Errors
+    ///
+    /// As [`Replica::new`]; then it can be called again, with another group. The replica is not elastic.
+    pub fn regroup(&mut self, group: Arc<Group>) -> Result<(), Error> {
+        if !self.config.elastic {
+            return Err(Error::Setting("only a replica with `Config::elastic` can regroup".into()));
+        }
+        self.roll_back();
+        self.meet(group)
+    }
+
+    /// Makes the updates of the last step whose gradients are back; forgets the step if some are not.
+    fn roll_back(&mut self) {
+        self.failure = None;
+        // What fails here has failed before.
+        let _ = self.settle();
+        if std::mem::take(&mut self.missing) > 0 {
+            self.steps -= 1;
+            if let Some(undo) = &mut self.undo {
+                undo.revert(&mut self.values);
+            }
+        }
     }
 
     /// The ranks that train together.
@@ -164,7 +208,7 @@ impl Replica {
         &mut self.reducer
     }
 
-    /// Steps so far.
+    /// Steps so far, also the last one if its updates are still to be made.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -188,6 +232,7 @@ impl Replica {
         self.settle()?;
         self.optimizer.begin(self.steps + 1, learning_rate);
         let totals = self.reducer.finish(self.steps)?;
+        self.steps += 1;
         self.scale = 1.0 / totals.count;
         self.missing = self.reducer.buckets().count();
         self.due.clear();
@@ -196,14 +241,13 @@ impl Replica {
             // A model without tensors.
             self.reducer.end_step()?;
         }
-        let gradient_norm = match self.clip_norm {
+        let gradient_norm = match self.config.clip_norm {
             Some(limit) => Some(self.clip_to(limit)?),
             None => None,
         };
-        if !self.forward_overlap || self.reducer.is_rehearsing() {
+        if !self.overlaps() || self.reducer.is_rehearsing() {
             self.settle()?;
         }
-        self.steps += 1;
         let (buckets, exposed) = self.reducer.take_timings();
         Ok(StepReport {
             loss: totals.loss * self.scale,
@@ -222,9 +266,20 @@ impl Replica {
         }
         if self.missing > 0 {
             let order: Vec<usize> = self.reducer.order().collect();
+            if self.config.elastic && self.undo.is_none() {
+                // Once all is back nothing can fail halfway.
+                order.iter().try_for_each(|bucket| self.reducer.collect(*bucket).map(drop))?;
+            }
             order.into_iter().try_for_each(|bucket| self.update(bucket))?;
         }
         Ok(())
+    }
+
+    /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the values, which pays
+    /// where the wire is slow.
+    fn overlaps(&self) -> bool {
+        let slow = self.group.transport().contains("tcp");
+        self.config.forward_overlap && (slow || !self.config.elastic)
     }
 
     /// Updates the values of a bucket, if that is still to be done.
@@ -233,12 +288,19 @@ impl Replica {
             return Ok(());
         }
         let (spans, gradient) = self.reducer.collect(bucket)?;
-        let mut update =
-            Update { layout: &self.layout, values: &mut self.values, optimizer: &mut *self.optimizer };
+        let mut update = Update {
+            layout: &self.layout,
+            values: &mut self.values,
+            undo: self.undo.as_mut(),
+            optimizer: &mut *self.optimizer,
+        };
         update.bucket(spans, gradient, self.scale, self.clip);
         self.due[bucket] = false;
         self.missing -= 1;
         if self.missing == 0 {
+            if let Some(undo) = &mut self.undo {
+                undo.commit();
+            }
             self.reducer.end_step()?;
         }
         Ok(())
@@ -272,6 +334,7 @@ impl Replica {
 struct Update<'a> {
     layout: &'a Layout,
     values: &'a mut [f32],
+    undo: Option<&'a mut Undo>,
     optimizer: &'a mut dyn Optimizer,
 }
 
@@ -284,15 +347,24 @@ impl Update<'_> {
 
     fn slice(&mut self, slice: &Slice, gradient: &[f32], scale: f64, clip: f64) {
         let span = self.layout.span(slice.span);
-        let range = span.offset + slice.elements.start..span.offset + slice.elements.end;
-        let values = &mut self.values[range.clone()];
-        match span.spec.kind {
-            Kind::Parameter { decay } => {
-                self.optimizer.update(range, values, gradient, (scale * clip) as f32, decay);
+        let start = span.offset + slice.elements.start;
+        let mut update = |range: Range<usize>, values: &mut [f32]| {
+            let gradient = &gradient[range.start - start..range.end - start];
+            match span.spec.kind {
+                Kind::Parameter { decay } => {
+                    self.optimizer.update(range, values, gradient, (scale * clip) as f32, decay);
+                }
+                Kind::Statistic => {
+                    let scale = scale as f32;
+                    values.iter_mut().zip(gradient).for_each(|(value, change)| *value += change * scale);
+                }
             }
-            Kind::Statistic => {
-                let scale = scale as f32;
-                values.iter_mut().zip(gradient).for_each(|(value, change)| *value += change * scale);
+        };
+        match &mut self.undo {
+            Some(undo) => undo.update(slice, self.values, update),
+            None => {
+                let range = start..start + slice.elements.len();
+                update(range.clone(), &mut self.values[range]);
             }
         }
     }

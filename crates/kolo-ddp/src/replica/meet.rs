@@ -1,0 +1,134 @@
+//! How the ranks of a new group come to one state: that of whoever is furthest.
+//!
+//! No two ranks of one group are more than a step apart, because a step needs all of them. Whoever has all of a step's
+//! updates gives its state to everybody; where all are equally far nothing travels. A step that nobody has completed is
+//! done again by all.
+
+use std::sync::Arc;
+
+use kolo_comm::{Group, Rank};
+
+use super::Replica;
+use super::undo::Undo;
+use crate::agree;
+use crate::buckets::BucketCaps;
+use crate::error::Error;
+use crate::reducer::Reducer;
+
+/// What a rank tells the others before the first step of a group: whether its values are the job's, its steps, its
+/// shards, and whether it holds blocks that a step has updated and that have been taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Standing {
+    joined: bool,
+    steps: u64,
+    shards: usize,
+    halfway: bool,
+}
+
+impl Standing {
+    fn encode(self) -> [i64; 4] {
+        [i64::from(self.joined), self.steps as i64, self.shards as i64, i64::from(self.halfway)]
+    }
+
+    fn decode(words: &[i64]) -> Standing {
+        let [joined, steps, shards, halfway] = std::array::from_fn(|i| words[i]);
+        Standing { joined: joined == 1, steps: steps as u64, shards: shards as usize, halfway: halfway == 1 }
+    }
+}
+
+/// Who gives its state to all, if that is needed: the first of those that are furthest.
+fn donor(standings: &[Standing]) -> Option<Rank> {
+    let furthest = |standing: &Standing| (standing.joined, standing.steps);
+    let most = standings.iter().map(furthest).max()?;
+    let first = standings.iter().position(|standing| furthest(standing) == most)?;
+    let same = most.0 && standings.iter().all(|standing| furthest(standing) == most);
+    (!same).then_some(Rank(first))
+}
+
+impl Replica {
+    /// Comes to one state with the ranks of `group`, and trains with them from now on.
+    pub(super) fn meet(&mut self, group: Arc<Group>) -> Result<(), Error> {
+        agree::check(&group, &self.layout)?;
+        let halfway = self.undo.as_mut().is_some_and(|undo| undo.reverted().0.contains(&1));
+        let own = Standing { joined: self.joined, steps: self.steps, shards: self.shards, halfway };
+        let mut words = vec![0; 4 * group.world_size()];
+        group.all_gather(&own.encode(), &mut words)?;
+        let standings: Vec<Standing> = words.chunks(4).map(Standing::decode).collect();
+        let mut expected = match self.joined {
+            true => self.reducer.expected_uses().to_vec(),
+            false => vec![1; self.layout.spans().len()],
+        };
+        if let Some(donor) = donor(&standings) {
+            self.take_over(&group, donor, standings[donor.0], &mut expected)?;
+        }
+        let caps = self.config.caps.unwrap_or_else(|| BucketCaps::for_group(&group));
+        self.reducer = Reducer::new(group.clone(), self.layout.clone(), self.shards, caps)?;
+        self.reducer.expect_uses(expected);
+        self.group = group;
+        self.joined = true;
+        if self.config.elastic && self.overlaps() && self.undo.is_none() {
+            self.undo = Some(Undo::new(&self.layout));
+        }
+        Ok(())
+    }
+
+    /// All get the state of `donor`. Nobody gives up its own before it has all of it: the donor may die meanwhile.
+    fn take_over(
+        &mut self,
+        group: &Group,
+        donor: Rank,
+        standing: Standing,
+        expected: &mut [u32],
+    ) -> Result<(), Error> {
+        let mut values = self.values.clone();
+        group.broadcast(&mut values, donor)?;
+        let mut states = Vec::new();
+        let mut uses: Vec<i32> = expected.iter().map(|uses| *uses as i32).collect();
+        // Before the first step there is nothing else to tell.
+        if standing.joined {
+            for (_, state) in self.optimizer.state() {
+                let mut state = state.to_vec();
+                group.broadcast(&mut state, donor)?;
+                states.push(state);
+            }
+            group.broadcast(&mut uses, donor)?;
+        }
+        let mut undo = None;
+        if standing.halfway {
+            let undo = undo.insert(self.undo.clone().unwrap_or_else(|| Undo::new(&self.layout)));
+            let (mut reverted, other) = undo.reverted();
+            group.broadcast(&mut reverted, donor)?;
+            group.broadcast(other, donor)?;
+            undo.take_over(&reverted);
+        }
+        self.values = values;
+        for ((_, state), new) in self.optimizer.state().into_iter().zip(states) {
+            state.copy_from_slice(&new);
+        }
+        expected.iter_mut().zip(uses).for_each(|(expected, uses)| *expected = uses as u32);
+        self.undo = undo;
+        (self.steps, self.shards) = (standing.steps, standing.shards);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_furthest_gives() {
+        let rank = |joined, steps| Standing { joined, steps, shards: 4, halfway: false };
+        let standing = rank(true, 1 << 40);
+        assert_eq!(Standing::decode(&standing.encode()), standing);
+        for (standings, expected) in [
+            (vec![rank(false, 0), rank(false, 0)], Some(0)),
+            (vec![rank(false, 0), rank(true, 0)], Some(1)),
+            (vec![rank(true, 7), rank(true, 7)], None),
+            (vec![rank(true, 7), rank(false, 0), rank(true, 7)], Some(0)),
+            (vec![rank(true, 6), rank(true, 7), rank(true, 7)], Some(1)),
+        ] {
+            assert_eq!(donor(&standings), expected.map(Rank), "{standings:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a step has overwritten, until all of it is in: so that a step in which a worker died can be done again.
+//!
+//! Updates are made bucket by bucket, some of them in the next forward pass. A step that fails meanwhile has updated some
+//! blocks and not others. Their old values are needed to compute the other blocks' gradients again; their new ones, and
+//! the optimizer's state that goes with them, are final, because a sum over all shards is the same whoever computes it. So
+//! both are kept: the step goes back to the old values, and where it has been before it takes the new ones from here.
+//!
+//! Blocks, not buckets, because the next group may cut its buckets otherwise. The cost is a copy of the values.
+
+use std::ops::Range;
+
+use crate::buckets::{BLOCK, Slice};
+use crate::layout::{Layout, SpanId};
+
+/// Of one block, in the step that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not updated yet.
+    Old,
+    /// Updated; its old values are here.
+    Updated,
+    /// Updated and taken back; its new values are here.
+    Reverted,
+}
+
+/// See the module's text.
+#[derive(Clone)]
+pub(super) struct Undo {
+    /// For each element of flat memory the value that is not in the model.
+    other: Vec<f32>,
+    /// Number of each span's first block.
+    first: Vec<usize>,
+    /// Elements of flat memory in each block.
+    blocks: Vec<Range<usize>>,
+    states: Vec<State>,
+}
+
+impl Undo {
+    pub(super) fn new(layout: &Layout) -> Self {
+        let (mut first, mut blocks) = (Vec::new(), Vec::new());
+        for span in layout.spans() {
+            first.push(blocks.len());
+            let starts = (0..span.len).step_by(BLOCK);
+            blocks.extend(starts.map(|start| span.offset + start..span.offset + span.len.min(start + BLOCK)));
+        }
+        Undo { other: vec![0.0; layout.len()], states: vec![State::Old; blocks.len()], first, blocks }
+    }
+
+    /// Runs `update` on those elements of a slice for which it is still to be done.
+    pub(super) fn update(
+        &mut self,
+        slice: &Slice,
+        values: &mut [f32],
+        mut update: impl FnMut(Range<usize>, &mut [f32]),
+    ) {
+        let blocks = self.blocks_of(slice);
+        if blocks.is_empty() {
+            return;
+        }
+        if self.states[blocks.clone()].iter().all(|state| *state == State::Old) {
+            let range = self.blocks[blocks.start].start..self.blocks[blocks.end - 1].end;
+            self.other[range.clone()].copy_from_slice(&values[range.clone()]);
+            update(range.clone(), &mut values[range]);
+            self.states[blocks].fill(State::Updated);
+            return;
+        }
+        for block in blocks {
+            let range = self.blocks[block].clone();
+            match self.states[block] {
+                State::Old => {
+                    self.other[range.clone()].copy_from_slice(&values[range.clone()]);
+                    update(range.clone(), &mut values[range]);
+                }
+                State::Reverted => self.other[range.clone()].swap_with_slice(&mut values[range]),
+                State::Updated => {}
+            }
+            self.states[block] = State::Updated;
+        }
+    }
+
+    /// Goes back to the values from before the step.
+    pub(super) fn revert(&mut self, values: &mut [f32]) {
+        for (range, state) in self.blocks.iter().zip(&mut self.states) {
+            if *state == State::Updated {
+                self.other[range.clone()].swap_with_slice(&mut values[range.clone()]);
+                *state = State::Reverted;
+            }
+        }
+    }
+
+    /// All of the step is in.
+    pub(super) fn commit(&mut self) {
+        self.states.fill(State::Old);
+    }
+
+    /// What another rank needs besides the values to do the step again: which blocks have been taken back, and what they were.
+    pub(super) fn reverted(&mut self) -> (Vec<u8>, &mut [f32]) {
+        (self.states.iter().map(|state| u8::from(*state == State::Reverted)).collect(), &mut self.other)
+    }
+
+    /// Takes over another rank's.
+    pub(super) fn take_over(&mut self, reverted: &[u8]) {
+        let state = |reverted: &u8| if *reverted == 1 { State::Reverted } else { State::Old };
+        self.states = reverted.iter().map(state).collect();
+    }
+
+    fn blocks_of(&self, slice: &Slice) -> Range<usize> {
+        let SpanId(span) = slice.span;
+        let first = self.first[span];
+        first + slice.elements.start / BLOCK..first + slice.elements.end.div_ceil(BLOCK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Kind, ParamSpec};
+
+    #[test]
+    fn a_step_done_again_ends_where_the_first_one_would_have() {
+        let spec = |name: &str, len: usize| ParamSpec {
+            name: name.into(),
+            shape: vec![len],
+            kind: Kind::Parameter { decay: false },
+        };
+        let layout = Layout::new(vec![spec("a", 10), spec("b", 2 * BLOCK + 3), spec("none", 0)]);
+        let start: Vec<f32> = (0..layout.len()).map(|i| i as f32).collect();
+        let slice = |span, elements| Slice { span: SpanId(span), elements, offset: 0 };
+        // The optimizer's state: each element may be updated once.
+        let mut updates = vec![0; layout.len()];
+        let mut update = |range: Range<usize>, values: &mut [f32]| {
+            updates[range].iter_mut().for_each(|count| *count += 1);
+            values.iter_mut().for_each(|value| *value *= 2.0);
+        };
+        let (mut undo, mut values) = (Undo::new(&layout), start.clone());
+        undo.update(&slice(1, BLOCK..2 * BLOCK), &mut values, &mut update);
+        undo.update(&slice(2, 0..0), &mut values, &mut update);
+        undo.revert(&mut values);
+        assert_eq!(values, start);
+        // A second failure, after some of it has been done again with other slices.
+        undo.update(&slice(1, 0..2 * BLOCK), &mut values, &mut update);
+        undo.revert(&mut values);
+        assert_eq!(values, start);
+        undo.update(&slice(0, 0..10), &mut values, &mut update);
+        undo.update(&slice(1, 0..2 * BLOCK + 3), &mut values, &mut update);
+        undo.commit();
+        let doubled: Vec<f32> = start.iter().map(|x| 2.0 * x).collect();
+        assert_eq!(values, doubled);
+        assert!(updates.iter().all(|count| *count == 1));
+    }
+}

@@ -1,0 +1,253 @@
+//! Workers that die at any moment, and others that come: the weights end in the same bits.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use common::{NAMES, WIDTH, backward, noise, specs};
+use kolo_comm::env::Place;
+use kolo_comm::{Group, Options, Rank, TransportChoice};
+use kolo_ddp::key::Key;
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::{BucketCaps, Config, Error, Replica, SpanId};
+
+const STEPS: u64 = 16;
+/// A worker that fails keeps the others waiting.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SHARDS: usize = 6;
+/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward pass, and
+/// after all backward passes.
+const MOMENTS: usize = 2 + NAMES.len();
+
+/// Where the ranks of each generation find one another.
+#[derive(Default)]
+struct Meeting {
+    /// For each generation how many have come, and where they meet once all are there.
+    generations: Mutex<BTreeMap<usize, (usize, Option<SocketAddr>)>>,
+    changed: Condvar,
+}
+
+impl Meeting {
+    /// Waits for all `world` members of a generation, and forms their group.
+    fn join(&self, generation: usize, world: usize, transport: TransportChoice) -> Result<Arc<Group>, Error> {
+        let mut generations = self.generations.lock().unwrap();
+        let (count, master) = generations.entry(generation).or_default();
+        let rank = *count;
+        *count += 1;
+        if *count == world {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            *master = Some(listener.local_addr().unwrap());
+        }
+        self.changed.notify_all();
+        let master = loop {
+            if let (_, Some(master)) = generations[&generation] {
+                break master;
+            }
+            let (next, timeout) = self.changed.wait_timeout(generations, PATIENCE).unwrap();
+            assert!(!timeout.timed_out(), "generation {generation} waits for {world} ranks");
+            generations = next;
+        };
+        drop(generations);
+        let place = Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() };
+        // Over sockets a distance, so that a death finds buckets on the wire.
+        let delay = Duration::from_millis(if transport == TransportChoice::Tcp { 1 } else { 0 });
+        let options = Options { transport: Some(transport), delay, ..Options::default() };
+        Ok(Arc::new(Group::join(&place, &options)?))
+    }
+}
+
+/// What happens in a run: in generation g so many ranks, of which one dies in some step at some moment.
+#[derive(Debug)]
+struct Script {
+    generations: Vec<Generation>,
+}
+
+#[derive(Debug)]
+struct Generation {
+    world: usize,
+    /// New ones among them.
+    fresh: usize,
+    /// Who dies, when; nobody in the last generation.
+    death: Option<(usize, u64, usize)>,
+}
+
+impl Script {
+    /// 4 ranks at first; each death may bring a new one.
+    fn new(seed: u64) -> Script {
+        let key = Key::new(seed);
+        let deaths = 1 + key.with(0).below(3);
+        let mut steps: Vec<u64> =
+            (0..deaths).map(|n| 7 + key.with(1).with(n as u64).below(STEPS as usize - 8) as u64).collect();
+        steps.sort();
+        let (mut world, mut fresh, mut generations) = (4, 4, Vec::new());
+        for (n, step) in steps.into_iter().enumerate() {
+            let key = key.with(2).with(n as u64);
+            // Mostly early in the forward pass.
+            let moment = key.with(1).below(MOMENTS) / (1 + key.with(3).below(3));
+            let death = Some((key.with(0).below(world), step, moment));
+            generations.push(Generation { world, fresh, death });
+            fresh = key.with(2).below(2);
+            world = world - 1 + fresh;
+        }
+        generations.push(Generation { world, fresh, death: None });
+        Script { generations }
+    }
+}
+
+/// It is dead, or something failed.
+enum Stop {
+    Dead,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+fn expected(error: &Error) {
+    assert!(error.to_string().contains("killed"), "{error}");
+}
+
+struct Worker<'a> {
+    script: &'a Script,
+    meeting: &'a Meeting,
+    transport: TransportChoice,
+    generation: usize,
+    replica: Replica,
+}
+
+fn config() -> Config {
+    let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
+    Config { shards: Some(SHARDS), caps: Some(caps), elastic: true, ..Config::default() }
+}
+
+impl<'a> Worker<'a> {
+    fn new(script: &'a Script, meeting: &'a Meeting, transport: TransportChoice, first: usize) -> Self {
+        for generation in first..script.generations.len() {
+            let join = || {
+                let group = meeting.join(generation, script.generations[generation].world, transport)?;
+                let values = (0..NAMES.len() * WIDTH).map(|i| noise(generation, i) * 0.5).collect();
+                let settings = Settings { weight_decay: 0.01, ..Settings::default() };
+                let adamw = |len| (optimizer::find("adamw").unwrap().build)(len, &settings);
+                Replica::new(group, specs(), values, &config(), adamw)
+            };
+            match join() {
+                Ok(replica) => return Worker { script, meeting, transport, generation, replica },
+                Err(error) => expected(&error),
+            }
+        }
+        panic!("a worker never got into a generation")
+    }
+
+    /// Goes on in the next generation in which nobody dies before all are in it.
+    fn regroup(&mut self) {
+        while self.generation + 1 < self.script.generations.len() {
+            self.generation += 1;
+            let world = self.script.generations[self.generation].world;
+            let group = self.meeting.join(self.generation, world, self.transport);
+            match group.and_then(|group| self.replica.regroup(group)) {
+                Ok(()) => return,
+                Err(error) => expected(&error),
+            }
+        }
+        panic!("nobody dies in the last generation")
+    }
+
+    /// Trains to the end; the bits of the values, unless it dies.
+    fn run(mut self) -> Option<Vec<u32>> {
+        loop {
+            match self.train() {
+                Ok(bits) => return Some(bits),
+                Err(Stop::Dead) => {
+                    self.replica.group().abandon("it was killed");
+                    return None;
+                }
+                Err(Stop::Failed(error)) => {
+                    expected(&error);
+                    self.regroup();
+                }
+            }
+        }
+    }
+
+    fn train(&mut self) -> Result<Vec<u32>, Stop> {
+        while self.replica.steps() < STEPS {
+            self.step()?;
+        }
+        Ok(self.replica.values()?.iter().map(|x| x.to_bits()).collect())
+    }
+
+    /// Some parameters are used twice in some steps and once in others.
+    fn step(&mut self) -> Result<(), Stop> {
+        let step = self.replica.steps();
+        self.moment(step, 0)?;
+        for (n, shard) in self.replica.reducer().shards().enumerate() {
+            let mut values = vec![0.0; NAMES.len() * WIDTH];
+            // In the order in which buckets come back, so that some are still on the wire.
+            for (moment, id) in [4, 2, 0, 1, 3].into_iter().enumerate() {
+                values[id * WIDTH..][..WIDTH].copy_from_slice(self.replica.latest(SpanId(id)));
+                if n == 0 {
+                    self.moment(step, 1 + moment)?;
+                }
+            }
+            let samples = [step as usize * SHARDS + shard, 7 * shard];
+            let pass = backward(&values, &samples);
+            self.replica.begin_shard(pass.loss, samples.len() as f64)?;
+            let reducer = self.replica.reducer();
+            reducer.ready(SpanId(3), &pass.last);
+            reducer.ready(SpanId(1), &pass.shared[0]);
+            if step % 2 == 0 {
+                reducer.ready(SpanId(1), &pass.shared[1]);
+            }
+            reducer.ready(SpanId(0), &pass.first);
+            reducer.ready(SpanId(4), &pass.mean);
+            reducer.end_shard();
+        }
+        self.moment(step, MOMENTS - 1)?;
+        self.replica.step(0.05)?;
+        Ok(())
+    }
+
+    fn moment(&self, step: u64, moment: usize) -> Result<(), Stop> {
+        let rank = self.replica.group().rank().0;
+        match self.script.generations[self.generation].death {
+            Some(death) if death == (rank, step, moment) => Err(Stop::Dead),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn run(script: &Script, transport: TransportChoice) -> Vec<Vec<u32>> {
+    let meeting = Meeting::default();
+    std::thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for (generation, Generation { fresh, .. }) in script.generations.iter().enumerate() {
+            for _ in 0..*fresh {
+                let meeting = &meeting;
+                workers.push(scope.spawn(move || Worker::new(script, meeting, transport, generation).run()));
+            }
+        }
+        workers.into_iter().filter_map(|worker| worker.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn deaths_and_joins_do_not_change_the_bits() {
+    let alone = Script { generations: vec![Generation { world: 1, fresh: 1, death: None }] };
+    let expected = run(&alone, TransportChoice::Tcp).remove(0);
+    for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
+        for seed in 0..20 {
+            let script = Script::new(seed);
+            let survivors = run(&script, transport);
+            assert_eq!(survivors.len(), script.generations.last().unwrap().world);
+            for bits in survivors {
+                assert!(bits == expected, "{transport:?}, seed {seed}: {script:?}");
+            }
+        }
+    }
+}
