@@ -11,7 +11,7 @@ use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
 use super::run_again;
 use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
-use crate::train::config::{OptimizerConfig, RateConfig, SCHEDULES};
+use crate::train::config::{KEEP, OptimizerConfig, RateConfig, SCHEDULES};
 use crate::train::{RunFolder, TrainConfig, worker};
 
 /// By this variable the workers learn of the folder that their parent has made.
@@ -100,7 +100,7 @@ pub(crate) struct Train {
     #[arg(long, value_name = "STEPS")]
     checkpoint_steps: Option<u64>,
     /// Checkpoints to keep; older ones are removed
-    #[arg(long, value_name = "CHECKPOINTS", default_value_t = 3)]
+    #[arg(long, value_name = "CHECKPOINTS", default_value_t = KEEP)]
     keep_checkpoints: usize,
     /// Run folder; must not exist [default: runs/<number>-<model>-<data>]
     #[arg(long)]

@@ -38,7 +38,7 @@ pub(crate) struct TrainConfig {
     /// Steps between checkpoints, besides those between epochs.
     pub(crate) checkpoint_steps: Option<u64>,
     /// How many of the last checkpoints are kept.
-    #[serde(default = "three")]
+    #[serde(default = "keep")]
     pub(crate) keep_checkpoints: usize,
     pub(crate) optimizer: OptimizerConfig,
     pub(crate) rate: RateConfig,
@@ -66,9 +66,11 @@ pub(crate) struct RateConfig {
     pub(crate) step_factor: f64,
 }
 
-/// Checkpoints that are kept where a configuration does not say.
-fn three() -> usize {
-    3
+/// Checkpoints that are kept where nobody says how many.
+pub(crate) const KEEP: usize = 3;
+
+fn keep() -> usize {
+    KEEP
 }
 
 /// The schedules, as named on the command line.
