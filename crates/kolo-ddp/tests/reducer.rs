@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use common::{WIDTH, backward, replica, run_shard, specs};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::{BucketCaps, Config, Error, Replica, SpanId, checkpoint};
+use kolo_ddp::{BucketCaps, Config, Error, Replica, SpanId};
 
 /// Every span has a bucket of its own.
 const TINY: BucketCaps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
@@ -147,52 +147,4 @@ fn forgotten_and_empty_steps_are_errors() {
     replica.step(0.1).unwrap();
     run_shard(&mut replica, &[]);
     assert!(matches!(replica.step(0.1).unwrap_err(), Error::NoSamples { step: 1 }));
-}
-
-#[test]
-fn a_checkpoint_continues_in_the_same_bits() {
-    for optimizer in ["sgd", "adamw"] {
-        let settings = Settings { momentum: 0.9, ..Settings::default() };
-        let new = || replica(Arc::new(Group::alone()), &Config::default(), optimizer, settings);
-        let folder = tempfile::tempdir().unwrap();
-        let step = |replica: &mut Replica, n: usize| {
-            run_shard(replica, &[n, n + 1]);
-            replica.step(0.05).unwrap();
-        };
-        let mut first = new();
-        (0..3).for_each(|n| step(&mut first, n));
-        let position =
-            checkpoint::Position { step: 3, epoch: 1, step_in_epoch: 2, notes: serde_json::json!({"a": 1}) };
-        let path = checkpoint::save(folder.path(), &mut first, &position).unwrap();
-        assert_eq!(checkpoint::newest(folder.path()), Some(path.clone()));
-
-        let mut second = new();
-        assert_eq!(checkpoint::load(&path, &mut second).unwrap(), position);
-        (3..6).for_each(|n| [&mut first, &mut second].into_iter().for_each(|replica| step(replica, n)));
-        assert_eq!(first.values().unwrap(), second.values().unwrap());
-        let hashes = [&mut first, &mut second].map(|replica| checkpoint::weights_sha256(replica).unwrap());
-        assert_eq!(hashes[0], hashes[1]);
-
-        let weights = path.join("weights.safetensors");
-        let whole = std::fs::read(&weights).unwrap();
-        std::fs::write(&weights, &whole[..whole.len() / 2]).unwrap();
-        let error = checkpoint::load(&path, &mut new()).unwrap_err().to_string();
-        assert!(error.contains("weights.safetensors"), "{error}");
-    }
-}
-
-#[test]
-fn a_checkpoint_of_another_model_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut own = replica(Arc::new(Group::alone()), &Config::default(), "sgd", Settings::default());
-    let position =
-        checkpoint::Position { step: 0, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
-    let path = checkpoint::save(folder.path(), &mut own, &position).unwrap();
-    let mut specs = specs();
-    specs[3].name = "head".into();
-    let build = |len| (optimizer::find("sgd").unwrap().build)(len, &Settings::default());
-    let group = Arc::new(Group::alone());
-    let mut other = Replica::new(group, specs, vec![0.0; 5 * WIDTH], &Config::default(), build).unwrap();
-    let error = checkpoint::load(&path, &mut other).unwrap_err().to_string();
-    assert!(error.contains("`head`") && error.contains("another model"), "{error}");
 }

@@ -44,6 +44,12 @@ impl Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl From<kolo_burn::Error> for Failure {
     fn from(error: kolo_burn::Error) -> Self {
         let culprit = match &error {

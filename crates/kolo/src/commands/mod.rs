@@ -1,6 +1,7 @@
 //! The subcommands.
 
 mod bench;
+mod checkpoint;
 mod launch;
 pub(crate) mod talk;
 mod train;
@@ -22,6 +23,7 @@ enum Command {
     Train(Box<train::Train>),
     Launch(launch::Launch),
     Bench(bench::Bench),
+    Checkpoint(checkpoint::Checkpoint),
 }
 
 impl Cli {
@@ -30,6 +32,7 @@ impl Cli {
             Command::Train(train) => train.run(),
             Command::Launch(launch) => launch.run(),
             Command::Bench(bench) => bench.run(),
+            Command::Checkpoint(checkpoint) => checkpoint.run(),
         }
     }
 }

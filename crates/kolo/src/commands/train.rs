@@ -11,7 +11,7 @@ use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
 use super::run_again;
 use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
-use crate::train::config::{OptimizerConfig, RateConfig, SCHEDULES};
+use crate::train::config::{KEEP, OptimizerConfig, RateConfig, SCHEDULES};
 use crate::train::{RunFolder, TrainConfig, worker};
 
 /// By this variable the workers learn of the folder that their parent has made.
@@ -96,10 +96,16 @@ pub(crate) struct Train {
     /// Epochs between checkpoints
     #[arg(long, default_value_t = 1)]
     checkpoint_epochs: usize,
+    /// Also write a checkpoint every so many steps
+    #[arg(long, value_name = "STEPS")]
+    checkpoint_steps: Option<u64>,
+    /// Checkpoints to keep; older ones are removed
+    #[arg(long, value_name = "CHECKPOINTS", default_value_t = KEEP)]
+    keep_checkpoints: usize,
     /// Run folder; must not exist [default: runs/<number>-<model>-<data>]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Continue the run in this folder from its newest checkpoint
+    /// Continue the run in this folder from its newest good checkpoint
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = SETTINGS, conflicts_with_all = ["out", "config"])]
     resume: Option<PathBuf>,
     /// Repeat a run: take all settings from its config.toml
@@ -119,7 +125,7 @@ pub(crate) struct Train {
 }
 
 /// What a configuration file decides.
-const SETTINGS: [&str; 25] = [
+const SETTINGS: [&str; 27] = [
     "model",
     "data",
     "no_augment",
@@ -143,6 +149,8 @@ const SETTINGS: [&str; 25] = [
     "beta2",
     "clip_norm",
     "checkpoint_epochs",
+    "checkpoint_steps",
+    "keep_checkpoints",
     "bucket_cap_mb",
     "seed",
 ];
@@ -238,6 +246,8 @@ impl Train {
             bucket_cap_mb: self.bucket_cap_mb,
             clip_norm: self.clip_norm,
             checkpoint_epochs: self.checkpoint_epochs,
+            checkpoint_steps: self.checkpoint_steps,
+            keep_checkpoints: self.keep_checkpoints,
             optimizer: OptimizerConfig {
                 name: self.optimizer.clone(),
                 settings: Settings {

@@ -35,6 +35,11 @@ pub(crate) struct TrainConfig {
     pub(crate) bucket_cap_mb: Option<f64>,
     pub(crate) clip_norm: Option<f64>,
     pub(crate) checkpoint_epochs: usize,
+    /// Steps between checkpoints, besides those between epochs.
+    pub(crate) checkpoint_steps: Option<u64>,
+    /// How many of the last checkpoints are kept.
+    #[serde(default = "keep")]
+    pub(crate) keep_checkpoints: usize,
     pub(crate) optimizer: OptimizerConfig,
     pub(crate) rate: RateConfig,
 }
@@ -61,6 +66,13 @@ pub(crate) struct RateConfig {
     pub(crate) step_factor: f64,
 }
 
+/// Checkpoints that are kept where nobody says how many.
+pub(crate) const KEEP: usize = 3;
+
+fn keep() -> usize {
+    KEEP
+}
+
 /// The schedules, as named on the command line.
 pub(crate) const SCHEDULES: [&str; 3] = ["constant", "step", "cosine"];
 
@@ -85,6 +97,8 @@ impl TrainConfig {
             ("--shards", self.shards),
             ("--epochs", self.epochs),
             ("--checkpoint-epochs", self.checkpoint_epochs),
+            ("--checkpoint-steps", self.checkpoint_steps.map_or(1, |steps| usize::from(steps > 0))),
+            ("--keep-checkpoints", self.keep_checkpoints),
             ("--lr-step-epochs", self.rate.step_epochs),
             ("--base-batch", self.rate.base_batch.unwrap_or(1)),
             ("--steps", self.steps.map_or(1, |steps| usize::from(steps > 0))),

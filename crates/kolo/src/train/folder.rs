@@ -3,15 +3,16 @@
 //! `config.toml` (all that is needed to repeat it), `metrics.csv` (a row an epoch), `steps.jsonl` (a line a step),
 //! `buckets.csv`, `checkpoints/`, `summary.json`. Only rank 0 writes.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use kolo_ddp::checkpoint::Position;
+use kolo_ddp::checkpoint::{self, Found, Position};
 use serde::Serialize;
 
 use super::config::TrainConfig;
-use super::meter::{BucketRow, EpochRow, StepRow};
+use super::lines::Lines;
+use super::meter::BucketRow;
 use crate::fail::Failure;
 
 const CONFIG: &str = "config.toml";
@@ -94,14 +95,13 @@ impl RunFolder {
         TrainConfig::read(&self.path.join(CONFIG))
     }
 
-    /// The checkpoint to continue from.
-    pub(crate) fn newest_checkpoint(&self) -> Result<PathBuf, Failure> {
-        kolo_ddp::checkpoint::newest(&self.checkpoints()).ok_or_else(|| {
-            let folder = self.checkpoints();
-            Failure::input(format!(
-                "{} holds no checkpoint to continue from; start a new run",
-                folder.display()
-            ))
+    /// The checkpoint to continue from: the newest that is whole and undamaged.
+    pub(crate) fn newest_checkpoint(&self) -> Result<Found, Failure> {
+        let folder = self.checkpoints();
+        let found = checkpoint::newest(&folder).map_err(Failure::input)?;
+        found.ok_or_else(|| {
+            let folder = folder.display();
+            Failure::input(format!("{folder} holds no checkpoint to continue from; start a new run"))
         })
     }
 
@@ -130,31 +130,14 @@ impl RunFolder {
         }
     }
 
-    /// A log of steps; lines are buffered until an epoch ends.
-    pub(crate) fn step_log(&self) -> Result<StepLog, Failure> {
-        let path = self.path.join(STEPS);
-        let file =
-            OpenOptions::new().create(true).append(true).open(&path).map_err(|e| failure(&path, &e))?;
-        Ok(StepLog { path, file: BufWriter::new(file) })
+    /// A line a step.
+    pub(crate) fn step_log(&self) -> Result<Lines, Failure> {
+        Lines::open(self.path.join(STEPS), "")
     }
 
-    pub(crate) fn add_epoch(&self, row: &EpochRow) -> Result<(), Failure> {
-        let path = self.path.join(METRICS);
-        let new = !path.exists();
-        let mut text = if new { format!("{METRICS_HEADER}\n") } else { String::new() };
-        text += &format!(
-            "{},{:.6},{:.2},{:.4},{:.4},{:.6},{:.4},{}\n",
-            row.epoch,
-            row.seconds_per_step,
-            row.images_per_second,
-            row.comm_fraction,
-            row.exposed_comm_fraction,
-            row.train_loss,
-            row.test_accuracy,
-            row.learning_rate
-        );
-        let file = OpenOptions::new().create(true).append(true).open(&path);
-        file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|e| failure(&path, &e))
+    /// A line an epoch.
+    pub(crate) fn epoch_log(&self) -> Result<Lines, Failure> {
+        Lines::open(self.path.join(METRICS), METRICS_HEADER)
     }
 
     pub(crate) fn write_buckets(&self, rows: &[BucketRow]) -> Result<(), Failure> {
@@ -183,23 +166,6 @@ impl RunFolder {
             file.sync_all()
         });
         result.and_then(|()| fs::rename(&draft, &path)).map_err(|e| failure(&path, &e))
-    }
-}
-
-/// See [`RunFolder::step_log`].
-pub(crate) struct StepLog {
-    path: PathBuf,
-    file: BufWriter<File>,
-}
-
-impl StepLog {
-    pub(crate) fn add(&mut self, row: &StepRow) -> Result<(), Failure> {
-        let line = serde_json::to_string(row).map_err(|e| failure(&self.path, &e.into()))?;
-        writeln!(self.file, "{line}").map_err(|e| failure(&self.path, &e))
-    }
-
-    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
-        self.file.flush().map_err(|e| failure(&self.path, &e))
     }
 }
 

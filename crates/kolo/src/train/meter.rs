@@ -10,6 +10,8 @@ use std::time::Duration;
 use kolo_ddp::{BucketTiming, StepReport};
 use serde::Serialize;
 
+use crate::fail::Failure;
+
 /// A line of `steps.jsonl`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct StepRow {
@@ -45,6 +47,11 @@ impl StepRow {
             gradient_norm: report.gradient_norm,
         }
     }
+
+    pub(crate) fn json(&self) -> Result<String, Failure> {
+        serde_json::to_string(self)
+            .map_err(|e| Failure::work(format!("cannot write step {}: {e}", self.step)))
+    }
 }
 
 /// A row of `metrics.csv`.
@@ -59,6 +66,23 @@ pub(crate) struct EpochRow {
     pub(crate) train_loss: f64,
     pub(crate) test_accuracy: f64,
     pub(crate) learning_rate: f64,
+}
+
+impl EpochRow {
+    /// The columns of `metrics.csv`.
+    pub(crate) fn csv(&self) -> String {
+        format!(
+            "{},{:.6},{:.2},{:.4},{:.4},{:.6},{:.4},{}",
+            self.epoch,
+            self.seconds_per_step,
+            self.images_per_second,
+            self.comm_fraction,
+            self.exposed_comm_fraction,
+            self.train_loss,
+            self.test_accuracy,
+            self.learning_rate
+        )
+    }
 }
 
 /// Sums over steps.

@@ -1,8 +1,10 @@
 //! `kolo train`: from a configuration to a run folder.
 
+mod checkpoints;
 pub(crate) mod config;
 mod evaluate;
 mod folder;
+mod lines;
 mod meter;
 mod progress;
 mod summary;

@@ -14,9 +14,11 @@ use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::rate::Rate;
 use kolo_ddp::{Kind, Sampler, StepReport};
 
+use super::checkpoints::{self, Checkpoints};
 use super::config::TrainConfig;
 use super::evaluate;
-use super::folder::{RunFolder, StepLog};
+use super::folder::RunFolder;
+use super::lines::Lines;
 use super::meter::{BucketMeter, EpochRow, Meter, StepRow};
 use super::progress::Progress;
 use super::summary::{Summary, peak_rss};
@@ -35,7 +37,7 @@ pub(crate) fn train(
     let mut worker = Worker::new(group, config)?;
     let mut start = Position { step: 0, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
     if let (true, Some(folder)) = (resume, &folder) {
-        start = worker.ddp.load(&folder.newest_checkpoint()?)?;
+        start = checkpoints::resume(&mut worker.ddp, folder)?;
         if start.step >= worker.total {
             let (path, total) = (folder.path().display(), worker.total);
             return Err(Failure::input(format!("the run in {path} is complete: all {total} steps are done")));
@@ -64,9 +66,11 @@ struct Worker<'a> {
 /// What rank 0 has besides: the run folder and the user.
 struct Desk {
     folder: RunFolder,
-    steps: StepLog,
+    steps: Lines,
+    epochs: Lines,
     progress: Progress,
     buckets: BucketMeter,
+    checkpoints: Checkpoints,
 }
 
 impl Desk {
@@ -79,7 +83,20 @@ impl Desk {
         if resume {
             progress.say(&format!("continuing {} after step {}", folder.path().display(), start.step));
         }
-        Ok(Desk { steps: folder.step_log()?, folder, progress, buckets: BucketMeter::default() })
+        let (steps, epochs) = (folder.step_log()?, folder.epoch_log()?);
+        let checkpoints = Checkpoints::open(&folder, worker.config)?;
+        Ok(Desk { folder, steps, epochs, progress, buckets: BucketMeter::default(), checkpoints })
+    }
+
+    /// After an epoch. What cannot be written now is tried again later.
+    fn record(&mut self, row: &EpochRow) {
+        self.epochs.add(&row.csv());
+        self.epochs.flush();
+        self.steps.flush();
+        if let Err(error) = self.folder.write_buckets(&self.buckets.rows()) {
+            log::warn!("{error}; training goes on and tries again later");
+        }
+        self.progress.epoch(row);
     }
 }
 
@@ -135,15 +152,9 @@ impl<'a> Worker<'a> {
                     test_accuracy,
                     learning_rate: self.rate.at(position.step - 1),
                 };
-                desk.folder.add_epoch(&row)?;
-                desk.folder.write_buckets(&desk.buckets.rows())?;
-                desk.steps.flush()?;
-                desk.progress.epoch(&row);
-                let over = position.step == self.total;
-                if over || position.epoch.is_multiple_of(self.config.checkpoint_epochs) {
-                    position.notes = serde_json::json!({"loss_sum": epoch.loss_sum, "images": epoch.images});
-                    let checkpoints = desk.folder.checkpoints();
-                    self.ddp.with_replica(|replica| checkpoint::save(&checkpoints, replica, &position))?;
+                desk.record(&row);
+                if position.step == self.total || desk.checkpoints.due_between_epochs(&position) {
+                    desk.checkpoints.take(&self.ddp, &mut position, &epoch)?;
                 }
             }
         }
@@ -181,11 +192,7 @@ impl<'a> Worker<'a> {
         whole: &mut Meter,
         desk: &mut Option<Desk>,
     ) -> Result<Meter, Failure> {
-        let mut meter = Meter::default();
-        if position.step_in_epoch > 0 {
-            let note = |name: &str| position.notes[name].as_f64().unwrap_or(0.0);
-            (meter.loss_sum, meter.images) = (note("loss_sum"), note("images"));
-        }
+        let mut meter = checkpoints::meter(position);
         let steps = self.sampler.steps();
         let mut batches = self.batches(position.epoch, position.step_in_epoch..steps)?;
         while position.step_in_epoch < steps && position.step < self.total {
@@ -204,9 +211,14 @@ impl<'a> Worker<'a> {
             meter.add(&row);
             whole.add(&row);
             if let Some(desk) = desk {
-                desk.steps.add(&row)?;
+                desk.steps.add(&row.json()?);
                 desk.buckets.add(&report.buckets);
                 desk.progress.step(&row, &meter);
+                let goes_on = position.step_in_epoch < steps && position.step < self.total;
+                if goes_on && desk.checkpoints.due_within_epoch(position) {
+                    desk.steps.flush();
+                    desk.checkpoints.take(&self.ddp, position, &meter)?;
+                }
             }
         }
         if position.step_in_epoch == steps {
@@ -260,9 +272,13 @@ fn parameters(ddp: &Ddp<ResNet>) -> usize {
 }
 
 fn report(desk: Desk, summary: &Summary) -> Result<(), Failure> {
-    let Desk { folder, mut steps, progress, .. } = desk;
-    steps.flush()?;
-    folder.write_summary(summary)?;
+    let Desk { folder, steps, epochs, progress, buckets, checkpoints } = desk;
+    let files = [
+        steps.end(),
+        epochs.end(),
+        folder.write_buckets(&buckets.rows()),
+        folder.write_summary(summary).map(drop),
+    ];
     progress.end();
     let path: &Path = folder.path();
     println!("test accuracy   {:.2} %", 100.0 * summary.test_accuracy);
@@ -275,5 +291,8 @@ fn report(desk: Desk, summary: &Summary) -> Result<(), Failure> {
     );
     println!("weights         sha256 {}", summary.weights_sha256);
     println!("run folder      {}", path.display());
-    Ok(())
+    // All that can be written is, before the first failure ends the run.
+    let checkpoint = checkpoints.finish();
+    files.into_iter().collect::<Result<(), Failure>>()?;
+    checkpoint
 }

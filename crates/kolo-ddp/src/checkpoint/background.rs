@@ -1,0 +1,167 @@
+//! A thread that does one job at a time, where a newer job makes the one that still waits unnecessary.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::error::Error;
+
+/// See the module's text. A job that fails is told as a warning and forgotten when the next one comes; the last one is tried
+/// once more at the end.
+pub(super) struct Background<T> {
+    shared: Arc<Shared<T>>,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+struct State<T> {
+    waiting: Option<T>,
+    closing: bool,
+}
+
+impl<T> Shared<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next job, when there is one; `None` when there will be none.
+    fn next(&self) -> Option<T> {
+        let idle = |state: &mut State<T>| state.waiting.is_none() && !state.closing;
+        let state = self.changed.wait_while(self.lock(), idle);
+        state.unwrap_or_else(PoisonError::into_inner).waiting.take()
+    }
+}
+
+impl<T: Send + 'static> Background<T> {
+    /// Starts the thread; `work` does a job.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no thread.
+    pub(super) fn start(
+        name: &str,
+        work: impl FnMut(&T) -> Result<(), Error> + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let state = Mutex::new(State { waiting: None, closing: false });
+        let shared = Arc::new(Shared { state, changed: Condvar::new() });
+        let own = shared.clone();
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&own, work))?;
+        Ok(Background { shared, thread: Some(thread) })
+    }
+
+    /// Leaves a job to the thread, in place of one that still waits. Returns at once.
+    pub(super) fn put(&self, job: T) {
+        // What is replaced is dropped when the thread does not wait for it any more.
+        let _replaced = self.shared.lock().waiting.replace(job);
+        self.shared.changed.notify_one();
+    }
+
+    /// Waits until all is done.
+    ///
+    /// # Errors
+    ///
+    /// The last job failed, twice.
+    pub(super) fn finish(mut self) -> Result<(), Error> {
+        self.end()
+    }
+}
+
+impl<T> Background<T> {
+    fn end(&mut self) -> Result<(), Error> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.shared.lock().closing = true;
+        self.shared.changed.notify_one();
+        let panicked =
+            |_| Error::Setting("the thread that writes checkpoints panicked; this is a bug".into());
+        thread.join().map_err(panicked)?
+    }
+}
+
+/// Nobody asks any more: what waits is done nevertheless, because it may be what the next run needs.
+impl<T> Drop for Background<T> {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            log::warn!("the last checkpoint was not written: {error}");
+        }
+    }
+}
+
+fn run<T>(shared: &Shared<T>, mut work: impl FnMut(&T) -> Result<(), Error>) -> Result<(), Error> {
+    let mut failed = None;
+    while let Some(job) = shared.next() {
+        failed = None;
+        if let Err(error) = work(&job) {
+            log::warn!(
+                "checkpoint not written: {error}; training goes on, the next checkpoint is another try"
+            );
+            failed = Some(job);
+        }
+    }
+    failed.map_or(Ok(()), |job| work(&job))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// A background whose jobs say that they have begun and wait until they are told how to end.
+    fn background() -> (Background<u32>, Receiver<u32>, Sender<bool>) {
+        let (begun, begins) = channel();
+        let (tell, told) = channel();
+        let work = move |job: &u32| {
+            begun.send(*job).unwrap();
+            match told.recv() {
+                Ok(true) => Ok(()),
+                _ => Err(Error::Setting(format!("job {job}"))),
+            }
+        };
+        (Background::start("test", work).unwrap(), begins, tell)
+    }
+
+    #[test]
+    fn the_newest_replaces_what_waits() {
+        let (background, begins, tell) = background();
+        background.put(1);
+        assert_eq!(begins.recv().unwrap(), 1);
+        (2..=4).for_each(|job| background.put(job));
+        (0..2).for_each(|_| tell.send(true).unwrap());
+        background.finish().unwrap();
+        assert_eq!(begins.iter().collect::<Vec<_>>(), [4]);
+    }
+
+    #[test]
+    fn a_failed_job_is_forgotten_for_the_next_but_the_last_is_tried_again() {
+        let (background, begins, tell) = background();
+        [false, false, true].into_iter().for_each(|end| tell.send(end).unwrap());
+        background.put(1);
+        assert_eq!(begins.recv().unwrap(), 1);
+        background.put(2);
+        background.finish().unwrap();
+        assert_eq!(begins.iter().collect::<Vec<_>>(), [2, 2]);
+    }
+
+    #[test]
+    fn the_last_failure_is_told() {
+        let (background, _begins, tell) = background();
+        background.put(7);
+        (0..2).for_each(|_| tell.send(false).unwrap());
+        assert_eq!(background.finish().unwrap_err().to_string(), "job 7");
+    }
+
+    #[test]
+    fn dropping_it_does_what_waits_and_ends() {
+        let (background, begins, tell) = background();
+        background.put(1);
+        tell.send(true).unwrap();
+        drop(background);
+        assert_eq!(begins.iter().collect::<Vec<_>>(), [1]);
+        let (idle, begins, _tell) = self::background();
+        drop(idle);
+        assert_eq!(begins.iter().count(), 0);
+    }
+}

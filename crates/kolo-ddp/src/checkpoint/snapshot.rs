@@ -1,0 +1,195 @@
+//! What a checkpoint is going to hold: copies, so that training can go on while they are written.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use safetensors::tensor::{Dtype, View};
+
+use super::Position;
+use super::manifest::TensorEntry;
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::replica::Replica;
+
+/// The two kinds of tensors, and how the files begin that hold them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Set {
+    /// The model's own values.
+    Weights,
+    /// The optimizer's state.
+    Optimizer,
+}
+
+impl Set {
+    /// The file that holds the whole set.
+    pub(super) fn file(self) -> &'static str {
+        match self {
+            Set::Weights => "weights.safetensors",
+            Set::Optimizer => "optimizer.safetensors",
+        }
+    }
+
+    /// Whether a file holds tensors of this set: `optimizer.safetensors`, or `optimizer-<anything>.safetensors` for a part.
+    pub(super) fn is_in(self, name: &str) -> bool {
+        let stem = self.file().trim_end_matches(".safetensors");
+        let part = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".safetensors"));
+        part.is_some_and(|part| part.is_empty() || part.starts_with('-'))
+    }
+}
+
+/// A run of flat memory that goes into one file.
+///
+/// A rank that holds the optimizer's state of the elements 1000 to 1999 only has a part of each state with `start: 1000` and
+/// 1000 values, in the file `optimizer-<rank>.safetensors`. A tensor that such a part cuts is stored as far as it is in the
+/// part, flat, under the name `<tensor>[<first>..<end>]`; the manifest says which elements those are.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What it is of.
+    pub set: Set,
+    /// The file that it goes into, together with other parts of the same set.
+    pub file: String,
+    /// Before the names of the parameters: `<state>/` for optimizer state.
+    pub prefix: String,
+    /// The first element of flat memory.
+    pub start: usize,
+    /// One value for each element from there on.
+    pub values: Vec<f32>,
+}
+
+/// A checkpoint that is not written yet.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(super) position: Position,
+    pub(super) layout: Arc<Layout>,
+    pub(super) parts: Vec<Part>,
+}
+
+impl Snapshot {
+    /// A checkpoint made of these parts, which together hold every element of every set once.
+    ///
+    /// # Errors
+    ///
+    /// A part reaches beyond the layout, or goes into a file that is not named after its set.
+    pub fn new(layout: Arc<Layout>, parts: Vec<Part>, position: &Position) -> Result<Self, Error> {
+        for part in &parts {
+            let Part { set, file, start, values, .. } = part;
+            let end = start.saturating_add(values.len());
+            if end > layout.len() {
+                let len = layout.len();
+                return Err(Error::Setting(format!(
+                    "a checkpoint's part holds elements {start}..{end} where the model has {len}"
+                )));
+            }
+            if !set.is_in(file) || file.contains('/') {
+                let whole = set.file();
+                return Err(Error::Setting(format!(
+                    "a checkpoint's part cannot go into `{file}`; call it as {whole}, with `-` and more before the dot"
+                )));
+            }
+        }
+        Ok(Snapshot { position: position.clone(), layout, parts })
+    }
+
+    /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in memory, after
+    /// waiting for the last step's gradients.
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed (naming the rank).
+    pub fn of(replica: &mut Replica, position: &Position) -> Result<Self, Error> {
+        let layout = replica.layout().clone();
+        let (_, values, optimizer) = replica.parts()?;
+        let part = |set: Set, prefix: String, values: &[f32]| Part {
+            set,
+            file: set.file().into(),
+            prefix,
+            start: 0,
+            values: values.to_vec(),
+        };
+        let mut parts = vec![part(Set::Weights, String::new(), values)];
+        for (name, values) in optimizer.state() {
+            parts.push(part(Set::Optimizer, format!("{name}/"), values));
+        }
+        Self::new(layout, parts, position)
+    }
+
+    /// Where the run was.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// The files of tensors. A set that has no tensors has an empty file.
+    pub(super) fn files(&self) -> Vec<String> {
+        let mut files: Vec<String> = self.parts.iter().map(|part| part.file.clone()).collect();
+        for set in [Set::Weights, Set::Optimizer] {
+            if !files.iter().any(|file| set.is_in(file)) {
+                files.push(set.file().into());
+            }
+        }
+        files.sort();
+        files.dedup();
+        files
+    }
+
+    /// What goes into a file, tensor by tensor.
+    pub(super) fn tensors(&self, file: &str) -> Vec<Piece<'_>> {
+        let parts = self.parts.iter().filter(|part| part.file == file);
+        parts.flat_map(|part| self.pieces(part)).collect()
+    }
+
+    fn pieces<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = Piece<'a>> {
+        let (first, end) = (part.start, part.start + part.values.len());
+        self.layout.spans().iter().filter_map(move |span| {
+            let from = span.offset.max(first);
+            let to = (span.offset + span.len).min(end);
+            // A tensor without elements belongs to the part in which it begins.
+            let empty =
+                span.len == 0 && span.offset >= first && (span.offset < end || end == self.layout.len());
+            if from >= to && !empty {
+                return None;
+            }
+            let elements = from - span.offset..to - span.offset;
+            let shape = span.spec.shape.clone();
+            let name = format!("{}{}", part.prefix, span.spec.name);
+            let entry = TensorEntry { name, dtype: "F32".into(), shape, elements };
+            let shape = if entry.is_whole() { entry.shape.clone() } else { vec![to - from] };
+            Some(Piece { entry, shape, values: &part.values[from - first..to - first] })
+        })
+    }
+}
+
+/// A tensor, or a part of one, on its way into a file.
+pub(super) struct Piece<'a> {
+    pub(super) entry: TensorEntry,
+    /// As stored.
+    shape: Vec<usize>,
+    values: &'a [f32],
+}
+
+impl View for &Piece<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Owned(bytes(self.values))
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(self.values)
+    }
+}
+
+/// Little-endian, as safetensors has it.
+pub(super) fn bytes(values: &[f32]) -> Vec<u8> {
+    let mut bytes = vec![0; size_of_val(values)];
+    bytes
+        .chunks_exact_mut(4)
+        .zip(values)
+        .for_each(|(word, value)| word.copy_from_slice(&value.to_le_bytes()));
+    bytes
+}

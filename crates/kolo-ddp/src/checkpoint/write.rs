@@ -1,0 +1,107 @@
+//! Writing a checkpoint: whole or not at all, whatever ends the process or the machine meanwhile.
+//!
+//! All files go into a hidden folder, each synced, the manifest last; then the folder itself is synced and renamed.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use safetensors::serialize;
+use sha2::{Digest, Sha256};
+
+use super::folder::{aside, draft, path};
+use super::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
+use super::snapshot::Snapshot;
+use super::{POSITION, hex};
+use crate::error::Error;
+
+/// Writes a snapshot to `folder/step-<step>` and returns that path when it is durable. The folder must be there: one that has
+/// gone, as with a disk that is no longer mounted, is not made anew in the wrong place.
+pub(super) fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
+    let step = snapshot.position.step;
+    let (target, draft) = (path(folder, step), draft(folder, step));
+    // Left over from a run that was killed while it wrote.
+    let _ = fs::remove_dir_all(&draft);
+    fs::create_dir(&draft).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Error::file(folder, "the folder of the checkpoints is gone; bring it back"),
+        _ => Error::file(&draft, e),
+    })?;
+    let result = fill(&draft, snapshot).and_then(|()| publish(folder, &draft, &target, step));
+    if result.is_err() {
+        // On a full disk half a checkpoint would only stand in the way of the next.
+        let _ = fs::remove_dir_all(&draft);
+    }
+    result.map(|()| target)
+}
+
+fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
+    let mut files = Vec::new();
+    for name in snapshot.files() {
+        let path = draft.join(&name);
+        let pieces = snapshot.tensors(&name);
+        let views = pieces.iter().map(|piece| (piece.entry.key(), piece));
+        let data = serialize(views, None).map_err(|e| Error::file(&path, e))?;
+        let entries = pieces.iter().map(|piece| piece.entry.clone()).collect();
+        files.push(put(draft, &name, &data, entries)?);
+    }
+    let position = draft.join(POSITION);
+    let text = serde_json::to_vec_pretty(&snapshot.position).map_err(|e| Error::file(&position, e))?;
+    files.push(put(draft, POSITION, &text, Vec::new())?);
+    let manifest = draft.join(MANIFEST);
+    let text = Manifest::of(files).text().map_err(|e| Error::file(&manifest, e))?;
+    write_file(&manifest, text.as_bytes())?;
+    sync(draft)
+}
+
+/// Gives a finished checkpoint its name, in place of one of the same step.
+fn publish(folder: &Path, draft: &Path, target: &Path, step: u64) -> Result<(), Error> {
+    let aside = aside(folder, step);
+    let replaces = target.exists();
+    if replaces {
+        // A folder cannot be renamed over one that has files, so for a moment there is none of this step.
+        let _ = fs::remove_dir_all(&aside);
+        fs::rename(target, &aside).map_err(|e| Error::file(target, e))?;
+    }
+    if let Err(error) = fs::rename(draft, target) {
+        if replaces {
+            let _ = fs::rename(&aside, target);
+        }
+        return Err(Error::file(target, error));
+    }
+    sync(folder)?;
+    if replaces {
+        let _ = fs::remove_dir_all(&aside);
+    }
+    Ok(())
+}
+
+/// Writes a file and says what the manifest has to say about it.
+fn put(folder: &Path, name: &str, data: &[u8], tensors: Vec<TensorEntry>) -> Result<FileEntry, Error> {
+    write_file(&folder.join(name), data)?;
+    let sha256 = hex(&Sha256::digest(data));
+    Ok(FileEntry { name: name.into(), bytes: data.len() as u64, sha256, tensors })
+}
+
+fn write_file(path: &Path, data: &[u8]) -> Result<(), Error> {
+    let result = File::create(path).and_then(|mut file| {
+        file.write_all(data)?;
+        file.sync_all()
+    });
+    result.map_err(|e| Error::file(path, e))
+}
+
+/// Makes the names in a folder durable.
+fn sync(folder: &Path) -> Result<(), Error> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| Error::file(folder, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_named() {
+        let error = write_file(Path::new("/dev/full"), b"x").unwrap_err().to_string();
+        assert!(error.contains("/dev/full") && error.contains("No space left"), "{error}");
+    }
+}

@@ -1,0 +1,321 @@
+//! Checkpoints: the same bits after them, damage of any kind found and named, disks that fill up or go away.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::{NAMES, WIDTH, replica, run_shard, specs};
+use kolo_comm::Group;
+use kolo_ddp::checkpoint::{self, Part, Position, Reader, Set, Snapshot, Writer};
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::{Config, Replica};
+
+const FILES: [&str; 4] = ["weights.safetensors", "optimizer.safetensors", "position.json", "manifest.json"];
+
+fn at(step: u64) -> Position {
+    Position { step, epoch: 1, step_in_epoch: 2, notes: serde_json::json!({"a": 1}) }
+}
+
+fn adamw() -> Replica {
+    replica(Arc::new(Group::alone()), &Config::default(), "adamw", Settings::default())
+}
+
+fn step(replica: &mut Replica, n: usize) {
+    run_shard(replica, &[n, n + 1]);
+    replica.step(0.05).unwrap();
+}
+
+/// A folder with checkpoints after steps 1, 2 and 3, and the replica after step 3.
+fn three(folder: &Path) -> Replica {
+    let mut replica = adamw();
+    for n in 1..=3 {
+        step(&mut replica, n);
+        checkpoint::save(folder, &mut replica, &at(n as u64)).unwrap();
+    }
+    replica
+}
+
+fn steps(folder: &Path) -> Vec<u64> {
+    checkpoint::list(folder).unwrap().into_iter().map(|(step, _)| step).collect()
+}
+
+fn flip(path: &Path, bit: usize) {
+    let mut data = fs::read(path).unwrap();
+    data[bit / 8] ^= 1 << (bit % 8);
+    fs::write(path, data).unwrap();
+}
+
+#[test]
+fn a_checkpoint_continues_in_the_same_bits() {
+    for optimizer in ["sgd", "adamw"] {
+        let settings = Settings { momentum: 0.9, ..Settings::default() };
+        let new = || replica(Arc::new(Group::alone()), &Config::default(), optimizer, settings);
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = new();
+        (0..3).for_each(|n| step(&mut first, n));
+        let path = checkpoint::save(folder.path(), &mut first, &at(3)).unwrap();
+        let found = checkpoint::newest(folder.path()).unwrap().unwrap();
+        assert_eq!((found.step, found.path, found.passed_over.len()), (3, path.clone(), 0));
+
+        let mut second = new();
+        assert_eq!(checkpoint::load(&path, &mut second).unwrap(), at(3));
+        (3..6).for_each(|n| [&mut first, &mut second].into_iter().for_each(|replica| step(replica, n)));
+        assert_eq!(first.values().unwrap(), second.values().unwrap());
+        let hashes = [&mut first, &mut second].map(|replica| checkpoint::weights_sha256(replica).unwrap());
+        assert_eq!(hashes[0], hashes[1]);
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_model_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = checkpoint::save(folder.path(), &mut adamw(), &at(0)).unwrap();
+    let load = |specs: Vec<kolo_ddp::ParamSpec>| {
+        let len = specs.iter().map(|spec| spec.shape.iter().product::<usize>()).sum();
+        let build = |len| (optimizer::find("adamw").unwrap().build)(len, &Settings::default());
+        let group = Arc::new(Group::alone());
+        let mut other = Replica::new(group, specs, vec![0.0; len], &Config::default(), build).unwrap();
+        checkpoint::load(&path, &mut other).unwrap_err().to_string()
+    };
+    let mut renamed = specs();
+    renamed[3].name = "head".into();
+    let mut reshaped = specs();
+    reshaped[1].shape = vec![WIDTH, 1];
+    let fewer = specs()[..4].to_vec();
+    for (specs, words) in [
+        (renamed, &["tensor `head`", "another model"][..]),
+        (reshaped, &["`shared`", "[300, 1]", "another model"]),
+        (fewer, &["5 tensors", "has 4"]),
+    ] {
+        let error = load(specs);
+        assert!(error.contains("weights.safetensors"), "{error}");
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+    let mut sgd = replica(
+        Arc::new(Group::alone()),
+        &Config::default(),
+        "sgd",
+        Settings { momentum: 0.9, ..Settings::default() },
+    );
+    let error = checkpoint::load(&path, &mut sgd).unwrap_err().to_string();
+    assert!(error.contains("optimizer.safetensors") && error.contains("velocity/first"), "{error}");
+}
+
+/// In each file, one bit at its beginning, in its middle and at its end.
+#[test]
+fn a_flipped_bit_is_found_and_named() {
+    for name in FILES {
+        let folder = tempfile::tempdir().unwrap();
+        three(folder.path());
+        let newest = checkpoint::path(folder.path(), 3);
+        let bits = 8 * fs::metadata(newest.join(name)).unwrap().len() as usize;
+        for bit in [0, 3, 8 * 8 + 1, bits / 2, bits - 10, bits - 1] {
+            flip(&newest.join(name), bit);
+            let damaged = |error: &str| error.contains("step-00000003") && error.contains(name);
+            let error = checkpoint::verify(&newest).unwrap_err().to_string();
+            assert!(damaged(&error) && error.contains("damaged"), "{name}, bit {bit}: {error}");
+            let error = checkpoint::load(&newest, &mut adamw()).unwrap_err().to_string();
+            assert!(damaged(&error), "{name}, bit {bit}: {error}");
+            let found = checkpoint::newest(folder.path()).unwrap().unwrap();
+            assert_eq!((found.step, found.passed_over.len()), (2, 1), "{name}, bit {bit}");
+            assert!(damaged(&found.passed_over[0].to_string()), "{}", found.passed_over[0]);
+            flip(&newest.join(name), bit);
+        }
+        checkpoint::verify(&newest).unwrap();
+    }
+}
+
+#[test]
+fn half_written_checkpoints_are_named_and_passed_over() {
+    for name in FILES {
+        let folder = tempfile::tempdir().unwrap();
+        three(folder.path());
+        let file = |step| checkpoint::path(folder.path(), step).join(name);
+        let whole = fs::read(file(3)).unwrap();
+        fs::write(file(3), &whole[..whole.len() / 2]).unwrap();
+        fs::remove_file(file(2)).unwrap();
+        let found = checkpoint::newest(folder.path()).unwrap().unwrap();
+        assert_eq!(found.step, 1);
+        let words: Vec<String> = found.passed_over.iter().map(|error| error.to_string()).collect();
+        assert!(words[0].contains("step-00000003") && words[0].contains(name), "{words:?}");
+        assert!(words[1].contains("step-00000002") && words[1].contains(name), "{words:?}");
+        assert!(words[1].contains("is missing"), "{words:?}");
+
+        fs::remove_file(file(1)).unwrap();
+        let error = checkpoint::newest(folder.path()).unwrap_err().to_string();
+        for step in 1..=3 {
+            assert!(error.contains(&format!("step-{step:08}/{name}")), "{error}");
+        }
+    }
+    let nowhere = tempfile::tempdir().unwrap();
+    assert!(checkpoint::newest(nowhere.path()).unwrap().is_none());
+    assert!(checkpoint::newest(&nowhere.path().join("none")).unwrap().is_none());
+}
+
+#[test]
+fn the_last_ones_are_kept_and_damaged_ones_do_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut replica = three(folder.path());
+    let write = |replica: &mut Replica, step: u64, keep: usize| {
+        let writer = Writer::new(folder.path(), keep).unwrap();
+        writer.put(Snapshot::of(replica, &at(step)).unwrap());
+        writer.finish().unwrap();
+    };
+    write(&mut replica, 4, 3);
+    assert_eq!(steps(folder.path()), [2, 3, 4]);
+    fs::write(checkpoint::path(folder.path(), 4).join("weights.safetensors"), b"short").unwrap();
+    write(&mut replica, 5, 2);
+    assert_eq!(steps(folder.path()), [3, 4, 5], "4 is damaged, 3 is the other good one");
+    // A run that went back to before 5: what it writes is kept, and so is what is newer.
+    write(&mut replica, 4, 1);
+    assert_eq!(steps(folder.path()), [4, 5]);
+    checkpoint::verify(&checkpoint::path(folder.path(), 4)).unwrap();
+    assert!(Writer::new(folder.path(), 0).is_err_and(|error| error.to_string().contains("at least 1")));
+}
+
+/// What one `run` of a writer leaves, whose folder is away when it first writes.
+fn interrupted(comes_back: bool) -> (tempfile::TempDir, PathBuf, Result<(), kolo_ddp::Error>) {
+    let top = tempfile::tempdir().unwrap();
+    let (folder, away) = (top.path().join("checkpoints"), top.path().join("away"));
+    let mut replica = three(&folder);
+    let writer = Writer::new(&folder, 3).unwrap();
+    fs::rename(&folder, &away).unwrap();
+    writer.put(Snapshot::of(&mut replica, &at(4)).unwrap());
+    if comes_back {
+        fs::rename(&away, &folder).unwrap();
+    }
+    let end = writer.finish();
+    (top, folder, end)
+}
+
+/// Whether the first try, the second one or both are made after the folder has come back, the checkpoint is there.
+#[test]
+fn a_folder_that_comes_back_gets_its_checkpoint() {
+    let (_top, folder, end) = interrupted(true);
+    end.unwrap();
+    assert_eq!(steps(&folder), [2, 3, 4]);
+    checkpoint::verify(&checkpoint::path(&folder, 4)).unwrap();
+}
+
+#[test]
+fn a_folder_that_stays_away_is_named_and_not_made_anew() {
+    let (_top, folder, end) = interrupted(false);
+    let error = end.unwrap_err().to_string();
+    assert!(error.contains("checkpoints") && error.contains("gone"), "{error}");
+    assert!(!folder.exists());
+}
+
+/// A file where the next checkpoint has to be drafted stops that one, and only that one.
+#[test]
+fn a_checkpoint_that_cannot_be_written_costs_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut replica = three(folder.path());
+    let writer = Writer::new(folder.path(), 1).unwrap();
+    fs::write(folder.path().join(".step-00000004.part"), b"in the way").unwrap();
+    writer.put(Snapshot::of(&mut replica, &at(4)).unwrap());
+    let error = writer.finish().unwrap_err().to_string();
+    assert!(error.contains(".step-00000004.part"), "{error}");
+    assert_eq!(steps(folder.path()), [1, 2, 3], "nothing is removed for one that is not there");
+
+    let writer = Writer::new(folder.path(), 1).unwrap();
+    writer.put(Snapshot::of(&mut replica, &at(5)).unwrap());
+    writer.finish().unwrap();
+    assert_eq!(steps(folder.path()), [5]);
+}
+
+#[test]
+fn what_a_killed_run_left_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join(".step-00000009.part")).unwrap();
+    fs::write(folder.path().join(".step-00000009.part/weights.safetensors"), b"half").unwrap();
+    assert!(checkpoint::newest(folder.path()).unwrap().is_none());
+    drop(Writer::new(folder.path(), 1).unwrap());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Three ranks that each hold a third of the optimizer's state, cut without regard to tensors, and five that read it.
+#[test]
+fn state_in_parts_is_read_by_any_number_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = adamw().layout().clone();
+    let value = |set: usize, index: usize| common::noise(set, index);
+    let values =
+        |set: usize, range: std::ops::Range<usize>| range.map(|i| value(set, i)).collect::<Vec<f32>>();
+    let cuts = [0, 500, 700, layout.len()];
+    let part = |set, file: &str, prefix: &str, start: usize, values: Vec<f32>| Part {
+        set,
+        file: file.into(),
+        prefix: prefix.into(),
+        start,
+        values,
+    };
+    let mut parts = vec![part(Set::Weights, "weights.safetensors", "", 0, values(0, 0..layout.len()))];
+    for (rank, cut) in cuts.windows(2).enumerate() {
+        let file = format!("optimizer-{rank}.safetensors");
+        for (set, prefix) in [(1, "m/"), (2, "v/")] {
+            parts.push(part(Set::Optimizer, &file, prefix, cut[0], values(set, cut[0]..cut[1])));
+        }
+    }
+    let write = |parts: Vec<Part>, step| {
+        let writer = Writer::new(folder.path(), 9).unwrap();
+        writer.put(Snapshot::new(layout.clone(), parts, &at(step)).unwrap());
+        writer.finish().unwrap();
+        checkpoint::path(folder.path(), step)
+    };
+    let path = write(parts.clone(), 1);
+    assert!(path.join("optimizer-2.safetensors").exists() && !path.join("optimizer.safetensors").exists());
+    for ranks in [1, 2, 5] {
+        let reader = Reader::open(&path).unwrap();
+        for rank in 0..ranks {
+            let range = layout.len() * rank / ranks..layout.len() * (rank + 1) / ranks;
+            for (set, prefix) in [(1, "m/"), (2, "v/")] {
+                let mut own = vec![0.0; range.len()];
+                reader.read(Set::Optimizer, prefix, &layout, range.start, &mut own).unwrap();
+                assert_eq!(own, values(set, range.clone()), "rank {rank} of {ranks}");
+            }
+        }
+    }
+    // What a rank does not need, it does not open.
+    fs::remove_file(path.join("optimizer-2.safetensors")).unwrap();
+    let reader = Reader::open(&path).unwrap();
+    let mut own = vec![0.0; 700];
+    reader.read(Set::Optimizer, "m/", &layout, 0, &mut own).unwrap();
+    let mut all = vec![0.0; layout.len()];
+    let error = reader.read(Set::Optimizer, "m/", &layout, 0, &mut all).unwrap_err().to_string();
+    assert!(error.contains("optimizer-2.safetensors"), "{error}");
+
+    // A part that is missing, and one that is there twice.
+    let without: Vec<Part> = parts.iter().filter(|p| p.file != "optimizer-1.safetensors").cloned().collect();
+    let twice: Vec<Part> = parts
+        .iter()
+        .cloned()
+        .chain([part(Set::Optimizer, "optimizer-9.safetensors", "m/", 0, values(1, 0..10))])
+        .collect();
+    for (step, parts, words) in
+        [(2, without, ["has no elements of `m/shared`", "manifest.json"]), (3, twice, ["twice", "`m/first`"])]
+    {
+        let error =
+            Reader::open(&write(parts, step)).unwrap().read(Set::Optimizer, "m/", &layout, 0, &mut all);
+        let error = error.unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+    assert_eq!(NAMES[1], "shared");
+}
+
+#[test]
+fn parts_that_lead_nowhere_are_refused() {
+    let layout = adamw().layout().clone();
+    for (file, start, words) in [
+        ("weights.safetensors", 1, "elements 1..1501"),
+        ("../weights.safetensors", 0, "`../weights.safetensors`"),
+        ("weights-/x.safetensors", 0, "`weights-/x.safetensors`"),
+        ("values.safetensors", 0, "`values.safetensors`"),
+    ] {
+        let values = vec![0.0; layout.len()];
+        let part = Part { set: Set::Weights, file: file.into(), prefix: String::new(), start, values };
+        let error = Snapshot::new(layout.clone(), vec![part], &at(1)).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}

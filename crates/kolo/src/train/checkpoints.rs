@@ -1,0 +1,88 @@
+//! The checkpoints of a run: when one is due, who writes it, which one to continue from.
+
+use kolo_burn::Ddp;
+use kolo_burn::models::ResNet;
+use kolo_comm::Op;
+use kolo_ddp::checkpoint::{self, Position, Snapshot, Writer};
+
+use super::config::TrainConfig;
+use super::folder::RunFolder;
+use super::meter::Meter;
+use crate::fail::Failure;
+
+/// In a position's notes: Σ loss × images and images of the epoch so far.
+const LOSS_SUM: &str = "loss_sum";
+const IMAGES: &str = "images";
+
+/// Rank 0's side: takes copies between two steps, which a thread writes.
+pub(crate) struct Checkpoints {
+    writer: Writer,
+    every_epochs: usize,
+    every_steps: Option<u64>,
+}
+
+impl Checkpoints {
+    pub(crate) fn open(folder: &RunFolder, config: &TrainConfig) -> Result<Self, Failure> {
+        let writer = Writer::new(&folder.checkpoints(), config.keep_checkpoints)?;
+        let (every_epochs, every_steps) = (config.checkpoint_epochs, config.checkpoint_steps);
+        Ok(Checkpoints { writer, every_epochs, every_steps })
+    }
+
+    /// Whether one is due now that an epoch is over.
+    pub(crate) fn due_between_epochs(&self, position: &Position) -> bool {
+        position.epoch.is_multiple_of(self.every_epochs) || self.due_within_epoch(position)
+    }
+
+    /// Whether one is due after this step.
+    pub(crate) fn due_within_epoch(&self, position: &Position) -> bool {
+        self.every_steps.is_some_and(|steps| position.step.is_multiple_of(steps))
+    }
+
+    /// Copies what a checkpoint holds, and leaves the rest to the thread.
+    pub(crate) fn take(
+        &self,
+        ddp: &Ddp<ResNet>,
+        position: &mut Position,
+        epoch: &Meter,
+    ) -> Result<(), Failure> {
+        // As text, because JSON's numbers need not come back in the same bits.
+        position.notes = serde_json::json!({
+            LOSS_SUM: epoch.loss_sum.to_string(),
+            IMAGES: epoch.images.to_string(),
+        });
+        self.writer.put(ddp.with_replica(|replica| Snapshot::of(replica, position))?);
+        Ok(())
+    }
+
+    /// Waits for the last one. Its failure is the run's: there is nothing to continue from.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        let lost = |e| format!("the last checkpoint was not written, everything else was: {e}");
+        self.writer.finish().map_err(|e| Failure::work(lost(e)))
+    }
+}
+
+/// The epoch's figures so far, where a run continues within one.
+pub(crate) fn meter(position: &Position) -> Meter {
+    let mut meter = Meter::default();
+    if position.step_in_epoch > 0 {
+        let note = |name: &str| position.notes[name].as_str().and_then(|text| text.parse().ok());
+        meter.loss_sum = note(LOSS_SUM).unwrap_or(0.0);
+        meter.images = note(IMAGES).unwrap_or(0.0);
+    }
+    meter
+}
+
+/// Reads the newest checkpoint that is good on every rank. A collective.
+pub(crate) fn resume(ddp: &mut Ddp<ResNet>, folder: &RunFolder) -> Result<Position, Failure> {
+    let found = folder.newest_checkpoint()?;
+    // Where nodes have disks of their own, one of them may be damaged.
+    let mut step = [i64::try_from(found.step).map_err(Failure::work)?];
+    ddp.group().all_reduce(&mut step, Op::Min)?;
+    let path = checkpoint::path(&folder.checkpoints(), step[0].unsigned_abs());
+    if ddp.rank().0 == 0 {
+        for problem in &found.passed_over {
+            log::warn!("{problem}; this run continues from {}", path.display());
+        }
+    }
+    Ok(ddp.load(&path)?)
+}

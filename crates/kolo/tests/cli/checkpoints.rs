@@ -1,0 +1,140 @@
+//! Checkpoints of a real run: continued in the middle of an epoch by fewer workers, damaged, in the way of a full disk.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::program::{fail, kolo, stderr, succeed, summary};
+
+/// Steps of the run, and after how many of them it writes checkpoints.
+const TOTAL: u64 = 9;
+const EVERY: u64 = 2;
+
+/// Trains with five workers to the end. Returns the steps of its checkpoints, the first of them in the middle of its only epoch.
+fn five_workers(folder: &Path) -> Vec<u64> {
+    let (total, every) = (TOTAL.to_string(), EVERY.to_string());
+    let args = ["train", "--nproc", "5", "--batch-size", "8", "--optimizer", "adamw", "--lr", "1e-3"];
+    let more =
+        ["--steps", &total, "--checkpoint-steps", &every, "--keep-checkpoints", "10", "--out", "whole"];
+    succeed(folder, &[&args[..], &more].concat());
+    let names = fs::read_dir(folder.join("whole/checkpoints")).unwrap();
+    let number = |name: &str| name.strip_prefix("step-").unwrap().parse::<u64>().unwrap();
+    let mut steps: Vec<u64> = names.map(|name| number(name.unwrap().file_name().to_str().unwrap())).collect();
+    steps.sort_unstable();
+    assert!(
+        steps[0] < TOTAL && steps[0].is_multiple_of(EVERY) && *steps.last().unwrap() == TOTAL,
+        "{steps:?}"
+    );
+    steps
+}
+
+fn checkpoint(run: &Path, step: u64) -> PathBuf {
+    run.join(format!("checkpoints/step-{step:08}"))
+}
+
+/// A run that was interrupted: as `whole`, with the checkpoints of these steps only and nothing that is written at the end.
+fn interrupted(folder: &Path, name: &str, steps: &[u64]) -> PathBuf {
+    let (whole, run) = (folder.join("whole"), folder.join(name));
+    let copy = |from: &Path, to: &Path| {
+        fs::create_dir_all(to).unwrap();
+        for file in fs::read_dir(from).unwrap().map(Result::unwrap).filter(|file| file.path().is_file()) {
+            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    };
+    copy(&whole, &run);
+    fs::remove_file(run.join("summary.json")).unwrap();
+    steps.iter().for_each(|step| copy(&checkpoint(&whole, *step), &checkpoint(&run, *step)));
+    run
+}
+
+fn same_end(folder: &Path, name: &str) {
+    let (whole, other) = (folder.join("whole"), folder.join(name));
+    for field in ["weights_sha256", "test_accuracy", "train_loss"] {
+        assert_eq!(summary(&other)[field], summary(&whole)[field], "{field} of {name}");
+    }
+    for file in ["steps.jsonl", "metrics.csv"] {
+        let lines = |run: &Path| fs::read_to_string(run.join(file)).unwrap().lines().count();
+        assert_eq!(lines(&other), lines(&whole), "{file} of {name}");
+    }
+}
+
+#[test]
+fn any_number_of_workers_continues_and_damage_is_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let steps = five_workers(folder.path());
+
+    interrupted(folder.path(), "two", &steps[..1]);
+    succeed(folder.path(), &["train", "--resume", "two", "--nproc", "2"]);
+    assert_eq!(summary(&folder.path().join("two"))["world_size"], 2);
+    same_end(folder.path(), "two");
+
+    // One bit of the newer checkpoint.
+    let run = interrupted(folder.path(), "damaged", &[steps[0], steps[1]]);
+    let weights = checkpoint(&run, steps[1]).join("weights.safetensors");
+    let mut data = fs::read(&weights).unwrap();
+    let middle = data.len() / 2;
+    data[middle] ^= 1;
+    fs::write(&weights, data).unwrap();
+    let (code, error) = fail(folder.path(), &["checkpoint", "damaged"]);
+    assert!(code == 1 && error.contains("1 of 2") && error.contains("weights.safetensors"), "{error}");
+    let output = kolo(folder.path(), &["train", "--resume", "damaged", "--nproc", "3"]).output().unwrap();
+    let words = stderr(&output);
+    assert!(output.status.success(), "{words}");
+    let (bad, good) =
+        (format!("step-{:08}/weights.safetensors is", steps[1]), format!("step-{:08}", steps[0]));
+    let warning = words.lines().find(|line| line.contains("damaged: its SHA-256")).unwrap_or_default();
+    assert!(warning.contains(&bad.replace(" is", "")) && warning.contains(&good), "{words}");
+    same_end(folder.path(), "damaged");
+
+    // Nothing that is good is left.
+    let run = interrupted(folder.path(), "none", &steps[..1]);
+    fs::remove_file(checkpoint(&run, steps[0]).join("manifest.json")).unwrap();
+    let (_, error) = fail(folder.path(), &["train", "--resume", "none"]);
+    assert!(error.contains("manifest.json: is missing") && error.contains("no good checkpoint"), "{error}");
+
+    // What `kolo checkpoint` says.
+    let text = succeed(folder.path(), &["checkpoint", "whole"]);
+    assert!(
+        text.contains("good") && text.contains("optimizer.safetensors") && text.contains("F32 ["),
+        "{text}"
+    );
+    let one = format!("whole/checkpoints/step-{:08}", steps[0]);
+    let json: serde_json::Value =
+        serde_json::from_str(&succeed(folder.path(), &["checkpoint", &one, "--json"])).unwrap();
+    assert_eq!(
+        (json[0]["position"]["step"].as_u64(), json[0]["position"]["epoch"].as_u64()),
+        (Some(steps[0]), Some(0))
+    );
+    assert!(json[0]["problem"].is_null() && json[0]["files"][0]["tensors"][0]["shape"].is_array(), "{json}");
+    for wrong in ["nowhere", "."] {
+        let (code, error) = fail(folder.path(), &["checkpoint", wrong]);
+        assert!(code == 2 && error.contains(wrong), "{error}");
+    }
+}
+
+/// Files in the way of two checkpoints: training goes on, and the end of the run tells of the last one.
+#[test]
+fn a_checkpoint_that_cannot_be_written_does_not_end_training() {
+    let folder = tempfile::tempdir().unwrap();
+    let steps = five_workers(folder.path());
+    let run = interrupted(folder.path(), "stuck", &steps[..1]);
+    let in_the_way = |step: u64| run.join(format!("checkpoints/.step-{step:08}.part"));
+    let (next, last) = (in_the_way(steps[0] + EVERY), in_the_way(TOTAL));
+    fs::write(&next, b"in the way").unwrap();
+    fs::write(&last, b"in the way").unwrap();
+    let (code, error) = fail(folder.path(), &["train", "--resume", "stuck", "--nproc", "1"]);
+    assert_eq!(code, 1, "{error}");
+    let told = error.lines().find(|line| line.starts_with("error:")).unwrap_or_default();
+    assert!(
+        told.contains(".step-00000009.part") && told.contains("the last checkpoint was not written"),
+        "{error}"
+    );
+    let name = next.file_name().unwrap().to_str().unwrap();
+    let warned = |line: &str| line.contains("checkpoint not written") && line.contains(name);
+    assert!(error.lines().any(warned), "{error}");
+    same_end(folder.path(), "stuck");
+
+    fs::remove_file(&next).unwrap();
+    fs::remove_file(&last).unwrap();
+    succeed(folder.path(), &["train", "--resume", "stuck", "--nproc", "2"]);
+    same_end(folder.path(), "stuck");
+}
