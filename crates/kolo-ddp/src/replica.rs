@@ -12,6 +12,18 @@ use crate::error::Error;
 use crate::layout::{Kind, Layout, ParamSpec, SpanId};
 use crate::optimizer::Optimizer;
 use crate::reducer::{BucketTiming, Reducer};
+use crate::verify::{Done, Watch};
+
+/// What becomes of the tensors that the forward pass changes ([`Kind::Statistic`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Statistics {
+    /// Every shard starts a step from the same value, which then moves by the mean of the shards' changes, weighted by their
+    /// samples and added in tree order: the same bits on any number of ranks.
+    #[default]
+    PerShard,
+    /// Every rank keeps what its own shards have made of it, and rank 0's go into checkpoints. They depend on the number of ranks.
+    Local,
+}
 
 /// How a job divides and reduces its steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,11 +37,23 @@ pub struct Config {
     pub clip_norm: Option<f64>,
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,
+    /// Steps between two comparisons of the ranks' weights, which find a rank that has gone astray ([`Error::Drift`]); 0: never.
+    /// A comparison takes a pass over the weights and eight bytes a rank.
+    pub verify_every: u64,
+    /// What becomes of running statistics.
+    pub statistics: Statistics,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { shards: None, caps: None, clip_norm: None, forward_overlap: true }
+        Config {
+            shards: None,
+            caps: None,
+            clip_norm: None,
+            forward_overlap: true,
+            verify_every: 100,
+            statistics: Statistics::PerShard,
+        }
     }
 }
 
@@ -78,6 +102,8 @@ pub struct Replica {
     clip: f64,
     /// What went wrong when [`Replica::latest`] could not say so.
     failure: Option<Error>,
+    shards: usize,
+    watch: Watch,
 }
 
 impl Replica {
@@ -102,7 +128,8 @@ impl Replica {
             return Err(Error::Setting("the norm to clip to must be greater than 0".into()));
         }
         let shards = config.shards.unwrap_or(group.world_size());
-        let caps = config.caps.unwrap_or_else(|| BucketCaps::for_group(&group));
+        let watch = Watch::new(config)?;
+        let caps = watch.caps().or(config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
         let reducer = Reducer::new(group.clone(), layout.clone(), shards, caps)?;
         Ok(Replica {
             group,
@@ -118,6 +145,8 @@ impl Replica {
             scale: 0.0,
             clip: 1.0,
             failure: None,
+            shards,
+            watch,
         })
     }
 
@@ -186,6 +215,7 @@ impl Replica {
     /// A collective failed (naming the rank), a backward pass is missing, or no rank had a sample.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         self.settle()?;
+        self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.optimizer.begin(self.steps + 1, learning_rate);
         let totals = self.reducer.finish(self.steps)?;
         self.scale = 1.0 / totals.count;
@@ -204,6 +234,12 @@ impl Replica {
             self.settle()?;
         }
         self.steps += 1;
+        if self.watch.is_due(self.steps, self.group.world_size()) {
+            self.settle()?;
+            let (loss, count) = (totals.loss * self.scale, totals.count);
+            let done = Done { step: self.steps - 1, loss, count };
+            self.watch.look(&self.group, &self.layout, &self.values, &done)?;
+        }
         let (buckets, exposed) = self.reducer.take_timings();
         Ok(StepReport {
             loss: totals.loss * self.scale,
@@ -255,6 +291,15 @@ impl Replica {
         let norm = self.scale * squares.total(&self.layout).sqrt();
         self.clip = clip::factor(norm, limit);
         Ok(norm)
+    }
+
+    /// Sets a statistic to what this rank alone has made of it ([`Statistics::Local`]).
+    ///
+    /// # Panics
+    ///
+    /// If its length is not the span's.
+    pub fn keep_statistic(&mut self, id: SpanId, values: &[f32]) {
+        self.values[self.layout.span(id).range()].copy_from_slice(values);
     }
 
     /// What a checkpoint has to hold: the values and the optimizer's state, by name.
