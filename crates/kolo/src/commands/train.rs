@@ -93,6 +93,15 @@ pub(crate) struct Train {
     /// Seed of weights, order and augmentation
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Share of the features before the last layer that a training step drops
+    #[arg(long, default_value_t = 0.0)]
+    dropout: f64,
+    /// Running statistics of batch normalisation: per-shard (the same for any --nproc), or local (each worker's own)
+    #[arg(long, default_value = "per-shard")]
+    batch_norm: String,
+    /// Steps between two comparisons of all workers' weights; 0: never
+    #[arg(long, default_value_t = 100)]
+    verify_every: u64,
     /// Epochs between checkpoints
     #[arg(long, default_value_t = 1)]
     checkpoint_epochs: usize,
@@ -119,7 +128,7 @@ pub(crate) struct Train {
 }
 
 /// What a configuration file decides.
-const SETTINGS: [&str; 25] = [
+const SETTINGS: [&str; 28] = [
     "model",
     "data",
     "no_augment",
@@ -145,6 +154,9 @@ const SETTINGS: [&str; 25] = [
     "checkpoint_epochs",
     "bucket_cap_mb",
     "seed",
+    "dropout",
+    "batch_norm",
+    "verify_every",
 ];
 
 /// Workers when nobody says how many.
@@ -237,6 +249,9 @@ impl Train {
             threads: 1,
             bucket_cap_mb: self.bucket_cap_mb,
             clip_norm: self.clip_norm,
+            dropout: self.dropout,
+            batch_norm: self.batch_norm.clone(),
+            verify_every: self.verify_every,
             checkpoint_epochs: self.checkpoint_epochs,
             optimizer: OptimizerConfig {
                 name: self.optimizer.clone(),
