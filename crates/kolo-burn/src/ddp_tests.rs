@@ -250,7 +250,7 @@ fn parameters_keep_their_mappers_and_wait_until_they_are_used() {
     let mut net = Net::new(&device);
     net.last.weight = net.last.weight.save_mapper(|weight| weight.mul_scalar(2.0));
     let mut ddp = Ddp::new(Group::alone(), net, &tiny_buckets(1), "sgd", &Settings::default()).unwrap();
-    for step in 0..6 {
+    for step in 0..7 {
         let out = ddp.model().forward(inputs(&[step], &device), |x| x);
         ddp.backward(Loss::sum(out.powi_scalar(2).sum(), 1)).unwrap();
         ddp.step(0.01).unwrap();
