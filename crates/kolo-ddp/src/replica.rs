@@ -205,6 +205,7 @@ impl Replica {
     /// This rank has no more shards in this step, or the last step's reduction failed.
     pub fn begin_shard(&mut self, loss: f64, count: f64) -> Result<(), Error> {
         self.settle()?;
+        self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.reducer.begin_shard(loss, count)
     }
 
@@ -215,6 +216,7 @@ impl Replica {
     /// A collective failed (naming the rank), a backward pass is missing, or no rank had a sample.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         self.settle()?;
+        // Once more for a rank without shards.
         self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.optimizer.begin(self.steps + 1, learning_rate);
         let totals = self.reducer.finish(self.steps)?;

@@ -59,7 +59,7 @@ impl Watch {
         self.wish.is_some() || (world > 1 && self.every > 0 && steps.is_multiple_of(self.every))
     }
 
-    /// Before every step: the values with which the first one begins.
+    /// Before anything has changed in a step, as often as one likes: tells the values with which the first one begins.
     ///
     /// # Errors
     ///
@@ -71,9 +71,8 @@ impl Watch {
         values: &[f32],
         shards: usize,
     ) -> Result<(), Error> {
-        let Some(wish) = self.wish.as_ref().filter(|_| self.seen == 0 && group.rank() == Rank(0)) else {
-            return Ok(());
-        };
+        let begins = self.seen == 0 && self.writer.is_none() && group.rank() == Rank(0);
+        let Some(wish) = self.wish.as_ref().filter(|_| begins) else { return Ok(()) };
         let tensor = |(span, print): (&crate::Span, u64)| Tensor {
             name: span.spec.name.clone(),
             statistic: span.spec.kind == Kind::Statistic,

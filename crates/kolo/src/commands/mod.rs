@@ -4,6 +4,7 @@ mod bench;
 mod launch;
 pub(crate) mod talk;
 mod train;
+mod verify;
 
 use clap::{Parser, Subcommand};
 
@@ -21,6 +22,7 @@ pub(crate) struct Cli {
 enum Command {
     Train(Box<train::Train>),
     Launch(launch::Launch),
+    Verify(verify::Verify),
     Bench(bench::Bench),
 }
 
@@ -29,6 +31,7 @@ impl Cli {
         match self.command {
             Command::Train(train) => train.run(),
             Command::Launch(launch) => launch.run(),
+            Command::Verify(verify) => verify.run(),
             Command::Bench(bench) => bench.run(),
         }
     }

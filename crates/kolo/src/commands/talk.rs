@@ -26,6 +26,11 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Talk {
+    /// What was asked for, as the command line spells it: transport and timeout.
+    pub(crate) fn asked(&self) -> (Option<String>, Option<String>) {
+        (self.transport.clone(), self.timeout.map(|seconds| seconds.to_string()))
+    }
+
     /// The variables that tell workers, besides those of `algorithm`.
     pub(crate) fn environment(&self, algorithm: Option<&String>) -> Vec<(String, OsString)> {
         let timeout = self.timeout.map(|seconds| seconds.to_string());

@@ -128,7 +128,7 @@ pub(crate) struct Train {
 }
 
 /// What a configuration file decides.
-const SETTINGS: [&str; 28] = [
+pub(super) const SETTINGS: [&str; 28] = [
     "model",
     "data",
     "no_augment",
@@ -172,7 +172,37 @@ fn tables() -> String {
     text + &format!("\nSchedules: {}", SCHEDULES.join(", "))
 }
 
+/// What `kolo verify` reads from these options by itself.
+pub(super) struct Asked {
+    pub(super) steps: Option<u64>,
+    pub(super) nproc: Option<usize>,
+    pub(super) bucket_cap_mb: Option<f64>,
+    pub(super) algorithm: Option<String>,
+    pub(super) transport: Option<String>,
+    pub(super) timeout: Option<String>,
+    /// An option that it has no use for.
+    pub(super) refused: Option<&'static str>,
+}
+
 impl Train {
+    pub(super) fn asked(&self) -> Asked {
+        let refused = [
+            ("--out", self.out.is_some()),
+            ("--resume", self.resume.is_some()),
+            ("--master-port", self.master_port.is_some()),
+        ];
+        let (transport, timeout) = self.talk.asked();
+        Asked {
+            steps: self.steps,
+            nproc: self.nproc,
+            bucket_cap_mb: self.bucket_cap_mb,
+            algorithm: self.algorithm.clone(),
+            transport,
+            timeout,
+            refused: refused.into_iter().find(|(_, given)| *given).map(|(name, _)| name),
+        }
+    }
+
     pub(crate) fn run(self) -> Result<(), Failure> {
         if is_worker() {
             return self.work().map_err(Failure::of_worker);
@@ -218,7 +248,7 @@ impl Train {
         }
     }
 
-    fn settings(&self) -> Result<TrainConfig, Failure> {
+    pub(super) fn settings(&self) -> Result<TrainConfig, Failure> {
         if let Some(folder) = &self.resume {
             let mut config = RunFolder::at(folder.clone()).config()?;
             config.nproc = self.nproc.unwrap_or(config.nproc);

@@ -4,3 +4,4 @@ mod bad_input;
 mod killed;
 mod program;
 mod same_bits;
+mod verify;
