@@ -12,18 +12,8 @@ use crate::error::Error;
 use crate::layout::{Kind, Layout, ParamSpec, SpanId};
 use crate::optimizer::Optimizer;
 use crate::reducer::{BucketTiming, Reducer};
+use crate::statistics::Statistics;
 use crate::verify::{Done, Watch};
-
-/// What becomes of the tensors that the forward pass changes ([`Kind::Statistic`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Statistics {
-    /// Every shard starts a step from the same value, which then moves by the mean of the shards' changes, weighted by their
-    /// samples and added in tree order: the same bits on any number of ranks.
-    #[default]
-    PerShard,
-    /// Every rank keeps what its own shards have made of it, and rank 0's go into checkpoints. They depend on the number of ranks.
-    Local,
-}
 
 /// How a job divides and reduces its steps.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -20,7 +20,8 @@ pub(crate) struct Talk {
     timeout: Option<f64>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// A number of seconds that can be waited for.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e9);
     seconds.ok_or_else(|| "give a number of seconds greater than 0".into())
 }

@@ -35,7 +35,7 @@ pub(crate) struct Train {
     epochs: usize,
     /// End after that many steps
     #[arg(long)]
-    steps: Option<u64>,
+    pub(super) steps: Option<u64>,
     /// Images a shard (a micro-batch of one worker)
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
@@ -89,7 +89,7 @@ pub(crate) struct Train {
     clip_norm: Option<f64>,
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long)]
-    bucket_cap_mb: Option<f64>,
+    pub(super) bucket_cap_mb: Option<f64>,
     /// Seed of weights, order and augmentation
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -107,24 +107,24 @@ pub(crate) struct Train {
     checkpoint_epochs: usize,
     /// Run folder; must not exist [default: runs/<number>-<model>-<data>]
     #[arg(long)]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     /// Continue the run in this folder from its newest checkpoint
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = SETTINGS, conflicts_with_all = ["out", "config"])]
-    resume: Option<PathBuf>,
+    pub(super) resume: Option<PathBuf>,
     /// Repeat a run: take all settings from its config.toml
     #[arg(long, value_name = "FILE", conflicts_with_all = SETTINGS)]
     config: Option<PathBuf>,
     /// Algorithm of the collectives [default: the quickest that keeps the bits]
     #[arg(long, value_parser = algorithms())]
-    algorithm: Option<String>,
+    pub(super) algorithm: Option<String>,
     #[command(flatten)]
-    talk: Talk,
+    pub(super) talk: Talk,
     /// Workers on this machine [default: 2, or what the configuration says]
     #[arg(long)]
-    nproc: Option<usize>,
+    pub(super) nproc: Option<usize>,
     /// Port at which the workers meet [default: a free one]
     #[arg(long)]
-    master_port: Option<u16>,
+    pub(super) master_port: Option<u16>,
 }
 
 /// What a configuration file decides.
@@ -172,37 +172,7 @@ fn tables() -> String {
     text + &format!("\nSchedules: {}", SCHEDULES.join(", "))
 }
 
-/// What `kolo verify` reads from these options by itself.
-pub(super) struct Asked {
-    pub(super) steps: Option<u64>,
-    pub(super) nproc: Option<usize>,
-    pub(super) bucket_cap_mb: Option<f64>,
-    pub(super) algorithm: Option<String>,
-    pub(super) transport: Option<String>,
-    pub(super) timeout: Option<String>,
-    /// An option that it has no use for.
-    pub(super) refused: Option<&'static str>,
-}
-
 impl Train {
-    pub(super) fn asked(&self) -> Asked {
-        let refused = [
-            ("--out", self.out.is_some()),
-            ("--resume", self.resume.is_some()),
-            ("--master-port", self.master_port.is_some()),
-        ];
-        let (transport, timeout) = self.talk.asked();
-        Asked {
-            steps: self.steps,
-            nproc: self.nproc,
-            bucket_cap_mb: self.bucket_cap_mb,
-            algorithm: self.algorithm.clone(),
-            transport,
-            timeout,
-            refused: refused.into_iter().find(|(_, given)| *given).map(|(name, _)| name),
-        }
-    }
-
     pub(crate) fn run(self) -> Result<(), Failure> {
         if is_worker() {
             return self.work().map_err(Failure::of_worker);

@@ -8,6 +8,7 @@ use clap::Args;
 use kolo_burn::data;
 use kolo_comm::env::is_worker;
 
+use super::talk::seconds;
 use super::train::{self, Train};
 use crate::fail::Failure;
 use crate::verify::{Axes, Job, Program, verify};
@@ -31,7 +32,7 @@ pub(crate) struct Verify {
     #[arg(long)]
     full: bool,
     /// Seconds after which a run is given up
-    #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     limit: f64,
     #[command(flatten)]
     train: Box<Train>,
@@ -53,31 +54,30 @@ impl Verify {
         if is_worker() {
             return Err(Failure::input("kolo verify starts workers itself: run it without a launcher"));
         }
-        let asked = self.train.asked();
-        if let Some(option) = asked.refused {
+        let refused = [
+            ("--out", self.train.out.is_some()),
+            ("--resume", self.train.resume.is_some()),
+            ("--master-port", self.train.master_port.is_some()),
+        ];
+        if let Some((option, _)) = refused.iter().find(|(_, given)| *given) {
             return Err(Failure::input(format!(
-                "{option}: kolo verify begins at the beginning and leaves no folder"
+                "{option}: kolo verify begins at the beginning, meets where it can, and leaves no folder"
             )));
         }
-        let limit = Duration::try_from_secs_f64(self.limit).ok().filter(|limit| !limit.is_zero());
-        let limit = limit
-            .ok_or_else(|| Failure::input(format!("--limit {}: give seconds, more than 0", self.limit)))?;
-        let steps = asked.steps.unwrap_or(STEPS);
+        let steps = self.train.steps.unwrap_or(STEPS);
         if steps == 0 {
             return Err(Failure::input("--steps 0: it must be at least 1"));
         }
+        let (transport, timeout) = self.train.talk.asked();
         let axes = Axes {
-            workers: match (self.workers.is_empty(), asked.nproc) {
+            workers: match (self.workers.is_empty(), self.train.nproc) {
                 (false, _) => self.workers,
                 (true, Some(nproc)) => vec![nproc],
                 (true, None) => WORKERS.to_vec(),
             },
-            caps: match asked.bucket_cap_mb {
-                Some(cap) => vec![cap],
-                None => self.bucket_caps_mb,
-            },
-            transport: asked.transport,
-            algorithm: asked.algorithm,
+            caps: self.train.bucket_cap_mb.map_or(self.bucket_caps_mb, |cap| vec![cap]),
+            transport,
+            algorithm: self.train.algorithm.clone(),
             full: self.full,
         };
         // Lives as long as the runs do.
@@ -86,8 +86,9 @@ impl Verify {
             true => self.train.for_all(folder.path())?,
             false => Program::Own(self.program),
         };
-        let options = asked.timeout.into_iter().flat_map(|seconds| ["--timeout".into(), seconds.into()]);
-        verify(&Job { program, steps, limit, options: options.collect() }, &axes)
+        let options = timeout.into_iter().flat_map(|seconds| ["--timeout".into(), seconds.into()]);
+        let (limit, options) = (Duration::from_secs_f64(self.limit), options.collect());
+        verify(&Job { program, steps, limit, options }, &axes)
     }
 }
 

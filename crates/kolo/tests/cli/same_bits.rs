@@ -56,10 +56,10 @@ fn any_number_of_workers_ends_in_the_same_weights() {
 fn numbers_of_workers_buckets_transports_and_algorithms_end_in_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();
     let data = noise_images(folder.path(), 36);
-    let run = |number: usize, nproc: &str, cap: &str, transport: &str, algorithm: &str| {
+    let run = |number: usize, dropout: &str, nproc: &str, cap: &str, transport: &str, algorithm: &str| {
         let out = format!("run-{number}");
         let mut args = vec!["train", "--data", &data, "--shards", "8", "--batch-size", "2", "--steps", "4"];
-        args.extend(["--dropout", "0.2", "--warmup-steps", "0", "--verify-every", "1", "--out", &out]);
+        args.extend(["--dropout", dropout, "--warmup-steps", "0", "--verify-every", "1", "--out", &out]);
         args.extend(["--nproc", nproc, "--bucket-cap-mb", cap, "--transport", transport]);
         if !algorithm.is_empty() {
             args.extend(["--algorithm", algorithm]);
@@ -68,7 +68,8 @@ fn numbers_of_workers_buckets_transports_and_algorithms_end_in_the_same_weights(
         let summary = summary(&folder.path().join(out));
         ["weights_sha256", "train_loss", "test_accuracy"].map(|field| summary[field].clone())
     };
-    let one = run(0, "1", "25", "shm", "");
+    let one = run(0, "0.2", "1", "25", "shm", "");
+    assert_ne!(run(1, "0", "1", "25", "shm", "")[0], one[0], "dropout drops something");
     for (number, (nproc, cap, transport, algorithm)) in [
         ("1", "0.5", "tcp", ""),
         ("2", "25", "tcp", "direct"),
@@ -83,7 +84,7 @@ fn numbers_of_workers_buckets_transports_and_algorithms_end_in_the_same_weights(
     .into_iter()
     .enumerate()
     {
-        let other = run(number + 1, nproc, cap, transport, algorithm);
+        let other = run(number + 2, "0.2", nproc, cap, transport, algorithm);
         assert_eq!(other, one, "{nproc} workers, buckets of {cap} MiB, {transport}, {algorithm}");
     }
 }

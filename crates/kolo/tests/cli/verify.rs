@@ -89,6 +89,7 @@ fn what_cannot_be_verified_is_told() {
         (&["verify", "--", "true"][..], &["without a step", "`Ddp`"][..]),
         (&["verify", "--", "./no-such-trainer"], &["no-such-trainer"]),
         (&["verify", "--limit", "0.3", "--", "sleep", "60"], &["--limit"]),
+        (&["verify", "--limit", "0"], &["--limit", "greater than 0"]),
         (&["verify", "--workers", "0"], &["--workers 0", "at least 1"]),
         (&["verify", "--bucket-caps-mb", "25,-1"], &["--bucket-caps-mb -1", "greater than 0"]),
         (&["verify", "--steps", "0"], &["--steps 0", "at least 1"]),
