@@ -28,7 +28,8 @@ pub struct Config {
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,
     /// Steps between two comparisons of the ranks' weights, which find a rank that has gone astray ([`Error::Drift`]); 0: never.
-    /// A comparison takes a pass over the weights and eight bytes a rank.
+    /// A comparison takes a pass over the weights and eight bytes a rank. Steps that are not synchronised
+    /// ([`Reducer::synchronise`]) leave the ranks with different weights on purpose: then 0.
     pub verify_every: u64,
     /// What becomes of running statistics.
     pub statistics: Statistics,
