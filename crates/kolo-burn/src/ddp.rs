@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 
 use kolo_comm::{Group, Rank};
 use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::{Config, Kind, Layout, Replica, SpanId, StepReport};
+use kolo_ddp::{Config, Kind, Layout, Replica, SpanId, Statistics, StepReport};
 
 use crate::Error;
 use crate::hook::{self, Sink};
@@ -51,6 +51,7 @@ pub struct Ddp<M> {
     shards: Range<usize>,
     /// The statistics among the model's tensors.
     statistics: Vec<SpanId>,
+    policy: Statistics,
     mappers: Mappers,
 }
 
@@ -80,7 +81,8 @@ impl<M: Module> Ddp<M> {
             spans.filter(|(_, span)| span.spec.kind == Kind::Statistic).map(|(i, _)| SpanId(i)).collect();
         let replica = Arc::new(Mutex::new(replica));
         let mappers = Mappers::of(&model);
-        let mut ddp = Ddp { model: Some(model), replica, group, layout, shards, statistics, mappers };
+        let policy = config.statistics;
+        let mut ddp = Ddp { model: Some(model), replica, group, layout, shards, statistics, policy, mappers };
         ddp.write(Which::All);
         Ok(ddp)
     }
@@ -204,7 +206,7 @@ impl<M: Module> Ddp<M> {
     }
 
     /// Every shard starts from the same statistics and tells how far its forward pass moved them; the step moves them by
-    /// the weighted mean.
+    /// the weighted mean. Or, by [`Statistics::Local`], the next shard of this rank goes on where this one ended.
     fn report_statistics(&mut self, count: f64) -> Result<(), Error> {
         if self.statistics.is_empty() {
             return Ok(());
@@ -218,7 +220,9 @@ impl<M: Module> Ddp<M> {
                 let (end, rest) = moved.split_at(span.len);
                 moved = rest;
                 let start = replica.latest(id);
-                if end != start {
+                if end != start && self.policy == Statistics::Local {
+                    replica.keep_statistic(id, end);
+                } else if end != start {
                     let change: Vec<f32> =
                         end.iter().zip(start).map(|(end, start)| (end - start) * count as f32).collect();
                     replica.reducer().ready(id, &change);

@@ -15,7 +15,7 @@ use kolo_comm::{threads, tree};
 use kolo_ddp::{BucketCaps, checkpoint};
 
 use super::*;
-use crate::models;
+use crate::{DropoutKey, models};
 
 const WIDTH: usize = 48;
 
@@ -167,25 +167,35 @@ fn gradients_are_those_of_the_whole_batch() {
     }
 }
 
-/// A residual network with batch normalisation: the bits of all its values, whatever the number of ranks. Every other step
+/// One shard of a step of a residual network, with dropout.
+fn residual_shard(ddp: &mut Ddp<models::ResNet>, step: usize, shard: usize) {
+    let device = device();
+    let pixels: Vec<f32> = (0..3 * 144).map(|i| noise(step * 4 + shard, i)).collect();
+    let images = Tensor::from_data(TensorData::new(pixels, [3, 1, 12, 12]), &device);
+    let labels = Tensor::<1, Int>::from_data([shard as i32, 1, 2], &device);
+    let key = DropoutKey { seed: 5, epoch: 0, step, shard };
+    let scores = ddp.model().forward_training(images, &key);
+    let loss = CrossEntropyLossConfig::new().init(&device).forward(scores, labels);
+    ddp.backward(Loss::mean(loss, 3)).unwrap();
+}
+
+fn residual(group: Group, statistics: Statistics) -> Ddp<models::ResNet> {
+    let model = (models::find("small").unwrap().config)(1, 10).init(3, &device()).with_dropout(0.2);
+    let config = Config { shards: Some(4), statistics, verify_every: 3, ..Config::default() };
+    let settings = Settings { momentum: 0.9, weight_decay: 1e-3, ..Settings::default() };
+    Ddp::new(group, model, &config, "sgd", &settings).unwrap()
+}
+
+/// A residual network with dropout and batch normalisation: the bits of all its values, whatever the number of ranks. Every other step
 /// is followed by the next forward pass with nothing in between.
 #[test]
 fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
     let train = |group: Group| -> Vec<Vec<u32>> {
-        let device = device();
-        let model = (models::find("small").unwrap().config)(1, 10).init(3, &device);
-        let config = Config { shards: Some(4), ..Config::default() };
-        let settings = Settings { momentum: 0.9, weight_decay: 1e-3, ..Settings::default() };
-        let mut ddp = Ddp::new(group, model, &config, "sgd", &settings).unwrap();
-        let criterion = CrossEntropyLossConfig::new().init(&device);
+        let mut ddp = residual(group, Statistics::PerShard);
         let mut states = Vec::new();
         for step in 0..8 {
             for shard in ddp.shards() {
-                let pixels: Vec<f32> = (0..3 * 144).map(|i| noise(step * 4 + shard, i)).collect();
-                let images = Tensor::from_data(TensorData::new(pixels, [3, 1, 12, 12]), &device);
-                let labels = Tensor::<1, Int>::from_data([shard as i32, 1, 2], &device);
-                let loss = criterion.forward(ddp.model().forward(images), labels);
-                ddp.backward(Loss::mean(loss, 3)).unwrap();
+                residual_shard(&mut ddp, step, shard);
             }
             ddp.step(0.05).unwrap();
             if step % 2 == 1 {
@@ -207,6 +217,32 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
     }
 }
 
+/// Where each rank keeps its own running statistics the trained parameters are still those of the job, and the model holds what
+/// the replica holds.
+#[test]
+fn local_statistics_are_each_ranks_own() {
+    let train = |group: Group, statistics| -> [Vec<u32>; 2] {
+        let mut ddp = residual(group, statistics);
+        for step in 0..3 {
+            for shard in ddp.shards() {
+                residual_shard(&mut ddp, step, shard);
+            }
+            ddp.step(0.05).unwrap();
+        }
+        let values = tensors::inventory(ddp.model(), Which::All).unwrap().values;
+        ddp.with_replica(|replica| assert_eq!(values, replica.values().unwrap()));
+        [true, false].map(|statistic| {
+            let spans = ddp.layout().spans().iter();
+            let spans = spans.filter(|span| (span.spec.kind == Kind::Statistic) == statistic);
+            spans.flat_map(|span| values[span.range()].iter().map(|x| x.to_bits())).collect()
+        })
+    };
+    let [of_job, parameters] = train(Group::alone(), Statistics::PerShard);
+    let ranks = threads::spawn(2, |group| train(group, Statistics::Local)).unwrap();
+    assert!(ranks.iter().all(|rank| rank[1] == parameters));
+    assert!(ranks[0][0] != ranks[1][0] && ranks[0][0] != of_job);
+}
+
 /// What a model does to a tensor on its way to a file, it still does after steps.
 #[test]
 fn parameters_keep_their_mappers_and_wait_until_they_are_used() {
@@ -214,7 +250,7 @@ fn parameters_keep_their_mappers_and_wait_until_they_are_used() {
     let mut net = Net::new(&device);
     net.last.weight = net.last.weight.save_mapper(|weight| weight.mul_scalar(2.0));
     let mut ddp = Ddp::new(Group::alone(), net, &tiny_buckets(1), "sgd", &Settings::default()).unwrap();
-    for step in 0..6 {
+    for step in 0..7 {
         let out = ddp.model().forward(inputs(&[step], &device), |x| x);
         ddp.backward(Loss::sum(out.powi_scalar(2).sum(), 1)).unwrap();
         ddp.step(0.01).unwrap();

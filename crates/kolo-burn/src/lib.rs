@@ -2,10 +2,12 @@
 
 pub mod data;
 mod ddp;
+mod dropout;
 mod error;
 mod hook;
 pub mod models;
 mod tensors;
 
 pub use ddp::{Ddp, Loss};
+pub use dropout::{Dropout, DropoutKey};
 pub use error::Error;

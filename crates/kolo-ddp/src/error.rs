@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use kolo_comm::Rank;
+
 /// An error of data-parallel training, named after the culprit.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -11,6 +13,32 @@ pub enum Error {
     /// The ranks hold different models.
     #[error("the model differs between ranks: {0}; all ranks must build it from the same configuration")]
     ModelsDiffer(String),
+    /// The ranks trained the same model and do not hold the same weights any more.
+    #[error(
+        "the ranks differ after step {step}: parameter `{parameter}` on {rank} is not what {reference} holds ({agreed} of \
+         {world} ranks agree with that one); check that rank's memory, and that no worker changes the model alone; start \
+         again from a checkpoint of before"
+    )]
+    Drift {
+        /// Number of the step, from 0.
+        step: u64,
+        /// The rank that differs.
+        rank: Rank,
+        /// The first tensor in which it does.
+        parameter: String,
+        /// A rank that is taken to be right.
+        reference: Rank,
+        /// How many ranks hold what that one holds.
+        agreed: usize,
+        /// How many ranks there are.
+        world: usize,
+    },
+    /// The run was to be traced for so many steps, which it has been.
+    #[error("the {steps} steps that were to be verified are done")]
+    Verified {
+        /// Steps.
+        steps: u64,
+    },
     /// A reduction has failed before and was reported then; its gradients are lost.
     #[error("training cannot go on: a reduction has failed before; start again from the last checkpoint")]
     Lost,

@@ -19,6 +19,8 @@ mod reducer;
 mod replica;
 mod sampler;
 mod shard_sum;
+mod statistics;
+pub mod verify;
 
 pub use buckets::{Bucket, BucketCaps, plan};
 pub use error::Error;
@@ -26,3 +28,4 @@ pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use reducer::{BucketTiming, Reducer, Totals};
 pub use replica::{Config, Replica, StepReport};
 pub use sampler::{Epoch, Sampler};
+pub use statistics::Statistics;

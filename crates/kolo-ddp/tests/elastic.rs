@@ -201,7 +201,7 @@ impl<'a> Worker<'a> {
             let reducer = self.replica.reducer();
             reducer.ready(SpanId(3), &pass.last);
             reducer.ready(SpanId(1), &pass.shared[0]);
-            if step % 2 == 0 {
+            if step.is_multiple_of(2) {
                 reducer.ready(SpanId(1), &pass.shared[1]);
             }
             reducer.ready(SpanId(0), &pass.first);

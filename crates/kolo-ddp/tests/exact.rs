@@ -48,7 +48,9 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
                     (5, small, true),
                     (9, large, true),
                 ] {
-                    let config = Config { caps: Some(caps), clip_norm, forward_overlap, ..Config::default() };
+                    let caps = Some(caps);
+                    let config =
+                        Config { caps, clip_norm, forward_overlap, verify_every: 3, ..Config::default() };
                     for states in
                         threads::spawn(world, |group| train(group, shards, &config, optimizer)).unwrap()
                     {

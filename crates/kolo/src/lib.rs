@@ -5,11 +5,11 @@
 
 pub use kolo_burn::data;
 pub use kolo_burn::models;
-pub use kolo_burn::{Ddp, Error, Loss};
+pub use kolo_burn::{Ddp, Dropout, DropoutKey, Error, Loss};
 pub use kolo_comm as comm;
 pub use kolo_comm::{Group, Op, Rank};
 pub use kolo_ddp as ddp;
 pub use kolo_ddp::optimizer::Settings;
 pub use kolo_ddp::rate::{Decay, Rate};
-pub use kolo_ddp::{BucketCaps, Config, Sampler, StepReport};
+pub use kolo_ddp::{BucketCaps, Config, Sampler, Statistics, StepReport};
 pub use kolo_launch as launch;

@@ -4,6 +4,7 @@ mod bench;
 mod commands;
 mod fail;
 mod train;
+mod verify;
 
 use std::process::ExitCode;
 

@@ -16,6 +16,7 @@ use burn::tensor::{Device, Tensor};
 use super::block::{Block, Place};
 use super::config::{ResNetConfig, Stem};
 use super::init::Init;
+use crate::dropout::{Dropout, DropoutKey};
 
 /// A residual network; built by [`ResNetConfig::init`].
 #[derive(Module, Debug)]
@@ -34,6 +35,8 @@ pub struct ResNet {
     pub layer3: Vec<Block>,
     /// Fourth stage, halved again.
     pub layer4: Vec<Block>,
+    /// In training, between the averaged features and `fc`. Drops nothing unless [`ResNet::with_dropout`] says so.
+    pub dropout: Dropout,
     /// From the averaged features to one score a class.
     pub fc: Linear,
 }
@@ -62,10 +65,20 @@ impl ResNet {
         };
         let (layer1, layer2, layer3, layer4) = (stage(1), stage(2), stage(3), stage(4));
         let fc = init.linear("fc", channels, config.classes);
-        Self { conv1, bn1, maxpool, layer1, layer2, layer3, layer4, fc }
+        Self { conv1, bn1, maxpool, layer1, layer2, layer3, layer4, dropout: Dropout::new(0.0), fc }
     }
 
-    /// Scores before softmax.
+    /// The same network with a share of the features before `fc` dropped in training.
+    ///
+    /// # Panics
+    ///
+    /// If the share is not at least 0 and below 1.
+    pub fn with_dropout(mut self, probability: f64) -> Self {
+        self.dropout = Dropout::new(probability);
+        self
+    }
+
+    /// Scores before softmax, nothing dropped.
     ///
     /// # Shapes
     ///
@@ -76,6 +89,16 @@ impl ResNet {
     ///
     /// If the images have another number of channels than the network was configured for.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        self.fc.forward(self.features(images))
+    }
+
+    /// Scores before softmax in training; shapes and panics as in [`ResNet::forward`].
+    pub fn forward_training(&self, images: Tensor<4>, key: &DropoutKey) -> Tensor<2> {
+        self.fc.forward(self.dropout.forward(self.features(images), "fc", key))
+    }
+
+    /// Averaged over the image: `[batch, features]`.
+    fn features(&self, images: Tensor<4>) -> Tensor<2> {
         let mut x = relu(self.bn1.forward(self.conv1.forward(images)));
         if let Some(maxpool) = &self.maxpool {
             x = maxpool.forward(x);
@@ -84,8 +107,7 @@ impl ResNet {
             x = block.forward(x);
         }
         let [batch, channels, height, width] = x.dims();
-        let features = x.reshape([batch, channels, height * width]).mean_dim(2);
-        self.fc.forward(features.reshape([batch, channels]))
+        x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
     }
 }
 

@@ -61,7 +61,7 @@ impl Replica {
         if let Some(donor) = donor(&standings) {
             self.take_over(&group, donor, standings[donor.0], &mut expected)?;
         }
-        let caps = self.config.caps.unwrap_or_else(|| BucketCaps::for_group(&group));
+        let caps = self.watch.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
         self.reducer = Reducer::new(group.clone(), self.layout.clone(), self.shards, caps)?;
         self.reducer.expect_uses(expected);
         self.group = group;

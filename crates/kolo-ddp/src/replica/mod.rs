@@ -16,6 +16,8 @@ use crate::error::Error;
 use crate::layout::{Kind, Layout, ParamSpec, SpanId};
 use crate::optimizer::Optimizer;
 use crate::reducer::{BucketTiming, Reducer};
+use crate::statistics::Statistics;
+use crate::verify::{Done, Watch};
 
 /// How a job divides and reduces its steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,11 +34,25 @@ pub struct Config {
     /// Whether a step that fails can be done again with other ranks ([`Replica::regroup`]). Where reductions reach into the
     /// next forward pass that takes a copy of the values; within one host they then do not.
     pub elastic: bool,
+    /// Steps between two comparisons of the ranks' weights, which find a rank that has gone astray ([`Error::Drift`]); 0: never.
+    /// A comparison takes a pass over the weights and eight bytes a rank. Steps that are not synchronised
+    /// ([`Reducer::synchronise`]) leave the ranks with different weights on purpose: then 0.
+    pub verify_every: u64,
+    /// What becomes of running statistics.
+    pub statistics: Statistics,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { shards: None, caps: None, clip_norm: None, forward_overlap: true, elastic: false }
+        Config {
+            shards: None,
+            caps: None,
+            clip_norm: None,
+            forward_overlap: true,
+            elastic: false,
+            verify_every: 100,
+            statistics: Statistics::PerShard,
+        }
     }
 }
 
@@ -90,6 +106,7 @@ pub struct Replica {
     clip: f64,
     /// What went wrong when [`Replica::latest`] could not say so.
     failure: Option<Error>,
+    watch: Watch,
 }
 
 impl Replica {
@@ -129,6 +146,7 @@ impl Replica {
             scale: 0.0,
             clip: 1.0,
             failure: None,
+            watch: Watch::new(config)?,
             group: group.clone(),
         };
         replica.meet(group)?;
@@ -220,6 +238,7 @@ impl Replica {
     /// This rank has no more shards in this step, or the last step's reduction failed.
     pub fn begin_shard(&mut self, loss: f64, count: f64) -> Result<(), Error> {
         self.settle()?;
+        self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.reducer.begin_shard(loss, count)
     }
 
@@ -230,6 +249,8 @@ impl Replica {
     /// A collective failed (naming the rank), a backward pass is missing, or no rank had a sample.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         self.settle()?;
+        // Once more for a rank without shards.
+        self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.optimizer.begin(self.steps + 1, learning_rate);
         let totals = self.reducer.finish(self.steps)?;
         self.steps += 1;
@@ -247,6 +268,12 @@ impl Replica {
         };
         if !self.overlaps() || self.reducer.is_rehearsing() {
             self.settle()?;
+        }
+        if self.watch.is_due(self.steps, self.group.world_size()) {
+            self.settle()?;
+            let (loss, count) = (totals.loss * self.scale, totals.count);
+            let done = Done { step: self.steps - 1, loss, count };
+            self.watch.look(&self.group, &self.layout, &self.values, &done)?;
         }
         let (buckets, exposed) = self.reducer.take_timings();
         Ok(StepReport {
@@ -317,6 +344,15 @@ impl Replica {
         let norm = self.scale * squares.total(&self.layout).sqrt();
         self.clip = clip::factor(norm, limit);
         Ok(norm)
+    }
+
+    /// Sets a statistic to what this rank alone has made of it ([`Statistics::Local`]).
+    ///
+    /// # Panics
+    ///
+    /// If its length is not the span's.
+    pub fn keep_statistic(&mut self, id: SpanId, values: &[f32]) {
+        self.values[self.layout.span(id).range()].copy_from_slice(values);
     }
 
     /// What a checkpoint has to hold: the values and the optimizer's state, by name.

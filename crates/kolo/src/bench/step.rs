@@ -157,7 +157,9 @@ impl Trainee {
         let entry = models::find(&options.model).map_err(Failure::input)?;
         let model = (entry.config)(3, CLASSES).init(0, &device);
         let caps = options.bucket_cap_mb.map(BucketCaps::of_mib);
-        let config = Config { caps, forward_overlap: !options.no_forward_overlap, ..Config::default() };
+        // Steps that are not synchronised leave every rank with weights of its own.
+        let forward_overlap = !options.no_forward_overlap;
+        let config = Config { caps, forward_overlap, verify_every: 0, ..Config::default() };
         let settings = Settings { weight_decay: 1e-4, ..Settings::default() };
         let ddp = Ddp::new(group, model, &config, &options.optimizer, &settings)?;
         let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;

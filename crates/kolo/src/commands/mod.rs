@@ -5,6 +5,7 @@ mod checkpoint;
 mod launch;
 pub(crate) mod talk;
 mod train;
+mod verify;
 
 use clap::{Parser, Subcommand};
 
@@ -22,6 +23,7 @@ pub(crate) struct Cli {
 enum Command {
     Train(Box<train::Train>),
     Launch(launch::Launch),
+    Verify(verify::Verify),
     Bench(bench::Bench),
     Checkpoint(checkpoint::Checkpoint),
 }
@@ -31,6 +33,7 @@ impl Cli {
         match self.command {
             Command::Train(train) => train.run(),
             Command::Launch(launch) => launch.run(),
+            Command::Verify(verify) => verify.run(),
             Command::Bench(bench) => bench.run(),
             Command::Checkpoint(checkpoint) => checkpoint.run(),
         }

@@ -20,12 +20,18 @@ pub(crate) struct Talk {
     timeout: Option<f64>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+/// A number of seconds that can be waited for.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e9);
     seconds.ok_or_else(|| "give a number of seconds greater than 0".into())
 }
 
 impl Talk {
+    /// What was asked for, as the command line spells it: transport and timeout.
+    pub(crate) fn asked(&self) -> (Option<String>, Option<String>) {
+        (self.transport.clone(), self.timeout.map(|seconds| seconds.to_string()))
+    }
+
     /// The variables that tell workers, besides those of `algorithm`.
     pub(crate) fn environment(&self, algorithm: Option<&String>) -> Vec<(String, OsString)> {
         let timeout = self.timeout.map(|seconds| seconds.to_string());

@@ -35,7 +35,7 @@ pub(crate) struct Train {
     epochs: usize,
     /// End after that many steps
     #[arg(long)]
-    steps: Option<u64>,
+    pub(super) steps: Option<u64>,
     /// Images a shard (a micro-batch of one worker)
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
@@ -89,10 +89,19 @@ pub(crate) struct Train {
     clip_norm: Option<f64>,
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long)]
-    bucket_cap_mb: Option<f64>,
+    pub(super) bucket_cap_mb: Option<f64>,
     /// Seed of weights, order and augmentation
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Share of the features before the last layer that a training step drops
+    #[arg(long, default_value_t = 0.0)]
+    dropout: f64,
+    /// Running statistics of batch normalisation: per-shard (the same for any --nproc), or local (each worker's own)
+    #[arg(long, default_value = "per-shard")]
+    batch_norm: String,
+    /// Steps between two comparisons of all workers' weights; 0: never
+    #[arg(long, default_value_t = 100)]
+    verify_every: u64,
     /// Epochs between checkpoints
     #[arg(long, default_value_t = 1)]
     checkpoint_epochs: usize,
@@ -104,28 +113,28 @@ pub(crate) struct Train {
     keep_checkpoints: usize,
     /// Run folder; must not exist [default: runs/<number>-<model>-<data>]
     #[arg(long)]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     /// Continue the run in this folder from its newest good checkpoint
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = SETTINGS, conflicts_with_all = ["out", "config"])]
-    resume: Option<PathBuf>,
+    pub(super) resume: Option<PathBuf>,
     /// Repeat a run: take all settings from its config.toml
     #[arg(long, value_name = "FILE", conflicts_with_all = SETTINGS)]
     config: Option<PathBuf>,
     /// Algorithm of the collectives [default: the quickest that keeps the bits]
     #[arg(long, value_parser = algorithms())]
-    algorithm: Option<String>,
+    pub(super) algorithm: Option<String>,
     #[command(flatten)]
-    talk: Talk,
+    pub(super) talk: Talk,
     /// Workers on this machine [default: 2, or what the configuration says]
     #[arg(long)]
-    nproc: Option<usize>,
+    pub(super) nproc: Option<usize>,
     /// Port at which the workers meet [default: a free one]
     #[arg(long)]
-    master_port: Option<u16>,
+    pub(super) master_port: Option<u16>,
 }
 
 /// What a configuration file decides.
-const SETTINGS: [&str; 27] = [
+pub(super) const SETTINGS: [&str; 30] = [
     "model",
     "data",
     "no_augment",
@@ -153,6 +162,9 @@ const SETTINGS: [&str; 27] = [
     "keep_checkpoints",
     "bucket_cap_mb",
     "seed",
+    "dropout",
+    "batch_norm",
+    "verify_every",
 ];
 
 /// Workers when nobody says how many.
@@ -214,7 +226,7 @@ impl Train {
         }
     }
 
-    fn settings(&self) -> Result<TrainConfig, Failure> {
+    pub(super) fn settings(&self) -> Result<TrainConfig, Failure> {
         if let Some(folder) = &self.resume {
             let mut config = RunFolder::at(folder.clone()).config()?;
             config.nproc = self.nproc.unwrap_or(config.nproc);
@@ -245,6 +257,9 @@ impl Train {
             threads: 1,
             bucket_cap_mb: self.bucket_cap_mb,
             clip_norm: self.clip_norm,
+            dropout: self.dropout,
+            batch_norm: self.batch_norm.clone(),
+            verify_every: self.verify_every,
             checkpoint_epochs: self.checkpoint_epochs,
             checkpoint_steps: self.checkpoint_steps,
             keep_checkpoints: self.keep_checkpoints,

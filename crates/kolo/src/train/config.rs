@@ -6,7 +6,7 @@ use kolo_burn::data::Dataset;
 use kolo_burn::models;
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::rate::{Decay, Rate, scale_linearly};
-use kolo_ddp::{BucketCaps, Sampler};
+use kolo_ddp::{BucketCaps, Sampler, Statistics};
 use serde::{Deserialize, Serialize};
 
 use crate::fail::Failure;
@@ -34,6 +34,15 @@ pub(crate) struct TrainConfig {
     pub(crate) threads: usize,
     pub(crate) bucket_cap_mb: Option<f64>,
     pub(crate) clip_norm: Option<f64>,
+    /// Share of the features before the classifier that a training step drops.
+    #[serde(default)]
+    pub(crate) dropout: f64,
+    /// `per-shard` or `local`.
+    #[serde(default = "per_shard")]
+    pub(crate) batch_norm: String,
+    /// Steps between two comparisons of all workers' weights. Does not change the result.
+    #[serde(default)]
+    pub(crate) verify_every: u64,
     pub(crate) checkpoint_epochs: usize,
     /// Steps between checkpoints, besides those between epochs.
     pub(crate) checkpoint_steps: Option<u64>,
@@ -71,6 +80,15 @@ pub(crate) const KEEP: usize = 3;
 
 fn keep() -> usize {
     KEEP
+}
+
+/// The policies for running statistics, as named on the command line.
+pub(crate) const BATCH_NORM: [(&str, Statistics); 2] =
+    [("per-shard", Statistics::PerShard), ("local", Statistics::Local)];
+
+/// What runs did before there was a choice.
+fn per_shard() -> String {
+    BATCH_NORM[0].0.into()
 }
 
 /// The schedules, as named on the command line.
@@ -119,6 +137,7 @@ impl TrainConfig {
             ("--momentum", self.optimizer.settings.momentum),
             ("--beta1", self.optimizer.settings.beta1),
             ("--beta2", self.optimizer.settings.beta2),
+            ("--dropout", self.dropout as f32),
         ];
         if let Some((name, value)) = fractions.iter().find(|(_, value)| !(0.0..1.0).contains(value)) {
             return Err(Failure::input(format!("{name} {value}: it must be at least 0 and below 1")));
@@ -133,6 +152,7 @@ impl TrainConfig {
                 "threads = {threads}: a worker computes on 1 thread; raise --nproc"
             )));
         }
+        self.statistics()?;
         if !SCHEDULES.contains(&self.rate.schedule.as_str()) {
             let known = SCHEDULES.join(", ");
             return Err(Failure::input(format!(
@@ -180,8 +200,19 @@ impl TrainConfig {
         Rate { base, decay, warmup: config.warmup_steps, total: (self.epochs * sampler.steps()) as u64 }
     }
 
+    fn statistics(&self) -> Result<Statistics, Failure> {
+        let found = BATCH_NORM.iter().find(|(name, _)| *name == self.batch_norm);
+        found.map(|(_, policy)| *policy).ok_or_else(|| {
+            let known = BATCH_NORM.map(|(name, _)| name).join(", ");
+            Failure::input(format!("unknown --batch-norm `{}`; known are {known}", self.batch_norm))
+        })
+    }
+
     pub(crate) fn ddp(&self) -> kolo_ddp::Config {
         kolo_ddp::Config {
+            // Checked when the configuration was.
+            statistics: self.statistics().unwrap_or_default(),
+            verify_every: self.verify_every,
             shards: Some(self.shards),
             caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
             clip_norm: self.clip_norm,

@@ -8,7 +8,7 @@ use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::Device;
 use kolo_burn::data::{Batch, Dataset, Normalise, Prefetch, Request, open};
 use kolo_burn::models::{self, ResNet};
-use kolo_burn::{Ddp, Loss};
+use kolo_burn::{Ddp, DropoutKey, Loss};
 use kolo_comm::Group;
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::rate::Rate;
@@ -108,7 +108,7 @@ impl<'a> Worker<'a> {
         let device = Device::flex();
         let trainable = device.clone().autodiff();
         let shape = (entry.config)(dataset.train.channels, dataset.classes);
-        let model = shape.init(config.seed, &trainable);
+        let model = shape.init(config.seed, &trainable).with_dropout(config.dropout);
         let optimizer = &config.optimizer;
         let ddp = Ddp::new(group, model, &config.ddp(), &optimizer.name, &optimizer.settings)?;
         let sampler = config.sampler(&dataset)?;
@@ -198,7 +198,7 @@ impl<'a> Worker<'a> {
         while position.step_in_epoch < steps && position.step < self.total {
             let began = Instant::now();
             let rate = self.rate.at(position.step);
-            let report = self.step(&mut batches, rate)?;
+            let report = self.step(&mut batches, position, rate)?;
             if !report.loss.is_finite() {
                 let (loss, step) = (report.loss, position.step);
                 return Err(Failure::work(format!(
@@ -227,21 +227,27 @@ impl<'a> Worker<'a> {
         Ok(meter)
     }
 
-    fn step(&mut self, batches: &mut Prefetch, rate: f64) -> Result<StepReport, Failure> {
-        for _ in self.ddp.shards() {
+    fn step(
+        &mut self,
+        batches: &mut Prefetch,
+        position: &Position,
+        rate: f64,
+    ) -> Result<StepReport, Failure> {
+        for shard in self.ddp.shards() {
             let batch = batches.next().ok_or_else(|| Failure::work("the data ended before the epoch did"))?;
-            self.shard(batch.map_err(Failure::work)?)?;
+            let (seed, epoch, step) = (self.config.seed, position.epoch, position.step_in_epoch);
+            self.shard(batch.map_err(Failure::work)?, &DropoutKey { seed, epoch, step, shard })?;
         }
         Ok(self.ddp.step(rate)?)
     }
 
-    fn shard(&mut self, batch: Batch) -> Result<(), Failure> {
+    fn shard(&mut self, batch: Batch, key: &DropoutKey) -> Result<(), Failure> {
         let count = batch.len();
         if count == 0 {
             return Ok(self.ddp.skip_shard()?);
         }
         let (images, labels) = batch.into_tensors(&self.device.clone().autodiff());
-        let loss = self.criterion.forward(self.ddp.model().forward(images), labels);
+        let loss = self.criterion.forward(self.ddp.model().forward_training(images, key), labels);
         Ok(self.ddp.backward(Loss::mean(loss, count))?)
     }
 

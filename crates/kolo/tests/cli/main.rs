@@ -5,3 +5,4 @@ mod checkpoints;
 mod killed;
 mod program;
 mod same_bits;
+mod verify;

@@ -55,3 +55,21 @@ pub fn alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|state| state != 'Z')
 }
+
+/// A data set of its own, in the format of MNIST: so many training images of noise, and 20 to test with. Returns the argument
+/// of `--data`; flips and shifts apply.
+pub fn noise_images(folder: &Path, train: usize) -> String {
+    let data = folder.join("noise");
+    std::fs::create_dir(&data).unwrap();
+    for (part, count) in [("train", train), ("t10k", 20)] {
+        let number = |n: usize| u32::try_from(n).unwrap().to_be_bytes();
+        let pixels = (0..count * 784).map(|i| ((i * 2_654_435_761) >> 7) as u8);
+        let images = [number(0x803), number(count), number(28), number(28)].concat();
+        let labels = [number(0x801), number(count)].concat();
+        let file = |name: &str| data.join(format!("{part}-{name}-ubyte"));
+        std::fs::write(file("images-idx3"), images.into_iter().chain(pixels).collect::<Vec<u8>>()).unwrap();
+        let classes = (0..count).map(|i| (i * i % 10) as u8);
+        std::fs::write(file("labels-idx1"), labels.into_iter().chain(classes).collect::<Vec<u8>>()).unwrap();
+    }
+    format!("fashion-mnist:{}", data.display())
+}

@@ -1,0 +1,139 @@
+//! Dropout whose mask does not depend on who computes it.
+//!
+//! Burn's own draws from one generator a process: with another number of workers, or of shards a worker, every mask is
+//! another one. Here an element is kept or not as a pure function of its [`DropoutKey`], its layer and its index, and a model
+//! is told the key with every forward pass: there is no state that could be out of step.
+
+use burn::module::Module;
+use burn::tensor::{Tensor, TensorData};
+
+use kolo_ddp::key::Key;
+
+/// Where in a training a forward pass stands. The sample is its index within the shard's batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropoutKey {
+    /// Seed of the job.
+    pub seed: u64,
+    /// Epoch, from 0.
+    pub epoch: usize,
+    /// Step of the epoch, from 0.
+    pub step: usize,
+    /// Shard of the step, from 0.
+    pub shard: usize,
+}
+
+impl DropoutKey {
+    fn root(&self) -> Key {
+        let key = Key::new(self.seed).with_str("dropout").with(self.epoch as u64);
+        key.with(self.step as u64).with(self.shard as u64)
+    }
+}
+
+/// Sets elements to zero with a probability and divides the others by what is left of it, so that the expectation stays
+/// (Srivastava et al. 2014, [JMLR 15](https://jmlr.org/papers/v15/srivastava14a.html), section 10, "inverted").
+#[derive(Module, Debug)]
+pub struct Dropout {
+    probability: f64,
+}
+
+impl Dropout {
+    /// Drops an element with `probability`.
+    ///
+    /// # Panics
+    ///
+    /// If that is not at least 0 and below 1.
+    pub fn new(probability: f64) -> Self {
+        assert!(
+            (0.0..1.0).contains(&probability),
+            "a probability to drop of {probability}: 0 or more, below 1"
+        );
+        Dropout { probability }
+    }
+
+    /// A training's forward pass; for evaluation leave it out. `layer` is a name, another one for each dropout of a model.
+    ///
+    /// # Shapes
+    ///
+    /// - `x`, output: `[samples, …]`
+    pub fn forward<const D: usize>(&self, x: Tensor<D>, layer: &str, key: &DropoutKey) -> Tensor<D> {
+        if self.probability == 0.0 {
+            return x;
+        }
+        let shape = x.dims();
+        let mask = TensorData::new(self.mask(shape[0], shape[1..].iter().product(), layer, key), shape);
+        let mask = Tensor::from_data(mask, &x.device());
+        x * mask
+    }
+
+    /// What each element of each sample is multiplied by.
+    fn mask(&self, samples: usize, elements: usize, layer: &str, key: &DropoutKey) -> Vec<f32> {
+        let kept = (1.0 / (1.0 - self.probability)) as f32;
+        let layer = key.root().with_str(layer);
+        let of_sample = |sample: usize| {
+            let sample = layer.with(sample as u64);
+            let keeps = move |element: usize| sample.with(element as u64).unit() >= self.probability;
+            (0..elements).map(move |element| if keeps(element) { kept } else { 0.0 })
+        };
+        (0..samples).flat_map(of_sample).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+
+    const KEY: DropoutKey = DropoutKey { seed: 1, epoch: 2, step: 3, shard: 4 };
+
+    #[test]
+    fn a_mask_depends_on_its_place_and_on_nothing_else() {
+        let dropout = Dropout::new(0.5);
+        let mask = dropout.mask(4, 100, "fc", &KEY);
+        // A sample's mask is its own, however many come with it.
+        assert_eq!(mask[..200], dropout.mask(2, 100, "fc", &KEY));
+        assert_ne!(mask[..100], mask[100..200]);
+        assert_ne!(mask, dropout.mask(4, 100, "other", &KEY));
+        for key in [
+            DropoutKey { seed: 2, ..KEY },
+            DropoutKey { epoch: 0, ..KEY },
+            DropoutKey { step: 0, ..KEY },
+            DropoutKey { shard: 0, ..KEY },
+        ] {
+            assert_ne!(mask, dropout.mask(4, 100, "fc", &key), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn the_right_share_is_dropped_and_the_expectation_stays() {
+        for probability in [0.1, 0.5, 0.9] {
+            let mask = Dropout::new(probability).mask(100, 1000, "fc", &KEY);
+            let dropped = mask.iter().filter(|value| **value == 0.0).count() as f64 / mask.len() as f64;
+            assert!((dropped - probability).abs() < 0.01, "{dropped} of {probability}");
+            let mean = mask.iter().map(|value| f64::from(*value)).sum::<f64>() / mask.len() as f64;
+            assert!((mean - 1.0).abs() < 0.05, "{mean} with {probability}");
+        }
+    }
+
+    #[test]
+    fn what_is_dropped_has_no_gradient_and_the_rest_the_scaled_one() {
+        let device = Device::flex().autodiff();
+        let x = Tensor::<2>::ones([3, 50], &device).require_grad();
+        let dropout = Dropout::new(0.25);
+        let out = dropout.forward(x.clone(), "fc", &KEY);
+        let gradients = out.clone().powi_scalar(2).sum().backward();
+        let gradient: Vec<f32> = x.grad(&gradients).unwrap().into_data().iter().collect();
+        let mask = dropout.mask(3, 50, "fc", &KEY);
+        assert_eq!(out.into_data().iter::<f32>().collect::<Vec<_>>(), mask);
+        let expected: Vec<f32> = mask.iter().map(|value| 2.0 * value * value).collect();
+        assert!(gradient.contains(&0.0) && gradient.iter().any(|g| *g > 0.0));
+        assert_eq!(gradient, expected);
+    }
+
+    #[test]
+    fn nothing_dropped_is_nothing_done() {
+        let x = Tensor::<1>::from_floats([1.5, -2.0], &Device::flex());
+        let out = Dropout::new(0.0).forward(x, "fc", &KEY);
+        assert_eq!(out.into_data().iter::<f32>().collect::<Vec<_>>(), [1.5, -2.0]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Are the replicas still equal, and do two runs go through the same bits?
+//!
+//! Two readers of the same fingerprints, after a step whose updates are all in: the sentinel compares the ranks of this run
+//! with one another, every so many steps; the trace writes them down, so that `kolo verify` can compare this run with others.
+//! A step that is looked at waits for all of its reductions, also where they would have reached into the next forward pass.
+
+mod prints;
+mod sentinel;
+pub mod trace;
+
+use kolo_comm::{Group, Rank};
+
+use crate::buckets::BucketCaps;
+use crate::error::Error;
+use crate::layout::{Kind, Layout};
+use crate::replica::Config;
+use trace::{Bits, Start, Step, Tensor, Wish, Writer};
+
+/// What became of a step, as the trace tells it.
+pub(crate) struct Done {
+    /// Its number, from 0.
+    pub(crate) step: u64,
+    pub(crate) loss: f64,
+    pub(crate) count: f64,
+}
+
+/// See the module's text.
+pub(crate) struct Watch {
+    /// Steps between two looks at the other ranks; 0: never.
+    every: u64,
+    /// Whether the ranks may hold different statistics.
+    local_statistics: bool,
+    wish: Option<Wish>,
+    /// Rank 0's, from the first step on.
+    writer: Option<Writer>,
+    /// Steps seen, which a resumed run does not count from 0.
+    seen: u64,
+}
+
+impl Watch {
+    /// What the configuration and the environment wish for.
+    ///
+    /// # Errors
+    ///
+    /// A variable of the environment cannot be understood.
+    pub(crate) fn new(config: &Config) -> Result<Self, Error> {
+        let local_statistics = config.statistics == crate::Statistics::Local;
+        let wish = Wish::from_env()?;
+        Ok(Watch { every: config.verify_every, local_statistics, wish, writer: None, seen: 0 })
+    }
+
+    /// Bucket sizes to try in place of the program's.
+    pub(crate) fn caps(&self) -> Option<BucketCaps> {
+        self.wish.as_ref()?.caps
+    }
+
+    /// Whether [`Watch::look`] wants to see the values after so many steps of so many ranks.
+    pub(crate) fn is_due(&self, steps: u64, world: usize) -> bool {
+        self.wish.is_some() || (world > 1 && self.every > 0 && steps.is_multiple_of(self.every))
+    }
+
+    /// Before anything has changed in a step, as often as one likes: tells the values with which the first one begins.
+    ///
+    /// # Errors
+    ///
+    /// Names the file that cannot be written.
+    pub(crate) fn begin(
+        &mut self,
+        group: &Group,
+        layout: &Layout,
+        values: &[f32],
+        shards: usize,
+    ) -> Result<(), Error> {
+        let begins = self.seen == 0 && self.writer.is_none() && group.rank() == Rank(0);
+        let Some(wish) = self.wish.as_ref().filter(|_| begins) else { return Ok(()) };
+        let tensor = |(span, print): (&crate::Span, u64)| Tensor {
+            name: span.spec.name.clone(),
+            statistic: span.spec.kind == Kind::Statistic,
+            print: Bits(print),
+        };
+        let start = Start {
+            world_size: group.world_size(),
+            shards,
+            transport: group.transport().into(),
+            tensors: layout.spans().iter().zip(prints::of(layout, values)).map(tensor).collect(),
+        };
+        self.writer = Some(Writer::create(&wish.file, &start)?);
+        Ok(())
+    }
+
+    /// Compares and writes down the values after a step.
+    ///
+    /// # Errors
+    ///
+    /// The ranks differ ([`Error::Drift`]), a collective failed, the trace cannot be written, or it is complete
+    /// ([`Error::Verified`]).
+    pub(crate) fn look(
+        &mut self,
+        group: &Group,
+        layout: &Layout,
+        values: &[f32],
+        done: &Done,
+    ) -> Result<(), Error> {
+        self.seen += 1;
+        let prints = prints::of(layout, values);
+        sentinel::compare(group, layout, &prints, self.local_statistics, done.step)?;
+        if let Some(writer) = &mut self.writer {
+            let prints = prints.into_iter().map(Bits).collect();
+            let loss_bits = Bits(done.loss.to_bits());
+            writer.add(&Step { step: done.step, loss: done.loss, loss_bits, count: done.count, prints })?;
+        }
+        match self.wish.as_ref().and_then(|wish| wish.steps) {
+            Some(steps) if self.seen >= steps => Err(Error::Verified { steps }),
+            _ => Ok(()),
+        }
+    }
+}

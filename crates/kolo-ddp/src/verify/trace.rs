@@ -1,0 +1,242 @@
+//! The trace of a run: what every step ended in, as JSON Lines, for `kolo verify` to compare.
+//!
+//! With [`FILE`] in the environment rank 0 writes there: first a [`Start`], then a [`Step`] for each step. The ranks are
+//! compared with one another after every step then. All workers must have the same variables.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::buckets::BucketCaps;
+use crate::error::Error;
+
+/// The file to write to; it must not exist.
+pub const FILE: &str = "KOLO_VERIFY_FILE";
+/// Steps after which the run is over: its next step is refused with [`Error::Verified`]. Without it the run goes to its end.
+pub const STEPS: &str = "KOLO_VERIFY_STEPS";
+/// Size of buckets in MiB, in place of the program's own.
+pub const BUCKET_CAP_MB: &str = "KOLO_VERIFY_BUCKET_CAP_MB";
+
+/// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Bits(pub u64);
+
+impl From<Bits> for String {
+    fn from(bits: Bits) -> String {
+        format!("{:016x}", bits.0)
+    }
+}
+
+impl TryFrom<String> for Bits {
+    type Error = std::num::ParseIntError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        u64::from_str_radix(&text, 16).map(Bits)
+    }
+}
+
+/// How the run began.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// Number of ranks.
+    pub world_size: usize,
+    /// Shards of every step.
+    pub shards: usize,
+    /// How the ranks talk.
+    pub transport: String,
+    /// The model's tensors, with their values before the first step.
+    pub tensors: Vec<Tensor>,
+}
+
+/// A tensor of the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tensor {
+    /// Its path in the model.
+    pub name: String,
+    /// Whether it is one that the forward pass changes, not the optimizer.
+    pub statistic: bool,
+    /// Hash of its values.
+    pub print: Bits,
+}
+
+/// What a step ended in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its number, from 0.
+    pub step: u64,
+    /// Mean loss over the global batch.
+    pub loss: f64,
+    /// The same, exactly.
+    pub loss_bits: Bits,
+    /// Samples of the global batch.
+    pub count: f64,
+    /// Hash of each tensor's values after it.
+    pub prints: Vec<Bits>,
+}
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// How it began.
+    pub start: Start,
+    /// Its steps, in their order.
+    pub steps: Vec<Step>,
+}
+
+/// Reads a trace.
+///
+/// # Errors
+///
+/// Names the file, and the line that cannot be understood.
+pub fn read(path: &Path) -> Result<Trace, Error> {
+    let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
+    let fail = |line: usize, problem: &dyn std::fmt::Display| {
+        Error::file(path, format!("line {} is no part of a trace: {problem}", line + 1))
+    };
+    let mut lines = text.lines().enumerate();
+    let (_, first) = lines.next().ok_or_else(|| Error::file(path, "is empty: the run did not begin"))?;
+    let start: Start = serde_json::from_str(first).map_err(|e| fail(0, &e))?;
+    let step = |(number, line): (usize, &str)| {
+        let step: Step = serde_json::from_str(line).map_err(|e| fail(number, &e))?;
+        match (step.prints.len(), start.tensors.len()) {
+            (found, needed) if found != needed => {
+                Err(fail(number, &format!("{found} hashes for {needed} tensors")))
+            }
+            _ => Ok(step),
+        }
+    };
+    let steps = lines.map(step).collect::<Result<_, _>>()?;
+    Ok(Trace { start, steps })
+}
+
+/// What the environment wishes for.
+pub(crate) struct Wish {
+    pub(crate) file: PathBuf,
+    pub(crate) steps: Option<u64>,
+    pub(crate) caps: Option<BucketCaps>,
+}
+
+impl Wish {
+    pub(crate) fn from_env() -> Result<Option<Self>, Error> {
+        Self::from(|name| std::env::var_os(name)?.into_string().ok().filter(|value| !value.is_empty()))
+    }
+
+    fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, Error> {
+        let Some(file) = variable(FILE) else { return Ok(None) };
+        let wrong = |name: &str, text: &str, needed: &str| {
+            Error::Setting(format!("{name} is `{text}`; it must be {needed}"))
+        };
+        let steps = variable(STEPS).map(|text| {
+            let steps = text.parse().ok().filter(|steps: &u64| *steps > 0);
+            steps.ok_or_else(|| wrong(STEPS, &text, "a whole number of at least 1"))
+        });
+        let caps = variable(BUCKET_CAP_MB).map(|text| {
+            let mib = text.parse().ok().filter(|mib: &f64| *mib > 0.0 && mib.is_finite());
+            let mib = mib.ok_or_else(|| wrong(BUCKET_CAP_MB, &text, "a number of MiB greater than 0"));
+            mib.map(BucketCaps::of_mib)
+        });
+        Ok(Some(Wish { file: file.into(), steps: steps.transpose()?, caps: caps.transpose()? }))
+    }
+}
+
+/// Rank 0's end of the file.
+pub(crate) struct Writer {
+    path: PathBuf,
+    file: File,
+}
+
+impl Writer {
+    pub(crate) fn create(path: &Path, start: &Start) -> Result<Self, Error> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path);
+        let file = file.map_err(|e| match e.kind() {
+            std::io::ErrorKind::AlreadyExists => Error::file(
+                path,
+                format!("exists; every run, and every model of it, needs a file of its own ({FILE})"),
+            ),
+            _ => Error::file(path, e),
+        })?;
+        let mut writer = Writer { path: path.into(), file };
+        writer.line(start)?;
+        Ok(writer)
+    }
+
+    pub(crate) fn add(&mut self, step: &Step) -> Result<(), Error> {
+        self.line(step)
+    }
+
+    fn line(&mut self, content: &impl Serialize) -> Result<(), Error> {
+        let mut text = serde_json::to_string(content).map_err(|e| Error::file(&self.path, e))?;
+        text.push('\n');
+        self.file.write_all(text.as_bytes()).map_err(|e| Error::file(&self.path, e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Trace {
+        let tensor = |name: &str, print| Tensor { name: name.into(), statistic: false, print: Bits(print) };
+        let step = |step, loss: f64| Step {
+            step,
+            loss,
+            loss_bits: Bits(loss.to_bits()),
+            count: 32.0,
+            prints: vec![Bits(u64::MAX), Bits(step)],
+        };
+        let tensors = vec![tensor("a.weight", 1), tensor("a.bias", u64::MAX - 1)];
+        let start = Start { world_size: 2, shards: 8, transport: "shm".into(), tensors };
+        Trace { start, steps: vec![step(0, 2.5), step(1, 0.1)] }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, trace) = (folder.path().join("trace.jsonl"), example());
+        let mut writer = Writer::create(&path, &trace.start).unwrap();
+        trace.steps.iter().for_each(|step| writer.add(step).unwrap());
+        assert_eq!(read(&path).unwrap(), trace);
+        let again = Writer::create(&path, &trace.start).err().unwrap().to_string();
+        assert!(again.contains("trace.jsonl") && again.contains("exists"), "{again}");
+    }
+
+    #[test]
+    fn broken_files_are_named_with_their_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.jsonl");
+        assert!(read(&path).unwrap_err().to_string().contains("trace.jsonl"));
+        let start = serde_json::to_string(&example().start).unwrap();
+        for (text, words) in [
+            (String::new(), "did not begin"),
+            ("{}".into(), "line 1"),
+            (format!("{start}\n{{\"step\": 0"), "line 2"),
+            (
+                format!(
+                    "{start}\n{{\"step\":0,\"loss\":1.0,\"loss_bits\":\"0\",\"count\":1.0,\"prints\":[\"0\"]}}"
+                ),
+                "1 hashes for 2 tensors",
+            ),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let error = read(&path).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_environment_is_read_or_refused() {
+        let read = |pairs: &[(&str, &str)]| {
+            Wish::from(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string()))
+        };
+        assert!(read(&[(STEPS, "3")]).unwrap().is_none());
+        let wish = read(&[(FILE, "a"), (STEPS, "3"), (BUCKET_CAP_MB, "0.5")]).unwrap().unwrap();
+        assert_eq!((wish.steps, wish.caps), (Some(3), Some(BucketCaps::of_mib(0.5))));
+        for (name, value) in [(STEPS, "0"), (STEPS, "many"), (BUCKET_CAP_MB, "-1"), (BUCKET_CAP_MB, "inf")] {
+            let error = read(&[(FILE, "a"), (name, value)]).err().unwrap().to_string();
+            assert!(error.contains(name) && error.contains(value), "{error}");
+        }
+    }
+}

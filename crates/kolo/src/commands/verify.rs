@@ -1,0 +1,107 @@
+//! `kolo verify`: runs a job in several ways and compares the bits.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use kolo_burn::data;
+use kolo_comm::env::is_worker;
+
+use super::talk::seconds;
+use super::train::{self, Train};
+use crate::fail::Failure;
+use crate::verify::{Axes, Job, Program, verify};
+
+/// Workers to compare with one, when nobody says how many: one more than divides shards evenly, too.
+const WORKERS: [usize; 2] = [2, 3];
+
+/// Check that a job ends in the same bits with any number of workers: run a few steps of it in several ways and compare.
+///
+/// The job is `kolo train` with the options given here, or any program that trains by Kolo: `kolo verify -- ./my-trainer
+/// --its-options`. A difference is told with its step, its parameter and its likely cause; the exit code is 1 then.
+#[derive(Args)]
+pub(crate) struct Verify {
+    /// Numbers of workers to compare with one [default: 2,3, or --nproc]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", conflicts_with = "nproc")]
+    workers: Vec<usize>,
+    /// Bucket sizes to compare, in MiB
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_values_t = [25.0, 0.5, 0.0625], conflicts_with = "bucket_cap_mb")]
+    bucket_caps_mb: Vec<f64>,
+    /// Everything with everything, in place of a selection
+    #[arg(long)]
+    full: bool,
+    /// Seconds after which a run is given up
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
+    limit: f64,
+    #[command(flatten)]
+    train: Box<Train>,
+    /// A program and its arguments, in place of `kolo train`
+    #[arg(last = true, conflicts_with_all = of_train())]
+    program: Vec<OsString>,
+}
+
+/// The options that only `kolo train` understands.
+fn of_train() -> impl Iterator<Item = &'static str> {
+    train::SETTINGS.into_iter().chain(["config"]).filter(|name| *name != "steps")
+}
+
+/// Steps when nobody says how many.
+const STEPS: u64 = 3;
+
+impl Verify {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if is_worker() {
+            return Err(Failure::input("kolo verify starts workers itself: run it without a launcher"));
+        }
+        let refused = [
+            ("--out", self.train.out.is_some()),
+            ("--resume", self.train.resume.is_some()),
+            ("--master-port", self.train.master_port.is_some()),
+        ];
+        if let Some((option, _)) = refused.iter().find(|(_, given)| *given) {
+            return Err(Failure::input(format!(
+                "{option}: kolo verify begins at the beginning, meets where it can, and leaves no folder"
+            )));
+        }
+        let steps = self.train.steps.unwrap_or(STEPS);
+        if steps == 0 {
+            return Err(Failure::input("--steps 0: it must be at least 1"));
+        }
+        let (transport, timeout) = self.train.talk.asked();
+        let axes = Axes {
+            workers: match (self.workers.is_empty(), self.train.nproc) {
+                (false, _) => self.workers,
+                (true, Some(nproc)) => vec![nproc],
+                (true, None) => WORKERS.to_vec(),
+            },
+            caps: self.train.bucket_cap_mb.map_or(self.bucket_caps_mb, |cap| vec![cap]),
+            transport,
+            algorithm: self.train.algorithm.clone(),
+            full: self.full,
+        };
+        // Lives as long as the runs do.
+        let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
+        let program = match self.program.is_empty() {
+            true => self.train.for_all(folder.path())?,
+            false => Program::Own(self.program),
+        };
+        let options = timeout.into_iter().flat_map(|seconds| ["--timeout".into(), seconds.into()]);
+        let (limit, options) = (Duration::from_secs_f64(self.limit), options.collect());
+        verify(&Job { program, steps, limit, options }, &axes)
+    }
+}
+
+impl Train {
+    /// The configuration that all runs share, as a file.
+    fn for_all(&self, folder: &Path) -> Result<Program, Failure> {
+        let mut config = self.settings()?;
+        // How long it trains is decided by the trace.
+        config.steps = None;
+        data::open(&config.data).map_err(Failure::input)?;
+        let path = folder.join("config.toml");
+        std::fs::write(&path, config.to_toml()?)
+            .map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
+        Ok(Program::Train(path))
+    }
+}

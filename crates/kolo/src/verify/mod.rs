@@ -1,0 +1,35 @@
+//! `kolo verify`: does a job end in the same bits however it is run?
+//!
+//! The job is run for a few steps with one worker, and then with more workers, other buckets, transports and algorithms
+//! ([`plan`]). Each run leaves a trace ([`kolo_ddp::verify::trace`]); all are compared with the first one ([`compare`]), and what
+//! the differing ones have in common says what is likely to blame ([`cause`]).
+
+mod cause;
+mod compare;
+mod plan;
+mod report;
+mod run;
+
+use crate::fail::Failure;
+
+pub(crate) use plan::{Axes, plan};
+pub(crate) use run::{Job, Program};
+
+use compare::{Outcome, difference};
+
+/// Runs the job in all ways and tells the user, whose exit code says whether they agree.
+pub(crate) fn verify(job: &Job, axes: &Axes) -> Result<(), Failure> {
+    let runs = plan(axes)?;
+    let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
+    let mut table = report::Table::begin(&runs);
+    let mut first = None;
+    let mut outcomes = Vec::new();
+    for (number, run) in runs.into_iter().enumerate() {
+        let trace = job.trace(&run, &folder.path().join(number.to_string()))?;
+        let reference = first.get_or_insert_with(|| trace.clone());
+        let outcome = Outcome { difference: difference(reference, &trace), run, trace };
+        table.row(&outcome);
+        outcomes.push(outcome);
+    }
+    report::end(&outcomes)
+}

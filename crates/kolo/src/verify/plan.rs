@@ -1,0 +1,151 @@
+//! Which runs are compared: a selection that changes one thing after another, or everything with everything.
+
+use kolo_comm::schedule::ALGORITHMS;
+
+use crate::fail::Failure;
+
+/// One way to run the job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Run {
+    /// Workers.
+    pub(crate) workers: usize,
+    /// Size of buckets in MiB.
+    pub(crate) cap: f64,
+    /// `None`: the program's own choice.
+    pub(crate) transport: Option<String>,
+    /// `None`: the program's own choice.
+    pub(crate) algorithm: Option<String>,
+    /// Whether it repeats the run before it.
+    pub(crate) again: bool,
+}
+
+/// What may be changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Axes {
+    /// Numbers of workers, besides one.
+    pub(crate) workers: Vec<usize>,
+    /// Sizes of buckets in MiB.
+    pub(crate) caps: Vec<f64>,
+    /// The only transport to try.
+    pub(crate) transport: Option<String>,
+    /// The only algorithm to try.
+    pub(crate) algorithm: Option<String>,
+    /// Everything with everything.
+    pub(crate) full: bool,
+}
+
+const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
+
+/// The runs to compare. The first one is the reference: one worker, large buckets; the second one is the same again.
+///
+/// # Errors
+///
+/// A number of workers, or the size of a bucket, that cannot be.
+pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
+    if axes.workers.contains(&0) {
+        return Err(Failure::input("--workers 0: it must be at least 1"));
+    }
+    if let Some(cap) = axes.caps.iter().find(|cap| !(**cap > 0.0 && cap.is_finite())) {
+        return Err(Failure::input(format!("--bucket-caps-mb {cap}: it must be greater than 0")));
+    }
+    let caps = if axes.caps.is_empty() { &[25.0][..] } else { &axes.caps };
+    let alone = Run { workers: 1, cap: caps[0], transport: None, algorithm: None, again: false };
+    let mut runs = vec![alone.clone(), Run { again: true, ..alone.clone() }];
+    runs.extend(caps[1..].iter().map(|&cap| Run { cap, ..alone.clone() }));
+    for &workers in axes.workers.iter().filter(|workers| **workers > 1) {
+        let (transports, algorithms) = (transports(axes), algorithms(axes, workers));
+        let count = match axes.full {
+            true => caps.len() * transports.len() * algorithms.len(),
+            // As many as the longest list has: every entry of each comes once.
+            false => caps.len().max(transports.len()).max(algorithms.len()),
+        };
+        for number in 0..count {
+            // The lists are gone through together, or one inside the other.
+            let [cap, transport, algorithm] = match axes.full {
+                true => [
+                    number % caps.len(),
+                    number / caps.len() % transports.len(),
+                    number / caps.len() / transports.len(),
+                ],
+                false => [number % caps.len(), number % transports.len(), number % algorithms.len()],
+            };
+            runs.push(Run {
+                workers,
+                cap: caps[cap],
+                transport: Some(transports[transport].clone()),
+                algorithm: algorithms[algorithm].clone(),
+                again: false,
+            });
+        }
+    }
+    Ok(runs)
+}
+
+fn transports(axes: &Axes) -> Vec<String> {
+    match &axes.transport {
+        Some(transport) => vec![transport.clone()],
+        None => TRANSPORTS.map(String::from).to_vec(),
+    }
+}
+
+/// The program's own choice first, then those that keep the tree and are made for such a number of workers.
+fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
+    if let Some(algorithm) = &axes.algorithm {
+        return vec![Some(algorithm.clone())];
+    }
+    let mut names = vec![None, Some("direct".into())];
+    if workers.is_power_of_two() {
+        names.push(Some("halving-doubling".into()));
+    }
+    names
+}
+
+/// Whether an algorithm adds in the order of the tree.
+pub(super) fn keeps_tree(name: &str) -> bool {
+    ALGORITHMS.iter().any(|algorithm| algorithm.name == name && algorithm.keeps_tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axes(workers: &[usize], full: bool) -> Axes {
+        Axes { workers: workers.into(), caps: vec![25.0, 0.5], transport: None, algorithm: None, full }
+    }
+
+    #[test]
+    fn a_selection_has_every_entry_of_every_list() {
+        let runs = plan(&axes(&[2, 3], false)).unwrap();
+        assert!(runs[0].workers == 1 && runs[1].again && runs[2].cap == 0.5);
+        for (workers, algorithms) in [(2, 3), (3, 2)] {
+            let own = || runs.iter().filter(move |run| run.workers == workers);
+            assert_eq!(own().count(), algorithms);
+            assert!([25.0, 0.5].iter().all(|cap| own().any(|run| run.cap == *cap)));
+            let transport = |name: &str| own().any(|run| run.transport.as_deref() == Some(name));
+            assert!(transport("shm") && transport("tcp"));
+            assert!(own().any(|run| run.algorithm.as_deref() == Some("direct")));
+            assert_eq!(own().any(|run| run.algorithm.as_deref() == Some("halving-doubling")), workers == 2);
+        }
+    }
+
+    #[test]
+    fn everything_with_everything_has_no_two_alike() {
+        let runs = plan(&axes(&[2, 3], true)).unwrap();
+        assert_eq!(runs.len(), 3 + 2 * 2 * 3 + 2 * 2 * 2);
+        for (number, run) in runs.iter().enumerate() {
+            assert!(!runs[..number].contains(run), "{run:?}");
+        }
+    }
+
+    #[test]
+    fn wishes_are_kept_and_nonsense_is_refused() {
+        let wish =
+            Axes { algorithm: Some("ring".into()), transport: Some("tcp".into()), ..axes(&[3], false) };
+        for run in plan(&wish).unwrap().iter().filter(|run| run.workers > 1) {
+            assert_eq!((run.transport.as_deref(), run.algorithm.as_deref()), (Some("tcp"), Some("ring")));
+        }
+        assert!(plan(&axes(&[2, 0], false)).is_err());
+        assert!(plan(&Axes { caps: vec![25.0, -1.0], ..axes(&[2], false) }).is_err());
+        assert!(keeps_tree("direct") && keeps_tree("halving-doubling") && !keeps_tree("ring"));
+    }
+}

@@ -1,0 +1,70 @@
+//! What the user sees: a row a run, then the verdict.
+
+use super::cause::cause;
+use super::compare::Outcome;
+use super::plan::Run;
+use crate::fail::Failure;
+
+/// A table that grows while the runs are made.
+pub(super) struct Table {
+    rows: usize,
+}
+
+impl Table {
+    pub(super) fn begin(runs: &[Run]) -> Self {
+        eprintln!("{} runs of the same job, each compared with the first one", runs.len());
+        println!(
+            "{:>7}  {:9}  {:16}  {:>10}  {:>5}  compared",
+            "workers", "transport", "algorithm", "bucket cap", "steps"
+        );
+        Table { rows: 0 }
+    }
+
+    pub(super) fn row(&mut self, outcome: &Outcome) {
+        let Outcome { run, trace, difference } = outcome;
+        let compared = match difference {
+            _ if self.rows == 0 => format!("the first one, {} shards a step", trace.start.shards),
+            Some(difference) => format!("differs in {difference}"),
+            None if run.again => "the same bits, repeated".into(),
+            None => "the same bits".into(),
+        };
+        println!(
+            "{:>7}  {:9}  {:16}  {:>6} MiB  {:>5}  {compared}",
+            run.workers,
+            trace.start.transport,
+            run.algorithm.as_deref().unwrap_or("-"),
+            run.cap,
+            trace.steps.len(),
+        );
+        self.rows += 1;
+    }
+}
+
+/// The verdict; an error where runs differ.
+pub(super) fn end(outcomes: &[Outcome]) -> Result<(), Failure> {
+    let differing = outcomes.iter().find(|outcome| outcome.difference.is_some());
+    let (Some(Outcome { run, difference: Some(difference), .. }), Some(cause)) = (differing, cause(outcomes))
+    else {
+        println!("all {} runs went through the same bits", outcomes.len());
+        return Ok(());
+    };
+    Err(Failure::work(format!(
+        "{} differs from the first run in {difference}\nlikely cause: {cause}",
+        describe(run)
+    )))
+}
+
+/// A run in words.
+pub(super) fn describe(run: &Run) -> String {
+    let mut text = match run.workers {
+        1 => "the run with 1 worker".to_string(),
+        workers => format!("the run with {workers} workers"),
+    };
+    for part in [&run.transport, &run.algorithm].into_iter().flatten() {
+        text += &format!(", {part}");
+    }
+    if run.again {
+        text += ", repeated,";
+    }
+    text + &format!(", buckets of {} MiB", run.cap)
+}

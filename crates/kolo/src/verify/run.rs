@@ -1,0 +1,138 @@
+//! One run of the job, as a process of its own, for as many steps as are compared.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use kolo_ddp::verify::trace::{self, Trace};
+
+use super::plan::Run;
+use super::report::describe;
+use crate::fail::Failure;
+
+/// How often a run is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What is run.
+pub(crate) enum Program {
+    /// `kolo train` with this configuration.
+    Train(PathBuf),
+    /// The user's own, started by `kolo launch`.
+    Own(Vec<OsString>),
+}
+
+/// What is run, and for how long.
+pub(crate) struct Job {
+    pub(crate) program: Program,
+    pub(crate) steps: u64,
+    /// Seconds after which a run is given up.
+    pub(crate) limit: Duration,
+    /// Further options that `train` and `launch` both know.
+    pub(crate) options: Vec<OsString>,
+}
+
+impl Job {
+    /// Makes a run in a new folder and returns what it left.
+    ///
+    /// # Errors
+    ///
+    /// It did not begin, failed, or took too long; tells the run, and the last error that its workers told.
+    pub(crate) fn trace(&self, run: &Run, folder: &Path) -> Result<Trace, Failure> {
+        fs::create_dir(folder).map_err(|e| Failure::work(format!("{}: {e}", folder.display())))?;
+        let (file, log) = (folder.join("trace.jsonl"), folder.join("output"));
+        let mut child = Running(self.start(run, folder, &file, &log)?);
+        let status = child.wait(self.limit)?;
+        let words = || last_error(&log);
+        let Some(status) = status else {
+            let limit = self.limit.as_secs_f64();
+            return Err(Failure::work(format!(
+                "{} was not over after {limit} s; give it more with --limit, or fewer --steps{}",
+                describe(run),
+                words()
+            )));
+        };
+        if !file.exists() {
+            return Err(Failure::work(format!(
+                "{} ended without a step: {status}; the program must train by Kolo's `Ddp` or `Replica`{}",
+                describe(run),
+                words()
+            )));
+        }
+        let found = trace::read(&file)?;
+        // A complete trace ends the program by an error, which is as it should be.
+        match found.steps.len() as u64 >= self.steps || status.success() {
+            true => Ok(found),
+            false => Err(Failure::work(format!(
+                "{} failed after {} steps{}",
+                describe(run),
+                found.steps.len(),
+                words()
+            ))),
+        }
+    }
+
+    fn start(&self, run: &Run, folder: &Path, trace: &Path, log: &Path) -> Result<Child, Failure> {
+        let program =
+            std::env::current_exe().map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
+        let mut command = Command::new(program);
+        match &self.program {
+            Program::Train(config) => {
+                command.arg("train").arg("--config").arg(config).arg("--out").arg(folder.join("run"))
+            }
+            Program::Own(_) => command.arg("launch"),
+        };
+        command.args(["--nproc", &run.workers.to_string()]).args(&self.options);
+        for (name, value) in [("--transport", &run.transport), ("--algorithm", &run.algorithm)] {
+            if let Some(value) = value {
+                command.args([name, value]);
+            }
+        }
+        if let Program::Own(own) = &self.program {
+            command.arg("--").args(own);
+        }
+        let output = File::create(log).and_then(|file| Ok((file.try_clone()?, file)));
+        let (out, err) = output.map_err(|e| Failure::work(format!("{}: {e}", log.display())))?;
+        command
+            .env(trace::FILE, trace)
+            .env(trace::STEPS, self.steps.to_string())
+            .env(trace::BUCKET_CAP_MB, run.cap.to_string())
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err);
+        command.spawn().map_err(|e| Failure::work(format!("cannot start {}: {e}", describe(run))))
+    }
+}
+
+/// A launcher that is not left behind: its workers end with it.
+struct Running(Child);
+
+impl Running {
+    /// `None` when it took too long.
+    fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
+        let until = Instant::now() + limit;
+        loop {
+            match self.0.try_wait() {
+                Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
+                Ok(status) => return Ok(status),
+                Err(e) => return Err(Failure::work(format!("cannot wait for a run: {e}"))),
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the workers told last, on a line of its own.
+fn last_error(log: &Path) -> String {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let error = text.lines().rfind(|line| line.starts_with("error:")).or_else(|| text.lines().last());
+    error.map(|line| format!("\nits last words: {line}")).unwrap_or_default()
+}

@@ -1,0 +1,106 @@
+//! `kolo verify`: jobs that agree with themselves, and jobs that do not.
+
+use super::program::{fail, kolo, noise_images, stderr};
+
+/// Runs `kolo verify`; the code, the table, and the words after it.
+fn verify(args: &[&str]) -> (i32, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 40);
+    let args: Vec<&str> = args.iter().map(|arg| if *arg == "DATA" { data.as_str() } else { arg }).collect();
+    let output = kolo(folder.path(), &[&["verify"], &args[..]].concat()).output().unwrap();
+    assert!(!folder.path().join("runs").exists() || args.contains(&"--"), "it leaves no run folder");
+    (
+        output.status.code().unwrap_or(-1),
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr(&output),
+    )
+}
+
+#[test]
+fn a_training_agrees_with_itself() {
+    // Two steps an epoch, the second one of 8 images for 4 shards.
+    let (code, table, words) =
+        verify(&["--data", "DATA", "--shards", "4", "--batch-size", "8", "--steps", "3", "--dropout", "0.3"]);
+    assert_eq!(code, 0, "{table}{words}");
+    assert!(table.contains("all 10 runs went through the same bits"), "{table}");
+    for word in ["tcp", "shm", "halving-doubling", "0.0625 MiB", "repeated"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+}
+
+#[test]
+fn an_order_of_its_own_is_named_with_step_and_parameter() {
+    let (code, table, words) = verify(&[
+        "--data",
+        "DATA",
+        "--shards",
+        "4",
+        "--batch-size",
+        "8",
+        "--steps",
+        "2",
+        "--nproc",
+        "4",
+        "--algorithm",
+        "ring",
+    ]);
+    assert_eq!(code, 1, "{table}{words}");
+    assert!(table.contains("differs in ") && table.contains("parameter `"), "{table}");
+    assert!(words.contains("error: the run with 4 workers") && words.contains("step 0"), "{words}");
+    assert!(words.contains("likely cause: `ring` adds gradients in an order"), "{words}");
+}
+
+#[test]
+fn statistics_of_each_worker_are_named() {
+    let (code, table, words) = verify(&[
+        "--data",
+        "DATA",
+        "--shards",
+        "4",
+        "--batch-size",
+        "8",
+        "--steps",
+        "1",
+        "--nproc",
+        "2",
+        "--batch-norm",
+        "local",
+    ]);
+    assert_eq!(code, 1, "{table}{words}");
+    assert!(words.contains("statistic `") && words.contains("--batch-norm per-shard"), "{words}");
+}
+
+/// A program of the user's: here `kolo train` itself, which without `--shards` takes one for each worker.
+#[test]
+fn a_program_whose_batch_follows_its_workers_is_told_so() {
+    let kolo = env!("CARGO_BIN_EXE_kolo");
+    let own = ["--nproc", "2", "--steps", "2", "--", kolo, "train", "--data", "DATA", "--batch-size", "8"];
+    let (code, table, words) = verify(&own);
+    assert_eq!(code, 1, "{table}{words}");
+    assert!(words.contains("2 shards a step instead of 1") && words.contains("Config::shards"), "{words}");
+    let (code, table, words) = verify(&[&own[..], &["--shards", "2"]].concat());
+    assert_eq!(code, 0, "{table}{words}");
+}
+
+#[test]
+fn what_cannot_be_verified_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, words) in [
+        (&["verify", "--", "true"][..], &["without a step", "`Ddp`"][..]),
+        (&["verify", "--", "./no-such-trainer"], &["no-such-trainer"]),
+        (&["verify", "--limit", "0.3", "--", "sleep", "60"], &["--limit"]),
+        (&["verify", "--limit", "0"], &["--limit", "greater than 0"]),
+        (&["verify", "--workers", "0"], &["--workers 0", "at least 1"]),
+        (&["verify", "--bucket-caps-mb", "25,-1"], &["--bucket-caps-mb -1", "greater than 0"]),
+        (&["verify", "--steps", "0"], &["--steps 0", "at least 1"]),
+        (&["verify", "--out", "here"], &["--out", "no folder"]),
+        (&["verify", "--lr", "1", "--", "true"], &["--lr", "cannot be used with"]),
+        (&["verify", "--dropout", "1"], &["--dropout 1", "below 1"]),
+        (&["verify", "--nproc", "2", "--algorithm", "fastest"], &["fastest", "direct"]),
+        (&["train", "--batch-norm", "global"], &["--batch-norm `global`", "per-shard, local"]),
+    ] {
+        let (code, error) = fail(folder.path(), args);
+        assert!(code != 0 && words.iter().all(|word| error.contains(word)), "{args:?}: {error}");
+        assert!(!error.contains("panicked"), "{args:?}: {error}");
+    }
+}
