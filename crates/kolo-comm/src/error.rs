@@ -75,6 +75,16 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
+    /// Too few workers are left, and no others have come.
+    #[error("{present} of at least {min} workers are there, and no others have come within {waited:?}")]
+    TooFew {
+        /// Workers that are there.
+        present: usize,
+        /// Fewest with which the job may go on.
+        min: usize,
+        /// How long they have waited.
+        waited: Duration,
+    },
     /// Two ranks called different collectives.
     #[error(
         "{here} called {ours}, but {there} called {theirs}; all ranks must make the same calls in one order"

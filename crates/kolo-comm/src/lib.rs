@@ -10,6 +10,7 @@ mod call;
 mod calls;
 mod collective;
 mod deadline;
+pub mod elastic;
 mod element;
 mod engine;
 pub mod env;

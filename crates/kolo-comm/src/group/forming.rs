@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::env::{self, Place};
 use crate::error::Error;
 use crate::liveness::{Liveness, lock};
-use crate::membership::{self, Founded, Ground};
+use crate::membership::{self, Founded, Ground, Host};
 use crate::memory::{Backing, Pool};
 use crate::mpi;
 use crate::options::Options;
@@ -61,10 +61,19 @@ impl Group {
             let seat = (place.rank, place.world_size);
             return Group::foreign(mpi::form(Some(seat), options)?, options);
         }
+        Group::at(place, options, Host::Rank0)
+    }
+
+    /// As [`Group::join`], where somebody else serves the store at the place's master.
+    pub(crate) fn join_served(place: &Place, options: &Options) -> Result<Group, Error> {
+        Group::at(place, options, Host::Elsewhere)
+    }
+
+    fn at(place: &Place, options: &Options, host: Host) -> Result<Group, Error> {
         if place.world_size == 1 {
             return Ok(Group::alone());
         }
-        let formed = membership::form(place, options)?;
+        let formed = membership::form(place, options, host)?;
         let members = (0..place.world_size).map(Rank).collect();
         let bond = Bond::Store(Mutex::new(Some(formed.membership)));
         let pool = Pool::new(formed.founded.backing);

@@ -138,11 +138,22 @@ pub(crate) struct Formed {
     pub(crate) liveness: Arc<Liveness>,
 }
 
+/// Who serves the store of a job's group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Host {
+    Rank0,
+    /// Somebody who is there before the ranks come.
+    Elsewhere,
+}
+
 /// Meets the other ranks of the job.
-pub(crate) fn form(place: &Place, options: &Options) -> Result<Formed, Error> {
+pub(crate) fn form(place: &Place, options: &Options, host: Host) -> Result<Formed, Error> {
     let (rank, world, timeout) = (place.rank, place.world_size, options.arrival());
     let access = Access::new(options)?;
-    let (server, address) = rendezvous::meet(place, &access, timeout)?;
+    let (server, address) = match host {
+        Host::Rank0 => rendezvous::meet(place, &access, timeout)?,
+        Host::Elsewhere => (None, place.master.places()[0]),
+    };
     let liveness = Arc::new(Liveness::new(world));
     let mut store = Store::connect(address, &access, timeout)?;
     let reach = Reach::choose(options.interface.as_ref(), store.local_ip()?, &place.master);

@@ -84,6 +84,49 @@ impl Server {
         self.door.address()
     }
 
+    /// Keeps a value, as if a client had asked for it. Says why not.
+    pub(crate) fn set(&self, key: &str, value: String) -> Result<(), String> {
+        lock(&self.shared.state).keep(key.into(), value)?;
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Takes all values out whose keys begin with `prefix`, with what follows it in their keys. Waits for the next event if
+    /// there are none, at most `wait`.
+    pub(crate) fn take(&self, prefix: &str, wait: Duration) -> Vec<(String, String)> {
+        let mut state = lock(&self.shared.state);
+        let found = |state: &State| state.values.keys().any(|key| key.starts_with(prefix));
+        if !found(&state) {
+            state = self.shared.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let keys = state.values.keys().filter_map(|key| Some(key.strip_prefix(prefix)?.to_string()));
+        let keys: Vec<String> = keys.collect();
+        let mut taken = Vec::new();
+        for key in keys {
+            let whole = format!("{prefix}{key}");
+            if let Some(value) = state.values.remove(&whole) {
+                state.kept -= whole.len() + value.len() + ENTRY;
+                taken.push((key, value));
+            }
+        }
+        taken
+    }
+
+    /// Ends a wait in [`Server::take`].
+    pub(crate) fn notify(&self) {
+        self.shared.changed.notify_all();
+    }
+
+    /// The group has failed: all its ranks are told, also those that come later.
+    pub(crate) fn fail(&self, error: Error) {
+        let mut state = lock(&self.shared.state);
+        if state.failed.is_none() {
+            state.failed = Some(error.clone());
+            tell(&mut state, &Reply::Failed { error });
+            self.shared.changed.notify_all();
+        }
+    }
+
     /// Waits until every rank that came has left or the group has failed, at most `limit`.
     pub(crate) fn linger(&self, limit: Duration) {
         let until = Instant::now() + limit;

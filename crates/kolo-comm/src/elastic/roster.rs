@@ -1,0 +1,198 @@
+//! Who is there, and what is to be done about it: the decisions of the coordinator, without its connections.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// By what a coordinator decides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// Fewest members that a generation may have.
+    pub min: usize,
+    /// How long the first generation waits for members that have been started.
+    pub start: Duration,
+    /// How long a member may take to come back after its generation has ended; then it counts as hung.
+    pub patience: Duration,
+    /// How long too few members wait for others before the job ends.
+    pub wait: Duration,
+}
+
+/// One member.
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    state: State,
+    /// Its last rank, and when it was first heard of: the order in which seats are given.
+    order: (usize, u64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    /// Started, and not heard of yet.
+    Expected,
+    /// At the meeting; the number of its arrival.
+    Waiting(u64),
+    /// In the generation that runs, or that some have left.
+    Seated,
+}
+
+/// Whom a seat is given to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Guest {
+    pub(super) member: String,
+    pub(super) arrival: u64,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing, yet.
+    Wait,
+    /// A generation begins, with these in the order of their ranks.
+    Form { guests: Vec<Guest>, reason: String },
+    /// Those of the running generation are asked to come to the meeting at the end of a step.
+    Change,
+    /// These have not come back.
+    Evict(Vec<String>),
+    /// Too few have waited too long.
+    Refuse { guests: Vec<Guest>, waited: Duration },
+}
+
+/// See the module's text.
+pub(super) struct Roster {
+    rules: Rules,
+    began: Instant,
+    members: BTreeMap<String, Entry>,
+    heard_of: u64,
+    /// Generations so far.
+    generation: u64,
+    /// When the last one ended, and why.
+    over: Option<(Instant, String)>,
+    asked: bool,
+}
+
+impl Roster {
+    pub(super) fn new(rules: Rules, now: Instant) -> Self {
+        Roster {
+            rules,
+            began: now,
+            members: BTreeMap::new(),
+            heard_of: 0,
+            generation: 0,
+            over: None,
+            asked: false,
+        }
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn entry(&mut self, member: &str) -> &mut Entry {
+        self.heard_of += 1;
+        let fresh = Entry { state: State::Expected, order: (usize::MAX, self.heard_of) };
+        self.members.entry(member.into()).or_insert(fresh)
+    }
+
+    /// A member has been started.
+    pub(super) fn expect(&mut self, member: &str) {
+        self.entry(member);
+    }
+
+    /// A member has come to the meeting.
+    pub(super) fn arrive(&mut self, member: &str, arrival: u64, reason: Option<String>, now: Instant) {
+        let entry = self.entry(member);
+        let was = std::mem::replace(&mut entry.state, State::Waiting(arrival));
+        if was == State::Seated {
+            self.end(now, reason.unwrap_or_else(|| "members come or go".into()));
+        }
+    }
+
+    /// A member's process has ended; `failed` says how, if not well. Gives its rank in the generation it was in.
+    pub(super) fn gone(&mut self, member: &str, failed: Option<&str>, now: Instant) -> Option<usize> {
+        let Entry { state, order } = self.members.remove(member)?;
+        if state != State::Seated {
+            return None;
+        }
+        if let Some(how) = failed {
+            self.end(now, format!("rank {} ({member}) {how}", order.0));
+        }
+        Some(order.0)
+    }
+
+    fn end(&mut self, now: Instant, reason: String) {
+        self.over.get_or_insert((now, reason));
+    }
+
+    /// What is to be done now. What has been decided counts as done.
+    pub(super) fn decide(&mut self, now: Instant) -> Verdict {
+        let count = |state: fn(&State) -> bool| self.members.values().filter(|e| state(&e.state)).count();
+        let waiting = count(|state| matches!(state, State::Waiting(_)));
+        let seated = count(|state| *state == State::Seated);
+        let expected = count(|state| *state == State::Expected);
+        if waiting == 0 {
+            return Verdict::Wait;
+        }
+        if self.generation == 0 {
+            let late = now >= self.began + self.rules.start;
+            return match expected {
+                0 if waiting >= self.rules.min => self.form("the job begins".into()),
+                _ if late && waiting >= self.rules.min => self.form("the job begins without all".into()),
+                _ if late => self.refuse(now - self.began),
+                _ => Verdict::Wait,
+            };
+        }
+        match (&self.over, seated) {
+            (Some((_, reason)), 0) if waiting >= self.rules.min => self.form(reason.clone()),
+            (Some((since, _)), 0) if now >= *since + self.rules.wait => self.refuse(now - *since),
+            (Some((since, _)), 1..) if now >= *since + self.rules.patience => self.evict(),
+            (Some(_), _) => Verdict::Wait,
+            // All seated members have ended well.
+            (None, 0) if waiting >= self.rules.min => self.form("members have left".into()),
+            (None, 0) => {
+                self.end(now, "members have left".into());
+                Verdict::Wait
+            }
+            (None, _) if std::mem::replace(&mut self.asked, true) => Verdict::Wait,
+            (None, _) => Verdict::Change,
+        }
+    }
+
+    /// Those who wait: first those who have had a seat, in the order of their ranks.
+    fn guests(&self) -> Vec<Guest> {
+        let waiting = |(member, entry): (&String, &Entry)| match entry.state {
+            State::Waiting(arrival) => Some((entry.order, Guest { member: member.clone(), arrival })),
+            State::Expected | State::Seated => None,
+        };
+        let mut guests: Vec<_> = self.members.iter().filter_map(waiting).collect();
+        guests.sort_by_key(|(order, _)| *order);
+        guests.into_iter().map(|(_, guest)| guest).collect()
+    }
+
+    fn form(&mut self, reason: String) -> Verdict {
+        let guests = self.guests();
+        for (rank, guest) in guests.iter().enumerate() {
+            let entry = self.entry(&guest.member);
+            entry.state = State::Seated;
+            entry.order.0 = rank;
+        }
+        self.generation += 1;
+        (self.over, self.asked) = (None, false);
+        Verdict::Form { guests, reason }
+    }
+
+    fn evict(&mut self) -> Verdict {
+        let seated = self.members.iter().filter(|(_, entry)| entry.state == State::Seated);
+        let names: Vec<String> = seated.map(|(member, _)| member.clone()).collect();
+        names.iter().for_each(|member| drop(self.members.remove(member)));
+        Verdict::Evict(names)
+    }
+
+    fn refuse(&mut self, waited: Duration) -> Verdict {
+        let guests = self.guests();
+        guests.iter().for_each(|guest| drop(self.members.remove(&guest.member)));
+        Verdict::Refuse { guests, waited }
+    }
+}
+
+#[cfg(test)]
+#[path = "roster_tests.rs"]
+mod tests;

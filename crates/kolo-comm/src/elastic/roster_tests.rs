@@ -1,0 +1,116 @@
+use super::*;
+
+const RULES: Rules = Rules {
+    min: 2,
+    start: Duration::from_secs(100),
+    patience: Duration::from_secs(10),
+    wait: Duration::from_secs(50),
+};
+
+/// A roster of `count` members that all sit in generation 1.
+fn seated(count: usize, now: Instant) -> Roster {
+    let mut roster = Roster::new(RULES, now);
+    (0..count).for_each(|n| roster.expect(&n.to_string()));
+    for n in 0..count {
+        assert_eq!(roster.decide(now), Verdict::Wait);
+        roster.arrive(&n.to_string(), 1, None, now);
+    }
+    assert!(matches!(roster.decide(now), Verdict::Form { .. }));
+    assert_eq!(roster.decide(now), Verdict::Wait);
+    roster
+}
+
+fn form(members: &[(&str, u64)], reason: &str) -> Verdict {
+    let guest = |&(member, arrival): &(&str, u64)| Guest { member: member.into(), arrival };
+    Verdict::Form { guests: members.iter().map(guest).collect(), reason: reason.into() }
+}
+
+#[test]
+fn the_first_generation_waits_for_all_that_were_started() {
+    let now = Instant::now();
+    let mut roster = Roster::new(RULES, now);
+    ["a", "b", "c"].iter().for_each(|member| roster.expect(member));
+    roster.arrive("b", 1, None, now);
+    roster.arrive("c", 1, None, now);
+    assert_eq!(roster.decide(now), Verdict::Wait);
+    assert!(matches!(roster.decide(now + RULES.start), Verdict::Form { guests, .. } if guests.len() == 2));
+
+    let mut roster = Roster::new(RULES, now);
+    ["a", "b"].iter().for_each(|member| roster.expect(member));
+    roster.arrive("b", 1, None, now);
+    assert!(matches!(roster.decide(now + RULES.start), Verdict::Refuse { .. }));
+}
+
+#[test]
+fn after_a_death_the_others_go_on_as_soon_as_they_are_back() {
+    let now = Instant::now();
+    let mut roster = seated(4, now);
+    assert_eq!(roster.gone("1", Some("was killed"), now), Some(1));
+    roster.arrive("3", 2, Some("rank 1 died".into()), now);
+    roster.arrive("0", 2, None, now);
+    assert_eq!(roster.decide(now), Verdict::Wait, "2 is not back");
+    roster.arrive("2", 2, None, now);
+    assert_eq!(roster.decide(now), form(&[("0", 2), ("2", 2), ("3", 2)], "rank 1 (1) was killed"));
+    assert_eq!(roster.generation(), 2);
+}
+
+#[test]
+fn whoever_comes_is_let_in_at_the_end_of_a_step() {
+    let now = Instant::now();
+    let mut roster = seated(2, now);
+    roster.expect("new");
+    assert_eq!(roster.decide(now), Verdict::Wait);
+    roster.arrive("new", 1, None, now);
+    assert_eq!(roster.decide(now), Verdict::Change);
+    assert_eq!(roster.decide(now), Verdict::Wait, "they are asked once");
+    roster.arrive("1", 2, None, now);
+    roster.arrive("0", 2, None, now);
+    assert_eq!(roster.decide(now), form(&[("0", 2), ("1", 2), ("new", 1)], "members come or go"));
+}
+
+#[test]
+fn whoever_does_not_come_back_is_hung() {
+    let now = Instant::now();
+    let mut roster = seated(3, now);
+    roster.arrive("0", 2, Some("rank 2 did not take part".into()), now);
+    roster.arrive("1", 2, None, now);
+    assert_eq!(roster.decide(now + RULES.patience / 2), Verdict::Wait);
+    assert_eq!(roster.decide(now + RULES.patience), Verdict::Evict(vec!["2".into()]));
+    let next = roster.decide(now + RULES.patience);
+    assert_eq!(next, form(&[("0", 2), ("1", 2)], "rank 2 did not take part"));
+    // Its process ends later.
+    assert_eq!(roster.gone("2", Some("was killed"), now), None);
+}
+
+#[test]
+fn too_few_wait_and_then_give_up() {
+    let now = Instant::now();
+    let mut roster = seated(2, now);
+    roster.gone("0", Some("was killed"), now);
+    roster.arrive("1", 2, None, now);
+    assert_eq!(roster.decide(now + RULES.wait / 2), Verdict::Wait);
+    let mut waited = roster;
+    let refused = waited.decide(now + RULES.wait);
+    let guests = vec![Guest { member: "1".into(), arrival: 2 }];
+    assert_eq!(refused, Verdict::Refuse { guests, waited: RULES.wait });
+
+    // A replacement in time.
+    let mut roster = seated(2, now);
+    roster.gone("0", Some("was killed"), now);
+    roster.arrive("1", 2, None, now);
+    assert_eq!(roster.decide(now), Verdict::Wait);
+    roster.arrive("new", 1, None, now);
+    assert_eq!(roster.decide(now), form(&[("1", 2), ("new", 1)], "rank 0 (0) was killed"));
+}
+
+#[test]
+fn ending_well_ends_no_generation() {
+    let now = Instant::now();
+    let mut roster = seated(3, now);
+    assert_eq!(roster.gone("0", None, now), Some(0));
+    assert_eq!(roster.decide(now), Verdict::Wait);
+    // The others may still lose each other.
+    roster.arrive("1", 2, Some("rank 2 died".into()), now);
+    roster.arrive("2", 2, None, now);
+    assert!(matches!(roster.decide(now), Verdict::Form { guests, .. } if guests.len() == 2));
+}

@@ -1,0 +1,55 @@
+//! What members and coordinator say to one another, as JSON in the coordinator's store.
+//!
+//! | key | who sets it | value |
+//! |---|---|---|
+//! | `arrival/<member>` | the member, when it comes to the meeting | [`Arrival`] |
+//! | `seat/<member>/<number of its arrival>` | the coordinator | [`Seat`] |
+//! | `change/<generation>` | the coordinator, when others wait to come in | anything |
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+pub(super) const ARRIVAL: &str = "arrival/";
+
+/// A member comes to the meeting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Arrival {
+    /// Counts this member's arrivals, from 1.
+    pub(super) number: u64,
+    /// Why it has left its last generation.
+    pub(super) reason: Option<String>,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Seat {
+    /// It belongs to the next generation.
+    Taken(Place),
+    /// There will be none.
+    Refused { present: usize, min: usize, waited_ms: u64 },
+}
+
+/// A place in a generation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) generation: u64,
+    pub(super) rank: usize,
+    pub(super) world_size: usize,
+    pub(super) local_rank: usize,
+    /// The generation's store.
+    pub(super) store: SocketAddr,
+    pub(super) reason: String,
+}
+
+pub(super) fn arrival(member: &str) -> String {
+    format!("{ARRIVAL}{member}")
+}
+
+pub(super) fn seat(member: &str, number: u64) -> String {
+    format!("seat/{member}/{number}")
+}
+
+pub(super) fn change(generation: u64) -> String {
+    format!("change/{generation}")
+}
