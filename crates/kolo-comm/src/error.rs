@@ -85,6 +85,9 @@ pub enum Error {
         /// How long they have waited.
         waited: Duration,
     },
+    /// A new worker finds none left who has the state of the job.
+    #[error("all workers that had the job's state have died; start again from the last checkpoint")]
+    Orphaned,
     /// Two ranks called different collectives.
     #[error(
         "{here} called {ours}, but {there} called {theirs}; all ranks must make the same calls in one order"

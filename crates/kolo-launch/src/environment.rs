@@ -4,8 +4,10 @@
 //! expects, and so that nothing of an outer launcher shines through.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::Path;
 
+use kolo_comm::elastic::{COORDINATOR, MEMBER};
 use kolo_comm::env;
 
 use crate::job::Job;
@@ -20,6 +22,13 @@ pub(crate) struct Meeting {
     pub run_id: String,
     /// How its workers know each other.
     pub token: JobToken,
+    /// Where members of an elastic job find its coordinator.
+    pub coordinator: Option<SocketAddr>,
+}
+
+/// The name of a member: which node, which of its workers, and how many there have been in its place before.
+pub(crate) fn member(job: &Job, local: usize, before: usize) -> String {
+    format!("node{}/{local}.{before}", job.node_rank)
 }
 
 /// The variables of this node's worker `local`.
@@ -30,6 +39,7 @@ pub(crate) fn variables(
     job: &Job,
     meeting: &Meeting,
     local: usize,
+    member: &str,
     error_file: &Path,
     inherited: impl Fn(&str) -> bool,
 ) -> Vec<(String, OsString)> {
@@ -66,7 +76,18 @@ pub(crate) fn variables(
     let error_file = (env::ERROR_FILE.into(), error_file.into());
     // The last value of a name wins.
     let token = meeting.token.variables().0;
-    job.env.iter().cloned().chain(defaults).chain(set).chain([error_file]).chain(token).collect()
+    let elastic = meeting.coordinator.into_iter().flat_map(|address| {
+        [(COORDINATOR.into(), address.to_string().into()), (MEMBER.into(), member.into())]
+    });
+    job.env
+        .iter()
+        .cloned()
+        .chain(defaults)
+        .chain(set)
+        .chain([error_file])
+        .chain(elastic)
+        .chain(token)
+        .collect()
 }
 
 /// The job's name: the one given, or one that no other job of this machine has, for workers name what they
@@ -89,8 +110,9 @@ mod tests {
     use super::*;
 
     fn read(job: &Job, local: usize, inherited: &[&str]) -> HashMap<String, String> {
-        let meeting = Meeting { port: 1234, run_id: "name".into(), token: JobToken::Inherited };
-        variables(job, &meeting, local, Path::new("/errors/1"), |name| inherited.contains(&name))
+        let meeting =
+            Meeting { port: 1234, run_id: "name".into(), token: JobToken::Inherited, coordinator: None };
+        variables(job, &meeting, local, "node0/0.0", Path::new("/errors/1"), |name| inherited.contains(&name))
             .into_iter()
             .map(|(name, value)| (name, value.into_string().unwrap()))
             .collect()

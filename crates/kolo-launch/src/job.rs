@@ -38,6 +38,14 @@ pub struct Job {
     pub output: Output,
     /// How long workers that are asked to end may take before they are killed.
     pub grace: Duration,
+    /// Workers with which an elastic job goes on at least, at least 1.
+    pub min: usize,
+    /// Workers that are started in place of others that died, in an elastic job.
+    pub restarts: usize,
+    /// How long a worker may take to notice that others have died; then it hangs, and is ended.
+    pub patience: Duration,
+    /// How long too few workers wait for others before the job ends.
+    pub wait: Duration,
 }
 
 /// Where the workers' output goes. Standard output goes to standard output, standard error to standard error.
@@ -65,6 +73,10 @@ impl Job {
             env: Vec::new(),
             output: Output::Prefixed,
             grace: Duration::from_secs(2),
+            min: 1,
+            restarts: 3,
+            patience: Duration::from_secs(60),
+            wait: Duration::from_secs(60),
         }
     }
 
@@ -86,6 +98,11 @@ impl Job {
         }
         if self.nproc == 0 {
             return invalid("the number of workers is 0".into(), "start at least one (--nproc 1)");
+        }
+        let most = self.nproc.saturating_mul(self.nnodes);
+        if self.min == 0 || self.min > most.max(1) {
+            let what = format!("{} workers at least, of {most}", self.min);
+            return invalid(what, "--min is at least 1 and at most the number of workers");
         }
         if self.nnodes == 0 {
             return invalid("the number of nodes is 0".into(), "a job has at least one (--nnodes 1)");

@@ -40,6 +40,7 @@
 compile_error!("kolo-launch needs Linux: it rests on pidfds and on the parent's death signal");
 
 mod die_with_parent;
+mod elastic;
 mod environment;
 mod error;
 mod exit;

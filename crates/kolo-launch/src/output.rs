@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::LaunchError;
 use crate::lines::Lines;
-use crate::workers::Workers;
+use crate::workers::{Worker, Workers};
 
 /// Bytes read at once; then it is another stream's turn.
 const PIECE: usize = 64 << 10;
@@ -29,8 +29,10 @@ const LAST_LINES: Duration = Duration::from_millis(500);
 /// The thread that passes output on.
 pub(crate) struct Streams {
     thread: JoinHandle<io::Result<()>>,
-    /// Closing it tells the thread that the workers have ended.
+    /// A byte tells the thread that there are new streams, closing it that the workers have ended.
     running: PipeWriter,
+    /// Streams that the thread has not taken over yet.
+    new: Sender<Source>,
     /// Hangs up when the thread has ended.
     done: Receiver<Infallible>,
 }
@@ -39,19 +41,35 @@ impl Streams {
     /// Takes over the workers' pipes. Workers without pipes write to the launcher's streams themselves.
     pub fn start(workers: &mut Workers) -> Result<Streams, LaunchError> {
         let system = |cause: io::Error| LaunchError::system("cannot pass on the workers' output", cause);
-        Self::pass_on(sources(workers).map_err(system)?).map_err(system)
+        let mut streams = Self::pass_on().map_err(system)?;
+        workers.list.iter_mut().try_for_each(|worker| streams.add(worker))?;
+        Ok(streams)
     }
 
-    fn pass_on(sources: Vec<Source>) -> io::Result<Streams> {
+    /// Takes over one worker's pipes.
+    pub fn add(&mut self, worker: &mut Worker) -> Result<(), LaunchError> {
+        let mut add = || -> io::Result<()> {
+            for source in sources(worker)? {
+                // The thread ends after `running` is closed, not before.
+                let _ = self.new.send(source);
+                self.running.write_all(b"+")?;
+            }
+            Ok(())
+        };
+        add().map_err(|cause| LaunchError::system("cannot pass on a worker's output", cause))
+    }
+
+    fn pass_on() -> io::Result<Streams> {
         let out = Sink::new(io::stdout().as_fd().try_clone_to_owned()?.into());
         let err = Sink::new(io::stderr().as_fd().try_clone_to_owned()?.into());
         let (ended, running) = io::pipe()?;
         let (working, done) = channel();
+        let (new, arriving) = channel();
         let thread = std::thread::Builder::new().name("kolo-output".into()).spawn(move || {
             let _working = working;
-            pump(sources, ended, out, err)
+            pump(&arriving, ended, out, err)
         })?;
-        Ok(Streams { thread, running, done })
+        Ok(Streams { thread, running, new, done })
     }
 
     /// The workers have ended: passes on what is left in the pipes. Waits for a slow reader without end.
@@ -71,16 +89,14 @@ impl Streams {
     }
 }
 
-fn sources(workers: &mut Workers) -> io::Result<Vec<Source>> {
+fn sources(worker: &mut Worker) -> io::Result<Vec<Source>> {
     let mut sources = Vec::new();
-    for worker in &mut workers.list {
-        let prefix = format!("[{}] ", worker.rank);
-        if let Some(pipe) = worker.child.stdout.take() {
-            sources.push(Source::new(pipe.into(), &prefix, Stream::Out)?);
-        }
-        if let Some(pipe) = worker.child.stderr.take() {
-            sources.push(Source::new(pipe.into(), &prefix, Stream::Err)?);
-        }
+    let prefix = format!("[{}] ", worker.rank);
+    if let Some(pipe) = worker.child.stdout.take() {
+        sources.push(Source::new(pipe.into(), &prefix, Stream::Out)?);
+    }
+    if let Some(pipe) = worker.child.stderr.take() {
+        sources.push(Source::new(pipe.into(), &prefix, Stream::Err)?);
     }
     Ok(sources)
 }
@@ -152,9 +168,9 @@ impl Sink {
     }
 }
 
-/// Until all streams are over, or `ended` is closed and what the pipes held by then is passed on.
-fn pump(mut sources: Vec<Source>, ended: PipeReader, mut out: Sink, mut err: Sink) -> io::Result<()> {
-    let (mut piece, mut lines) = (vec![0; PIECE], Vec::new());
+/// Until `ended` is closed, and what the pipes held by then is passed on.
+fn pump(new: &Receiver<Source>, mut ended: PipeReader, mut out: Sink, mut err: Sink) -> io::Result<()> {
+    let (mut sources, mut piece, mut lines) = (Vec::new(), vec![0; PIECE], Vec::new());
     let mut pass_on = |stream: Stream, lines: &mut Vec<u8>| {
         match stream {
             Stream::Out => out.write(lines),
@@ -162,22 +178,27 @@ fn pump(mut sources: Vec<Source>, ended: PipeReader, mut out: Sink, mut err: Sin
         }
         lines.clear();
     };
-    while !sources.is_empty() {
+    loop {
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&ended, PollFlags::IN)];
-        fds.extend(sources.iter().map(|source| PollFd::new(&source.pipe, PollFlags::IN)));
+        fds.extend(sources.iter().map(|source: &Source| PollFd::new(&source.pipe, PollFlags::IN)));
         match poll(&mut fds, None) {
             Err(error) if error != rustix::io::Errno::INTR => return Err(error.into()),
             _ => {}
         }
-        if !fds[0].revents().is_empty() {
-            break;
-        }
+        let news = !fds[0].revents().is_empty();
         let mut ready = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
         sources.retain_mut(|source| {
             let over = ready.next() == Some(true) && source.read(&mut piece, &mut lines) == Some(0);
             pass_on(source.stream, &mut lines);
             !over
         });
+        if news {
+            let closed = matches!(ended.read(&mut [0; 64]), Ok(0));
+            sources.extend(new.try_iter());
+            if closed {
+                break;
+            }
+        }
     }
     for mut source in sources {
         let mut left = PIPE_CAPACITY;
@@ -202,16 +223,17 @@ mod tests {
     fn pumped(fill: impl FnOnce(Vec<PipeWriter>, PipeWriter)) -> (String, String) {
         let (ended, running) = io::pipe().unwrap();
         let mut writers = Vec::new();
-        let mut sources = Vec::new();
+        let (new, arriving) = channel();
         for (rank, stream) in [(0, Stream::Out), (0, Stream::Err), (1, Stream::Out)] {
             let (reader, writer) = io::pipe().unwrap();
-            sources.push(Source::new(reader.into(), &format!("[{rank}] "), stream).unwrap());
+            new.send(Source::new(reader.into(), &format!("[{rank}] "), stream).unwrap()).unwrap();
             writers.push(writer);
         }
         let (out, err) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
         let sink = |file: &tempfile::NamedTempFile| Sink::new(file.reopen().unwrap());
         let (out_sink, err_sink) = (sink(&out), sink(&err));
-        let thread = std::thread::spawn(move || pump(sources, ended, out_sink, err_sink));
+        (&running).write_all(b"+++").unwrap();
+        let thread = std::thread::spawn(move || pump(&arriving, ended, out_sink, err_sink));
         fill(writers, running);
         thread.join().unwrap().unwrap();
         let read = |file: &tempfile::NamedTempFile| std::fs::read_to_string(file.path()).unwrap();
@@ -257,16 +279,18 @@ mod tests {
 
     #[test]
     fn a_broken_sink_is_an_error_and_drains_nonetheless() {
-        let (ended, _running) = io::pipe().unwrap();
+        let (ended, mut running) = io::pipe().unwrap();
         let (reader, mut writer) = io::pipe().unwrap();
-        let source = Source::new(reader.into(), "", Stream::Out).unwrap();
+        let (new, arriving) = channel();
+        new.send(Source::new(reader.into(), "", Stream::Out).unwrap()).unwrap();
+        running.write_all(b"+").unwrap();
         let (nobody, broken) = io::pipe().unwrap();
         drop(nobody);
         let (out, err) = (Sink::new(OwnedFd::from(broken).into()), Sink::new(tempfile::tempfile().unwrap()));
-        let thread = std::thread::spawn(move || pump(vec![source], ended, out, err));
+        let thread = std::thread::spawn(move || pump(&arriving, ended, out, err));
         // Far more than a pipe holds: this would block if nobody read.
         writer.write_all(&b"line\n".repeat(PIPE_CAPACITY / 4)).unwrap();
-        drop(writer);
+        drop((writer, running));
         assert_eq!(thread.join().unwrap().unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
 }

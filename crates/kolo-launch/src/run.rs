@@ -1,5 +1,6 @@
 //! A job from its start to its end.
 
+use crate::elastic::Elastic;
 use crate::environment::{Meeting, run_id};
 use crate::error::LaunchError;
 use crate::exit::{End, Exit};
@@ -14,7 +15,8 @@ use crate::workers::Workers;
 
 /// Starts the job's workers on this node, passes their output on, and returns when all have ended.
 ///
-/// A worker that ends well while others go on is fine. The first failure ends the others: after a moment for
+/// A worker that ends well while others go on is fine. Workers of an elastic job (see [`kolo_comm::elastic`]) go on when
+/// one of them dies, and another one is started in its place. Otherwise the first failure ends the others: after a moment for
 /// them to report what they saw they get SIGTERM, and after [`grace`](Job::grace) SIGKILL, each with its whole
 /// process group. SIGINT, SIGTERM and SIGHUP to the launcher go to the workers and end the job in the same
 /// way; a second one skips the grace. When this returns no process of the job is left.
@@ -28,10 +30,23 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     let token = token::choose(job, |name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))?;
     let mut signals = Signals::catch().map_err(|cause| LaunchError::system("cannot catch signals", cause))?;
     let port = port::choose(job)?;
-    let meeting = Meeting { port, run_id: run_id(job, port), token };
+    let mut elastic = Elastic::start(job, &token)?;
+    let coordinator = elastic.as_ref().map(Elastic::address);
+    let meeting = Meeting { port, run_id: run_id(job, port), token, coordinator };
     let mut workers = Workers::start(job, &meeting)?;
-    let streams = Streams::start(&mut workers)?;
-    let interrupted = watch(&mut workers, &mut signals, job.grace)?;
+    if let Some(elastic) = &elastic {
+        workers.list.iter().for_each(|worker| elastic.expect(&worker.member));
+    }
+    let mut streams = Streams::start(&mut workers)?;
+    let interrupted = watch(&mut workers, &mut signals, job.grace, |workers| {
+        let Some(elastic) = &mut elastic else { return Ok(()) };
+        for local in elastic.look(workers) {
+            let worker = workers.start_one(job, &meeting, local)?;
+            elastic.expect(&worker.member);
+            streams.add(worker)?;
+        }
+        Ok(())
+    })?;
     let exits = workers.finish();
     // From here on Ctrl-C ends the launcher at once, even while it waits for a slow reader.
     drop(signals);

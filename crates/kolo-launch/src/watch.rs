@@ -27,6 +27,8 @@ use crate::workers::Workers;
 const SETTLING: Duration = Duration::from_millis(750);
 /// How long killed workers may take to be gone. They take longer only while the kernel holds on to them.
 const KILLED: Duration = Duration::from_secs(1);
+/// How long a running job is not looked at if nothing happens: members may hang, or be due to be replaced.
+const LOOK: Duration = Duration::from_millis(100);
 /// A year is as good as for ever, and still fits the clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -47,17 +49,23 @@ impl Phase {
     }
 }
 
+/// `survive` is asked while all is well what to do about failures; what it does not take care of ends the job.
+///
 /// Returns when all workers have ended, or nothing more can be done about those that have not. Gives the
 /// signal by which the launcher was asked to end, if it was.
 pub(crate) fn watch(
     workers: &mut Workers,
     signals: &mut Signals,
     grace: Duration,
+    mut survive: impl FnMut(&mut Workers) -> Result<(), LaunchError>,
 ) -> Result<Option<i32>, LaunchError> {
     let mut phase = Phase::Running;
     let mut interrupted = None;
     loop {
         workers.collect()?;
+        if matches!(phase, Phase::Running) {
+            survive(workers)?;
+        }
         if workers.all_ended() {
             return Ok(interrupted);
         }
@@ -80,7 +88,11 @@ pub(crate) fn watch(
             Phase::Killed { until } if now >= until => return Ok(interrupted),
             phase => phase,
         };
-        sleep(workers, signals, phase.until())?;
+        let until = match phase {
+            Phase::Running => Some(now + LOOK),
+            _ => phase.until(),
+        };
+        sleep(workers, signals, until)?;
     }
 }
 

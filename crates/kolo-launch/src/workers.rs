@@ -20,7 +20,7 @@ use rustix::process::{
 use tempfile::TempDir;
 
 use crate::die_with_parent::die_with_parent;
-use crate::environment::{Meeting, variables};
+use crate::environment::{Meeting, member, variables};
 use crate::error::LaunchError;
 use crate::exit::{End, Exit};
 use crate::job::{Job, Output};
@@ -40,6 +40,13 @@ pub(crate) struct Worker {
     pidfd: OwnedFd,
     error_file: PathBuf,
     end: Option<(Duration, End)>,
+    /// Its place on this node, and its name as a member.
+    pub local: usize,
+    pub member: String,
+    /// The coordinator knows of its end.
+    pub told: bool,
+    /// It failed, and the others have gone on.
+    pub survived: bool,
     /// It stood still when the launcher asked it to end.
     stopped: bool,
 }
@@ -79,15 +86,26 @@ impl Workers {
         Ok(workers)
     }
 
-    fn start_one(&mut self, job: &Job, meeting: &Meeting, local: usize) -> Result<(), LaunchError> {
+    /// Starts a worker at a place of this node, also in place of one that has ended.
+    ///
+    /// It lives no longer than the calling thread.
+    pub fn start_one(
+        &mut self,
+        job: &Job,
+        meeting: &Meeting,
+        local: usize,
+    ) -> Result<&mut Worker, LaunchError> {
         let rank = job.rank(local);
-        let error_file = self.error_files.path().join(format!("rank-{}.json", rank.0));
+        let before = self.list.iter().filter(|worker| worker.local == local).count();
+        let member = member(job, local, before);
+        let error_file = self.error_files.path().join(format!("rank-{}.{before}.json", rank.0));
         let mut command = Command::new(&job.command[0]);
         command.args(&job.command[1..]).stdin(Stdio::null()).process_group(0);
         if let Some(name) = meeting.token.variables().1 {
             command.env_remove(name);
         }
-        command.envs(variables(job, meeting, local, &error_file, |name| std::env::var_os(name).is_some()));
+        let inherited = |name: &str| std::env::var_os(name).is_some();
+        command.envs(variables(job, meeting, local, &member, &error_file, inherited));
         if job.output == Output::Prefixed || local > 0 {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
@@ -104,8 +122,26 @@ impl Workers {
                 return Err(LaunchError::system(format!("cannot watch {rank}"), cause));
             }
         };
-        self.list.push(Worker { rank, child, pid, pidfd, error_file, end: None, stopped: false });
-        Ok(())
+        self.list.push(Worker {
+            rank,
+            child,
+            pid,
+            pidfd,
+            error_file,
+            end: None,
+            local,
+            member,
+            told: false,
+            survived: false,
+            stopped: false,
+        });
+        Ok(self.list.last_mut().expect("just pushed"))
+    }
+
+    /// Kills a member that hangs.
+    pub fn evict(&self, member: &str) {
+        let hangs = |worker: &&Worker| worker.member == member && worker.end.is_none();
+        self.list.iter().filter(hangs).for_each(|worker| signal_group(worker.pid, Signal::KILL));
     }
 
     /// Notes who has ended since the last call. All that are found together get the same time.
@@ -121,9 +157,9 @@ impl Workers {
         Ok(())
     }
 
-    /// Whether one has failed by itself.
+    /// Whether one has failed by itself, and the others could not go on.
     pub fn any_failed(&self) -> bool {
-        self.list.iter().any(|worker| worker.end.is_some_and(|(_, end)| end.failed()))
+        self.list.iter().any(|worker| !worker.survived && worker.end.is_some_and(|(_, end)| end.failed()))
     }
 
     pub fn all_ended(&self) -> bool {
@@ -157,7 +193,8 @@ impl Workers {
         self.list.iter().for_each(|worker| signal_group(worker.pid, signal));
     }
 
-    /// Kills what is left, waits until it is gone, and says how each worker ended.
+    /// Kills what is left, waits until it is gone, and says how each worker ended; of those that others have survived only if
+    /// nobody else is left to tell of.
     pub fn finish(mut self) -> Vec<Exit> {
         self.end_all();
         let exit = |worker: &Worker| {
@@ -165,7 +202,8 @@ impl Workers {
             let failure = report::read(&worker.error_file);
             Exit { rank: worker.rank, pid: worker.pid.as_raw_nonzero().get(), after, end, failure }
         };
-        self.list.iter().map(exit).collect()
+        let lasting: Vec<Exit> = self.list.iter().filter(|worker| !worker.survived).map(exit).collect();
+        if lasting.is_empty() { self.list.iter().map(exit).collect() } else { lasting }
     }
 
     /// Kills all groups, reaps their heads, and waits until nothing of them is left. A process that the kernel
@@ -193,6 +231,11 @@ impl Drop for Workers {
 }
 
 impl Worker {
+    /// How it ended, as far as is known.
+    pub fn end(&self) -> Option<End> {
+        self.end.map(|(_, end)| end)
+    }
+
     /// How it ended, if it has. Its entry in the kernel's table stays.
     fn look(&self) -> io::Result<Option<End>> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

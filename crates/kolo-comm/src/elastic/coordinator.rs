@@ -175,6 +175,7 @@ impl Shared {
                 self.tell(&guests, |_| Seat::Refused { present, min, waited_ms });
                 let _ = state.orders.send(Order::TooFew { present });
             }
+            Verdict::Orphan(guests) => self.tell(&guests, |_| Seat::Orphaned),
         }
         !state.closing
     }

@@ -140,6 +140,7 @@ impl Member {
         };
         match serde_json::from_str(&text).map_err(unreadable)? {
             Seat::Taken(place) => Ok(place),
+            Seat::Orphaned => Err(Error::Orphaned),
             Seat::Refused { present, min, waited_ms } => {
                 Err(Error::TooFew { present, min, waited: Duration::from_millis(waited_ms) })
             }

@@ -54,6 +54,8 @@ pub(super) enum Verdict {
     Evict(Vec<String>),
     /// Too few have waited too long.
     Refuse { guests: Vec<Guest>, waited: Duration },
+    /// Nobody is left who has been in a generation: what the job had come to is lost.
+    Orphan(Vec<Guest>),
 }
 
 /// See the module's text.
@@ -140,6 +142,11 @@ impl Roster {
                 _ => Verdict::Wait,
             };
         }
+        if seated == 0 && self.members.values().all(|entry| entry.order.0 == usize::MAX) {
+            let guests = self.guests();
+            self.forget(&guests);
+            return Verdict::Orphan(guests);
+        }
         match (&self.over, seated) {
             (Some((_, reason)), 0) if waiting >= self.rules.min => self.form(reason.clone()),
             (Some((since, _)), 0) if now >= *since + self.rules.wait => self.refuse(now - *since),
@@ -167,6 +174,10 @@ impl Roster {
         guests.into_iter().map(|(_, guest)| guest).collect()
     }
 
+    fn forget(&mut self, guests: &[Guest]) {
+        self.members.retain(|member, _| guests.iter().all(|guest| guest.member != *member));
+    }
+
     fn form(&mut self, reason: String) -> Verdict {
         let guests = self.guests();
         for (rank, guest) in guests.iter().enumerate() {
@@ -182,13 +193,13 @@ impl Roster {
     fn evict(&mut self) -> Verdict {
         let seated = self.members.iter().filter(|(_, entry)| entry.state == State::Seated);
         let names: Vec<String> = seated.map(|(member, _)| member.clone()).collect();
-        names.iter().for_each(|member| drop(self.members.remove(member)));
+        self.members.retain(|_, entry| entry.state != State::Seated);
         Verdict::Evict(names)
     }
 
     fn refuse(&mut self, waited: Duration) -> Verdict {
         let guests = self.guests();
-        guests.iter().for_each(|guest| drop(self.members.remove(&guest.member)));
+        self.forget(&guests);
         Verdict::Refuse { guests, waited }
     }
 }

@@ -114,3 +114,14 @@ fn ending_well_ends_no_generation() {
     roster.arrive("2", 2, None, now);
     assert!(matches!(roster.decide(now), Verdict::Form { guests, .. } if guests.len() == 2));
 }
+
+#[test]
+fn newcomers_do_not_begin_anew_what_others_have_lost() {
+    let now = Instant::now();
+    let mut roster = seated(2, now);
+    roster.expect("new");
+    roster.arrive("new", 1, None, now);
+    roster.gone("0", Some("was killed"), now);
+    roster.gone("1", Some("was killed"), now);
+    assert_eq!(roster.decide(now), Verdict::Orphan(vec![Guest { member: "new".into(), arrival: 1 }]));
+}

@@ -28,6 +28,8 @@ pub(super) enum Seat {
     Taken(Place),
     /// There will be none.
     Refused { present: usize, min: usize, waited_ms: u64 },
+    /// Those who had the job's state are gone.
+    Orphaned,
 }
 
 /// A place in a generation.
