@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use burn::module::Module;
 use burn::tensor::Tensor;
 
+use kolo_comm::elastic::Member;
 use kolo_comm::{Group, Rank};
 use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::{Config, Kind, Layout, Replica, SpanId, Statistics, StepReport};
+use kolo_ddp::{Change, Config, Kind, Layout, Replica, SpanId, Statistics, StepReport};
 
 use crate::Error;
 use crate::hook::{self, Sink};
@@ -72,19 +73,41 @@ impl<M: Module> Ddp<M> {
         let entry = optimizer::find(optimizer)?;
         let inventory = tensors::inventory(&model, Which::All)?;
         let build = |len| (entry.build)(len, settings);
-        let group = Arc::new(group);
-        let mut replica = Replica::new(group.clone(), inventory.specs, inventory.values, config, build)?;
+        let replica = Replica::new(Arc::new(group), inventory.specs, inventory.values, config, build)?;
+        Ok(Self::of(model, replica, config.statistics))
+    }
+
+    /// As [`Ddp::new`], as a member of a job whose workers may come and go: see [`Replica::elastic`]. Where the others have
+    /// trained already this one takes their state, and [`Replica::steps`] says how many steps that were.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ddp::new`]; or too few workers are there.
+    pub fn elastic(
+        member: Member,
+        model: M,
+        config: &Config,
+        optimizer: &str,
+        settings: &Settings,
+    ) -> Result<Self, Error> {
+        let entry = optimizer::find(optimizer)?;
+        let inventory = tensors::inventory(&model, Which::All)?;
+        let build = |len| (entry.build)(len, settings);
+        let replica = Replica::elastic(member, &inventory.specs, &inventory.values, config, build)?;
+        Ok(Self::of(model, replica, config.statistics))
+    }
+
+    fn of(model: M, mut replica: Replica, policy: Statistics) -> Self {
         let shards = replica.reducer().shards();
-        let layout = replica.layout().clone();
+        let (group, layout) = (replica.group().clone(), replica.layout().clone());
         let spans = layout.spans().iter().enumerate();
         let statistics =
             spans.filter(|(_, span)| span.spec.kind == Kind::Statistic).map(|(i, _)| SpanId(i)).collect();
         let replica = Arc::new(Mutex::new(replica));
         let mappers = Mappers::of(&model);
-        let policy = config.statistics;
         let mut ddp = Ddp { model: Some(model), replica, group, layout, shards, statistics, policy, mappers };
         ddp.write(Which::All);
-        Ok(ddp)
+        ddp
     }
 
     /// The model. Run its forward pass here; for evaluation take [`Ddp::evaluated`].
@@ -175,8 +198,31 @@ impl<M: Module> Ddp<M> {
     /// fails while the next forward pass waits for it leaves that parameter as it was, and the next call here says why.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let report = self.with_replica(|replica| replica.step(learning_rate))?;
+        if report.change == Change::Regrouped {
+            self.follow();
+        }
         self.write(Which::All);
         Ok(report)
+    }
+
+    /// After an error of any call here: goes on with those that are left where it is another worker's death and the job is
+    /// elastic, else returns it. See [`Replica::recover`].
+    ///
+    /// # Errors
+    ///
+    /// `error` itself, or what stands in the way of going on.
+    pub fn recover(&mut self, error: Error) -> Result<(), Error> {
+        let Error::Ddp(error) = error else { return Err(error) };
+        self.with_replica(|replica| replica.recover(error))?;
+        self.follow();
+        self.write(Which::All);
+        Ok(())
+    }
+
+    /// After the replica has got another group.
+    fn follow(&mut self) {
+        (self.group, self.shards) =
+            self.with_replica(|replica| (replica.group().clone(), replica.reducer().shards()));
     }
 
     /// Continues from a checkpoint of the same model and optimizer; every rank calls it.
@@ -197,10 +243,8 @@ impl<M: Module> Ddp<M> {
     ///
     /// As [`Replica::regroup`].
     pub fn regroup(&mut self, group: Group) -> Result<(), Error> {
-        let group = Arc::new(group);
-        self.with_replica(|replica| replica.regroup(group.clone()))?;
-        self.shards = self.with_replica(|replica| replica.reducer().shards());
-        self.group = group;
+        self.with_replica(|replica| replica.regroup(Arc::new(group)))?;
+        self.follow();
         self.write(Which::All);
         Ok(())
     }

@@ -26,6 +26,6 @@ pub use buckets::{Bucket, BucketCaps, plan};
 pub use error::Error;
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use reducer::{BucketTiming, Reducer, Totals};
-pub use replica::{Config, Replica, StepReport};
+pub use replica::{Change, Config, Replica, StepReport};
 pub use sampler::{Epoch, Sampler};
 pub use statistics::Statistics;

@@ -12,6 +12,8 @@ pub(crate) struct Failure {
     /// The rank at fault, when it is another one.
     culprit: Option<Rank>,
     code: u8,
+    /// What it was that failed in training: another worker's death can be recovered from.
+    cause: Option<kolo_burn::Error>,
     /// Whether this process is the one that speaks to the user.
     spoken_by_launcher: bool,
 }
@@ -19,12 +21,24 @@ pub(crate) struct Failure {
 impl Failure {
     /// A wrong input; exit code 2, as clap's own.
     pub(crate) fn input(message: impl std::fmt::Display) -> Self {
-        Failure { message: message.to_string(), culprit: None, code: 2, spoken_by_launcher: false }
+        Failure {
+            message: message.to_string(),
+            culprit: None,
+            code: 2,
+            cause: None,
+            spoken_by_launcher: false,
+        }
     }
 
     /// Something went wrong on the way; exit code 1.
     pub(crate) fn work(message: impl std::fmt::Display) -> Self {
-        Failure { message: message.to_string(), culprit: None, code: 1, spoken_by_launcher: false }
+        Failure {
+            message: message.to_string(),
+            culprit: None,
+            code: 1,
+            cause: None,
+            spoken_by_launcher: false,
+        }
     }
 
     /// Marks it as a worker's: its launcher collects the messages of all workers and shows the one that matters.
@@ -33,6 +47,20 @@ impl Failure {
         self.spoken_by_launcher =
             launched && kolo_launch::report_failure(&self.message, self.culprit).is_ok();
         self
+    }
+
+    fn with_cause(mut self, cause: kolo_burn::Error) -> Self {
+        self.cause = Some(cause);
+        self
+    }
+
+    /// What failed in training, for those who can go on after it.
+    ///
+    /// # Errors
+    ///
+    /// It was something else: the failure itself.
+    pub(crate) fn into_cause(mut self) -> Result<kolo_burn::Error, Failure> {
+        self.cause.take().ok_or(self)
     }
 
     /// Tells the user and ends with the code.
@@ -56,7 +84,7 @@ impl From<kolo_burn::Error> for Failure {
             kolo_burn::Error::Ddp(kolo_ddp::Error::Comm(error)) => error.culprit(),
             _ => None,
         };
-        Failure { culprit, ..Failure::work(error) }
+        Failure { culprit, ..Failure::work(&error) }.with_cause(error)
     }
 }
 

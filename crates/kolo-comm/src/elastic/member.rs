@@ -43,7 +43,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// The member that this process is, if its launcher runs a coordinator.
+    /// The member that this process is, if its launcher runs a coordinator. `None` also where MPI does the collectives: its
+    /// groups cannot go on after a death.
     ///
     /// # Errors
     ///
@@ -59,13 +60,13 @@ impl Member {
     /// As [`Member::from_env`].
     pub fn of_job(options: &Options) -> Result<Option<Member>, Error> {
         let Ok(text) = std::env::var(COORDINATOR) else { return Ok(None) };
+        if options.backend != BackendChoice::Native {
+            return Ok(None);
+        }
         let address = text
             .parse()
             .map_err(|_| Error::environment(COORDINATOR, format!("is `{text}`; it must be an address")))?;
         let name = std::env::var(MEMBER).map_err(|_| Error::environment(MEMBER, "is not set"))?;
-        if options.backend != BackendChoice::Native {
-            return Err(Error::environment(env::BACKEND, "must be native where workers may come and go"));
-        }
         Self::new(address, &name, options).map(Some)
     }
 

@@ -38,6 +38,9 @@ pub struct Trial {
 pub fn trial(name: &str, program: &Path, args: &[&str]) -> Trial {
     let output = std::env::temp_dir().join(format!("kolo-started-{}-{name}", std::process::id()));
     let file = std::fs::File::create(&output).unwrap();
+    // Open MPI's own folder, in which several mpiruns that start at once get in each other's way.
+    let folder = output.with_extension("ompi");
+    std::fs::create_dir_all(&folder).unwrap();
     let mut command = Command::new(program);
     for name in OUTER {
         command.env_remove(name);
@@ -49,6 +52,7 @@ pub fn trial(name: &str, program: &Path, args: &[&str]) -> Trial {
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
         .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+        .env("OMPI_MCA_orte_tmpdir_base", &folder)
         .stdin(Stdio::null())
         .stderr(file.try_clone().unwrap())
         .stdout(file);
@@ -82,6 +86,7 @@ pub fn end((mut job, output): (Job, PathBuf)) -> (bool, String) {
         std::thread::sleep(Duration::from_millis(10));
     };
     let words = String::from_utf8_lossy(&std::fs::read(&output).unwrap()).into_owned();
+    std::fs::remove_dir_all(output.with_extension("ompi")).unwrap();
     std::fs::remove_file(output).unwrap();
     (status.success(), words)
 }

@@ -2,7 +2,7 @@
 //! bucket by bucket.
 //!
 //! All ranks start the same collectives in the same order, whatever happened in their backward passes: the loss, then
-//! the turns of [`sequence`], which are the buckets and the agreement. *The agreement* is one byte that says whether any
+//! the turns of [`sequence`], which are the buckets and the agreement. *The agreement* says whether any
 //! rank used a parameter more or less often than expected; only then the ranks exchange how often.
 //!
 //! A parameter used k times is announced k times; reduction is linear, so contributions are added as they come. Up to
@@ -50,6 +50,8 @@ pub struct Totals {
     pub count: f64,
     /// Buckets whose reduction had been started before the last backward pass was over.
     pub started_early: usize,
+    /// Whether some rank wants the members of the job to change after this step.
+    pub change: bool,
 }
 
 /// See the module's text.
@@ -68,6 +70,8 @@ pub struct Reducer {
     sequence: Vec<Turn>,
     started: usize,
     agreement: Option<Pending<u8>>,
+    /// Whether this rank wants the members of the job to change.
+    wants_change: bool,
     rehearsal: Rehearsal,
     uses: Uses,
     warned: Vec<bool>,
@@ -108,6 +112,7 @@ impl Reducer {
             sequence: Vec::new(),
             started: 0,
             agreement: None,
+            wants_change: false,
             rehearsal: Rehearsal::new(),
             uses: Uses::new(spans),
             warned: vec![false; spans],
@@ -261,10 +266,11 @@ impl Reducer {
         if count <= 0.0 {
             return Err(Error::NoSamples { step });
         }
-        if self.agree()? {
+        let Agreement { surprise, change } = self.agree()?;
+        if surprise {
             self.exchange_uses()?;
         }
-        Ok(Totals { loss, count, started_early })
+        Ok(Totals { loss, count, started_early, change })
     }
 
     /// Waits for a bucket; gives it and its summed gradient. To be called after [`Reducer::finish`] and before
@@ -343,20 +349,29 @@ impl Reducer {
         self.uses.expected = expected;
     }
 
-    /// Tells the others whether this rank saw another number of uses than expected.
+    /// From now on every step tells the others so.
+    pub(crate) fn want_change(&mut self) {
+        self.wants_change = true;
+    }
+
+    /// Tells the others whether this rank saw another number of uses than expected, and whether it wants a change.
     fn start_agreement(&mut self) -> Result<(), Error> {
         if self.synchronise {
-            let mut flag = self.group.alloc::<u8>(1)?;
-            flag[0] = u8::from(!self.shards.is_empty() && self.uses.surprising());
-            self.agreement = Some(self.group.start(Collective::AllReduce(Op::Max), flag));
+            let mut flags = self.group.alloc::<u8>(2)?;
+            flags[0] = u8::from(!self.shards.is_empty() && self.uses.surprising());
+            flags[1] = u8::from(self.wants_change);
+            self.agreement = Some(self.group.start(Collective::AllReduce(Op::Max), flags));
         }
         Ok(())
     }
 
-    fn agree(&mut self) -> Result<bool, Error> {
+    fn agree(&mut self) -> Result<Agreement, Error> {
         match self.agreement.take() {
-            Some(pending) => Ok(timed(&mut self.exposed, || pending.wait())?[0] != 0),
-            None => Ok(self.uses.surprising()),
+            Some(pending) => {
+                let flags = timed(&mut self.exposed, || pending.wait())?;
+                Ok(Agreement { surprise: flags[0] != 0, change: flags[1] != 0 })
+            }
+            None => Ok(Agreement { surprise: self.uses.surprising(), change: false }),
         }
     }
 
@@ -444,6 +459,14 @@ impl Reducer {
         self.sequence = sequence::by_readiness(self.buckets.len());
         Ok(())
     }
+}
+
+/// What is so on any rank.
+struct Agreement {
+    /// A parameter was used more or less often than expected.
+    surprise: bool,
+    /// The members of the job are to change.
+    change: bool,
 }
 
 /// Runs `work` and adds its time to `total`.

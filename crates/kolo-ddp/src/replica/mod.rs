@@ -1,5 +1,6 @@
 //! One worker's share of the model: flat parameters, the reducer and the optimizer. What a binding talks to.
 
+mod elastic;
 mod meet;
 mod undo;
 
@@ -8,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kolo_comm::Group;
+use kolo_comm::elastic::Member;
 
+pub use self::elastic::Change;
 use self::undo::Undo;
 use crate::buckets::{Bucket, BucketCaps, Slice};
 use crate::clip;
@@ -71,6 +74,8 @@ pub struct StepReport {
     pub exposed: Duration,
     /// Buckets whose reduction had been started before the last backward pass was over.
     pub started_early: usize,
+    /// What has become of this worker, in an elastic job.
+    pub change: Change,
 }
 
 impl StepReport {
@@ -95,6 +100,9 @@ pub struct Replica {
     shards: usize,
     /// Whether the values are the job's.
     joined: bool,
+    /// By which it finds its next group, in an elastic job; and whether it is to leave.
+    member: Option<Member>,
+    leaving: bool,
     undo: Option<Undo>,
     /// Steps begun: of the last one some updates may be due.
     steps: u64,
@@ -139,6 +147,8 @@ impl Replica {
             config: *config,
             shards,
             joined: false,
+            member: None,
+            leaving: false,
             undo: None,
             steps: 0,
             due: Vec::new(),
@@ -252,6 +262,9 @@ impl Replica {
         // Once more for a rank without shards.
         self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.optimizer.begin(self.steps + 1, learning_rate);
+        if self.wants_change() {
+            self.reducer.want_change();
+        }
         let totals = self.reducer.finish(self.steps)?;
         self.steps += 1;
         self.scale = 1.0 / totals.count;
@@ -276,6 +289,7 @@ impl Replica {
             self.watch.look(&self.group, &self.layout, &self.values, &done)?;
         }
         let (buckets, exposed) = self.reducer.take_timings();
+        let change = if totals.change { self.change()? } else { Change::None };
         Ok(StepReport {
             loss: totals.loss * self.scale,
             count: totals.count,
@@ -283,6 +297,7 @@ impl Replica {
             buckets,
             exposed,
             started_early: totals.started_early,
+            change,
         })
     }
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
+use kolo_comm::elastic::Member;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, env};
 
@@ -48,6 +49,15 @@ impl Talk {
     /// The group of the job, for a worker: what the command line says, which others than `kolo` may have given it, wins over
     /// the environment.
     pub(crate) fn group(&self, algorithm: Option<&str>) -> Result<Group, Failure> {
+        Ok(Group::of_job(&self.options(algorithm)?)?)
+    }
+
+    /// This worker as a member of an elastic job, if it is one.
+    pub(crate) fn member(&self, algorithm: Option<&str>) -> Result<Option<Member>, Failure> {
+        Ok(Member::of_job(&self.options(algorithm)?)?)
+    }
+
+    fn options(&self, algorithm: Option<&str>) -> Result<Options, Failure> {
         let mut options = Options::from_env()?;
         if let Some(transport) = &self.transport {
             options.transport = Some(transport.parse().map_err(Failure::input)?);
@@ -55,7 +65,7 @@ impl Talk {
         options.timeout = self.timeout.map(Duration::from_secs_f64).or(options.timeout);
         let named = ALGORITHMS.iter().find(|entry| Some(entry.name) == algorithm);
         options.algorithm = named.or(options.algorithm);
-        Ok(Group::of_job(&options)?)
+        Ok(options)
     }
 }
 

@@ -12,7 +12,8 @@ use super::run_again;
 use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
 use crate::train::config::{KEEP, OptimizerConfig, RateConfig, SCHEDULES};
-use crate::train::{RunFolder, TrainConfig, worker};
+use crate::train::worker::{self, Seat};
+use crate::train::{RunFolder, TrainConfig};
 
 /// By this variable the workers learn of the folder that their parent has made.
 const RUN_FOLDER: &str = "KOLO_RUN_FOLDER";
@@ -204,7 +205,14 @@ impl Train {
     /// As one of the workers. All of them were started with the same arguments.
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.settings()?;
-        let group = self.talk.group(self.algorithm.as_deref())?;
+        let algorithm = self.algorithm.as_deref();
+        if let Some(path) = std::env::var_os(RUN_FOLDER)
+            && let Some(member) = self.talk.member(algorithm)?
+        {
+            let folder = Some(RunFolder::at(path.into()));
+            return worker::train(Seat::Member(member), &config, folder, self.resume.is_some());
+        }
+        let group = self.talk.group(algorithm)?;
         if self.nproc.is_none() && self.shards.is_none() && self.resume.is_none() && self.config.is_none() {
             // Another launcher has decided on the number of workers.
             config.shards = group.world_size() * self.accumulate;
@@ -215,7 +223,7 @@ impl Train {
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
             None => self.resume.clone().map(RunFolder::at),
         };
-        worker::train(group, &config, folder, self.resume.is_some())
+        worker::train(Seat::Fixed(group), &config, folder, self.resume.is_some())
     }
 
     fn folder(&self, config: &TrainConfig) -> Result<RunFolder, Failure> {

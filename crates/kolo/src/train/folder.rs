@@ -117,6 +117,18 @@ impl RunFolder {
         })
     }
 
+    /// The last step of which there is a line.
+    pub(crate) fn last_step(&self) -> Result<Option<u64>, Failure> {
+        let path = self.path.join(STEPS);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(failure(&path, &e)),
+        };
+        let row = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
+        Ok(text.lines().rev().find_map(row))
+    }
+
     fn keep_lines(&self, name: &str, keep: impl Fn(&str) -> bool) -> Result<(), Failure> {
         let path = self.path.join(name);
         match fs::read_to_string(&path) {

@@ -2,11 +2,14 @@
 
 mod checkpoints;
 pub(crate) mod config;
+mod course;
+mod desk;
 mod evaluate;
 mod folder;
 mod lines;
 mod meter;
 mod progress;
+mod signals;
 mod summary;
 pub(crate) mod worker;
 

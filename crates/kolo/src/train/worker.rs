@@ -1,7 +1,7 @@
 //! One worker's run: epochs, steps, shards.
 
-use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
@@ -10,50 +10,59 @@ use kolo_burn::data::{Batch, Dataset, Normalise, Prefetch, Request, open};
 use kolo_burn::models::{self, ResNet};
 use kolo_burn::{Ddp, DropoutKey, Loss};
 use kolo_comm::Group;
+use kolo_comm::elastic::Member;
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::rate::Rate;
-use kolo_ddp::{Kind, Sampler, StepReport};
+use kolo_ddp::{Change, Kind, Sampler, StepReport};
 
-use super::checkpoints::{self, Checkpoints};
+use super::checkpoints;
 use super::config::TrainConfig;
+use super::course::Course;
+use super::desk::Desk;
 use super::evaluate;
 use super::folder::RunFolder;
-use super::lines::Lines;
-use super::meter::{BucketMeter, EpochRow, Meter, StepRow};
-use super::progress::Progress;
+use super::meter::{EpochRow, StepRow};
+use super::signals;
 use super::summary::{Summary, peak_rss};
 use crate::fail::Failure;
 
 /// Batches prepared ahead.
 const AHEAD: usize = 3;
 
-/// Runs this rank's part of a training. Rank 0 gets the folder and writes to it; on resume all ranks read from it.
+/// How this worker belongs to its job.
+pub(crate) enum Seat {
+    /// For as long as the job lasts.
+    Fixed(Group),
+    /// With others that may come and go.
+    Member(Member),
+}
+
+/// Runs this rank's part of a training. Rank 0 writes to the folder; on resume all ranks read from it.
 pub(crate) fn train(
-    group: Group,
+    seat: Seat,
     config: &TrainConfig,
     folder: Option<RunFolder>,
     resume: bool,
 ) -> Result<(), Failure> {
-    let mut worker = Worker::new(group, config)?;
-    let mut start = Position { step: 0, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
-    if let (true, Some(folder)) = (resume, &folder) {
-        start = checkpoints::resume(&mut worker.ddp, folder)?;
-        if start.step >= worker.total {
+    let mut worker = Worker::new(seat, config, folder)?;
+    // A worker that comes later finds the others on their way.
+    let mut course = Course::at(worker.steps(), worker.sampler.steps());
+    if let (0, true, Some(folder)) = (course.position.step, resume, &worker.folder) {
+        course = Course::from(checkpoints::resume(&mut worker.ddp, folder)?);
+        if course.position.step >= worker.total {
             let (path, total) = (folder.path().display(), worker.total);
             return Err(Failure::input(format!("the run in {path} is complete: all {total} steps are done")));
         }
     }
-    let mut desk = match folder.filter(|_| worker.rank == 0) {
-        Some(folder) => Some(Desk::open(folder, &worker, &start, resume)?),
-        None => None,
-    };
-    worker.run(start, &mut desk)
+    let mut desk = None;
+    worker.take_desk(&course, &mut desk, resume)?;
+    worker.run(course, desk)
 }
 
 /// What every rank has.
 struct Worker<'a> {
     config: &'a TrainConfig,
-    rank: usize,
+    folder: Option<RunFolder>,
     device: Device,
     dataset: Arc<Dataset>,
     sampler: Sampler,
@@ -61,48 +70,23 @@ struct Worker<'a> {
     total: u64,
     ddp: Ddp<ResNet>,
     criterion: CrossEntropyLoss,
+    /// Set by SIGTERM.
+    leaving: Arc<AtomicBool>,
 }
 
-/// What rank 0 has besides: the run folder and the user.
-struct Desk {
-    folder: RunFolder,
-    steps: Lines,
-    epochs: Lines,
-    progress: Progress,
-    buckets: BucketMeter,
-    checkpoints: Checkpoints,
-}
-
-impl Desk {
-    fn open(folder: RunFolder, worker: &Worker<'_>, start: &Position, resume: bool) -> Result<Self, Failure> {
-        if resume {
-            folder.rewind(start)?;
-        }
-        let progress = Progress::new(start.step, worker.total, worker.config.epochs);
-        progress.say(&worker.describe());
-        if resume {
-            progress.say(&format!("continuing {} after step {}", folder.path().display(), start.step));
-        }
-        let (steps, epochs) = (folder.step_log()?, folder.epoch_log()?);
-        let checkpoints = Checkpoints::open(&folder, worker.config)?;
-        Ok(Desk { folder, steps, epochs, progress, buckets: BucketMeter::default(), checkpoints })
-    }
-
-    /// After an epoch. What cannot be written now is tried again later.
-    fn record(&mut self, row: &EpochRow) {
-        self.epochs.add(&row.csv());
-        self.epochs.flush();
-        self.steps.flush();
-        if let Err(error) = self.folder.write_buckets(&self.buckets.rows()) {
-            log::warn!("{error}; training goes on and tries again later");
-        }
-        self.progress.epoch(row);
-    }
+/// What ends the work on an epoch.
+#[derive(PartialEq)]
+enum Pause {
+    /// It is over, or the run is.
+    Over,
+    /// The members of the job have changed: batches have to be prepared anew.
+    Regrouped,
+    /// This worker has left the job.
+    Left,
 }
 
 impl<'a> Worker<'a> {
-    fn new(group: Group, config: &'a TrainConfig) -> Result<Self, Failure> {
-        let rank = group.rank().0;
+    fn new(seat: Seat, config: &'a TrainConfig, folder: Option<RunFolder>) -> Result<Self, Failure> {
         let dataset = Arc::new(open(&config.data).map_err(Failure::input)?);
         let entry = models::find(&config.model).map_err(Failure::input)?;
         let device = Device::flex();
@@ -110,11 +94,16 @@ impl<'a> Worker<'a> {
         let shape = (entry.config)(dataset.train.channels, dataset.classes);
         let model = shape.init(config.seed, &trainable).with_dropout(config.dropout);
         let optimizer = &config.optimizer;
-        let ddp = Ddp::new(group, model, &config.ddp(), &optimizer.name, &optimizer.settings)?;
+        let (name, settings) = (&optimizer.name, &optimizer.settings);
+        let ddp = match seat {
+            Seat::Fixed(group) => Ddp::new(group, model, &config.ddp(), name, settings)?,
+            Seat::Member(member) => Ddp::elastic(member, model, &config.ddp(), name, settings)?,
+        };
         let sampler = config.sampler(&dataset)?;
         let (rate, total) = (config.rate(&sampler), config.total_steps(&sampler));
         let criterion = CrossEntropyLossConfig::new().init(&trainable);
-        Ok(Worker { config, rank, device, dataset, sampler, rate, total, ddp, criterion })
+        let leaving = signals::leaving()?;
+        Ok(Worker { config, folder, device, dataset, sampler, rate, total, ddp, criterion, leaving })
     }
 
     fn describe(&self) -> String {
@@ -131,36 +120,47 @@ impl<'a> Worker<'a> {
         )
     }
 
-    fn run(&mut self, start: Position, desk: &mut Option<Desk>) -> Result<(), Failure> {
-        let started = Instant::now();
-        let mut whole = Meter::default();
-        let (mut train_loss, mut test_accuracy, mut epochs) = (0.0, 0.0, start.epoch);
-        let mut position = start;
-        while position.step < self.total {
-            let epoch = self.epoch(&mut position, &mut whole, desk)?;
-            test_accuracy = evaluate::accuracy(&self.ddp, &self.dataset, &self.device)?;
-            train_loss = epoch.train_loss();
-            epochs = position.epoch + usize::from(position.step_in_epoch > 0);
-            if let Some(desk) = desk {
-                let row = EpochRow {
-                    epoch: epochs,
-                    seconds_per_step: epoch.seconds_per_step(),
-                    images_per_second: epoch.images_per_second(),
-                    comm_fraction: epoch.comm_fraction(),
-                    exposed_comm_fraction: epoch.exposed_comm_fraction(),
-                    train_loss,
-                    test_accuracy,
-                    learning_rate: self.rate.at(position.step - 1),
-                };
-                desk.record(&row);
-                if position.step == self.total || desk.checkpoints.due_between_epochs(&position) {
-                    desk.checkpoints.take(&self.ddp, &mut position, &epoch)?;
-                }
+    fn steps(&self) -> u64 {
+        self.ddp.with_replica(|replica| replica.steps())
+    }
+
+    /// Whoever is rank 0 writes; that may have been another worker before.
+    fn take_desk(&self, course: &Course, desk: &mut Option<Desk>, continued: bool) -> Result<(), Failure> {
+        if self.ddp.rank().0 != 0 {
+            *desk = None;
+            return Ok(());
+        }
+        match (desk.as_mut(), &self.folder) {
+            (Some(desk), _) => desk.rewind(course),
+            (None, Some(folder)) => {
+                let opened = Desk::open(folder.clone(), self.config, course, self.total, continued)?;
+                opened.progress.say(&self.describe());
+                *desk = Some(opened);
+                Ok(())
             }
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn run(&mut self, mut course: Course, mut desk: Option<Desk>) -> Result<(), Failure> {
+        let started = Instant::now();
+        loop {
+            match self.train(&mut course, &mut desk) {
+                Ok(Pause::Over) => break,
+                Ok(Pause::Left) => {
+                    log::info!("this worker has left the job after step {}", course.position.step);
+                    return Ok(());
+                }
+                Ok(Pause::Regrouped) => {}
+                Err(failure) => self.ddp.recover(failure.into_cause()?)?,
+            }
+            course.go_to(self.steps(), self.sampler.steps());
+            self.take_desk(&course, &mut desk, true)?;
         }
         let seconds = started.elapsed().as_secs_f64();
         let peak_rss_bytes = peak_rss(self.ddp.group())?;
         let Some(desk) = desk.take() else { return Ok(()) };
+        let whole = course.meter();
         let summary = Summary {
             kolo: env!("CARGO_PKG_VERSION"),
             world_size: self.ddp.group().world_size(),
@@ -169,62 +169,103 @@ impl<'a> Worker<'a> {
             model: self.config.model.clone(),
             data: self.config.data.clone(),
             parameters: parameters(&self.ddp),
-            epochs,
-            steps: position.step,
+            epochs: course.epochs(),
+            steps: course.position.step,
             train_seconds: seconds,
             images_per_second: whole.images_per_second(),
             step_seconds_p50: whole.step_percentile(50.0),
             step_seconds_p95: whole.step_percentile(95.0),
             comm_fraction: whole.comm_fraction(),
             exposed_comm_fraction: whole.exposed_comm_fraction(),
-            train_loss,
-            test_accuracy,
+            train_loss: course.train_loss,
+            test_accuracy: course.test_accuracy,
             weights_sha256: self.ddp.with_replica(checkpoint::weights_sha256)?,
             peak_rss_bytes,
         };
-        report(desk, &summary)
+        desk.report(&summary)
     }
 
-    /// Trains until the epoch or the run is over; moves the position.
-    fn epoch(
-        &mut self,
-        position: &mut Position,
-        whole: &mut Meter,
-        desk: &mut Option<Desk>,
-    ) -> Result<Meter, Failure> {
-        let mut meter = checkpoints::meter(position);
+    /// Trains until the run is over or the members of the job have changed.
+    fn train(&mut self, course: &mut Course, desk: &mut Option<Desk>) -> Result<Pause, Failure> {
+        loop {
+            if course.is_unrecorded(self.total) {
+                self.record(course, desk)?;
+            }
+            if course.position.step >= self.total {
+                return Ok(Pause::Over);
+            }
+            match self.epoch(course, desk)? {
+                Pause::Over => {}
+                pause => return Ok(pause),
+            }
+        }
+    }
+
+    /// After an epoch, or after the last step.
+    fn record(&mut self, course: &mut Course, desk: &mut Option<Desk>) -> Result<(), Failure> {
+        let test_accuracy = evaluate::accuracy(&self.ddp, &self.dataset, &self.device)?;
+        let epoch = course.epoch_meter().clone();
+        let row = EpochRow {
+            epoch: course.epochs(),
+            seconds_per_step: epoch.seconds_per_step(),
+            images_per_second: epoch.images_per_second(),
+            comm_fraction: epoch.comm_fraction(),
+            exposed_comm_fraction: epoch.exposed_comm_fraction(),
+            train_loss: epoch.train_loss(),
+            test_accuracy,
+            learning_rate: self.rate.at(course.position.step - 1),
+        };
+        course.recorded(&row);
+        let Some(desk) = desk else { return Ok(()) };
+        desk.record(&row);
+        if course.position.step == self.total || desk.checkpoints.due_between_epochs(&course.position) {
+            desk.checkpoints.take(&self.ddp, &mut course.position, &epoch)?;
+        }
+        Ok(())
+    }
+
+    /// Trains until the epoch or the run is over, or the members of the job have changed; moves the position.
+    fn epoch(&mut self, course: &mut Course, desk: &mut Option<Desk>) -> Result<Pause, Failure> {
         let steps = self.sampler.steps();
-        let mut batches = self.batches(position.epoch, position.step_in_epoch..steps)?;
-        while position.step_in_epoch < steps && position.step < self.total {
+        let (epoch, first) = (course.position.epoch, course.position.step_in_epoch);
+        let mut batches = self.batches(epoch, first..steps)?;
+        for _ in first..steps {
+            let step = course.position.step;
+            if step >= self.total {
+                break;
+            }
             let began = Instant::now();
-            let rate = self.rate.at(position.step);
-            let report = self.step(&mut batches, position, rate)?;
+            let rate = self.rate.at(step);
+            if self.leaving.load(Ordering::Relaxed) {
+                self.ddp.with_replica(|replica| replica.leave());
+            }
+            let report = self.step(&mut batches, &course.position, rate)?;
             if !report.loss.is_finite() {
-                let (loss, step) = (report.loss, position.step);
+                let loss = report.loss;
                 return Err(Failure::work(format!(
                     "the loss is {loss} at step {step}: training has diverged; lower --lr, or clip with --clip-norm"
                 )));
             }
-            let row = StepRow::new(position.step, position.epoch, rate, began.elapsed(), &report);
-            position.step += 1;
-            position.step_in_epoch += 1;
-            meter.add(&row);
-            whole.add(&row);
+            let row = StepRow::new(step, epoch, rate, began.elapsed(), &report);
+            course.add(row.clone(), steps);
             if let Some(desk) = desk {
                 desk.steps.add(&row.json()?);
                 desk.buckets.add(&report.buckets);
-                desk.progress.step(&row, &meter);
-                let goes_on = position.step_in_epoch < steps && position.step < self.total;
-                if goes_on && desk.checkpoints.due_within_epoch(position) {
+                desk.progress.step(&row, course.epoch_meter());
+                let goes_on = course.position.step_in_epoch > 0 && course.position.step < self.total;
+                if goes_on && desk.checkpoints.due_within_epoch(&course.position) {
                     desk.steps.flush();
-                    desk.checkpoints.take(&self.ddp, position, &meter)?;
+                    let meter = course.epoch_meter().clone();
+                    desk.checkpoints.take(&self.ddp, &mut course.position, &meter)?;
                 }
             }
+            match report.change {
+                Change::None => {}
+                Change::Regrouped => return Ok(Pause::Regrouped),
+                Change::Left => return Ok(Pause::Left),
+            }
         }
-        if position.step_in_epoch == steps {
-            (position.epoch, position.step_in_epoch) = (position.epoch + 1, 0);
-        }
-        Ok(meter)
+        Ok(Pause::Over)
     }
 
     fn step(
@@ -275,30 +316,4 @@ impl<'a> Worker<'a> {
 fn parameters(ddp: &Ddp<ResNet>) -> usize {
     let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
     trained.map(|span| span.len).sum()
-}
-
-fn report(desk: Desk, summary: &Summary) -> Result<(), Failure> {
-    let Desk { folder, steps, epochs, progress, buckets, checkpoints } = desk;
-    let files = [
-        steps.end(),
-        epochs.end(),
-        folder.write_buckets(&buckets.rows()),
-        folder.write_summary(summary).map(drop),
-    ];
-    progress.end();
-    let path: &Path = folder.path();
-    println!("test accuracy   {:.2} %", 100.0 * summary.test_accuracy);
-    println!("train loss      {:.4}", summary.train_loss);
-    println!("training time   {:.1} s, {:.0} images/s", summary.train_seconds, summary.images_per_second);
-    println!(
-        "communication   {:.1} % of the work, {:.1} % of the time waited for",
-        100.0 * summary.comm_fraction,
-        100.0 * summary.exposed_comm_fraction
-    );
-    println!("weights         sha256 {}", summary.weights_sha256);
-    println!("run folder      {}", path.display());
-    // All that can be written is, before the first failure ends the run.
-    let checkpoint = checkpoints.finish();
-    files.into_iter().collect::<Result<(), Failure>>()?;
-    checkpoint
 }
