@@ -24,6 +24,7 @@ const START: Duration = Duration::from_secs(300);
 pub(crate) struct Elastic {
     coordinator: Coordinator,
     orders: Receiver<Order>,
+    min: usize,
     restarts: usize,
     /// Whose place is to be taken, and when.
     vacant: Vec<(Instant, usize)>,
@@ -52,7 +53,8 @@ impl Elastic {
         let (coordinator, orders) =
             Coordinator::start(address, job.nproc + job.restarts, rules, &options).map_err(fail)?;
         let (vacant, ending) = (Vec::new(), false);
-        Ok(Some(Elastic { coordinator, orders, restarts: job.restarts, vacant, ending }))
+        let (min, restarts) = (job.min, job.restarts);
+        Ok(Some(Elastic { coordinator, orders, min, restarts, vacant, ending }))
     }
 
     /// Where members find the coordinator.
@@ -60,7 +62,7 @@ impl Elastic {
         self.coordinator.address()
     }
 
-    /// A worker has been started.
+    /// A worker is about to be started, or has been.
     pub fn expect(&self, member: &str) {
         self.coordinator.expect(member);
     }
@@ -83,14 +85,15 @@ impl Elastic {
                 }
             }
         }
-        let alive = workers.list.iter().any(|worker| worker.end().is_none());
+        let alive = workers.list.iter().filter(|worker| worker.end().is_none()).count();
         let formed = self.coordinator.generation() > 0;
         for worker in workers.list.iter_mut().filter(|worker| !worker.told) {
             let Some(end) = worker.end() else { continue };
             worker.told = true;
             let departure = if end.failed() { Departure::Failed(end.to_string()) } else { Departure::Well };
             self.coordinator.gone(&worker.member, &departure);
-            if end.failed() && formed && alive && !self.ending {
+            let enough = alive > 0 && alive + self.vacant.len() + self.restarts >= self.min;
+            if end.failed() && formed && enough && !self.ending {
                 worker.survived = true;
                 if self.restarts > 0 {
                     self.restarts -= 1;
@@ -99,7 +102,7 @@ impl Elastic {
             }
         }
         let now = Instant::now();
-        if !alive || self.ending {
+        if alive == 0 || self.ending {
             self.vacant.clear();
         }
         let due = self.vacant.iter().filter(|(at, _)| *at <= now).map(|(_, local)| *local).collect();

@@ -1,7 +1,7 @@
 //! A job from its start to its end.
 
 use crate::elastic::Elastic;
-use crate::environment::{Meeting, run_id};
+use crate::environment::{Meeting, member, run_id};
 use crate::error::LaunchError;
 use crate::exit::{End, Exit};
 use crate::job::Job;
@@ -33,10 +33,11 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     let mut elastic = Elastic::start(job, &token)?;
     let coordinator = elastic.as_ref().map(Elastic::address);
     let meeting = Meeting { port, run_id: run_id(job, port), token, coordinator };
-    let mut workers = Workers::start(job, &meeting)?;
     if let Some(elastic) = &elastic {
-        workers.list.iter().for_each(|worker| elastic.expect(&worker.member));
+        // Before any of them can come: the first generation waits for all that are expected.
+        (0..job.nproc).for_each(|local| elastic.expect(&member(job, local, 0)));
     }
+    let mut workers = Workers::start(job, &meeting)?;
     let mut streams = Streams::start(&mut workers)?;
     let interrupted = watch(&mut workers, &mut signals, job.grace, |workers| {
         let Some(elastic) = &mut elastic else { return Ok(()) };

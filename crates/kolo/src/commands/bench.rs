@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use kolo_comm::env::is_worker;
 
+use super::elastic::Elastic;
 use super::run_again;
 use crate::bench::collective::{self, Operation};
 use crate::bench::step;
@@ -45,7 +46,9 @@ impl Bench {
                 options.check()?;
                 return match is_worker() {
                     true => step::measure(options).map_err(Failure::of_worker),
-                    false => run_again(options.nproc, None, options.talk.environment(None)),
+                    false => {
+                        run_again(options.nproc, None, options.talk.environment(None), &Elastic::default())
+                    }
                 };
             }
             What::AllReduce(options) => (Operation::AllReduce, options),
@@ -61,7 +64,7 @@ impl Bench {
         options.check(operation)?;
         match is_worker() {
             true => collective::measure(operation, options).map_err(Failure::of_worker),
-            false => run_again(options.nproc, None, options.talk.environment(None)),
+            false => run_again(options.nproc, None, options.talk.environment(None), &Elastic::default()),
         }
     }
 }

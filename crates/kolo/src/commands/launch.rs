@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::elastic::Elastic;
 use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
 
@@ -42,6 +43,8 @@ pub(crate) struct Launch {
     algorithm: Option<String>,
     #[command(flatten)]
     talk: Talk,
+    #[command(flatten)]
+    elastic: Elastic,
     /// Seconds between asking workers to end and killing them
     #[arg(long, default_value_t = 2.0)]
     grace: f64,
@@ -59,6 +62,7 @@ impl Launch {
         job.run_id = self.run_id;
         job.env = self.talk.environment(self.algorithm.as_ref());
         job.token_file = self.token_file;
+        self.elastic.apply(&mut job);
         job.grace = Duration::try_from_secs_f64(self.grace)
             .map_err(|_| Failure::input(format!("--grace {}: give seconds, 0 or more", self.grace)))?;
         Ok(kolo_launch::run(&job)?)

@@ -2,12 +2,15 @@
 
 mod bench;
 mod checkpoint;
+mod elastic;
 mod launch;
 pub(crate) mod talk;
 mod train;
 mod verify;
 
 use clap::{Parser, Subcommand};
+
+use elastic::Elastic;
 
 use crate::fail::Failure;
 
@@ -45,6 +48,7 @@ fn run_again(
     nproc: usize,
     master_port: Option<u16>,
     env: Vec<(String, std::ffi::OsString)>,
+    elastic: &Elastic,
 ) -> Result<(), Failure> {
     let program =
         std::env::current_exe().map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
@@ -58,6 +62,7 @@ fn run_again(
         }
     }
     job.output = kolo_launch::Output::RankZero;
+    elastic.apply(&mut job);
     Ok(kolo_launch::run(&job)?)
 }
 

@@ -8,6 +8,7 @@ use kolo_burn::models::MODELS;
 use kolo_comm::env::is_worker;
 use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
 
+use super::elastic::Elastic;
 use super::run_again;
 use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
@@ -125,6 +126,8 @@ pub(crate) struct Train {
     #[arg(long, value_parser = algorithms())]
     pub(super) algorithm: Option<String>,
     #[command(flatten)]
+    elastic: Elastic,
+    #[command(flatten)]
     pub(super) talk: Talk,
     /// Workers on this machine [default: 2, or what the configuration says]
     #[arg(long)]
@@ -195,7 +198,7 @@ impl Train {
         }
         let mut env = self.talk.environment(self.algorithm.as_ref());
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
-        let result = run_again(config.nproc, self.master_port, env);
+        let result = run_again(config.nproc, self.master_port, env, &self.elastic);
         if result.is_err() && self.resume.is_none() {
             folder.discard_unused();
         }

@@ -1,4 +1,5 @@
-//! `kill -9` of any worker at any moment: the job ends within 5 seconds, names the rank, and leaves nothing.
+//! `kill -9` of any worker at any moment, where the others may not go on without it: the job ends within 5 seconds, names the
+//! rank, and leaves nothing.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -10,6 +11,7 @@ use super::program::{alive, kolo, workers};
 fn kill_one(victim: usize, after: Duration, transport: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let args = ["train", "--nproc", "3", "--epochs", "50", "--batch-size", "16", "--out", "run"];
+    let args = [&args[..], &["--min", "3", "--max-restarts", "0"]].concat();
     let mut job = kolo(folder.path(), &args)
         .env("KOLO_TRANSPORT", transport)
         .stdout(Stdio::null())

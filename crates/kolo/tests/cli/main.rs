@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod checkpoints;
+mod elastic;
 mod killed;
 mod program;
 mod same_bits;
