@@ -11,7 +11,9 @@
 //! depend on the number of ranks, so neither does the sum.
 
 mod rehearsal;
+mod reshare;
 mod sequence;
+mod told;
 mod uses;
 mod working;
 
@@ -19,11 +21,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kolo_comm::tree::{Contributions, share};
+use kolo_comm::tree::Contributions;
 use kolo_comm::{Collective, Group, Op, Pending, Rank};
 
 use self::rehearsal::{Lesson, Rehearsal};
 use self::sequence::Turn;
+use self::told::Told;
 use self::uses::Uses;
 use self::working::Working;
 use crate::buckets::{Bucket, BucketCaps, plan, reversed};
@@ -31,6 +34,7 @@ use crate::error::Error;
 use crate::layout::{Kind, Layout, SpanId};
 use crate::losses::ShardLosses;
 use crate::shard_sum::ShardSum;
+use crate::shares;
 
 /// How long one bucket's reduction took.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +61,8 @@ pub struct Reducer {
     group: Arc<Group>,
     layout: Arc<Layout>,
     contributions: Arc<Contributions>,
-    /// This rank's shards.
+    /// Shards of every rank, and which are this one's.
+    shares: Vec<usize>,
     shards: Range<usize>,
     caps: BucketCaps,
     synchronise: bool,
@@ -68,6 +73,8 @@ pub struct Reducer {
     sequence: Vec<Turn>,
     started: usize,
     agreement: Option<Pending<u8>>,
+    /// What all ranks tell one another in this step.
+    told: Told,
     rehearsal: Rehearsal,
     uses: Uses,
     warned: Vec<bool>,
@@ -81,7 +88,7 @@ pub struct Reducer {
 }
 
 impl Reducer {
-    /// A reducer for one rank of `group`, which divides `shards` shards among its ranks.
+    /// A reducer for one rank of `group`, which divides `shards` shards equally among its ranks.
     ///
     /// # Errors
     ///
@@ -92,13 +99,33 @@ impl Reducer {
         shards: usize,
         caps: BucketCaps,
     ) -> Result<Self, Error> {
-        if shards == 0 {
+        let shares = shares::equal(shards, group.world_size());
+        Reducer::with_shares(group, layout, &shares, caps)
+    }
+
+    /// A reducer for one rank of `group`, whose ranks have so many shards each, the same numbers on all of them.
+    ///
+    /// # Errors
+    ///
+    /// There is not one number for each rank, all are 0, or memory cannot be had.
+    pub fn with_shares(
+        group: Arc<Group>,
+        layout: Arc<Layout>,
+        shares: &[usize],
+        caps: BucketCaps,
+    ) -> Result<Self, Error> {
+        if shares.len() != group.world_size() {
+            let (given, ranks) = (shares.len(), group.world_size());
+            return Err(Error::Setting(format!("{given} shares for {ranks} ranks; give one for each")));
+        }
+        if shares.iter().all(|share| *share == 0) {
             return Err(Error::Setting("shards is 0; a step needs at least 1".into()));
         }
         let spans = layout.spans().len();
         let mut reducer = Reducer {
-            contributions: Arc::new(Contributions::shared(shards, group.world_size())),
-            shards: share(shards, group.world_size(), group.rank()),
+            contributions: Arc::new(Contributions::of_shares(shares)),
+            shards: shares::range(shares, group.rank()),
+            shares: shares.to_vec(),
             group,
             layout,
             caps,
@@ -108,6 +135,7 @@ impl Reducer {
             sequence: Vec::new(),
             started: 0,
             agreement: None,
+            told: Told::default(),
             rehearsal: Rehearsal::new(),
             uses: Uses::new(spans),
             warned: vec![false; spans],
@@ -123,6 +151,11 @@ impl Reducer {
     /// This rank's shards.
     pub fn shards(&self) -> Range<usize> {
         self.shards.clone()
+    }
+
+    /// Shards of every rank.
+    pub fn shares(&self) -> &[usize] {
+        &self.shares
     }
 
     /// The buckets, in the order in which they become ready.
@@ -343,9 +376,10 @@ impl Reducer {
         self.uses.expected = expected;
     }
 
-    /// Tells the others whether this rank saw another number of uses than expected.
+    /// Tells the others whether this rank saw another number of uses than expected, and what else there is to tell.
     fn start_agreement(&mut self) -> Result<(), Error> {
         if self.synchronise {
+            self.told.start(&self.group)?;
             let mut flag = self.group.alloc::<u8>(1)?;
             flag[0] = u8::from(!self.shards.is_empty() && self.uses.surprising());
             self.agreement = Some(self.group.start(Collective::AllReduce(Op::Max), flag));
@@ -354,6 +388,7 @@ impl Reducer {
     }
 
     fn agree(&mut self) -> Result<bool, Error> {
+        self.told.finish(&mut self.exposed)?;
         match self.agreement.take() {
             Some(pending) => Ok(timed(&mut self.exposed, || pending.wait())?[0] != 0),
             None => Ok(self.uses.surprising()),
