@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -122,7 +123,8 @@ impl<M: Module> Ddp<M> {
         self.model().valid()
     }
 
-    /// The shards of each step that are this rank's: call [`Ddp::backward`] once for each, in order.
+    /// The shards of each step that are this rank's: call [`Ddp::backward`] once for each, in order. They stay the same until a
+    /// step's report says that they have changed, or the ranks do ([`Ddp::regroup`]).
     pub fn shards(&self) -> Range<usize> {
         self.shards.clone()
     }
@@ -175,8 +177,17 @@ impl<M: Module> Ddp<M> {
     /// fails while the next forward pass waits for it leaves that parameter as it was, and the next call here says why.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let report = self.with_replica(|replica| replica.step(learning_rate))?;
+        if report.shards_changed {
+            self.shards = self.with_replica(|replica| replica.reducer().shards());
+        }
         self.write(Which::All);
         Ok(report)
+    }
+
+    /// The loop has waited so long for its next batch: so a rank whose data comes slowly is not taken for one that computes
+    /// slowly ([`Replica::data_waited`]).
+    pub fn data_waited(&self, time: Duration) {
+        lock(&self.replica).data_waited(time);
     }
 
     /// Continues from a checkpoint of the same model and optimizer; every rank calls it.

@@ -67,6 +67,11 @@ impl Rehearsal {
         &self.now[..self.now.len().saturating_sub(1)]
     }
 
+    /// This rank may see no backward pass in the next step, and then has no times.
+    pub(super) fn forget_ready(&mut self) {
+        self.now.clear();
+    }
+
     pub(super) fn span_complete(&mut self, id: SpanId) {
         if self.steps == 0 {
             self.order.push(id);

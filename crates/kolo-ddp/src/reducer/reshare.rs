@@ -35,6 +35,7 @@ impl Reducer {
         let sums = lens.map(|len| ShardSum::new(&self.group, len, shards.clone()));
         let sums = sums.collect::<Result<Vec<_>, _>>()?;
         self.buckets.iter_mut().zip(sums).for_each(|(working, sum)| working.sum = sum);
+        self.rehearsal.forget_ready();
         (self.contributions, self.shares, self.shards) = (contributions, shares.to_vec(), shards);
         Ok(Ok(()))
     }

@@ -2,12 +2,10 @@
 
 use kolo_comm::Rank;
 
-use super::median;
+use super::{LEAST, median};
 
 /// From how much longer than the others on a rank is slow.
 const FACTOR: f64 = 1.3;
-/// Seconds a step below which a difference is no matter.
-const LEAST: f64 = 1e-3;
 
 /// One rank's times: medians over some steps, in seconds a step.
 #[derive(Clone, Debug, PartialEq)]

@@ -18,6 +18,9 @@ pub use shed::{Shed, shed};
 /// Steps between two looks at all ranks' times, which are the medians of these steps.
 pub const EVERY: u64 = 20;
 
+/// Seconds a step below which a difference is no matter.
+const LEAST: f64 = 1e-3;
+
 /// What becomes of a rank that holds the others up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {

@@ -1,5 +1,7 @@
 //! Which shards move away from a slow rank, and back: a pure function of measured seconds a shard.
 
+use super::LEAST;
+
 /// What the predicted time of a step has to fall to, for whole shards to move at all: they take other data with them.
 const WORTH: f64 = 0.95;
 
@@ -12,7 +14,7 @@ pub struct Shed {
     pub reason: String,
 }
 
-/// Shares with which a step is predicted to take at least 5 % less than with `current`, where each rank takes so many
+/// Shares with which a step is predicted to take at least 5 % and a millisecond less than with `current`, where each rank takes so many
 /// `seconds` a shard; or `None`. `usual` are the shares that the job began with: they are preferred to others that
 /// are about as good, so that shards come back when a rank recovers.
 ///
@@ -32,7 +34,7 @@ pub fn shed(seconds: &[f64], current: &[usize], usual: &[usize]) -> Option<Shed>
     let even = balance(seconds, usual);
     let shares = if takes(usual) * WORTH <= takes(&even) { usual.to_vec() } else { even };
     let (before, after) = (takes(current), takes(&shares));
-    if after > before * WORTH {
+    if after > before * WORTH || before - after < LEAST {
         return None;
     }
     let reason = format!(
@@ -102,6 +104,7 @@ mod tests {
         assert_eq!(shares(&[0.1, 0.11], &[4, 4], &[4, 4]), None);
         assert_eq!(shares(&[0.1, 0.3], &[1, 1], &[1, 1]), None, "a shard is not cut");
         assert_eq!(shares(&[0.100, 0.104, 0.102], &[34, 33, 33], &[34, 33, 33]), None);
+        assert_eq!(shares(&[1e-4, 3e-4], &[4, 4], &[4, 4]), None, "a millisecond is no matter");
         assert_eq!(shares(&[0.0, 0.1], &[1, 3], &[1, 3]), None, "nothing has been measured");
     }
 

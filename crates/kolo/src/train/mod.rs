@@ -7,9 +7,11 @@ mod folder;
 mod lines;
 mod meter;
 mod progress;
+mod slow;
 mod summary;
 pub(crate) mod worker;
 
 pub(crate) use config::{TrainConfig, check_bucket_cap};
 pub(crate) use folder::RunFolder;
 pub(crate) use meter::percentile;
+pub(crate) use slow::Slow;

@@ -21,6 +21,7 @@ use super::folder::RunFolder;
 use super::lines::Lines;
 use super::meter::{BucketMeter, EpochRow, Meter, StepRow};
 use super::progress::Progress;
+use super::slow::{Slow, Work};
 use super::summary::{Summary, peak_rss};
 use crate::fail::Failure;
 
@@ -208,6 +209,9 @@ impl<'a> Worker<'a> {
             let row = StepRow::new(position.step, position.epoch, rate, began.elapsed(), &report);
             position.step += 1;
             position.step_in_epoch += 1;
+            if report.shards_changed {
+                batches = self.batches(position.epoch, position.step_in_epoch..steps)?;
+            }
             meter.add(&row);
             whole.add(&row);
             if let Some(desk) = desk {
@@ -234,7 +238,9 @@ impl<'a> Worker<'a> {
         rate: f64,
     ) -> Result<StepReport, Failure> {
         for shard in self.ddp.shards() {
+            let asked = Instant::now();
             let batch = batches.next().ok_or_else(|| Failure::work("the data ended before the epoch did"))?;
+            self.ddp.data_waited(asked.elapsed());
             let (seed, epoch, step) = (self.config.seed, position.epoch, position.step_in_epoch);
             self.shard(batch.map_err(Failure::work)?, &DropoutKey { seed, epoch, step, shard })?;
         }
@@ -242,6 +248,7 @@ impl<'a> Worker<'a> {
     }
 
     fn shard(&mut self, batch: Batch, key: &DropoutKey) -> Result<(), Failure> {
+        std::thread::sleep(Slow::pause(self.config.slow.as_ref(), self.rank, Work::Compute));
         let count = batch.len();
         if count == 0 {
             return Ok(self.ddp.skip_shard()?);
@@ -263,7 +270,9 @@ impl<'a> Worker<'a> {
         });
         let augment = self.config.augment.then_some((self.config.seed, self.dataset.augment));
         let (dataset, normalise) = (self.dataset.clone(), Normalise::of(&self.dataset));
+        let pause = Slow::pause(self.config.slow.as_ref(), self.rank, Work::Data);
         let prepare = move |Request { indices, epoch }| {
+            std::thread::sleep(pause);
             let key = augment.map(|(seed, augment)| kolo_burn::data::AugmentKey { seed, epoch, augment });
             dataset.train.batch(&indices, &normalise, key.as_ref())
         };

@@ -5,4 +5,5 @@ mod checkpoints;
 mod killed;
 mod program;
 mod same_bits;
+mod stragglers;
 mod verify;
