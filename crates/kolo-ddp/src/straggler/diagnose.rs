@@ -71,7 +71,7 @@ pub enum Cause {
 /// A rank that holds the others up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Straggler {
-    /// Who.
+    /// Who, in the group that trains.
     pub rank: Rank,
     /// By what.
     pub cause: Cause,
