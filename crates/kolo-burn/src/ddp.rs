@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -145,7 +146,8 @@ impl<M: Module> Ddp<M> {
         self.model().valid()
     }
 
-    /// The shards of each step that are this rank's: call [`Ddp::backward`] once for each, in order.
+    /// The shards of each step that are this rank's: call [`Ddp::backward`] once for each, in order. They stay the same until a
+    /// step's report says that they have changed, or the ranks do ([`Ddp::regroup`]).
     pub fn shards(&self) -> Range<usize> {
         self.shards.clone()
     }
@@ -198,7 +200,7 @@ impl<M: Module> Ddp<M> {
     /// fails while the next forward pass waits for it leaves that parameter as it was, and the next call here says why.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let report = self.with_replica(|replica| replica.step(learning_rate))?;
-        if report.change == Change::Regrouped {
+        if report.change == Change::Regrouped || report.shards_changed {
             self.follow();
         }
         self.write(Which::All);
@@ -223,6 +225,12 @@ impl<M: Module> Ddp<M> {
     fn follow(&mut self) {
         (self.group, self.shards) =
             self.with_replica(|replica| (replica.group().clone(), replica.reducer().shards()));
+    }
+
+    /// The loop has waited so long for its next batch: so a rank whose data comes slowly is not taken for one that computes
+    /// slowly ([`Replica::data_waited`]).
+    pub fn data_waited(&self, time: Duration) {
+        lock(&self.replica).data_waited(time);
     }
 
     /// Continues from a checkpoint of the same model and optimizer; every rank calls it.

@@ -4,8 +4,8 @@
 //! reports the first one again.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::backend::Mode;
@@ -23,6 +23,8 @@ pub(crate) struct Liveness {
     left: Vec<AtomicBool>,
     /// Whom each rank of this process waits for, plus one; 0 when it does not wait.
     waiting: Vec<AtomicUsize>,
+    /// For how long each rank of this process has waited for each other, in nanoseconds.
+    waited: Vec<OnceLock<Box<[AtomicU64]>>>,
     wakers: Mutex<Vec<Waker>>,
 }
 
@@ -33,6 +35,7 @@ impl Liveness {
             failure: Mutex::new(None),
             left: (0..world).map(|_| AtomicBool::new(false)).collect(),
             waiting: (0..world).map(|_| AtomicUsize::new(0)).collect(),
+            waited: (0..world).map(|_| OnceLock::new()).collect(),
             wakers: Mutex::new(Vec::new()),
         }
     }
@@ -84,7 +87,17 @@ impl Liveness {
     pub(crate) fn note(&self, here: Rank, peer: Rank, deadline: Instant) -> Waiting<'_> {
         let note = &self.waiting[here.0];
         note.store(peer.0 + 1, Ordering::SeqCst);
-        Waiting { note, deadline }
+        Waiting { note, deadline, began: Instant::now(), waited: &self.waits_of(here)[peer.0] }
+    }
+
+    /// For how long `here`, a rank of this process, has slept until `peer` sent or took something; both of the job.
+    pub(crate) fn waited(&self, here: Rank, peer: Rank) -> Duration {
+        Duration::from_nanos(self.waits_of(here)[peer.0].load(Ordering::Relaxed))
+    }
+
+    /// Made when they are first needed: of most ranks another process takes note.
+    fn waits_of(&self, here: Rank) -> &[AtomicU64] {
+        self.waited[here.0].get_or_init(|| (0..self.waited.len()).map(|_| AtomicU64::new(0)).collect())
     }
 
     fn wake(&self) {
@@ -167,12 +180,17 @@ impl Patience<'_> {
 pub(crate) struct Waiting<'a> {
     note: &'a AtomicUsize,
     deadline: Instant,
+    began: Instant,
+    waited: &'a AtomicU64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        let now = Instant::now();
+        let nanos = now.saturating_duration_since(self.began).as_nanos();
+        self.waited.fetch_add(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::Relaxed);
         // A wait that ran out of time is evidence against the one waited for: it stays.
-        if Instant::now() < self.deadline {
+        if now < self.deadline {
             self.note.store(0, Ordering::SeqCst);
         }
     }

@@ -96,6 +96,16 @@ impl Contributions {
         Contributions { nodes: (0..world).map(|rank| cover(share(shards, world, Rank(rank)))).collect() }
     }
 
+    /// The contributions when each rank has so many shards: consecutive runs, in rank order. A rank may have none.
+    pub fn of_shares(shares: &[usize]) -> Self {
+        let mut first = 0;
+        let run = |&count: &usize| {
+            first += count;
+            cover(first - count..first)
+        };
+        Contributions { nodes: shares.iter().map(run).collect() }
+    }
+
     /// One contribution for each rank, as in a plain all-reduce.
     pub fn one_each(world: usize) -> Self {
         Self::shared(world, world)
@@ -167,16 +177,34 @@ mod tests {
     fn any_number_of_ranks_adds_in_the_same_order() {
         for shards in 1..=24 {
             for world in 1..=shards + 3 {
-                let contributions = Contributions::shared(shards, world);
-                let local: Vec<String> = (0..world)
-                    .flat_map(|rank| contributions.of(Rank(rank)).to_vec())
-                    .map(|node| {
-                        let leaves: Vec<String> =
-                            (node.first..node.first + node.count).map(|s| s.to_string()).collect();
-                        show(&fold(&(0..node.count).map(Node::leaf).collect::<Vec<_>>()), &leaves)
-                    })
-                    .collect();
-                assert_eq!(show(&contributions.program(), &local), tree(shards), "{shards} on {world}");
+                check(&Contributions::shared(shards, world), shards);
+            }
+        }
+    }
+
+    fn check(contributions: &Contributions, shards: usize) {
+        let local: Vec<String> = (0..contributions.world())
+            .flat_map(|rank| contributions.of(Rank(rank)).to_vec())
+            .map(|node| {
+                let leaves: Vec<String> =
+                    (node.first..node.first + node.count).map(|s| s.to_string()).collect();
+                show(&fold(&(0..node.count).map(Node::leaf).collect::<Vec<_>>()), &leaves)
+            })
+            .collect();
+        assert_eq!(show(&contributions.program(), &local), tree(shards), "{contributions:?}");
+    }
+
+    #[test]
+    fn any_shares_add_in_the_same_order() {
+        let equal: Vec<usize> = (0..5).map(|rank| share(13, 5, Rank(rank)).len()).collect();
+        assert_eq!(Contributions::of_shares(&equal), Contributions::shared(13, 5));
+        // Every way in which three ranks can divide up to 11 shards.
+        for shards in 1..=11 {
+            for first in 0..=shards {
+                for second in 0..=shards - first {
+                    let shares = [first, second, shards - first - second];
+                    check(&Contributions::of_shares(&shares), shards);
+                }
             }
         }
     }

@@ -124,23 +124,31 @@ fn tree_sums_do_not_depend_on_the_number_of_ranks() {
         let expected: Vec<f32> = (0..LEN).map(|i| tree_sum(0, shards, &|shard| number(shard, i))).collect();
         for over in ALL {
             for world in [1usize, 2, 3, 4, 5, 9] {
-                let contributions = Arc::new(Contributions::shared(shards, world));
-                for sums in spawn(over, world, &Options::default(), |group| {
-                    let nodes = contributions.of(group.rank());
-                    let mut buffer = group.alloc::<f32>(LEN * contributions.parts(group.rank())).unwrap();
-                    for (part, Node { first, count }) in nodes.iter().enumerate() {
-                        for i in 0..LEN {
-                            buffer[part * LEN + i] = tree_sum(*first, *count, &|shard| number(shard, i));
-                        }
+                let last = (0..world).map(|rank| if rank + 1 == world { shards } else { 0 });
+                let all_to_last = Contributions::of_shares(&last.collect::<Vec<_>>());
+                for contributions in [Contributions::shared(shards, world), all_to_last] {
+                    let contributions = Arc::new(contributions);
+                    for sums in
+                        spawn(over, world, &Options::default(), |group| sum_of(&group, &contributions, LEN))
+                    {
+                        assert_eq!(sums.unwrap(), expected, "{contributions:?}, {over:?}");
                     }
-                    let sum = Collective::TreeSum { contributions: contributions.clone(), len: LEN };
-                    group.run(&sum, buffer).unwrap()[..LEN].to_vec()
-                }) {
-                    assert_eq!(sums.unwrap(), expected, "{shards} shards on {world} ranks, {over:?}");
                 }
             }
         }
     }
+}
+
+fn sum_of(group: &Group, contributions: &Arc<Contributions>, len: usize) -> Vec<f32> {
+    let nodes = contributions.of(group.rank());
+    let mut buffer = group.alloc::<f32>(len * contributions.parts(group.rank())).unwrap();
+    for (part, Node { first, count }) in nodes.iter().enumerate() {
+        for i in 0..len {
+            buffer[part * len + i] = tree_sum(*first, *count, &|shard| number(shard, i));
+        }
+    }
+    let sum = Collective::TreeSum { contributions: contributions.clone(), len };
+    group.run(&sum, buffer).unwrap()[..len].to_vec()
 }
 
 #[test]
@@ -278,5 +286,31 @@ fn several_streams_and_distance_give_the_same() {
         assert!(began.elapsed() >= 3 * delay);
     }) {
         result.unwrap();
+    }
+}
+
+/// Whom a rank has waited for: the one that came late, and nobody else.
+#[test]
+fn a_group_knows_for_whom_it_has_waited() {
+    for over in ALL {
+        for waited in spawn(over, 3, &Options::default(), |group| {
+            // The measurements of a group that forms are over.
+            group.barrier().unwrap();
+            let before = group.waited();
+            if group.rank() == Rank(1) {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+            }
+            group.all_reduce(&mut [1.0f32], Op::Sum).unwrap();
+            let waited: Vec<_> =
+                group.waited().into_iter().zip(before).map(|(now, then)| now - then).collect();
+            (group.rank(), waited)
+        }) {
+            let (rank, waited) = waited.unwrap();
+            let most = waited.iter().max().unwrap();
+            assert!(
+                rank == Rank(1) || (!most.is_zero() && waited[1] == *most),
+                "{over:?}: {rank} {waited:?}"
+            );
+        }
     }
 }

@@ -19,7 +19,9 @@ mod reducer;
 mod replica;
 mod sampler;
 mod shard_sum;
+mod shares;
 mod statistics;
+pub mod straggler;
 pub mod verify;
 
 pub use buckets::{Bucket, BucketCaps, plan};
@@ -28,4 +30,5 @@ pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use reducer::{BucketTiming, Reducer, Totals};
 pub use replica::{Change, Config, Replica, StepReport};
 pub use sampler::{Epoch, Sampler};
+pub use shares::apportion;
 pub use statistics::Statistics;

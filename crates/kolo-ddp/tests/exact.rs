@@ -14,7 +14,7 @@ const SAMPLES: usize = 50;
 /// Trains two epochs (with a short last batch) and returns the bits of the values after each.
 fn train(group: Group, shards: usize, config: &Config, optimizer: &str) -> Vec<Vec<u32>> {
     let settings = Settings { momentum: 0.9, weight_decay: 0.01, ..Settings::default() };
-    let config = Config { shards: Some(shards), ..*config };
+    let config = Config { shards: Some(shards), ..config.clone() };
     let mut replica = replica(Arc::new(group), &config, optimizer, settings);
     let sampler = Sampler::new(SAMPLES, 3, shards, 1).unwrap();
     let mut states = Vec::new();
@@ -61,6 +61,37 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
                         );
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Who has how many shards does not matter either, down to none; nor do more ranks than shards.
+#[test]
+fn unequal_shares_end_in_the_same_bits() {
+    let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
+    for shards in [1, 6, 7] {
+        let config = |shares: Option<&[f64]>| Config {
+            caps: Some(small),
+            clip_norm: Some(1.5),
+            shares: shares.map(<[f64]>::to_vec),
+            verify_every: 3,
+            ..Config::default()
+        };
+        let run = |world: usize, shares: Option<&[f64]>| {
+            let config = config(shares);
+            threads::spawn(world, |group| train(group, shards, &config, "adamw")).unwrap()
+        };
+        let expected = run(1, None).remove(0);
+        for shares in [
+            &[3.0, 1.0][..],
+            &[0.0, 1.0],
+            &[0.2, 0.5, 0.3],
+            &[1.0, 0.0, 4.0, 1.0],
+            &[5.0, 1.0, 1.0, 1.0, 0.5, 2.0, 1.0, 1.0],
+        ] {
+            for states in run(shares.len(), Some(shares)) {
+                assert!(states == expected, "{shards} shards by {shares:?}");
             }
         }
     }

@@ -195,6 +195,13 @@ impl Group {
         self.with_engine(|engine| engine.force(algorithm)).unwrap_or(Ok(()))
     }
 
+    /// For how long this rank has slept inside collectives until each other rank sent or took something, in rank order,
+    /// since the group formed. Waits of microseconds, which are spent awake, do not count, nor does what MPI does.
+    pub fn waited(&self) -> Vec<Duration> {
+        let here = self.members[self.rank.0];
+        self.members.iter().map(|peer| self.shared.liveness.waited(here, *peer)).collect()
+    }
+
     /// A buffer of `len` zeros which peers on this host can read where it lies.
     ///
     /// # Errors

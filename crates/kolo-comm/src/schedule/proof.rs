@@ -4,7 +4,7 @@
 //! references, read only when they are taken (unless a copy is sent), and ranks advance in many different orders, so a
 //! range that is overwritten too early shows up as a wrong expression, and a cycle of waits as a deadlock.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
 
@@ -171,8 +171,7 @@ fn set(expression: &str) -> Vec<String> {
     names
 }
 
-/// Proves every algorithm on an operation, at many sizes; `check` gets the memory, the length and what the
-/// sum must be. Returns the names of those that could do it at all.
+/// [`prove_contributions`] when ranks have equal shares.
 fn prove_all(
     world: usize,
     shards: usize,
@@ -182,13 +181,26 @@ fn prove_all(
     memory: impl Fn(&Contributions, usize) -> Vec<Vec<String>>,
     check: impl Fn(&[Vec<String>], usize, &dyn Fn(&str) -> bool, &str),
 ) -> Vec<&'static str> {
-    let contributions = Contributions::shared(shards, world);
-    let expected = tree(&contributions);
+    prove_contributions(&Contributions::shared(shards, world), topology, operation, each, memory, check)
+}
+
+/// Proves every algorithm on an operation, at many sizes; `check` gets the memory, the length and what the
+/// sum must be. Returns the names of those that could do it at all.
+fn prove_contributions(
+    contributions: &Contributions,
+    topology: &Topology,
+    operation: &Operation,
+    each: bool,
+    memory: impl Fn(&Contributions, usize) -> Vec<Vec<String>>,
+    check: impl Fn(&[Vec<String>], usize, &dyn Fn(&str) -> bool, &str),
+) -> Vec<&'static str> {
+    let world = contributions.world();
+    let expected = tree(contributions);
     let mut proved = Vec::new();
     for algorithm in ALGORITHMS.iter().filter(|algorithm| algorithm.does(operation)) {
         for (len, segment) in [(0, 4), (1, 4), (7, 100), (16 * world + 5, 3), (40 * world, 16)] {
             let len = if each { len * world } else { len };
-            let cells = memory(&contributions, len);
+            let cells = memory(contributions, len);
             let problem = |rank: usize| Problem {
                 operation,
                 rank: Rank(rank),
@@ -198,7 +210,7 @@ fn prove_all(
                 } else {
                     len
                 },
-                contributions: &contributions,
+                contributions,
                 topology,
                 segment,
             };
@@ -217,7 +229,7 @@ fn prove_all(
                 true => cell == expected,
                 false => set(cell) == set(&expected),
             };
-            let at = format!("{} does {operation:?} on {world} ranks, {shards} shards", algorithm.name);
+            let at = format!("{} does {operation:?} of {contributions:?}", algorithm.name);
             prove(&schedules, &cells, |memory| check(memory, len, &right, &at));
         }
     }
@@ -234,20 +246,14 @@ fn topologies(world: usize) -> Vec<Topology> {
 
 #[test]
 fn every_all_reduce_adds_everything_once_on_every_rank() {
-    let mut proved = std::collections::BTreeMap::new();
+    let mut proved = BTreeMap::new();
     for world in 1usize..=17 {
         // Large worlds take long and differ little.
         let uneven = if world < 10 { vec![2 * world, 3 * world - 1, world.div_ceil(2)] } else { Vec::new() };
         for shards in [world, world + 1].into_iter().chain(uneven) {
             for topology in topologies(world) {
-                let check = |memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
-                    for cells in memory {
-                        assert_eq!(cells[..len], memory[0][..len], "{at}: ranks differ");
-                    }
-                    memory[0][..len].iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
-                };
                 let operation = Operation::AllReduce;
-                for name in prove_all(world, shards, &topology, &operation, false, contributed, check) {
+                for name in prove_all(world, shards, &topology, &operation, false, contributed, all_equal) {
                     *proved.entry(name).or_insert(0) += 1;
                 }
             }
@@ -255,6 +261,41 @@ fn every_all_reduce_adds_everything_once_on_every_rank() {
     }
     assert_eq!(proved.len(), ALGORITHMS.len(), "{proved:?}");
     assert!(proved.values().all(|count| *count > 4), "{proved:?}");
+}
+
+fn all_equal(memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str) {
+    for cells in memory {
+        assert_eq!(cells[..len], memory[0][..len], "{at}: ranks differ");
+    }
+    memory[0][..len].iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
+}
+
+/// Ranks of unequal speed, also such that have nothing to do, first, last and in the middle.
+#[test]
+fn unequal_shares_are_added_once_in_tree_order() {
+    let mut proved = BTreeMap::new();
+    for shares in [
+        &[3, 1][..],
+        &[0, 2],
+        &[5, 0, 2],
+        &[1, 3, 4],
+        &[2, 6, 4, 4],
+        &[1, 1, 6, 0],
+        &[4, 4, 2, 2, 2, 2],
+        &[0, 3, 0, 7, 1, 5, 0, 2],
+    ] {
+        let contributions = Contributions::of_shares(shares);
+        for topology in topologies(shares.len()) {
+            let operation = Operation::AllReduce;
+            for name in
+                prove_contributions(&contributions, &topology, &operation, false, contributed, all_equal)
+            {
+                *proved.entry(name).or_insert(0) += 1;
+            }
+        }
+    }
+    assert!(proved.get("direct") > Some(&8), "direct adds any shares: {proved:?}");
+    assert!(proved.contains_key("hierarchical"), "{proved:?}");
 }
 
 #[test]

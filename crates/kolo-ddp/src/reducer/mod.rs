@@ -11,7 +11,9 @@
 //! depend on the number of ranks, so neither does the sum.
 
 mod rehearsal;
+mod reshare;
 mod sequence;
+mod told;
 mod uses;
 mod working;
 
@@ -19,11 +21,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kolo_comm::tree::{Contributions, share};
+use kolo_comm::tree::Contributions;
 use kolo_comm::{Collective, Group, Op, Pending, Rank};
 
 use self::rehearsal::{Lesson, Rehearsal};
 use self::sequence::Turn;
+use self::told::Told;
 use self::uses::Uses;
 use self::working::Working;
 use crate::buckets::{Bucket, BucketCaps, plan, reversed};
@@ -31,6 +34,7 @@ use crate::error::Error;
 use crate::layout::{Kind, Layout, SpanId};
 use crate::losses::ShardLosses;
 use crate::shard_sum::ShardSum;
+use crate::shares;
 
 /// How long one bucket's reduction took.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +63,8 @@ pub struct Reducer {
     group: Arc<Group>,
     layout: Arc<Layout>,
     contributions: Arc<Contributions>,
-    /// This rank's shards.
+    /// Shards of every rank, and which are this one's.
+    shares: Vec<usize>,
     shards: Range<usize>,
     caps: BucketCaps,
     synchronise: bool,
@@ -72,6 +77,8 @@ pub struct Reducer {
     agreement: Option<Pending<u8>>,
     /// Whether this rank wants the members of the job to change.
     wants_change: bool,
+    /// What all ranks tell one another in this step.
+    told: Told,
     rehearsal: Rehearsal,
     uses: Uses,
     warned: Vec<bool>,
@@ -85,7 +92,7 @@ pub struct Reducer {
 }
 
 impl Reducer {
-    /// A reducer for one rank of `group`, which divides `shards` shards among its ranks.
+    /// A reducer for one rank of `group`, which divides `shards` shards equally among its ranks.
     ///
     /// # Errors
     ///
@@ -96,13 +103,33 @@ impl Reducer {
         shards: usize,
         caps: BucketCaps,
     ) -> Result<Self, Error> {
-        if shards == 0 {
+        let shares = shares::equal(shards, group.world_size());
+        Reducer::with_shares(group, layout, &shares, caps)
+    }
+
+    /// A reducer for one rank of `group`, whose ranks have so many shards each, the same numbers on all of them.
+    ///
+    /// # Errors
+    ///
+    /// There is not one number for each rank, all are 0, or memory cannot be had.
+    pub fn with_shares(
+        group: Arc<Group>,
+        layout: Arc<Layout>,
+        shares: &[usize],
+        caps: BucketCaps,
+    ) -> Result<Self, Error> {
+        if shares.len() != group.world_size() {
+            let (given, ranks) = (shares.len(), group.world_size());
+            return Err(Error::Setting(format!("{given} shares for {ranks} ranks; give one for each")));
+        }
+        if shares.iter().all(|share| *share == 0) {
             return Err(Error::Setting("shards is 0; a step needs at least 1".into()));
         }
         let spans = layout.spans().len();
         let mut reducer = Reducer {
-            contributions: Arc::new(Contributions::shared(shards, group.world_size())),
-            shards: share(shards, group.world_size(), group.rank()),
+            contributions: Arc::new(Contributions::of_shares(shares)),
+            shards: shares::range(shares, group.rank()),
+            shares: shares.to_vec(),
             group,
             layout,
             caps,
@@ -113,6 +140,7 @@ impl Reducer {
             started: 0,
             agreement: None,
             wants_change: false,
+            told: Told::default(),
             rehearsal: Rehearsal::new(),
             uses: Uses::new(spans),
             warned: vec![false; spans],
@@ -128,6 +156,11 @@ impl Reducer {
     /// This rank's shards.
     pub fn shards(&self) -> Range<usize> {
         self.shards.clone()
+    }
+
+    /// Shards of every rank.
+    pub fn shares(&self) -> &[usize] {
+        &self.shares
     }
 
     /// The buckets, in the order in which they become ready.
@@ -354,9 +387,11 @@ impl Reducer {
         self.wants_change = true;
     }
 
-    /// Tells the others whether this rank saw another number of uses than expected, and whether it wants a change.
+    /// Tells the others whether this rank saw another number of uses than expected, whether it wants a change, and what else there is
+    /// to tell.
     fn start_agreement(&mut self) -> Result<(), Error> {
         if self.synchronise {
+            self.told.start(&self.group)?;
             let mut flags = self.group.alloc::<u8>(2)?;
             flags[0] = u8::from(!self.shards.is_empty() && self.uses.surprising());
             flags[1] = u8::from(self.wants_change);
@@ -366,6 +401,7 @@ impl Reducer {
     }
 
     fn agree(&mut self) -> Result<Agreement, Error> {
+        self.told.finish(&mut self.exposed)?;
         match self.agreement.take() {
             Some(pending) => {
                 let flags = timed(&mut self.exposed, || pending.wait())?;

@@ -20,8 +20,9 @@ pub(super) struct Rehearsal {
     order: Vec<SpanId>,
     /// When the last backward pass of the running step began.
     began: Instant,
-    /// For each measured step the seconds from there until each bucket was complete and, as the last one, until the pass
-    /// was over.
+    /// In this step the seconds from there until each bucket was complete and, as the last one, until the pass was over.
+    now: Vec<f64>,
+    /// The same for each measured step.
     ready: Vec<Vec<f64>>,
     /// Bytes a second, in the best step.
     rate: f64,
@@ -39,7 +40,14 @@ pub(super) enum Lesson {
 
 impl Rehearsal {
     pub(super) fn new() -> Self {
-        Rehearsal { steps: 0, order: Vec::new(), began: Instant::now(), ready: Vec::new(), rate: 0.0 }
+        Rehearsal {
+            steps: 0,
+            order: Vec::new(),
+            began: Instant::now(),
+            now: Vec::new(),
+            ready: Vec::new(),
+            rate: 0.0,
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -49,9 +57,19 @@ impl Rehearsal {
     /// The backward pass begins of which all that follows is told.
     pub(super) fn begin(&mut self, buckets: usize) {
         self.began = Instant::now();
-        if self.steps > 0 && !self.is_over() {
-            self.ready.push(vec![0.0; buckets + 1]);
-        }
+        self.now.clear();
+        self.now.resize(buckets + 1, 0.0);
+    }
+
+    /// For each bucket of this step, once its pass is over, the seconds from the start of the last backward pass until it was
+    /// complete.
+    pub(super) fn ready(&self) -> &[f64] {
+        &self.now[..self.now.len().saturating_sub(1)]
+    }
+
+    /// This rank may see no backward pass in the next step, and then has no times.
+    pub(super) fn forget_ready(&mut self) {
+        self.now.clear();
     }
 
     pub(super) fn span_complete(&mut self, id: SpanId) {
@@ -65,15 +83,15 @@ impl Rehearsal {
     }
 
     pub(super) fn pass_over(&mut self) {
-        self.note(self.ready.last().map_or(0, |times| times.len() - 1));
+        self.note(self.now.len().saturating_sub(1));
+        if self.steps > 0 && !self.is_over() && !self.now.is_empty() {
+            self.ready.push(self.now.clone());
+        }
     }
 
     fn note(&mut self, index: usize) {
-        if self.steps > 0
-            && !self.is_over()
-            && let Some(times) = self.ready.last_mut()
-        {
-            times[index] = self.began.elapsed().as_secs_f64();
+        if let Some(time) = self.now.get_mut(index) {
+            *time = self.began.elapsed().as_secs_f64();
         }
     }
 

@@ -39,7 +39,7 @@ impl Replica {
         config: &Config,
         optimizer: impl Fn(usize) -> Box<dyn Optimizer>,
     ) -> Result<Self, Error> {
-        let config = Config { elastic: true, ..*config };
+        let config = Config { elastic: true, ..config.clone() };
         let mut last: Option<(Arc<Group>, String)> = None;
         for _ in 0..TRIES {
             let group = Arc::new(member.join(last.as_ref().map(|(_, reason)| reason.as_str()))?);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use kolo_comm::{Group, Rank};
 
-use super::Replica;
 use super::undo::Undo;
+use super::{Replica, pace};
 use crate::agree;
 use crate::buckets::BucketCaps;
 use crate::error::Error;
@@ -62,7 +62,9 @@ impl Replica {
             self.take_over(&group, donor, standings[donor.0], &mut expected)?;
         }
         let caps = self.watch.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
-        self.reducer = Reducer::new(group.clone(), self.layout.clone(), self.shards, caps)?;
+        let (shares, policy) = pace::agree(&group, &self.config, self.shards)?;
+        self.reducer = Reducer::with_shares(group.clone(), self.layout.clone(), &shares, caps)?;
+        self.keep_pace(policy, shares);
         self.reducer.expect_uses(expected);
         self.group = group;
         self.joined = true;

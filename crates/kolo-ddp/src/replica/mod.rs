@@ -2,6 +2,7 @@
 
 mod elastic;
 mod meet;
+mod pace;
 mod undo;
 
 use std::ops::Range;
@@ -20,14 +21,21 @@ use crate::layout::{Kind, Layout, ParamSpec, SpanId};
 use crate::optimizer::Optimizer;
 use crate::reducer::{BucketTiming, Reducer};
 use crate::statistics::Statistics;
+use crate::straggler::{Clock, Policy, Scout, Straggler};
 use crate::verify::{Done, Watch};
 
 /// How a job divides and reduces its steps.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Equal parts of every global batch. Belongs to the job: with the same number, any world size ends in the
     /// same bits. `None`: one for each rank.
     pub shards: Option<usize>,
+    /// A weight for each rank, by which whole shards are divided ([`apportion`](crate::apportion)): for workers of unequal speed.
+    /// Changes who computes what, not the bits. Rank 0's count. `None`, or a group of another size after
+    /// [`Replica::regroup`]: equal shares.
+    pub shares: Option<Vec<f64>>,
+    /// What becomes of a rank that holds the others up. Rank 0's counts.
+    pub straggler: Policy,
     /// How large buckets may be. `None`: [`BucketCaps::for_group`].
     pub caps: Option<BucketCaps>,
     /// Clips gradients to this global norm.
@@ -49,6 +57,8 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             shards: None,
+            shares: None,
+            straggler: Policy::Warn,
             caps: None,
             clip_norm: None,
             forward_overlap: true,
@@ -76,6 +86,10 @@ pub struct StepReport {
     pub started_early: usize,
     /// What has become of this worker, in an elastic job.
     pub change: Change,
+    /// A rank that has turned out to hold the others up; on all ranks alike, once a finding.
+    pub straggler: Option<Straggler>,
+    /// Whether ranks have other shards from the next step on ([`Policy::Shed`]): ask [`Reducer::shards`] again.
+    pub shards_changed: bool,
 }
 
 impl StepReport {
@@ -115,6 +129,8 @@ pub struct Replica {
     /// What went wrong when [`Replica::latest`] could not say so.
     failure: Option<Error>,
     watch: Watch,
+    clock: Clock,
+    scout: Scout,
 }
 
 impl Replica {
@@ -137,6 +153,7 @@ impl Replica {
             return Err(Error::Setting("the norm to clip to must be greater than 0".into()));
         }
         let shards = config.shards.unwrap_or(group.world_size());
+        pace::check(config, shards, group.world_size())?;
         // A reducer of nothing, until the ranks have met.
         let nothing = Arc::new(Layout::new(Vec::new()));
         let mut replica = Replica {
@@ -144,7 +161,7 @@ impl Replica {
             optimizer: optimizer(layout.len()),
             layout,
             values,
-            config: *config,
+            config: config.clone(),
             shards,
             joined: false,
             member: None,
@@ -157,6 +174,8 @@ impl Replica {
             clip: 1.0,
             failure: None,
             watch: Watch::new(config)?,
+            clock: Clock::default(),
+            scout: Scout::new(config.straggler, Vec::new()),
             group: group.clone(),
         };
         replica.meet(group)?;
@@ -258,6 +277,7 @@ impl Replica {
     ///
     /// A collective failed (naming the rank), a backward pass is missing, or no rank had a sample.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
+        self.passes_over();
         self.settle()?;
         // Once more for a rank without shards.
         self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
@@ -288,7 +308,9 @@ impl Replica {
             let done = Done { step: self.steps - 1, loss, count };
             self.watch.look(&self.group, &self.layout, &self.values, &done)?;
         }
+        let (straggler, shards_changed) = self.look_around()?;
         let (buckets, exposed) = self.reducer.take_timings();
+        self.clock.step_over(exposed, self.reducer.ready_times(), self.group.waited());
         let change = if totals.change { self.change()? } else { Change::None };
         Ok(StepReport {
             loss: totals.loss * self.scale,
@@ -298,6 +320,8 @@ impl Replica {
             exposed,
             started_early: totals.started_early,
             change,
+            straggler,
+            shards_changed,
         })
     }
 

@@ -143,7 +143,7 @@ mod tests {
     fn local_statistics_may_differ() {
         let config =
             Config { shards: Some(2), verify_every: 1, statistics: Statistics::Local, ..Config::default() };
-        assert!(train(2, config, 1, 1).iter().all(Option::is_none));
+        assert!(train(2, config.clone(), 1, 1).iter().all(Option::is_none));
         assert!(train(2, config, 1, 0).iter().all(Option::is_some));
     }
 }

@@ -14,7 +14,7 @@ use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
 use crate::train::config::{KEEP, OptimizerConfig, RateConfig, SCHEDULES};
 use crate::train::worker::{self, Seat};
-use crate::train::{RunFolder, TrainConfig};
+use crate::train::{RunFolder, Slow, TrainConfig};
 
 /// By this variable the workers learn of the folder that their parent has made.
 const RUN_FOLDER: &str = "KOLO_RUN_FOLDER";
@@ -47,6 +47,15 @@ pub(crate) struct Train {
     /// Equal parts of every global batch. With the same number, any --nproc ends in the same bits [default: nproc × accumulate]
     #[arg(long, conflicts_with = "accumulate")]
     shards: Option<usize>,
+    /// How the shards are divided among the workers, a weight for each, as 3,1. Any weights end in the same bits [default: equally]
+    #[arg(long, value_name = "WEIGHTS", value_delimiter = ',')]
+    shares: Vec<f64>,
+    /// What becomes of a worker that holds the others up: warn, shed (shards move away from it), drop [default: warn]
+    #[arg(long)]
+    straggler: Option<String>,
+    /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
+    #[arg(long, hide = true)]
+    slow: Option<Slow>,
     /// Optimizer (see below)
     #[arg(long, default_value = "sgd")]
     optimizer: String,
@@ -190,6 +199,7 @@ impl Train {
             return self.work().map_err(Failure::of_worker);
         }
         let config = self.settings()?;
+        config.check_shares()?;
         // Mistakes in the data should be told once, before any worker starts.
         data::open(&config.data).map_err(Failure::input)?;
         let folder = self.folder(&config)?;
@@ -220,7 +230,11 @@ impl Train {
             // Another launcher has decided on the number of workers.
             config.shards = group.world_size() * self.accumulate;
         }
-        config.nproc = group.world_size();
+        match self.shares.is_empty() {
+            true => config.run_by(Some(group.world_size())),
+            false => config.nproc = group.world_size(),
+        }
+        config.check_shares()?;
         let folder = match std::env::var_os(RUN_FOLDER) {
             Some(path) => Some(RunFolder::at(path.into())),
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
@@ -239,16 +253,10 @@ impl Train {
 
     pub(super) fn settings(&self) -> Result<TrainConfig, Failure> {
         if let Some(folder) = &self.resume {
-            let mut config = RunFolder::at(folder.clone()).config()?;
-            config.nproc = self.nproc.unwrap_or(config.nproc);
-            config.check()?;
-            return Ok(config);
+            return self.adapted(RunFolder::at(folder.clone()).config()?);
         }
         if let Some(path) = &self.config {
-            let mut config = TrainConfig::read(path)?;
-            config.nproc = self.nproc.unwrap_or(config.nproc);
-            config.check()?;
-            return Ok(config);
+            return self.adapted(TrainConfig::read(path)?);
         }
         let nproc = self.nproc.unwrap_or(NPROC);
         if self.accumulate == 0 {
@@ -265,6 +273,9 @@ impl Train {
             batch_size: self.batch_size,
             shards: self.shards.unwrap_or(nproc * self.accumulate),
             nproc,
+            shares: None,
+            straggler: "warn".into(),
+            slow: None,
             threads: 1,
             bucket_cap_mb: self.bucket_cap_mb,
             clip_norm: self.clip_norm,
@@ -294,6 +305,19 @@ impl Train {
                 step_factor: self.lr_factor,
             },
         };
+        self.adapted(config)
+    }
+
+    /// What does not change the result can be said anew each time.
+    fn adapted(&self, mut config: TrainConfig) -> Result<TrainConfig, Failure> {
+        config.run_by(self.nproc);
+        if !self.shares.is_empty() {
+            config.shares = Some(self.shares.clone());
+        }
+        if let Some(straggler) = &self.straggler {
+            config.straggler.clone_from(straggler);
+        }
+        config.slow.clone_from(&self.slow);
         config.check()?;
         Ok(config)
     }

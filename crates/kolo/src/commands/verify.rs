@@ -43,7 +43,7 @@ pub(crate) struct Verify {
 
 /// The options that only `kolo train` understands.
 fn of_train() -> impl Iterator<Item = &'static str> {
-    train::SETTINGS.into_iter().chain(["config"]).filter(|name| *name != "steps")
+    train::SETTINGS.into_iter().chain(["config", "shares", "straggler"]).filter(|name| *name != "steps")
 }
 
 /// Steps when nobody says how many.

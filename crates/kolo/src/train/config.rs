@@ -6,9 +6,11 @@ use kolo_burn::data::Dataset;
 use kolo_burn::models;
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::rate::{Decay, Rate, scale_linearly};
-use kolo_ddp::{BucketCaps, Sampler, Statistics};
+use kolo_ddp::straggler::Policy;
+use kolo_ddp::{BucketCaps, Sampler, Statistics, apportion};
 use serde::{Deserialize, Serialize};
 
+use super::slow::Slow;
 use crate::fail::Failure;
 
 /// The whole configuration of a run.
@@ -30,6 +32,14 @@ pub(crate) struct TrainConfig {
     pub(crate) shards: usize,
     /// Workers the run was started with. Does not change its result.
     pub(crate) nproc: usize,
+    /// How the shards are divided among that many workers: a weight for each. Does not change the result.
+    pub(crate) shares: Option<Vec<f64>>,
+    /// What becomes of a worker that holds the others up: `warn` or `shed`. Does not change the result.
+    #[serde(default = "warn")]
+    pub(crate) straggler: String,
+    /// A worker that is made slow, for trials.
+    #[serde(skip)]
+    pub(crate) slow: Option<Slow>,
     /// Threads that compute in each worker. Part of the job, because kernels may round differently with more.
     pub(crate) threads: usize,
     pub(crate) bucket_cap_mb: Option<f64>,
@@ -80,6 +90,11 @@ pub(crate) const KEEP: usize = 3;
 
 fn keep() -> usize {
     KEEP
+}
+
+/// What runs did before there was a choice.
+fn warn() -> String {
+    Policy::ALL[0].0.into()
 }
 
 /// The policies for running statistics, as named on the command line.
@@ -153,6 +168,7 @@ impl TrainConfig {
             )));
         }
         self.statistics()?;
+        self.straggler()?;
         if !SCHEDULES.contains(&self.rate.schedule.as_str()) {
             let known = SCHEDULES.join(", ");
             return Err(Failure::input(format!(
@@ -208,10 +224,41 @@ impl TrainConfig {
         })
     }
 
+    fn straggler(&self) -> Result<Policy, Failure> {
+        match Policy::ALL.iter().find(|(name, _)| *name == self.straggler) {
+            Some((_, Policy::Drop)) => Err(Failure::input(
+                "--straggler drop: this training cannot go on with fewer workers; use --straggler shed, which leaves a slow one \
+                 less to do",
+            )),
+            Some((_, policy)) => Ok(*policy),
+            None => {
+                let known = Policy::ALL.map(|(name, _)| name).join(", ");
+                Err(Failure::input(format!("unknown --straggler `{}`; known are {known}", self.straggler)))
+            }
+        }
+    }
+
+    /// Other workers than the configuration was made for get equal shares, unless new weights come with them.
+    pub(crate) fn run_by(&mut self, nproc: Option<usize>) {
+        let nproc = nproc.unwrap_or(self.nproc);
+        self.shares = self.shares.take().filter(|_| nproc == self.nproc);
+        self.nproc = nproc;
+    }
+
+    /// Checks `--shares` against the number of workers, which another launcher may have decided.
+    pub(crate) fn check_shares(&self) -> Result<(), Failure> {
+        let Some(weights) = &self.shares else { return Ok(()) };
+        let given = weights.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
+        let wrong = |problem| Failure::input(format!("--shares {given}: {problem}"));
+        apportion(self.shards, weights, self.nproc).map(drop).map_err(wrong)
+    }
+
     pub(crate) fn ddp(&self) -> kolo_ddp::Config {
         kolo_ddp::Config {
             // Checked when the configuration was.
             statistics: self.statistics().unwrap_or_default(),
+            straggler: self.straggler().unwrap_or_default(),
+            shares: self.shares.clone(),
             verify_every: self.verify_every,
             shards: Some(self.shards),
             caps: self.bucket_cap_mb.map(BucketCaps::of_mib),

@@ -10,9 +10,11 @@ mod lines;
 mod meter;
 mod progress;
 mod signals;
+mod slow;
 mod summary;
 pub(crate) mod worker;
 
 pub(crate) use config::{TrainConfig, check_bucket_cap};
 pub(crate) use folder::RunFolder;
 pub(crate) use meter::percentile;
+pub(crate) use slow::Slow;

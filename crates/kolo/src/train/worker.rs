@@ -23,6 +23,7 @@ use super::evaluate;
 use super::folder::RunFolder;
 use super::meter::{EpochRow, StepRow};
 use super::signals;
+use super::slow::{Slow, Work};
 use super::summary::{Summary, peak_rss};
 use crate::fail::Failure;
 
@@ -248,6 +249,9 @@ impl<'a> Worker<'a> {
             }
             let row = StepRow::new(step, epoch, rate, began.elapsed(), &report);
             course.add(row.clone(), steps);
+            if report.shards_changed && course.position.step_in_epoch > 0 {
+                batches = self.batches(epoch, course.position.step_in_epoch..steps)?;
+            }
             if let Some(desk) = desk {
                 desk.steps.add(&row.json()?);
                 desk.buckets.add(&report.buckets);
@@ -275,7 +279,9 @@ impl<'a> Worker<'a> {
         rate: f64,
     ) -> Result<StepReport, Failure> {
         for shard in self.ddp.shards() {
+            let asked = Instant::now();
             let batch = batches.next().ok_or_else(|| Failure::work("the data ended before the epoch did"))?;
+            self.ddp.data_waited(asked.elapsed());
             let (seed, epoch, step) = (self.config.seed, position.epoch, position.step_in_epoch);
             self.shard(batch.map_err(Failure::work)?, &DropoutKey { seed, epoch, step, shard })?;
         }
@@ -283,6 +289,7 @@ impl<'a> Worker<'a> {
     }
 
     fn shard(&mut self, batch: Batch, key: &DropoutKey) -> Result<(), Failure> {
+        std::thread::sleep(Slow::pause(self.config.slow.as_ref(), self.ddp.rank().0, Work::Compute));
         let count = batch.len();
         if count == 0 {
             return Ok(self.ddp.skip_shard()?);
@@ -304,7 +311,9 @@ impl<'a> Worker<'a> {
         });
         let augment = self.config.augment.then_some((self.config.seed, self.dataset.augment));
         let (dataset, normalise) = (self.dataset.clone(), Normalise::of(&self.dataset));
+        let pause = Slow::pause(self.config.slow.as_ref(), self.ddp.rank().0, Work::Data);
         let prepare = move |Request { indices, epoch }| {
+            std::thread::sleep(pause);
             let key = augment.map(|(seed, augment)| kolo_burn::data::AugmentKey { seed, epoch, augment });
             dataset.train.batch(&indices, &normalise, key.as_ref())
         };

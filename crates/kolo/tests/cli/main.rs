@@ -6,4 +6,5 @@ mod elastic;
 mod killed;
 mod program;
 mod same_bits;
+mod stragglers;
 mod verify;

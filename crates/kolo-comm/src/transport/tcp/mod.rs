@@ -243,6 +243,7 @@ impl Tcp {
         let header = Header::decode(&header);
         header.check(from, bytes, patience)?;
         while let Some(rest) = header.under_way() {
+            let _note = patience.waiting(from);
             match patience.check(from) {
                 // It left after this message, which is here.
                 Ok(()) | Err(Error::Left { .. }) => {}

@@ -1,0 +1,93 @@
+//! How many shards each rank gets. Whatever is decided here changes who computes what, never the sum.
+
+use std::ops::Range;
+
+use kolo_comm::Rank;
+use kolo_comm::tree::share;
+
+/// Whole shards by weight, one weight a rank: each rank gets its part rounded down, and the shards that are left go to those
+/// who have lost most by that, the lower rank first where two have lost alike (Hamilton's method of largest remainders).
+///
+/// # Errors
+///
+/// There is not one weight for each of `world` ranks, or a weight is negative, not finite, or all are 0; in words.
+pub fn apportion(shards: usize, weights: &[f64], world: usize) -> Result<Vec<usize>, String> {
+    if weights.len() != world {
+        return Err(format!("{} weights for {world} workers; give one for each", weights.len()));
+    }
+    if let Some(wrong) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
+        return Err(format!("a weight of {wrong}; give numbers from 0"));
+    }
+    let largest = weights.iter().copied().fold(0.0, f64::max);
+    if largest == 0.0 {
+        return Err("no weight is greater than 0, so nobody would compute".into());
+    }
+    // By the largest, so that no sum of large numbers is infinite.
+    let sum: f64 = weights.iter().map(|weight| weight / largest).sum();
+    let due: Vec<f64> = weights.iter().map(|weight| shards as f64 * (weight / largest) / sum).collect();
+    let mut counts: Vec<usize> = due.iter().map(|due| due.floor() as usize).collect();
+    let mut order: Vec<usize> = (0..world).filter(|&rank| weights[rank] > 0.0).collect();
+    order.sort_by(|&a, &b| due[b].fract().total_cmp(&due[a].fract()).then(a.cmp(&b)));
+    let left = shards.saturating_sub(counts.iter().sum());
+    order.iter().cycle().take(left).for_each(|&rank| counts[rank] += 1);
+    Ok(counts)
+}
+
+/// Equal shares, as [`share`] cuts them.
+pub(crate) fn equal(shards: usize, world: usize) -> Vec<usize> {
+    (0..world).map(|rank| share(shards, world, Rank(rank)).len()).collect()
+}
+
+/// The shards of one rank, where ranks have so many each.
+pub(crate) fn range(shares: &[usize], rank: Rank) -> Range<usize> {
+    let first: usize = shares[..rank.0].iter().sum();
+    first..first + shares[rank.0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_shards_by_weight() {
+        for (shards, weights, expected) in [
+            (4, &[3.0, 1.0][..], &[3, 1][..]),
+            (4, &[1.0, 1.0, 1.0], &[2, 1, 1]),
+            (7, &[1.0, 0.0, 1.0], &[4, 0, 3]),
+            (10, &[0.5, 0.3, 0.2], &[5, 3, 2]),
+            (1, &[1.0, 2.0, 2.0], &[0, 1, 0]),
+            (8, &[1e300, 1e300, 1e-300], &[4, 4, 0]),
+            (6, &[f64::MAX, f64::MAX], &[3, 3]),
+        ] {
+            assert_eq!(apportion(shards, weights, weights.len()).unwrap(), expected, "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_and_nobody_is_off_by_more_than_one() {
+        for world in 1..=9 {
+            let weights: Vec<f64> = (0..world).map(|rank| ((rank * 7 + 3) % 5) as f64 + 0.1).collect();
+            let sum: f64 = weights.iter().sum();
+            for shards in 1..60 {
+                let counts = apportion(shards, &weights, world).unwrap();
+                assert_eq!(counts.iter().sum::<usize>(), shards);
+                let off =
+                    |(count, weight): (&usize, &f64)| (*count as f64 - shards as f64 * weight / sum).abs();
+                assert!(counts.iter().zip(&weights).map(off).all(|off| off < 1.0), "{counts:?} {weights:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_weights_are_named() {
+        for (weights, word) in [
+            (&[1.0][..], "1 weights for 2 workers"),
+            (&[1.0, -2.0], "-2"),
+            (&[1.0, f64::NAN], "NaN"),
+            (&[0.0, 0.0], "no weight"),
+        ] {
+            let error = apportion(4, weights, 2).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
