@@ -6,7 +6,7 @@
 //! it comes to the meeting, waits for its seat, and forms a group with the others who have got one. The group is like any
 //! other; its store is served by the coordinator.
 //!
-//! What they say to one another are values in a store ([`words`]); what is decided is a pure function ([`roster`]).
+//! What they say to one another are values in a store (`words`); what is decided is a pure function (`roster`).
 
 mod coordinator;
 mod member;
