@@ -18,9 +18,9 @@ const STEPS: u64 = 16;
 /// A worker that fails keeps the others waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SHARDS: usize = 6;
-/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward pass, and
-/// after all backward passes.
-const MOMENTS: usize = 2 + NAMES.len();
+/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward pass, after
+/// all backward passes, and when the ranks have agreed but not all buckets are back.
+const MOMENTS: usize = 3 + NAMES.len();
 
 /// Where the ranks of each generation find one another.
 #[derive(Default)]
@@ -62,6 +62,7 @@ impl Meeting {
 /// What happens in a run: in generation g so many ranks, of which one dies in some step at some moment.
 #[derive(Debug)]
 struct Script {
+    clip_norm: Option<f64>,
     generations: Vec<Generation>,
 }
 
@@ -76,24 +77,30 @@ struct Generation {
 
 impl Script {
     /// 4 ranks at first; each death may bring a new one.
-    fn new(seed: u64) -> Script {
+    fn new(seed: u64, clip_norm: Option<f64>) -> Script {
         let key = Key::new(seed);
         let deaths = 1 + key.with(0).below(3);
         let mut steps: Vec<u64> =
-            (0..deaths).map(|n| 7 + key.with(1).with(n as u64).below(STEPS as usize - 8) as u64).collect();
+            (0..deaths).map(|n| 7 + key.with(1).with(n as u64).below(STEPS as usize - 10) as u64).collect();
         steps.sort();
+        // The others may complete the step in which one died, so the next one dies later.
+        (1..deaths).for_each(|n| steps[n] = steps[n].max(steps[n - 1] + 1));
         let (mut world, mut fresh, mut generations) = (4, 4, Vec::new());
         for (n, step) in steps.into_iter().enumerate() {
             let key = key.with(2).with(n as u64);
-            // Mostly early in the forward pass.
-            let moment = key.with(1).below(MOMENTS) / (1 + key.with(3).below(3));
+            let moment = match clip_norm {
+                // Mostly early in the forward pass.
+                None => key.with(1).below(MOMENTS) / (1 + key.with(3).below(3)),
+                // Where gradients are clipped no step reaches into the next one.
+                Some(_) => MOMENTS - 1,
+            };
             let death = Some((key.with(0).below(world), step, moment));
             generations.push(Generation { world, fresh, death });
             fresh = key.with(2).below(2);
             world = world - 1 + fresh;
         }
         generations.push(Generation { world, fresh, death: None });
-        Script { generations }
+        Script { clip_norm, generations }
     }
 }
 
@@ -121,9 +128,9 @@ struct Worker<'a> {
     replica: Replica,
 }
 
-fn config() -> Config {
+fn config(clip_norm: Option<f64>) -> Config {
     let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
-    Config { shards: Some(SHARDS), caps: Some(caps), elastic: true, ..Config::default() }
+    Config { shards: Some(SHARDS), caps: Some(caps), clip_norm, elastic: true, ..Config::default() }
 }
 
 impl<'a> Worker<'a> {
@@ -134,7 +141,7 @@ impl<'a> Worker<'a> {
                 let values = (0..NAMES.len() * WIDTH).map(|i| noise(generation, i) * 0.5).collect();
                 let settings = Settings { weight_decay: 0.01, ..Settings::default() };
                 let adamw = |len| (optimizer::find("adamw").unwrap().build)(len, &settings);
-                Replica::new(group, specs(), values, &config(), adamw)
+                Replica::new(group, specs(), values, &config(script.clip_norm), adamw)
             };
             match join() {
                 Ok(replica) => return Worker { script, meeting, transport, generation, replica },
@@ -208,7 +215,11 @@ impl<'a> Worker<'a> {
             reducer.ready(SpanId(4), &pass.mean);
             reducer.end_shard();
         }
-        self.moment(step, MOMENTS - 1)?;
+        self.moment(step, MOMENTS - 2)?;
+        if let Err(dead) = self.moment(step, MOMENTS - 1) {
+            self.replica.reducer().finish(step)?;
+            return Err(dead);
+        }
         self.replica.step(0.05)?;
         Ok(())
     }
@@ -238,15 +249,17 @@ fn run(script: &Script, transport: TransportChoice) -> Vec<Vec<u32>> {
 
 #[test]
 fn deaths_and_joins_do_not_change_the_bits() {
-    let alone = Script { generations: vec![Generation { world: 1, fresh: 1, death: None }] };
-    let expected = run(&alone, TransportChoice::Tcp).remove(0);
-    for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
-        for seed in 0..20 {
-            let script = Script::new(seed);
-            let survivors = run(&script, transport);
-            assert_eq!(survivors.len(), script.generations.last().unwrap().world);
-            for bits in survivors {
-                assert!(bits == expected, "{transport:?}, seed {seed}: {script:?}");
+    for (clip_norm, seeds) in [(None, 20), (Some(1.5), 10)] {
+        let generations = vec![Generation { world: 1, fresh: 1, death: None }];
+        let expected = run(&Script { clip_norm, generations }, TransportChoice::Tcp).remove(0);
+        for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
+            for seed in 0..seeds {
+                let script = Script::new(seed, clip_norm);
+                let survivors = run(&script, transport);
+                assert_eq!(survivors.len(), script.generations.last().unwrap().world);
+                for bits in survivors {
+                    assert!(bits == expected, "{transport:?}, seed {seed}: {script:?}");
+                }
             }
         }
     }

@@ -286,8 +286,14 @@ impl Replica {
             self.reducer.want_change();
         }
         let totals = self.reducer.finish(self.steps)?;
+        let scale = 1.0 / totals.count;
+        // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
+        let (clip, gradient_norm) = match self.config.clip_norm {
+            Some(limit) => self.clip(limit, scale)?,
+            None => (1.0, None),
+        };
         self.steps += 1;
-        self.scale = 1.0 / totals.count;
+        (self.scale, self.clip) = (scale, clip);
         self.missing = self.reducer.buckets().count();
         self.due.clear();
         self.due.resize(self.missing, true);
@@ -295,10 +301,6 @@ impl Replica {
             // A model without tensors.
             self.reducer.end_step()?;
         }
-        let gradient_norm = match self.config.clip_norm {
-            Some(limit) => Some(self.clip_to(limit)?),
-            None => None,
-        };
         if !self.overlaps() || self.reducer.is_rehearsing() {
             self.settle()?;
         }
@@ -372,17 +374,16 @@ impl Replica {
         Ok(())
     }
 
-    /// Clips the gradient to a norm, for which all of it has to be there; returns the norm that it had.
-    fn clip_to(&mut self, limit: f64) -> Result<f64, Error> {
+    /// What clips the gradient to a norm, for which all of it has to be there; and the norm that it has.
+    fn clip(&mut self, limit: f64, scale: f64) -> Result<(f64, Option<f64>), Error> {
         let order: Vec<usize> = self.reducer.order().collect();
         let mut squares = clip::Squares::new(&self.layout);
         for bucket in order {
             let (bucket, gradient) = self.reducer.collect(bucket)?;
             bucket.slices.iter().for_each(|slice| squares.put(slice, &gradient[slice.range()]));
         }
-        let norm = self.scale * squares.total(&self.layout).sqrt();
-        self.clip = clip::factor(norm, limit);
-        Ok(norm)
+        let norm = scale * squares.total(&self.layout).sqrt();
+        Ok((clip::factor(norm, limit), Some(norm)))
     }
 
     /// Sets a statistic to what this rank alone has made of it ([`Statistics::Local`]).
