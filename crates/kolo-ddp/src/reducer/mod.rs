@@ -10,6 +10,8 @@
 //! before) goes into a remainder that is reduced when the pass is over. Which contribution counts as late does not
 //! depend on the number of ranks, so neither does the sum.
 
+mod agreement;
+mod rebuild;
 mod rehearsal;
 mod reshare;
 mod sequence;
@@ -22,18 +24,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kolo_comm::tree::Contributions;
-use kolo_comm::{Collective, Group, Op, Pending, Rank};
+use kolo_comm::{Group, Op, Pending};
 
+use self::agreement::Agreement;
 use self::rehearsal::{Lesson, Rehearsal};
 use self::sequence::Turn;
 use self::told::Told;
 use self::uses::Uses;
 use self::working::Working;
-use crate::buckets::{Bucket, BucketCaps, plan, reversed};
+use crate::buckets::{Bucket, BucketCaps, reversed};
 use crate::error::Error;
-use crate::layout::{Kind, Layout, SpanId};
+use crate::layout::{Layout, SpanId};
 use crate::losses::ShardLosses;
-use crate::shard_sum::ShardSum;
 use crate::shares;
 
 /// How long one bucket's reduction took.
@@ -386,123 +388,6 @@ impl Reducer {
     pub(crate) fn want_change(&mut self) {
         self.wants_change = true;
     }
-
-    /// Tells the others whether this rank saw another number of uses than expected, whether it wants a change, and what else there is
-    /// to tell.
-    fn start_agreement(&mut self) -> Result<(), Error> {
-        if self.synchronise {
-            self.told.start(&self.group)?;
-            let mut flags = self.group.alloc::<u8>(2)?;
-            flags[0] = u8::from(!self.shards.is_empty() && self.uses.surprising());
-            flags[1] = u8::from(self.wants_change);
-            self.agreement = Some(self.group.start(Collective::AllReduce(Op::Max), flags));
-        }
-        Ok(())
-    }
-
-    fn agree(&mut self) -> Result<Agreement, Error> {
-        self.told.finish(&mut self.exposed)?;
-        match self.agreement.take() {
-            Some(pending) => {
-                let flags = timed(&mut self.exposed, || pending.wait())?;
-                Ok(Agreement { surprise: flags[0] != 0, change: flags[1] != 0 })
-            }
-            None => Ok(Agreement { surprise: self.uses.surprising(), change: false }),
-        }
-    }
-
-    /// Finds out how often each span was used on any rank, reduces what came late, and expects that from now on.
-    fn exchange_uses(&mut self) -> Result<(), Error> {
-        let mut uses: Vec<i32> = self.uses.most.iter().map(|&uses| uses as i32).collect();
-        if self.synchronise {
-            timed(&mut self.exposed, || self.group.all_reduce(&mut uses, Op::Max))?;
-        }
-        let uses: Vec<u32> = uses.into_iter().map(|uses| uses as u32).collect();
-        for (index, &uses) in uses.iter().enumerate() {
-            if uses > self.uses.expected[index] {
-                self.add_remainder(SpanId(index))?;
-            }
-            let span = &self.layout.spans()[index];
-            let unused = uses == 0 && span.spec.kind != Kind::Statistic;
-            if unused && !std::mem::replace(&mut self.warned[index], true) && self.group.rank() == Rank(0) {
-                log::warn!("parameter `{}` had no gradient in this step: taken as zero", span.spec.name);
-            }
-        }
-        self.uses.expected = uses;
-        Ok(())
-    }
-
-    fn add_remainder(&mut self, id: SpanId) -> Result<(), Error> {
-        let len = self.layout.span(id).len;
-        let mut sum = ShardSum::new(&self.group, len, self.shards.clone())?;
-        for (shard, late) in self.shards.clone().zip(self.uses.take_late(id, self.shards.len())) {
-            match late {
-                Some(gradient) => sum.put(0, &gradient, true),
-                None => sum.put_zeros(0, len),
-            }
-            sum.end_shard(shard);
-        }
-        if self.synchronise {
-            let collective = Collective::TreeSum { contributions: self.contributions.clone(), len };
-            let buffer = timed(&mut self.exposed, || self.group.run(&collective, sum.take()))?;
-            sum.give_back(buffer);
-        } else {
-            sum.fold();
-        }
-        for place in 0..self.places[id.0].len() {
-            let (bucket, slice) = self.places[id.0][place];
-            let (bucket, total) = self.collect(bucket)?;
-            let slice = &bucket.slices[slice];
-            let late = &sum.result()[slice.elements.clone()];
-            total[slice.range()].iter_mut().zip(late).for_each(|(total, late)| *total += *late);
-        }
-        Ok(())
-    }
-
-    /// All ranks rebuild in the order that one of them saw.
-    fn rebuild_in(&mut self, mut order: Vec<SpanId>) -> Result<(), Error> {
-        let mut seen = vec![false; self.layout.spans().len()];
-        order.iter().for_each(|id| seen[id.0] = true);
-        order.extend(reversed(&self.layout).into_iter().filter(|id| !seen[id.0]));
-        let mut ids: Vec<i32> = order.iter().map(|id| id.0 as i32).collect();
-        self.follow_witness(&mut ids)?;
-        self.rebuild(&ids.into_iter().map(|id| SpanId(id as usize)).collect::<Vec<_>>())
-    }
-
-    /// Gives all ranks the numbers of one that has seen a backward pass. Rank 0 may have no shards, when there are
-    /// more ranks than shards.
-    fn follow_witness(&self, numbers: &mut [i32]) -> Result<(), Error> {
-        let ranks = 0..self.group.world_size();
-        let witness = ranks.map(Rank).find(|&rank| !self.contributions.of(rank).is_empty());
-        if self.synchronise {
-            self.group.broadcast(numbers, witness.unwrap_or(Rank(0)))?;
-        }
-        Ok(())
-    }
-
-    fn rebuild(&mut self, order: &[SpanId]) -> Result<(), Error> {
-        self.buckets.clear();
-        self.timings.clear();
-        self.places.iter_mut().for_each(Vec::clear);
-        for bucket in plan(&self.layout, order, self.caps) {
-            for (number, slice) in bucket.slices.iter().enumerate() {
-                self.places[slice.span.0].push((self.buckets.len(), number));
-            }
-            let sum = ShardSum::new(&self.group, bucket.len, self.shards.clone())?;
-            self.timings.push(BucketTiming { bytes: bucket.len * size_of::<f32>(), seconds: 0.0 });
-            self.buckets.push(Working::new(bucket, sum));
-        }
-        self.sequence = sequence::by_readiness(self.buckets.len());
-        Ok(())
-    }
-}
-
-/// What is so on any rank.
-struct Agreement {
-    /// A parameter was used more or less often than expected.
-    surprise: bool,
-    /// The members of the job are to change.
-    change: bool,
 }
 
 /// Runs `work` and adds its time to `total`.

@@ -4,8 +4,8 @@ mod elastic;
 mod meet;
 mod pace;
 mod undo;
+mod update;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +14,11 @@ use kolo_comm::elastic::Member;
 
 pub use self::elastic::Change;
 use self::undo::Undo;
-use crate::buckets::{Bucket, BucketCaps, Slice};
+use self::update::Update;
+use crate::buckets::BucketCaps;
 use crate::clip;
 use crate::error::Error;
-use crate::layout::{Kind, Layout, ParamSpec, SpanId};
+use crate::layout::{Layout, ParamSpec, SpanId};
 use crate::optimizer::Optimizer;
 use crate::reducer::{BucketTiming, Reducer};
 use crate::statistics::Statistics;
@@ -403,45 +404,5 @@ impl Replica {
 
     pub(crate) fn resume(&mut self, steps: u64) {
         self.steps = steps;
-    }
-}
-
-/// What an update touches.
-struct Update<'a> {
-    layout: &'a Layout,
-    values: &'a mut [f32],
-    undo: Option<&'a mut Undo>,
-    optimizer: &'a mut dyn Optimizer,
-}
-
-impl Update<'_> {
-    fn bucket(&mut self, bucket: &Bucket, gradient: &[f32], scale: f64, clip: f64) {
-        for slice in &bucket.slices {
-            self.slice(slice, &gradient[slice.range()], scale, clip);
-        }
-    }
-
-    fn slice(&mut self, slice: &Slice, gradient: &[f32], scale: f64, clip: f64) {
-        let span = self.layout.span(slice.span);
-        let start = span.offset + slice.elements.start;
-        let mut update = |range: Range<usize>, values: &mut [f32]| {
-            let gradient = &gradient[range.start - start..range.end - start];
-            match span.spec.kind {
-                Kind::Parameter { decay } => {
-                    self.optimizer.update(range, values, gradient, (scale * clip) as f32, decay);
-                }
-                Kind::Statistic => {
-                    let scale = scale as f32;
-                    values.iter_mut().zip(gradient).for_each(|(value, change)| *value += change * scale);
-                }
-            }
-        };
-        match &mut self.undo {
-            Some(undo) => undo.update(slice, self.values, update),
-            None => {
-                let range = start..start + slice.elements.len();
-                update(range.clone(), &mut self.values[range]);
-            }
-        }
     }
 }
