@@ -2,11 +2,17 @@
 
 use super::program::{fail, kolo, noise_images, stderr};
 
-/// Runs `kolo verify`; the code, the table, and the words after it.
-fn verify(args: &[&str]) -> (i32, String, String) {
+/// Runs `kolo verify` with these words, of which DATA stands for images of noise and KOLO for the program; the code, the table,
+/// and the words after it.
+fn verify(args: &str) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let data = noise_images(folder.path(), 40);
-    let args: Vec<&str> = args.iter().map(|arg| if *arg == "DATA" { data.as_str() } else { arg }).collect();
+    let word = |word| match word {
+        "DATA" => data.as_str(),
+        "KOLO" => env!("CARGO_BIN_EXE_kolo"),
+        word => word,
+    };
+    let args: Vec<&str> = args.split_whitespace().map(word).collect();
     let output = kolo(folder.path(), &[&["verify"], &args[..]].concat()).output().unwrap();
     assert!(!folder.path().join("runs").exists() || args.contains(&"--"), "it leaves no run folder");
     (
@@ -19,8 +25,7 @@ fn verify(args: &[&str]) -> (i32, String, String) {
 #[test]
 fn a_training_agrees_with_itself() {
     // Two steps an epoch, the second one of 8 images for 4 shards.
-    let (code, table, words) =
-        verify(&["--data", "DATA", "--shards", "4", "--batch-size", "8", "--steps", "3", "--dropout", "0.3"]);
+    let (code, table, words) = verify("--data DATA --shards 4 --batch-size 8 --steps 3 --dropout 0.3");
     assert_eq!(code, 0, "{table}{words}");
     assert!(table.contains("all 10 runs went through the same bits"), "{table}");
     for word in ["tcp", "shm", "halving-doubling", "0.0625 MiB", "repeated"] {
@@ -30,20 +35,8 @@ fn a_training_agrees_with_itself() {
 
 #[test]
 fn an_order_of_its_own_is_named_with_step_and_parameter() {
-    let (code, table, words) = verify(&[
-        "--data",
-        "DATA",
-        "--shards",
-        "4",
-        "--batch-size",
-        "8",
-        "--steps",
-        "2",
-        "--nproc",
-        "4",
-        "--algorithm",
-        "ring",
-    ]);
+    let (code, table, words) =
+        verify("--data DATA --shards 4 --batch-size 8 --steps 2 --nproc 4 --algorithm ring");
     assert_eq!(code, 1, "{table}{words}");
     assert!(table.contains("differs in ") && table.contains("parameter `"), "{table}");
     assert!(words.contains("error: the run with 4 workers") && words.contains("step 0"), "{words}");
@@ -52,20 +45,8 @@ fn an_order_of_its_own_is_named_with_step_and_parameter() {
 
 #[test]
 fn statistics_of_each_worker_are_named() {
-    let (code, table, words) = verify(&[
-        "--data",
-        "DATA",
-        "--shards",
-        "4",
-        "--batch-size",
-        "8",
-        "--steps",
-        "1",
-        "--nproc",
-        "2",
-        "--batch-norm",
-        "local",
-    ]);
+    let (code, table, words) =
+        verify("--data DATA --shards 4 --batch-size 8 --steps 1 --nproc 2 --batch-norm local");
     assert_eq!(code, 1, "{table}{words}");
     assert!(words.contains("statistic `") && words.contains("--batch-norm per-shard"), "{words}");
 }
@@ -73,12 +54,11 @@ fn statistics_of_each_worker_are_named() {
 /// A program of the user's: here `kolo train` itself, which without `--shards` takes one for each worker.
 #[test]
 fn a_program_whose_batch_follows_its_workers_is_told_so() {
-    let kolo = env!("CARGO_BIN_EXE_kolo");
-    let own = ["--nproc", "2", "--steps", "2", "--", kolo, "train", "--data", "DATA", "--batch-size", "8"];
-    let (code, table, words) = verify(&own);
+    let own = "--nproc 2 --steps 2 -- KOLO train --data DATA --batch-size 8";
+    let (code, table, words) = verify(own);
     assert_eq!(code, 1, "{table}{words}");
     assert!(words.contains("2 shards a step instead of 1") && words.contains("Config::shards"), "{words}");
-    let (code, table, words) = verify(&[&own[..], &["--shards", "2"]].concat());
+    let (code, table, words) = verify(&format!("{own} --shards 2"));
     assert_eq!(code, 0, "{table}{words}");
 }
 
