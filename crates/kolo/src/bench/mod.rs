@@ -2,7 +2,9 @@
 
 pub(crate) mod collective;
 pub(crate) mod device;
+pub(crate) mod exact;
 pub(crate) mod step;
+mod trainee;
 
 use std::time::Instant;
 
@@ -24,6 +26,14 @@ impl Samples {
 
     fn percentile(&self, percent: f64) -> f64 {
         percentile(&self.0, percent)
+    }
+}
+
+/// Counts of the command line, by the names of their options.
+fn at_least_1(counts: &[(&str, usize)]) -> Result<(), Failure> {
+    match counts.iter().find(|(_, value)| *value == 0) {
+        Some((name, _)) => Err(Failure::input(format!("{name} 0: it must be at least 1"))),
+        None => Ok(()),
     }
 }
 

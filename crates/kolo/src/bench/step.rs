@@ -2,17 +2,12 @@
 
 use std::time::Instant;
 
-use burn::nn::loss::CrossEntropyLossConfig;
-use burn::tensor::{Device, Int, Tensor, TensorData};
 use clap::Args;
-use kolo_burn::models::{self, ResNet};
-use kolo_burn::{Ddp, Loss};
-use kolo_comm::Group;
-use kolo_ddp::optimizer::Settings;
 use kolo_ddp::{BucketCaps, Config};
 use serde::Serialize;
 
-use super::Samples;
+use super::trainee::{Trainee, Work};
+use super::{Samples, at_least_1};
 use crate::commands::talk::Talk;
 use crate::fail::Failure;
 use crate::train::check_bucket_cap;
@@ -23,18 +18,8 @@ pub(crate) struct Options {
     /// Workers on this machine
     #[arg(long, default_value_t = 2)]
     pub(crate) nproc: usize,
-    /// Network
-    #[arg(long, default_value = "resnet18")]
-    model: String,
-    /// Images a worker
-    #[arg(long, default_value_t = 32)]
-    batch_size: usize,
-    /// Height and width of the images, which have three channels
-    #[arg(long, default_value_t = 32)]
-    image_size: usize,
-    /// Optimizer
-    #[arg(long, default_value = "adamw")]
-    optimizer: String,
+    #[command(flatten)]
+    work: Work,
     /// Largest bucket in MiB [default: 25, over sockets 4]
     #[arg(long)]
     bucket_cap_mb: Option<f64>,
@@ -55,7 +40,6 @@ pub(crate) struct Options {
     json: bool,
 }
 
-const CLASSES: usize = 10;
 /// Pairs of blocks before the measured ones.
 const WARM_UP: usize = 2;
 
@@ -76,24 +60,21 @@ struct Report {
 
 impl Options {
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        models::find(&self.model).map_err(Failure::input)?;
-        kolo_ddp::optimizer::find(&self.optimizer).map_err(Failure::input)?;
-        let counts = [
-            ("--nproc", self.nproc),
-            ("--batch-size", self.batch_size),
-            ("--image-size", self.image_size),
-            ("--blocks", self.blocks),
-            ("--steps", self.steps),
-        ];
-        match counts.iter().find(|(_, value)| *value == 0) {
-            Some((name, _)) => Err(Failure::input(format!("{name} 0: it must be at least 1"))),
-            None => check_bucket_cap(self.bucket_cap_mb),
-        }
+        self.work.check()?;
+        at_least_1(&[("--nproc", self.nproc), ("--blocks", self.blocks), ("--steps", self.steps)])?;
+        check_bucket_cap(self.bucket_cap_mb)
+    }
+
+    fn config(&self) -> Config {
+        let caps = self.bucket_cap_mb.map(BucketCaps::of_mib);
+        let forward_overlap = !self.no_forward_overlap;
+        // Steps that are not synchronised leave every rank with weights of its own.
+        Config { caps, forward_overlap, verify_every: 0, ..Config::default() }
     }
 }
 
 pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
-    let mut trainee = Trainee::new(options.talk.group(None)?, options)?;
+    let mut trainee = Trainee::new(options.talk.group(None)?, &options.work, &options.config())?;
     let group = trainee.ddp.group().clone();
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
     for block in 0..options.blocks + WARM_UP {
@@ -119,14 +100,14 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     }
     let (step, alone) = (with.percentile(50.0), without.percentile(50.0));
     let report = Report {
-        model: options.model.clone(),
-        batch_size: options.batch_size,
+        model: options.work.model.clone(),
+        batch_size: options.work.batch_size,
         world_size: group.world_size(),
         transport: group.transport(),
         step_seconds: step,
         step_seconds_no_sync: alone,
         efficiency: alone / step,
-        images_per_second: (options.batch_size * group.world_size()) as f64 / step,
+        images_per_second: (options.work.batch_size * group.world_size()) as f64 / step,
         exposed_comm_seconds: exposed.percentile(50.0),
         samples: count,
     };
@@ -142,40 +123,4 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     println!("efficiency          {:.1} %", 100.0 * report.efficiency);
     println!("images per second   {:.1}", report.images_per_second);
     Ok(())
-}
-
-struct Trainee {
-    ddp: Ddp<ResNet>,
-    images: Tensor<4>,
-    labels: Tensor<1, Int>,
-}
-
-impl Trainee {
-    fn new(group: Group, options: &Options) -> Result<Self, Failure> {
-        let device = Device::flex().autodiff();
-        let (rank, batch, size) = (group.rank().0, options.batch_size, options.image_size);
-        let entry = models::find(&options.model).map_err(Failure::input)?;
-        let model = (entry.config)(3, CLASSES).init(0, &device);
-        let caps = options.bucket_cap_mb.map(BucketCaps::of_mib);
-        // Steps that are not synchronised leave every rank with weights of its own.
-        let forward_overlap = !options.no_forward_overlap;
-        let config = Config { caps, forward_overlap, verify_every: 0, ..Config::default() };
-        let settings = Settings { weight_decay: 1e-4, ..Settings::default() };
-        let ddp = Ddp::new(group, model, &config, &options.optimizer, &settings)?;
-        let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;
-        let pixels: Vec<f32> = (0..batch * 3 * size * size).map(pixel).collect();
-        let labels: Vec<i32> = (0..batch).map(|i| ((i + rank) % CLASSES) as i32).collect();
-        let images = Tensor::from_data(TensorData::new(pixels, [batch, 3, size, size]), &device);
-        let labels = Tensor::from_data(TensorData::new(labels, [batch]), &device);
-        Ok(Trainee { ddp, images, labels })
-    }
-
-    /// One step; returns the seconds in which this rank waited for communication.
-    fn step(&mut self) -> Result<f64, Failure> {
-        let scores = self.ddp.model().forward(self.images.clone());
-        let criterion = CrossEntropyLossConfig::new().init(&scores.device());
-        let count = scores.dims()[0];
-        self.ddp.backward(Loss::mean(criterion.forward(scores, self.labels.clone()), count))?;
-        Ok(self.ddp.step(5e-4)?.exposed.as_secs_f64())
-    }
 }

@@ -5,8 +5,9 @@ use kolo_comm::env::is_worker;
 
 use super::elastic::Elastic;
 use super::run_again;
+use super::talk::Talk;
 use crate::bench::collective::{self, Operation};
-use crate::bench::step;
+use crate::bench::{exact, step};
 use crate::fail::Failure;
 
 /// Measure a training step, or a collective.
@@ -19,6 +20,7 @@ pub(crate) struct Bench {
 #[derive(Subcommand)]
 enum What {
     Step(step::Options),
+    Exact(exact::Options),
     /// Every rank ends with the sum over all
     AllReduce(collective::Options),
     /// Rank r ends with part r of the sum over all
@@ -44,12 +46,11 @@ impl Bench {
         let (operation, options) = match &self.what {
             What::Step(options) => {
                 options.check()?;
-                return match is_worker() {
-                    true => step::measure(options).map_err(Failure::of_worker),
-                    false => {
-                        run_again(options.nproc, None, options.talk.environment(None), &Elastic::default())
-                    }
-                };
+                return as_worker(options.nproc, &options.talk, || step::measure(options));
+            }
+            What::Exact(options) => {
+                options.check()?;
+                return as_worker(options.nproc, &options.talk, || exact::measure(options));
             }
             What::AllReduce(options) => (Operation::AllReduce, options),
             What::ReduceScatter(options) => (Operation::ReduceScatter, options),
@@ -62,9 +63,18 @@ impl Bench {
             What::SendReceive(options) => (Operation::SendReceive, options),
         };
         options.check(operation)?;
-        match is_worker() {
-            true => collective::measure(operation, options).map_err(Failure::of_worker),
-            false => run_again(options.nproc, None, options.talk.environment(None), &Elastic::default()),
-        }
+        as_worker(options.nproc, &options.talk, || collective::measure(operation, options))
+    }
+}
+
+/// Measures, where this is a worker; else starts so many of them.
+fn as_worker(
+    nproc: usize,
+    talk: &Talk,
+    measure: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match is_worker() {
+        true => measure().map_err(Failure::of_worker),
+        false => run_again(nproc, None, talk.environment(None), &Elastic::default()),
     }
 }

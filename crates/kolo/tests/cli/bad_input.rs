@@ -40,6 +40,8 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--timeout", "0"], &["--timeout", "greater than 0"]),
         (&["bench", "step", "--model", "vgg"], &["unknown model `vgg`"]),
         (&["bench", "step", "--batch-size", "0"], &["--batch-size 0"]),
+        (&["bench", "exact", "--rounds", "0"], &["--rounds 0", "at least 1"]),
+        (&["bench", "exact", "--sizes", "4,3"], &["--sizes 3", "4 bytes"]),
         (&["bench", "step", "--bucket-cap-mb=-1"], &["--bucket-cap-mb -1", "greater than 0"]),
     ] {
         let (code, error) = fail(folder.path(), args);

@@ -1,0 +1,117 @@
+//! Sums in tree order beside those of a ring, which adds in the order in which it passes on.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use kolo_comm::schedule::{ALGORITHMS, Algorithm, Operation, Problem, Step};
+use kolo_comm::tree::Contributions;
+use kolo_comm::{Buffer, Collective, DType, Group, Rank};
+use serde::Serialize;
+
+use super::Options;
+use super::turns::Turns;
+use crate::fail::Failure;
+
+/// Rounds before those that count.
+const WARM_UP: usize = 3;
+/// Sums of one kind in a round.
+const REPEATS: usize = 5;
+
+/// One kind of sum of one size.
+#[derive(Serialize)]
+pub(super) struct Row {
+    pub(super) bytes: usize,
+    pub(super) order: &'static str,
+    pub(super) shards: usize,
+    pub(super) algorithm: &'static str,
+    /// By the rank that sends most.
+    pub(super) sent_bytes: usize,
+    pub(super) seconds: f64,
+    /// Its time by the ring's in the same round: lower quartile, median, upper quartile.
+    pub(super) to_ring: [f64; 3],
+}
+
+/// One kind of sum, and a buffer for it.
+struct Kind {
+    order: &'static str,
+    shards: usize,
+    collective: Collective,
+    algorithm: &'static Algorithm,
+    sent: usize,
+    buffer: Option<Buffer<f32>>,
+}
+
+pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Failure> {
+    let world = group.world_size();
+    let ring = ALGORITHMS.iter().find(|algorithm| algorithm.name == "ring");
+    let mut rows = Vec::new();
+    for &bytes in &options.sizes {
+        let len = bytes / size_of::<f32>();
+        let mut kinds =
+            vec![Kind::new(group, "ring", world, len, ring)?, Kind::new(group, "tree", world, len, None)?];
+        if options.shards != world {
+            kinds.push(Kind::new(group, "tree", options.shards, len, None)?);
+        }
+        let run = |number: usize| kinds[number].run(group);
+        let turns =
+            Turns::measure(group, options.rounds, WARM_UP, 2 + usize::from(options.shards != world), run)?;
+        rows.extend(kinds.iter().enumerate().map(|(number, kind)| Row {
+            bytes,
+            order: kind.order,
+            shards: kind.shards,
+            algorithm: kind.algorithm.name,
+            sent_bytes: kind.sent * size_of::<f32>(),
+            seconds: turns.seconds(number) / REPEATS as f64,
+            to_ring: turns.to_first(number),
+        }));
+    }
+    group.use_algorithm(None)?;
+    Ok(rows)
+}
+
+impl Kind {
+    /// Sums of `len` elements by the algorithm asked for, or else by the one that the cost model picks.
+    fn new(
+        group: &Group,
+        order: &'static str,
+        shards: usize,
+        len: usize,
+        asked: Option<&'static Algorithm>,
+    ) -> Result<Kind, Failure> {
+        let contributions = Arc::new(Contributions::shared(shards, group.world_size()));
+        let collective = Collective::TreeSum { contributions: contributions.clone(), len };
+        let picked = || Some(group.explain(&collective, len, DType::F32)?.algorithm);
+        let algorithm = asked
+            .or_else(picked)
+            .ok_or_else(|| Failure::input("only Kolo's own collectives have an order"))?;
+        let parts = contributions.of(group.rank()).len().max(1);
+        let buffer = Some(group.alloc(len * parts)?);
+        let sent = sent(group, algorithm, &contributions, len);
+        Ok(Kind { order, shards, collective, algorithm, sent, buffer })
+    }
+
+    /// Seconds of some sums, one after another.
+    fn run(&mut self, group: &Group) -> Result<f64, Failure> {
+        group.use_algorithm(Some(self.algorithm))?;
+        let began = Instant::now();
+        for _ in 0..REPEATS {
+            if let Some(buffer) = self.buffer.take() {
+                self.buffer = Some(group.run(&self.collective, buffer)?);
+            }
+        }
+        Ok(began.elapsed().as_secs_f64())
+    }
+}
+
+/// Elements that the rank which sends most sends.
+fn sent(group: &Group, algorithm: &Algorithm, contributions: &Contributions, len: usize) -> usize {
+    let (operation, topology) = (&Operation::AllReduce, group.topology());
+    let of = |rank| {
+        // How messages are cut does not change what is sent.
+        let problem =
+            Problem { operation, rank: Rank(rank), len, contributions, topology, segment: len.max(1) };
+        let step = |step: &Step| if let Step::Send { range, .. } = step { range.len } else { 0 };
+        (algorithm.build)(&problem).steps.iter().map(step).sum()
+    };
+    (0..group.world_size()).map(of).max().unwrap_or(0)
+}

@@ -1,0 +1,25 @@
+//! `kolo bench exact`: what is measured is what is said.
+
+use super::program::succeed;
+
+#[test]
+fn what_a_tree_sends_beside_a_ring() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = "bench exact --nproc 3 --shards 8 --sizes 98304 --model small --batch-size 2 --image-size 8 --rounds 1 --steps 1";
+    let args: Vec<&str> = words.split(' ').chain(["--json", "--transport", "tcp"]).collect();
+    let report: serde_json::Value = serde_json::from_str(&succeed(folder.path(), &args)).unwrap();
+    let sums = report["sums"].as_array().unwrap();
+    let sent = |order: &str, shards: u64| {
+        let row = sums.iter().find(|row| row["order"] == order && row["shards"] == shards).unwrap();
+        assert!(row["seconds"].as_f64().unwrap() > 0.0);
+        row["sent_bytes"].as_u64().unwrap()
+    };
+    // A ring sends 2 (N - 1) / N of the buffer, which is the least. Of 8 shards two ranks hold runs of 3, which are two
+    // subtrees, so they send more.
+    let least = 2 * 98304 * 2 / 3;
+    assert_eq!(sent("ring", 3), least);
+    assert!(sent("tree", 3) >= least && sent("tree", 8) >= least * 3 / 2);
+    let steps = report["steps"].as_array().unwrap();
+    assert_eq!(steps.len(), 4);
+    assert!(steps.iter().all(|row| row["to_plain"][1].as_f64().unwrap() > 0.0));
+}
