@@ -57,21 +57,16 @@ type Kind = (&'static str, usize, usize, usize);
 static MEASURED: Mutex<BTreeMap<Kind, Network>> = Mutex::new(BTreeMap::new());
 
 impl Group {
-    /// Measures the links within nodes and between nodes, unless all ranks have done so before. Afterwards all ranks have
-    /// the same figures: they must choose alike.
+    /// Measures the links within nodes and between nodes, unless a rank has done so before: one that comes to others later
+    /// does not keep them waiting. Afterwards all ranks have the same figures: they must choose alike.
     pub(crate) fn measured(self) -> Result<Group, Error> {
         let topology = self.topology();
         let largest = topology.nodes().iter().map(Vec::len).max().unwrap_or(1);
         let kind = (self.transport(), self.world_size(), largest, topology.nodes().len());
-        let known = lock(&MEASURED).get(&kind).cloned();
-        let mut all_know = [u8::from(known.is_some())];
-        self.all_reduce(&mut all_know, Op::Min)?;
-        let network = match known.filter(|_| all_know[0] == 1) {
-            Some(known) => {
-                // Ranks may have measured in different jobs.
-                let figures = if self.rank() == Rank(0) { known.figures() } else { Vec::new() };
-                Network::from_figures(&self.all_gather_varied(&figures)?[0])
-            }
+        let known = lock(&MEASURED).get(&kind).map_or_else(Vec::new, Network::figures);
+        // Ranks may have measured in different jobs: the first one's count.
+        let network = match self.all_gather_varied(&known)?.iter().find(|figures| !figures.is_empty()) {
+            Some(figures) => Network::from_figures(figures),
             None => self.measure(largest)?,
         };
         log::debug!("{kind:?} costs {network:?}");
