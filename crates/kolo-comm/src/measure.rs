@@ -50,34 +50,57 @@ const MOST: usize = 256 << 20;
 /// Longest message between ranks that share memory: what has been shared once stays.
 const LONGEST_SHARED: usize = 8 << 20;
 
-/// What kind of group a measurement is good for: transport, ranks, size of the largest node, number of nodes.
-type Kind = (&'static str, usize, usize, usize);
+/// What kind of group a measurement is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    transport: &'static str,
+    world: usize,
+    /// Ranks of the largest node.
+    largest: usize,
+    nodes: usize,
+}
 
-/// What this process has measured before: further groups of the same kind need not.
+/// What this process has measured before: further groups need not.
 static MEASURED: Mutex<BTreeMap<Kind, Network>> = Mutex::new(BTreeMap::new());
 
+/// The figures of the group most like this one, with the same links: when a rank dies the others do not measure again.
+fn nearest(measured: &BTreeMap<Kind, Network>, kind: Kind) -> Option<&Network> {
+    let links = |kind: &Kind| (kind.transport, kind.largest > 1, kind.nodes > 1);
+    let alike = measured.iter().filter(|(other, _)| links(other) == links(&kind));
+    alike.min_by_key(|(other, _)| other.world.abs_diff(kind.world)).map(|(_, network)| network)
+}
+
 impl Group {
-    /// Measures the links within nodes and between nodes, unless a rank has done so before: one that comes to others later
-    /// does not keep them waiting. Afterwards all ranks have the same figures: they must choose alike.
+    /// Measures the links within nodes and between nodes, unless a rank has done so before, if with more or fewer others: a death
+    /// or a newcomer keeps nobody waiting. Afterwards all ranks have the same figures: they must choose alike.
     pub(crate) fn measured(self) -> Result<Group, Error> {
         let topology = self.topology();
-        let largest = topology.nodes().iter().map(Vec::len).max().unwrap_or(1);
-        let kind = (self.transport(), self.world_size(), largest, topology.nodes().len());
-        let known = lock(&MEASURED).get(&kind).map_or_else(Vec::new, Network::figures);
+        let (nodes, largest) =
+            (topology.nodes().len(), topology.nodes().iter().map(Vec::len).max().unwrap_or(1));
+        let kind = Kind { transport: self.transport(), world: self.world_size(), largest, nodes };
+        let known = nearest(&lock(&MEASURED), kind).map_or_else(Vec::new, Network::figures);
         // Ranks may have measured in different jobs: the first one's count.
-        let network = match self.all_gather_varied(&known)?.iter().find(|figures| !figures.is_empty()) {
+        let mut network = match self.all_gather_varied(&known)?.iter().find(|figures| !figures.is_empty()) {
             Some(figures) => Network::from_figures(figures),
             None => self.measure(largest)?,
         };
+        (network.sharing, network.crowding) = (largest as f64, self.crowding()?);
         log::debug!("{kind:?} costs {network:?}");
         lock(&MEASURED).insert(kind, network.clone());
         self.with_engine(|engine| engine.learn(network));
         Ok(self)
     }
 
+    /// Ranks for each core of the fullest host, at least 1.
+    fn crowding(&self) -> Result<f64, Error> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let on_host = self.ground.as_ref().map_or(1, |ground| ground.on_host);
+        self.slowest(&mut [(on_host as f64 / cores as f64).max(1.0)])
+    }
+
     fn measure(&self, largest: usize) -> Result<Network, Error> {
         let topology = self.topology();
-        let mut network = Network { sharing: largest as f64, ..self.network() };
+        let mut network = self.network();
         if largest > 1 {
             network.near = self.link(|own| topology.nodes()[own].clone())?;
         }
@@ -89,10 +112,6 @@ impl Group {
                 topology.nodes().iter().filter_map(|node| node.get(place).copied()).collect()
             })?;
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let on_host = self.ground.as_ref().map_or(1, |ground| ground.on_host);
-        let crowding = (on_host as f64 / cores as f64).max(1.0);
-        network.crowding = self.slowest(&mut [crowding])?;
         let mut add = vec![(0.0, 0.0)];
         for bytes in ADDED.into_iter().filter(|bytes| 2 * bytes * self.world_size() <= MOST) {
             self.barrier()?;
@@ -191,4 +210,32 @@ fn add_seconds(bytes: usize) -> [f64; SAMPLES] {
     // The first time, memory is fetched from the system.
     once();
     std::array::from_fn(|_| once())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_the_same_links_know_for_one_another() {
+        let kind = |transport, world, nodes| Kind { transport, world, largest: world / nodes, nodes };
+        let network = |add| Network { add: Curve(vec![(0.0, add)]), ..Network::default() };
+        let measured: BTreeMap<Kind, Network> = [
+            (kind("shm", 1, 1), network(1.0)),
+            (kind("shm", 4, 1), network(4.0)),
+            (kind("shm", 8, 1), network(8.0)),
+            (kind("shm+tcp", 8, 2), network(16.0)),
+        ]
+        .into();
+        let found = |kind| nearest(&measured, kind).map(|network| network.add.0[0].1);
+        assert_eq!(found(kind("shm", 8, 1)), Some(8.0));
+        assert_eq!(
+            found(kind("shm", 3, 1)),
+            Some(4.0),
+            "four ranks are more like three than one, which has no link"
+        );
+        assert_eq!(found(kind("shm+tcp", 4, 2)), Some(16.0));
+        assert_eq!(found(kind("shm+tcp", 2, 2)), None, "nobody has measured memory between such nodes");
+        assert_eq!(found(kind("tcp", 4, 4)), None);
+    }
 }
