@@ -24,8 +24,8 @@ use crate::hook::UNSUPPORTED;
 type Plain = Autodiff<Flex, NoCheckpointing>;
 
 /// A layer's normalisation over the global batch: its output, and mean and variance of each channel.
-pub(crate) struct Normalised<const D: usize> {
-    pub(crate) output: Tensor<D>,
+pub(crate) struct Normalised<T> {
+    pub(crate) output: T,
     pub(crate) mean: Vec<f32>,
     pub(crate) variance: Vec<f32>,
 }
@@ -40,14 +40,14 @@ pub(crate) fn forward<const D: usize>(
     x: Tensor<D>,
     number: usize,
     place: &Place,
-) -> Result<Normalised<D>, String> {
+) -> Result<Normalised<Tensor<D>>, String> {
     let dims = x.dims();
     let extent = Extent { samples: dims[0], channels: dims[1], inner: dims[2..].iter().product() };
     let this = Layer { number, epsilon: layer.epsilon, extent, place: place.clone() };
     // The strategy decides what is computed again in the backward pass, which is nothing here.
     let strategy = x.gradient_checkpointing_strategy().ok_or(UNSUPPORTED)?;
     let parents = (primitive(x)?, primitive(layer.gamma.val())?, primitive(layer.beta.val())?);
-    let (output, mean, variance) = this.forward([parents.0, parents.1, parents.2])?;
+    let Normalised { output, mean, variance } = this.forward([parents.0, parents.1, parents.2])?;
     let output = Tensor::from_primitive::<Plain>(output).with_gradient_checkpointing_strategy(strategy);
     Ok(Normalised { output, mean, variance })
 }
@@ -70,11 +70,8 @@ struct Layer {
 }
 
 impl Layer {
-    /// Output, mean and variance, from x, γ and β.
-    fn forward(
-        self,
-        parents: [FloatTensor<Plain>; 3],
-    ) -> Result<(FloatTensor<Plain>, Vec<f32>, Vec<f32>), String> {
+    /// From x, γ and β.
+    fn forward(self, parents: [FloatTensor<Plain>; 3]) -> Result<Normalised<FloatTensor<Plain>>, String> {
         let [(x, x_node), (gamma, gamma_node), (beta, beta_node)] =
             parents.map(FloatTensor::<Plain>::into_parts);
         let [x, gamma, beta] = [x, gamma, beta].map(|tensor| tensor.to_contiguous());
@@ -96,14 +93,14 @@ impl Layer {
         let output = kernel::normalise(self.extent, values, &mean, &scale, beta);
         let output = flex(output, x.layout().shape().clone());
         let rounded = |of: &[f64]| of.iter().map(|value| *value as f32).collect();
-        let (of_mean, of_variance) = (rounded(&mean), rounded(&variance));
+        let statistics = (rounded(&mean), rounded(&variance));
         let state = State { layer: self, x: x.clone(), count, mean, inverse, scale };
         let nodes = [x_node, gamma_node, beta_node];
         let output = match Normalise.prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => prepared.finish(state, output),
             OpsKind::UnTracked(prepared) => prepared.finish(output),
         };
-        Ok((output, of_mean, of_variance))
+        Ok(Normalised { output, mean: statistics.0, variance: statistics.1 })
     }
 
     fn sum(&self, what: &'static str, own: Vec<f64>) -> Vec<f64> {
@@ -136,10 +133,8 @@ impl Backward<Flex, 3> for Normalise {
     fn backward(self, ops: Ops<State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let State { layer, x, count, mean, inverse, scale } = ops.state;
         let gradient = gradients.consume::<Flex>(&ops.node).to_contiguous();
-        // Both are what the forward pass has made and read as f32.
-        let (Some(g), Some(values)) = (gradient.as_slice::<f32>(), x.as_slice::<f32>()) else {
-            return layer.place.relay().fail(kolo_ddp::Error::Setting("a gradient is not f32".into()));
-        };
+        let g = gradient.as_slice::<f32>().expect("a contiguous f32 tensor is a slice");
+        let values = x.as_slice::<f32>().expect("the forward pass has read it");
         let (extent, channels) = (layer.extent, layer.extent.channels);
         let own = kernel::gradient_moments(extent, g, values, &mean);
         let [x_node, gamma_node, beta_node] = ops.parents;

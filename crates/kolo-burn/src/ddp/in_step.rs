@@ -40,6 +40,11 @@ impl<M: Module> Ddp<M> {
             let problem = format!("{given} inputs for the {due} shards of this rank; give one for each");
             return Err(DdpError::Setting(problem).into());
         }
+        // MPI may let one collective at a time pass: no bucket is on its way there while sums are exchanged.
+        let apart = self.group.transport() == "mpi";
+        if apart {
+            self.with_replica(|replica| replica.values().map(drop))?;
+        }
         let mut exchange = match self.exchange.take() {
             Some(exchange) => exchange,
             None => Exchange::new(&self.group, lock(&self.replica).reducer().shares())?,
@@ -50,12 +55,11 @@ impl<M: Module> Ddp<M> {
             exchange.follow()?;
             self.shards().try_for_each(|_| self.skip_shard())?;
             exchange
-        } else if due == 1 && self.group.transport() != "mpi" {
+        } else if due == 1 && !apart {
             let relay = Relay::new(exchange, busy);
             inputs.into_iter().flatten().try_for_each(|input| self.only_pass(&relay, input, &forward))?;
             relay.end()?
         } else {
-            // So also over MPI, which may let one collective at a time pass: no bucket is on its way while sums are exchanged.
             let relay = Relay::new(exchange, busy);
             let passes = self.passes(&relay, inputs, &forward)?;
             let exchange = relay.end()?;
@@ -100,20 +104,17 @@ impl<M: Module> Ddp<M> {
                 let work = move || passes_of(&model, input, place, shard, relay, forward);
                 let thread = Builder::new().name(format!("kolo-shard-{shard}")).spawn_scoped(scope, work);
                 let failed = |cause| relay.fail(DdpError::Setting(format!("cannot start a thread: {cause}")));
-                Some(thread.map_err(failed))
+                thread.map_err(failed).ok()
             };
             let threads: Vec<_> = inputs.into_iter().enumerate().map(start).collect();
-            let join = |thread: Option<Result<std::thread::ScopedJoinHandle<'_, _>, ()>>| {
-                thread.and_then(Result::ok).map(|thread| thread.join())
-            };
-            threads.into_iter().map(join).collect::<Vec<_>>()
+            threads.into_iter().map(|thread| thread.map(|thread| thread.join())).collect::<Vec<_>>()
         });
-        let unwrap = |passed: Option<std::thread::Result<Result<Option<Passed>, Error>>>| match passed {
+        let passed = |ended: Option<std::thread::Result<_>>| match ended {
             Some(Ok(passed)) => passed,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             None => Ok(None),
         };
-        ended.into_iter().map(unwrap).collect()
+        ended.into_iter().map(passed).collect()
     }
 
     /// Hands over what the passes have given, shard by shard, as if they had been one after another.
