@@ -41,8 +41,8 @@ impl Loss {
 
 /// A model of which every worker holds a replica.
 ///
-/// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`] and then [`Ddp::step`]. With one
-/// worker it trains like any other loop.
+/// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`], or [`Ddp::in_step`] once for all of
+/// them, and then [`Ddp::step`]. With one worker it trains like any other loop.
 ///
 /// After a step the model's parameters are lazy, as Burn's are before their first use: whoever uses one first waits until
 /// its gradient is back. So the first layers compute while the gradients of the last ones are still on the wire.

@@ -31,8 +31,8 @@ fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     panic!("the job has not said `{what}`: {}", std::fs::read_to_string(words).unwrap());
 }
 
-/// Runs with four workers and `more` options. In each generation a signal goes to one of those that live. Gives the hash of the weights, and
-/// what was said.
+/// Runs with four workers and `more` options. In each generation a signal goes to one of those that live. Gives the hash of
+/// the weights, and what was said.
 fn disturbed(transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
