@@ -1,5 +1,7 @@
 //! A Burn model trained by many workers as if by one.
 
+mod in_step;
+
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,6 +11,7 @@ use burn::tensor::Tensor;
 
 use kolo_comm::elastic::Member;
 use kolo_comm::{Group, Rank};
+use kolo_ddp::lockstep::Exchange;
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{Change, Config, Kind, Layout, Replica, SpanId, Statistics, StepReport};
 
@@ -38,8 +41,8 @@ impl Loss {
 
 /// A model of which every worker holds a replica.
 ///
-/// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`] and then [`Ddp::step`]. With one
-/// worker it trains like any other loop.
+/// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`], or [`Ddp::in_step`] once for all of
+/// them, and then [`Ddp::step`]. With one worker it trains like any other loop.
 ///
 /// After a step the model's parameters are lazy, as Burn's are before their first use: whoever uses one first waits until
 /// its gradient is back. So the first layers compute while the gradients of the last ones are still on the wire.
@@ -55,6 +58,8 @@ pub struct Ddp<M> {
     statistics: Vec<SpanId>,
     policy: Statistics,
     mappers: Mappers,
+    /// For steps in which shards go together: made for the first one, and again when the group or its shares are others.
+    exchange: Option<Exchange>,
 }
 
 impl<M: Module> Ddp<M> {
@@ -106,7 +111,9 @@ impl<M: Module> Ddp<M> {
             spans.filter(|(_, span)| span.spec.kind == Kind::Statistic).map(|(i, _)| SpanId(i)).collect();
         let replica = Arc::new(Mutex::new(replica));
         let mappers = Mappers::of(&model);
-        let mut ddp = Ddp { model: Some(model), replica, group, layout, shards, statistics, policy, mappers };
+        let model = Some(model);
+        let mut ddp =
+            Ddp { model, replica, group, layout, shards, statistics, policy, mappers, exchange: None };
         ddp.write(Which::All);
         ddp
     }
@@ -221,8 +228,9 @@ impl<M: Module> Ddp<M> {
         Ok(())
     }
 
-    /// After the replica has got another group.
+    /// After the replica has got another group, or its shards have moved.
     fn follow(&mut self) {
+        self.exchange = None;
         (self.group, self.shards) =
             self.with_replica(|replica| (replica.group().clone(), replica.reducer().shards()));
     }
@@ -264,25 +272,25 @@ impl<M: Module> Ddp<M> {
             return Ok(());
         }
         let moved = tensors::inventory(self.model(), Which::Statistics)?.values;
-        let mut moved = moved.as_slice();
-        {
-            let mut replica = lock(&self.replica);
-            for &id in &self.statistics {
-                let span = self.layout.span(id);
-                let (end, rest) = moved.split_at(span.len);
-                moved = rest;
-                let start = replica.latest(id);
-                if end != start && self.policy == Statistics::Local {
-                    replica.keep_statistic(id, end);
-                } else if end != start {
-                    let change: Vec<f32> =
-                        end.iter().zip(start).map(|(end, start)| (end - start) * count as f32).collect();
-                    replica.reducer().ready(id, &change);
-                }
-            }
-        }
+        self.report(&mut lock(&self.replica), &moved, count);
         self.write(Which::Statistics);
         Ok(())
+    }
+
+    fn report(&self, replica: &mut Replica, mut moved: &[f32], count: f64) {
+        for &id in &self.statistics {
+            let span = self.layout.span(id);
+            let (end, rest) = moved.split_at(span.len);
+            moved = rest;
+            let start = replica.latest(id);
+            if end != start && self.policy == Statistics::Local {
+                replica.keep_statistic(id, end);
+            } else if end != start {
+                let change: Vec<f32> =
+                    end.iter().zip(start).map(|(end, start)| (end - start) * count as f32).collect();
+                replica.reducer().ready(id, &change);
+            }
+        }
     }
 
     fn write(&mut self, which: Which) {

@@ -52,7 +52,7 @@ impl Net {
     }
 }
 
-fn noise(seed: usize, index: usize) -> f32 {
+pub(super) fn noise(seed: usize, index: usize) -> f32 {
     ((seed * 7_919 + index * 104_729 + 13) as f32 * 0.37).sin()
 }
 
@@ -139,6 +139,11 @@ fn gradient(group: Group, samples: usize) -> Vec<f32> {
     let out = ddp.model().forward(inputs(&own, &device), |x| x);
     ddp.backward(Loss::sum(out.powi_scalar(2).sum(), own.len())).unwrap();
     ddp.step(0.01).unwrap();
+    velocity(&ddp)
+}
+
+/// The optimizer's velocity, which after one step is the gradient.
+pub(super) fn velocity<M: Module>(ddp: &Ddp<M>) -> Vec<f32> {
     let folder = tempfile::tempdir().unwrap();
     let position = checkpoint::Position { step: 1, epoch: 0, step_in_epoch: 1, notes: ().into() };
     let path = ddp.with_replica(|replica| checkpoint::save(folder.path(), replica, &position)).unwrap();

@@ -48,8 +48,11 @@ pub(crate) fn node_of<const D: usize>(tensor: Tensor<D>) -> Result<Option<NodeId
     node.map(Some).map_err(|_| unsupported())
 }
 
+/// Why a model on another backend cannot be trained, and what to do.
+pub(crate) const UNSUPPORTED: &str = "Kolo sees the gradients of Burn's `flex` backend with autodiff; put the model on `Device::flex().autodiff()`";
+
 fn unsupported() -> Error {
-    Error::Backend("Kolo sees the gradients of Burn's `flex` backend with autodiff; put the model on `Device::flex().autodiff()`".into())
+    Error::Backend(UNSUPPORTED.into())
 }
 
 /// Runs the backward pass of `loss` and hands every parameter's gradient to `sink` as soon as it is there.

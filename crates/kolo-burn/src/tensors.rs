@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamMapper};
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, GradientCheckpointingStrategy, Tensor, TensorData};
 
 use kolo_ddp::{Kind, Layout, ParamSpec, SpanId};
 
@@ -117,6 +117,29 @@ pub(crate) fn settle<M: Module>(module: &M) {
         }
     }
     module.visit(&mut Touch);
+}
+
+/// A copy whose parameters are leaves of its own and whose running statistics are its own; values are shared. Burn keeps the
+/// graphs of all that comes from one leaf under one lock, also while it goes through one of them.
+pub(crate) fn copy<M: Module>(module: &M) -> M {
+    struct Strategy(Option<GradientCheckpointingStrategy>);
+    impl ModuleVisitor for Strategy {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0 = self.0.or_else(|| param.val().gradient_checkpointing_strategy());
+        }
+    }
+    impl ModuleMapper for Strategy {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            match self.0 {
+                Some(strategy) => param.map(|tensor| tensor.with_gradient_checkpointing_strategy(strategy)),
+                None => param,
+            }
+        }
+    }
+    let mut strategy = Strategy(None);
+    module.visit(&mut strategy);
+    // Going to validation and back loses the strategy.
+    module.valid().train().map(&mut strategy)
 }
 
 /// How each tensor of a module changes on its way to and from a file (a `Linear` may be transposed there). A lazy

@@ -12,6 +12,7 @@ mod clip;
 mod error;
 pub mod key;
 mod layout;
+pub mod lockstep;
 mod losses;
 pub mod optimizer;
 pub mod rate;

@@ -1,4 +1,5 @@
-//! A bucket's gradients on one rank: one sum for each node of the tree that the rank's shards make up.
+//! What one rank gives to a sum over all shards, as of a bucket's gradients: one sum for each node of the tree that the rank's
+//! shards make up.
 //!
 //! Works like a binary counter. The shard being computed has the slot behind the finished nodes; when it is done it
 //! joins its left sibling, if that is there, and so on. What is left at the end are the rank's contributions, in
@@ -7,11 +8,11 @@
 use std::ops::Range;
 
 use kolo_comm::tree::Node;
-use kolo_comm::{Buffer, Error, Group};
+use kolo_comm::{Buffer, Error, Group, Number};
 
 /// See the module's text. The buffer is away while it is being reduced.
-pub(crate) struct ShardSum {
-    buffer: Option<Buffer<f32>>,
+pub(crate) struct ShardSum<T = f32> {
+    buffer: Option<Buffer<T>>,
     len: usize,
     nodes: Vec<Node>,
 }
@@ -37,7 +38,7 @@ fn join(nodes: &mut Vec<Node>) -> bool {
     true
 }
 
-impl ShardSum {
+impl<T: Number> ShardSum<T> {
     pub(crate) fn new(group: &Group, len: usize, shards: Range<usize>) -> Result<Self, Error> {
         let buffer = group.alloc(len * depth(shards))?;
         Ok(ShardSum { buffer: Some(buffer), len, nodes: Vec::new() })
@@ -49,20 +50,20 @@ impl ShardSum {
     }
 
     /// Takes a gradient for elements `offset ..` of the current shard; adds to what is there unless it is the first.
-    pub(crate) fn put(&mut self, offset: usize, gradient: &[f32], first: bool) {
+    pub(crate) fn put(&mut self, offset: usize, gradient: &[T], first: bool) {
         let start = self.nodes.len() * self.len + offset;
         let target = &mut self.here()[start..start + gradient.len()];
         if first {
             target.copy_from_slice(gradient);
         } else {
-            target.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += g);
+            target.iter_mut().zip(gradient).for_each(|(sum, g)| *sum = sum.add(*g));
         }
     }
 
     /// A span without any gradient in the current shard.
     pub(crate) fn put_zeros(&mut self, offset: usize, len: usize) {
         let start = self.nodes.len() * self.len + offset;
-        self.here()[start..start + len].fill(0.0);
+        self.here()[start..start + len].fill(T::default());
     }
 
     /// The current shard is complete.
@@ -77,7 +78,7 @@ impl ShardSum {
     fn add_slot(&mut self, right: usize) {
         let len = self.len;
         let (left, right) = self.here()[(right - 1) * len..(right + 1) * len].split_at_mut(len);
-        left.iter_mut().zip(right).for_each(|(sum, x)| *sum += *x);
+        left.iter_mut().zip(right).for_each(|(sum, x)| *sum = sum.add(*x));
     }
 
     /// Adds all that this rank has into the first part, for a step that is not synchronised.
@@ -86,7 +87,7 @@ impl ShardSum {
     }
 
     /// Hands the buffer out, to be reduced.
-    pub(crate) fn take(&mut self) -> Buffer<f32> {
+    pub(crate) fn take(&mut self) -> Buffer<T> {
         self.buffer.take().expect("a bucket is reduced once a step")
     }
 
@@ -96,17 +97,17 @@ impl ShardSum {
     }
 
     /// The buffer is back.
-    pub(crate) fn give_back(&mut self, buffer: Buffer<f32>) {
+    pub(crate) fn give_back(&mut self, buffer: Buffer<T>) {
         self.buffer = Some(buffer);
     }
 
     /// The reduced gradient.
-    pub(crate) fn result(&mut self) -> &mut [f32] {
+    pub(crate) fn result(&mut self) -> &mut [T] {
         let len = self.len;
         &mut self.here()[..len]
     }
 
-    fn here(&mut self) -> &mut Buffer<f32> {
+    fn here(&mut self) -> &mut Buffer<T> {
         self.buffer.as_mut().expect("a bucket is not touched while it is being reduced")
     }
 }

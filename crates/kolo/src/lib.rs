@@ -5,7 +5,7 @@
 
 pub use kolo_burn::data;
 pub use kolo_burn::models;
-pub use kolo_burn::{Ddp, Dropout, DropoutKey, Error, Loss};
+pub use kolo_burn::{Ddp, Dropout, DropoutKey, Error, Loss, ShardPass};
 pub use kolo_comm as comm;
 pub use kolo_comm::{Group, Op, Rank};
 pub use kolo_ddp as ddp;

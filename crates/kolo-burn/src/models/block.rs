@@ -11,6 +11,7 @@ use burn::tensor::activation::relu;
 
 use super::config::BlockKind;
 use super::init::Init;
+use crate::shard_pass::ShardPass;
 
 /// A residual block.
 #[derive(Module, Debug)]
@@ -87,15 +88,28 @@ impl Block {
     /// - `x`: `[batch, input, height, width]`
     /// - output: `[batch, out, height / stride, width / stride]`
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let mut y = relu(self.bn1.forward(self.conv1.forward(x.clone())));
-        y = self.bn2.forward(self.conv2.forward(y));
+        self.forward_in(x, None)
+    }
+
+    /// Normalised over the global batch where there is a `pass`.
+    pub(super) fn forward_in(&self, x: Tensor<4>, pass: Option<&ShardPass>) -> Tensor<4> {
+        let mut y = relu(normalise(&self.bn1, self.conv1.forward(x.clone()), pass));
+        y = normalise(&self.bn2, self.conv2.forward(y), pass);
         if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
-            y = bn3.forward(conv3.forward(relu(y)));
+            y = normalise(bn3, conv3.forward(relu(y)), pass);
         }
         let shortcut = match &self.downsample {
-            Some(downsample) => downsample.bn.forward(downsample.conv.forward(x)),
+            Some(downsample) => normalise(&downsample.bn, downsample.conv.forward(x), pass),
             None => x,
         };
         relu(y + shortcut)
+    }
+}
+
+/// Over the global batch, or over the shard's.
+pub(super) fn normalise(layer: &BatchNorm, x: Tensor<4>, pass: Option<&ShardPass>) -> Tensor<4> {
+    match pass {
+        Some(pass) => pass.batch_norm(layer, x),
+        None => layer.forward(x),
     }
 }

@@ -13,10 +13,11 @@ use burn::nn::{BatchNorm, Linear, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
-use super::block::{Block, Place};
+use super::block::{Block, Place, normalise};
 use super::config::{ResNetConfig, Stem};
 use super::init::Init;
 use crate::dropout::{Dropout, DropoutKey};
+use crate::shard_pass::ShardPass;
 
 /// A residual network; built by [`ResNetConfig::init`].
 #[derive(Module, Debug)]
@@ -89,22 +90,27 @@ impl ResNet {
     ///
     /// If the images have another number of channels than the network was configured for.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
-        self.fc.forward(self.features(images))
+        self.fc.forward(self.features(images, None))
     }
 
     /// Scores before softmax in training; shapes and panics as in [`ResNet::forward`].
     pub fn forward_training(&self, images: Tensor<4>, key: &DropoutKey) -> Tensor<2> {
-        self.fc.forward(self.dropout.forward(self.features(images), "fc", key))
+        self.fc.forward(self.dropout.forward(self.features(images, None), "fc", key))
     }
 
-    /// Averaged over the image: `[batch, features]`.
-    fn features(&self, images: Tensor<4>) -> Tensor<2> {
-        let mut x = relu(self.bn1.forward(self.conv1.forward(images)));
+    /// As [`ResNet::forward_training`], normalised over the global batch.
+    pub fn forward_in_step(&self, images: Tensor<4>, key: &DropoutKey, pass: &ShardPass) -> Tensor<2> {
+        self.fc.forward(self.dropout.forward(self.features(images, Some(pass)), "fc", key))
+    }
+
+    /// Averaged over the image: `[batch, features]`. Normalised over the global batch where there is a `pass`.
+    fn features(&self, images: Tensor<4>, pass: Option<&ShardPass>) -> Tensor<2> {
+        let mut x = relu(normalise(&self.bn1, self.conv1.forward(images), pass));
         if let Some(maxpool) = &self.maxpool {
             x = maxpool.forward(x);
         }
         for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4].into_iter().flatten() {
-            x = block.forward(x);
+            x = block.forward_in(x, pass);
         }
         let [batch, channels, height, width] = x.dims();
         x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])

@@ -61,6 +61,11 @@ impl Reducer {
         self.rehearsal.ready()
     }
 
+    /// This rank's thread has waited so long for communication that is none of the reducer's.
+    pub(crate) fn add_exposed(&mut self, time: Duration) {
+        self.exposed += time;
+    }
+
     /// Time in which this rank's thread waited for communication since [`Reducer::take_timings`].
     pub fn exposed(&self) -> Duration {
         self.exposed

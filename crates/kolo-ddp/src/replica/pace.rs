@@ -46,6 +46,11 @@ impl Replica {
         self.clock.data_waited(time);
     }
 
+    /// The training thread has waited so long for other ranks in the middle of its passes ([`lockstep`](crate::lockstep)).
+    pub fn exchange_waited(&mut self, time: Duration) {
+        self.reducer.add_exposed(time);
+    }
+
     /// This rank's part of the step is done. If a look at all ranks is due its times travel with the agreement.
     pub(super) fn passes_over(&mut self) {
         self.clock.passes_over(self.reducer.exposed());

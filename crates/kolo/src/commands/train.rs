@@ -107,7 +107,8 @@ pub(crate) struct Train {
     /// Share of the features before the last layer that a training step drops
     #[arg(long, default_value_t = 0.0)]
     dropout: f64,
-    /// Running statistics of batch normalisation: per-shard (the same for any --nproc), or local (each worker's own)
+    /// Batch normalisation: per-shard (by the shard's mean and variance), sync (by the global batch's), both the same for any
+    /// --nproc, or local (as per-shard, with running statistics of each worker's own)
     #[arg(long, default_value = "per-shard")]
     batch_norm: String,
     /// Steps between two comparisons of all workers' weights; 0: never

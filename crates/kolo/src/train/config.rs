@@ -47,7 +47,7 @@ pub(crate) struct TrainConfig {
     /// Share of the features before the classifier that a training step drops.
     #[serde(default)]
     pub(crate) dropout: f64,
-    /// `per-shard` or `local`.
+    /// `per-shard`, `sync` or `local`.
     #[serde(default = "per_shard")]
     pub(crate) batch_norm: String,
     /// Steps between two comparisons of all workers' weights. Does not change the result.
@@ -97,9 +97,13 @@ fn warn() -> String {
     Policy::ALL[0].0.into()
 }
 
-/// The policies for running statistics, as named on the command line.
-pub(crate) const BATCH_NORM: [(&str, Statistics); 2] =
-    [("per-shard", Statistics::PerShard), ("local", Statistics::Local)];
+/// The policies for batch normalisation, as named on the command line: what becomes of running statistics. Those of
+/// [`SYNC`] come from the global batch, and all shards tell the same.
+pub(crate) const BATCH_NORM: [(&str, Statistics); 3] =
+    [("per-shard", Statistics::PerShard), (SYNC, Statistics::PerShard), ("local", Statistics::Local)];
+
+/// Each batch normalisation is over the global batch.
+const SYNC: &str = "sync";
 
 /// What runs did before there was a choice.
 fn per_shard() -> String {
@@ -222,6 +226,11 @@ impl TrainConfig {
             let known = BATCH_NORM.map(|(name, _)| name).join(", ");
             Failure::input(format!("unknown --batch-norm `{}`; known are {known}", self.batch_norm))
         })
+    }
+
+    /// Whether shards go through a step together, because its normalisations are over the global batch.
+    pub(crate) fn in_step(&self) -> bool {
+        self.batch_norm == SYNC
     }
 
     fn straggler(&self) -> Result<Policy, Failure> {

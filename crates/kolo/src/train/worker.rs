@@ -8,7 +8,7 @@ use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::Device;
 use kolo_burn::data::{Batch, Dataset, Normalise, Prefetch, Request, open};
 use kolo_burn::models::{self, ResNet};
-use kolo_burn::{Ddp, DropoutKey, Loss};
+use kolo_burn::{Ddp, DropoutKey, Loss, ShardPass};
 use kolo_comm::Group;
 use kolo_comm::elastic::Member;
 use kolo_ddp::checkpoint::{self, Position};
@@ -278,14 +278,25 @@ impl<'a> Worker<'a> {
         position: &Position,
         rate: f64,
     ) -> Result<StepReport, Failure> {
-        for shard in self.ddp.shards() {
-            let asked = Instant::now();
-            let batch = batches.next().ok_or_else(|| Failure::work("the data ended before the epoch did"))?;
-            self.ddp.data_waited(asked.elapsed());
-            let (seed, epoch, step) = (self.config.seed, position.epoch, position.step_in_epoch);
-            self.shard(batch.map_err(Failure::work)?, &DropoutKey { seed, epoch, step, shard })?;
+        let (seed, epoch, step) = (self.config.seed, position.epoch, position.step_in_epoch);
+        let key = move |shard| DropoutKey { seed, epoch, step, shard };
+        if self.config.in_step() {
+            let inputs = self.ddp.shards().map(|_| self.batch(batches)).collect::<Result<Vec<_>, _>>()?;
+            self.shards_in_step(inputs, key)?;
+        } else {
+            for shard in self.ddp.shards() {
+                let batch = self.batch(batches)?;
+                self.shard(batch, &key(shard))?;
+            }
         }
         Ok(self.ddp.step(rate)?)
+    }
+
+    fn batch(&self, batches: &mut Prefetch) -> Result<Batch, Failure> {
+        let asked = Instant::now();
+        let batch = batches.next().ok_or_else(|| Failure::work("the data ended before the epoch did"))?;
+        self.ddp.data_waited(asked.elapsed());
+        batch.map_err(Failure::work)
     }
 
     fn shard(&mut self, batch: Batch, key: &DropoutKey) -> Result<(), Failure> {
@@ -297,6 +308,25 @@ impl<'a> Worker<'a> {
         let (images, labels) = batch.into_tensors(&self.device.clone().autodiff());
         let loss = self.criterion.forward(self.ddp.model().forward_training(images, key), labels);
         Ok(self.ddp.backward(Loss::mean(loss, count))?)
+    }
+
+    /// All of this rank's shards together, normalised over the global batch.
+    fn shards_in_step(
+        &mut self,
+        inputs: Vec<Batch>,
+        key: impl Fn(usize) -> DropoutKey + Sync,
+    ) -> Result<(), Failure> {
+        let pause = Slow::pause(self.config.slow.as_ref(), self.ddp.rank().0, Work::Compute);
+        let (device, criterion) = (self.device.clone().autodiff(), &self.criterion);
+        let inputs = inputs.into_iter().map(|batch| (!batch.is_empty()).then_some(batch)).collect();
+        let forward = |model: &ResNet, batch: Batch, pass: &ShardPass| {
+            std::thread::sleep(pause);
+            let count = batch.len();
+            let (images, labels) = batch.into_tensors(&device);
+            let scores = model.forward_in_step(images, &key(pass.shard()), pass);
+            Loss::mean(criterion.forward(scores, labels), count)
+        };
+        Ok(self.ddp.in_step(inputs, forward)?)
     }
 
     /// This rank's batches of some steps of an epoch, prepared ahead.

@@ -31,12 +31,12 @@ fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     panic!("the job has not said `{what}`: {}", std::fs::read_to_string(words).unwrap());
 }
 
-/// Runs with four workers. In each generation a signal goes to one of those that live. Gives the hash of the weights, and
-/// what was said.
-fn disturbed(transport: &str, signals: &[(&str, usize)]) -> (String, String) {
+/// Runs with four workers and `more` options. In each generation a signal goes to one of those that live. Gives the hash of
+/// the weights, and what was said.
+fn disturbed(transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
-    let args = [&RUN[..], &["--nproc", "4", "--transport", transport, "--out", "run"]].concat();
+    let args = [&RUN[..], &["--nproc", "4", "--transport", transport, "--out", "run"], more].concat();
     let file = std::fs::File::create(&words).unwrap();
     let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
     let mut sent = 0;
@@ -71,7 +71,23 @@ fn deaths_do_not_change_the_weights() {
         ("tcp", &[("KILL", 2), ("KILL", 0)]),
         ("shm", &[("TERM", 1), ("KILL", 0)]),
     ] {
-        let (sha256, words) = disturbed(transport, signals);
+        let (sha256, words) = disturbed(transport, &[], signals);
+        assert_eq!(sha256, expected, "{transport} {signals:?}: {words}");
+        assert!(words.contains("generation 2 of 3 workers"), "{words}");
+    }
+}
+
+/// Where all shards go through a step together, others wait for the dead one in the middle of their passes.
+#[test]
+fn deaths_in_step_do_not_change_the_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let sync = ["--batch-norm", "sync"];
+    succeed(folder.path(), &[&RUN[..], &["--nproc", "1", "--out", "run"], &sync].concat());
+    let expected = result(folder.path());
+    for (transport, signals) in
+        [("shm", &[("KILL", 0), ("KILL", 1)][..]), ("tcp", &[("KILL", 2), ("TERM", 0)])]
+    {
+        let (sha256, words) = disturbed(transport, &sync, signals);
         assert_eq!(sha256, expected, "{transport} {signals:?}: {words}");
         assert!(words.contains("generation 2 of 3 workers"), "{words}");
     }

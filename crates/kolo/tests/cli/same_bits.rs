@@ -89,6 +89,23 @@ fn numbers_of_workers_buckets_transports_and_algorithms_end_in_the_same_weights(
     }
 }
 
+/// Normalised over the global batch, also where half of the shards have no images, and workers no shards.
+#[test]
+fn any_number_of_workers_in_step_ends_in_the_same_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 36);
+    let run = |name: &str, policy: &str, more: &[&str]| {
+        let fixed = ["train", "--data", &data, "--shards", "8", "--batch-size", "2", "--steps", "4"];
+        let policy = ["--batch-norm", policy, "--warmup-steps", "0", "--verify-every", "1", "--out", name];
+        succeed(folder.path(), &[&fixed[..], &policy, more].concat());
+        summary(&folder.path().join(name))["weights_sha256"].clone()
+    };
+    let one = run("one", "sync", &["--nproc", "1"]);
+    assert_ne!(run("shard", "per-shard", &["--nproc", "1"]), one);
+    assert_eq!(run("three", "sync", &["--nproc", "3", "--transport", "tcp", "--shares", "5,2,1"]), one);
+    assert_eq!(run("nine", "sync", &["--nproc", "9"]), one);
+}
+
 #[test]
 fn workers_over_sockets_end_in_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();

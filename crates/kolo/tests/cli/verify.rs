@@ -33,6 +33,16 @@ fn a_training_agrees_with_itself() {
     }
 }
 
+/// With normalisation over the global batch, in which shards need each other's sums.
+#[test]
+fn a_training_in_step_agrees_with_itself() {
+    let fixed = ["--data", "DATA", "--shards", "8", "--batch-size", "4", "--steps", "3", "--dropout", "0.3"];
+    let (code, table, words) =
+        verify(&[&fixed[..], &["--batch-norm", "sync", "--workers", "2,3,8"]].concat());
+    assert_eq!(code, 0, "{table}{words}");
+    assert!(table.contains("all 13 runs went through the same bits"), "{table}");
+}
+
 #[test]
 fn an_order_of_its_own_is_named_with_step_and_parameter() {
     let (code, table, words) =
@@ -77,7 +87,7 @@ fn what_cannot_be_verified_is_told() {
         (&["verify", "--lr", "1", "--", "true"], &["--lr", "cannot be used with"]),
         (&["verify", "--dropout", "1"], &["--dropout 1", "below 1"]),
         (&["verify", "--nproc", "2", "--algorithm", "fastest"], &["fastest", "direct"]),
-        (&["train", "--batch-norm", "global"], &["--batch-norm `global`", "per-shard, local"]),
+        (&["train", "--batch-norm", "global"], &["--batch-norm `global`", "per-shard, sync, local"]),
     ] {
         let (code, error) = fail(folder.path(), args);
         assert!(code != 0 && words.iter().all(|word| error.contains(word)), "{args:?}: {error}");

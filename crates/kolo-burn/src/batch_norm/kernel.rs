@@ -1,0 +1,103 @@
+//! The arithmetic of batch normalisation on flat memory, `[samples, channels, …]` in row-major order.
+//!
+//! Sums are made in double precision: the squares of `f32` are exact there, so that the variance can be had from the sum of
+//! squares, in one pass and one exchange, without the cancellation that this would suffer in `f32`.
+
+use std::ops::Range;
+
+/// What is added at once. Part of the order of additions, and so of the result.
+const LANES: usize = 8;
+
+/// The shape of what is normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) samples: usize,
+    pub(super) channels: usize,
+    /// Elements of one channel of one sample.
+    pub(super) inner: usize,
+}
+
+impl Extent {
+    /// Elements of one channel.
+    pub(super) fn count(&self) -> f64 {
+        (self.samples * self.inner) as f64
+    }
+
+    /// Where each channel's elements lie, sample by sample.
+    fn runs(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let (channels, inner) = (self.channels, self.inner);
+        (0..self.samples * channels).map(move |run| (run % channels, run * inner..(run + 1) * inner))
+    }
+}
+
+/// For each channel the sum of `x` and of its squares: first all of the ones, then all of the others.
+pub(super) fn moments(extent: Extent, x: &[f32]) -> Vec<f64> {
+    pairs(extent, x, x, |_| |x, _| [x, x * x])
+}
+
+/// For each channel the sum of `gradient` and of its products with `x` less the channel's mean; in the order of [`moments`].
+pub(super) fn gradient_moments(extent: Extent, gradient: &[f32], x: &[f32], mean: &[f64]) -> Vec<f64> {
+    pairs(extent, gradient, x, |channel| {
+        let mean = mean[channel];
+        move |gradient, x| [gradient, gradient * (x - mean)]
+    })
+}
+
+/// `(x - mean) * scale + shift`, with numbers of each channel.
+pub(super) fn normalise(extent: Extent, x: &[f32], mean: &[f64], scale: &[f64], shift: &[f32]) -> Vec<f32> {
+    let mut out = Vec::with_capacity(x.len());
+    for (channel, run) in extent.runs() {
+        let (mean, scale, shift) = (mean[channel] as f32, scale[channel] as f32, shift[channel]);
+        out.extend(x[run].iter().map(|x| (x - mean) * scale + shift));
+    }
+    out
+}
+
+/// The gradient of the loss with respect to `x`: `(gradient - first - (x - mean) * second) * scale`, with numbers of each channel.
+pub(super) fn gradient(
+    extent: Extent,
+    gradient: &[f32],
+    x: &[f32],
+    mean: &[f64],
+    [scale, first, second]: [&[f64]; 3],
+) -> Vec<f32> {
+    let mut out = Vec::with_capacity(x.len());
+    for (channel, run) in extent.runs() {
+        let (mean, scale) = (mean[channel] as f32, scale[channel] as f32);
+        let (first, second) = (first[channel] as f32, second[channel] as f32);
+        let pairs = gradient[run.clone()].iter().zip(&x[run]);
+        out.extend(pairs.map(|(gradient, x)| (gradient - first - (x - mean) * second) * scale));
+    }
+    out
+}
+
+/// For each channel two sums over its elements of `a` and `b`.
+fn pairs<F: Fn(f64, f64) -> [f64; 2]>(
+    extent: Extent,
+    a: &[f32],
+    b: &[f32],
+    of_channel: impl Fn(usize) -> F,
+) -> Vec<f64> {
+    let mut sums = vec![0.0; 2 * extent.channels];
+    for (channel, run) in extent.runs() {
+        let [first, second] = sum(&a[run.clone()], &b[run], of_channel(channel));
+        sums[channel] += first;
+        sums[extent.channels + channel] += second;
+    }
+    sums
+}
+
+fn sum(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> [f64; 2]) -> [f64; 2] {
+    let (mut first, mut second) = ([0.0; LANES], [0.0; LANES]);
+    let mut add = |lane: usize, a: f32, b: f32| {
+        let [x, y] = term(f64::from(a), f64::from(b));
+        first[lane] += x;
+        second[lane] += y;
+    };
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        (0..LANES).for_each(|lane| add(lane, a[lane], b[lane]));
+    }
+    a_rest.iter().zip(b_rest).enumerate().for_each(|(lane, (a, b))| add(lane, *a, *b));
+    [first.iter().sum(), second.iter().sum()]
+}
