@@ -10,6 +10,8 @@ mod plan;
 mod report;
 mod run;
 
+use kolo_ddp::verify::trace::Trace;
+
 use crate::fail::Failure;
 
 pub(crate) use plan::{Axes, plan};
@@ -25,6 +27,14 @@ pub(crate) fn verify(job: &Job, axes: &Axes) -> Result<(), Failure> {
     let mut first = None;
     let mut outcomes = Vec::new();
     for (number, run) in runs.into_iter().enumerate() {
+        let shards = first.as_ref().map(|first: &Trace| first.start.shards);
+        // What the user has asked for by name is tried, and fails with its reason.
+        if let (None, Some(shards)) = (&axes.algorithm, shards)
+            && let Some(why) = plan::obstacle(&run, shards)
+        {
+            table.left_out(&run, why);
+            continue;
+        }
         let trace = job.trace(&run, &folder.path().join(number.to_string()))?;
         let reference = first.get_or_insert_with(|| trace.clone());
         let outcome = Outcome { difference: difference(reference, &trace), run, trace };

@@ -1,6 +1,8 @@
 //! Which runs are compared: a selection that changes one thing after another, or everything with everything.
 
-use kolo_comm::schedule::ALGORITHMS;
+use kolo_comm::schedule::{ALGORITHMS, Operation, Problem};
+use kolo_comm::tree::Contributions;
+use kolo_comm::{Rank, Topology};
 
 use crate::fail::Failure;
 
@@ -100,6 +102,16 @@ fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
     names
 }
 
+/// Why a run cannot be made of a job of so many shards: its algorithm cannot divide them so.
+pub(super) fn obstacle(run: &Run, shards: usize) -> Option<&'static str> {
+    let algorithm = ALGORITHMS.iter().find(|algorithm| Some(algorithm.name) == run.algorithm.as_deref())?;
+    let (contributions, topology) =
+        (&Contributions::shared(shards, run.workers), &Topology::single(run.workers));
+    let operation = &Operation::AllReduce;
+    let problem = Problem { operation, rank: Rank(0), len: 1, contributions, topology, segment: 1 };
+    (algorithm.supports)(&problem).err()
+}
+
 /// Whether an algorithm adds in the order of the tree.
 pub(super) fn keeps_tree(name: &str) -> bool {
     ALGORITHMS.iter().any(|algorithm| algorithm.name == name && algorithm.keeps_tree)
@@ -135,6 +147,21 @@ mod tests {
         for (number, run) in runs.iter().enumerate() {
             assert!(!runs[..number].contains(run), "{run:?}");
         }
+    }
+
+    #[test]
+    fn three_shards_a_worker_are_not_for_halving() {
+        let run = |algorithm: Option<&str>| Run {
+            workers: 2,
+            cap: 25.0,
+            transport: None,
+            algorithm: algorithm.map(String::from),
+            again: false,
+        };
+        assert!(obstacle(&run(Some("halving-doubling")), 6).is_some_and(|why| why.contains("power-of-two")));
+        assert_eq!(obstacle(&run(Some("halving-doubling")), 8), None);
+        assert_eq!(obstacle(&run(Some("direct")), 6), None);
+        assert_eq!(obstacle(&run(None), 6), None);
     }
 
     #[test]

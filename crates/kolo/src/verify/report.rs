@@ -28,15 +28,18 @@ impl Table {
             None if run.again => "the same bits, repeated".into(),
             None => "the same bits".into(),
         };
-        println!(
-            "{:>7}  {:9}  {:16}  {:>6} MiB  {:>5}  {compared}",
-            run.workers,
-            trace.start.transport,
-            run.algorithm.as_deref().unwrap_or("-"),
-            run.cap,
-            trace.steps.len(),
-        );
+        Self::print(run, trace.start.transport.as_str(), trace.steps.len(), &compared);
         self.rows += 1;
+    }
+
+    /// A run that is not made.
+    pub(super) fn left_out(&mut self, run: &Run, why: &str) {
+        Self::print(run, run.transport.as_deref().unwrap_or("-"), 0, &format!("left out: {why}"));
+    }
+
+    fn print(run: &Run, transport: &str, steps: usize, compared: &str) {
+        let (workers, cap, algorithm) = (run.workers, run.cap, run.algorithm.as_deref().unwrap_or("-"));
+        println!("{workers:>7}  {transport:9}  {algorithm:16}  {cap:>6} MiB  {steps:>5}  {compared}");
     }
 }
 

@@ -36,11 +36,17 @@ fn a_training_agrees_with_itself() {
 /// With normalisation over the global batch, in which shards need each other's sums.
 #[test]
 fn a_training_in_step_agrees_with_itself() {
-    let fixed = ["--data", "DATA", "--shards", "8", "--batch-size", "4", "--steps", "3", "--dropout", "0.3"];
-    let (code, table, words) =
-        verify(&[&fixed[..], &["--batch-norm", "sync", "--workers", "2,3,8"]].concat());
+    let fixed = "--data DATA --batch-size 4 --steps 3 --dropout 0.3 --batch-norm sync";
+    let (code, table, words) = verify(&format!("{fixed} --shards 8 --workers 2,3,8"));
     assert_eq!(code, 0, "{table}{words}");
     assert!(table.contains("all 13 runs went through the same bits"), "{table}");
+    // Three shards a worker.
+    let (code, table, words) = verify(&format!("{fixed} --shards 6 --workers 2"));
+    assert_eq!(code, 0, "{table}{words}");
+    assert!(
+        table.contains("left out: ") && table.contains("all 6 runs went through the same bits"),
+        "{table}"
+    );
 }
 
 #[test]
