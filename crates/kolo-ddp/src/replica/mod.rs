@@ -1,6 +1,7 @@
 //! One worker's share of the model: flat parameters, the reducer and the optimizer. What a binding talks to.
 
 mod elastic;
+mod last;
 mod meet;
 mod pace;
 mod undo;
@@ -13,6 +14,7 @@ use kolo_comm::Group;
 use kolo_comm::elastic::Member;
 
 pub use self::elastic::Change;
+pub use self::last::LastStep;
 use self::undo::Undo;
 use self::update::Update;
 use crate::buckets::BucketCaps;
@@ -23,7 +25,7 @@ use crate::optimizer::Optimizer;
 use crate::reducer::{BucketTiming, Reducer};
 use crate::statistics::Statistics;
 use crate::straggler::{Clock, Policy, Scout, Straggler};
-use crate::verify::{Done, Watch};
+use crate::verify::Watch;
 
 /// How a job divides and reduces its steps.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +123,9 @@ pub struct Replica {
     undo: Option<Undo>,
     /// Steps begun: of the last one some updates may be due.
     steps: u64,
+    /// The one whose updates are due, and the last one that is complete.
+    running: Option<LastStep>,
+    last: Option<LastStep>,
     /// Whether each bucket's update is still to be made, and how many are.
     due: Vec<bool>,
     missing: usize,
@@ -169,6 +174,8 @@ impl Replica {
             leaving: false,
             undo: None,
             steps: 0,
+            running: None,
+            last: None,
             due: Vec::new(),
             missing: 0,
             scale: 0.0,
@@ -293,22 +300,22 @@ impl Replica {
             Some(limit) => self.clip(limit, scale)?,
             None => (1.0, None),
         };
+        let done = LastStep { step: self.steps, loss: totals.loss * scale, count: totals.count };
         self.steps += 1;
+        self.running = Some(done);
         (self.scale, self.clip) = (scale, clip);
         self.missing = self.reducer.buckets().count();
         self.due.clear();
         self.due.resize(self.missing, true);
         if self.missing == 0 {
             // A model without tensors.
-            self.reducer.end_step()?;
+            self.complete()?;
         }
         if !self.overlaps() || self.reducer.is_rehearsing() {
             self.settle()?;
         }
         if self.watch.is_due(self.steps, self.group.world_size()) {
             self.settle()?;
-            let (loss, count) = (totals.loss * self.scale, totals.count);
-            let done = Done { step: self.steps - 1, loss, count };
             self.watch.look(&self.group, &self.layout, &self.values, &done)?;
         }
         let (straggler, shards_changed) = self.look_around()?;
@@ -316,8 +323,8 @@ impl Replica {
         self.clock.step_over(exposed, self.reducer.ready_times(), self.group.waited());
         let change = if totals.change { self.change()? } else { Change::None };
         Ok(StepReport {
-            loss: totals.loss * self.scale,
-            count: totals.count,
+            loss: done.loss,
+            count: done.count,
             gradient_norm,
             buckets,
             exposed,
@@ -367,12 +374,18 @@ impl Replica {
         self.due[bucket] = false;
         self.missing -= 1;
         if self.missing == 0 {
-            if let Some(undo) = &mut self.undo {
-                undo.commit();
-            }
-            self.reducer.end_step()?;
+            self.complete()?;
         }
         Ok(())
+    }
+
+    /// All updates of a step are in.
+    fn complete(&mut self) -> Result<(), Error> {
+        if let Some(undo) = &mut self.undo {
+            undo.commit();
+        }
+        self.last = self.running.take();
+        self.reducer.end_step()
     }
 
     /// What clips the gradient to a norm, for which all of it has to be there; and the norm that it has.
@@ -403,6 +416,6 @@ impl Replica {
     }
 
     pub(crate) fn resume(&mut self, steps: u64) {
-        self.steps = steps;
+        (self.steps, self.last) = (steps, None);
     }
 }

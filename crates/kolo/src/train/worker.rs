@@ -73,6 +73,8 @@ struct Worker<'a> {
     criterion: CrossEntropyLoss,
     /// Set by SIGTERM.
     leaving: Arc<AtomicBool>,
+    /// When the step that runs, or the last one, began.
+    began: Instant,
 }
 
 /// What ends the work on an epoch.
@@ -104,7 +106,8 @@ impl<'a> Worker<'a> {
         let (rate, total) = (config.rate(&sampler), config.total_steps(&sampler));
         let criterion = CrossEntropyLossConfig::new().init(&trainable);
         let leaving = signals::leaving()?;
-        Ok(Worker { config, folder, device, dataset, sampler, rate, total, ddp, criterion, leaving })
+        let began = Instant::now();
+        Ok(Worker { config, folder, device, dataset, sampler, rate, total, ddp, criterion, leaving, began })
     }
 
     fn describe(&self) -> String {
@@ -155,7 +158,7 @@ impl<'a> Worker<'a> {
                 Ok(Pause::Regrouped) => {}
                 Err(failure) => self.ddp.recover(failure.into_cause()?)?,
             }
-            course.go_to(self.steps(), self.sampler.steps());
+            self.follow(&mut course);
             self.take_desk(&course, &mut desk, true)?;
         }
         let seconds = started.elapsed().as_secs_f64();
@@ -184,6 +187,18 @@ impl<'a> Worker<'a> {
             peak_rss_bytes,
         };
         desk.report(&summary)
+    }
+
+    /// After the members have changed: the course goes where the replica is, which may be a step before or after. Of a step that
+    /// has come to its end elsewhere only, or after which something failed here, the row is still missing.
+    fn follow(&self, course: &mut Course) {
+        let (next, steps) = (course.position.step, self.steps());
+        let last = self.ddp.with_replica(|replica| replica.last_step());
+        if let Some(last) = last.filter(|last| last.step == next && steps == next + 1) {
+            let (epoch, rate) = (course.position.epoch, self.rate.at(next));
+            course.add(StepRow::unseen(&last, epoch, rate, self.began.elapsed()), self.sampler.steps());
+        }
+        course.go_to(steps, self.sampler.steps());
     }
 
     /// Trains until the run is over or the members of the job have changed.
@@ -235,7 +250,7 @@ impl<'a> Worker<'a> {
             if step >= self.total {
                 break;
             }
-            let began = Instant::now();
+            self.began = Instant::now();
             let rate = self.rate.at(step);
             if self.leaving.load(Ordering::Relaxed) {
                 self.ddp.with_replica(|replica| replica.leave());
@@ -247,7 +262,7 @@ impl<'a> Worker<'a> {
                     "the loss is {loss} at step {step}: training has diverged; lower --lr, or clip with --clip-norm"
                 )));
             }
-            let row = StepRow::new(step, epoch, rate, began.elapsed(), &report);
+            let row = StepRow::new(step, epoch, rate, self.began.elapsed(), &report);
             course.add(row.clone(), steps);
             if report.shards_changed && course.position.step_in_epoch > 0 {
                 batches = self.batches(epoch, course.position.step_in_epoch..steps)?;
