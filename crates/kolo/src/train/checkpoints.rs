@@ -16,16 +16,33 @@ const IMAGES: &str = "images";
 
 /// Rank 0's side: takes copies between two steps, which a thread writes.
 pub(crate) struct Checkpoints {
-    writer: Writer,
+    folder: RunFolder,
+    keep: usize,
+    /// `None` as long as the folder cannot be written to.
+    writer: Option<Writer>,
+    /// Why the last one has not even come to the writer.
+    lost: Option<Failure>,
     every_epochs: usize,
     every_steps: Option<u64>,
 }
 
 impl Checkpoints {
-    pub(crate) fn open(folder: &RunFolder, config: &TrainConfig) -> Result<Self, Failure> {
-        let writer = Writer::new(&folder.checkpoints(), config.keep_checkpoints)?;
+    pub(crate) fn new(folder: &RunFolder, config: &TrainConfig) -> Self {
         let (every_epochs, every_steps) = (config.checkpoint_epochs, config.checkpoint_steps);
-        Ok(Checkpoints { writer, every_epochs, every_steps })
+        let (folder, keep) = (folder.clone(), config.keep_checkpoints);
+        Checkpoints { folder, keep, writer: None, lost: None, every_epochs, every_steps }
+    }
+
+    /// Makes ready for writing, if that has not been done.
+    pub(crate) fn open(&mut self) -> Result<&Writer, Failure> {
+        let writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => {
+                self.folder.check()?;
+                Writer::new(&self.folder.checkpoints(), self.keep)?
+            }
+        };
+        Ok(self.writer.insert(writer))
     }
 
     /// Whether one is due now that an epoch is over.
@@ -40,7 +57,7 @@ impl Checkpoints {
 
     /// Copies what a checkpoint holds, and leaves the rest to the thread.
     pub(crate) fn take(
-        &self,
+        &mut self,
         ddp: &Ddp<ResNet>,
         position: &mut Position,
         epoch: &Meter,
@@ -50,14 +67,22 @@ impl Checkpoints {
             LOSS_SUM: epoch.loss_sum.to_string(),
             IMAGES: epoch.images.to_string(),
         });
-        self.writer.put(ddp.with_replica(|replica| Snapshot::of(replica, position))?);
+        let snapshot = ddp.with_replica(|replica| Snapshot::of(replica, position))?;
+        self.lost = self.open().map(|writer| writer.put(snapshot)).err();
+        if let Some(failure) = &self.lost {
+            log::warn!(
+                "checkpoint not written: {failure}; training goes on, the next checkpoint is another try"
+            );
+        }
         Ok(())
     }
 
     /// Waits for the last one. Its failure is the run's: there is nothing to continue from.
     pub(crate) fn finish(self) -> Result<(), Failure> {
-        let lost = |e| format!("the last checkpoint was not written, everything else was: {e}");
-        self.writer.finish().map_err(|e| Failure::work(lost(e)))
+        let written = self.writer.map_or(Ok(()), |writer| writer.finish().map_err(Failure::from));
+        let lost =
+            |e| Failure::work(format!("the last checkpoint was not written, everything else was: {e}"));
+        self.lost.map_or(written, Err).map_err(lost)
     }
 }
 

@@ -14,10 +14,9 @@ pub(super) struct Course {
     rows: Vec<StepRow>,
     /// The figures of the epoch that runs, or has just ended.
     epoch: Meter,
-    /// Steps done when the figures of an epoch were last written.
+    /// Steps done when the figures of an epoch were last written, and those figures.
     recorded: u64,
-    pub(super) train_loss: f64,
-    pub(super) test_accuracy: f64,
+    records: Vec<EpochRow>,
 }
 
 impl From<Position> for Course {
@@ -25,7 +24,7 @@ impl From<Position> for Course {
     fn from(position: Position) -> Self {
         let recorded = position.step;
         let (base, rows, epoch) = (position.clone(), Vec::new(), checkpoints::meter(&position));
-        Course { position, base, rows, epoch, recorded, train_loss: 0.0, test_accuracy: 0.0 }
+        Course { position, base, rows, epoch, recorded, records: Vec::new() }
     }
 }
 
@@ -73,9 +72,14 @@ impl Course {
         ended && self.position.step > self.recorded
     }
 
-    pub(super) fn recorded(&mut self, row: &EpochRow) {
+    pub(super) fn record(&mut self, row: EpochRow) {
         self.recorded = self.position.step;
-        (self.train_loss, self.test_accuracy) = (row.train_loss, row.test_accuracy);
+        self.records.push(row);
+    }
+
+    /// The figures of the epochs whose ends this worker has seen.
+    pub(super) fn records(&self) -> &[EpochRow] {
+        &self.records
     }
 
     /// The figures of the epoch that runs, or has just ended.

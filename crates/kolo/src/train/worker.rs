@@ -56,7 +56,7 @@ pub(crate) fn train(
         }
     }
     let mut desk = None;
-    worker.take_desk(&course, &mut desk, resume)?;
+    worker.take_desk(&course, &mut desk, Some(resume))?;
     worker.run(course, desk)
 }
 
@@ -128,22 +128,29 @@ impl<'a> Worker<'a> {
         self.ddp.with_replica(|replica| replica.steps())
     }
 
-    /// Whoever is rank 0 writes; that may have been another worker before.
-    fn take_desk(&self, course: &Course, desk: &mut Option<Desk>, continued: bool) -> Result<(), Failure> {
-        if self.ddp.rank().0 != 0 {
+    /// Whoever is rank 0 writes; that may have been another worker before. `begin`: this is the start of the job, and whether
+    /// its folder holds an earlier part of the run.
+    fn take_desk(&self, course: &Course, desk: &mut Option<Desk>, begin: Option<bool>) -> Result<(), Failure> {
+        let Some(folder) = self.folder.as_ref().filter(|_| self.ddp.rank().0 == 0) else {
             *desk = None;
             return Ok(());
+        };
+        if let Some(desk) = desk {
+            desk.follow(course);
+            return Ok(());
         }
-        match (desk.as_mut(), &self.folder) {
-            (Some(desk), _) => desk.rewind(course),
-            (None, Some(folder)) => {
-                let opened = Desk::open(folder.clone(), self.config, course, self.total, continued)?;
-                opened.progress.say(&self.describe());
-                *desk = Some(opened);
-                Ok(())
-            }
-            (None, None) => Ok(()),
+        let mut new = Desk::new(folder.clone(), self.config, course, self.total);
+        match begin {
+            Some(continued) => new.begin(course, continued)?,
+            None => new.follow(course),
         }
+        if begin != Some(false) {
+            let (path, step) = (folder.path().display(), course.position.step);
+            new.progress.say(&format!("continuing {path} after step {step}"));
+        }
+        new.progress.say(&self.describe());
+        *desk = Some(new);
+        Ok(())
     }
 
     fn run(&mut self, mut course: Course, mut desk: Option<Desk>) -> Result<(), Failure> {
@@ -159,12 +166,12 @@ impl<'a> Worker<'a> {
                 Err(failure) => self.ddp.recover(failure.into_cause()?)?,
             }
             self.follow(&mut course);
-            self.take_desk(&course, &mut desk, true)?;
+            self.take_desk(&course, &mut desk, None)?;
         }
         let seconds = started.elapsed().as_secs_f64();
         let peak_rss_bytes = peak_rss(self.ddp.group())?;
         let Some(desk) = desk.take() else { return Ok(()) };
-        let whole = course.meter();
+        let (whole, last) = (course.meter(), course.records().last());
         let summary = Summary {
             kolo: env!("CARGO_PKG_VERSION"),
             world_size: self.ddp.group().world_size(),
@@ -181,12 +188,12 @@ impl<'a> Worker<'a> {
             step_seconds_p95: whole.step_percentile(95.0),
             comm_fraction: whole.comm_fraction(),
             exposed_comm_fraction: whole.exposed_comm_fraction(),
-            train_loss: course.train_loss,
-            test_accuracy: course.test_accuracy,
+            train_loss: last.map_or(0.0, |row| row.train_loss),
+            test_accuracy: last.map_or(0.0, |row| row.test_accuracy),
             weights_sha256: self.ddp.with_replica(checkpoint::weights_sha256)?,
             peak_rss_bytes,
         };
-        desk.report(&summary)
+        desk.report(&summary, &course)
     }
 
     /// After the members have changed: the course goes where the replica is, which may be a step before or after. Of a step that
@@ -231,9 +238,9 @@ impl<'a> Worker<'a> {
             test_accuracy,
             learning_rate: self.rate.at(course.position.step - 1),
         };
-        course.recorded(&row);
+        course.record(row.clone());
         let Some(desk) = desk else { return Ok(()) };
-        desk.record(&row);
+        desk.record(&row, course);
         if course.position.step == self.total || desk.checkpoints.due_between_epochs(&course.position) {
             desk.checkpoints.take(&self.ddp, &mut course.position, &epoch)?;
         }
@@ -268,12 +275,10 @@ impl<'a> Worker<'a> {
                 batches = self.batches(epoch, course.position.step_in_epoch..steps)?;
             }
             if let Some(desk) = desk {
-                desk.steps.add(&row.json()?);
-                desk.buckets.add(&report.buckets);
-                desk.progress.step(&row, course.epoch_meter());
+                desk.step(&row, &report.buckets, course)?;
                 let goes_on = course.position.step_in_epoch > 0 && course.position.step < self.total;
                 if goes_on && desk.checkpoints.due_within_epoch(&course.position) {
-                    desk.steps.flush();
+                    desk.flush(course);
                     let meter = course.epoch_meter().clone();
                     desk.checkpoints.take(&self.ddp, &mut course.position, &meter)?;
                 }

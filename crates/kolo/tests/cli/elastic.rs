@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::program::{alive, kolo, succeed, summary, workers};
@@ -61,18 +62,45 @@ fn disturbed(transport: &str, signals: &[(&str, usize)]) -> (String, String) {
     (result(folder.path()), words)
 }
 
+/// What the undisturbed run ends with.
+fn expected() -> &'static str {
+    static EXPECTED: OnceLock<String> = OnceLock::new();
+    EXPECTED.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        succeed(folder.path(), &[&RUN[..], &["--nproc", "1", "--out", "run"]].concat());
+        result(folder.path())
+    })
+}
+
 #[test]
 fn deaths_do_not_change_the_weights() {
-    let folder = tempfile::tempdir().unwrap();
-    succeed(folder.path(), &[&RUN[..], &["--nproc", "1", "--out", "run"]].concat());
-    let expected = result(folder.path());
     for (transport, signals) in [
         ("shm", &[("KILL", 0), ("KILL", 1)][..]),
         ("tcp", &[("KILL", 2), ("KILL", 0)]),
         ("shm", &[("TERM", 1), ("KILL", 0)]),
     ] {
         let (sha256, words) = disturbed(transport, signals);
-        assert_eq!(sha256, expected, "{transport} {signals:?}: {words}");
+        assert_eq!(sha256, expected(), "{transport} {signals:?}: {words}");
         assert!(words.contains("generation 2 of 3 workers"), "{words}");
     }
+}
+
+/// Rank 0 dies while the folder is away: what is missing is written when that is back.
+#[test]
+fn a_folder_that_is_away_at_a_death_is_mended_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, away) = (folder.path().join("run"), folder.path().join("away"));
+    let words = folder.path().join("words");
+    let args = [&RUN[..], &["--nproc", "3", "--max-restarts", "0", "--out", "run"]].concat();
+    let file = std::fs::File::create(&words).unwrap();
+    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    assert!(has_said(&mut job, &words, "3 workers over"));
+    std::fs::rename(&run, &away).unwrap();
+    let kill = Command::new("kill").args(["-9".into(), workers(&job)[0].to_string()]).status().unwrap();
+    assert!(kill.success() && has_said(&mut job, &words, "the run folder is gone"));
+    std::fs::rename(&away, &run).unwrap();
+    let status = job.wait().unwrap();
+    let words = std::fs::read_to_string(words).unwrap();
+    assert!(status.success() && words.contains("generation 2 of 2 workers"), "{words}");
+    assert_eq!(result(folder.path()), expected(), "{words}");
 }
