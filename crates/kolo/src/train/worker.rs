@@ -98,14 +98,16 @@ impl<'a> Worker<'a> {
         let model = shape.init(config.seed, &trainable).with_dropout(config.dropout);
         let optimizer = &config.optimizer;
         let (name, settings) = (&optimizer.name, &optimizer.settings);
-        let ddp = match seat {
-            Seat::Fixed(group) => Ddp::new(group, model, &config.ddp(), name, settings)?,
-            Seat::Member(member) => Ddp::elastic(member, model, &config.ddp(), name, settings)?,
+        let (ddp, leaving) = match seat {
+            // Without the others it could not go on, nor they without it: SIGTERM ends it.
+            Seat::Fixed(group) => (Ddp::new(group, model, &config.ddp(), name, settings)?, Arc::default()),
+            Seat::Member(member) => {
+                (Ddp::elastic(member, model, &config.ddp(), name, settings)?, signals::leaving()?)
+            }
         };
         let sampler = config.sampler(&dataset)?;
         let (rate, total) = (config.rate(&sampler), config.total_steps(&sampler));
         let criterion = CrossEntropyLossConfig::new().init(&trainable);
-        let leaving = signals::leaving()?;
         let began = Instant::now();
         Ok(Worker { config, folder, device, dataset, sampler, rate, total, ddp, criterion, leaving, began })
     }
@@ -130,7 +132,12 @@ impl<'a> Worker<'a> {
 
     /// Whoever is rank 0 writes; that may have been another worker before. `begin`: this is the start of the job, and whether
     /// its folder holds an earlier part of the run.
-    fn take_desk(&self, course: &Course, desk: &mut Option<Desk>, begin: Option<bool>) -> Result<(), Failure> {
+    fn take_desk(
+        &self,
+        course: &Course,
+        desk: &mut Option<Desk>,
+        begin: Option<bool>,
+    ) -> Result<(), Failure> {
         let Some(folder) = self.folder.as_ref().filter(|_| self.ddp.rank().0 == 0) else {
             *desk = None;
             return Ok(());
