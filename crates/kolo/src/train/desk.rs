@@ -70,7 +70,7 @@ impl Desk {
     fn align(&mut self, course: &Course) -> Result<(), Failure> {
         self.steps.forget();
         self.epochs.forget();
-        self.folder.rewind(&course.position)?;
+        self.folder.rewind(course.position.step, course.recorded().1)?;
         let (step, epoch) = (self.folder.last_step()?, self.folder.last_epoch()?);
         for row in course.rows().iter().filter(|row| step.is_none_or(|last| row.step > last)) {
             self.steps.add(&row.json()?);

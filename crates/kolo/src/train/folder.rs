@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use kolo_ddp::checkpoint::{self, Found, Position};
+use kolo_ddp::checkpoint::{self, Found};
 use serde::Serialize;
 
 use super::config::TrainConfig;
@@ -34,6 +34,11 @@ impl RunFolder {
     /// A folder that is there already.
     pub(crate) fn at(path: PathBuf) -> Self {
         RunFolder { path }
+    }
+
+    /// Whether the run is complete.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.path.join(SUMMARY).exists()
     }
 
     /// A new folder with the configuration in it.
@@ -115,16 +120,16 @@ impl RunFolder {
         }
     }
 
-    /// Forgets what a run wrote after the step from which it continues.
-    pub(crate) fn rewind(&self, position: &Position) -> Result<(), Failure> {
+    /// Forgets what a run wrote after so many steps, and after the figures of so many epochs.
+    pub(crate) fn rewind(&self, steps: u64, epochs: usize) -> Result<(), Failure> {
         self.check()?;
         self.keep_lines(STEPS, |line| {
             let row: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-            row["step"].as_u64().is_some_and(|step| step < position.step)
+            row["step"].as_u64().is_some_and(|step| step < steps)
         })?;
         self.keep_lines(METRICS, |line| {
             // The header stays.
-            epoch_of(line).is_none_or(|epoch| epoch <= position.epoch)
+            epoch_of(line).is_none_or(|epoch| epoch <= epochs)
         })
     }
 

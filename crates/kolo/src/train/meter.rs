@@ -118,6 +118,11 @@ pub(crate) struct Meter {
 const WINDOW: usize = 20;
 
 impl Meter {
+    /// Of steps that others have measured.
+    pub(crate) fn of(loss_sum: f64, images: f64) -> Self {
+        Meter { loss_sum, images, ..Meter::default() }
+    }
+
     pub(crate) fn add(&mut self, row: &StepRow) {
         self.loss_sum += row.loss * row.images as f64;
         self.images += row.images as f64;

@@ -1,19 +1,20 @@
-//! One worker's run: epochs, steps, shards.
+//! One worker's run: its place in the job, the epochs, the end. What it does with the others can be done again after one of them
+//! has died.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::Device;
-use kolo_burn::data::{Batch, Dataset, Normalise, Prefetch, Request, open};
+use kolo_burn::Ddp;
+use kolo_burn::data::{Dataset, open};
 use kolo_burn::models::{self, ResNet};
-use kolo_burn::{Ddp, DropoutKey, Loss};
 use kolo_comm::Group;
 use kolo_comm::elastic::Member;
-use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::checkpoint;
 use kolo_ddp::rate::Rate;
-use kolo_ddp::{Change, Kind, Sampler, StepReport};
+use kolo_ddp::{Kind, Sampler};
 
 use super::checkpoints;
 use super::config::TrainConfig;
@@ -23,12 +24,8 @@ use super::evaluate;
 use super::folder::RunFolder;
 use super::meter::{EpochRow, StepRow};
 use super::signals;
-use super::slow::{Slow, Work};
 use super::summary::{Summary, peak_rss};
 use crate::fail::Failure;
-
-/// Batches prepared ahead.
-const AHEAD: usize = 3;
 
 /// How this worker belongs to its job.
 pub(crate) enum Seat {
@@ -45,43 +42,35 @@ pub(crate) fn train(
     folder: Option<RunFolder>,
     resume: bool,
 ) -> Result<(), Failure> {
-    let mut worker = Worker::new(seat, config, folder)?;
-    // A worker that comes later finds the others on their way.
-    let mut course = Course::at(worker.steps(), worker.sampler.steps());
-    if let (0, true, Some(folder)) = (course.position.step, resume, &worker.folder) {
-        course = Course::from(checkpoints::resume(&mut worker.ddp, folder)?);
-        if course.position.step >= worker.total {
-            let (path, total) = (folder.path().display(), worker.total);
-            return Err(Failure::input(format!("the run in {path} is complete: all {total} steps are done")));
-        }
-    }
-    let mut desk = None;
-    worker.take_desk(&course, &mut desk, Some(resume))?;
-    worker.run(course, desk)
+    Worker::new(seat, config, folder, resume)?.run()
 }
 
 /// What every rank has.
-struct Worker<'a> {
-    config: &'a TrainConfig,
+pub(super) struct Worker<'a> {
+    pub(super) config: &'a TrainConfig,
     folder: Option<RunFolder>,
-    device: Device,
-    dataset: Arc<Dataset>,
-    sampler: Sampler,
-    rate: Rate,
+    /// Whether the folder holds an earlier part of the run.
+    resume: bool,
+    pub(super) device: Device,
+    pub(super) dataset: Arc<Dataset>,
+    pub(super) sampler: Sampler,
+    pub(super) rate: Rate,
     total: u64,
-    ddp: Ddp<ResNet>,
-    criterion: CrossEntropyLoss,
+    pub(super) ddp: Ddp<ResNet>,
+    pub(super) criterion: CrossEntropyLoss,
     /// Set by SIGTERM.
-    leaving: Arc<AtomicBool>,
+    pub(super) leaving: Arc<AtomicBool>,
     /// When the step that runs, or the last one, began.
-    began: Instant,
+    pub(super) began: Instant,
 }
 
-/// What ends the work on an epoch.
-#[derive(PartialEq)]
-enum Pause {
-    /// It is over, or the run is.
-    Over,
+/// What ends the work with the ranks that there are.
+pub(super) enum Pause {
+    /// The run is over.
+    Over {
+        /// The largest of all workers.
+        peak_rss_bytes: u64,
+    },
     /// The members of the job have changed: batches have to be prepared anew.
     Regrouped,
     /// This worker has left the job.
@@ -89,7 +78,12 @@ enum Pause {
 }
 
 impl<'a> Worker<'a> {
-    fn new(seat: Seat, config: &'a TrainConfig, folder: Option<RunFolder>) -> Result<Self, Failure> {
+    fn new(
+        seat: Seat,
+        config: &'a TrainConfig,
+        folder: Option<RunFolder>,
+        resume: bool,
+    ) -> Result<Self, Failure> {
         let dataset = Arc::new(open(&config.data).map_err(Failure::input)?);
         let entry = models::find(&config.model).map_err(Failure::input)?;
         let device = Device::flex();
@@ -109,7 +103,20 @@ impl<'a> Worker<'a> {
         let (rate, total) = (config.rate(&sampler), config.total_steps(&sampler));
         let criterion = CrossEntropyLossConfig::new().init(&trainable);
         let began = Instant::now();
-        Ok(Worker { config, folder, device, dataset, sampler, rate, total, ddp, criterion, leaving, began })
+        Ok(Worker {
+            config,
+            folder,
+            resume,
+            device,
+            dataset,
+            sampler,
+            rate,
+            total,
+            ddp,
+            criterion,
+            leaving,
+            began,
+        })
     }
 
     fn describe(&self) -> String {
@@ -130,14 +137,91 @@ impl<'a> Worker<'a> {
         self.ddp.with_replica(|replica| replica.steps())
     }
 
-    /// Whoever is rank 0 writes; that may have been another worker before. `begin`: this is the start of the job, and whether
-    /// its folder holds an earlier part of the run.
-    fn take_desk(
-        &self,
-        course: &Course,
+    fn run(&mut self) -> Result<(), Failure> {
+        let started = Instant::now();
+        // A worker that comes later finds the others on their way.
+        let mut course = Course::at(self.steps(), self.sampler.steps(), self.total);
+        let (mut desk, mut begins) = (None, true);
+        loop {
+            match self.go_on(&mut course, &mut desk, begins) {
+                Ok(Pause::Over { peak_rss_bytes }) => {
+                    let Some(desk) = desk else { return Ok(()) };
+                    let summary = self.summary(&course, peak_rss_bytes, started.elapsed().as_secs_f64())?;
+                    return desk.report(&summary, &course);
+                }
+                Ok(Pause::Left) => {
+                    log::info!("this worker has left the job after step {}", course.position.step);
+                    return Ok(());
+                }
+                Ok(Pause::Regrouped) => {}
+                Err(failure) => self.ddp.recover(failure.into_cause()?)?,
+            }
+            begins = false;
+        }
+    }
+
+    /// Goes on from where the ranks are, until the run is over or their number changes. `begins`: for the first time.
+    fn go_on(
+        &mut self,
+        course: &mut Course,
         desk: &mut Option<Desk>,
-        begin: Option<bool>,
-    ) -> Result<(), Failure> {
+        begins: bool,
+    ) -> Result<Pause, Failure> {
+        self.find_place(course)?;
+        course.share(self.ddp.group())?;
+        self.take_desk(course, desk, begins)?;
+        loop {
+            if course.is_unrecorded() {
+                self.record(course, desk)?;
+            }
+            if course.is_over() {
+                break;
+            }
+            if let Some(pause) = self.epoch(course, desk)? {
+                return Ok(pause);
+            }
+        }
+        Ok(Pause::Over { peak_rss_bytes: peak_rss(self.ddp.group())? })
+    }
+
+    /// Brings the course to where the replica is; and both to the last checkpoint, where a run continues. A collective.
+    fn find_place(&mut self, course: &mut Course) -> Result<(), Failure> {
+        let (steps, epoch, total) = (self.steps(), self.sampler.steps(), self.total);
+        let resumes = self.folder.as_ref().filter(|_| self.resume && course.position.step == 0);
+        let Some(folder) = resumes else {
+            self.follow(course);
+            return Ok(());
+        };
+        let position = match steps {
+            0 => Some(checkpoints::resume(&mut self.ddp, folder)?),
+            // The others had read it when one of them died.
+            _ => checkpoints::position(folder, steps),
+        };
+        *course = match &position {
+            Some(position) => Course::resumed(position, epoch, total),
+            None => Course::at(steps, epoch, total),
+        };
+        if course.is_over() && !course.is_unrecorded() {
+            let path = folder.path().display();
+            return Err(Failure::input(format!("the run in {path} is complete: all {total} steps are done")));
+        }
+        Ok(())
+    }
+
+    /// After the members have changed: the course goes where the replica is, which may be a step before or after. Of a step that
+    /// has come to its end elsewhere only, or after which something failed here, the row is still missing.
+    fn follow(&self, course: &mut Course) {
+        let (next, steps) = (course.position.step, self.steps());
+        let last = self.ddp.with_replica(|replica| replica.last_step());
+        if let Some(last) = last.filter(|last| last.step == next && steps == next + 1) {
+            let (epoch, rate) = (course.position.epoch, self.rate.at(next));
+            course.add(StepRow::unseen(&last, epoch, rate, self.began.elapsed()));
+        }
+        course.go_to(steps);
+    }
+
+    /// Whoever is rank 0 writes; that may have been another worker before.
+    fn take_desk(&self, course: &Course, desk: &mut Option<Desk>, begins: bool) -> Result<(), Failure> {
         let Some(folder) = self.folder.as_ref().filter(|_| self.ddp.rank().0 == 0) else {
             *desk = None;
             return Ok(());
@@ -146,12 +230,17 @@ impl<'a> Worker<'a> {
             desk.follow(course);
             return Ok(());
         }
-        let mut new = Desk::new(folder.clone(), self.config, course, self.total);
-        match begin {
-            Some(continued) => new.begin(course, continued)?,
-            None => new.follow(course),
+        if folder.is_complete() {
+            // Another worker was rank 0 when the last death came, and has come to the end nevertheless.
+            return Ok(());
         }
-        if begin != Some(false) {
+        let continued = self.resume || course.position.step > 0;
+        let mut new = Desk::new(folder.clone(), self.config, course, self.total);
+        match begins {
+            true => new.begin(course, continued)?,
+            false => new.follow(course),
+        }
+        if continued {
             let (path, step) = (folder.path().display(), course.position.step);
             new.progress.say(&format!("continuing {path} after step {step}"));
         }
@@ -160,26 +249,33 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn run(&mut self, mut course: Course, mut desk: Option<Desk>) -> Result<(), Failure> {
-        let started = Instant::now();
-        loop {
-            match self.train(&mut course, &mut desk) {
-                Ok(Pause::Over) => break,
-                Ok(Pause::Left) => {
-                    log::info!("this worker has left the job after step {}", course.position.step);
-                    return Ok(());
-                }
-                Ok(Pause::Regrouped) => {}
-                Err(failure) => self.ddp.recover(failure.into_cause()?)?,
-            }
-            self.follow(&mut course);
-            self.take_desk(&course, &mut desk, None)?;
+    /// After an epoch, or after the last step. A collective.
+    fn record(&mut self, course: &mut Course, desk: &mut Option<Desk>) -> Result<(), Failure> {
+        let test_accuracy = evaluate::accuracy(&self.ddp, &self.dataset, &self.device)?;
+        let epoch = course.epoch_meter();
+        let row = EpochRow {
+            epoch: course.epochs(),
+            seconds_per_step: epoch.seconds_per_step(),
+            images_per_second: epoch.images_per_second(),
+            comm_fraction: epoch.comm_fraction(),
+            exposed_comm_fraction: epoch.exposed_comm_fraction(),
+            train_loss: epoch.train_loss(),
+            test_accuracy,
+            learning_rate: self.rate.at(course.position.step - 1),
+        };
+        course.record(row.clone());
+        let Some(desk) = desk else { return Ok(()) };
+        desk.record(&row, course);
+        if course.is_over() || desk.checkpoints.due_between_epochs(&course.position) {
+            desk.checkpoints.take(&self.ddp, course)?;
         }
-        let seconds = started.elapsed().as_secs_f64();
-        let peak_rss_bytes = peak_rss(self.ddp.group())?;
-        let Some(desk) = desk.take() else { return Ok(()) };
+        Ok(())
+    }
+
+    /// Needs the others no more: since the evaluation all updates are in.
+    fn summary(&self, course: &Course, peak_rss_bytes: u64, seconds: f64) -> Result<Summary, Failure> {
         let (whole, last) = (course.meter(), course.records().last());
-        let summary = Summary {
+        Ok(Summary {
             kolo: env!("CARGO_PKG_VERSION"),
             world_size: self.ddp.group().world_size(),
             shards: self.config.shards,
@@ -199,152 +295,7 @@ impl<'a> Worker<'a> {
             test_accuracy: last.map_or(0.0, |row| row.test_accuracy),
             weights_sha256: self.ddp.with_replica(checkpoint::weights_sha256)?,
             peak_rss_bytes,
-        };
-        desk.report(&summary, &course)
-    }
-
-    /// After the members have changed: the course goes where the replica is, which may be a step before or after. Of a step that
-    /// has come to its end elsewhere only, or after which something failed here, the row is still missing.
-    fn follow(&self, course: &mut Course) {
-        let (next, steps) = (course.position.step, self.steps());
-        let last = self.ddp.with_replica(|replica| replica.last_step());
-        if let Some(last) = last.filter(|last| last.step == next && steps == next + 1) {
-            let (epoch, rate) = (course.position.epoch, self.rate.at(next));
-            course.add(StepRow::unseen(&last, epoch, rate, self.began.elapsed()), self.sampler.steps());
-        }
-        course.go_to(steps, self.sampler.steps());
-    }
-
-    /// Trains until the run is over or the members of the job have changed.
-    fn train(&mut self, course: &mut Course, desk: &mut Option<Desk>) -> Result<Pause, Failure> {
-        loop {
-            if course.is_unrecorded(self.total) {
-                self.record(course, desk)?;
-            }
-            if course.position.step >= self.total {
-                return Ok(Pause::Over);
-            }
-            match self.epoch(course, desk)? {
-                Pause::Over => {}
-                pause => return Ok(pause),
-            }
-        }
-    }
-
-    /// After an epoch, or after the last step.
-    fn record(&mut self, course: &mut Course, desk: &mut Option<Desk>) -> Result<(), Failure> {
-        let test_accuracy = evaluate::accuracy(&self.ddp, &self.dataset, &self.device)?;
-        let epoch = course.epoch_meter().clone();
-        let row = EpochRow {
-            epoch: course.epochs(),
-            seconds_per_step: epoch.seconds_per_step(),
-            images_per_second: epoch.images_per_second(),
-            comm_fraction: epoch.comm_fraction(),
-            exposed_comm_fraction: epoch.exposed_comm_fraction(),
-            train_loss: epoch.train_loss(),
-            test_accuracy,
-            learning_rate: self.rate.at(course.position.step - 1),
-        };
-        course.record(row.clone());
-        let Some(desk) = desk else { return Ok(()) };
-        desk.record(&row, course);
-        if course.position.step == self.total || desk.checkpoints.due_between_epochs(&course.position) {
-            desk.checkpoints.take(&self.ddp, &mut course.position, &epoch)?;
-        }
-        Ok(())
-    }
-
-    /// Trains until the epoch or the run is over, or the members of the job have changed; moves the position.
-    fn epoch(&mut self, course: &mut Course, desk: &mut Option<Desk>) -> Result<Pause, Failure> {
-        let steps = self.sampler.steps();
-        let (epoch, first) = (course.position.epoch, course.position.step_in_epoch);
-        let mut batches = self.batches(epoch, first..steps)?;
-        for _ in first..steps {
-            let step = course.position.step;
-            if step >= self.total {
-                break;
-            }
-            self.began = Instant::now();
-            let rate = self.rate.at(step);
-            if self.leaving.load(Ordering::Relaxed) {
-                self.ddp.with_replica(|replica| replica.leave());
-            }
-            let report = self.step(&mut batches, &course.position, rate)?;
-            if !report.loss.is_finite() {
-                let loss = report.loss;
-                return Err(Failure::work(format!(
-                    "the loss is {loss} at step {step}: training has diverged; lower --lr, or clip with --clip-norm"
-                )));
-            }
-            let row = StepRow::new(step, epoch, rate, self.began.elapsed(), &report);
-            course.add(row.clone(), steps);
-            if report.shards_changed && course.position.step_in_epoch > 0 {
-                batches = self.batches(epoch, course.position.step_in_epoch..steps)?;
-            }
-            if let Some(desk) = desk {
-                desk.step(&row, &report.buckets, course)?;
-                let goes_on = course.position.step_in_epoch > 0 && course.position.step < self.total;
-                if goes_on && desk.checkpoints.due_within_epoch(&course.position) {
-                    desk.flush(course);
-                    let meter = course.epoch_meter().clone();
-                    desk.checkpoints.take(&self.ddp, &mut course.position, &meter)?;
-                }
-            }
-            match report.change {
-                Change::None => {}
-                Change::Regrouped => return Ok(Pause::Regrouped),
-                Change::Left => return Ok(Pause::Left),
-            }
-        }
-        Ok(Pause::Over)
-    }
-
-    fn step(
-        &mut self,
-        batches: &mut Prefetch,
-        position: &Position,
-        rate: f64,
-    ) -> Result<StepReport, Failure> {
-        for shard in self.ddp.shards() {
-            let asked = Instant::now();
-            let batch = batches.next().ok_or_else(|| Failure::work("the data ended before the epoch did"))?;
-            self.ddp.data_waited(asked.elapsed());
-            let (seed, epoch, step) = (self.config.seed, position.epoch, position.step_in_epoch);
-            self.shard(batch.map_err(Failure::work)?, &DropoutKey { seed, epoch, step, shard })?;
-        }
-        Ok(self.ddp.step(rate)?)
-    }
-
-    fn shard(&mut self, batch: Batch, key: &DropoutKey) -> Result<(), Failure> {
-        std::thread::sleep(Slow::pause(self.config.slow.as_ref(), self.ddp.rank().0, Work::Compute));
-        let count = batch.len();
-        if count == 0 {
-            return Ok(self.ddp.skip_shard()?);
-        }
-        let (images, labels) = batch.into_tensors(&self.device.clone().autodiff());
-        let loss = self.criterion.forward(self.ddp.model().forward_training(images, key), labels);
-        Ok(self.ddp.backward(Loss::mean(loss, count))?)
-    }
-
-    /// This rank's batches of some steps of an epoch, prepared ahead.
-    fn batches(&self, epoch: usize, steps: std::ops::Range<usize>) -> Result<Prefetch, Failure> {
-        let order = Arc::new(self.sampler.epoch(epoch));
-        let shards = self.ddp.shards();
-        let requests = steps.flat_map(move |step| {
-            let order = order.clone();
-            let request =
-                move |shard| Request { indices: order.shard(step, shard).to_vec(), epoch: epoch as u64 };
-            shards.clone().map(request)
-        });
-        let augment = self.config.augment.then_some((self.config.seed, self.dataset.augment));
-        let (dataset, normalise) = (self.dataset.clone(), Normalise::of(&self.dataset));
-        let pause = Slow::pause(self.config.slow.as_ref(), self.ddp.rank().0, Work::Data);
-        let prepare = move |Request { indices, epoch }| {
-            std::thread::sleep(pause);
-            let key = augment.map(|(seed, augment)| kolo_burn::data::AugmentKey { seed, epoch, augment });
-            dataset.train.batch(&indices, &normalise, key.as_ref())
-        };
-        Prefetch::new(requests, AHEAD, prepare).map_err(Failure::work)
+        })
     }
 }
 
