@@ -73,6 +73,8 @@ struct Generation {
     fresh: usize,
     /// Who dies, when; nobody in the last generation.
     death: Option<(usize, u64, usize)>,
+    /// Each for itself.
+    alone: bool,
 }
 
 impl Script {
@@ -95,12 +97,19 @@ impl Script {
                 Some(_) => MOMENTS - 1,
             };
             let death = Some((key.with(0).below(world), step, moment));
-            generations.push(Generation { world, fresh, death });
+            generations.push(Generation { world, fresh, death, alone: false });
             fresh = key.with(2).below(2);
             world = world - 1 + fresh;
         }
-        generations.push(Generation { world, fresh, death: None });
+        generations.push(Generation { world, fresh, death: None, alone: false });
         Script { clip_norm, generations }
+    }
+
+    /// After the first death every one goes on alone, as one does that is to save what all have come to.
+    fn then_alone(mut self) -> Script {
+        self.generations.truncate(1);
+        self.generations.push(Generation { world: 3, fresh: 0, death: None, alone: true });
+        self
     }
 }
 
@@ -164,8 +173,11 @@ impl<'a> Worker<'a> {
     fn regroup(&mut self) {
         while self.generation + 1 < self.script.generations.len() {
             self.generation += 1;
-            let world = self.script.generations[self.generation].world;
-            let group = self.meeting.join(self.generation, world, self.transport);
+            let Generation { world, alone, .. } = self.script.generations[self.generation];
+            let group = match alone {
+                true => Ok(Arc::new(Group::alone())),
+                false => self.meeting.join(self.generation, world, self.transport),
+            };
             match group.and_then(|group| self.replica.regroup(group)) {
                 Ok(()) => return self.note_last(),
                 Err(error) => expected(&error),
@@ -265,12 +277,15 @@ fn run(script: &Script, transport: TransportChoice) -> Vec<(Vec<u32>, Known)> {
 
 #[test]
 fn deaths_and_joins_do_not_change_the_bits() {
-    for (clip_norm, seeds) in [(None, 20), (Some(1.5), 10)] {
-        let generations = vec![Generation { world: 1, fresh: 1, death: None }];
+    for (clip_norm, seeds) in [(None, 30), (Some(1.5), 10)] {
+        let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
         let (expected, losses) = run(&Script { clip_norm, generations }, TransportChoice::Tcp).remove(0);
         for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
             for seed in 0..seeds {
-                let script = Script::new(seed, clip_norm);
+                let script = match seed % 3 {
+                    0 => Script::new(seed, clip_norm).then_alone(),
+                    _ => Script::new(seed, clip_norm),
+                };
                 let survivors = run(&script, transport);
                 assert_eq!(survivors.len(), script.generations.last().unwrap().world);
                 for (bits, known) in survivors {

@@ -64,8 +64,8 @@ impl Replica {
     /// Comes to one state with the ranks of `group`, and trains with them from now on.
     pub(super) fn meet(&mut self, group: Arc<Group>) -> Result<(), Error> {
         agree::check(&group, &self.layout)?;
-        let halfway = self.undo.as_mut().is_some_and(|undo| undo.reverted().0.contains(&1));
         let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
+        let halfway = self.is_halfway();
         let own = Standing { joined, steps, shards, halfway, last };
         let mut words = vec![0; WORDS * group.world_size()];
         group.all_gather(&own.encode(), &mut words)?;

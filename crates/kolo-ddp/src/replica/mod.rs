@@ -291,7 +291,7 @@ impl Replica {
         self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.optimizer.begin(self.steps + 1, learning_rate);
         if self.wants_change() {
-            self.reducer.want_change();
+            self.reducer.want_change(self.leaving);
         }
         let totals = self.reducer.finish(self.steps)?;
         let scale = 1.0 / totals.count;
@@ -321,7 +321,7 @@ impl Replica {
         let (straggler, shards_changed) = self.look_around()?;
         let (buckets, exposed) = self.reducer.take_timings();
         self.clock.step_over(exposed, self.reducer.ready_times(), self.group.waited());
-        let change = if totals.change { self.change()? } else { Change::None };
+        let change = if totals.change { self.change(totals.stays)? } else { Change::None };
         Ok(StepReport {
             loss: done.loss,
             count: done.count,
@@ -412,6 +412,11 @@ impl Replica {
     /// What a checkpoint has to hold: the values and the optimizer's state, by name.
     pub(crate) fn parts(&mut self) -> Result<(&Layout, &mut [f32], &mut dyn Optimizer), Error> {
         self.settle()?;
+        if self.is_halfway() {
+            let problem =
+                "a step has failed when half of it was made; do it again before saving a checkpoint";
+            return Err(Error::Setting(problem.into()));
+        }
         Ok((&self.layout, &mut self.values, &mut *self.optimizer))
     }
 

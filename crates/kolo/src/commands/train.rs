@@ -180,6 +180,17 @@ pub(super) const SETTINGS: [&str; 30] = [
     "verify_every",
 ];
 
+/// Says how to go on with what there is.
+fn advise(failure: Failure, folder: &RunFolder) -> Failure {
+    match folder.newest_checkpoint() {
+        Ok(found) if !folder.is_complete() => {
+            let (path, step) = (folder.path().display(), found.step);
+            failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
+        }
+        _ => failure,
+    }
+}
+
 /// Workers when nobody says how many.
 const NPROC: usize = 2;
 
@@ -212,7 +223,7 @@ impl Train {
         if result.is_err() && self.resume.is_none() {
             folder.discard_unused();
         }
-        result
+        result.map_err(|failure| advise(failure, &folder))
     }
 
     /// As one of the workers. All of them were started with the same arguments.

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use kolo_burn::Ddp;
+use kolo_burn::models::ResNet;
 use kolo_ddp::BucketTiming;
 
 use super::checkpoints::Checkpoints;
@@ -118,6 +120,14 @@ impl Desk {
             log::warn!("{error}; training goes on and tries again later");
         }
         self.progress.epoch(row);
+    }
+
+    /// Where the run ends early: writes all that there is, and a checkpoint to go on from.
+    pub(super) fn keep(mut self, ddp: &Ddp<ResNet>, course: &Course) -> Result<(), Failure> {
+        self.flush(course);
+        self.checkpoints.take(ddp, course)?;
+        self.progress.end();
+        self.checkpoints.finish()
     }
 
     /// At the end of the run.

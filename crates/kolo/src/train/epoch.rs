@@ -55,6 +55,9 @@ impl Worker<'_> {
                 Change::None => {}
                 Change::Regrouped => return Ok(Some(Pause::Regrouped)),
                 Change::Left => return Ok(Some(Pause::Left)),
+                // After the last step there is nothing to leave.
+                Change::AllLeft if course.is_over() => {}
+                Change::AllLeft => return Ok(Some(Pause::AllLeft)),
             }
             if report.shards_changed && course.position.step_in_epoch > 0 {
                 batches = self.batches(epoch, course.position.step_in_epoch..steps)?;

@@ -4,6 +4,7 @@ mod checkpoints;
 pub(crate) mod config;
 mod course;
 mod desk;
+mod ending;
 mod epoch;
 mod evaluate;
 mod folder;

@@ -55,13 +55,15 @@ pub(super) struct Worker<'a> {
     pub(super) dataset: Arc<Dataset>,
     pub(super) sampler: Sampler,
     pub(super) rate: Rate,
-    total: u64,
+    pub(super) total: u64,
     pub(super) ddp: Ddp<ResNet>,
     pub(super) criterion: CrossEntropyLoss,
     /// Set by SIGTERM.
     pub(super) leaving: Arc<AtomicBool>,
     /// When the step that runs, or the last one, began.
     pub(super) began: Instant,
+    /// Why the job ends before the run, where it is not by SIGTERM.
+    pub(super) reason: Option<String>,
 }
 
 /// What ends the work with the ranks that there are.
@@ -75,6 +77,8 @@ pub(super) enum Pause {
     Regrouped,
     /// This worker has left the job.
     Left,
+    /// All have.
+    AllLeft,
 }
 
 impl<'a> Worker<'a> {
@@ -116,6 +120,7 @@ impl<'a> Worker<'a> {
             criterion,
             leaving,
             began,
+            reason: None,
         })
     }
 
@@ -133,7 +138,7 @@ impl<'a> Worker<'a> {
         )
     }
 
-    fn steps(&self) -> u64 {
+    pub(super) fn steps(&self) -> u64 {
         self.ddp.with_replica(|replica| replica.steps())
     }
 
@@ -153,8 +158,18 @@ impl<'a> Worker<'a> {
                     log::info!("this worker has left the job after step {}", course.position.step);
                     return Ok(());
                 }
+                Ok(Pause::AllLeft) => return self.end_early(&course, desk),
                 Ok(Pause::Regrouped) => {}
-                Err(failure) => self.ddp.recover(failure.into_cause()?)?,
+                Err(failure) => {
+                    if self.recover(failure)? {
+                        self.find_place(&mut course)?;
+                        // Where nothing but the summary is missing it can be made alone.
+                        if !course.is_over() || course.is_unrecorded() {
+                            self.take_desk(&course, &mut desk, false)?;
+                            return self.end_early(&course, desk);
+                        }
+                    }
+                }
             }
             begins = false;
         }

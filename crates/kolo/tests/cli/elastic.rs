@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use super::program::{alive, kolo, noise_images, stderr, succeed, summary, workers};
 
-const RUN: [&str; 9] =
+pub const RUN: [&str; 9] =
     ["train", "--shards", "8", "--steps", "150", "--batch-size", "8", "--checkpoint-epochs", "100"];
 
 /// The hash of the weights and the epoch's mean loss that a run has ended with, after as many lines of steps as it should have.
-fn result(folder: &Path) -> String {
+pub fn result(folder: &Path) -> String {
     let steps = std::fs::read_to_string(folder.join("run/steps.jsonl")).unwrap();
     assert_eq!(steps.lines().count(), 150, "a line for each step");
     let summary = summary(&folder.join("run"));
@@ -19,7 +19,7 @@ fn result(folder: &Path) -> String {
 }
 
 /// Waits until the job has said something; false if it ends before.
-fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
+pub fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
         if std::fs::read_to_string(words).unwrap().contains(what) {
@@ -60,11 +60,13 @@ fn disturbed(nproc: &str, transport: &str, signals: &[(&str, usize)]) -> (String
     let words = std::fs::read_to_string(words).unwrap();
     assert!(status.success(), "{words}");
     assert!(sent > 0, "the job ended before anything happened: {words}");
+    let checkpoints = std::fs::read_dir(folder.path().join("run/checkpoints")).unwrap().count();
+    assert_eq!(checkpoints, 1, "nobody but the last ones writes a checkpoint: {words}");
     (result(folder.path()), words)
 }
 
 /// What the undisturbed run ends with.
-fn expected() -> &'static str {
+pub fn expected() -> &'static str {
     static EXPECTED: OnceLock<String> = OnceLock::new();
     EXPECTED.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();

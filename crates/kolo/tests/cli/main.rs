@@ -3,6 +3,7 @@
 mod bad_input;
 mod checkpoints;
 mod elastic;
+mod ending;
 mod killed;
 mod program;
 mod same_bits;
