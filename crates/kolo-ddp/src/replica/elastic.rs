@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use kolo_comm::Error as CommError;
-use kolo_comm::Group;
 use kolo_comm::elastic::Member;
+use kolo_comm::{Error as CommError, Group, Rank};
 
 use super::undo::Undo;
 use super::{Config, Replica};
@@ -82,6 +81,18 @@ impl Replica {
         self.leaving = true;
     }
 
+    /// At the end of the next step `rank` leaves the job, as by [`Replica::leave`], which goes on without it; `reason` is what the
+    /// launcher says then. To be called by all ranks after the same step, as when a report names a straggler. A change of the
+    /// group before that takes it back.
+    pub fn leave_out(&mut self, rank: Rank, reason: &str) {
+        self.parting = Some((rank, reason.into()));
+    }
+
+    /// Whether this rank leaves after the step that runs.
+    pub(super) fn leaves(&self) -> bool {
+        self.leaving || self.parting.as_ref().is_some_and(|(rank, _)| *rank == self.group.rank())
+    }
+
     /// Whether a step has been taken back after some of its updates had been made. Nothing can be saved before it has been done
     /// again.
     pub fn is_halfway(&self) -> bool {
@@ -90,7 +101,8 @@ impl Replica {
 
     /// Whether this rank wants the members of the job to change after the step that runs.
     pub(super) fn wants_change(&self) -> bool {
-        self.member.as_ref().is_some_and(|member| self.leaving || member.change_wanted())
+        let changes = |member: &Member| self.leaving || self.parting.is_some() || member.change_wanted();
+        self.member.as_ref().is_some_and(changes)
     }
 
     /// After a step that all ranks have agreed on as the last one of the group. `stays`: not all of them leave.
@@ -100,10 +112,11 @@ impl Replica {
             return Ok(Change::AllLeft);
         }
         let Some(mut member) = self.member.take() else { return Ok(Change::None) };
-        if self.leaving {
+        if self.leaves() {
             return Ok(Change::Left);
         }
-        let result = self.next_group(&mut member, "workers come or go".into());
+        let reason = self.parting.take().map(|(_, reason)| reason);
+        let result = self.next_group(&mut member, reason.unwrap_or_else(|| "workers come or go".into()));
         self.member = Some(member);
         result.map(|()| Change::Regrouped)
     }

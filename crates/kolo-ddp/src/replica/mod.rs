@@ -10,8 +10,8 @@ mod update;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kolo_comm::Group;
 use kolo_comm::elastic::Member;
+use kolo_comm::{Group, Rank};
 
 pub use self::elastic::Change;
 pub use self::last::LastStep;
@@ -120,6 +120,8 @@ pub struct Replica {
     /// By which it finds its next group, in an elastic job; and whether it is to leave.
     member: Option<Member>,
     leaving: bool,
+    /// Who is to leave after the step that runs, and why.
+    parting: Option<(Rank, String)>,
     undo: Option<Undo>,
     /// Steps begun: of the last one some updates may be due.
     steps: u64,
@@ -172,6 +174,7 @@ impl Replica {
             joined: false,
             member: None,
             leaving: false,
+            parting: None,
             undo: None,
             steps: 0,
             running: None,
@@ -204,6 +207,8 @@ impl Replica {
             return Err(Error::Setting("only a replica with `Config::elastic` can regroup".into()));
         }
         self.roll_back();
+        // Ranks may be others now, and fewer.
+        self.parting = None;
         self.meet(group)
     }
 
@@ -291,7 +296,7 @@ impl Replica {
         self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.optimizer.begin(self.steps + 1, learning_rate);
         if self.wants_change() {
-            self.reducer.want_change(self.leaving);
+            self.reducer.want_change(self.leaves());
         }
         let totals = self.reducer.finish(self.steps)?;
         let scale = 1.0 / totals.count;

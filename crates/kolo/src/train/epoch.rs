@@ -7,6 +7,7 @@ use std::time::Instant;
 use kolo_burn::data::{AugmentKey, Batch, Normalise, Prefetch, Request};
 use kolo_burn::{DropoutKey, Loss};
 use kolo_ddp::checkpoint::Position;
+use kolo_ddp::straggler::{Policy, Straggler};
 use kolo_ddp::{Change, StepReport};
 
 use super::course::Course;
@@ -51,6 +52,10 @@ impl Worker<'_> {
             if let Some(desk) = desk {
                 self.write_down(&row, &report, course, desk)?;
             }
+            // In a group that has just changed it may have another rank.
+            if let (Change::None, Some(straggler)) = (report.change, &report.straggler) {
+                self.drop_or_keep(straggler)?;
+            }
             match report.change {
                 Change::None => {}
                 Change::Regrouped => return Ok(Some(Pause::Regrouped)),
@@ -64,6 +69,21 @@ impl Worker<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// What becomes of a rank that holds the others up, where it is not to be kept. All ranks know of it after the same step.
+    fn drop_or_keep(&self, straggler: &Straggler) -> Result<(), Failure> {
+        if self.config.straggler()? != Policy::Drop {
+            return Ok(());
+        }
+        let (Straggler { rank, reason, .. }, min) = (straggler, self.config.min);
+        if self.ddp.group().world_size() > min {
+            let reason = format!("{rank} is dropped: {reason}");
+            self.ddp.with_replica(|replica| replica.leave_out(*rank, &reason));
+        } else if self.ddp.rank().0 == 0 {
+            log::warn!("{rank} stays: without it there would be fewer workers than --min {min}");
+        }
+        Ok(())
     }
 
     /// On rank 0, after each step.
