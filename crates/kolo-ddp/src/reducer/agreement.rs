@@ -1,5 +1,6 @@
 //! What the ranks agree on in every step: whether any of them used a parameter more or less often than expected, whether
-//! one wants the members of the job to change, and whether one stays. It costs three bytes; only where uses differ do the ranks exchange how often.
+//! one wants the members of the job to change, and whether one stays. It costs three bytes; only where uses differ do the ranks
+//! exchange how often.
 
 use kolo_comm::{Collective, Op, Rank};
 

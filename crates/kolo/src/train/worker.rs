@@ -12,9 +12,8 @@ use kolo_burn::data::{Dataset, open};
 use kolo_burn::models::{self, ResNet};
 use kolo_comm::Group;
 use kolo_comm::elastic::Member;
-use kolo_ddp::checkpoint;
+use kolo_ddp::Sampler;
 use kolo_ddp::rate::Rate;
-use kolo_ddp::{Kind, Sampler};
 
 use super::checkpoints;
 use super::config::TrainConfig;
@@ -24,7 +23,7 @@ use super::evaluate;
 use super::folder::RunFolder;
 use super::meter::{EpochRow, StepRow};
 use super::signals;
-use super::summary::{Summary, peak_rss};
+use super::summary::{parameters, peak_rss};
 use crate::fail::Failure;
 
 /// How this worker belongs to its job.
@@ -42,7 +41,19 @@ pub(crate) fn train(
     folder: Option<RunFolder>,
     resume: bool,
 ) -> Result<(), Failure> {
-    Worker::new(seat, config, folder, resume)?.run()
+    let complete = folder.clone();
+    match Worker::new(seat, config, folder, resume) {
+        Ok(mut worker) => worker.run(),
+        Err(failure) => match failure.into_cause()? {
+            // It was started in place of one that died at the very end, and the others have come to it.
+            kolo_burn::Error::Ddp(kolo_ddp::Error::Comm(kolo_comm::Error::Orphaned))
+                if complete.is_some_and(|folder| folder.is_complete()) =>
+            {
+                Ok(())
+            }
+            error => Err(error.into()),
+        },
+    }
 }
 
 /// What every rank has.
@@ -286,36 +297,4 @@ impl<'a> Worker<'a> {
         }
         Ok(())
     }
-
-    /// Needs the others no more: since the evaluation all updates are in.
-    fn summary(&self, course: &Course, peak_rss_bytes: u64, seconds: f64) -> Result<Summary, Failure> {
-        let (whole, last) = (course.meter(), course.records().last());
-        Ok(Summary {
-            kolo: env!("CARGO_PKG_VERSION"),
-            world_size: self.ddp.group().world_size(),
-            shards: self.config.shards,
-            transport: self.ddp.group().transport(),
-            model: self.config.model.clone(),
-            data: self.config.data.clone(),
-            parameters: parameters(&self.ddp),
-            epochs: course.epochs(),
-            steps: course.position.step,
-            train_seconds: seconds,
-            images_per_second: whole.images_per_second(),
-            step_seconds_p50: whole.step_percentile(50.0),
-            step_seconds_p95: whole.step_percentile(95.0),
-            comm_fraction: whole.comm_fraction(),
-            exposed_comm_fraction: whole.exposed_comm_fraction(),
-            train_loss: last.map_or(0.0, |row| row.train_loss),
-            test_accuracy: last.map_or(0.0, |row| row.test_accuracy),
-            weights_sha256: self.ddp.with_replica(checkpoint::weights_sha256)?,
-            peak_rss_bytes,
-        })
-    }
-}
-
-/// Trained parameters of the model.
-fn parameters(ddp: &Ddp<ResNet>) -> usize {
-    let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
-    trained.map(|span| span.len).sum()
 }

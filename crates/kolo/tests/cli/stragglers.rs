@@ -80,7 +80,7 @@ fn a_slow_worker_is_dropped_as_long_as_enough_are_left() {
         (summary(&folder.path().join(name)), stderr(&output))
     };
     let (expected, _) = run("alone", &["--nproc", "1"]);
-    let slow = ["--slow", "1:compute:40", "--straggler", "drop", "--min", "2"];
+    let slow = ["--slow", "1:compute:100", "--straggler", "drop", "--min", "2"];
     let (found, words) = run("drop", &[&slow[..], &["--nproc", "3"]].concat());
     assert_eq!(found["weights_sha256"], expected["weights_sha256"], "{words}");
     assert_eq!(found["train_loss"], expected["train_loss"], "{words}");
