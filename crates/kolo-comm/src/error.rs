@@ -76,14 +76,16 @@ pub enum Error {
         waited: Duration,
     },
     /// Too few workers are left, and no others have come.
-    #[error("{present} of at least {min} workers are there, and no others have come within {waited:?}")]
+    #[error("{present} of at least {min} workers are there, and {}", others(*waited))]
     TooFew {
         /// Workers that are there.
         present: usize,
         /// Fewest with which the job may go on.
         min: usize,
-        /// How long they have waited.
+        /// How long they have waited for others; zero if none will come.
         waited: Duration,
+        /// Whether this worker is the first of those that are there: the one to save what they have come to.
+        first: bool,
     },
     /// A new worker finds none left who has the state of the job.
     #[error("all workers that had the job's state have died; start again from the last checkpoint")]
@@ -134,6 +136,13 @@ impl Error {
             Error::Missing { missing, .. } => missing.first().copied(),
             _ => None,
         }
+    }
+}
+
+fn others(waited: Duration) -> String {
+    match waited.is_zero() {
+        true => "no others will come".into(),
+        false => format!("no others have come within {waited:?}"),
     }
 }
 

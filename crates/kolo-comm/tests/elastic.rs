@@ -115,7 +115,7 @@ fn too_few_are_told_so() {
         coordinator.gone("here/0", &Departure::Failed("was killed by a test".into()));
         assert!(group.barrier().is_err());
         let error = member.join(Some("rank 0 died")).map(drop).unwrap_err();
-        assert!(matches!(error, Error::TooFew { present: 1, min: 2, .. }), "{error}");
+        assert!(matches!(error, Error::TooFew { present: 1, min: 2, first: true, .. }), "{error}");
         assert!(orders.iter().any(|order| order == Order::TooFew { present: 1 }));
     });
 }

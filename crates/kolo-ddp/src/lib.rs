@@ -29,7 +29,7 @@ pub use buckets::{Bucket, BucketCaps, plan};
 pub use error::Error;
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use reducer::{BucketTiming, Reducer, Totals};
-pub use replica::{Change, Config, Replica, StepReport};
+pub use replica::{Change, Config, LastStep, Replica, StepReport};
 pub use sampler::{Epoch, Sampler};
 pub use shares::apportion;
 pub use statistics::Statistics;

@@ -73,6 +73,8 @@ struct Generation {
     fresh: usize,
     /// Who dies, when; nobody in the last generation.
     death: Option<(usize, u64, usize)>,
+    /// Each for itself.
+    alone: bool,
 }
 
 impl Script {
@@ -95,12 +97,19 @@ impl Script {
                 Some(_) => MOMENTS - 1,
             };
             let death = Some((key.with(0).below(world), step, moment));
-            generations.push(Generation { world, fresh, death });
+            generations.push(Generation { world, fresh, death, alone: false });
             fresh = key.with(2).below(2);
             world = world - 1 + fresh;
         }
-        generations.push(Generation { world, fresh, death: None });
+        generations.push(Generation { world, fresh, death: None, alone: false });
         Script { clip_norm, generations }
+    }
+
+    /// After the first death every one goes on alone, as one does that is to save what all have come to.
+    fn then_alone(mut self) -> Script {
+        self.generations.truncate(1);
+        self.generations.push(Generation { world: 3, fresh: 0, death: None, alone: true });
+        self
     }
 }
 
@@ -126,7 +135,11 @@ struct Worker<'a> {
     transport: TransportChoice,
     generation: usize,
     replica: Replica,
+    known: Known,
 }
+
+/// Steps that a worker knows of: their losses' bits.
+type Known = BTreeMap<u64, u64>;
 
 fn config(clip_norm: Option<f64>) -> Config {
     let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
@@ -144,7 +157,12 @@ impl<'a> Worker<'a> {
                 Replica::new(group, specs(), values, &config(script.clip_norm), adamw)
             };
             match join() {
-                Ok(replica) => return Worker { script, meeting, transport, generation, replica },
+                Ok(replica) => {
+                    let known = Known::new();
+                    let mut worker = Worker { script, meeting, transport, generation, replica, known };
+                    worker.note_last();
+                    return worker;
+                }
                 Err(error) => expected(&error),
             }
         }
@@ -155,21 +173,30 @@ impl<'a> Worker<'a> {
     fn regroup(&mut self) {
         while self.generation + 1 < self.script.generations.len() {
             self.generation += 1;
-            let world = self.script.generations[self.generation].world;
-            let group = self.meeting.join(self.generation, world, self.transport);
+            let Generation { world, alone, .. } = self.script.generations[self.generation];
+            let group = match alone {
+                true => Ok(Arc::new(Group::alone())),
+                false => self.meeting.join(self.generation, world, self.transport),
+            };
             match group.and_then(|group| self.replica.regroup(group)) {
-                Ok(()) => return,
+                Ok(()) => return self.note_last(),
                 Err(error) => expected(&error),
             }
         }
         panic!("nobody dies in the last generation")
     }
 
-    /// Trains to the end; the bits of the values, unless it dies.
-    fn run(mut self) -> Option<Vec<u32>> {
+    fn note_last(&mut self) {
+        let last = self.replica.last_step();
+        assert_eq!(last.map_or(0, |last| last.step + 1), self.replica.steps());
+        self.known.extend(last.map(|last| (last.step, last.loss.to_bits())));
+    }
+
+    /// Trains to the end; the bits of the values, unless it dies, and what it knows.
+    fn run(mut self) -> Option<(Vec<u32>, Known)> {
         loop {
             match self.train() {
-                Ok(bits) => return Some(bits),
+                Ok(bits) => return Some((bits, self.known)),
                 Err(Stop::Dead) => {
                     self.replica.group().abandon("it was killed");
                     return None;
@@ -220,7 +247,8 @@ impl<'a> Worker<'a> {
             self.replica.reducer().finish(step)?;
             return Err(dead);
         }
-        self.replica.step(0.05)?;
+        let report = self.replica.step(0.05)?;
+        self.known.insert(step, report.loss.to_bits());
         Ok(())
     }
 
@@ -233,7 +261,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn run(script: &Script, transport: TransportChoice) -> Vec<Vec<u32>> {
+fn run(script: &Script, transport: TransportChoice) -> Vec<(Vec<u32>, Known)> {
     let meeting = Meeting::default();
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
@@ -249,16 +277,23 @@ fn run(script: &Script, transport: TransportChoice) -> Vec<Vec<u32>> {
 
 #[test]
 fn deaths_and_joins_do_not_change_the_bits() {
-    for (clip_norm, seeds) in [(None, 20), (Some(1.5), 10)] {
-        let generations = vec![Generation { world: 1, fresh: 1, death: None }];
-        let expected = run(&Script { clip_norm, generations }, TransportChoice::Tcp).remove(0);
+    for (clip_norm, seeds) in [(None, 30), (Some(1.5), 10)] {
+        let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
+        let (expected, losses) = run(&Script { clip_norm, generations }, TransportChoice::Tcp).remove(0);
         for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
             for seed in 0..seeds {
-                let script = Script::new(seed, clip_norm);
+                let script = match seed % 3 {
+                    0 => Script::new(seed, clip_norm).then_alone(),
+                    _ => Script::new(seed, clip_norm),
+                };
                 let survivors = run(&script, transport);
                 assert_eq!(survivors.len(), script.generations.last().unwrap().world);
-                for bits in survivors {
+                for (bits, known) in survivors {
                     assert!(bits == expected, "{transport:?}, seed {seed}: {script:?}");
+                    // Without a gap, from the first step of which it knows.
+                    let first = *known.keys().next().unwrap();
+                    let seen: Known = losses.range(first..).map(|(step, loss)| (*step, *loss)).collect();
+                    assert_eq!(known, seen, "{transport:?}, seed {seed}: {script:?}");
                 }
             }
         }

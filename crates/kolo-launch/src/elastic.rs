@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use kolo_comm::elastic::{Coordinator, Departure, Order, Rules};
 use kolo_comm::{Options, Token};
+use signal_hook::consts::signal::SIGTERM;
 
 use crate::error::LaunchError;
+use crate::exit::{End, SHELL_SIGNAL_BASE};
 use crate::job::Job;
 use crate::token::JobToken;
 use crate::workers::Workers;
@@ -20,6 +22,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// How long the first generation waits for workers that have been started.
 const START: Duration = Duration::from_secs(300);
 
+/// A worker that ends so tells that all were asked to end, as a shell tells of a program that SIGTERM has ended: nobody is started
+/// in its place.
+const ENDED: End = End::Code(SHELL_SIGNAL_BASE + SIGTERM);
+
 /// See the module's text.
 pub(crate) struct Elastic {
     coordinator: Coordinator,
@@ -28,7 +34,7 @@ pub(crate) struct Elastic {
     restarts: usize,
     /// Whose place is to be taken, and when.
     vacant: Vec<(Instant, usize)>,
-    /// Members have been told to give up.
+    /// Nobody is started any more.
     ending: bool,
 }
 
@@ -67,6 +73,14 @@ impl Elastic {
         self.coordinator.expect(member);
     }
 
+    /// The job ends: members that are left need not wait for others.
+    pub fn close(&mut self) {
+        if !self.ending {
+            self.ending = true;
+            self.coordinator.close();
+        }
+    }
+
     /// Passes on what is new. Gives the places for which a worker is to be started now.
     pub fn look(&mut self, workers: &mut Workers) -> Vec<usize> {
         for order in self.orders.try_iter().collect::<Vec<_>>() {
@@ -81,18 +95,22 @@ impl Elastic {
                 }
                 Order::TooFew { present } => {
                     eprintln!("kolo: {present} workers are left, and no others have come: the job ends");
-                    self.ending = true;
+                    self.close();
                 }
             }
         }
         let alive = workers.list.iter().filter(|worker| worker.end().is_none()).count();
         let formed = self.coordinator.generation() > 0;
+        let mut too_few = false;
         for worker in workers.list.iter_mut().filter(|worker| !worker.told) {
             let Some(end) = worker.end() else { continue };
             worker.told = true;
             let departure = if end.failed() { Departure::Failed(end.to_string()) } else { Departure::Well };
             self.coordinator.gone(&worker.member, &departure);
-            let enough = alive > 0 && alive + self.vacant.len() + self.restarts >= self.min;
+            // Nobody takes the place of who has left in good order.
+            let coming = self.vacant.len() + if end.failed() { self.restarts } else { 0 };
+            let enough = alive > 0 && alive + coming >= self.min && end != ENDED;
+            too_few |= formed && !enough;
             if end.failed() && formed && enough && !self.ending {
                 worker.survived = true;
                 if self.restarts > 0 {
@@ -100,6 +118,9 @@ impl Elastic {
                     self.vacant.push((Instant::now() + PAUSE, worker.local));
                 }
             }
+        }
+        if too_few {
+            self.close();
         }
         let now = Instant::now();
         if alive == 0 || self.ending {

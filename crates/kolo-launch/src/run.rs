@@ -39,8 +39,11 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     }
     let mut workers = Workers::start(job, &meeting)?;
     let mut streams = Streams::start(&mut workers)?;
-    let interrupted = watch(&mut workers, &mut signals, job.grace, |workers| {
+    let interrupted = watch(&mut workers, &mut signals, job.grace, |workers, goes_on| {
         let Some(elastic) = &mut elastic else { return Ok(()) };
+        if !goes_on {
+            elastic.close();
+        }
         for local in elastic.look(workers) {
             let worker = workers.start_one(job, &meeting, local)?;
             elastic.expect(&worker.member);

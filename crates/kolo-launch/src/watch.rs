@@ -49,7 +49,7 @@ impl Phase {
     }
 }
 
-/// `survive` is asked while all is well what to do about failures; what it does not take care of ends the job.
+/// `survive` hears who has ended, and whether the job goes on: then what it does not take care of among failures ends the job.
 ///
 /// Returns when all workers have ended, or nothing more can be done about those that have not. Gives the
 /// signal by which the launcher was asked to end, if it was.
@@ -57,15 +57,13 @@ pub(crate) fn watch(
     workers: &mut Workers,
     signals: &mut Signals,
     grace: Duration,
-    mut survive: impl FnMut(&mut Workers) -> Result<(), LaunchError>,
+    mut survive: impl FnMut(&mut Workers, bool) -> Result<(), LaunchError>,
 ) -> Result<Option<i32>, LaunchError> {
     let mut phase = Phase::Running;
     let mut interrupted = None;
     loop {
         workers.collect()?;
-        if matches!(phase, Phase::Running) {
-            survive(workers)?;
-        }
+        survive(workers, matches!(phase, Phase::Running))?;
         if workers.all_ended() {
             return Ok(interrupted);
         }

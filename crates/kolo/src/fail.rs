@@ -41,6 +41,17 @@ impl Failure {
         }
     }
 
+    /// The work has ended before it was done, with this exit code.
+    pub(crate) fn ended(message: impl std::fmt::Display, code: u8) -> Self {
+        Failure { code, ..Failure::work(message) }
+    }
+
+    /// Adds a line that says how to go on.
+    pub(crate) fn advise(mut self, line: impl std::fmt::Display) -> Self {
+        self.message += &format!("\n  {line}");
+        self
+    }
+
     /// Marks it as a worker's: its launcher collects the messages of all workers and shows the one that matters.
     pub(crate) fn of_worker(mut self) -> Self {
         let launched = std::env::var_os(kolo_comm::env::ERROR_FILE).is_some();

@@ -130,6 +130,12 @@ impl Coordinator {
         self.shared.server.notify();
     }
 
+    /// Nobody else will be started: too few members need not wait for others.
+    pub fn close(&self) {
+        lock(&self.shared.state).roster.close();
+        self.shared.server.notify();
+    }
+
     /// Generations so far.
     pub fn generation(&self) -> u64 {
         lock(&self.shared.state).roster.generation()
@@ -172,7 +178,7 @@ impl Shared {
             Verdict::Refuse { guests, waited } => {
                 let (present, min) = (guests.len(), self.rules.min);
                 let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                self.tell(&guests, |_| Seat::Refused { present, min, waited_ms });
+                self.tell(&guests, |rank| Seat::Refused { present, min, waited_ms, first: rank == 0 });
                 let _ = state.orders.send(Order::TooFew { present });
             }
             Verdict::Orphan(guests) => self.tell(&guests, |_| Seat::Orphaned),

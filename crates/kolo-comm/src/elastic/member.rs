@@ -142,8 +142,8 @@ impl Member {
         match serde_json::from_str(&text).map_err(unreadable)? {
             Seat::Taken(place) => Ok(place),
             Seat::Orphaned => Err(Error::Orphaned),
-            Seat::Refused { present, min, waited_ms } => {
-                Err(Error::TooFew { present, min, waited: Duration::from_millis(waited_ms) })
+            Seat::Refused { present, min, waited_ms, first } => {
+                Err(Error::TooFew { present, min, waited: Duration::from_millis(waited_ms), first })
             }
         }
     }

@@ -69,6 +69,8 @@ pub(super) struct Roster {
     /// When the last one ended, and why.
     over: Option<(Instant, String)>,
     asked: bool,
+    /// No others will come.
+    closed: bool,
 }
 
 impl Roster {
@@ -81,6 +83,7 @@ impl Roster {
             generation: 0,
             over: None,
             asked: false,
+            closed: false,
         }
     }
 
@@ -97,6 +100,11 @@ impl Roster {
     /// A member has been started.
     pub(super) fn expect(&mut self, member: &str) {
         self.entry(member);
+    }
+
+    /// Nobody else will be started.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
     }
 
     /// A member has come to the meeting.
@@ -149,6 +157,7 @@ impl Roster {
         }
         match (&self.over, seated) {
             (Some((_, reason)), 0) if waiting >= self.rules.min => self.form(reason.clone()),
+            (Some(_), 0) if self.closed && expected == 0 => self.refuse(Duration::ZERO),
             (Some((since, _)), 0) if now >= *since + self.rules.wait => self.refuse(now - *since),
             (Some((since, _)), 1..) if now >= *since + self.rules.patience => self.evict(),
             (Some(_), _) => Verdict::Wait,

@@ -94,6 +94,18 @@ fn too_few_wait_and_then_give_up() {
     let guests = vec![Guest { member: "1".into(), arrival: 2 }];
     assert_eq!(refused, Verdict::Refuse { guests, waited: RULES.wait });
 
+    // Nobody else will come, once the one that is on its way has ended.
+    let mut roster = seated(2, now);
+    roster.expect("new");
+    roster.gone("0", Some("was killed"), now);
+    roster.close();
+    assert_eq!(roster.decide(now), Verdict::Wait);
+    roster.arrive("1", 2, None, now);
+    assert_eq!(roster.decide(now), Verdict::Wait);
+    roster.gone("new", Some("was killed"), now);
+    let guests = vec![Guest { member: "1".into(), arrival: 2 }];
+    assert_eq!(roster.decide(now), Verdict::Refuse { guests, waited: Duration::ZERO });
+
     // A replacement in time.
     let mut roster = seated(2, now);
     roster.gone("0", Some("was killed"), now);

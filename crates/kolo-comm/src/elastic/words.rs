@@ -27,7 +27,7 @@ pub(super) enum Seat {
     /// It belongs to the next generation.
     Taken(Place),
     /// There will be none.
-    Refused { present: usize, min: usize, waited_ms: u64 },
+    Refused { present: usize, min: usize, waited_ms: u64, first: bool },
     /// Those who had the job's state are gone.
     Orphaned,
 }

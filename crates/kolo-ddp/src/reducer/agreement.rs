@@ -1,5 +1,6 @@
-//! What the ranks agree on in every step: whether any of them used a parameter more or less often than expected, and whether
-//! one wants the members of the job to change. It costs two bytes; only where uses differ do the ranks exchange how often.
+//! What the ranks agree on in every step: whether any of them used a parameter more or less often than expected, whether
+//! one wants the members of the job to change, and whether one stays. It costs three bytes; only where uses differ do the ranks
+//! exchange how often.
 
 use kolo_comm::{Collective, Op, Rank};
 
@@ -14,6 +15,8 @@ pub(super) struct Agreement {
     pub(super) surprise: bool,
     /// The members of the job are to change.
     pub(super) change: bool,
+    /// Not all of them leave.
+    pub(super) stays: bool,
 }
 
 impl Reducer {
@@ -22,9 +25,10 @@ impl Reducer {
     pub(super) fn start_agreement(&mut self) -> Result<(), Error> {
         if self.synchronise {
             self.told.start(&self.group)?;
-            let mut flags = self.group.alloc::<u8>(2)?;
+            let mut flags = self.group.alloc::<u8>(3)?;
             flags[0] = u8::from(!self.shards.is_empty() && self.uses.surprising());
             flags[1] = u8::from(self.wants_change);
+            flags[2] = u8::from(!self.leaves);
             self.agreement = Some(self.group.start(Collective::AllReduce(Op::Max), flags));
         }
         Ok(())
@@ -35,9 +39,9 @@ impl Reducer {
         match self.agreement.take() {
             Some(pending) => {
                 let flags = timed(&mut self.exposed, || pending.wait())?;
-                Ok(Agreement { surprise: flags[0] != 0, change: flags[1] != 0 })
+                Ok(Agreement { surprise: flags[0] != 0, change: flags[1] != 0, stays: flags[2] != 0 })
             }
-            None => Ok(Agreement { surprise: self.uses.surprising(), change: false }),
+            None => Ok(Agreement { surprise: self.uses.surprising(), change: false, stays: true }),
         }
     }
 

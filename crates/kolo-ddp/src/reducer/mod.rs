@@ -58,6 +58,8 @@ pub struct Totals {
     pub started_early: usize,
     /// Whether some rank wants the members of the job to change after this step.
     pub change: bool,
+    /// Whether some rank stays in the job.
+    pub stays: bool,
 }
 
 /// See the module's text.
@@ -77,8 +79,9 @@ pub struct Reducer {
     sequence: Vec<Turn>,
     started: usize,
     agreement: Option<Pending<u8>>,
-    /// Whether this rank wants the members of the job to change.
+    /// Whether this rank wants the members of the job to change, and whether it leaves.
     wants_change: bool,
+    leaves: bool,
     /// What all ranks tell one another in this step.
     told: Told,
     rehearsal: Rehearsal,
@@ -142,6 +145,7 @@ impl Reducer {
             started: 0,
             agreement: None,
             wants_change: false,
+            leaves: false,
             told: Told::default(),
             rehearsal: Rehearsal::new(),
             uses: Uses::new(spans),
@@ -301,11 +305,11 @@ impl Reducer {
         if count <= 0.0 {
             return Err(Error::NoSamples { step });
         }
-        let Agreement { surprise, change } = self.agree()?;
+        let Agreement { surprise, change, stays } = self.agree()?;
         if surprise {
             self.exchange_uses()?;
         }
-        Ok(Totals { loss, count, started_early, change })
+        Ok(Totals { loss, count, started_early, change, stays })
     }
 
     /// Waits for a bucket; gives it and its summed gradient. To be called after [`Reducer::finish`] and before
@@ -384,9 +388,9 @@ impl Reducer {
         self.uses.expected = expected;
     }
 
-    /// From now on every step tells the others so.
-    pub(crate) fn want_change(&mut self) {
-        self.wants_change = true;
+    /// From now on every step tells the others so, and whether this rank leaves.
+    pub(crate) fn want_change(&mut self, leaves: bool) {
+        (self.wants_change, self.leaves) = (true, leaves);
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use kolo_comm::Error as CommError;
-use kolo_comm::Group;
 use kolo_comm::elastic::Member;
+use kolo_comm::{Error as CommError, Group, Rank};
 
+use super::undo::Undo;
 use super::{Config, Replica};
 use crate::error::Error;
 use crate::layout::ParamSpec;
@@ -24,6 +24,9 @@ pub enum Change {
     Regrouped,
     /// It has left, as it was asked to ([`Replica::leave`]). Its values are those of the whole step.
     Left,
+    /// It has left, and all others with it: the job is over, and one of them, say rank 0, should save what it has come to. The
+    /// group can still be used for that.
+    AllLeft,
 }
 
 impl Replica {
@@ -62,7 +65,9 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// `error` itself, or what stands in the way of going on.
+    /// `error` itself, or what stands in the way of going on. If too few workers are left
+    /// ([`TooFew`](kolo_comm::Error::TooFew)) this one can save what it has come to, or go on alone
+    /// ([`Replica::regroup`] with [`Group::alone`]).
     pub fn recover(&mut self, error: Error) -> Result<(), Error> {
         let Some(mut member) = self.member.take().filter(|_| passes(&error)) else { return Err(error) };
         log::info!("{error}; going on with the others");
@@ -76,26 +81,55 @@ impl Replica {
         self.leaving = true;
     }
 
-    /// Whether this rank wants the members of the job to change after the step that runs.
-    pub(super) fn wants_change(&self) -> bool {
-        self.member.as_ref().is_some_and(|member| self.leaving || member.change_wanted())
+    /// At the end of the next step `rank` leaves the job, as by [`Replica::leave`], which goes on without it; `reason` is what the
+    /// launcher says then. To be called by all ranks after the same step, as when a report names a straggler. A change of the
+    /// group before that takes it back.
+    pub fn leave_out(&mut self, rank: Rank, reason: &str) {
+        self.parting = Some((rank, reason.into()));
     }
 
-    /// After a step that all ranks have agreed on as the last one of the group.
-    pub(super) fn change(&mut self) -> Result<Change, Error> {
+    /// Whether this rank leaves after the step that runs.
+    pub(super) fn leaves(&self) -> bool {
+        self.leaving || self.parting.as_ref().is_some_and(|(rank, _)| *rank == self.group.rank())
+    }
+
+    /// Whether a step has been taken back after some of its updates had been made. Nothing can be saved before it has been done
+    /// again.
+    pub fn is_halfway(&self) -> bool {
+        self.undo.as_ref().is_some_and(Undo::is_halfway)
+    }
+
+    /// Whether this rank wants the members of the job to change after the step that runs.
+    pub(super) fn wants_change(&self) -> bool {
+        let changes = |member: &Member| self.leaving || self.parting.is_some() || member.change_wanted();
+        self.member.as_ref().is_some_and(changes)
+    }
+
+    /// After a step that all ranks have agreed on as the last one of the group. `stays`: not all of them leave.
+    pub(super) fn change(&mut self, stays: bool) -> Result<Change, Error> {
         self.settle()?;
+        if !stays {
+            return Ok(Change::AllLeft);
+        }
         let Some(mut member) = self.member.take() else { return Ok(Change::None) };
-        if self.leaving {
+        if self.leaves() {
             return Ok(Change::Left);
         }
-        let result = self.next_group(&mut member, "workers come or go".into());
+        let reason = self.parting.take().map(|(_, reason)| reason);
+        let result = self.next_group(&mut member, reason.unwrap_or_else(|| "workers come or go".into()));
         self.member = Some(member);
         result.map(|()| Change::Regrouped)
     }
 
     fn next_group(&mut self, member: &mut Member, mut reason: String) -> Result<(), Error> {
         for _ in 0..TRIES {
-            let group = Arc::new(member.join(Some(&reason))?);
+            let group = match member.join(Some(&reason)) {
+                Ok(group) => Arc::new(group),
+                Err(error) => {
+                    self.roll_back();
+                    return Err(error.into());
+                }
+            };
             match self.regroup(group.clone()) {
                 Ok(()) => return Ok(()),
                 Err(error) if passes(&error) => reason = error.to_string(),

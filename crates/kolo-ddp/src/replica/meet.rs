@@ -9,30 +9,45 @@ use std::sync::Arc;
 use kolo_comm::{Group, Rank};
 
 use super::undo::Undo;
-use super::{Replica, pace};
+use super::{LastStep, Replica, pace};
 use crate::agree;
 use crate::buckets::BucketCaps;
 use crate::error::Error;
 use crate::reducer::Reducer;
 
-/// What a rank tells the others before the first step of a group: whether its values are the job's, its steps, its
-/// shards, and whether it holds blocks that a step has updated and that have been taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a rank tells the others before the first step of a group: whether its values are the job's, its steps and what the last
+/// of them came to, its shards, and whether it holds blocks that a step has updated and that have been taken back.
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Standing {
     joined: bool,
     steps: u64,
     shards: usize,
     halfway: bool,
+    last: Option<LastStep>,
 }
 
+/// Numbers of a [`Standing`].
+const WORDS: usize = 7;
+
 impl Standing {
-    fn encode(self) -> [i64; 4] {
-        [i64::from(self.joined), self.steps as i64, self.shards as i64, i64::from(self.halfway)]
+    fn encode(self) -> [i64; WORDS] {
+        let (flag, bits) = (|flag| i64::from(flag), |value: f64| value.to_bits() as i64);
+        let (loss, count) = self.last.map_or((0, 0), |last| (bits(last.loss), bits(last.count)));
+        let (steps, shards, known) = (self.steps as i64, self.shards as i64, flag(self.last.is_some()));
+        [flag(self.joined), steps, shards, flag(self.halfway), known, loss, count]
     }
 
     fn decode(words: &[i64]) -> Standing {
-        let [joined, steps, shards, halfway] = std::array::from_fn(|i| words[i]);
-        Standing { joined: joined == 1, steps: steps as u64, shards: shards as usize, halfway: halfway == 1 }
+        let [joined, steps, shards, halfway, known, loss, count] = std::array::from_fn(|i| words[i]);
+        let (steps, float) = (steps as u64, |bits: i64| f64::from_bits(bits as u64));
+        let last = LastStep { step: steps.wrapping_sub(1), loss: float(loss), count: float(count) };
+        Standing {
+            joined: joined == 1,
+            steps,
+            shards: shards as usize,
+            halfway: halfway == 1,
+            last: (known == 1).then_some(last),
+        }
     }
 }
 
@@ -49,11 +64,12 @@ impl Replica {
     /// Comes to one state with the ranks of `group`, and trains with them from now on.
     pub(super) fn meet(&mut self, group: Arc<Group>) -> Result<(), Error> {
         agree::check(&group, &self.layout)?;
-        let halfway = self.undo.as_mut().is_some_and(|undo| undo.reverted().0.contains(&1));
-        let own = Standing { joined: self.joined, steps: self.steps, shards: self.shards, halfway };
-        let mut words = vec![0; 4 * group.world_size()];
+        let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
+        let halfway = self.is_halfway();
+        let own = Standing { joined, steps, shards, halfway, last };
+        let mut words = vec![0; WORDS * group.world_size()];
         group.all_gather(&own.encode(), &mut words)?;
-        let standings: Vec<Standing> = words.chunks(4).map(Standing::decode).collect();
+        let standings: Vec<Standing> = words.chunks(WORDS).map(Standing::decode).collect();
         let mut expected = match self.joined {
             true => self.reducer.expected_uses().to_vec(),
             false => vec![1; self.layout.spans().len()],
@@ -109,7 +125,7 @@ impl Replica {
         }
         expected.iter_mut().zip(uses).for_each(|(expected, uses)| *expected = uses as u32);
         self.undo = undo;
-        (self.steps, self.shards) = (standing.steps, standing.shards);
+        (self.steps, self.last, self.shards) = (standing.steps, standing.last, standing.shards);
         Ok(())
     }
 }
@@ -120,9 +136,11 @@ mod tests {
 
     #[test]
     fn whoever_is_furthest_gives() {
-        let rank = |joined, steps| Standing { joined, steps, shards: 4, halfway: false };
-        let standing = rank(true, 1 << 40);
-        assert_eq!(Standing::decode(&standing.encode()), standing);
+        let rank = |joined, steps| Standing { joined, steps, shards: 4, halfway: false, last: None };
+        let last = LastStep { step: (1 << 40) - 1, loss: 1.0 / 3.0, count: 7.0 };
+        for standing in [rank(true, 1 << 40), Standing { last: Some(last), ..rank(true, 1 << 40) }] {
+            assert_eq!(Standing::decode(&standing.encode()), standing);
+        }
         for (standings, expected) in [
             (vec![rank(false, 0), rank(false, 0)], Some(0)),
             (vec![rank(false, 0), rank(true, 0)], Some(1)),

@@ -1,6 +1,7 @@
 //! One worker's share of the model: flat parameters, the reducer and the optimizer. What a binding talks to.
 
 mod elastic;
+mod last;
 mod meet;
 mod pace;
 mod undo;
@@ -9,10 +10,11 @@ mod update;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kolo_comm::Group;
 use kolo_comm::elastic::Member;
+use kolo_comm::{Group, Rank};
 
 pub use self::elastic::Change;
+pub use self::last::LastStep;
 use self::undo::Undo;
 use self::update::Update;
 use crate::buckets::BucketCaps;
@@ -23,7 +25,7 @@ use crate::optimizer::Optimizer;
 use crate::reducer::{BucketTiming, Reducer};
 use crate::statistics::Statistics;
 use crate::straggler::{Clock, Policy, Scout, Straggler};
-use crate::verify::{Done, Watch};
+use crate::verify::Watch;
 
 /// How a job divides and reduces its steps.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,9 +120,14 @@ pub struct Replica {
     /// By which it finds its next group, in an elastic job; and whether it is to leave.
     member: Option<Member>,
     leaving: bool,
+    /// Who is to leave after the step that runs, and why.
+    parting: Option<(Rank, String)>,
     undo: Option<Undo>,
     /// Steps begun: of the last one some updates may be due.
     steps: u64,
+    /// The one whose updates are due, and the last one that is complete.
+    running: Option<LastStep>,
+    last: Option<LastStep>,
     /// Whether each bucket's update is still to be made, and how many are.
     due: Vec<bool>,
     missing: usize,
@@ -167,8 +174,11 @@ impl Replica {
             joined: false,
             member: None,
             leaving: false,
+            parting: None,
             undo: None,
             steps: 0,
+            running: None,
+            last: None,
             due: Vec::new(),
             missing: 0,
             scale: 0.0,
@@ -197,6 +207,8 @@ impl Replica {
             return Err(Error::Setting("only a replica with `Config::elastic` can regroup".into()));
         }
         self.roll_back();
+        // Ranks may be others now, and fewer.
+        self.parting = None;
         self.meet(group)
     }
 
@@ -284,7 +296,7 @@ impl Replica {
         self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.optimizer.begin(self.steps + 1, learning_rate);
         if self.wants_change() {
-            self.reducer.want_change();
+            self.reducer.want_change(self.leaves());
         }
         let totals = self.reducer.finish(self.steps)?;
         let scale = 1.0 / totals.count;
@@ -293,31 +305,31 @@ impl Replica {
             Some(limit) => self.clip(limit, scale)?,
             None => (1.0, None),
         };
+        let done = LastStep { step: self.steps, loss: totals.loss * scale, count: totals.count };
         self.steps += 1;
+        self.running = Some(done);
         (self.scale, self.clip) = (scale, clip);
         self.missing = self.reducer.buckets().count();
         self.due.clear();
         self.due.resize(self.missing, true);
         if self.missing == 0 {
             // A model without tensors.
-            self.reducer.end_step()?;
+            self.complete()?;
         }
         if !self.overlaps() || self.reducer.is_rehearsing() {
             self.settle()?;
         }
         if self.watch.is_due(self.steps, self.group.world_size()) {
             self.settle()?;
-            let (loss, count) = (totals.loss * self.scale, totals.count);
-            let done = Done { step: self.steps - 1, loss, count };
             self.watch.look(&self.group, &self.layout, &self.values, &done)?;
         }
         let (straggler, shards_changed) = self.look_around()?;
         let (buckets, exposed) = self.reducer.take_timings();
         self.clock.step_over(exposed, self.reducer.ready_times(), self.group.waited());
-        let change = if totals.change { self.change()? } else { Change::None };
+        let change = if totals.change { self.change(totals.stays)? } else { Change::None };
         Ok(StepReport {
-            loss: totals.loss * self.scale,
-            count: totals.count,
+            loss: done.loss,
+            count: done.count,
             gradient_norm,
             buckets,
             exposed,
@@ -367,12 +379,18 @@ impl Replica {
         self.due[bucket] = false;
         self.missing -= 1;
         if self.missing == 0 {
-            if let Some(undo) = &mut self.undo {
-                undo.commit();
-            }
-            self.reducer.end_step()?;
+            self.complete()?;
         }
         Ok(())
+    }
+
+    /// All updates of a step are in.
+    fn complete(&mut self) -> Result<(), Error> {
+        if let Some(undo) = &mut self.undo {
+            undo.commit();
+        }
+        self.last = self.running.take();
+        self.reducer.end_step()
     }
 
     /// What clips the gradient to a norm, for which all of it has to be there; and the norm that it has.
@@ -399,10 +417,15 @@ impl Replica {
     /// What a checkpoint has to hold: the values and the optimizer's state, by name.
     pub(crate) fn parts(&mut self) -> Result<(&Layout, &mut [f32], &mut dyn Optimizer), Error> {
         self.settle()?;
+        if self.is_halfway() {
+            let problem =
+                "a step has failed when half of it was made; do it again before saving a checkpoint";
+            return Err(Error::Setting(problem.into()));
+        }
         Ok((&self.layout, &mut self.values, &mut *self.optimizer))
     }
 
     pub(crate) fn resume(&mut self, steps: u64) {
-        self.steps = steps;
+        (self.steps, self.last) = (steps, None);
     }
 }

@@ -93,6 +93,11 @@ impl Undo {
         self.states.fill(State::Old);
     }
 
+    /// Whether some blocks have been taken back: then the optimizer's state is not that of the values.
+    pub(super) fn is_halfway(&self) -> bool {
+        self.states.contains(&State::Reverted)
+    }
+
     /// What another rank needs besides the values to do the step again: which blocks have been taken back, and what they were.
     pub(super) fn reverted(&mut self) -> (Vec<u8>, &mut [f32]) {
         (self.states.iter().map(|state| u8::from(*state == State::Reverted)).collect(), &mut self.other)

@@ -30,8 +30,8 @@ pub enum Policy {
     /// Besides, whole shards move to the others, and back when it recovers.
     Shed,
     /// The finding is for the caller to act on: it is in [`StepReport::straggler`](crate::StepReport::straggler) on all ranks
-    /// alike, and [`Replica::regroup`](crate::Replica::regroup) goes on without that rank. Needs
-    /// [`Config::elastic`](crate::Config::elastic).
+    /// alike, and [`Replica::leave_out`](crate::Replica::leave_out) goes on without that rank, or where the job has no members
+    /// [`Replica::regroup`](crate::Replica::regroup). Needs [`Config::elastic`](crate::Config::elastic).
     Drop,
 }
 

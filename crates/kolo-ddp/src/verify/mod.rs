@@ -13,16 +13,8 @@ use kolo_comm::{Group, Rank};
 use crate::buckets::BucketCaps;
 use crate::error::Error;
 use crate::layout::{Kind, Layout};
-use crate::replica::Config;
+use crate::replica::{Config, LastStep};
 use trace::{Bits, Start, Step, Tensor, Wish, Writer};
-
-/// What became of a step, as the trace tells it.
-pub(crate) struct Done {
-    /// Its number, from 0.
-    pub(crate) step: u64,
-    pub(crate) loss: f64,
-    pub(crate) count: f64,
-}
 
 /// See the module's text.
 pub(crate) struct Watch {
@@ -99,7 +91,7 @@ impl Watch {
         group: &Group,
         layout: &Layout,
         values: &[f32],
-        done: &Done,
+        done: &LastStep,
     ) -> Result<(), Error> {
         self.seen += 1;
         let prints = prints::of(layout, values);

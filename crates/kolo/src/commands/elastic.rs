@@ -15,6 +15,11 @@ pub(crate) struct Elastic {
 }
 
 impl Elastic {
+    /// Workers with which the job goes on at least.
+    pub(crate) fn min(&self) -> usize {
+        self.min.unwrap_or(1)
+    }
+
     pub(crate) fn apply(&self, job: &mut Job) {
         job.min = self.min.unwrap_or(job.min);
         job.restarts = self.max_restarts.unwrap_or(job.restarts);

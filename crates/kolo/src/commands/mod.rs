@@ -8,6 +8,8 @@ pub(crate) mod talk;
 mod train;
 mod verify;
 
+use std::time::Duration;
+
 use clap::{Parser, Subcommand};
 
 use elastic::Elastic;
@@ -62,9 +64,13 @@ fn run_again(
         }
     }
     job.output = kolo_launch::Output::RankZero;
+    job.grace = GRACE;
     elastic.apply(&mut job);
     Ok(kolo_launch::run(&job)?)
 }
+
+/// Workers of a training that are asked to end finish their step and write a checkpoint: as long as job managers usually wait.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// Training allocates the same tensors in every step. A worker that gives freed pages back to the system gets them anew, cleared,
 /// page by page: about a tenth of a step on small machines. So mimalloc keeps them, in large pages where it may.

@@ -7,6 +7,7 @@ use kolo_burn::data::{self, DATASETS};
 use kolo_burn::models::MODELS;
 use kolo_comm::env::is_worker;
 use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
+use kolo_ddp::straggler::Policy;
 
 use super::elastic::Elastic;
 use super::run_again;
@@ -50,7 +51,7 @@ pub(crate) struct Train {
     /// How the shards are divided among the workers, a weight for each, as 3,1. Any weights end in the same bits [default: equally]
     #[arg(long, value_name = "WEIGHTS", value_delimiter = ',')]
     shares: Vec<f64>,
-    /// What becomes of a worker that holds the others up: warn, shed (shards move away from it), drop [default: warn]
+    /// What becomes of a worker that holds the others up: warn, shed (shards move away from it), drop (it leaves) [default: warn]
     #[arg(long)]
     straggler: Option<String>,
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
@@ -181,6 +182,17 @@ pub(super) const SETTINGS: [&str; 30] = [
     "verify_every",
 ];
 
+/// Says how to go on with what there is.
+fn advise(failure: Failure, folder: &RunFolder) -> Failure {
+    match folder.newest_checkpoint() {
+        Ok(found) if !folder.is_complete() => {
+            let (path, step) = (folder.path().display(), found.step);
+            failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
+        }
+        _ => failure,
+    }
+}
+
 /// Workers when nobody says how many.
 const NPROC: usize = 2;
 
@@ -213,7 +225,7 @@ impl Train {
         if result.is_err() && self.resume.is_none() {
             folder.discard_unused();
         }
-        result
+        result.map_err(|failure| advise(failure, &folder))
     }
 
     /// As one of the workers. All of them were started with the same arguments.
@@ -225,6 +237,12 @@ impl Train {
         {
             let folder = Some(RunFolder::at(path.into()));
             return worker::train(Seat::Member(member), &config, folder, self.resume.is_some());
+        }
+        if config.straggler()? == Policy::Drop {
+            return Err(Failure::input(
+                "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not started them or another \
+                 backend than Kolo's own connects them; use --straggler shed, which leaves a slow one less to do",
+            ));
         }
         let group = self.talk.group(algorithm)?;
         if self.nproc.is_none() && self.shards.is_none() && self.resume.is_none() && self.config.is_none() {
@@ -276,6 +294,7 @@ impl Train {
             nproc,
             shares: None,
             straggler: "warn".into(),
+            min: 1,
             slow: None,
             threads: 1,
             bucket_cap_mb: self.bucket_cap_mb,
@@ -318,6 +337,7 @@ impl Train {
         if let Some(straggler) = &self.straggler {
             config.straggler.clone_from(straggler);
         }
+        config.min = self.elastic.min();
         config.slow.clone_from(&self.slow);
         config.check()?;
         Ok(config)

@@ -3,29 +3,49 @@
 use kolo_burn::Ddp;
 use kolo_burn::models::ResNet;
 use kolo_comm::Op;
-use kolo_ddp::checkpoint::{self, Position, Snapshot, Writer};
+use kolo_ddp::checkpoint::{self, Position, Reader, Snapshot, Writer};
 
 use super::config::TrainConfig;
+use super::course::Course;
 use super::folder::RunFolder;
 use super::meter::Meter;
 use crate::fail::Failure;
 
-/// In a position's notes: Σ loss × images and images of the epoch so far.
+/// In a position's notes: Σ loss × images and images of the epoch so far, and whether an epoch that ends there has a row in
+/// `metrics.csv`.
 const LOSS_SUM: &str = "loss_sum";
 const IMAGES: &str = "images";
+const RECORDED: &str = "recorded";
 
 /// Rank 0's side: takes copies between two steps, which a thread writes.
 pub(crate) struct Checkpoints {
-    writer: Writer,
+    folder: RunFolder,
+    keep: usize,
+    /// `None` as long as the folder cannot be written to.
+    writer: Option<Writer>,
+    /// Why the last one has not even come to the writer.
+    lost: Option<Failure>,
     every_epochs: usize,
     every_steps: Option<u64>,
 }
 
 impl Checkpoints {
-    pub(crate) fn open(folder: &RunFolder, config: &TrainConfig) -> Result<Self, Failure> {
-        let writer = Writer::new(&folder.checkpoints(), config.keep_checkpoints)?;
+    pub(crate) fn new(folder: &RunFolder, config: &TrainConfig) -> Self {
         let (every_epochs, every_steps) = (config.checkpoint_epochs, config.checkpoint_steps);
-        Ok(Checkpoints { writer, every_epochs, every_steps })
+        let (folder, keep) = (folder.clone(), config.keep_checkpoints);
+        Checkpoints { folder, keep, writer: None, lost: None, every_epochs, every_steps }
+    }
+
+    /// Makes ready for writing, if that has not been done.
+    pub(crate) fn open(&mut self) -> Result<&Writer, Failure> {
+        let writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => {
+                self.folder.check()?;
+                Writer::new(&self.folder.checkpoints(), self.keep)?
+            }
+        };
+        Ok(self.writer.insert(writer))
     }
 
     /// Whether one is due now that an epoch is over.
@@ -39,37 +59,49 @@ impl Checkpoints {
     }
 
     /// Copies what a checkpoint holds, and leaves the rest to the thread.
-    pub(crate) fn take(
-        &self,
-        ddp: &Ddp<ResNet>,
-        position: &mut Position,
-        epoch: &Meter,
-    ) -> Result<(), Failure> {
+    pub(crate) fn take(&mut self, ddp: &Ddp<ResNet>, course: &Course) -> Result<(), Failure> {
+        let epoch = course.epoch_meter();
         // As text, because JSON's numbers need not come back in the same bits.
-        position.notes = serde_json::json!({
+        let notes = serde_json::json!({
             LOSS_SUM: epoch.loss_sum.to_string(),
             IMAGES: epoch.images.to_string(),
+            RECORDED: !course.is_unrecorded(),
         });
-        self.writer.put(ddp.with_replica(|replica| Snapshot::of(replica, position))?);
+        let position = &Position { notes, ..course.position.clone() };
+        let snapshot = ddp.with_replica(|replica| Snapshot::of(replica, position))?;
+        self.lost = self.open().map(|writer| writer.put(snapshot)).err();
+        if let Some(failure) = &self.lost {
+            log::warn!(
+                "checkpoint not written: {failure}; training goes on, the next checkpoint is another try"
+            );
+        }
         Ok(())
     }
 
     /// Waits for the last one. Its failure is the run's: there is nothing to continue from.
     pub(crate) fn finish(self) -> Result<(), Failure> {
-        let lost = |e| format!("the last checkpoint was not written, everything else was: {e}");
-        self.writer.finish().map_err(|e| Failure::work(lost(e)))
+        let written = self.writer.map_or(Ok(()), |writer| writer.finish().map_err(Failure::from));
+        let lost =
+            |e| Failure::work(format!("the last checkpoint was not written, everything else was: {e}"));
+        self.lost.map_or(written, Err).map_err(lost)
     }
 }
 
-/// The epoch's figures so far, where a run continues within one.
+/// The figures so far of the epoch that runs, or has just ended, where a run continues.
 pub(crate) fn meter(position: &Position) -> Meter {
-    let mut meter = Meter::default();
-    if position.step_in_epoch > 0 {
-        let note = |name: &str| position.notes[name].as_str().and_then(|text| text.parse().ok());
-        meter.loss_sum = note(LOSS_SUM).unwrap_or(0.0);
-        meter.images = note(IMAGES).unwrap_or(0.0);
-    }
-    meter
+    let note = |name: &str| position.notes[name].as_str().and_then(|text| text.parse().ok());
+    Meter::of(note(LOSS_SUM).unwrap_or(0.0), note(IMAGES).unwrap_or(0.0))
+}
+
+/// Whether an epoch that ends where a run continues has a row in `metrics.csv`.
+pub(crate) fn is_recorded(position: &Position) -> bool {
+    position.notes[RECORDED].as_bool().unwrap_or(true)
+}
+
+/// Where the run was at the checkpoint of a step, from which others have continued; `None` if this worker does not see it.
+pub(crate) fn position(folder: &RunFolder, step: u64) -> Option<Position> {
+    let reader = Reader::open(&checkpoint::path(&folder.checkpoints(), step)).ok()?;
+    reader.position().ok()
 }
 
 /// Reads the newest checkpoint that is good on every rank. A collective.

@@ -34,9 +34,12 @@ pub(crate) struct TrainConfig {
     pub(crate) nproc: usize,
     /// How the shards are divided among that many workers: a weight for each. Does not change the result.
     pub(crate) shares: Option<Vec<f64>>,
-    /// What becomes of a worker that holds the others up: `warn` or `shed`. Does not change the result.
+    /// What becomes of a worker that holds the others up: `warn`, `shed` or `drop`. Does not change the result.
     #[serde(default = "warn")]
     pub(crate) straggler: String,
+    /// Workers that a slow one may not leave alone with fewer.
+    #[serde(skip)]
+    pub(crate) min: usize,
     /// A worker that is made slow, for trials.
     #[serde(skip)]
     pub(crate) slow: Option<Slow>,
@@ -233,12 +236,9 @@ impl TrainConfig {
         self.batch_norm == SYNC
     }
 
-    fn straggler(&self) -> Result<Policy, Failure> {
+    /// What becomes of a worker that holds the others up.
+    pub(crate) fn straggler(&self) -> Result<Policy, Failure> {
         match Policy::ALL.iter().find(|(name, _)| *name == self.straggler) {
-            Some((_, Policy::Drop)) => Err(Failure::input(
-                "--straggler drop: this training cannot go on with fewer workers; use --straggler shed, which leaves a slow one \
-                 less to do",
-            )),
             Some((_, policy)) => Ok(*policy),
             None => {
                 let known = Policy::ALL.map(|(name, _)| name).join(", ");

@@ -7,54 +7,85 @@ use super::meter::{EpochRow, Meter, StepRow};
 
 /// See the module's text.
 pub(super) struct Course {
+    /// Steps of an epoch, and of the whole run.
+    steps: usize,
+    total: u64,
     pub(super) position: Position,
-    /// What the epoch's figures were at the step from which this worker knows all.
-    base: Position,
-    /// The steps since then.
-    rows: Vec<StepRow>,
+    /// The step from which on this worker has all rows, and what the epoch's figures were there.
+    pub(super) base: u64,
+    pub(super) before: Meter,
+    /// The first step that those figures include.
+    pub(super) covers: u64,
+    /// The steps since the base.
+    pub(super) rows: Vec<StepRow>,
     /// The figures of the epoch that runs, or has just ended.
     epoch: Meter,
-    /// Steps done when the figures of an epoch were last written.
+    /// Steps done when the figures of an epoch were last written, and those figures.
     recorded: u64,
-    pub(super) train_loss: f64,
-    pub(super) test_accuracy: f64,
-}
-
-impl From<Position> for Course {
-    /// Where a checkpoint was written.
-    fn from(position: Position) -> Self {
-        let recorded = position.step;
-        let (base, rows, epoch) = (position.clone(), Vec::new(), checkpoints::meter(&position));
-        Course { position, base, rows, epoch, recorded, train_loss: 0.0, test_accuracy: 0.0 }
-    }
+    records: Vec<EpochRow>,
 }
 
 impl Course {
-    /// After so many steps of a run whose epochs have `steps` of them.
-    pub(super) fn at(step: u64, steps: usize) -> Self {
-        Course::from(position(step, steps))
+    /// After so many steps of a run of `total`, whose epochs have `steps` of them, and of which this worker knows nothing more.
+    pub(super) fn at(step: u64, steps: usize, total: u64) -> Self {
+        let epoch = steps as u64;
+        Course {
+            steps,
+            total,
+            position: position(step, steps),
+            base: step,
+            before: Meter::default(),
+            covers: step,
+            rows: Vec::new(),
+            epoch: Meter::default(),
+            // An epoch that ends here may not have been recorded yet.
+            recorded: step.saturating_sub(1) / epoch * epoch,
+            records: Vec::new(),
+        }
+    }
+
+    /// Where a checkpoint was written.
+    pub(super) fn resumed(position: &Position, steps: usize, total: u64) -> Self {
+        let mut course = Course::at(position.step, steps, total);
+        course.covers = course.first_of_epoch();
+        if checkpoints::is_recorded(position) && course.has_ended() {
+            (course.recorded, course.covers) = (position.step, position.step);
+        }
+        course.before = checkpoints::meter(position);
+        course.figure();
+        course
     }
 
     /// A step has been done.
-    pub(super) fn add(&mut self, row: StepRow, steps: usize) {
+    pub(super) fn add(&mut self, row: StepRow) {
         if self.position.step_in_epoch == 0 {
             self.epoch = Meter::default();
         }
-        self.position = position(row.step + 1, steps);
+        self.position = position(row.step + 1, self.steps);
         self.epoch.add(&row);
         self.rows.push(row);
     }
 
     /// Goes back to, or on from, that many steps: the last one may have to be done again.
-    pub(super) fn go_to(&mut self, step: u64, steps: usize) {
+    pub(super) fn go_to(&mut self, step: u64) {
         if step != self.position.step {
             self.rows.retain(|row| row.step < step);
-            self.position = position(step, steps);
-            let epoch = self.epochs().saturating_sub(1);
-            let begun = self.base.step_in_epoch > 0 && self.base.epoch == epoch;
-            self.epoch = if begun { checkpoints::meter(&self.base) } else { Meter::default() };
-            self.rows.iter().filter(|row| row.epoch == epoch).for_each(|row| self.epoch.add(row));
+            self.position = position(step, self.steps);
+            self.figure();
         }
+    }
+
+    /// Sums up the epoch that runs, or has just ended, from what is known of it.
+    pub(super) fn figure(&mut self) {
+        let first = self.first_of_epoch();
+        self.epoch = if self.base > first { self.before.clone() } else { Meter::default() };
+        self.rows.iter().filter(|row| row.step >= first).for_each(|row| self.epoch.add(row));
+    }
+
+    /// The first step of the epoch that runs, or has just ended.
+    pub(super) fn first_of_epoch(&self) -> u64 {
+        let steps = self.steps as u64;
+        self.position.step.saturating_sub(1) / steps * steps
     }
 
     /// The steps that this worker knows of.
@@ -67,15 +98,41 @@ impl Course {
         self.position.epoch + usize::from(self.position.step_in_epoch > 0)
     }
 
-    /// Whether an epoch, or the run of `total` steps, has ended since figures were last written.
-    pub(super) fn is_unrecorded(&self, total: u64) -> bool {
-        let ended = self.position.step_in_epoch == 0 || self.position.step >= total;
-        ended && self.position.step > self.recorded
+    /// Whether all steps of the run are done.
+    pub(super) fn is_over(&self) -> bool {
+        self.position.step >= self.total
     }
 
-    pub(super) fn recorded(&mut self, row: &EpochRow) {
+    /// Whether an epoch or the run has ended here.
+    fn has_ended(&self) -> bool {
+        self.position.step_in_epoch == 0 || self.is_over()
+    }
+
+    /// Whether an epoch, or the run, has ended since figures were last written.
+    pub(super) fn is_unrecorded(&self) -> bool {
+        self.has_ended() && self.position.step > self.recorded
+    }
+
+    pub(super) fn record(&mut self, row: EpochRow) {
         self.recorded = self.position.step;
-        (self.train_loss, self.test_accuracy) = (row.train_loss, row.test_accuracy);
+        self.records.push(row);
+    }
+
+    /// The figures of the epochs whose ends this worker has seen.
+    pub(super) fn records(&self) -> &[EpochRow] {
+        &self.records
+    }
+
+    /// Steps done when the figures of an epoch were last written, and the epochs of which there are figures.
+    pub(super) fn recorded(&self) -> (u64, usize) {
+        (self.recorded, self.recorded.div_ceil(self.steps as u64) as usize)
+    }
+
+    /// Somebody has not got further with the figures, so they are made again by all.
+    pub(super) fn record_again(&mut self, recorded: u64) {
+        self.recorded = recorded;
+        let (_, epochs) = self.recorded();
+        self.records.retain(|row| row.epoch <= epochs);
     }
 
     /// The figures of the epoch that runs, or has just ended.

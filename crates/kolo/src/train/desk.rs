@@ -2,74 +2,140 @@
 
 use std::path::Path;
 
+use kolo_burn::Ddp;
+use kolo_burn::models::ResNet;
+use kolo_ddp::BucketTiming;
+
 use super::checkpoints::Checkpoints;
 use super::config::TrainConfig;
 use super::course::Course;
 use super::folder::RunFolder;
 use super::lines::Lines;
-use super::meter::{BucketMeter, EpochRow};
+use super::meter::{BucketMeter, EpochRow, StepRow};
 use super::progress::Progress;
 use super::summary::Summary;
 use crate::fail::Failure;
 
+/// Steps between two tries to mend the files.
+const EVERY: u64 = 50;
+
 /// See the module's text.
 pub(super) struct Desk {
     folder: RunFolder,
-    pub(super) steps: Lines,
+    steps: Lines,
     epochs: Lines,
+    /// The files may hold lines of steps that will be done again, or lack some that a dead rank 0 has not come to write. Until
+    /// that is mended nothing is added to them: the course knows all that is missing.
+    behind: bool,
     pub(super) progress: Progress,
-    pub(super) buckets: BucketMeter,
+    buckets: BucketMeter,
     pub(super) checkpoints: Checkpoints,
 }
 
 impl Desk {
-    /// `continued`: the folder may hold lines of steps that will be done again, or lack some that are done.
-    pub(super) fn open(
-        folder: RunFolder,
-        config: &TrainConfig,
-        course: &Course,
-        total: u64,
-        continued: bool,
-    ) -> Result<Self, Failure> {
-        let progress = Progress::new(course.position.step, total, config.epochs);
-        let (steps, epochs) = (folder.step_log()?, folder.epoch_log()?);
-        let checkpoints = Checkpoints::open(&folder, config)?;
-        let mut desk = Desk { folder, steps, epochs, progress, buckets: BucketMeter::default(), checkpoints };
-        if continued {
-            desk.rewind(course)?;
-            let (path, step) = (desk.folder.path().display().to_string(), course.position.step);
-            desk.progress.say(&format!("continuing {path} after step {step}"));
+    pub(super) fn new(folder: RunFolder, config: &TrainConfig, course: &Course, total: u64) -> Self {
+        Desk {
+            steps: folder.step_log(),
+            epochs: folder.epoch_log(),
+            behind: false,
+            progress: Progress::new(course.position.step, total, config.epochs),
+            buckets: BucketMeter::default(),
+            checkpoints: Checkpoints::new(&folder, config),
+            folder,
         }
-        Ok(desk)
     }
 
-    /// Forgets what is written of steps that will be done again, and adds what a dead rank 0 has not come to write.
-    pub(super) fn rewind(&mut self, course: &Course) -> Result<(), Failure> {
-        self.steps.flush();
-        self.epochs.flush();
-        self.folder.rewind(&course.position)?;
-        let last = self.folder.last_step()?;
-        for row in course.rows().iter().filter(|row| last.is_none_or(|last| row.step > last)) {
+    /// Before the first step, where a folder that cannot be written to ends the run. `continued`: it holds an earlier part of it.
+    pub(super) fn begin(&mut self, course: &Course, continued: bool) -> Result<(), Failure> {
+        self.steps.make()?;
+        self.epochs.make()?;
+        self.checkpoints.open()?;
+        if continued { self.align(course) } else { Ok(()) }
+    }
+
+    /// Goes on where the course is, after others may have written. What is in the way is told and tried again later.
+    pub(super) fn follow(&mut self, course: &Course) {
+        self.behind = true;
+        self.mend(course);
+    }
+
+    fn mend(&mut self, course: &Course) {
+        if self.behind {
+            match self.align(course) {
+                Ok(()) => self.behind = false,
+                Err(failure) => log::warn!("{failure}; training goes on and tries again later"),
+            }
+        }
+    }
+
+    /// Makes the files hold what the course says.
+    fn align(&mut self, course: &Course) -> Result<(), Failure> {
+        self.steps.forget();
+        self.epochs.forget();
+        self.folder.rewind(course.position.step, course.recorded().1)?;
+        let (step, epoch) = (self.folder.last_step()?, self.folder.last_epoch()?);
+        for row in course.rows().iter().filter(|row| step.is_none_or(|last| row.step > last)) {
             self.steps.add(&row.json()?);
         }
+        let records = course.records().iter();
+        records
+            .filter(|row| epoch.is_none_or(|last| row.epoch > last))
+            .for_each(|row| self.epochs.add(&row.csv()));
         Ok(())
     }
 
-    /// After an epoch. What cannot be written now is tried again later.
-    pub(super) fn record(&mut self, row: &EpochRow) {
-        self.epochs.add(&row.csv());
-        self.epochs.flush();
-        self.steps.flush();
+    /// After a step, which is the course's last.
+    pub(super) fn step(
+        &mut self,
+        row: &StepRow,
+        buckets: &[BucketTiming],
+        course: &Course,
+    ) -> Result<(), Failure> {
+        if !self.behind {
+            self.steps.add(&row.json()?);
+        } else if row.step.is_multiple_of(EVERY) {
+            self.mend(course);
+        }
+        self.buckets.add(buckets);
+        self.progress.step(row, course.epoch_meter());
+        Ok(())
+    }
+
+    /// Writes what waits. What cannot be written now is tried again later.
+    pub(super) fn flush(&mut self, course: &Course) {
+        self.mend(course);
+        if !self.behind {
+            self.steps.flush();
+            self.epochs.flush();
+        }
+    }
+
+    /// After an epoch, whose row is the course's last.
+    pub(super) fn record(&mut self, row: &EpochRow, course: &Course) {
+        if !self.behind {
+            self.epochs.add(&row.csv());
+        }
+        self.flush(course);
         if let Err(error) = self.folder.write_buckets(&self.buckets.rows()) {
             log::warn!("{error}; training goes on and tries again later");
         }
         self.progress.epoch(row);
     }
 
+    /// Where the run ends early: writes all that there is, and a checkpoint to go on from.
+    pub(super) fn keep(mut self, ddp: &Ddp<ResNet>, course: &Course) -> Result<(), Failure> {
+        self.flush(course);
+        self.checkpoints.take(ddp, course)?;
+        self.progress.end();
+        self.checkpoints.finish()
+    }
+
     /// At the end of the run.
-    pub(super) fn report(self, summary: &Summary) -> Result<(), Failure> {
-        let Desk { folder, steps, epochs, progress, buckets, checkpoints } = self;
+    pub(super) fn report(mut self, summary: &Summary, course: &Course) -> Result<(), Failure> {
+        let mended = if self.behind { self.align(course) } else { Ok(()) };
+        let Desk { folder, steps, epochs, progress, buckets, checkpoints, .. } = self;
         let files = [
+            mended,
             steps.end(),
             epochs.end(),
             folder.write_buckets(&buckets.rows()),

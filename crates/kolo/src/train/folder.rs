@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use kolo_ddp::checkpoint::{self, Found, Position};
+use kolo_ddp::checkpoint::{self, Found};
 use serde::Serialize;
 
 use super::config::TrainConfig;
@@ -34,6 +34,11 @@ impl RunFolder {
     /// A folder that is there already.
     pub(crate) fn at(path: PathBuf) -> Self {
         RunFolder { path }
+    }
+
+    /// Whether the run is complete.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.path.join(SUMMARY).exists()
     }
 
     /// A new folder with the configuration in it.
@@ -105,51 +110,64 @@ impl RunFolder {
         })
     }
 
-    /// Forgets what a run wrote after the checkpoint from which it continues.
-    pub(crate) fn rewind(&self, position: &Position) -> Result<(), Failure> {
+    /// Refuses to go on where the folder is gone: it may be on a disk that is not mounted, and its files would seem to be empty.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match self.path.is_dir() {
+            true => Ok(()),
+            false => {
+                Err(Failure::work(format!("{}: the run folder is gone; bring it back", self.path.display())))
+            }
+        }
+    }
+
+    /// Forgets what a run wrote after so many steps, and after the figures of so many epochs.
+    pub(crate) fn rewind(&self, steps: u64, epochs: usize) -> Result<(), Failure> {
+        self.check()?;
         self.keep_lines(STEPS, |line| {
             let row: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-            row["step"].as_u64().is_some_and(|step| step < position.step)
+            row["step"].as_u64().is_some_and(|step| step < steps)
         })?;
         self.keep_lines(METRICS, |line| {
-            let epoch = line.split(',').next().and_then(|epoch| epoch.parse::<usize>().ok());
-            epoch.is_none_or(|epoch| epoch <= position.epoch)
+            // The header stays.
+            epoch_of(line).is_none_or(|epoch| epoch <= epochs)
         })
     }
 
     /// The last step of which there is a line.
     pub(crate) fn last_step(&self) -> Result<Option<u64>, Failure> {
-        let path = self.path.join(STEPS);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(failure(&path, &e)),
-        };
         let row = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
-        Ok(text.lines().rev().find_map(row))
+        Ok(self.text(STEPS)?.lines().rev().find_map(row))
     }
 
-    fn keep_lines(&self, name: &str, keep: impl Fn(&str) -> bool) -> Result<(), Failure> {
+    /// The last epoch of which there is a line, from 1.
+    pub(crate) fn last_epoch(&self) -> Result<Option<usize>, Failure> {
+        Ok(self.text(METRICS)?.lines().rev().find_map(epoch_of))
+    }
+
+    /// What is in a file; nothing where there is none.
+    fn text(&self, name: &str) -> Result<String, Failure> {
         let path = self.path.join(name);
         match fs::read_to_string(&path) {
-            Ok(text) => {
-                let kept: String =
-                    text.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
-                self.write(name, kept.as_bytes())
-            }
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(failure(&path, &e)),
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(failure(&path, &e)),
+            read => Ok(read.unwrap_or_default()),
         }
     }
 
+    fn keep_lines(&self, name: &str, keep: impl Fn(&str) -> bool) -> Result<(), Failure> {
+        let text = self.text(name)?;
+        let kept: String = text.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
+        // On a full disk nothing could be written, and usually nothing has to be.
+        if kept == text { Ok(()) } else { self.write(name, kept.as_bytes()) }
+    }
+
     /// A line a step.
-    pub(crate) fn step_log(&self) -> Result<Lines, Failure> {
-        Lines::open(self.path.join(STEPS), "")
+    pub(crate) fn step_log(&self) -> Lines {
+        Lines::at(self.path.join(STEPS), "")
     }
 
     /// A line an epoch.
-    pub(crate) fn epoch_log(&self) -> Result<Lines, Failure> {
-        Lines::open(self.path.join(METRICS), METRICS_HEADER)
+    pub(crate) fn epoch_log(&self) -> Lines {
+        Lines::at(self.path.join(METRICS), METRICS_HEADER)
     }
 
     pub(crate) fn write_buckets(&self, rows: &[BucketRow]) -> Result<(), Failure> {
@@ -179,6 +197,11 @@ impl RunFolder {
         });
         result.and_then(|()| fs::rename(&draft, &path)).map_err(|e| failure(&path, &e))
     }
+}
+
+/// The epoch of a line of `metrics.csv`; `None` for its header.
+fn epoch_of(line: &str) -> Option<usize> {
+    line.split(',').next()?.parse().ok()
 }
 
 fn failure(path: &Path, cause: &std::io::Error) -> Failure {

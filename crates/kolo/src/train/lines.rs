@@ -21,11 +21,20 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// A file that is made if it is not there.
-    pub(crate) fn open(path: PathBuf, header: &'static str) -> Result<Self, Failure> {
-        let lines = Lines { path, header, waiting: String::new(), next_try: ENOUGH };
-        lines.file().map_err(|e| lines.failure(&e))?;
-        Ok(lines)
+    /// A file that may be there or not.
+    pub(crate) fn at(path: PathBuf, header: &'static str) -> Self {
+        Lines { path, header, waiting: String::new(), next_try: ENOUGH }
+    }
+
+    /// Makes the file if it is not there.
+    pub(crate) fn make(&self) -> Result<(), Failure> {
+        self.file().map(drop).map_err(|e| self.failure(&e))
+    }
+
+    /// Drops what waits.
+    pub(crate) fn forget(&mut self) {
+        self.waiting.clear();
+        self.next_try = ENOUGH;
     }
 
     /// Adds a line, which is written now or later.
@@ -90,13 +99,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (place, away) = (folder.path().join("run"), folder.path().join("away"));
         std::fs::create_dir(&place).unwrap();
-        let mut lines = Lines::open(place.join("a.csv"), "head").unwrap();
+        let mut lines = Lines::at(place.join("a.csv"), "head");
         lines.add("1");
         lines.flush();
         std::fs::rename(&place, &away).unwrap();
         lines.add("2");
         lines.flush();
         std::fs::rename(&away, &place).unwrap();
+        lines.flush();
+        lines.add("never");
+        lines.forget();
         lines.add("3");
         lines.end().unwrap();
         assert_eq!(std::fs::read_to_string(place.join("a.csv")).unwrap(), "head\n1\n2\n3\n");
@@ -104,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told_at_the_end() {
-        let mut lines = Lines::open("/dev/full".into(), "").unwrap();
+        let mut lines = Lines::at("/dev/full".into(), "");
         (0..ENOUGH).for_each(|_| lines.add("line"));
         assert_eq!(lines.waiting.len(), 5 * ENOUGH);
         let error = format!("{:?}", lines.end().unwrap_err());

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use kolo_ddp::{BucketTiming, StepReport};
+use kolo_ddp::{BucketTiming, LastStep, StepReport};
 use serde::Serialize;
 
 use crate::fail::Failure;
@@ -45,6 +45,21 @@ impl StepRow {
             comm_seconds: report.comm_seconds(),
             exposed_comm_seconds: report.exposed.as_secs_f64(),
             gradient_norm: report.gradient_norm,
+        }
+    }
+
+    /// Of a step whose end this worker has not seen: its communication was not measured, nor its gradient's norm.
+    pub(crate) fn unseen(last: &LastStep, epoch: usize, learning_rate: f64, took: Duration) -> Self {
+        StepRow {
+            step: last.step,
+            epoch,
+            loss: last.loss,
+            images: last.count as u64,
+            learning_rate,
+            seconds: took.as_secs_f64(),
+            comm_seconds: 0.0,
+            exposed_comm_seconds: 0.0,
+            gradient_norm: None,
         }
     }
 
@@ -103,6 +118,11 @@ pub(crate) struct Meter {
 const WINDOW: usize = 20;
 
 impl Meter {
+    /// Of steps that others have measured.
+    pub(crate) fn of(loss_sum: f64, images: f64) -> Self {
+        Meter { loss_sum, images, ..Meter::default() }
+    }
+
     pub(crate) fn add(&mut self, row: &StepRow) {
         self.loss_sum += row.loss * row.images as f64;
         self.images += row.images as f64;

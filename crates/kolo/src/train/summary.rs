@@ -1,8 +1,13 @@
 //! `summary.json`: the whole run in one object.
 
+use kolo_burn::Ddp;
+use kolo_burn::models::ResNet;
 use kolo_comm::{Group, Op};
+use kolo_ddp::{Kind, checkpoint};
 use serde::Serialize;
 
+use super::course::Course;
+use super::worker::Worker;
 use crate::fail::Failure;
 
 /// See the module's text.
@@ -38,4 +43,43 @@ pub(crate) fn peak_rss(group: &Group) -> Result<u64, Failure> {
     let mut peak = [kib.unwrap_or(0) * 1024];
     group.all_reduce(&mut peak, Op::Max)?;
     Ok(peak[0] as u64)
+}
+
+impl Worker<'_> {
+    /// Needs the others no more: since the evaluation all updates are in.
+    pub(super) fn summary(
+        &self,
+        course: &Course,
+        peak_rss_bytes: u64,
+        seconds: f64,
+    ) -> Result<Summary, Failure> {
+        let (whole, last) = (course.meter(), course.records().last());
+        Ok(Summary {
+            kolo: env!("CARGO_PKG_VERSION"),
+            world_size: self.ddp.group().world_size(),
+            shards: self.config.shards,
+            transport: self.ddp.group().transport(),
+            model: self.config.model.clone(),
+            data: self.config.data.clone(),
+            parameters: parameters(&self.ddp),
+            epochs: course.epochs(),
+            steps: course.position.step,
+            train_seconds: seconds,
+            images_per_second: whole.images_per_second(),
+            step_seconds_p50: whole.step_percentile(50.0),
+            step_seconds_p95: whole.step_percentile(95.0),
+            comm_fraction: whole.comm_fraction(),
+            exposed_comm_fraction: whole.exposed_comm_fraction(),
+            train_loss: last.map_or(0.0, |row| row.train_loss),
+            test_accuracy: last.map_or(0.0, |row| row.test_accuracy),
+            weights_sha256: self.ddp.with_replica(checkpoint::weights_sha256)?,
+            peak_rss_bytes,
+        })
+    }
+}
+
+/// Trained parameters of the model.
+pub(super) fn parameters(ddp: &Ddp<ResNet>) -> usize {
+    let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
+    trained.map(|span| span.len).sum()
 }

@@ -1,19 +1,19 @@
-//! One worker's run: epochs, steps, shards.
+//! One worker's run: its place in the job, the epochs, the end. What it does with the others can be done again after one of them
+//! has died.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use burn::nn::loss::{CrossEntropyLoss, CrossEntropyLossConfig};
 use burn::tensor::Device;
-use kolo_burn::data::{Batch, Dataset, Normalise, Prefetch, Request, open};
+use kolo_burn::Ddp;
+use kolo_burn::data::{Dataset, open};
 use kolo_burn::models::{self, ResNet};
-use kolo_burn::{Ddp, DropoutKey, Loss, ShardPass};
 use kolo_comm::Group;
 use kolo_comm::elastic::Member;
-use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::Sampler;
 use kolo_ddp::rate::Rate;
-use kolo_ddp::{Change, Kind, Sampler, StepReport};
 
 use super::checkpoints;
 use super::config::TrainConfig;
@@ -23,12 +23,8 @@ use super::evaluate;
 use super::folder::RunFolder;
 use super::meter::{EpochRow, StepRow};
 use super::signals;
-use super::slow::{Slow, Work};
-use super::summary::{Summary, peak_rss};
+use super::summary::{parameters, peak_rss};
 use crate::fail::Failure;
-
-/// Batches prepared ahead.
-const AHEAD: usize = 3;
 
 /// How this worker belongs to its job.
 pub(crate) enum Seat {
@@ -45,49 +41,64 @@ pub(crate) fn train(
     folder: Option<RunFolder>,
     resume: bool,
 ) -> Result<(), Failure> {
-    let mut worker = Worker::new(seat, config, folder)?;
-    // A worker that comes later finds the others on their way.
-    let mut course = Course::at(worker.steps(), worker.sampler.steps());
-    if let (0, true, Some(folder)) = (course.position.step, resume, &worker.folder) {
-        course = Course::from(checkpoints::resume(&mut worker.ddp, folder)?);
-        if course.position.step >= worker.total {
-            let (path, total) = (folder.path().display(), worker.total);
-            return Err(Failure::input(format!("the run in {path} is complete: all {total} steps are done")));
-        }
+    let complete = folder.clone();
+    match Worker::new(seat, config, folder, resume) {
+        Ok(mut worker) => worker.run(),
+        Err(failure) => match failure.into_cause()? {
+            // It was started in place of one that died at the very end, and the others have come to it.
+            kolo_burn::Error::Ddp(kolo_ddp::Error::Comm(kolo_comm::Error::Orphaned))
+                if complete.is_some_and(|folder| folder.is_complete()) =>
+            {
+                Ok(())
+            }
+            error => Err(error.into()),
+        },
     }
-    let mut desk = None;
-    worker.take_desk(&course, &mut desk, resume)?;
-    worker.run(course, desk)
 }
 
 /// What every rank has.
-struct Worker<'a> {
-    config: &'a TrainConfig,
+pub(super) struct Worker<'a> {
+    pub(super) config: &'a TrainConfig,
     folder: Option<RunFolder>,
-    device: Device,
-    dataset: Arc<Dataset>,
-    sampler: Sampler,
-    rate: Rate,
-    total: u64,
-    ddp: Ddp<ResNet>,
-    criterion: CrossEntropyLoss,
+    /// Whether the folder holds an earlier part of the run.
+    resume: bool,
+    pub(super) device: Device,
+    pub(super) dataset: Arc<Dataset>,
+    pub(super) sampler: Sampler,
+    pub(super) rate: Rate,
+    pub(super) total: u64,
+    pub(super) ddp: Ddp<ResNet>,
+    pub(super) criterion: CrossEntropyLoss,
     /// Set by SIGTERM.
-    leaving: Arc<AtomicBool>,
+    pub(super) leaving: Arc<AtomicBool>,
+    /// When the step that runs, or the last one, began.
+    pub(super) began: Instant,
+    /// Why the job ends before the run, where it is not by SIGTERM.
+    pub(super) reason: Option<String>,
 }
 
-/// What ends the work on an epoch.
-#[derive(PartialEq)]
-enum Pause {
-    /// It is over, or the run is.
-    Over,
+/// What ends the work with the ranks that there are.
+pub(super) enum Pause {
+    /// The run is over.
+    Over {
+        /// The largest of all workers.
+        peak_rss_bytes: u64,
+    },
     /// The members of the job have changed: batches have to be prepared anew.
     Regrouped,
     /// This worker has left the job.
     Left,
+    /// All have.
+    AllLeft,
 }
 
 impl<'a> Worker<'a> {
-    fn new(seat: Seat, config: &'a TrainConfig, folder: Option<RunFolder>) -> Result<Self, Failure> {
+    fn new(
+        seat: Seat,
+        config: &'a TrainConfig,
+        folder: Option<RunFolder>,
+        resume: bool,
+    ) -> Result<Self, Failure> {
         let dataset = Arc::new(open(&config.data).map_err(Failure::input)?);
         let entry = models::find(&config.model).map_err(Failure::input)?;
         let device = Device::flex();
@@ -96,15 +107,32 @@ impl<'a> Worker<'a> {
         let model = shape.init(config.seed, &trainable).with_dropout(config.dropout);
         let optimizer = &config.optimizer;
         let (name, settings) = (&optimizer.name, &optimizer.settings);
-        let ddp = match seat {
-            Seat::Fixed(group) => Ddp::new(group, model, &config.ddp(), name, settings)?,
-            Seat::Member(member) => Ddp::elastic(member, model, &config.ddp(), name, settings)?,
+        let (ddp, leaving) = match seat {
+            // Without the others it could not go on, nor they without it: SIGTERM ends it.
+            Seat::Fixed(group) => (Ddp::new(group, model, &config.ddp(), name, settings)?, Arc::default()),
+            Seat::Member(member) => {
+                (Ddp::elastic(member, model, &config.ddp(), name, settings)?, signals::leaving()?)
+            }
         };
         let sampler = config.sampler(&dataset)?;
         let (rate, total) = (config.rate(&sampler), config.total_steps(&sampler));
         let criterion = CrossEntropyLossConfig::new().init(&trainable);
-        let leaving = signals::leaving()?;
-        Ok(Worker { config, folder, device, dataset, sampler, rate, total, ddp, criterion, leaving })
+        let began = Instant::now();
+        Ok(Worker {
+            config,
+            folder,
+            resume,
+            device,
+            dataset,
+            sampler,
+            rate,
+            total,
+            ddp,
+            criterion,
+            leaving,
+            began,
+            reason: None,
+        })
     }
 
     fn describe(&self) -> String {
@@ -121,91 +149,136 @@ impl<'a> Worker<'a> {
         )
     }
 
-    fn steps(&self) -> u64 {
+    pub(super) fn steps(&self) -> u64 {
         self.ddp.with_replica(|replica| replica.steps())
     }
 
-    /// Whoever is rank 0 writes; that may have been another worker before.
-    fn take_desk(&self, course: &Course, desk: &mut Option<Desk>, continued: bool) -> Result<(), Failure> {
-        if self.ddp.rank().0 != 0 {
-            *desk = None;
-            return Ok(());
-        }
-        match (desk.as_mut(), &self.folder) {
-            (Some(desk), _) => desk.rewind(course),
-            (None, Some(folder)) => {
-                let opened = Desk::open(folder.clone(), self.config, course, self.total, continued)?;
-                opened.progress.say(&self.describe());
-                *desk = Some(opened);
-                Ok(())
-            }
-            (None, None) => Ok(()),
-        }
-    }
-
-    fn run(&mut self, mut course: Course, mut desk: Option<Desk>) -> Result<(), Failure> {
+    fn run(&mut self) -> Result<(), Failure> {
         let started = Instant::now();
+        // A worker that comes later finds the others on their way.
+        let mut course = Course::at(self.steps(), self.sampler.steps(), self.total);
+        let (mut desk, mut begins) = (None, true);
         loop {
-            match self.train(&mut course, &mut desk) {
-                Ok(Pause::Over) => break,
+            match self.go_on(&mut course, &mut desk, begins) {
+                Ok(Pause::Over { peak_rss_bytes }) => {
+                    let Some(desk) = desk else { return Ok(()) };
+                    let summary = self.summary(&course, peak_rss_bytes, started.elapsed().as_secs_f64())?;
+                    return desk.report(&summary, &course);
+                }
                 Ok(Pause::Left) => {
                     log::info!("this worker has left the job after step {}", course.position.step);
                     return Ok(());
                 }
+                Ok(Pause::AllLeft) => return self.end_early(&course, desk),
                 Ok(Pause::Regrouped) => {}
-                Err(failure) => self.ddp.recover(failure.into_cause()?)?,
+                Err(failure) => {
+                    if self.recover(failure)? {
+                        self.find_place(&mut course)?;
+                        // Where nothing but the summary is missing it can be made alone.
+                        if !course.is_over() || course.is_unrecorded() {
+                            self.take_desk(&course, &mut desk, false)?;
+                            return self.end_early(&course, desk);
+                        }
+                    }
+                }
             }
-            course.go_to(self.steps(), self.sampler.steps());
-            self.take_desk(&course, &mut desk, true)?;
+            begins = false;
         }
-        let seconds = started.elapsed().as_secs_f64();
-        let peak_rss_bytes = peak_rss(self.ddp.group())?;
-        let Some(desk) = desk.take() else { return Ok(()) };
-        let whole = course.meter();
-        let summary = Summary {
-            kolo: env!("CARGO_PKG_VERSION"),
-            world_size: self.ddp.group().world_size(),
-            shards: self.config.shards,
-            transport: self.ddp.group().transport(),
-            model: self.config.model.clone(),
-            data: self.config.data.clone(),
-            parameters: parameters(&self.ddp),
-            epochs: course.epochs(),
-            steps: course.position.step,
-            train_seconds: seconds,
-            images_per_second: whole.images_per_second(),
-            step_seconds_p50: whole.step_percentile(50.0),
-            step_seconds_p95: whole.step_percentile(95.0),
-            comm_fraction: whole.comm_fraction(),
-            exposed_comm_fraction: whole.exposed_comm_fraction(),
-            train_loss: course.train_loss,
-            test_accuracy: course.test_accuracy,
-            weights_sha256: self.ddp.with_replica(checkpoint::weights_sha256)?,
-            peak_rss_bytes,
-        };
-        desk.report(&summary)
     }
 
-    /// Trains until the run is over or the members of the job have changed.
-    fn train(&mut self, course: &mut Course, desk: &mut Option<Desk>) -> Result<Pause, Failure> {
+    /// Goes on from where the ranks are, until the run is over or their number changes. `begins`: for the first time.
+    fn go_on(
+        &mut self,
+        course: &mut Course,
+        desk: &mut Option<Desk>,
+        begins: bool,
+    ) -> Result<Pause, Failure> {
+        self.find_place(course)?;
+        course.share(self.ddp.group())?;
+        self.take_desk(course, desk, begins)?;
         loop {
-            if course.is_unrecorded(self.total) {
+            if course.is_unrecorded() {
                 self.record(course, desk)?;
             }
-            if course.position.step >= self.total {
-                return Ok(Pause::Over);
+            if course.is_over() {
+                break;
             }
-            match self.epoch(course, desk)? {
-                Pause::Over => {}
-                pause => return Ok(pause),
+            if let Some(pause) = self.epoch(course, desk)? {
+                return Ok(pause);
             }
         }
+        Ok(Pause::Over { peak_rss_bytes: peak_rss(self.ddp.group())? })
     }
 
-    /// After an epoch, or after the last step.
+    /// Brings the course to where the replica is; and both to the last checkpoint, where a run continues. A collective.
+    fn find_place(&mut self, course: &mut Course) -> Result<(), Failure> {
+        let (steps, epoch, total) = (self.steps(), self.sampler.steps(), self.total);
+        let resumes = self.folder.as_ref().filter(|_| self.resume && course.position.step == 0);
+        let Some(folder) = resumes else {
+            self.follow(course);
+            return Ok(());
+        };
+        let position = match steps {
+            0 => Some(checkpoints::resume(&mut self.ddp, folder)?),
+            // The others had read it when one of them died.
+            _ => checkpoints::position(folder, steps),
+        };
+        *course = match &position {
+            Some(position) => Course::resumed(position, epoch, total),
+            None => Course::at(steps, epoch, total),
+        };
+        if course.is_over() && !course.is_unrecorded() {
+            let path = folder.path().display();
+            return Err(Failure::input(format!("the run in {path} is complete: all {total} steps are done")));
+        }
+        Ok(())
+    }
+
+    /// After the members have changed: the course goes where the replica is, which may be a step before or after. Of a step that
+    /// has come to its end elsewhere only, or after which something failed here, the row is still missing.
+    fn follow(&self, course: &mut Course) {
+        let (next, steps) = (course.position.step, self.steps());
+        let last = self.ddp.with_replica(|replica| replica.last_step());
+        if let Some(last) = last.filter(|last| last.step == next && steps == next + 1) {
+            let (epoch, rate) = (course.position.epoch, self.rate.at(next));
+            course.add(StepRow::unseen(&last, epoch, rate, self.began.elapsed()));
+        }
+        course.go_to(steps);
+    }
+
+    /// Whoever is rank 0 writes; that may have been another worker before.
+    fn take_desk(&self, course: &Course, desk: &mut Option<Desk>, begins: bool) -> Result<(), Failure> {
+        let Some(folder) = self.folder.as_ref().filter(|_| self.ddp.rank().0 == 0) else {
+            *desk = None;
+            return Ok(());
+        };
+        if let Some(desk) = desk {
+            desk.follow(course);
+            return Ok(());
+        }
+        if folder.is_complete() {
+            // Another worker was rank 0 when the last death came, and has come to the end nevertheless.
+            return Ok(());
+        }
+        let continued = self.resume || course.position.step > 0;
+        let mut new = Desk::new(folder.clone(), self.config, course, self.total);
+        match begins {
+            true => new.begin(course, continued)?,
+            false => new.follow(course),
+        }
+        if continued {
+            let (path, step) = (folder.path().display(), course.position.step);
+            new.progress.say(&format!("continuing {path} after step {step}"));
+        }
+        new.progress.say(&self.describe());
+        *desk = Some(new);
+        Ok(())
+    }
+
+    /// After an epoch, or after the last step. A collective.
     fn record(&mut self, course: &mut Course, desk: &mut Option<Desk>) -> Result<(), Failure> {
         let test_accuracy = evaluate::accuracy(&self.ddp, &self.dataset, &self.device)?;
-        let epoch = course.epoch_meter().clone();
+        let epoch = course.epoch_meter();
         let row = EpochRow {
             epoch: course.epochs(),
             seconds_per_step: epoch.seconds_per_step(),
@@ -216,143 +289,12 @@ impl<'a> Worker<'a> {
             test_accuracy,
             learning_rate: self.rate.at(course.position.step - 1),
         };
-        course.recorded(&row);
+        course.record(row.clone());
         let Some(desk) = desk else { return Ok(()) };
-        desk.record(&row);
-        if course.position.step == self.total || desk.checkpoints.due_between_epochs(&course.position) {
-            desk.checkpoints.take(&self.ddp, &mut course.position, &epoch)?;
+        desk.record(&row, course);
+        if course.is_over() || desk.checkpoints.due_between_epochs(&course.position) {
+            desk.checkpoints.take(&self.ddp, course)?;
         }
         Ok(())
     }
-
-    /// Trains until the epoch or the run is over, or the members of the job have changed; moves the position.
-    fn epoch(&mut self, course: &mut Course, desk: &mut Option<Desk>) -> Result<Pause, Failure> {
-        let steps = self.sampler.steps();
-        let (epoch, first) = (course.position.epoch, course.position.step_in_epoch);
-        let mut batches = self.batches(epoch, first..steps)?;
-        for _ in first..steps {
-            let step = course.position.step;
-            if step >= self.total {
-                break;
-            }
-            let began = Instant::now();
-            let rate = self.rate.at(step);
-            if self.leaving.load(Ordering::Relaxed) {
-                self.ddp.with_replica(|replica| replica.leave());
-            }
-            let report = self.step(&mut batches, &course.position, rate)?;
-            if !report.loss.is_finite() {
-                let loss = report.loss;
-                return Err(Failure::work(format!(
-                    "the loss is {loss} at step {step}: training has diverged; lower --lr, or clip with --clip-norm"
-                )));
-            }
-            let row = StepRow::new(step, epoch, rate, began.elapsed(), &report);
-            course.add(row.clone(), steps);
-            if report.shards_changed && course.position.step_in_epoch > 0 {
-                batches = self.batches(epoch, course.position.step_in_epoch..steps)?;
-            }
-            if let Some(desk) = desk {
-                desk.steps.add(&row.json()?);
-                desk.buckets.add(&report.buckets);
-                desk.progress.step(&row, course.epoch_meter());
-                let goes_on = course.position.step_in_epoch > 0 && course.position.step < self.total;
-                if goes_on && desk.checkpoints.due_within_epoch(&course.position) {
-                    desk.steps.flush();
-                    let meter = course.epoch_meter().clone();
-                    desk.checkpoints.take(&self.ddp, &mut course.position, &meter)?;
-                }
-            }
-            match report.change {
-                Change::None => {}
-                Change::Regrouped => return Ok(Pause::Regrouped),
-                Change::Left => return Ok(Pause::Left),
-            }
-        }
-        Ok(Pause::Over)
-    }
-
-    fn step(
-        &mut self,
-        batches: &mut Prefetch,
-        position: &Position,
-        rate: f64,
-    ) -> Result<StepReport, Failure> {
-        let (seed, epoch, step) = (self.config.seed, position.epoch, position.step_in_epoch);
-        let key = move |shard| DropoutKey { seed, epoch, step, shard };
-        if self.config.in_step() {
-            let inputs = self.ddp.shards().map(|_| self.batch(batches)).collect::<Result<Vec<_>, _>>()?;
-            self.shards_in_step(inputs, key)?;
-        } else {
-            for shard in self.ddp.shards() {
-                let batch = self.batch(batches)?;
-                self.shard(batch, &key(shard))?;
-            }
-        }
-        Ok(self.ddp.step(rate)?)
-    }
-
-    fn batch(&self, batches: &mut Prefetch) -> Result<Batch, Failure> {
-        let asked = Instant::now();
-        let batch = batches.next().ok_or_else(|| Failure::work("the data ended before the epoch did"))?;
-        self.ddp.data_waited(asked.elapsed());
-        batch.map_err(Failure::work)
-    }
-
-    fn shard(&mut self, batch: Batch, key: &DropoutKey) -> Result<(), Failure> {
-        std::thread::sleep(Slow::pause(self.config.slow.as_ref(), self.ddp.rank().0, Work::Compute));
-        let count = batch.len();
-        if count == 0 {
-            return Ok(self.ddp.skip_shard()?);
-        }
-        let (images, labels) = batch.into_tensors(&self.device.clone().autodiff());
-        let loss = self.criterion.forward(self.ddp.model().forward_training(images, key), labels);
-        Ok(self.ddp.backward(Loss::mean(loss, count))?)
-    }
-
-    /// All of this rank's shards together, normalised over the global batch.
-    fn shards_in_step(
-        &mut self,
-        inputs: Vec<Batch>,
-        key: impl Fn(usize) -> DropoutKey + Sync,
-    ) -> Result<(), Failure> {
-        let pause = Slow::pause(self.config.slow.as_ref(), self.ddp.rank().0, Work::Compute);
-        let (device, criterion) = (self.device.clone().autodiff(), &self.criterion);
-        let inputs = inputs.into_iter().map(|batch| (!batch.is_empty()).then_some(batch)).collect();
-        let forward = |model: &ResNet, batch: Batch, pass: &ShardPass| {
-            std::thread::sleep(pause);
-            let count = batch.len();
-            let (images, labels) = batch.into_tensors(&device);
-            let scores = model.forward_in_step(images, &key(pass.shard()), pass);
-            Loss::mean(criterion.forward(scores, labels), count)
-        };
-        Ok(self.ddp.in_step(inputs, forward)?)
-    }
-
-    /// This rank's batches of some steps of an epoch, prepared ahead.
-    fn batches(&self, epoch: usize, steps: std::ops::Range<usize>) -> Result<Prefetch, Failure> {
-        let order = Arc::new(self.sampler.epoch(epoch));
-        let shards = self.ddp.shards();
-        let requests = steps.flat_map(move |step| {
-            let order = order.clone();
-            let request =
-                move |shard| Request { indices: order.shard(step, shard).to_vec(), epoch: epoch as u64 };
-            shards.clone().map(request)
-        });
-        let augment = self.config.augment.then_some((self.config.seed, self.dataset.augment));
-        let (dataset, normalise) = (self.dataset.clone(), Normalise::of(&self.dataset));
-        let pause = Slow::pause(self.config.slow.as_ref(), self.ddp.rank().0, Work::Data);
-        let prepare = move |Request { indices, epoch }| {
-            std::thread::sleep(pause);
-            let key = augment.map(|(seed, augment)| kolo_burn::data::AugmentKey { seed, epoch, augment });
-            dataset.train.batch(&indices, &normalise, key.as_ref())
-        };
-        Prefetch::new(requests, AHEAD, prepare).map_err(Failure::work)
-    }
-}
-
-/// Trained parameters of the model.
-fn parameters(ddp: &Ddp<ResNet>) -> usize {
-    let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
-    trained.map(|span| span.len).sum()
 }

@@ -2,22 +2,24 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use super::program::{alive, kolo, succeed, summary, workers};
+use super::program::{alive, kolo, noise_images, stderr, succeed, summary, workers};
 
-const RUN: [&str; 9] =
+pub const RUN: [&str; 9] =
     ["train", "--shards", "8", "--steps", "150", "--batch-size", "8", "--checkpoint-epochs", "100"];
 
-/// The hash of the weights that a run has ended with, after as many lines of steps as it should have.
-fn result(folder: &Path) -> String {
+/// The hash of the weights and the epoch's mean loss that a run has ended with, after as many lines of steps as it should have.
+pub fn result(folder: &Path) -> String {
     let steps = std::fs::read_to_string(folder.join("run/steps.jsonl")).unwrap();
     assert_eq!(steps.lines().count(), 150, "a line for each step");
-    summary(&folder.join("run"))["weights_sha256"].as_str().unwrap().into()
+    let summary = summary(&folder.join("run"));
+    format!("{} {}", summary["weights_sha256"], summary["train_loss"])
 }
 
 /// Waits until the job has said something; false if it ends before.
-fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
+pub fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
         if std::fs::read_to_string(words).unwrap().contains(what) {
@@ -31,18 +33,18 @@ fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     panic!("the job has not said `{what}`: {}", std::fs::read_to_string(words).unwrap());
 }
 
-/// Runs with four workers and `more` options. In each generation a signal goes to one of those that live. Gives the hash of
-/// the weights, and what was said.
-fn disturbed(transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
+/// Runs with so many workers, and `more` options. In each generation a signal goes to one of those that live. Gives what it has
+/// ended with, and what was said.
+fn disturbed(nproc: &str, transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
-    let args = [&RUN[..], &["--nproc", "4", "--transport", transport, "--out", "run"], more].concat();
+    let args = [&RUN[..], &["--nproc", nproc, "--transport", transport, "--out", "run"], more].concat();
     let file = std::fs::File::create(&words).unwrap();
     let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
     let mut sent = 0;
     for (number, (signal, victim)) in signals.iter().enumerate() {
         let sign = match number {
-            0 => "4 workers over".into(),
+            0 => format!("{nproc} workers over"),
             _ => format!("generation {} ", number + 1),
         };
         if !has_said(&mut job, &words, &sign) {
@@ -58,21 +60,30 @@ fn disturbed(transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (Stri
     let words = std::fs::read_to_string(words).unwrap();
     assert!(status.success(), "{words}");
     assert!(sent > 0, "the job ended before anything happened: {words}");
+    let checkpoints = std::fs::read_dir(folder.path().join("run/checkpoints")).unwrap().count();
+    assert_eq!(checkpoints, 1, "nobody but the last ones writes a checkpoint: {words}");
     (result(folder.path()), words)
+}
+
+/// What the undisturbed run ends with.
+pub fn expected() -> &'static str {
+    static EXPECTED: OnceLock<String> = OnceLock::new();
+    EXPECTED.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        succeed(folder.path(), &[&RUN[..], &["--nproc", "1", "--out", "run"]].concat());
+        result(folder.path())
+    })
 }
 
 #[test]
 fn deaths_do_not_change_the_weights() {
-    let folder = tempfile::tempdir().unwrap();
-    succeed(folder.path(), &[&RUN[..], &["--nproc", "1", "--out", "run"]].concat());
-    let expected = result(folder.path());
     for (transport, signals) in [
         ("shm", &[("KILL", 0), ("KILL", 1)][..]),
         ("tcp", &[("KILL", 2), ("KILL", 0)]),
         ("shm", &[("TERM", 1), ("KILL", 0)]),
     ] {
-        let (sha256, words) = disturbed(transport, &[], signals);
-        assert_eq!(sha256, expected, "{transport} {signals:?}: {words}");
+        let (end, words) = disturbed("4", transport, &[], signals);
+        assert_eq!(end, expected(), "{transport} {signals:?}: {words}");
         assert!(words.contains("generation 2 of 3 workers"), "{words}");
     }
 }
@@ -87,8 +98,75 @@ fn deaths_in_step_do_not_change_the_weights() {
     for (transport, signals) in
         [("shm", &[("KILL", 0), ("KILL", 1)][..]), ("tcp", &[("KILL", 2), ("TERM", 0)])]
     {
-        let (sha256, words) = disturbed(transport, &sync, signals);
-        assert_eq!(sha256, expected, "{transport} {signals:?}: {words}");
+        let (end, words) = disturbed("4", transport, &sync, signals);
+        assert_eq!(end, expected, "{transport} {signals:?}: {words}");
         assert!(words.contains("generation 2 of 3 workers"), "{words}");
     }
+}
+
+/// Rank 0 dies while the folder is away: what is missing is written when that is back.
+#[test]
+fn a_folder_that_is_away_at_a_death_is_mended_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, away) = (folder.path().join("run"), folder.path().join("away"));
+    let words = folder.path().join("words");
+    let args = [&RUN[..], &["--nproc", "3", "--max-restarts", "0", "--out", "run"]].concat();
+    let file = std::fs::File::create(&words).unwrap();
+    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    assert!(has_said(&mut job, &words, "3 workers over"));
+    std::fs::rename(&run, &away).unwrap();
+    let kill = Command::new("kill").args(["-9".into(), workers(&job)[0].to_string()]).status().unwrap();
+    assert!(kill.success() && has_said(&mut job, &words, "the run folder is gone"));
+    std::fs::rename(&away, &run).unwrap();
+    let status = job.wait().unwrap();
+    let words = std::fs::read_to_string(words).unwrap();
+    assert!(status.success() && words.contains("generation 2 of 2 workers"), "{words}");
+    assert_eq!(result(folder.path()), expected(), "{words}");
+}
+
+/// The second generation is the first worker alone, the third has a new one besides, who is alone in the fourth.
+#[test]
+fn who_came_in_the_middle_of_an_epoch_knows_all_of_it() {
+    let (end, words) = disturbed("2", "shm", &[], &[("KILL", 1), ("CONT", 0), ("KILL", 0)]);
+    assert_eq!(end, expected(), "{words}");
+    assert!(words.contains("generation 4 of 1 workers"), "{words}");
+}
+
+/// A run goes on from its checkpoint. One that cannot be read yet keeps its workers waiting until one of them is killed.
+#[test]
+fn a_death_while_a_checkpoint_is_read_does_not_end_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 64);
+    let args = ["train", "--data", &data, "--shards", "2", "--batch-size", "4", "--steps", "6"];
+    succeed(folder.path(), &[&args[..], &["--checkpoint-steps", "2", "--out", "run"]].concat());
+    let run = folder.path().join("run");
+    let expected = summary(&run)["weights_sha256"].clone();
+    std::fs::remove_file(run.join("summary.json")).unwrap();
+    std::fs::remove_dir_all(run.join("checkpoints/step-00000006")).unwrap();
+    let newest = run.join("checkpoints/step-00000099");
+    std::fs::create_dir(&newest).unwrap();
+    let manifest = newest.join("manifest.json");
+    assert!(Command::new("mkfifo").arg(&manifest).status().unwrap().success());
+
+    let job = kolo(folder.path(), &["train", "--resume", "run", "--max-restarts", "0"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The launcher reads first. Opening waits for a reader.
+    drop(std::fs::OpenOptions::new().write(true).open(&manifest).unwrap());
+    let until = Instant::now() + Duration::from_secs(60);
+    while workers(&job).len() < 2 {
+        assert!(Instant::now() < until, "two workers within a minute");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let open = std::fs::OpenOptions::new().write(true).open(&manifest).unwrap();
+    let kill = Command::new("kill").args(["-9".into(), workers(&job)[1].to_string()]).status().unwrap();
+    assert!(kill.success());
+    std::fs::remove_file(&manifest).unwrap();
+    drop(open);
+    let output = job.wait_with_output().unwrap();
+    let words = stderr(&output);
+    assert!(output.status.success() && words.contains("generation 2 of 1 workers"), "{words}");
+    assert_eq!(summary(&run)["weights_sha256"], expected, "{words}");
 }

@@ -2,6 +2,7 @@
 //! rank, and leaves nothing.
 
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,27 @@ fn the_job_ends_and_names_the_rank() {
         let first = words.lines().find(|line| line.starts_with("error:")).unwrap_or_default();
         assert!(first.contains(&format!("rank {victim} ")) && first.contains("SIGKILL"), "{words}");
     }
+}
+
+/// A worker that others have started, who know of no members.
+#[test]
+fn a_worker_that_is_no_member_ends_by_the_first_sigterm() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut worker =
+        kolo(folder.path(), &["train", "--epochs", "1000", "--batch-size", "16", "--out", "run"])
+            .envs([("RANK", "0"), ("WORLD_SIZE", "1")])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    // A line of a step means that it trains.
+    while std::fs::metadata(folder.path().join("run/steps.jsonl")).map_or(0, |file| file.len()) == 0 {
+        assert!(Instant::now() < until, "no step within a minute");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-TERM", &worker.id().to_string()]).status().unwrap().success());
+    assert_eq!(worker.wait().unwrap().signal(), Some(15));
 }
 
 #[test]

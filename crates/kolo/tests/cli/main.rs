@@ -4,6 +4,7 @@ mod bad_input;
 mod bench;
 mod checkpoints;
 mod elastic;
+mod ending;
 mod killed;
 mod program;
 mod same_bits;

@@ -68,6 +68,36 @@ fn a_slow_worker_is_named_and_relieved_of_shards() {
     assert!(words.contains("shards go from [2, 2] to [3, 1]"), "{words}");
 }
 
+/// Of three workers rank 1 is slow and leaves. The next one of that name is slow as well, but two are the fewest that may be.
+#[test]
+fn a_slow_worker_is_dropped_as_long_as_enough_are_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 400);
+    let args = ["train", "--data", &data, "--shards", "3", "--steps", "100", "--batch-size", "2"];
+    let run = |name: &str, more: &[&str]| {
+        let output = kolo(folder.path(), &[&args[..], &["--out", name], more].concat()).output().unwrap();
+        assert!(output.status.success(), "{name}: {}", stderr(&output));
+        (summary(&folder.path().join(name)), stderr(&output))
+    };
+    let (expected, _) = run("alone", &["--nproc", "1"]);
+    let slow = ["--slow", "1:compute:100", "--straggler", "drop", "--min", "2"];
+    let (found, words) = run("drop", &[&slow[..], &["--nproc", "3"]].concat());
+    assert_eq!(found["weights_sha256"], expected["weights_sha256"], "{words}");
+    assert_eq!(found["train_loss"], expected["train_loss"], "{words}");
+    assert!(words.contains("generation 2 of 2 workers: rank 1 is dropped: rank 1 takes"), "{words}");
+    assert!(words.contains("rank 1 stays") && words.contains("--min 2"), "{words}");
+    assert!(!words.contains("generation 3"), "nobody comes in its place: {words}");
+
+    // Workers that others have started.
+    let fixed = kolo(folder.path(), &[&args[..], &["--out", "fixed", "--straggler", "drop"]].concat())
+        .envs([("RANK", "0"), ("WORLD_SIZE", "1")])
+        .output()
+        .unwrap();
+    let words = stderr(&fixed);
+    assert!(fixed.status.code() == Some(2) && words.contains("--straggler drop: these workers"), "{words}");
+    assert!(!folder.path().join("fixed").exists(), "a refused run leaves no folder");
+}
+
 /// Halving and doubling wants equal shares: then shards stay, training goes on, and the reason is told.
 #[test]
 fn shards_stay_where_the_algorithm_cannot_add_them() {
@@ -101,8 +131,7 @@ fn wrong_weights_are_told_before_anything_starts() {
         (&["--shares=3,-1"], &["--shares 3,-1", "-1"]),
         (&["--shares", "3,inf"], &["--shares 3,inf", "inf"]),
         (&["--shares", "3;1"], &["--shares", "3;1"]),
-        (&["--straggler", "kill"], &["--straggler `kill`", "warn, shed"]),
-        (&["--straggler", "drop"], &["--straggler drop", "fewer workers", "shed"]),
+        (&["--straggler", "kill"], &["--straggler `kill`", "warn, shed, drop"]),
         (&["--slow", "1:sleep:3"], &["--slow", "RANK:compute:MILLISECONDS"]),
     ] {
         let (code, error) = fail(folder.path(), &[&["train"], args].concat());
