@@ -4,6 +4,7 @@ mod bad_input;
 mod checkpoints;
 mod elastic;
 mod killed;
+mod launchers;
 mod program;
 mod same_bits;
 mod stragglers;
