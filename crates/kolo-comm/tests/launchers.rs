@@ -43,7 +43,7 @@ impl Ends {
     }
 }
 
-/// Starts node `node` of a job, `number` if its user numbers it.
+/// Starts a launcher, which is to become node `node`, and its worker.
 fn launch<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     ends: &'env Ends,
@@ -51,16 +51,7 @@ fn launch<'scope, 'env>(
     node: usize,
 ) -> Launcher<'scope> {
     let (coordinator, orders) = Coordinator::among(nodes, 1, RULES, &Options::default()).unwrap();
-    let until = Instant::now() + HANG;
-    while coordinator.place().is_none() {
-        assert!(
-            Instant::now() < until,
-            "node {node} has found no job: {:?}",
-            orders.try_iter().collect::<Vec<_>>()
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert_eq!(coordinator.place().unwrap().0, node);
+    assert_eq!(place(&coordinator).0, node);
     let (name, address) = (member_name(node, 0, 0), coordinator.address());
     coordinator.expect(&name);
     let worker = scope.spawn(move || {
@@ -181,11 +172,7 @@ fn whoever_is_one_too_many_is_told_why() {
     let nodes = |node| Nodes { masters: masters.clone(), node: Some(node), min: 1, max: 2, workers: 1 };
     let start = |node| Coordinator::among(nodes(node), 1, RULES, &Options::default()).unwrap();
     let (first, _orders) = start(0);
-    let until = Instant::now() + HANG;
-    while first.place().is_none() {
-        assert!(Instant::now() < until, "the job does not begin");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    place(&first);
     let (twice, orders) = start(0);
     let Ok(Order::Lost { why }) = orders.recv_timeout(HANG) else { panic!("a second node 0 is let in") };
     assert!(why.contains("node 0") && why.contains("--node-rank"), "{why}");
@@ -193,4 +180,31 @@ fn whoever_is_one_too_many_is_told_why() {
     let mut member = Member::new(twice.address(), "node0/0.0", &Options::default()).unwrap();
     let error = member.join(None).map(drop).unwrap_err().to_string();
     assert!(error.contains("node 0"), "{error}");
+}
+
+#[test]
+fn whoever_comes_when_the_work_is_done_begins_another_job() {
+    let masters = masters(1);
+    let start = || {
+        let nodes = Nodes { masters: masters.clone(), node: None, min: 1, max: 2, workers: 1 };
+        Coordinator::among(nodes, 1, RULES, &Options::default()).unwrap()
+    };
+    let (first, _first_orders) = start();
+    assert_eq!(place(&first), (0, 1));
+    first.done();
+    let (second, _second_orders) = start();
+    drop(first);
+    assert_eq!(place(&second), (0, 1), "the first of its own");
+}
+
+/// A launcher's number and the number of nodes, once the job has begun.
+fn place(coordinator: &Coordinator) -> (usize, usize) {
+    let until = Instant::now() + HANG;
+    loop {
+        if let Some(place) = coordinator.place() {
+            return place;
+        }
+        assert!(Instant::now() < until, "no job is found");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

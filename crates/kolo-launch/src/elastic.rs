@@ -14,7 +14,7 @@ use crate::error::LaunchError;
 use crate::job::Job;
 use crate::signals::Signals;
 use crate::token::JobToken;
-use crate::workers::Workers;
+use crate::workers::{Worker, Workers};
 
 /// How long after a death another worker is started. When a mistake of the program ends all workers at once, none is.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -128,6 +128,11 @@ impl Elastic {
         }
         let due = self.vacant.iter().filter(|(at, _)| *at <= now).map(|(_, local)| *local).collect();
         self.vacant.retain(|(at, _)| *at > now);
+        let well = |worker: &Worker| worker.end().is_some_and(|end| !end.failed());
+        let done = |worker: &Worker| worker.survived || well(worker);
+        if workers.list.iter().any(well) && workers.list.iter().all(done) {
+            self.coordinator.done();
+        }
         Ok(due)
     }
 

@@ -99,7 +99,8 @@ impl Coordinator {
     ) -> Result<(Coordinator, Receiver<Order>), Error> {
         let access = Access::new(options)?;
         let lead = Lead::new(rules, access.clone(), address.ip(), None, 0);
-        let own = Own { id: identity(), rules, access, terms: Terms { min: 1, max: 1 }, starts: 0 };
+        let own =
+            Own { id: identity(), rules, access, terms: Terms { min: 1, max: 1 }, starts: 0, seeker: None };
         Self::run(address, size, own, Role::Leading(Box::new(lead)), Arc::default(), &[])
     }
 
@@ -117,23 +118,16 @@ impl Coordinator {
     ) -> Result<(Coordinator, Receiver<Order>), Error> {
         let access = Access::new(options)?;
         let terms = Terms { min: nodes.min, max: nodes.max };
-        let own = Own { id: identity(), rules, access: access.clone(), terms, starts: nodes.later() };
         // Before any of them can come, and before others hear of them: the first generation waits for all.
-        let first = nodes
-            .node
-            .into_iter()
-            .flat_map(|node| (0..nodes.workers).map(move |local| member_name(node, local, 0)));
-        let first: Vec<String> = first.collect();
-        let closing = Arc::new(AtomicBool::new(false));
-        let (id, interface) = (own.id, options.interface.clone());
-        let seeker = Seeker { nodes, id, access, interface, closing: closing.clone() };
-        let (answer, found) = mpsc::channel();
-        let work = move || {
-            // Nobody wants to know any more when the coordinator has ended.
-            let _ = answer.send(seeker.seek());
-        };
-        let thread = std::thread::Builder::new().name("kolo-seek".into()).spawn(work);
-        thread.map_err(|cause| Error::system("cannot start a thread", cause))?;
+        let first =
+            nodes.node.into_iter().flat_map(|node| (0..nodes.workers).map(move |local| (node, local)));
+        let first: Vec<String> = first.map(|(node, local)| member_name(node, local, 0)).collect();
+        let (id, starts, closing) = (identity(), nodes.later(), Arc::new(AtomicBool::new(false)));
+        let interface = options.interface.clone();
+        let seeker =
+            Arc::new(Seeker { nodes, id, access: access.clone(), interface, closing: closing.clone() });
+        let found = seeker.start()?;
+        let own = Own { id, rules, access, terms, starts, seeker: Some(seeker) };
         Self::run((Ipv4Addr::LOCALHOST, 0).into(), size, own, Role::Seeking(found), closing, &first)
     }
 
@@ -185,6 +179,11 @@ impl Coordinator {
         state.role.gone(member, departure);
         drop(state);
         self.shared.meeting.notify();
+    }
+
+    /// The work of the members that have been started here is done: no launcher is to join the job any more.
+    pub fn done(&self) {
+        lock(&self.shared.state).role.done();
     }
 
     /// Generations so far, as far as is known here.

@@ -152,6 +152,7 @@ impl Crew {
                 hand.members.remove(&member);
                 news.push(News::Gone { member, departure });
             }
+            Up::Done => self.done(),
             Up::Bye => self.strike(id, news),
             Up::Lost => self.lose(id, news),
         }
@@ -165,6 +166,10 @@ impl Crew {
             let node = hand.node;
             self.say(id, &Down::Welcome { node });
             return self.publish();
+        }
+        if self.roll.over && back.is_none() {
+            // It looks elsewhere when nobody answers.
+            return;
         }
         let admitted = match back {
             Some(_) => Err("has gone on without this launcher, which was not heard of for too long".into()),
@@ -181,6 +186,13 @@ impl Crew {
                 self.publish();
             }
             Err(why) => self.refuse(id, why),
+        }
+    }
+
+    /// The work is done: nobody is to come any more.
+    pub(super) fn done(&mut self) {
+        if !std::mem::replace(&mut self.roll.over, true) {
+            self.publish();
         }
     }
 

@@ -60,6 +60,11 @@ impl Follow {
         self.say(Up::Gone { member: member.into(), departure: departure.clone() });
     }
 
+    /// The work of the members that live here is done.
+    pub(super) fn done(&self) {
+        self.say(Up::Done);
+    }
+
     /// The launcher ends in good order.
     pub(super) fn bye(&self) {
         self.say(Up::Bye);
@@ -114,6 +119,12 @@ impl Follow {
                 last.address
             );
             return Role::end(home, why);
+        }
+        if home.formed.generation == 0
+            && own.seeker.as_ref().is_some_and(|seeker| seeker.nodes.node.is_some())
+        {
+            // Nothing is lost, and the first node begins the job: when it comes again, or in another job at the same place.
+            return Role::seek(own, home);
         }
         // If it only stands still, its generation does not end by itself.
         home.change(home.formed.generation);

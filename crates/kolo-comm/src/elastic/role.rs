@@ -1,5 +1,6 @@
 //! What a coordinator does for its job: look for it, lead it, or follow the one that leads.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use super::coordinator::{Departure, Order};
@@ -9,7 +10,7 @@ use super::home::Home;
 use super::lead::Lead;
 use super::roll::Terms;
 use super::roster::Rules;
-use super::seek::Found;
+use super::seek::{Found, Seeker};
 use super::words::Arrival;
 use crate::error::Error;
 use crate::secure::Access;
@@ -22,6 +23,8 @@ pub(super) struct Own {
     pub(super) terms: Terms,
     /// Workers that are started here when the job begins.
     pub(super) starts: usize,
+    /// What finds the others; `None` where there are none.
+    pub(super) seeker: Option<Arc<Seeker>>,
 }
 
 /// What a coordinator does for the job.
@@ -75,6 +78,24 @@ impl Role {
             Role::Leading(lead) => lead.gone(member, departure),
             Role::Following(follow) => follow.gone(member, departure),
             Role::Seeking(_) | Role::Over(_) => {}
+        }
+    }
+
+    /// The work of the members that live here is done.
+    pub(super) fn done(&mut self) {
+        match self {
+            Role::Leading(lead) => lead.crew.iter_mut().for_each(Crew::done),
+            Role::Following(follow) => follow.done(),
+            Role::Seeking(_) | Role::Over(_) => {}
+        }
+    }
+
+    /// Looks for the others once more: the one that led has gone before anything had begun.
+    pub(super) fn seek(own: &Own, home: &Home) -> Role {
+        match own.seeker.as_ref().map(Seeker::start) {
+            Some(Ok(found)) => Role::Seeking(found),
+            Some(Err(error)) => Role::end(home, error.to_string()),
+            None => Role::end(home, "it has lost the others".into()),
         }
     }
 

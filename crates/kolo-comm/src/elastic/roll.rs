@@ -35,6 +35,8 @@ pub(super) struct Roll {
     pub(super) reign: u64,
     /// Nodes with which the job has begun; `None` before.
     pub(super) began: Option<usize>,
+    /// Its work is done somewhere: whoever comes now wants another job at the same place.
+    pub(super) over: bool,
     pub(super) peers: Vec<Peer>,
 }
 
@@ -50,7 +52,14 @@ pub(super) enum Heir {
 impl Roll {
     /// A job that `founder` begins.
     pub(super) fn new(job: &str, founder: Peer) -> Roll {
-        Roll { job: job.into(), founder: founder.id, reign: 1, began: None, peers: vec![founder] }
+        Roll {
+            job: job.into(),
+            founder: founder.id,
+            reign: 1,
+            began: None,
+            over: false,
+            peers: vec![founder],
+        }
     }
 
     pub(super) fn leader(&self) -> Option<&Peer> {

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use super::START;
@@ -69,8 +70,19 @@ pub(super) struct Found {
 }
 
 impl Seeker {
+    /// Looks for the others in a thread of its own.
+    pub(super) fn start(self: &Arc<Seeker>) -> Result<Receiver<Result<Found, Error>>, Error> {
+        let (seeker, (answer, found)) = (self.clone(), mpsc::channel());
+        let work = move || {
+            // Nobody wants to know any more when the coordinator has ended.
+            let _ = answer.send(seeker.seek());
+        };
+        let thread = std::thread::Builder::new().name("kolo-seek".into()).spawn(work);
+        thread.map(|_| found).map_err(|cause| Error::system("cannot start a thread", cause))
+    }
+
     /// Looks until there is a job, at most as long as a job's beginning may take.
-    pub(super) fn seek(&self) -> Result<Found, Error> {
+    fn seek(&self) -> Result<Found, Error> {
         let until = Instant::now() + START;
         let mut met = None;
         while !self.closing.load(Ordering::Acquire) && Instant::now() < until {
@@ -96,7 +108,8 @@ impl Seeker {
         let masters: Vec<Master> = self.nodes.masters.iter().filter_map(meeting_place).collect();
         let job = self.job();
         for place in masters.iter().flat_map(|master| master.places()) {
-            let Some(roll) = ask(*place, &self.access, KNOCK).filter(|roll| roll.job == job) else {
+            let Some(roll) = ask(*place, &self.access, KNOCK).filter(|roll| roll.job == job && !roll.over)
+            else {
                 continue;
             };
             let Some(leader) = roll.leader().cloned() else { continue };

@@ -35,6 +35,8 @@ pub(super) enum Up {
     Gone { member: String, departure: Departure },
     /// Nothing is new.
     Beat,
+    /// The work of its members is done.
+    Done,
     /// It ends in good order.
     Bye,
     /// It has ended without a word.
