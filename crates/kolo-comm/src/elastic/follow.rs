@@ -123,8 +123,12 @@ impl Follow {
         if home.formed.generation == 0
             && own.seeker.as_ref().is_some_and(|seeker| seeker.nodes.node.is_some())
         {
-            // Nothing is lost, and the first node begins the job: when it comes again, or in another job at the same place.
-            return Role::seek(own, home);
+            // The first node begins the job, and may come again. Where no member waits the program is not elastic, and may be on
+            // its way.
+            return match home.members.values().any(Option::is_some) {
+                true => Role::seek(own, home),
+                false => Role::end(home, "the first node has gone before anything had begun".into()),
+            };
         }
         // If it only stands still, its generation does not end by itself.
         home.change(home.formed.generation);
