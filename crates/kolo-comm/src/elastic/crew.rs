@@ -23,6 +23,8 @@ pub(super) struct Crew {
     pub(super) roll: Roll,
     hands: BTreeMap<u64, Hand>,
     since: Instant,
+    /// When it last looked at what is new.
+    looked: Instant,
 }
 
 /// One of them.
@@ -71,7 +73,8 @@ pub(super) enum News {
 impl Crew {
     /// Of one that leads from the beginning.
     pub(super) fn new(peers: Server, access: Access, terms: Terms, roll: Roll) -> Crew {
-        let crew = Crew { peers, access, terms, roll, hands: BTreeMap::new(), since: Instant::now() };
+        let (hands, now) = (BTreeMap::new(), Instant::now());
+        let crew = Crew { peers, access, terms, roll, hands, since: now, looked: now };
         crew.show();
         crew
     }
@@ -114,14 +117,18 @@ impl Crew {
             return Vec::new();
         }
         self.publish();
-        let names = |node: usize, count: usize| (0..count).map(move |local| member_name(node, local, 0));
-        let own = self.roll.leader().map_or(Vec::new(), |leader| names(leader.node, own).collect());
-        self.hands.values().flat_map(|hand| names(hand.node, hand.starts)).chain(own).collect()
+        let mut started: Vec<String> = self.hands.values_mut().flat_map(Hand::start).collect();
+        started.extend(self.roll.leader().into_iter().flat_map(|leader| names(leader.node, own)));
+        started
     }
 
     /// What is new among the others.
     pub(super) fn look(&mut self, now: Instant) -> Vec<News> {
         let mut news = Vec::new();
+        if now.saturating_duration_since(std::mem::replace(&mut self.looked, now)) > SILENCE / 3 {
+            // This launcher has stood still itself, and what the others have said meanwhile is on its way.
+            self.hands.values_mut().for_each(|hand| hand.heard = hand.heard.max(now));
+        }
         for (id, word) in talk::sorted(self.peers.take(talk::IN, Duration::ZERO)) {
             self.hear(id, word, now, &mut news);
         }
@@ -177,11 +184,11 @@ impl Crew {
         };
         match admitted {
             Ok(node) => {
-                self.hands.insert(id, Hand { sent: Some(0), ..Hand::new(address, node, starts) });
+                let mut hand = Hand { sent: Some(0), ..Hand::new(address, node, starts) };
                 if self.roll.began.is_some() {
-                    let members = (0..starts).map(|local| member_name(node, local, 0));
-                    news.extend(members.map(|member| News::Expect { member }));
+                    news.extend(hand.start().into_iter().map(|member| News::Expect { member }));
                 }
+                self.hands.insert(id, hand);
                 self.say(id, &Down::Welcome { node });
                 self.publish();
             }
@@ -277,6 +284,18 @@ impl Hand {
             elsewhere: None,
         }
     }
+
+    /// Its first workers are started now; gives their names.
+    fn start(&mut self) -> Vec<String> {
+        let members: Vec<String> = names(self.node, self.starts).collect();
+        self.members.extend(members.iter().cloned());
+        members
+    }
+}
+
+/// The first members of a node.
+fn names(node: usize, count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(move |local| member_name(node, local, 0))
 }
 
 /// Keeps a word in a launcher's store.

@@ -79,3 +79,17 @@ fn nnodes(text: &str) -> Result<(Option<usize>, usize), String> {
         None => Ok((None, number(text)?)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_a_number_or_a_range() {
+        assert_eq!(nnodes("3"), Ok((None, 3)));
+        assert_eq!(nnodes("1:4"), Ok((Some(1), 4)));
+        for wrong in ["", "a", "1:", ":4", "1:2:3", "-1"] {
+            assert!(nnodes(wrong).is_err_and(|error| error.contains("MIN:MAX")), "{wrong}");
+        }
+    }
+}
