@@ -12,7 +12,6 @@ use crate::backend::Mode;
 use crate::call::{Call, Kind};
 use crate::element::{DType, Op};
 use crate::liveness::{Liveness, Patience};
-use crate::membership;
 use crate::rank::Rank;
 use crate::secure::data::Caller;
 use crate::secure::handshake::{answer_with, call_with};
@@ -20,6 +19,7 @@ use crate::secure::{Access, Purpose, Session, Token};
 use crate::store::wire::{self, Reply, Request};
 use crate::transport::channel::Sealed;
 use crate::transport::tcp::{HEADER, Header};
+use crate::{elastic, membership};
 
 const CALLER_KEY: &[u8; 32] = b"the caller's key, always the sam";
 const LISTENER_KEY: &[u8; 32] = b"the listener's key, as always...";
@@ -59,9 +59,10 @@ pub fn store_reply(bytes: &[u8]) {
     }
 }
 
-/// What a rank reads of another in the store: its card and its address.
+/// What a rank reads of another in the store, its card and its address, and what launchers and members read of each other.
 pub fn card(bytes: &[u8]) {
     membership::decode_for_fuzzing(bytes);
+    elastic::decode_for_fuzzing(bytes);
 }
 
 /// The first bytes of a connection where there is no token, and who it says is calling.
@@ -210,6 +211,7 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let requests = [
         Request::Set { key: "card/0".into(), value: "{}".into() },
         Request::Get { key: "card/1".into(), wait_ms: 500 },
+        Request::Will { key: "in/1".into(), value: "{}".into() },
         Request::Watch { rank: Rank(1) },
         Request::Waiting { on: Some(Rank(2)) },
         Request::Stalled { error: error() },
@@ -240,6 +242,7 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("store_request", "all", framed(&requests)),
         ("store_reply", "all", framed(&replies)),
         ("card", "card", membership::seed_for_fuzzing().into()),
+        ("card", "launcher", elastic::seed_for_fuzzing().into()),
         ("card", "address", br#""127.0.0.1:29500""#.into()),
         ("hello", "data", hello),
         ("hello", "store", b"kolo\x01sp\n\0\0".into()),

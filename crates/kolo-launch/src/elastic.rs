@@ -7,15 +7,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use kolo_comm::elastic::{Coordinator, Departure, Order, Rules};
-use kolo_comm::{Options, Token};
+use kolo_comm::elastic::{Coordinator, Departure, Nodes, Order, Rules};
+use kolo_comm::{Interface, Options, Token, env};
 use signal_hook::consts::signal::SIGTERM;
 
 use crate::error::LaunchError;
 use crate::exit::{End, SHELL_SIGNAL_BASE};
 use crate::job::Job;
+use crate::signals::Signals;
 use crate::token::JobToken;
-use crate::workers::Workers;
+use crate::workers::{Worker, Workers};
 
 /// How long after a death another worker is started. When a mistake of the program ends all workers at once, none is.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -39,28 +40,46 @@ pub(crate) struct Elastic {
 }
 
 impl Elastic {
-    /// A coordinator for this node's workers. `None` for a job of several nodes.
-    pub fn start(job: &Job, token: &JobToken) -> Result<Option<Elastic>, LaunchError> {
-        if job.nnodes > 1 {
-            return Ok(None);
-        }
+    /// A coordinator for this node's workers.
+    pub fn start(job: &Job, token: &JobToken) -> Result<Elastic, LaunchError> {
         let fail = |error: kolo_comm::Error| {
             LaunchError::system("cannot start the coordinator", std::io::Error::other(error.to_string()))
         };
-        let token = match token {
-            JobToken::Made(text) => Token::new(text).map(Some),
-            JobToken::File(path) => Token::from_file(path).map(Some),
-            JobToken::Inherited => Token::from_env(),
-        };
-        let token = token.map_err(fail)?;
-        let options = Options { token, ..Options::default() };
+        let options = options(job, token).map_err(fail)?;
         let rules = Rules { min: job.min, start: START, patience: job.patience, wait: job.wait };
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let (coordinator, orders) =
-            Coordinator::start(address, job.nproc + job.restarts, rules, &options).map_err(fail)?;
+        let size = job.nproc + job.restarts;
+        let (coordinator, orders) = match job.nnodes {
+            1 => Coordinator::start((Ipv4Addr::LOCALHOST, 0).into(), size, rules, &options),
+            _ => Coordinator::among(nodes(job), size, rules, &options),
+        }
+        .map_err(fail)?;
         let (vacant, ending) = (Vec::new(), false);
         let (min, restarts) = (job.min, job.restarts);
-        Ok(Some(Elastic { coordinator, orders, min, restarts, vacant, ending }))
+        Ok(Elastic { coordinator, orders, min, restarts, vacant, ending })
+    }
+
+    /// Waits until a job begins whose nodes may come and go. Gives the job with this node's place in it.
+    pub fn place(&self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {
+        let until = Instant::now() + START;
+        loop {
+            if let Some((node_rank, nnodes)) = self.coordinator.place() {
+                return Ok(Job { node_rank, nnodes, ..job.clone() });
+            }
+            for order in self.orders.try_iter() {
+                if let Order::Lost { why } = order {
+                    return Err(LaunchError::Launchers { why });
+                }
+            }
+            if let Some(signal) = signals.pending().next() {
+                return Err(LaunchError::Interrupted { signal });
+            }
+            if Instant::now() >= until {
+                let min = job.nnodes_min.unwrap_or(job.nnodes);
+                let why = format!("it needs {min} nodes (--nnodes), and fewer have come within {START:?}");
+                return Err(LaunchError::Launchers { why });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Where members find the coordinator.
@@ -81,25 +100,41 @@ impl Elastic {
         }
     }
 
+    /// Whether the launcher is needed without any worker: another one is about to be started, or launchers of other nodes are led
+    /// by this one.
+    pub fn stays(&self, workers: &Workers) -> bool {
+        let led = || self.coordinator.generation() > 0 && self.coordinator.is_needed();
+        !workers.any_failed() && (!self.vacant.is_empty() || led())
+    }
+
     /// Passes on what is new. Gives the places for which a worker is to be started now.
-    pub fn look(&mut self, workers: &mut Workers) -> Vec<usize> {
+    ///
+    /// # Errors
+    ///
+    /// The other launchers have gone on without this one: its workers must not.
+    pub fn look(&mut self, workers: &mut Workers) -> Result<Vec<usize>, LaunchError> {
         for order in self.orders.try_iter().collect::<Vec<_>>() {
-            match order {
-                Order::Formed { generation, members, reason } if generation > 1 => {
-                    eprintln!("kolo: generation {generation} of {} workers: {reason}", members.len());
-                }
-                Order::Formed { .. } => {}
-                Order::Evict { member } => {
-                    eprintln!("kolo: worker {member} hangs and is ended");
-                    workers.evict(&member);
-                }
-                Order::TooFew { present } => {
-                    eprintln!("kolo: {present} workers are left, and no others have come: the job ends");
-                    self.close();
-                }
-            }
+            self.heed(order, workers)?;
         }
-        let alive = workers.list.iter().filter(|worker| worker.end().is_none()).count();
+        let here = workers.list.iter().filter(|worker| worker.end().is_none()).count();
+        let alive = here + self.coordinator.elsewhere();
+        self.mourn(workers, alive);
+        let now = Instant::now();
+        if alive == 0 || self.ending {
+            self.vacant.clear();
+        }
+        let due = self.vacant.iter().filter(|(at, _)| *at <= now).map(|(_, local)| *local).collect();
+        self.vacant.retain(|(at, _)| *at > now);
+        let well = |worker: &Worker| worker.end().is_some_and(|end| !end.failed());
+        let done = |worker: &Worker| worker.survived || well(worker);
+        if workers.list.iter().any(well) && workers.list.iter().all(done) {
+            self.coordinator.done();
+        }
+        Ok(due)
+    }
+
+    /// Tells the coordinator who has ended, and decides whether the job goes on without them. `alive` workers are left on all nodes.
+    fn mourn(&mut self, workers: &mut Workers, alive: usize) {
         let formed = self.coordinator.generation() > 0;
         let mut too_few = false;
         for worker in workers.list.iter_mut().filter(|worker| !worker.told) {
@@ -113,6 +148,9 @@ impl Elastic {
             too_few |= formed && !enough;
             if end.failed() && formed && enough && !self.ending {
                 worker.survived = true;
+                if let Some(words) = worker.words() {
+                    eprintln!("kolo: {} ({}) {end}: {words}", worker.rank, worker.member);
+                }
                 if self.restarts > 0 {
                     self.restarts -= 1;
                     self.vacant.push((Instant::now() + PAUSE, worker.local));
@@ -122,12 +160,74 @@ impl Elastic {
         if too_few {
             self.close();
         }
-        let now = Instant::now();
-        if alive == 0 || self.ending {
-            self.vacant.clear();
+    }
+
+    fn heed(&mut self, order: Order, workers: &Workers) -> Result<(), LaunchError> {
+        match order {
+            Order::Formed { generation, members, reason } if generation > 1 => {
+                eprintln!("kolo: generation {generation} of {} workers: {reason}", members.len());
+            }
+            Order::Formed { .. } => {}
+            Order::Evict { member } => {
+                eprintln!("kolo: worker {member} hangs and is ended");
+                workers.evict(&member);
+            }
+            Order::TooFew { present } => {
+                eprintln!("kolo: {present} workers are left, and no others have come: the job ends");
+                self.close();
+            }
+            Order::Lost { why } if self.coordinator.generation() > 0 && !self.ending => {
+                return Err(LaunchError::Launchers { why });
+            }
+            // Members are told when they come; a program that is not elastic does not need the other launchers.
+            Order::Lost { .. } => {}
         }
-        let due = self.vacant.iter().filter(|(at, _)| *at <= now).map(|(_, local)| *local).collect();
-        self.vacant.retain(|(at, _)| *at > now);
-        due
+        Ok(())
+    }
+}
+
+/// What the coordinator needs of what the workers are given.
+fn options(job: &Job, token: &JobToken) -> Result<Options, kolo_comm::Error> {
+    // As for the workers: what the job says wins over what is inherited.
+    let given = |name: &str| job.env.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+    let variable =
+        |name: &str| given(name).or_else(|| std::env::var_os(name)).filter(|value| !value.is_empty());
+    let token = match token {
+        JobToken::Made(text) => Some(Token::new(text)?),
+        JobToken::File(path) => Some(Token::from_file(path)?),
+        JobToken::Inherited => Token::from_lookup(variable)?,
+    };
+    let interface = match variable(env::IFACE).filter(|_| job.nnodes > 1) {
+        Some(name) => Some(Interface::named(&name.to_string_lossy())?),
+        None => None,
+    };
+    Ok(Options { token, interface, ..Options::default() })
+}
+
+/// The launchers of a job of several nodes.
+fn nodes(job: &Job) -> Nodes {
+    // The job has been checked: there is a port.
+    let first = (job.master_addr.clone(), job.master_port.unwrap_or(0));
+    Nodes {
+        masters: std::iter::once(first).chain(job.masters.iter().cloned()).collect(),
+        node: job.nnodes_min.is_none().then_some(job.node_rank),
+        min: job.nnodes_min.unwrap_or(job.nnodes),
+        max: job.nnodes,
+        workers: job.nproc,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_among_the_jobs_variables_is_the_coordinators_too() {
+        let mut job = Job::new(["true"], 1);
+        job.env = vec![(env::TOKEN.into(), "too short".into())];
+        let error = options(&job, &JobToken::Inherited).unwrap_err().to_string();
+        assert!(error.contains("KOLO_TOKEN") && error.contains("9 characters"), "{error}");
+        job.env.push((env::TOKEN.into(), "long enough for a token".into()));
+        assert!(options(&job, &JobToken::Inherited).unwrap().token.is_some(), "the last one counts");
     }
 }

@@ -26,11 +26,6 @@ pub(crate) struct Meeting {
     pub coordinator: Option<SocketAddr>,
 }
 
-/// The name of a member: which node, which of its workers, and how many there have been in its place before.
-pub(crate) fn member(job: &Job, local: usize, before: usize) -> String {
-    format!("node{}/{local}.{before}", job.node_rank)
-}
-
 /// The variables of this node's worker `local`.
 ///
 /// `inherited` tells whether the launcher's own environment has a variable: what a user has set there is a
@@ -95,7 +90,7 @@ pub(crate) fn variables(
 pub(crate) fn run_id(job: &Job, port: u16) -> String {
     match &job.run_id {
         Some(given) => given.clone(),
-        None if job.nnodes > 1 => format!("kolo-{}-{port}", job.master_addr),
+        None if job.nnodes > 1 || job.nnodes_min.is_some() => format!("kolo-{}-{port}", job.master_addr),
         None => {
             let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             format!("kolo-{}-{:x}-{port}", std::process::id(), since_1970.as_nanos())
@@ -157,6 +152,8 @@ mod tests {
         assert_ne!(run_id(&one, 1), run_id(&one, 2));
         let node = |node_rank| Job { nnodes: 2, node_rank, ..Job::new(["true"], 1) };
         assert_eq!(run_id(&node(0), 7), run_id(&node(1), 7));
+        let begun_alone = Job { nnodes_min: Some(1), nnodes: 1, ..node(0) };
+        assert_eq!(run_id(&begun_alone, 7), run_id(&node(1), 7));
         assert_eq!(run_id(&Job { run_id: Some("mine".into()), ..node(0) }, 7), "mine");
     }
 }

@@ -38,6 +38,12 @@ pub enum LaunchError {
         /// The operating system's words.
         cause: io::Error,
     },
+    /// This launcher cannot take part in a job of several nodes.
+    #[error("this node cannot take part in the job: {why}")]
+    Launchers {
+        /// What is wrong, and the remedy.
+        why: String,
+    },
     /// The program cannot be started.
     #[error("cannot start `{}`: {hint}", program.to_string_lossy())]
     Program {

@@ -11,21 +11,26 @@ use crate::error::LaunchError;
 /// A job: one program, started as `nproc` workers on this node.
 ///
 /// All nodes of a job are started with the same `nproc`, `nnodes`, `master_addr` and `master_port`, each with
-/// its own `node_rank`. Node k has the ranks `k·nproc … (k+1)·nproc − 1`.
+/// its own `node_rank`, unless nodes may come and go. Node k has the ranks `k·nproc … (k+1)·nproc − 1`.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The program and its arguments. A program without a slash is looked up in `PATH`.
     pub command: Vec<OsString>,
     /// Workers on this node, at least 1.
     pub nproc: usize,
-    /// Nodes of the job, at least 1.
+    /// Nodes of the job, at least 1; at most so many where nodes may come and go.
     pub nnodes: usize,
-    /// This node, `0 ≤ node_rank < nnodes`.
+    /// Nodes with which the job begins, where nodes may come and go: they are numbered as they come, and workers are started
+    /// when so many are there. `None`: `nnodes`, which have the numbers that they are given.
+    pub nnodes_min: Option<usize>,
+    /// This node, `0 ≤ node_rank < nnodes`; not looked at where nodes may come and go.
     pub node_rank: usize,
     /// Host of rank 0, where the store is served: a name, or an address without brackets.
     pub master_addr: String,
     /// Port of the store; `None` takes a free one, which only a job of one node can do.
     pub master_port: Option<u16>,
+    /// Other places by which launchers find each other, when the one of rank 0 is gone.
+    pub masters: Vec<(String, u16)>,
     /// Name of the job, the same on all nodes. `None` makes one up: a unique one on one node, one from the
     /// master's address and port on several.
     pub run_id: Option<String>,
@@ -65,9 +70,11 @@ impl Job {
             command: command.into_iter().map(Into::into).collect(),
             nproc,
             nnodes: 1,
+            nnodes_min: None,
             node_rank: 0,
             master_addr: "127.0.0.1".into(),
             master_port: None,
+            masters: Vec::new(),
             run_id: None,
             token_file: None,
             env: Vec::new(),
@@ -111,7 +118,11 @@ impl Job {
             let what = format!("{} workers on each of {} nodes is too many", self.nproc, self.nnodes);
             return invalid(what, "lower --nproc or --nnodes");
         }
-        if self.node_rank >= self.nnodes {
+        if let Some(min) = self.nnodes_min.filter(|min| *min == 0 || *min > self.nnodes) {
+            let what = format!("{min} nodes at least and {} at most", self.nnodes);
+            return invalid(what, "give --nnodes MIN:MAX with 1 ≤ MIN ≤ MAX");
+        }
+        if self.nnodes_min.is_none() && self.node_rank >= self.nnodes {
             let what = format!("node {} does not exist among {} nodes", self.node_rank, self.nnodes);
             return invalid(what, "nodes are counted from 0: --node-rank must be below --nnodes");
         }
@@ -147,13 +158,15 @@ mod tests {
     #[test]
     fn what_cannot_be_started_is_named() {
         let good = || Job::new(["true"], 2);
-        let cases: [(Job, &str); 9] = [
+        let cases: [(Job, &str); 11] = [
             (Job::new(Vec::<OsString>::new(), 2), "program"),
             (Job::new([""], 2), "program"),
             (Job { nproc: 0, ..good() }, "--nproc"),
             (Job { nnodes: 0, ..good() }, "--nnodes"),
             (Job { nproc: usize::MAX, nnodes: 2, master_port: Some(1), ..good() }, "too many"),
             (Job { nnodes: 2, node_rank: 2, master_port: Some(1), ..good() }, "node 2"),
+            (Job { nnodes: 2, nnodes_min: Some(3), ..good() }, "MIN:MAX"),
+            (Job { nnodes: 2, nnodes_min: Some(0), ..good() }, "MIN:MAX"),
             (Job { nnodes: 2, ..good() }, "--master-port"),
             (Job { master_port: Some(0), ..good() }, "port 0"),
             (Job { env: vec![("A=B".into(), "".into())], ..good() }, "A=B"),

@@ -1,5 +1,5 @@
 //! Where a job's workers meet, as a command line says it: `--master HOST:PORT`, or torchrun's `--master-addr` and
-//! `--master-port`.
+//! `--master-port`. Launchers of several nodes find each other there, too, and at the places that follow in `--master`.
 
 use std::net::Ipv6Addr;
 
@@ -19,7 +19,10 @@ impl Job {
         addr: Option<&str>,
         port: Option<u16>,
     ) -> Result<(), LaunchError> {
-        let both = master.map(parse).transpose()?;
+        let all = master.map_or(Ok(Vec::new()), |text| text.split(',').map(|one| parse(one, text)).collect());
+        let mut all: Vec<(String, u16)> = all?;
+        let others = if all.is_empty() { Vec::new() } else { all.split_off(1) };
+        let both = all.pop();
         let host = both.as_ref().map(|(host, _)| host.as_str());
         let addr = addr.map(without_brackets);
         if let (Some(master), Some((of_master, at)), conflict) = (master, &both, (addr, port)) {
@@ -45,13 +48,14 @@ impl Job {
             None => {}
         }
         self.master_port = both.map(|(_, port)| port).or(port);
+        self.masters = others;
         Ok(())
     }
 }
 
-/// `HOST:PORT`; an IPv6 address is in brackets, or its end would look like a port.
-fn parse(text: &str) -> Result<(String, u16), LaunchError> {
-    let wrong = |remedy: &str| invalid(format!("--master is `{text}`"), remedy);
+/// `HOST:PORT`; an IPv6 address is in brackets, or its end would look like a port. `whole` is what the user has given.
+fn parse(text: &str, whole: &str) -> Result<(String, u16), LaunchError> {
+    let wrong = |remedy: &str| invalid(format!("--master is `{whole}`"), remedy);
     let form = "write HOST:PORT, as in head:29500 or [::1]:29500";
     if text.parse::<Ipv6Addr>().is_ok() {
         return Err(wrong("put an IPv6 address in brackets and a port behind it, as in [::1]:29500"));
@@ -116,10 +120,20 @@ mod tests {
             ("head:0", "65535"),
             ("head:99999", "65535"),
             ("[::1]", "65535"),
+            ("head:1,", "HOST:PORT"),
+            ("head:1,tail", "HOST:PORT"),
         ] {
             let error = meet(1, (Some(master), None, None)).unwrap_err();
             assert!(error.contains(&format!("`{master}`")) && error.contains(hint), "{error}");
         }
+    }
+
+    #[test]
+    fn several_places_are_one_of_rank_0_and_others() {
+        let mut job = Job { nnodes: 2, ..Job::new(["true"], 2) };
+        job.meet_at(Some("head:1,[::1]:2,tail:3"), None, None).unwrap();
+        assert_eq!((job.master_addr.as_str(), job.master_port), ("head", Some(1)));
+        assert_eq!(job.masters, [("::1".into(), 2), ("tail".into(), 3)]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! A job from its start to its end.
 
+use kolo_comm::elastic::member_name;
+
 use crate::elastic::Elastic;
-use crate::environment::{Meeting, member, run_id};
+use crate::environment::{Meeting, run_id};
 use crate::error::LaunchError;
 use crate::exit::{End, Exit};
 use crate::job::Job;
@@ -19,7 +21,7 @@ use crate::workers::Workers;
 /// one of them dies, and another one is started in its place. Otherwise the first failure ends the others: after a moment for
 /// them to report what they saw they get SIGTERM, and after [`grace`](Job::grace) SIGKILL, each with its whole
 /// process group. SIGINT, SIGTERM and SIGHUP to the launcher go to the workers and end the job in the same
-/// way; a second one skips the grace. When this returns no process of the job is left.
+/// way; a second one skips the grace. When this returns no process of the job is left on this node.
 ///
 /// # Errors
 ///
@@ -29,27 +31,27 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     job.check()?;
     let token = token::choose(job, |name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))?;
     let mut signals = Signals::catch().map_err(|cause| LaunchError::system("cannot catch signals", cause))?;
-    let port = port::choose(job)?;
     let mut elastic = Elastic::start(job, &token)?;
-    let coordinator = elastic.as_ref().map(Elastic::address);
-    let meeting = Meeting { port, run_id: run_id(job, port), token, coordinator };
-    if let Some(elastic) = &elastic {
-        // Before any of them can come: the first generation waits for all that are expected.
-        (0..job.nproc).for_each(|local| elastic.expect(&member(job, local, 0)));
-    }
+    let job = &match job.nnodes_min.filter(|_| job.nnodes > 1) {
+        None => job.clone(),
+        Some(_) => elastic.place(job, &mut signals)?,
+    };
+    let port = port::choose(job)?;
+    let meeting = Meeting { port, run_id: run_id(job, port), token, coordinator: Some(elastic.address()) };
+    // Before any of them can come: the first generation waits for all that are expected.
+    (0..job.nproc).for_each(|local| elastic.expect(&member_name(job.node_rank, local, 0)));
     let mut workers = Workers::start(job, &meeting)?;
     let mut streams = Streams::start(&mut workers)?;
     let interrupted = watch(&mut workers, &mut signals, job.grace, |workers, goes_on| {
-        let Some(elastic) = &mut elastic else { return Ok(()) };
         if !goes_on {
             elastic.close();
         }
-        for local in elastic.look(workers) {
+        for local in elastic.look(workers)? {
             let worker = workers.start_one(job, &meeting, local)?;
             elastic.expect(&worker.member);
             streams.add(worker)?;
         }
-        Ok(())
+        Ok(elastic.stays(workers))
     })?;
     let exits = workers.finish();
     // From here on Ctrl-C ends the launcher at once, even while it waits for a slow reader.

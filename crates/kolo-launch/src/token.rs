@@ -45,7 +45,7 @@ pub(crate) fn choose(job: &Job, inherited: impl Fn(&str) -> bool) -> Result<JobT
             .map(JobToken::Made)
             .map_err(|cause| LaunchError::system("cannot make the job's token", cause));
     }
-    if stays_here(&job.master_addr) {
+    if stays_here(&job.master_addr) && job.masters.iter().all(|(host, _)| stays_here(host)) {
         return Ok(JobToken::Inherited);
     }
     Err(LaunchError::Invalid {
@@ -126,6 +126,8 @@ mod tests {
             assert!(error.contains(word), "{error}");
         }
         assert!(choose(&several("no such host"), |_| false).is_err());
+        let one_elsewhere = Job { masters: vec![("192.0.2.1".into(), 1)], ..several("127.0.0.1") };
+        assert!(choose(&one_elsewhere, |_| false).is_err());
         for here in ["127.0.0.1", "localhost", "::1"] {
             assert!(matches!(choose(&several(here), |_| false).unwrap(), JobToken::Inherited), "{here}");
         }

@@ -49,7 +49,8 @@ impl Phase {
     }
 }
 
-/// `survive` hears who has ended, and whether the job goes on: then what it does not take care of among failures ends the job.
+/// `survive` hears who has ended, and whether the job goes on: then what it does not take care of among failures ends the job. It
+/// says whether the launcher goes on even when no worker is left.
 ///
 /// Returns when all workers have ended, or nothing more can be done about those that have not. Gives the
 /// signal by which the launcher was asked to end, if it was.
@@ -57,14 +58,15 @@ pub(crate) fn watch(
     workers: &mut Workers,
     signals: &mut Signals,
     grace: Duration,
-    mut survive: impl FnMut(&mut Workers, bool) -> Result<(), LaunchError>,
+    mut survive: impl FnMut(&mut Workers, bool) -> Result<bool, LaunchError>,
 ) -> Result<Option<i32>, LaunchError> {
     let mut phase = Phase::Running;
     let mut interrupted = None;
     loop {
         workers.collect()?;
-        survive(workers, matches!(phase, Phase::Running))?;
-        if workers.all_ended() {
+        let goes_on = matches!(phase, Phase::Running);
+        let stays = survive(workers, goes_on)? && goes_on;
+        if workers.all_ended() && !stays {
             return Ok(interrupted);
         }
         for signal in signals.pending() {
@@ -90,7 +92,9 @@ pub(crate) fn watch(
             Phase::Running => Some(now + LOOK),
             _ => phase.until(),
         };
-        sleep(workers, signals, until)?;
+        if stays || !workers.all_ended() {
+            sleep(workers, signals, until)?;
+        }
     }
 }
 
@@ -106,9 +110,6 @@ fn kill(workers: &Workers) -> Phase {
 
 /// Until something happens.
 fn sleep(workers: &Workers, signals: &Signals, until: Option<Instant>) -> Result<(), LaunchError> {
-    if workers.all_ended() {
-        return Ok(());
-    }
     let timeout = until.map(|until| {
         let left = until.saturating_duration_since(Instant::now());
         Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }

@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kolo_comm::Rank;
+use kolo_comm::elastic::member_name;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, test_kill_process_group,
     waitid,
@@ -20,7 +21,7 @@ use rustix::process::{
 use tempfile::TempDir;
 
 use crate::die_with_parent::die_with_parent;
-use crate::environment::{Meeting, member, variables};
+use crate::environment::{Meeting, variables};
 use crate::error::LaunchError;
 use crate::exit::{End, Exit};
 use crate::job::{Job, Output};
@@ -97,7 +98,7 @@ impl Workers {
     ) -> Result<&mut Worker, LaunchError> {
         let rank = job.rank(local);
         let before = self.list.iter().filter(|worker| worker.local == local).count();
-        let member = member(job, local, before);
+        let member = member_name(job.node_rank, local, before);
         let error_file = self.error_files.path().join(format!("rank-{}.{before}.json", rank.0));
         let mut command = Command::new(&job.command[0]);
         command.args(&job.command[1..]).stdin(Stdio::null()).process_group(0);
@@ -234,6 +235,11 @@ impl Worker {
     /// How it ended, as far as is known.
     pub fn end(&self) -> Option<End> {
         self.end.map(|(_, end)| end)
+    }
+
+    /// What it has said of its failure.
+    pub fn words(&self) -> Option<String> {
+        report::read(&self.error_file).map(|failure| failure.message.replace('\n', "\n    "))
     }
 
     /// How it ended, if it has. Its entry in the kernel's table stays.

@@ -1,17 +1,25 @@
-//! The coordinator: hears who comes and who has ended, and forms generations.
+//! The coordinator: every launcher has one, to which its workers come; that of the first launcher leads.
 
-use std::net::SocketAddr;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::roster::{Guest, Roster, Rules, Verdict};
-use super::words::{self, Arrival, Place, Seat};
+use serde::{Deserialize, Serialize};
+
+use super::home::Home;
+use super::lead::Lead;
+use super::member_name;
+use super::role::{Own, Role};
+use super::roll::Terms;
+use super::roster::Rules;
+use super::seek::{Nodes, Seeker};
 use crate::error::Error;
+use crate::hash::mix;
 use crate::liveness::lock;
 use crate::options::Options;
-use crate::rank::Rank;
 use crate::secure::Access;
 use crate::store::Server;
 
@@ -19,7 +27,7 @@ use crate::store::Server;
 const TICK: Duration = Duration::from_millis(50);
 
 /// How a member's process has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Departure {
     /// Well: its work is done, or it has left in good order.
     Well,
@@ -49,9 +57,14 @@ pub enum Order {
         /// How many there were.
         present: usize,
     },
+    /// This coordinator does not belong to the job, or not any more; its members cannot go on.
+    Lost {
+        /// Why, as a sentence.
+        why: String,
+    },
 }
 
-/// A running coordinator. Ends on drop.
+/// A running coordinator. Ends on drop, in good order.
 pub struct Coordinator {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -60,23 +73,20 @@ pub struct Coordinator {
 
 struct Shared {
     /// Where members meet.
-    server: Server,
-    access: Access,
-    rules: Rules,
+    meeting: Arc<Server>,
+    own: Own,
     state: Mutex<State>,
+    closing: Arc<AtomicBool>,
 }
 
 struct State {
-    roster: Roster,
-    /// The store of the generation that runs.
-    generation: Option<Server>,
-    orders: Sender<Order>,
-    closing: bool,
+    role: Role,
+    home: Home,
 }
 
 impl Coordinator {
-    /// Listens at `address` (port 0 takes a free one) for the members of a job of about `size` workers. What it wants done
-    /// comes by the receiver.
+    /// Listens at `address` (port 0 takes a free one) for the members of a job of about `size` workers, all of one launcher.
+    /// What it wants done comes by the receiver.
     ///
     /// # Errors
     ///
@@ -88,18 +98,62 @@ impl Coordinator {
         options: &Options,
     ) -> Result<(Coordinator, Receiver<Order>), Error> {
         let access = Access::new(options)?;
-        let server = Server::start(address, size, &access)?;
-        let address = server
+        let lead = Lead::new(rules, access.clone(), address.ip(), None, 0);
+        let own =
+            Own { id: identity(), rules, access, terms: Terms { min: 1, max: 1 }, starts: 0, seeker: None };
+        Self::run(address, size, own, Role::Leading(Box::new(lead)), Arc::default(), &[])
+    }
+
+    /// As [`Coordinator::start`], for one of several launchers of a job, on loopback for its own members. It finds the others
+    /// meanwhile; when that fails it says so by [`Order::Lost`].
+    ///
+    /// # Errors
+    ///
+    /// Nothing can be listened at, or no thread can be started.
+    pub fn among(
+        nodes: Nodes,
+        size: usize,
+        rules: Rules,
+        options: &Options,
+    ) -> Result<(Coordinator, Receiver<Order>), Error> {
+        let access = Access::new(options)?;
+        let terms = Terms { min: nodes.min, max: nodes.max };
+        // Before any of them can come, and before others hear of them: the first generation waits for all.
+        let first =
+            nodes.node.into_iter().flat_map(|node| (0..nodes.workers).map(move |local| (node, local)));
+        let first: Vec<String> = first.map(|(node, local)| member_name(node, local, 0)).collect();
+        let (id, starts, closing) = (identity(), nodes.later(), Arc::new(AtomicBool::new(false)));
+        let interface = options.interface.clone();
+        let seeker =
+            Arc::new(Seeker { nodes, id, access: access.clone(), interface, closing: closing.clone() });
+        let found = seeker.start()?;
+        let own = Own { id, rules, access, terms, starts, seeker: Some(seeker) };
+        Self::run((Ipv4Addr::LOCALHOST, 0).into(), size, own, Role::Seeking(found), closing, &first)
+    }
+
+    fn run(
+        address: SocketAddr,
+        size: usize,
+        own: Own,
+        role: Role,
+        closing: Arc<AtomicBool>,
+        first: &[String],
+    ) -> Result<(Coordinator, Receiver<Order>), Error> {
+        let meeting = Arc::new(Server::start(address, size, &own.access)?);
+        let address = meeting
             .address()
             .map_err(|cause| Error::system("cannot read the coordinator's address", cause))?;
         let (orders, receiver) = mpsc::channel();
-        let roster = Roster::new(rules, Instant::now());
-        let state = Mutex::new(State { roster, generation: None, orders, closing: false });
-        let shared = Arc::new(Shared { server, access, rules, state });
+        let mut home = Home::new(meeting.clone(), orders);
+        first.iter().for_each(|member| home.expect(member));
+        if let Role::Leading(_) = role {
+            home.join(own.id);
+        }
+        let shared = Arc::new(Shared { meeting, own, state: Mutex::new(State { role, home }), closing });
         let for_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("kolo-coordinator".into())
-            .spawn(move || while for_thread.look(address) {})
+            .spawn(move || while for_thread.look() {})
             .map_err(|cause| Error::system("cannot start a thread", cause))?;
         Ok((Coordinator { shared, thread: Some(thread), address }, receiver))
     }
@@ -111,118 +165,92 @@ impl Coordinator {
 
     /// A member has been started. The first generation waits for it.
     pub fn expect(&self, member: &str) {
-        lock(&self.shared.state).roster.expect(member);
-        self.shared.server.notify();
+        let mut state = lock(&self.shared.state);
+        state.home.expect(member);
+        state.role.expect(member);
+        drop(state);
+        self.shared.meeting.notify();
     }
 
     /// A member's process has ended. Those of its generation hear of it at once.
     pub fn gone(&self, member: &str, departure: &Departure) {
-        let failed = match departure {
-            Departure::Well => None,
-            Departure::Failed(how) => Some(how.as_str()),
-        };
         let mut state = lock(&self.shared.state);
-        let rank = state.roster.gone(member, failed, Instant::now());
-        if let (Some(rank), Some(_), Some(server)) = (rank, failed, &state.generation) {
-            server.fail(Error::Died { rank: Rank(rank) });
-        }
+        state.home.members.remove(member);
+        state.role.gone(member, departure);
         drop(state);
-        self.shared.server.notify();
+        self.shared.meeting.notify();
     }
 
-    /// Nobody else will be started: too few members need not wait for others.
+    /// Nobody else will be started here: too few members need not wait for others, if this is the only launcher.
     pub fn close(&self) {
-        lock(&self.shared.state).roster.close();
-        self.shared.server.notify();
+        lock(&self.shared.state).role.close();
+        self.shared.meeting.notify();
     }
 
-    /// Generations so far.
+    /// The work of the members that have been started here is done: no launcher is to join the job any more.
+    pub fn done(&self) {
+        lock(&self.shared.state).role.done();
+    }
+
+    /// Generations so far, as far as is known here.
     pub fn generation(&self) -> u64 {
-        lock(&self.shared.state).roster.generation()
+        lock(&self.shared.state).home.formed.generation
+    }
+
+    /// Members that other launchers have started and that have not ended.
+    pub fn elsewhere(&self) -> usize {
+        lock(&self.shared.state).home.elsewhere
+    }
+
+    /// This node's number and the number of nodes with which the job has begun, once it has. Jobs of one launcher never say so.
+    pub fn place(&self) -> Option<(usize, usize)> {
+        let state = lock(&self.shared.state);
+        state.home.node.zip(state.home.began)
+    }
+
+    /// Whether other launchers need this one, because it leads.
+    pub fn is_needed(&self) -> bool {
+        let state = lock(&self.shared.state);
+        matches!(&state.role, Role::Leading(lead) if lead.crew.as_ref().is_some_and(|crew| !crew.is_empty()))
     }
 }
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
-        lock(&self.shared.state).closing = true;
-        self.shared.server.notify();
+        self.shared.closing.store(true, Ordering::Release);
+        self.shared.meeting.notify();
         if let Some(thread) = self.thread.take() {
             // It cannot panic in earnest, and nobody could do anything about it here.
             let _ = thread.join();
         }
+        let mut state = lock(&self.shared.state);
+        if let Role::Following(follow) = &state.role {
+            follow.bye();
+        }
+        // Waits until that is said.
+        state.role = Role::Over(String::new());
     }
 }
 
 impl Shared {
     /// Hears what is new and does what follows. False when it is time to end.
-    fn look(&self, address: SocketAddr) -> bool {
-        let arrivals = self.server.take(words::ARRIVAL, TICK);
+    fn look(&self) -> bool {
+        let arrivals = Home::take(&self.meeting, TICK);
         let mut state = lock(&self.state);
-        let now = Instant::now();
-        for (member, text) in arrivals {
-            match serde_json::from_str::<Arrival>(&text) {
-                Ok(Arrival { number, reason }) => state.roster.arrive(&member, number, reason, now),
-                Err(error) => log::warn!("member {member} cannot be understood: {error}"),
-            }
+        let State { role, home } = &mut *state;
+        for (member, arrival) in arrivals {
+            home.members.insert(member.clone(), Some(arrival.clone()));
+            role.arrive(&member, arrival);
         }
-        match state.roster.decide(now) {
-            Verdict::Wait => {}
-            Verdict::Form { guests, reason } => self.form(&mut state, address, &guests, &reason),
-            Verdict::Change => self.set(&words::change(state.roster.generation()), "1".into()),
-            Verdict::Evict(members) => {
-                for member in members {
-                    // Nobody listens any more when the launcher is about to end.
-                    let _ = state.orders.send(Order::Evict { member });
-                }
-            }
-            Verdict::Refuse { guests, waited } => {
-                let (present, min) = (guests.len(), self.rules.min);
-                let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                self.tell(&guests, |rank| Seat::Refused { present, min, waited_ms, first: rank == 0 });
-                let _ = state.orders.send(Order::TooFew { present });
-            }
-            Verdict::Orphan(guests) => self.tell(&guests, |_| Seat::Orphaned),
-        }
-        !state.closing
+        *role = std::mem::replace(role, Role::Over(String::new())).look(&self.own, home);
+        !self.closing.load(Ordering::Acquire)
     }
+}
 
-    fn form(&self, state: &mut State, address: SocketAddr, guests: &[Guest], reason: &str) {
-        let mut at = address;
-        at.set_port(0);
-        let served = Server::start(at, guests.len(), &self.access)
-            .and_then(|server| Ok((server.address().map_err(|e| Error::system("no address", e))?, server)));
-        let (store, server) = match served {
-            Ok(served) => served,
-            Err(error) => {
-                log::error!("no generation can be formed: {error}");
-                return;
-            }
-        };
-        // The last generation's store goes: none of its members is left in it.
-        state.generation = Some(server);
-        let generation = state.roster.generation();
-        let node = |guest: &Guest| guest.member.split('/').next().unwrap_or_default().to_string();
-        self.tell(guests, |rank| {
-            let local_rank = guests[..rank].iter().filter(|other| node(other) == node(&guests[rank])).count();
-            let (world_size, reason) = (guests.len(), reason.into());
-            Seat::Taken(Place { generation, rank, world_size, local_rank, store, reason })
-        });
-        let members = guests.iter().map(|guest| guest.member.clone()).collect();
-        let _ = state.orders.send(Order::Formed { generation, members, reason: reason.into() });
-    }
-
-    /// Gives each guest its seat, by its place in the list.
-    fn tell(&self, guests: &[Guest], seat: impl Fn(usize) -> Seat) {
-        for (rank, guest) in guests.iter().enumerate() {
-            if let Ok(text) = serde_json::to_string(&seat(rank)) {
-                self.set(&words::seat(&guest.member, guest.arrival), text);
-            }
-        }
-    }
-
-    fn set(&self, key: &str, value: String) {
-        if let Err(why) = self.server.set(key, value) {
-            log::error!("the coordinator cannot keep `{key}`: {why}");
-        }
-    }
+/// Tells a launcher from all others of its job.
+fn identity() -> u64 {
+    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let words = format!("{boot} {} {}", std::process::id(), since_1970.as_nanos());
+    mix(crate::hash::fnv1a(words.as_bytes()))
 }

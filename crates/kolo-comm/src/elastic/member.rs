@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::words::{self, Arrival, Seat};
 use super::{COORDINATOR, MEMBER};
@@ -117,6 +117,28 @@ impl Member {
         Err(Error::Invalid(format!("{TRIES} generations have failed one after another while they formed")))
     }
 
+    /// What tells this job from all others, the same for all its members.
+    ///
+    /// # Errors
+    ///
+    /// The coordinator is gone, or has found no job in the time in which workers may arrive.
+    pub fn job(&mut self) -> Result<String, Error> {
+        let waited = self.options.arrival();
+        let until = Instant::now() + waited;
+        loop {
+            match self.store.get(words::JOB, TURN)? {
+                Some(job) => return Ok(job),
+                None if Instant::now() < until => {}
+                None => {
+                    return Err(Error::system(
+                        "the launcher has found no others",
+                        format!("within {waited:?}"),
+                    ));
+                }
+            }
+        }
+    }
+
     /// Whether others wait to come in: all ranks of the group should come to the next meeting when they have agreed on it.
     pub fn change_wanted(&self) -> bool {
         self.listener.change_wanted()
@@ -142,6 +164,7 @@ impl Member {
         match serde_json::from_str(&text).map_err(unreadable)? {
             Seat::Taken(place) => Ok(place),
             Seat::Orphaned => Err(Error::Orphaned),
+            Seat::Failed { why } => Err(Error::system("the coordinator can form no generation", why)),
             Seat::Refused { present, min, waited_ms, first } => {
                 Err(Error::TooFew { present, min, waited: Duration::from_millis(waited_ms), first })
             }

@@ -7,17 +7,78 @@
 //! other; its store is served by the coordinator.
 //!
 //! What they say to one another are values in a store (`words`); what is decided is a pure function (`roster`).
+//!
+//! A job of several nodes has a launcher on each, and each a coordinator for its own workers. The coordinators know each other;
+//! the one that has come first leads: the others pass on to it what their workers say, and their seats back. When it is
+//! gone the next one leads, and workers notice no more than the end of a generation.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `coordinator`, `role`, `home` | one for each launcher; what it does for the job; its own workers |
+//! | `member` | a worker |
+//! | `roster` | which workers are there, and when a generation begins |
+//! | `roll` | which launchers are there, and who leads |
+//! | `lead`, `crew` | the one that leads; the others as it sees them |
+//! | `follow`, `line` | one that does not lead; its connection to the one that does |
+//! | `seek` | how launchers find each other |
+//! | `words`, `talk` | what workers and coordinators, and coordinators among themselves, say |
 
 mod coordinator;
+mod crew;
+mod follow;
+mod home;
+mod lead;
+mod line;
 mod member;
+mod role;
+mod roll;
 mod roster;
+mod seek;
+mod talk;
 mod words;
+
+use std::time::Duration;
 
 pub use coordinator::{Coordinator, Departure, Order};
 pub use member::Member;
 pub use roster::Rules;
+pub use seek::Nodes;
 
 /// Where the job's coordinator listens.
 pub const COORDINATOR: &str = "KOLO_COORDINATOR";
 /// This worker's name among the job's members: `<node>/<what tells it from others there>`.
 pub const MEMBER: &str = "KOLO_MEMBER";
+
+/// How long a job may take to begin.
+const START: Duration = Duration::from_secs(300);
+
+/// The name of a member: which node, which of its workers, and how many there have been in its place before.
+pub fn member_name(node: usize, local: usize, before: usize) -> String {
+    format!("node{node}/{local}.{before}")
+}
+
+/// The node in a member's name.
+fn node_of(member: &str) -> Option<usize> {
+    member.strip_prefix("node")?.split('/').next()?.parse().ok()
+}
+
+/// What a coordinator does with another's words, and with a member's.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_for_fuzzing(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let _ = serde_json::from_str::<talk::Up>(&text);
+    let _ = serde_json::from_str::<talk::Down>(&text);
+    let _ = serde_json::from_str::<roll::Roll>(&text);
+    let _ = serde_json::from_str::<words::Arrival>(&text);
+    let _ = serde_json::from_str::<words::Seat>(&text);
+    let _ = node_of(&text);
+}
+
+#[cfg(feature = "fuzzing")]
+pub(crate) fn seed_for_fuzzing() -> String {
+    let formed =
+        talk::Formed { generation: 1, members: vec![member_name(0, 0, 0)], reason: "the job begins".into() };
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 29500));
+    let hello = talk::Hello { address, node: Some(1), starts: 2, back: Some(formed) };
+    serde_json::to_string(&talk::Up::Hello(hello)).unwrap_or_default()
+}

@@ -87,8 +87,40 @@ impl Roster {
         }
     }
 
+    /// Of a job that another coordinator has led so far, to generation `generation` of these members in the order of their
+    /// ranks. It is over, because that one has served its store; `reason` says so.
+    pub(super) fn resume(
+        rules: Rules,
+        generation: u64,
+        members: &[String],
+        reason: &str,
+        now: Instant,
+    ) -> Self {
+        let mut roster = Roster::new(rules, now);
+        for (rank, member) in members.iter().enumerate() {
+            let entry = roster.entry(member);
+            entry.state = State::Seated;
+            entry.order.0 = rank;
+        }
+        roster.generation = generation;
+        if generation > 0 {
+            roster.end(now, reason.into());
+        }
+        roster
+    }
+
     pub(super) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Another coordinator has come to a later generation than this one knows of.
+    pub(super) fn catch_up(&mut self, generation: u64) {
+        self.generation = self.generation.max(generation);
+    }
+
+    /// Members that are there, and that have been started.
+    pub(super) fn members(&self) -> impl Iterator<Item = &str> {
+        self.members.keys().map(String::as_str)
     }
 
     fn entry(&mut self, member: &str) -> &mut Entry {
@@ -97,7 +129,7 @@ impl Roster {
         self.members.entry(member.into()).or_insert(fresh)
     }
 
-    /// A member has been started.
+    /// A member has been started. One that is known already changes nothing.
     pub(super) fn expect(&mut self, member: &str) {
         self.entry(member);
     }

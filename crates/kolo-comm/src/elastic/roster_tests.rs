@@ -137,3 +137,36 @@ fn newcomers_do_not_begin_anew_what_others_have_lost() {
     roster.gone("1", Some("was killed"), now);
     assert_eq!(roster.decide(now), Verdict::Orphan(vec![Guest { member: "new".into(), arrival: 1 }]));
 }
+
+#[test]
+fn another_coordinator_goes_on_where_the_last_one_ended() {
+    let now = Instant::now();
+    let members = ["0", "1", "2"].map(String::from);
+    let mut roster = Roster::resume(RULES, 4, &members, "the leader has ended", now);
+    // Those of the leader end with it; the others know nothing of each other yet.
+    roster.gone("0", Some("was lost"), now);
+    roster.arrive("2", 5, Some("rank 0 died".into()), now);
+    assert_eq!(roster.decide(now), Verdict::Wait, "1 is not back");
+    roster.arrive("1", 5, None, now);
+    assert_eq!(roster.decide(now), form(&[("1", 5), ("2", 5)], "the leader has ended"));
+    assert_eq!(roster.generation(), 5);
+
+    // Before the first generation nothing is lost.
+    let mut roster = Roster::resume(RULES, 0, &[], "the leader has ended", now);
+    roster.expect("1");
+    roster.arrive("1", 1, None, now);
+    roster.arrive("2", 1, None, now);
+    assert_eq!(roster.decide(now), form(&[("1", 1), ("2", 1)], "the job begins"));
+}
+
+#[test]
+fn a_later_generation_that_others_know_of_counts() {
+    let now = Instant::now();
+    let mut roster = Roster::resume(RULES, 4, &["0", "1"].map(String::from), "", now);
+    roster.catch_up(6);
+    roster.catch_up(5);
+    roster.arrive("0", 2, None, now);
+    roster.arrive("1", 2, None, now);
+    assert!(matches!(roster.decide(now), Verdict::Form { .. }));
+    assert_eq!(roster.generation(), 7);
+}

@@ -4,12 +4,14 @@
 //! |---|---|---|
 //! | `arrival/<member>` | the member, when it comes to the meeting | [`Arrival`] |
 //! | `seat/<member>/<number of its arrival>` | the coordinator | [`Seat`] |
+//! | `job` | the coordinator, when it belongs to one | what tells the job from all others |
 //! | `change/<generation>` | the coordinator, when others wait to come in | anything |
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub(super) const JOB: &str = "job";
 pub(super) const ARRIVAL: &str = "arrival/";
 
 /// A member comes to the meeting.
@@ -30,6 +32,8 @@ pub(super) enum Seat {
     Refused { present: usize, min: usize, waited_ms: u64, first: bool },
     /// Those who had the job's state are gone.
     Orphaned,
+    /// The next generation cannot be served.
+    Failed { why: String },
 }
 
 /// A place in a generation.

@@ -60,6 +60,16 @@ impl Master {
         Ok(Master { host: bare.into(), places, job })
     }
 
+    /// The places of `host` at a port that is derived from the job's name, and another one than `but`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Master::resolve`].
+    pub(crate) fn derived(host: &str, job: &str, but: u16) -> Result<Master, String> {
+        let port = ports::of_job(job).into_iter().find(|port| *port != but).unwrap_or(but);
+        Self::resolve(host, &[port], None)
+    }
+
     /// In the order in which all ranks try them; at least one.
     pub(crate) fn places(&self) -> &[SocketAddr] {
         &self.places

@@ -146,6 +146,10 @@ pub(crate) enum Host {
     Elsewhere,
 }
 
+/// How long somebody who serves the store, and did before the ranks came, may take to answer; longer than a busy host lets
+/// anyone wait.
+const SERVED: Duration = Duration::from_secs(20);
+
 /// Meets the other ranks of the job.
 pub(crate) fn form(place: &Place, options: &Options, host: Host) -> Result<Formed, Error> {
     let (rank, world, timeout) = (place.rank, place.world_size, options.arrival());
@@ -155,9 +159,10 @@ pub(crate) fn form(place: &Place, options: &Options, host: Host) -> Result<Forme
         Host::Elsewhere => (None, place.master.places()[0]),
     };
     let liveness = Arc::new(Liveness::new(world));
-    let mut store = Store::connect(address, &access, timeout)?;
+    let connecting = if host == Host::Elsewhere { timeout.min(SERVED) } else { timeout };
+    let mut store = Store::connect(address, &access, connecting)?;
     let reach = Reach::choose(options.interface.as_ref(), store.local_ip()?, &place.master);
-    let watch = Watch::start(address, rank, liveness.clone(), &access, timeout)?;
+    let watch = Watch::start(address, rank, liveness.clone(), &access, connecting)?;
     let ground = Ground {
         node: options.node.as_ref().map_or_else(node, |name| format!("{} {name}", node())),
         choice: options.transport,

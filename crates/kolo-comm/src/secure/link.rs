@@ -91,6 +91,12 @@ impl Link {
         self.stream.local_addr()
     }
 
+    /// Ends every read and write after so long; more than zero.
+    pub(crate) fn hurry(&self, silence: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(silence))?;
+        self.stream.set_write_timeout(Some(silence))
+    }
+
     pub(crate) fn shutdown(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Both)
     }

@@ -55,7 +55,12 @@ impl Token {
         Token::from_lookup(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
-    fn from_lookup(lookup: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<Option<Token>, Error> {
+    /// As [`Token::from_env`], from variables that are found otherwise; empty ones should not be.
+    ///
+    /// # Errors
+    ///
+    /// As [`Token::from_env`].
+    pub fn from_lookup(lookup: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<Option<Token>, Error> {
         match (lookup(env::TOKEN), lookup(env::TOKEN_FILE)) {
             (None, None) => Ok(None),
             (Some(_), Some(_)) => Err(Error::environment(

@@ -38,6 +38,19 @@ impl Store {
         }
     }
 
+    /// Has a value kept once this connection has ended, however it does.
+    pub(crate) fn will(&mut self, key: &str, value: String) -> Result<(), Error> {
+        match self.ask(&Request::Will { key: key.into(), value })? {
+            Reply::Kept => Ok(()),
+            _ => Err(lost(self.address, &io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    /// From now on every answer must come within `silence`, which should be longer than any wait that is asked for.
+    pub(crate) fn hurry(&mut self, silence: Duration) -> Result<(), Error> {
+        self.stream.hurry(silence).map_err(|cause| lost(self.address, &cause))
+    }
+
     /// The value of a key, as soon as somebody has set it; `None` after `wait`.
     pub(crate) fn get(&mut self, key: &str, wait: Duration) -> Result<Option<String>, Error> {
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);

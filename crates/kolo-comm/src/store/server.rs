@@ -168,8 +168,20 @@ fn serve(shared: &Shared, visitor: Visitor) {
     lock(&shared.state).connections.remove(&number);
 }
 
+/// Serves one connection, and heeds the last will of whoever was there.
+fn connection(shared: &Shared, stream: Link) {
+    let mut will = None;
+    answer(shared, stream, &mut will);
+    if let Some((key, value)) = will {
+        if let Err(why) = lock(&shared.state).keep(key, value) {
+            log::warn!("a last will is not kept: {why}");
+        }
+        shared.changed.notify_all();
+    }
+}
+
 /// What cannot be understood ends the connection.
-fn connection(shared: &Shared, mut stream: Link) {
+fn answer(shared: &Shared, mut stream: Link, will: &mut Option<(String, String)>) {
     while let Ok(request) = wire::read(&mut stream) {
         let reply = match request {
             Request::Set { key, value } => match lock(&shared.state).keep(key, value) {
@@ -180,6 +192,10 @@ fn connection(shared: &Shared, mut stream: Link) {
                 Err(why) => Reply::Refused { why },
             },
             Request::Get { key, wait_ms } => Reply::Value(get(shared, &key, Duration::from_millis(wait_ms))),
+            Request::Will { key, value } => {
+                *will = Some((key, value));
+                Reply::Kept
+            }
             Request::Watch { rank } => return watch(shared, rank, stream),
             _ => return,
         };

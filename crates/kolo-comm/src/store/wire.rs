@@ -17,6 +17,8 @@ pub(crate) enum Request {
     Set { key: String, value: String },
     /// Tell a value, as soon as it is there, at most after that time.
     Get { key: String, wait_ms: u64 },
+    /// Keep this value once this connection has ended, however it does: the last will of whoever may be killed.
+    Will { key: String, value: String },
     /// From now on this connection stands for that rank's life.
     Watch { rank: Rank },
     /// The watched rank has seen a failure.

@@ -16,15 +16,15 @@ pub(crate) struct Launch {
     /// Workers on this node
     #[arg(long, default_value_t = 2)]
     nproc: usize,
-    /// Nodes of the job; run the command on each
-    #[arg(long, default_value_t = 1)]
-    nnodes: usize,
-    /// This node's number, from 0
+    /// Nodes of the job; run the command on each. With MIN:MAX it begins when MIN are there, and others may come later
+    #[arg(long, default_value = "1", value_name = "NODES or MIN:MAX", value_parser = nnodes)]
+    nnodes: (Option<usize>, usize),
+    /// This node's number, from 0; with --nnodes MIN:MAX nodes are numbered as they come
     #[arg(long, default_value_t = 0)]
     node_rank: usize,
-    /// Where rank 0 meets the others, the same on all nodes: node 0 and a port, [::1]:29500 with IPv6 [default: a free
-    /// port of this machine]
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Where rank 0 meets the others, the same on all nodes: node 0 and a port, [::1]:29500 with IPv6; others behind commas,
+    /// where a launcher that comes late finds the job when node 0 is gone [default: a free port of this machine]
+    #[arg(long, value_name = "HOST:PORT,…")]
     master: Option<String>,
     /// The host of --master, as torchrun spells it
     #[arg(long, value_name = "HOST")]
@@ -56,7 +56,7 @@ pub(crate) struct Launch {
 impl Launch {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let mut job = kolo_launch::Job::new(self.command, self.nproc);
-        job.nnodes = self.nnodes;
+        (job.nnodes_min, job.nnodes) = self.nnodes;
         job.node_rank = self.node_rank;
         job.meet_at(self.master.as_deref(), self.master_addr.as_deref(), self.master_port)?;
         job.run_id = self.run_id;
@@ -66,5 +66,30 @@ impl Launch {
         job.grace = Duration::try_from_secs_f64(self.grace)
             .map_err(|_| Failure::input(format!("--grace {}: give seconds, 0 or more", self.grace)))?;
         Ok(kolo_launch::run(&job)?)
+    }
+}
+
+/// `3`, or `1:4`: fewest, where nodes may come and go, and most.
+fn nnodes(text: &str) -> Result<(Option<usize>, usize), String> {
+    let number = |text: &str| {
+        text.parse::<usize>().map_err(|_| String::from("give a number of nodes, or MIN:MAX as in 1:4"))
+    };
+    match text.split_once(':') {
+        Some((min, max)) => Ok((Some(number(min)?), number(max)?)),
+        None => Ok((None, number(text)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_a_number_or_a_range() {
+        assert_eq!(nnodes("3"), Ok((None, 3)));
+        assert_eq!(nnodes("1:4"), Ok((Some(1), 4)));
+        for wrong in ["", "a", "1:", ":4", "1:2:3", "-1"] {
+            assert!(nnodes(wrong).is_err_and(|error| error.contains("MIN:MAX")), "{wrong}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use kolo_burn::data::{self, DATASETS};
 use kolo_burn::models::MODELS;
-use kolo_comm::env::is_worker;
+use kolo_comm::env::{self, is_worker};
 use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
 use kolo_ddp::straggler::Policy;
 
@@ -232,11 +232,15 @@ impl Train {
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.settings()?;
         let algorithm = self.algorithm.as_deref();
-        if let Some(path) = std::env::var_os(RUN_FOLDER)
-            && let Some(member) = self.talk.member(algorithm)?
-        {
-            let folder = Some(RunFolder::at(path.into()));
-            return worker::train(Seat::Member(member), &config, folder, self.resume.is_some());
+        if let Some(mut member) = self.talk.member(algorithm)? {
+            let folder = match std::env::var_os(RUN_FOLDER) {
+                Some(path) => RunFolder::at(path.into()),
+                None => {
+                    self.fit(&mut config, started()?)?;
+                    self.claim(&config, &member.job()?)?
+                }
+            };
+            return worker::train(Seat::Member(member), &config, Some(folder), self.resume.is_some());
         }
         if config.straggler()? == Policy::Drop {
             return Err(Failure::input(
@@ -245,21 +249,34 @@ impl Train {
             ));
         }
         let group = self.talk.group(algorithm)?;
-        if self.nproc.is_none() && self.shards.is_none() && self.resume.is_none() && self.config.is_none() {
-            // Another launcher has decided on the number of workers.
-            config.shards = group.world_size() * self.accumulate;
-        }
-        match self.shares.is_empty() {
-            true => config.run_by(Some(group.world_size())),
-            false => config.nproc = group.world_size(),
-        }
-        config.check_shares()?;
+        self.fit(&mut config, group.world_size())?;
         let folder = match std::env::var_os(RUN_FOLDER) {
             Some(path) => Some(RunFolder::at(path.into())),
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
             None => self.resume.clone().map(RunFolder::at),
         };
         worker::train(Seat::Fixed(group), &config, folder, self.resume.is_some())
+    }
+
+    /// For as many workers as another launcher has started.
+    fn fit(&self, config: &mut TrainConfig, workers: usize) -> Result<(), Failure> {
+        if self.nproc.is_none() && self.shards.is_none() && self.resume.is_none() && self.config.is_none() {
+            config.shards = workers * self.accumulate;
+        }
+        match self.shares.is_empty() {
+            true => config.run_by(Some(workers)),
+            false => config.nproc = workers,
+        }
+        config.check_shares()
+    }
+
+    /// The run folder of a job whose workers have nobody who makes it for them: the first that comes does.
+    fn claim(&self, config: &TrainConfig, job: &str) -> Result<RunFolder, Failure> {
+        match (&self.resume, &self.out) {
+            (Some(path), _) => Ok(RunFolder::at(path.clone())),
+            (None, Some(path)) => RunFolder::claim(path.clone(), config, job),
+            (None, None) => RunFolder::claim_numbered(config, job),
+        }
     }
 
     fn folder(&self, config: &TrainConfig) -> Result<RunFolder, Failure> {
@@ -342,4 +359,13 @@ impl Train {
         config.check()?;
         Ok(config)
     }
+}
+
+/// Workers with which the job has begun.
+fn started() -> Result<usize, Failure> {
+    let text = std::env::var(env::WORLD_SIZE).unwrap_or_default();
+    let number = text.parse().ok().filter(|workers| *workers > 0);
+    number.ok_or_else(|| {
+        Failure::input(format!("{} is `{text}`; it must be a number of workers", env::WORLD_SIZE))
+    })
 }

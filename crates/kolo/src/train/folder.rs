@@ -20,6 +20,10 @@ const METRICS: &str = "metrics.csv";
 const STEPS: &str = "steps.jsonl";
 const BUCKETS: &str = "buckets.csv";
 const SUMMARY: &str = "summary.json";
+/// Which job has made the folder, where each of its workers may be the first to come.
+const JOB: &str = ".job";
+/// How often a number may be taken by another run meanwhile.
+const TRIES: usize = 100;
 
 const METRICS_HEADER: &str = "epoch,seconds_per_step,images_per_second,comm_fraction,exposed_comm_fraction,\
                               train_loss,test_accuracy,learning_rate";
@@ -47,10 +51,7 @@ impl RunFolder {
             fs::create_dir_all(parent).map_err(|e| failure(parent, &e))?;
         }
         fs::create_dir(&path).map_err(|e| match e.kind() {
-            ErrorKind::AlreadyExists => Failure::input(format!(
-                "the run folder {0} exists; choose another --out, or continue it with --resume {0}",
-                path.display()
-            )),
+            ErrorKind::AlreadyExists => taken(&path),
             _ => failure(&path, &e),
         })?;
         let folder = RunFolder { path };
@@ -58,23 +59,45 @@ impl RunFolder {
         Ok(folder)
     }
 
+    /// The folder of job `job`, which the first of its workers makes: it appears with all that belongs in it.
+    pub(crate) fn claim(path: PathBuf, config: &TrainConfig, job: &str) -> Result<Self, Failure> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::create_dir_all(parent).map_err(|e| failure(parent, &e))?;
+        let draft = tempfile::tempdir_in(parent).map_err(|e| failure(parent, &e))?;
+        let folder = RunFolder { path: draft.path().to_owned() };
+        folder.write(CONFIG, config.to_toml()?.as_bytes())?;
+        folder.write(JOB, job.as_bytes())?;
+        // Refused where there is a folder that is not empty.
+        match fs::rename(draft.path(), &path) {
+            Ok(()) => {}
+            Err(_) if is_of(&path, job) => {}
+            Err(_) if path.exists() => return Err(taken(&path)),
+            Err(e) => return Err(failure(&path, &e)),
+        }
+        Ok(RunFolder { path })
+    }
+
+    /// As [`Self::claim`], at `runs/<number>-<model>-<data>`.
+    pub(crate) fn claim_numbered(config: &TrainConfig, job: &str) -> Result<Self, Failure> {
+        let runs = Path::new("runs");
+        for _ in 0..TRIES {
+            let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+            if let Some(entry) = entries.into_iter().find(|entry| is_of(&entry.path(), job)) {
+                return Ok(RunFolder { path: entry.path() });
+            }
+            let path = next_number(config)?;
+            // Another one may have come first: of this job, then the folder is found next time, or of another.
+            match Self::claim(path.clone(), config, job) {
+                Err(_) if path.exists() => {}
+                claimed => return claimed,
+            }
+        }
+        Err(Failure::work(format!("{}: other runs take each number first", runs.display())))
+    }
+
     /// `runs/<number>-<model>-<data>`, with the first free number.
     pub(crate) fn create_numbered(config: &TrainConfig) -> Result<Self, Failure> {
-        let runs = Path::new("runs");
-        fs::create_dir_all(runs).map_err(|e| failure(runs, &e))?;
-        let number = |name: &str| name.split('-').next().and_then(|number| number.parse::<u32>().ok());
-        let entries = fs::read_dir(runs).map_err(|e| failure(runs, &e))?;
-        let taken = entries.filter_map(|entry| number(entry.ok()?.file_name().to_str()?));
-        let mut next = taken.max().unwrap_or(0) + 1;
-        let data = config.data.split(':').next().unwrap_or_default();
-        loop {
-            let path = runs.join(format!("{next:04}-{}-{data}", config.model));
-            // Another run may have taken the number meanwhile.
-            if !path.exists() {
-                return Self::create(path, config);
-            }
-            next += 1;
-        }
+        Self::create(next_number(config)?, config)
     }
 
     /// Removes the folder of a run that failed before it began: it holds the configuration and nothing else.
@@ -197,6 +220,37 @@ impl RunFolder {
         });
         result.and_then(|()| fs::rename(&draft, &path)).map_err(|e| failure(&path, &e))
     }
+}
+
+/// The first numbered folder that is free.
+fn next_number(config: &TrainConfig) -> Result<PathBuf, Failure> {
+    let runs = Path::new("runs");
+    fs::create_dir_all(runs).map_err(|e| failure(runs, &e))?;
+    let number = |name: &str| name.split('-').next().and_then(|number| number.parse::<u32>().ok());
+    let entries = fs::read_dir(runs).map_err(|e| failure(runs, &e))?;
+    let taken = entries.filter_map(|entry| number(entry.ok()?.file_name().to_str()?));
+    let mut next = taken.max().unwrap_or(0) + 1;
+    let data = config.data.split(':').next().unwrap_or_default();
+    loop {
+        let path = runs.join(format!("{next:04}-{}-{data}", config.model));
+        // Another run may have taken the number meanwhile.
+        if !path.exists() {
+            return Ok(path);
+        }
+        next += 1;
+    }
+}
+
+/// Whether a folder was made by this job.
+fn is_of(path: &Path, job: &str) -> bool {
+    fs::read_to_string(path.join(JOB)).is_ok_and(|text| text == job)
+}
+
+fn taken(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::input(format!(
+        "the run folder {path} exists; choose another --out, or continue it with --resume {path}"
+    ))
 }
 
 /// The epoch of a line of `metrics.csv`; `None` for its header.

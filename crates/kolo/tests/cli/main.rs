@@ -6,6 +6,7 @@ mod checkpoints;
 mod elastic;
 mod ending;
 mod killed;
+mod launchers;
 mod program;
 mod same_bits;
 mod stragglers;
