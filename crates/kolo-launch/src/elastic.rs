@@ -93,9 +93,11 @@ impl Elastic {
             let departure = if end.failed() { Departure::Failed(end.to_string()) } else { Departure::Well };
             self.coordinator.gone(&worker.member, &departure);
             let enough = alive > 0 && alive + self.vacant.len() + self.restarts >= self.min;
-            if end.failed() && formed && enough && !self.ending {
+            // Whoever comes when the work is done is not needed, however it ends.
+            let over = self.coordinator.is_over();
+            if end.failed() && formed && (enough || over) && !self.ending {
                 worker.survived = true;
-                if self.restarts > 0 {
+                if self.restarts > 0 && !over {
                     self.restarts -= 1;
                     self.vacant.push((Instant::now() + PAUSE, worker.local));
                 }

@@ -130,6 +130,11 @@ impl Coordinator {
         self.shared.server.notify();
     }
 
+    /// Whether all members of the last generation have ended well. Those who come now are told that they are too late.
+    pub fn is_over(&self) -> bool {
+        lock(&self.shared.state).roster.is_over()
+    }
+
     /// Generations so far.
     pub fn generation(&self) -> u64 {
         lock(&self.shared.state).roster.generation()

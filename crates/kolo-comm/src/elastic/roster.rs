@@ -88,6 +88,12 @@ impl Roster {
         self.generation
     }
 
+    /// Whether all members of the last generation have ended well: newcomers have nothing to do any more.
+    pub(super) fn is_over(&self) -> bool {
+        let never_seated = |entry: &Entry| entry.order.0 == usize::MAX;
+        self.generation > 0 && self.over.is_none() && self.members.values().all(never_seated)
+    }
+
     fn entry(&mut self, member: &str) -> &mut Entry {
         self.heard_of += 1;
         let fresh = Entry { state: State::Expected, order: (usize::MAX, self.heard_of) };

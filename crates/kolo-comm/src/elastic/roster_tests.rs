@@ -124,4 +124,20 @@ fn newcomers_do_not_begin_anew_what_others_have_lost() {
     roster.gone("0", Some("was killed"), now);
     roster.gone("1", Some("was killed"), now);
     assert_eq!(roster.decide(now), Verdict::Orphan(vec![Guest { member: "new".into(), arrival: 1 }]));
+    assert!(!roster.is_over());
+}
+
+#[test]
+fn a_newcomer_may_be_too_late() {
+    let now = Instant::now();
+    let mut roster = seated(2, now);
+    roster.expect("new");
+    assert_eq!(roster.gone("0", None, now), Some(0));
+    assert!(!roster.is_over(), "1 is at work");
+    assert_eq!(roster.gone("1", None, now), Some(1));
+    assert!(roster.is_over());
+    roster.arrive("new", 1, None, now);
+    assert!(matches!(roster.decide(now), Verdict::Orphan(..)));
+    assert_eq!(roster.gone("new", Some("failed"), now), None);
+    assert!(roster.is_over());
 }
