@@ -17,6 +17,8 @@ use crate::workers::Workers;
 
 /// How long after a death another worker is started. When a mistake of the program ends all workers at once, none is.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long a worker may be stopped by a signal. The kernel says so for certain, so no time that work takes has to be guessed.
+const STOPPED: Duration = Duration::from_secs(5);
 /// How long the first generation waits for workers that have been started.
 const START: Duration = Duration::from_secs(300);
 
@@ -83,6 +85,11 @@ impl Elastic {
                     eprintln!("kolo: {present} workers are left, and no others have come: the job ends");
                     self.ending = true;
                 }
+            }
+        }
+        if self.coordinator.generation() > 0 {
+            for member in workers.evict_stopped(STOPPED) {
+                eprintln!("kolo: worker {member} has been stopped for {} s and is ended", STOPPED.as_secs());
             }
         }
         let alive = workers.list.iter().filter(|worker| worker.end().is_none()).count();

@@ -156,13 +156,20 @@ impl Shared {
     /// Hears what is new and does what follows. False when it is time to end.
     fn look(&self, address: SocketAddr) -> bool {
         let arrivals = self.server.take(words::ARRIVAL, TICK);
+        let work = self.server.take(words::WORK, Duration::ZERO);
         let mut state = lock(&self.state);
         let now = Instant::now();
         for (member, text) in arrivals {
             match serde_json::from_str::<Arrival>(&text) {
-                Ok(Arrival { number, reason }) => state.roster.arrive(&member, number, reason, now),
+                Ok(Arrival { number, reason, patience_ms }) => {
+                    state.roster.arrive(&member, number, reason, now);
+                    patience_ms.into_iter().for_each(|ms| state.roster.told(Duration::from_millis(ms)));
+                }
                 Err(error) => log::warn!("member {member} cannot be understood: {error}"),
             }
+        }
+        for (member, ms) in work.iter().filter_map(|(member, text)| Some((member, text.parse().ok()?))) {
+            state.roster.worked(member, Duration::from_millis(ms), now);
         }
         match state.roster.decide(now) {
             Verdict::Wait => {}

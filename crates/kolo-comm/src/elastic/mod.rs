@@ -10,11 +10,13 @@
 
 mod coordinator;
 mod member;
+mod pace;
 mod roster;
 mod words;
 
 pub use coordinator::{Coordinator, Departure, Order};
-pub use member::Member;
+pub use member::{Generation, Member};
+pub(crate) use pace::Pace;
 pub use roster::Rules;
 
 /// Where the job's coordinator listens.

@@ -3,6 +3,7 @@
 //! | key | who sets it | value |
 //! |---|---|---|
 //! | `arrival/<member>` | the member, when it comes to the meeting | [`Arrival`] |
+//! | `work/<member>` | the member, every second | milliseconds of CPU time that its process has taken |
 //! | `seat/<member>/<number of its arrival>` | the coordinator | [`Seat`] |
 //! | `change/<generation>` | the coordinator, when others wait to come in | anything |
 
@@ -11,6 +12,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 pub(super) const ARRIVAL: &str = "arrival/";
+pub(super) const WORK: &str = "work/";
 
 /// A member comes to the meeting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,9 @@ pub(super) struct Arrival {
     pub(super) number: u64,
     /// Why it has left its last generation.
     pub(super) reason: Option<String>,
+    /// How long others may take to leave that one, as far as this member knows what its work takes.
+    #[serde(default)]
+    pub(super) patience_ms: Option<u64>,
 }
 
 /// The answer.
@@ -46,6 +51,10 @@ pub(super) struct Place {
 
 pub(super) fn arrival(member: &str) -> String {
     format!("{ARRIVAL}{member}")
+}
+
+pub(super) fn work(member: &str) -> String {
+    format!("{WORK}{member}")
 }
 
 pub(super) fn seat(member: &str, number: u64) -> String {

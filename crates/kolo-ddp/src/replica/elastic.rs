@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kolo_comm::Error as CommError;
 use kolo_comm::Group;
-use kolo_comm::elastic::Member;
+use kolo_comm::elastic::{Generation, Member};
 
 use super::{Config, Replica};
 use crate::error::Error;
@@ -74,6 +74,11 @@ impl Replica {
     /// At the end of its next step this worker leaves the job, which goes on without it.
     pub fn leave(&mut self) {
         self.leaving = true;
+    }
+
+    /// The generation of the job that this replica trains in, in an elastic job.
+    pub fn generation(&self) -> Option<&Generation> {
+        self.member.as_ref().and_then(Member::current)
     }
 
     /// Whether this rank wants the members of the job to change after the step that runs.

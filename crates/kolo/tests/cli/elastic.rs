@@ -31,7 +31,7 @@ fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     panic!("the job has not said `{what}`: {}", std::fs::read_to_string(words).unwrap());
 }
 
-/// Runs with four workers. In each generation a signal goes to one of those that live. Gives the hash of the weights, and
+/// Runs with four workers. In each generation a signal, or several one after another, goes to one of those that live. Gives the hash of the weights, and
 /// what was said.
 fn disturbed(transport: &str, signals: &[(&str, usize)]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
@@ -51,8 +51,11 @@ fn disturbed(transport: &str, signals: &[(&str, usize)]) -> (String, String) {
         std::thread::sleep(Duration::from_millis(150));
         let living: Vec<u32> = workers(&job).into_iter().filter(|pid| alive(*pid)).collect();
         let Some(pid) = living.get(victim % living.len().max(1)) else { break };
-        let kill = Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status().unwrap();
-        sent += usize::from(kill.success());
+        for (number, signal) in signal.split(' ').enumerate() {
+            std::thread::sleep(Duration::from_millis(300 * number as u64));
+            let kill = Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status().unwrap();
+            sent += usize::from(kill.success());
+        }
     }
     let status = job.wait().unwrap();
     let words = std::fs::read_to_string(words).unwrap();
@@ -74,5 +77,23 @@ fn deaths_do_not_change_the_weights() {
         let (sha256, words) = disturbed(transport, signals);
         assert_eq!(sha256, expected, "{transport} {signals:?}: {words}");
         assert!(words.contains("generation 2 of 3 workers"), "{words}");
+    }
+}
+
+#[test]
+fn a_stopped_worker_is_replaced_unless_it_is_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    succeed(folder.path(), &[&RUN[..], &["--nproc", "2", "--out", "run"]].concat());
+    let expected = result(folder.path());
+    for (transport, signals, ended) in [
+        ("shm", "STOP", true),
+        ("tcp", "STOP", true),
+        ("shm", "STOP CONT", false),
+        ("tcp", "STOP CONT", false),
+    ] {
+        let (sha256, words) = disturbed(transport, &[(signals, 1)]);
+        assert_eq!(sha256, expected, "{transport} {signals}: {words}");
+        assert_eq!(words.contains("has been stopped for 5 s and is ended"), ended, "{words}");
+        assert_eq!(words.contains("generation 2 of 3 workers"), ended, "{words}");
     }
 }
