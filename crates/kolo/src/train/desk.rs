@@ -6,6 +6,7 @@ use super::checkpoints::Checkpoints;
 use super::config::TrainConfig;
 use super::course::Course;
 use super::folder::RunFolder;
+use super::generations::Generations;
 use super::lines::Lines;
 use super::meter::{BucketMeter, EpochRow};
 use super::progress::Progress;
@@ -17,6 +18,7 @@ pub(super) struct Desk {
     folder: RunFolder,
     pub(super) steps: Lines,
     epochs: Lines,
+    pub(super) generations: Generations,
     pub(super) progress: Progress,
     pub(super) buckets: BucketMeter,
     pub(super) checkpoints: Checkpoints,
@@ -33,8 +35,9 @@ impl Desk {
     ) -> Result<Self, Failure> {
         let progress = Progress::new(course.position.step, total, config.epochs);
         let (steps, epochs) = (folder.step_log()?, folder.epoch_log()?);
-        let checkpoints = Checkpoints::open(&folder, config)?;
-        let mut desk = Desk { folder, steps, epochs, progress, buckets: BucketMeter::default(), checkpoints };
+        let generations = Generations::new(folder.generation_log());
+        let (buckets, checkpoints) = (BucketMeter::default(), Checkpoints::open(&folder, config)?);
+        let mut desk = Desk { folder, steps, epochs, generations, progress, buckets, checkpoints };
         if continued {
             desk.rewind(course)?;
             let (path, step) = (desk.folder.path().display().to_string(), course.position.step);
@@ -68,10 +71,11 @@ impl Desk {
 
     /// At the end of the run.
     pub(super) fn report(self, summary: &Summary) -> Result<(), Failure> {
-        let Desk { folder, steps, epochs, progress, buckets, checkpoints } = self;
+        let Desk { folder, steps, epochs, generations, progress, buckets, checkpoints } = self;
         let files = [
             steps.end(),
             epochs.end(),
+            generations.end(),
             folder.write_buckets(&buckets.rows()),
             folder.write_summary(summary).map(drop),
         ];

@@ -20,6 +20,7 @@ const METRICS: &str = "metrics.csv";
 const STEPS: &str = "steps.jsonl";
 const BUCKETS: &str = "buckets.csv";
 const SUMMARY: &str = "summary.json";
+const GENERATIONS: &str = "generations.jsonl";
 
 const METRICS_HEADER: &str = "epoch,seconds_per_step,images_per_second,comm_fraction,exposed_comm_fraction,\
                               train_loss,test_accuracy,learning_rate";
@@ -150,6 +151,11 @@ impl RunFolder {
     /// A line an epoch.
     pub(crate) fn epoch_log(&self) -> Result<Lines, Failure> {
         Lines::open(self.path.join(METRICS), METRICS_HEADER)
+    }
+
+    /// A line a generation, of an elastic job.
+    pub(crate) fn generation_log(&self) -> Lines {
+        Lines::later(self.path.join(GENERATIONS), "")
     }
 
     pub(crate) fn write_buckets(&self, rows: &[BucketRow]) -> Result<(), Failure> {

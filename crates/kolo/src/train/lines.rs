@@ -23,9 +23,14 @@ pub(crate) struct Lines {
 impl Lines {
     /// A file that is made if it is not there.
     pub(crate) fn open(path: PathBuf, header: &'static str) -> Result<Self, Failure> {
-        let lines = Lines { path, header, waiting: String::new(), next_try: ENOUGH };
+        let lines = Self::later(path, header);
         lines.file().map_err(|e| lines.failure(&e))?;
         Ok(lines)
+    }
+
+    /// A file that is made with its first line.
+    pub(crate) fn later(path: PathBuf, header: &'static str) -> Self {
+        Lines { path, header, waiting: String::new(), next_try: ENOUGH }
     }
 
     /// Adds a line, which is written now or later.
@@ -42,6 +47,11 @@ impl Lines {
         if let Err(error) = self.write() {
             log::warn!("{}: {error}; training goes on and tries again later", self.path.display());
         }
+    }
+
+    /// Whether there is something to be written.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Writes what waits.

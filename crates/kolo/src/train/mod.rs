@@ -6,6 +6,7 @@ mod course;
 mod desk;
 mod evaluate;
 mod folder;
+mod generations;
 mod lines;
 mod meter;
 mod progress;
@@ -16,5 +17,6 @@ pub(crate) mod worker;
 
 pub(crate) use config::{TrainConfig, check_bucket_cap};
 pub(crate) use folder::RunFolder;
+pub(crate) use generations::{GenerationRow, unix};
 pub(crate) use meter::percentile;
 pub(crate) use slow::Slow;

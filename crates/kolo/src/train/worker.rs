@@ -132,15 +132,19 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         match (desk.as_mut(), &self.folder) {
-            (Some(desk), _) => desk.rewind(course),
+            (Some(desk), _) => desk.rewind(course)?,
             (None, Some(folder)) => {
                 let opened = Desk::open(folder.clone(), self.config, course, self.total, continued)?;
                 opened.progress.say(&self.describe());
                 *desk = Some(opened);
-                Ok(())
             }
-            (None, None) => Ok(()),
+            (None, None) => {}
         }
+        let generation = self.ddp.with_replica(|replica| replica.generation().cloned());
+        if let (Some(desk), Some(generation)) = (desk, generation) {
+            desk.generations.begin(generation, self.ddp.group().world_size());
+        }
+        Ok(())
     }
 
     fn run(&mut self, mut course: Course, mut desk: Option<Desk>) -> Result<(), Failure> {
@@ -254,6 +258,9 @@ impl<'a> Worker<'a> {
             }
             if let Some(desk) = desk {
                 desk.steps.add(&row.json()?);
+                if report.change == Change::None {
+                    desk.generations.step_done(step)?;
+                }
                 desk.buckets.add(&report.buckets);
                 desk.progress.step(&row, course.epoch_meter());
                 let goes_on = course.position.step_in_epoch > 0 && course.position.step < self.total;
