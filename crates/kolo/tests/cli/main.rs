@@ -1,6 +1,7 @@
 //! The program as its users meet it: real processes, real folders.
 
 mod bad_input;
+mod chaos;
 mod checkpoints;
 mod elastic;
 mod killed;
