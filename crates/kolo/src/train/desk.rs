@@ -33,6 +33,7 @@ impl Desk {
         total: u64,
         continued: bool,
     ) -> Result<Self, Failure> {
+        folder.await_there()?;
         let progress = Progress::new(course.position.step, total, config.epochs);
         let (steps, epochs) = (folder.step_log()?, folder.epoch_log()?);
         let generations = Generations::new(folder.generation_log());
@@ -48,6 +49,7 @@ impl Desk {
 
     /// Forgets what is written of steps that will be done again, and adds what a dead rank 0 has not come to write.
     pub(super) fn rewind(&mut self, course: &Course) -> Result<(), Failure> {
+        self.folder.await_there()?;
         self.steps.flush();
         self.epochs.flush();
         self.folder.rewind(&course.position)?;

@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use kolo_ddp::checkpoint::{self, Found, Position};
 use serde::Serialize;
@@ -24,6 +25,9 @@ const GENERATIONS: &str = "generations.jsonl";
 
 const METRICS_HEADER: &str = "epoch,seconds_per_step,images_per_second,comm_fraction,exposed_comm_fraction,\
                               train_loss,test_accuracy,learning_rate";
+
+/// How long whoever begins to write waits for a folder that is away.
+const AWAY: Duration = Duration::from_secs(10);
 
 /// See the module's text.
 #[derive(Clone, Debug)]
@@ -104,6 +108,22 @@ impl RunFolder {
             let folder = folder.display();
             Failure::input(format!("{folder} holds no checkpoint to continue from; start a new run"))
         })
+    }
+
+    /// Waits for a folder that is away for a moment, as a disk that is mounted anew. Whoever begins to write must know what is
+    /// there already.
+    pub(crate) fn await_there(&self) -> Result<(), Failure> {
+        let until = Instant::now() + AWAY;
+        while !self.path.is_dir() {
+            if Instant::now() >= until {
+                let (path, seconds) = (self.path.display(), AWAY.as_secs());
+                return Err(Failure::work(format!(
+                    "the run folder {path} has been away for {seconds} s; bring it back and --resume it"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// Forgets what a run wrote after the checkpoint from which it continues.
@@ -189,4 +209,21 @@ impl RunFolder {
 
 fn failure(path: &Path, cause: &std::io::Error) -> Failure {
     Failure::work(format!("{}: {cause}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_away_is_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(place.path().join("run"));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| folder.await_there());
+            std::thread::sleep(Duration::from_millis(30));
+            fs::create_dir(folder.path()).unwrap();
+            waiting.join().unwrap().unwrap();
+        });
+    }
 }
