@@ -154,7 +154,9 @@ fn who_hangs_is_found_by_the_pace_of_the_others() {
     std::thread::scope(|scope| {
         let (release, released) = mpsc::channel();
         scope.spawn(move || ten_steps(coordinator, "here/0", Some(released)));
-        ["here/1", "here/2"].map(|name| scope.spawn(move || ten_steps(coordinator, name, None)));
+        for name in ["here/1", "here/2"] {
+            scope.spawn(move || ten_steps(coordinator, name, None));
+        }
         let next = || orders.recv_timeout(Duration::from_secs(120)).unwrap();
         let evicted = std::iter::repeat_with(next).find_map(|order| match order {
             Order::Evict { member } => Some(member),
