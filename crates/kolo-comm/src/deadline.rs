@@ -4,7 +4,11 @@
 //! half an hour. Unless the user says otherwise it follows what collectives have taken so far, including the time in
 //! which this rank waited for others to come.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::elastic::Pace;
+use crate::error::Error;
 
 /// See the module's text.
 #[derive(Clone, Debug)]
@@ -13,6 +17,8 @@ pub(crate) enum Deadline {
     Fixed(Duration),
     /// The longest collective so far.
     Following(Duration),
+    /// What an elastic job's generation has taken so far, unless the user has said otherwise.
+    Paced { pace: Arc<Pace>, wish: Option<Duration>, last: Option<Instant> },
 }
 
 /// Times the longest collective so far.
@@ -25,18 +31,37 @@ impl Deadline {
         wish.map_or(Deadline::Following(Duration::ZERO), Deadline::Fixed)
     }
 
-    /// How long the next collective may take.
+    /// From now on measures a generation's pace, and follows it unless the user has said how long.
+    pub(crate) fn follow(&mut self, pace: Arc<Pace>) {
+        let wish = if let Deadline::Fixed(wish) = self { Some(*wish) } else { None };
+        *self = Deadline::Paced { pace, wish, last: None };
+    }
+
+    /// How long the next collective may take, which begins now.
     pub(crate) fn patience(&self) -> Duration {
         match self {
             Deadline::Fixed(wish) => *wish,
             Deadline::Following(longest) => LEAST.max(longest.saturating_mul(FACTOR)),
+            Deadline::Paced { pace, wish, last } => {
+                if let Some(last) = last {
+                    pace.note(last.elapsed());
+                }
+                wish.unwrap_or_else(|| pace.deadline())
+            }
         }
     }
 
-    /// A collective took so long.
-    pub(crate) fn note(&mut self, took: Duration) {
-        if let Deadline::Following(longest) = self {
-            *longest = took.max(*longest);
+    /// A collective is over; `began` is when this rank first waited for others in it, if it did.
+    pub(crate) fn over(&mut self, began: Option<Instant>, result: &Result<(), Error>) {
+        let took = began.map_or(Duration::ZERO, |began| began.elapsed());
+        match (self, result) {
+            (Deadline::Following(longest), Ok(())) => *longest = took.max(*longest),
+            (Deadline::Paced { pace, last, .. }, Ok(())) => {
+                pace.note(took);
+                *last = Some(Instant::now());
+            }
+            (Deadline::Paced { pace, .. }, Err(Error::Timeout { waited, .. })) => pace.ran_out(*waited),
+            _ => {}
         }
     }
 }
@@ -44,17 +69,37 @@ impl Deadline {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rank::Rank;
+
+    fn ago(seconds: u64) -> Option<Instant> {
+        Instant::now().checked_sub(Duration::from_secs(seconds))
+    }
 
     #[test]
     fn follows_the_longest_collective_above_a_floor_unless_told() {
-        let seconds = Duration::from_secs;
         let mut deadline = Deadline::new(None);
         assert_eq!(deadline.patience(), LEAST);
-        deadline.note(seconds(30));
-        deadline.note(seconds(1));
-        assert_eq!(deadline.patience(), seconds(600));
-        let mut fixed = Deadline::new(Some(seconds(5)));
-        fixed.note(seconds(30));
-        assert_eq!(fixed.patience(), seconds(5));
+        deadline.over(ago(30), &Ok(()));
+        deadline.over(ago(1), &Ok(()));
+        assert!(deadline.patience() >= Duration::from_secs(600));
+        let mut fixed = Deadline::new(Some(Duration::from_secs(5)));
+        fixed.follow(Arc::new(Pace::new(None)));
+        fixed.over(ago(30), &Ok(()));
+        assert_eq!(fixed.patience(), Duration::from_secs(5));
+    }
+
+    #[test]
+    fn an_elastic_jobs_deadline_is_long_until_its_pace_is_known() {
+        let pace = Arc::new(Pace::new(None));
+        let mut deadline = Deadline::new(None);
+        deadline.follow(pace.clone());
+        deadline.over(ago(1), &Ok(()));
+        assert_eq!(deadline.patience(), LEAST);
+        (0..4).for_each(|_| pace.step_done());
+        let short = deadline.patience();
+        assert!(short < LEAST, "{short:?}");
+        let waited = Duration::from_secs(100);
+        deadline.over(None, &Err(Error::Timeout { rank: Rank(1), during: "a test".into(), waited }));
+        assert_eq!(deadline.patience(), 2 * waited);
     }
 }

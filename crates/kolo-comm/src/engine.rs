@@ -55,7 +55,7 @@ pub(crate) struct Engine {
     pub(crate) topology: Arc<Topology>,
     pub(crate) transport: Box<dyn Transport>,
     liveness: Arc<Liveness>,
-    deadline: Deadline,
+    pub(crate) deadline: Deadline,
     algorithm: Option<&'static Algorithm>,
     pub(crate) network: Network,
     one_each: Arc<Contributions>,
@@ -252,11 +252,9 @@ impl Backend for Engine {
             liveness: &self.liveness,
             began: Cell::new(None),
         };
-        executor::run(&plan.schedule, memory, collective.op(), &mut *self.transport, &patience)?;
-        if let Some(began) = patience.began.get() {
-            self.deadline.note(began.elapsed());
-        }
-        Ok(())
+        let result = executor::run(&plan.schedule, memory, collective.op(), &mut *self.transport, &patience);
+        self.deadline.over(patience.began.get(), &result);
+        result
     }
 
     fn name(&self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use kolo_comm::elastic::{Coordinator, Departure, Member, Order, Rules};
@@ -16,7 +16,11 @@ const RULES: Rules = Rules {
 };
 
 fn coordinator() -> (Coordinator, Receiver<Order>) {
-    Coordinator::start((Ipv4Addr::LOCALHOST, 0).into(), 8, RULES, &Options::default()).unwrap()
+    with_rules(RULES)
+}
+
+fn with_rules(rules: Rules) -> (Coordinator, Receiver<Order>) {
+    Coordinator::start((Ipv4Addr::LOCALHOST, 0).into(), 8, rules, &Options::default()).unwrap()
 }
 
 /// What a worker does until it has seen enough.
@@ -117,5 +121,48 @@ fn too_few_are_told_so() {
         let error = member.join(Some("rank 0 died")).map(drop).unwrap_err();
         assert!(matches!(error, Error::TooFew { present: 1, min: 2, first: true, .. }), "{error}");
         assert!(orders.iter().any(|order| order == Order::TooFew { present: 1 }));
+    });
+}
+
+/// A worker whose thread hangs after ten steps, until `released`; or one that goes on without it then.
+fn ten_steps(coordinator: &Coordinator, name: &str, released: Option<Receiver<()>>) {
+    let options = Options { timeout: Some(Duration::from_secs(3)), ..Options::default() };
+    let mut member = Member::new(coordinator.address(), name, &options).unwrap();
+    let group = member.join(None).unwrap();
+    for _ in 0..10 {
+        group.barrier().unwrap();
+        member.step_done();
+    }
+    if let Some(released) = released {
+        // An error is the end of the test.
+        let _ = released.recv();
+        return;
+    }
+    let error = group.barrier().unwrap_err();
+    assert!(matches!(error, Error::Timeout { rank: Rank(0), .. }), "{error}");
+    let without = member.join(Some(&error.to_string())).unwrap();
+    assert_eq!(without.world_size(), 2);
+    without.barrier().unwrap();
+}
+
+#[test]
+fn who_hangs_is_found_by_the_pace_of_the_others() {
+    // What nobody has told would take an hour.
+    let (coordinator, orders) = with_rules(Rules { patience: Duration::from_secs(3600), ..RULES });
+    let coordinator = &coordinator;
+    (0..3).for_each(|n| coordinator.expect(&format!("here/{n}")));
+    std::thread::scope(|scope| {
+        let (release, released) = mpsc::channel();
+        scope.spawn(move || ten_steps(coordinator, "here/0", Some(released)));
+        for name in ["here/1", "here/2"] {
+            scope.spawn(move || ten_steps(coordinator, name, None));
+        }
+        let next = || orders.recv_timeout(Duration::from_secs(120)).unwrap();
+        let evicted = std::iter::repeat_with(next).find_map(|order| match order {
+            Order::Evict { member } => Some(member),
+            _ => None,
+        });
+        assert_eq!(evicted.as_deref(), Some("here/0"));
+        drop(release);
     });
 }

@@ -20,6 +20,8 @@ use crate::workers::{Worker, Workers};
 
 /// How long after a death another worker is started. When a mistake of the program ends all workers at once, none is.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long a worker may be stopped by a signal. The kernel says so for certain, so no time that work takes has to be guessed.
+const STOPPED: Duration = Duration::from_secs(5);
 /// How long the first generation waits for workers that have been started.
 const START: Duration = Duration::from_secs(300);
 
@@ -116,6 +118,11 @@ impl Elastic {
         for order in self.orders.try_iter().collect::<Vec<_>>() {
             self.heed(order, workers)?;
         }
+        if self.coordinator.generation() > 0 {
+            for member in workers.evict_stopped(STOPPED) {
+                eprintln!("kolo: worker {member} has been stopped for {} s and is ended", STOPPED.as_secs());
+            }
+        }
         let here = workers.list.iter().filter(|worker| worker.end().is_none()).count();
         let alive = here + self.coordinator.elsewhere();
         self.mourn(workers, alive);
@@ -146,12 +153,14 @@ impl Elastic {
             let coming = self.vacant.len() + if end.failed() { self.restarts } else { 0 };
             let enough = alive > 0 && alive + coming >= self.min && end != ENDED;
             too_few |= formed && !enough;
-            if end.failed() && formed && enough && !self.ending {
+            // Whoever comes when the work is done is not needed, however it ends.
+            let over = self.coordinator.is_over();
+            if end.failed() && formed && (enough || over) && !self.ending {
                 worker.survived = true;
                 if let Some(words) = worker.words() {
                     eprintln!("kolo: {} ({}) {end}: {words}", worker.rank, worker.member);
                 }
-                if self.restarts > 0 {
+                if self.restarts > 0 && !over {
                     self.restarts -= 1;
                     self.vacant.push((Instant::now() + PAUSE, worker.local));
                 }

@@ -53,6 +53,7 @@ mod port;
 mod report;
 mod run;
 mod signals;
+mod stillness;
 mod token;
 mod verdict;
 mod warden;

@@ -26,6 +26,7 @@ use crate::error::LaunchError;
 use crate::exit::{End, Exit};
 use crate::job::{Job, Output};
 use crate::report;
+use crate::stillness::Stillness;
 use crate::warden::Warden;
 
 /// How long to wait for killed groups to be gone. Only a kernel that holds on to a process, or an init that
@@ -50,6 +51,7 @@ pub(crate) struct Worker {
     pub survived: bool,
     /// It stood still when the launcher asked it to end.
     stopped: bool,
+    stillness: Stillness,
 }
 
 /// All workers of this node. Dropping it kills whatever is left of them.
@@ -135,6 +137,7 @@ impl Workers {
             told: false,
             survived: false,
             stopped: false,
+            stillness: Stillness::default(),
         });
         Ok(self.list.last_mut().expect("just pushed"))
     }
@@ -143,6 +146,19 @@ impl Workers {
     pub fn evict(&self, member: &str) {
         let hangs = |worker: &&Worker| worker.member == member && worker.end.is_none();
         self.list.iter().filter(hangs).for_each(|worker| signal_group(worker.pid, Signal::KILL));
+    }
+
+    /// Kills those that have been stopped (SIGSTOP) for `limit`, and gives their names.
+    pub fn evict_stopped(&mut self, limit: Duration) -> Vec<String> {
+        let (now, mut names) = (Instant::now(), Vec::new());
+        for worker in self.list.iter_mut().filter(|worker| worker.end.is_none()) {
+            let still = worker.stands_still();
+            if worker.stillness.look(still, now) >= limit {
+                signal_group(worker.pid, Signal::KILL);
+                names.push(worker.member.clone());
+            }
+        }
+        names
     }
 
     /// Notes who has ended since the last call. All that are found together get the same time.

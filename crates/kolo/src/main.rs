@@ -1,8 +1,10 @@
 //! The command-line program: one file a subcommand.
 
 mod bench;
+mod chaos;
 mod commands;
 mod fail;
+mod running;
 mod train;
 mod verify;
 

@@ -192,6 +192,12 @@ impl Coordinator {
         lock(&self.shared.state).role.done();
     }
 
+    /// Whether all members of the last generation have ended well, as far as is known here. Those who come now are told that they
+    /// are too late.
+    pub fn is_over(&self) -> bool {
+        matches!(&lock(&self.shared.state).role, Role::Leading(lead) if lead.is_over())
+    }
+
     /// Generations so far, as far as is known here.
     pub fn generation(&self) -> u64 {
         lock(&self.shared.state).home.formed.generation
@@ -241,6 +247,9 @@ impl Shared {
         for (member, arrival) in arrivals {
             home.members.insert(member.clone(), Some(arrival.clone()));
             role.arrive(&member, arrival);
+        }
+        for (member, total) in Home::worked(&self.meeting) {
+            role.worked(&member, total);
         }
         *role = std::mem::replace(role, Role::Over(String::new())).look(&self.own, home);
         !self.closing.load(Ordering::Acquire)

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::line::SILENCE;
 use super::roll::{Roll, Terms};
 use super::talk::{self, Down, Hello, Up};
+use super::words::Arrival;
 use super::{START, member_name, node_of};
 use crate::secure::Access;
 use crate::store::{Server, probe};
@@ -50,8 +51,11 @@ pub(super) enum News {
     },
     Arrival {
         member: String,
-        number: u64,
-        reason: Option<String>,
+        arrival: Arrival,
+    },
+    Worked {
+        member: String,
+        total: Duration,
     },
     Gone {
         member: String,
@@ -151,10 +155,11 @@ impl Crew {
                 hand.members.insert(member.clone());
                 news.push(News::Expect { member });
             }
-            Up::Arrival { member, number, reason } => {
+            Up::Arrival { member, arrival } => {
                 hand.members.insert(member.clone());
-                news.push(News::Arrival { member, number, reason });
+                news.push(News::Arrival { member, arrival });
             }
+            Up::Worked { member, total } => news.push(News::Worked { member, total }),
             Up::Gone { member, departure } => {
                 hand.members.remove(&member);
                 news.push(News::Gone { member, departure });

@@ -52,8 +52,12 @@ impl Follow {
         self.say(Up::Expect { member: member.into() });
     }
 
-    pub(super) fn arrive(&self, member: &str, Arrival { number, reason }: Arrival) {
-        self.say(Up::Arrival { member: member.into(), number, reason });
+    pub(super) fn arrive(&self, member: &str, arrival: Arrival) {
+        self.say(Up::Arrival { member: member.into(), arrival });
+    }
+
+    pub(super) fn worked(&self, member: &str, total: Duration) {
+        self.say(Up::Worked { member: member.into(), total });
     }
 
     pub(super) fn gone(&self, member: &str, departure: &Departure) {
@@ -179,8 +183,8 @@ fn tell_all(line: &Line, home: &Home) {
     }
     for (member, waits) in &home.members {
         line.say(Up::Expect { member: member.clone() });
-        if let Some(Arrival { number, reason }) = waits.clone() {
-            line.say(Up::Arrival { member: member.clone(), number, reason });
+        if let Some(arrival) = waits.clone() {
+            line.say(Up::Arrival { member: member.clone(), arrival });
         }
     }
     line.say(Up::Told);

@@ -49,6 +49,13 @@ impl Home {
         meeting.take(words::ARRIVAL, wait).into_iter().filter_map(read).collect()
     }
 
+    /// Members of whose work news has come since the last call, with the CPU time that each one's process has taken.
+    pub(super) fn worked(meeting: &Server) -> Vec<(String, Duration)> {
+        let read =
+            |(member, text): (String, String)| Some((member, Duration::from_millis(text.parse().ok()?)));
+        meeting.take(words::WORK, Duration::ZERO).into_iter().filter_map(read).collect()
+    }
+
     /// Lets members know which job they belong to.
     pub(super) fn join(&self, job: u64) {
         self.set(words::JOB, format!("{job:016x}"));

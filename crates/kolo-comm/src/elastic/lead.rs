@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::coordinator::{Departure, Order};
 use super::crew::{Crew, News};
@@ -65,12 +65,9 @@ impl Lead {
 
     /// Learns of the members that have come before it led.
     pub(super) fn meet(&mut self, home: &Home) {
-        let now = Instant::now();
         for (member, waits) in &home.members {
             self.roster.expect(member);
-            if let Some(Arrival { number, reason }) = waits {
-                self.roster.arrive(member, *number, reason.clone(), now);
-            }
+            waits.iter().for_each(|arrival| self.arrive(member, arrival.clone()));
         }
     }
 
@@ -79,7 +76,18 @@ impl Lead {
     }
 
     pub(super) fn arrive(&mut self, member: &str, arrival: Arrival) {
-        self.roster.arrive(member, arrival.number, arrival.reason, Instant::now());
+        let Arrival { number, reason, patience_ms } = arrival;
+        self.roster.arrive(member, number, reason, Instant::now());
+        patience_ms.into_iter().for_each(|ms| self.roster.told(Duration::from_millis(ms)));
+    }
+
+    pub(super) fn worked(&mut self, member: &str, total: Duration) {
+        self.roster.worked(member, total, Instant::now());
+    }
+
+    /// Whether all members of the last generation have ended well.
+    pub(super) fn is_over(&self) -> bool {
+        self.roster.is_over()
     }
 
     /// Nobody else will be started here.
@@ -123,7 +131,8 @@ impl Lead {
     fn note(&mut self, news: News) -> Result<(), String> {
         match news {
             News::Expect { member } => self.expect(&member),
-            News::Arrival { member, number, reason } => self.arrive(&member, Arrival { number, reason }),
+            News::Arrival { member, arrival } => self.arrive(&member, arrival),
+            News::Worked { member, total } => self.worked(&member, total),
             News::Gone { member, departure } => self.gone(&member, &departure),
             News::Generation(generation) => self.roster.catch_up(generation),
             News::Lost { node, members } => {

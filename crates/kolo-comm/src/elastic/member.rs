@@ -3,8 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use rustix::time::{ClockId, clock_gettime};
+
+use super::pace::Pace;
 use super::words::{self, Arrival, Seat};
 use super::{COORDINATOR, MEMBER};
 use crate::backend::BackendChoice;
@@ -40,6 +43,19 @@ pub struct Member {
     options: Options,
     arrivals: u64,
     listener: Listener,
+    pace: Arc<Pace>,
+    current: Option<Generation>,
+}
+
+/// The generation that a member is in.
+#[derive(Clone, Debug)]
+pub struct Generation {
+    /// Counts the job's generations, from 1.
+    pub number: u64,
+    /// Why the last one has ended.
+    pub reason: String,
+    /// When this member's group had formed.
+    pub formed: SystemTime,
 }
 
 impl Member {
@@ -78,8 +94,10 @@ impl Member {
     pub fn new(address: SocketAddr, name: &str, options: &Options) -> Result<Member, Error> {
         let access = Access::new(options)?;
         let store = Store::connect(address, &access, options.arrival())?;
-        let listener = Listener::start(Store::connect(address, &access, options.arrival())?)?;
-        Ok(Member { name: name.into(), store, options: options.clone(), arrivals: 0, listener })
+        let listener = Listener::start(Store::connect(address, &access, options.arrival())?, name)?;
+        let pace = Arc::new(Pace::new(options.timeout));
+        let (name, options) = (name.into(), options.clone());
+        Ok(Member { name, store, options, arrivals: 0, listener, pace, current: None })
     }
 
     /// Comes to the meeting, waits for a seat in the next generation, and forms its group. `reason` is why the last
@@ -103,7 +121,14 @@ impl Member {
                 master: place.store.into(),
             };
             match Group::join_served(&at, &self.options) {
-                Ok(group) => return Ok(group),
+                Ok(group) => {
+                    self.pace.begin();
+                    group.with_engine(|engine| engine.deadline.follow(self.pace.clone()));
+                    let formed = SystemTime::now();
+                    self.current =
+                        Some(Generation { number: place.generation, reason: place.reason, formed });
+                    return Ok(group);
+                }
                 // Nothing that another try with other members would mend.
                 Err(error @ (Error::Environment { .. } | Error::Invalid(_) | Error::Mismatch { .. })) => {
                     return Err(error);
@@ -144,7 +169,19 @@ impl Member {
         self.listener.change_wanted()
     }
 
-    /// The generation that this member is in, from 1; 0 before the first.
+    /// A step of the generation is done. After the first few, waits for others are no longer than what was seen since allows:
+    /// ten times the longest wait, or time between two collectives, at least 15 seconds; unless [`Options::timeout`] says how
+    /// long.
+    pub fn step_done(&self) {
+        self.pace.step_done();
+    }
+
+    /// The generation that this member is in, once there is one.
+    pub fn current(&self) -> Option<&Generation> {
+        self.current.as_ref()
+    }
+
+    /// Its number, from 1; 0 before the first.
     pub fn generation(&self) -> u64 {
         self.listener.shared.generation.load(Ordering::Acquire)
     }
@@ -152,7 +189,9 @@ impl Member {
     fn seat(&mut self, reason: Option<String>) -> Result<words::Place, Error> {
         self.arrivals += 1;
         let unreadable = |cause: serde_json::Error| Error::system("the coordinator is not understood", cause);
-        let arrival = Arrival { number: self.arrivals, reason };
+        let patience = self.pace.known().map(|deadline| deadline.as_millis());
+        let patience_ms = patience.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX));
+        let arrival = Arrival { number: self.arrivals, reason, patience_ms };
         self.store.set(&words::arrival(&self.name), serde_json::to_string(&arrival).map_err(unreadable)?)?;
         let key = words::seat(&self.name, self.arrivals);
         // The coordinator decides how long: it answers in any case, or its end breaks the connection.
@@ -172,7 +211,7 @@ impl Member {
     }
 }
 
-/// Hears while the member works whether others want to come in.
+/// Hears while the member works whether others want to come in, and tells that it works.
 struct Listener {
     shared: Arc<Heard>,
 }
@@ -186,11 +225,17 @@ struct Heard {
 }
 
 impl Listener {
-    fn start(mut store: Store) -> Result<Listener, Error> {
+    fn start(mut store: Store, member: &str) -> Result<Listener, Error> {
         let shared = Arc::new(Heard::default());
-        let heard = shared.clone();
+        let (heard, key) = (shared.clone(), words::work(member));
         let work = move || {
             while !heard.closing.load(Ordering::Acquire) {
+                // It decides how long others wait when the member itself says nothing.
+                let cpu = clock_gettime(ClockId::ProcessCPUTime);
+                let ms = 1000 * cpu.tv_sec + cpu.tv_nsec / 1_000_000;
+                if store.set(&key, ms.to_string()).is_err() {
+                    return;
+                }
                 let generation = heard.generation.load(Ordering::Acquire);
                 match store.get(&words::change(generation), TURN) {
                     Ok(Some(_)) => {

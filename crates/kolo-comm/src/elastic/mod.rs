@@ -30,6 +30,7 @@ mod home;
 mod lead;
 mod line;
 mod member;
+mod pace;
 mod role;
 mod roll;
 mod roster;
@@ -40,7 +41,8 @@ mod words;
 use std::time::Duration;
 
 pub use coordinator::{Coordinator, Departure, Order};
-pub use member::Member;
+pub use member::{Generation, Member};
+pub(crate) use pace::Pace;
 pub use roster::Rules;
 pub use seek::Nodes;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
 
 use super::coordinator::{Departure, Order};
 use super::crew::Crew;
@@ -68,6 +69,15 @@ impl Role {
         match self {
             Role::Leading(lead) => lead.arrive(member, arrival),
             Role::Following(follow) => follow.arrive(member, arrival),
+            Role::Seeking(_) | Role::Over(_) => {}
+        }
+    }
+
+    /// The process of a member that lives here has taken so much CPU time.
+    pub(super) fn worked(&mut self, member: &str, total: Duration) {
+        match self {
+            Role::Leading(lead) => lead.worked(member, total),
+            Role::Following(follow) => follow.worked(member, total),
             Role::Seeking(_) | Role::Over(_) => {}
         }
     }

@@ -10,7 +10,8 @@ pub struct Rules {
     pub min: usize,
     /// How long the first generation waits for members that have been started.
     pub start: Duration,
-    /// How long a member may take to come back after its generation has ended; then it counts as hung.
+    /// How long a member may take to come back after its generation has ended; then it counts as hung. Those who have come
+    /// back may know better, from what their work takes.
     pub patience: Duration,
     /// How long too few members wait for others before the job ends.
     pub wait: Duration,
@@ -22,7 +23,16 @@ struct Entry {
     state: State,
     /// Its last rank, and when it was first heard of: the order in which seats are given.
     order: (usize, u64),
+    /// The CPU time that its process had taken when it was last seen to work, and when that was.
+    worked: Option<(Duration, Instant)>,
 }
+
+/// CPU time that tells a process which works from one that only waits, between two reports of about a second.
+const WORK: Duration = Duration::from_millis(100);
+/// How long after that a process still counts as one that works.
+const WORKS: Duration = Duration::from_secs(5);
+/// How many times longer is waited for one that works.
+const WORK_FACTOR: u32 = 10;
 
 #[derive(Clone, Debug, PartialEq)]
 enum State {
@@ -71,6 +81,8 @@ pub(super) struct Roster {
     asked: bool,
     /// No others will come.
     closed: bool,
+    /// How long those who have come back would wait for the others.
+    told: Option<Duration>,
 }
 
 impl Roster {
@@ -84,6 +96,7 @@ impl Roster {
             over: None,
             asked: false,
             closed: false,
+            told: None,
         }
     }
 
@@ -123,9 +136,15 @@ impl Roster {
         self.members.keys().map(String::as_str)
     }
 
+    /// Whether all members of the last generation have ended well: newcomers have nothing to do any more.
+    pub(super) fn is_over(&self) -> bool {
+        let never_seated = |entry: &Entry| entry.order.0 == usize::MAX;
+        self.generation > 0 && self.over.is_none() && self.members.values().all(never_seated)
+    }
+
     fn entry(&mut self, member: &str) -> &mut Entry {
         self.heard_of += 1;
-        let fresh = Entry { state: State::Expected, order: (usize::MAX, self.heard_of) };
+        let fresh = Entry { state: State::Expected, order: (usize::MAX, self.heard_of), worked: None };
         self.members.entry(member.into()).or_insert(fresh)
     }
 
@@ -148,9 +167,23 @@ impl Roster {
         }
     }
 
+    /// A member that has come back would wait so long for those who have not.
+    pub(super) fn told(&mut self, patience: Duration) {
+        self.told = self.told.max(Some(patience));
+    }
+
+    /// A member's process has taken so much CPU time since it began.
+    pub(super) fn worked(&mut self, member: &str, total: Duration, now: Instant) {
+        if let Some(entry) = self.members.get_mut(member)
+            && entry.worked.is_none_or(|(before, _)| total >= before + WORK)
+        {
+            entry.worked = Some((total, now));
+        }
+    }
+
     /// A member's process has ended; `failed` says how, if not well. Gives its rank in the generation it was in.
     pub(super) fn gone(&mut self, member: &str, failed: Option<&str>, now: Instant) -> Option<usize> {
-        let Entry { state, order } = self.members.remove(member)?;
+        let Entry { state, order, .. } = self.members.remove(member)?;
         if state != State::Seated {
             return None;
         }
@@ -191,8 +224,8 @@ impl Roster {
             (Some((_, reason)), 0) if waiting >= self.rules.min => self.form(reason.clone()),
             (Some(_), 0) if self.closed && expected == 0 => self.refuse(Duration::ZERO),
             (Some((since, _)), 0) if now >= *since + self.rules.wait => self.refuse(now - *since),
-            (Some((since, _)), 1..) if now >= *since + self.rules.patience => self.evict(),
-            (Some(_), _) => Verdict::Wait,
+            (Some((since, _)), 1..) => self.evict(now, now - *since),
+            (Some(_), 0) => Verdict::Wait,
             // All seated members have ended well.
             (None, 0) if waiting >= self.rules.min => self.form("members have left".into()),
             (None, 0) => {
@@ -227,15 +260,22 @@ impl Roster {
             entry.order.0 = rank;
         }
         self.generation += 1;
-        (self.over, self.asked) = (None, false);
+        (self.over, self.asked, self.told) = (None, false, None);
         Verdict::Form { guests, reason }
     }
 
-    fn evict(&mut self) -> Verdict {
-        let seated = self.members.iter().filter(|(_, entry)| entry.state == State::Seated);
-        let names: Vec<String> = seated.map(|(member, _)| member.clone()).collect();
-        self.members.retain(|_, entry| entry.state != State::Seated);
-        Verdict::Evict(names)
+    /// Those that the others have waited for too long. One whose process works may evaluate, or write a checkpoint.
+    fn evict(&mut self, now: Instant, waited: Duration) -> Verdict {
+        let patience = self.told.unwrap_or(self.rules.patience);
+        let most = patience.max(self.rules.patience).saturating_mul(WORK_FACTOR);
+        let works = |entry: &Entry| entry.worked.is_some_and(|(_, last)| now < last + WORKS);
+        let hangs = |entry: &Entry| {
+            entry.state == State::Seated && waited >= patience && (waited >= most || !works(entry))
+        };
+        let hung = self.members.iter().filter(|(_, entry)| hangs(entry));
+        let names: Vec<String> = hung.map(|(member, _)| member.clone()).collect();
+        self.members.retain(|_, entry| !hangs(entry));
+        if names.is_empty() { Verdict::Wait } else { Verdict::Evict(names) }
     }
 
     fn refuse(&mut self, waited: Duration) -> Verdict {

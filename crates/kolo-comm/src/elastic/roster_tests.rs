@@ -83,6 +83,46 @@ fn whoever_does_not_come_back_is_hung() {
 }
 
 #[test]
+fn one_that_works_is_waited_for_longer() {
+    let (now, seconds) = (Instant::now(), Duration::from_secs);
+    let mut roster = seated(3, now);
+    roster.arrive("0", 2, Some("rank 1 did not take part".into()), now);
+    // A second of work in each second, and the little that a process takes which only waits.
+    for second in 0..=20 {
+        roster.worked("1", seconds(second), now + seconds(second));
+        roster.worked("2", Duration::from_millis(second), now + seconds(second));
+    }
+    assert_eq!(roster.decide(now + seconds(20)), Verdict::Evict(vec!["2".into()]));
+    assert_eq!(roster.decide(now + seconds(20)), Verdict::Wait);
+    assert_eq!(roster.decide(now + seconds(26)), Verdict::Evict(vec!["1".into()]), "it works no more");
+
+    let mut roster = seated(3, now);
+    roster.arrive("0", 2, Some("rank 1 did not take part".into()), now);
+    roster.arrive("2", 2, None, now);
+    roster.worked("1", seconds(1), now + 10 * RULES.patience);
+    assert_eq!(roster.decide(now + 10 * RULES.patience), Verdict::Evict(vec!["1".into()]));
+}
+
+#[test]
+fn those_who_are_back_know_how_long_to_wait() {
+    let now = Instant::now();
+    for (told, wait) in [([2, 3], 3), ([1, 30], 30)] {
+        let mut roster = seated(3, now);
+        for (member, seconds) in ["0", "1"].into_iter().zip(told) {
+            roster.arrive(member, 2, Some("rank 2 did not take part".into()), now);
+            roster.told(Duration::from_secs(seconds));
+        }
+        assert_eq!(roster.decide(now + Duration::from_secs(wait) / 2), Verdict::Wait);
+        assert_eq!(roster.decide(now + Duration::from_secs(wait)), Verdict::Evict(vec!["2".into()]));
+        // The next generation's members have not said anything yet.
+        assert!(matches!(roster.decide(now), Verdict::Form { .. }));
+        roster.arrive("0", 3, Some("rank 1 did not take part".into()), now);
+        assert_eq!(roster.decide(now + RULES.patience / 2), Verdict::Wait);
+        assert_eq!(roster.decide(now + RULES.patience), Verdict::Evict(vec!["1".into()]));
+    }
+}
+
+#[test]
 fn too_few_wait_and_then_give_up() {
     let now = Instant::now();
     let mut roster = seated(2, now);
@@ -136,6 +176,22 @@ fn newcomers_do_not_begin_anew_what_others_have_lost() {
     roster.gone("0", Some("was killed"), now);
     roster.gone("1", Some("was killed"), now);
     assert_eq!(roster.decide(now), Verdict::Orphan(vec![Guest { member: "new".into(), arrival: 1 }]));
+    assert!(!roster.is_over());
+}
+
+#[test]
+fn a_newcomer_may_be_too_late() {
+    let now = Instant::now();
+    let mut roster = seated(2, now);
+    roster.expect("new");
+    assert_eq!(roster.gone("0", None, now), Some(0));
+    assert!(!roster.is_over(), "1 is at work");
+    assert_eq!(roster.gone("1", None, now), Some(1));
+    assert!(roster.is_over());
+    roster.arrive("new", 1, None, now);
+    assert!(matches!(roster.decide(now), Verdict::Orphan(..)));
+    assert_eq!(roster.gone("new", Some("failed"), now), None);
+    assert!(roster.is_over());
 }
 
 #[test]

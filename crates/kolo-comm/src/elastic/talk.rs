@@ -10,12 +10,13 @@
 //! Numbers count from 0 on both sides, so that nothing is heard twice or out of order.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::coordinator::Departure;
 use super::roll::Roll;
-use super::words::Seat;
+use super::words::{Arrival, Seat};
 
 pub(super) const IN: &str = "in/";
 pub(super) const ROLL: &str = "roll";
@@ -30,7 +31,9 @@ pub(super) enum Up {
     /// A member has been started.
     Expect { member: String },
     /// A member has come to the meeting.
-    Arrival { member: String, number: u64, reason: Option<String> },
+    Arrival { member: String, arrival: Arrival },
+    /// A member's process has taken so much CPU time.
+    Worked { member: String, total: Duration },
     /// A member's process has ended.
     Gone { member: String, departure: Departure },
     /// Nothing is new.

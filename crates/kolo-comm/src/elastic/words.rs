@@ -3,6 +3,7 @@
 //! | key | who sets it | value |
 //! |---|---|---|
 //! | `arrival/<member>` | the member, when it comes to the meeting | [`Arrival`] |
+//! | `work/<member>` | the member, every second | milliseconds of CPU time that its process has taken |
 //! | `seat/<member>/<number of its arrival>` | the coordinator | [`Seat`] |
 //! | `job` | the coordinator, when it belongs to one | what tells the job from all others |
 //! | `change/<generation>` | the coordinator, when others wait to come in | anything |
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub(super) const JOB: &str = "job";
 pub(super) const ARRIVAL: &str = "arrival/";
+pub(super) const WORK: &str = "work/";
 
 /// A member comes to the meeting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +23,9 @@ pub(super) struct Arrival {
     pub(super) number: u64,
     /// Why it has left its last generation.
     pub(super) reason: Option<String>,
+    /// How long others may take to leave that one, as far as this member knows what its work takes.
+    #[serde(default)]
+    pub(super) patience_ms: Option<u64>,
 }
 
 /// The answer.
@@ -50,6 +55,10 @@ pub(super) struct Place {
 
 pub(super) fn arrival(member: &str) -> String {
     format!("{ARRIVAL}{member}")
+}
+
+pub(super) fn work(member: &str) -> String {
+    format!("{WORK}{member}")
 }
 
 pub(super) fn seat(member: &str, number: u64) -> String {

@@ -58,7 +58,7 @@ pub const TCP_DELAY_US: &str = "KOLO_TCP_DELAY_US";
 /// Name of this worker's node; workers of one name share memory. By default those on one host do.
 pub const NODE: &str = "KOLO_NODE";
 /// Seconds that a worker waits for others, at the rendezvous and in a collective. Default: 300 to arrive; in a collective
-/// 20 times the longest one so far, at least 120.
+/// 20 times the longest one so far, at least 120; in elastic jobs 10 times, at least 15.
 pub const TIMEOUT: &str = "KOLO_TIMEOUT";
 /// Name of the network interface at which peers reach this worker: overrides the choice.
 pub const IFACE: &str = "KOLO_IFACE";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kolo_comm::elastic::Member;
+use kolo_comm::elastic::{Generation, Member};
 use kolo_comm::{Error as CommError, Group, Rank};
 
 use super::undo::Undo;
@@ -79,6 +79,11 @@ impl Replica {
     /// At the end of its next step this worker leaves the job, which goes on without it.
     pub fn leave(&mut self) {
         self.leaving = true;
+    }
+
+    /// The generation of the job that this replica trains in, in an elastic job.
+    pub fn generation(&self) -> Option<&Generation> {
+        self.member.as_ref().and_then(Member::current)
     }
 
     /// At the end of the next step `rank` leaves the job, as by [`Replica::leave`], which goes on without it; `reason` is what the

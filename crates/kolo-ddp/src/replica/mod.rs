@@ -326,6 +326,9 @@ impl Replica {
         let (straggler, shards_changed) = self.look_around()?;
         let (buckets, exposed) = self.reducer.take_timings();
         self.clock.step_over(exposed, self.reducer.ready_times(), self.group.waited());
+        if let Some(member) = &self.member {
+            member.step_done();
+        }
         let change = if totals.change { self.change(totals.stays)? } else { Change::None };
         Ok(StepReport {
             loss: done.loss,

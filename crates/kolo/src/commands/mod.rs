@@ -1,6 +1,7 @@
 //! The subcommands.
 
 mod bench;
+mod chaos;
 mod checkpoint;
 mod elastic;
 mod launch;
@@ -29,6 +30,7 @@ enum Command {
     Train(Box<train::Train>),
     Launch(launch::Launch),
     Verify(verify::Verify),
+    Chaos(chaos::Chaos),
     Bench(bench::Bench),
     Checkpoint(checkpoint::Checkpoint),
 }
@@ -39,6 +41,7 @@ impl Cli {
             Command::Train(train) => train.run(),
             Command::Launch(launch) => launch.run(),
             Command::Verify(verify) => verify.run(),
+            Command::Chaos(chaos) => chaos.run(),
             Command::Bench(bench) => bench.run(),
             Command::Checkpoint(checkpoint) => checkpoint.run(),
         }

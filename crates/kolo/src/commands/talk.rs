@@ -16,7 +16,7 @@ pub(crate) struct Talk {
     /// Shared memory or TCP, also on one machine [default: shared memory between workers of one machine]
     #[arg(long, value_parser = ["shm", "tcp"])]
     transport: Option<String>,
-    /// Seconds that a worker waits for others [default: 300 to arrive, then 20 times the longest collective so far, at least 120]
+    /// Seconds that a worker waits for others [default: 300 to arrive, then 20 times the longest collective so far, at least 120; in elastic jobs 10 times, at least 15]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<f64>,
 }

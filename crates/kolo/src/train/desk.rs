@@ -10,6 +10,7 @@ use super::checkpoints::Checkpoints;
 use super::config::TrainConfig;
 use super::course::Course;
 use super::folder::RunFolder;
+use super::generations::Generations;
 use super::lines::Lines;
 use super::meter::{BucketMeter, EpochRow, StepRow};
 use super::progress::Progress;
@@ -27,6 +28,7 @@ pub(super) struct Desk {
     /// The files may hold lines of steps that will be done again, or lack some that a dead rank 0 has not come to write. Until
     /// that is mended nothing is added to them: the course knows all that is missing.
     behind: bool,
+    pub(super) generations: Generations,
     pub(super) progress: Progress,
     buckets: BucketMeter,
     pub(super) checkpoints: Checkpoints,
@@ -38,6 +40,7 @@ impl Desk {
             steps: folder.step_log(),
             epochs: folder.epoch_log(),
             behind: false,
+            generations: Generations::new(folder.generation_log()),
             progress: Progress::new(course.position.step, total, config.epochs),
             buckets: BucketMeter::default(),
             checkpoints: Checkpoints::new(&folder, config),
@@ -133,11 +136,12 @@ impl Desk {
     /// At the end of the run.
     pub(super) fn report(mut self, summary: &Summary, course: &Course) -> Result<(), Failure> {
         let mended = if self.behind { self.align(course) } else { Ok(()) };
-        let Desk { folder, steps, epochs, progress, buckets, checkpoints, .. } = self;
+        let Desk { folder, steps, epochs, generations, progress, buckets, checkpoints, .. } = self;
         let files = [
             mended,
             steps.end(),
             epochs.end(),
+            generations.end(),
             folder.write_buckets(&buckets.rows()),
             folder.write_summary(summary).map(drop),
         ];

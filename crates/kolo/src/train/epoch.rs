@@ -96,6 +96,10 @@ impl Worker<'_> {
         desk: &mut Desk,
     ) -> Result<(), Failure> {
         desk.step(row, &report.buckets, course)?;
+        // A change has begun the next generation already.
+        if report.change == Change::None {
+            desk.generations.step_done(row.step)?;
+        }
         let goes_on = course.position.step_in_epoch > 0 && !course.is_over();
         if goes_on && desk.checkpoints.due_within_epoch(&course.position) {
             desk.flush(course);

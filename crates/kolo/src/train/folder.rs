@@ -20,6 +20,7 @@ const METRICS: &str = "metrics.csv";
 const STEPS: &str = "steps.jsonl";
 const BUCKETS: &str = "buckets.csv";
 const SUMMARY: &str = "summary.json";
+const GENERATIONS: &str = "generations.jsonl";
 /// Which job has made the folder, where each of its workers may be the first to come.
 const JOB: &str = ".job";
 /// How often a number may be taken by another run meanwhile.
@@ -191,6 +192,11 @@ impl RunFolder {
     /// A line an epoch.
     pub(crate) fn epoch_log(&self) -> Lines {
         Lines::at(self.path.join(METRICS), METRICS_HEADER)
+    }
+
+    /// A line a generation, of an elastic job.
+    pub(crate) fn generation_log(&self) -> Lines {
+        Lines::at(self.path.join(GENERATIONS), "")
     }
 
     pub(crate) fn write_buckets(&self, rows: &[BucketRow]) -> Result<(), Failure> {

@@ -53,6 +53,11 @@ impl Lines {
         }
     }
 
+    /// Whether there is something to be written.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Writes what waits.
     pub(crate) fn end(mut self) -> Result<(), Failure> {
         self.write().map_err(|e| self.failure(&e))

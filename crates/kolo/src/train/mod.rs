@@ -8,6 +8,7 @@ mod ending;
 mod epoch;
 mod evaluate;
 mod folder;
+mod generations;
 mod lines;
 mod meter;
 mod progress;
@@ -19,5 +20,6 @@ pub(crate) mod worker;
 
 pub(crate) use config::{TrainConfig, check_bucket_cap};
 pub(crate) use folder::RunFolder;
+pub(crate) use generations::{GenerationRow, unix};
 pub(crate) use meter::percentile;
 pub(crate) use slow::Slow;

@@ -252,8 +252,13 @@ impl<'a> Worker<'a> {
             *desk = None;
             return Ok(());
         };
+        let generation = self.ddp.with_replica(|replica| replica.generation().cloned());
+        let world = self.ddp.group().world_size();
+        let begin =
+            |desk: &mut Desk| generation.into_iter().for_each(|one| desk.generations.begin(one, world));
         if let Some(desk) = desk {
             desk.follow(course);
+            begin(desk);
             return Ok(());
         }
         if folder.is_complete() {
@@ -271,6 +276,7 @@ impl<'a> Worker<'a> {
             new.progress.say(&format!("continuing {path} after step {step}"));
         }
         new.progress.say(&self.describe());
+        begin(&mut new);
         *desk = Some(new);
         Ok(())
     }

@@ -3,17 +3,15 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use kolo_ddp::verify::trace::{self, Trace};
 
 use super::plan::Run;
 use super::report::describe;
 use crate::fail::Failure;
-
-/// How often a run is looked at.
-const LOOK: Duration = Duration::from_millis(10);
+use crate::running::{Running, last_error};
 
 /// What is run.
 pub(crate) enum Program {
@@ -103,36 +101,4 @@ impl Job {
             .stderr(err);
         command.spawn().map_err(|e| Failure::work(format!("cannot start {}: {e}", describe(run))))
     }
-}
-
-/// A launcher that is not left behind: its workers end with it.
-struct Running(Child);
-
-impl Running {
-    /// `None` when it took too long.
-    fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
-        let until = Instant::now() + limit;
-        loop {
-            match self.0.try_wait() {
-                Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
-                Ok(status) => return Ok(status),
-                Err(e) => return Err(Failure::work(format!("cannot wait for a run: {e}"))),
-            }
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail where it has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// What the workers told last, on a line of its own.
-fn last_error(log: &Path) -> String {
-    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    let error = text.lines().rfind(|line| line.starts_with("error:")).or_else(|| text.lines().last());
-    error.map(|line| format!("\nits last words: {line}")).unwrap_or_default()
 }

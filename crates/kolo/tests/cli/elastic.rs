@@ -33,8 +33,8 @@ pub fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     panic!("the job has not said `{what}`: {}", std::fs::read_to_string(words).unwrap());
 }
 
-/// Runs with so many workers, and `more` options. In each generation a signal goes to one of those that live. Gives what it has
-/// ended with, and what was said.
+/// Runs with so many workers, and `more` options. In each generation a signal, or several one after another, goes to one of those
+/// that live. Gives what it has ended with, and what was said.
 fn disturbed(nproc: &str, transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
@@ -53,8 +53,11 @@ fn disturbed(nproc: &str, transport: &str, more: &[&str], signals: &[(&str, usiz
         std::thread::sleep(Duration::from_millis(150));
         let living: Vec<u32> = workers(&job).into_iter().filter(|pid| alive(*pid)).collect();
         let Some(pid) = living.get(victim % living.len().max(1)) else { break };
-        let kill = Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status().unwrap();
-        sent += usize::from(kill.success());
+        for (number, signal) in signal.split(' ').enumerate() {
+            std::thread::sleep(Duration::from_millis(300 * number as u64));
+            let kill = Command::new("kill").args([format!("-{signal}"), pid.to_string()]).status().unwrap();
+            sent += usize::from(kill.success());
+        }
     }
     let status = job.wait().unwrap();
     let words = std::fs::read_to_string(words).unwrap();
@@ -169,4 +172,19 @@ fn a_death_while_a_checkpoint_is_read_does_not_end_the_others() {
     let words = stderr(&output);
     assert!(output.status.success() && words.contains("generation 2 of 1 workers"), "{words}");
     assert_eq!(summary(&run)["weights_sha256"], expected, "{words}");
+}
+
+#[test]
+fn a_stopped_worker_is_replaced_unless_it_is_continued() {
+    for (transport, signals, ended) in [
+        ("shm", "STOP", true),
+        ("tcp", "STOP", true),
+        ("shm", "STOP CONT", false),
+        ("tcp", "STOP CONT", false),
+    ] {
+        let (end, words) = disturbed("4", transport, &[], &[(signals, 1)]);
+        assert_eq!(end, expected(), "{transport} {signals}: {words}");
+        assert_eq!(words.contains("has been stopped for 5 s and is ended"), ended, "{words}");
+        assert_eq!(words.contains("generation 2 of 3 workers"), ended, "{words}");
+    }
 }

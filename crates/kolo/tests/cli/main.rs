@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bench;
+mod chaos;
 mod checkpoints;
 mod elastic;
 mod ending;

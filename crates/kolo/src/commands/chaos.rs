@@ -1,0 +1,110 @@
+//! `kolo chaos`: hits a job's workers and compares the bits.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use kolo_comm::env::is_worker;
+
+use super::talk::seconds;
+use crate::chaos::{Job, chaos};
+use crate::fail::Failure;
+
+/// Check that a job survives its workers: run it, kill, stop, pause and cut off workers at random, and compare the bits.
+///
+/// The job is `kolo train`, small unless its options are given: `kolo chaos -- --transport tcp --steps 500`. What happens in
+/// a run is drawn from its seed. A run that fails, hangs, loses a step or ends in other weights makes the exit code 1; its
+/// folder is kept. Linux only.
+#[derive(Args)]
+pub(crate) struct Chaos {
+    /// Runs, each with a seed of its own
+    #[arg(long, default_value_t = 10)]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Workers of the job
+    #[arg(long, default_value_t = 4)]
+    nproc: usize,
+    /// Seconds after which a run counts as hung
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
+    limit: f64,
+    /// Write all that was done and found to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Options of `kolo train`
+    #[arg(last = true)]
+    options: Vec<OsString>,
+}
+
+/// A job of some seconds, where its options say nothing else.
+const SMALL: [(&str, &str); 4] =
+    [("--shards", "8"), ("--steps", "150"), ("--batch-size", "8"), ("--checkpoint-epochs", "100")];
+
+/// What `kolo chaos` decides, in place of whoever gives options.
+const OWN: [&str; 5] = ["--nproc", "--out", "--resume", "--max-restarts", "--master-port"];
+
+impl Chaos {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if is_worker() {
+            return Err(Failure::input("kolo chaos starts workers itself: run it without a launcher"));
+        }
+        if let Some(option) = OWN.iter().find(|option| given(&self.options, option)) {
+            return Err(Failure::input(format!(
+                "{option} after `--`: kolo chaos says that itself (its own --nproc is before `--`)"
+            )));
+        }
+        if self.nproc == 0 {
+            return Err(Failure::input("--nproc 0: it must be at least 1"));
+        }
+        let Some(end) = self.seed.checked_add(self.seeds) else {
+            return Err(Failure::input(format!("--seed {}: that and --seeds are too much", self.seed)));
+        };
+        let options = with_defaults(self.options);
+        let job = Job { options, nproc: self.nproc, limit: Duration::from_secs_f64(self.limit) };
+        chaos(&job, self.seed..end, self.json.as_deref())
+    }
+}
+
+/// Whether an option is among these, as `--name value` or `--name=value`.
+fn given(options: &[OsString], name: &str) -> bool {
+    options.iter().any(|option| {
+        let text = option.to_string_lossy();
+        text.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+    })
+}
+
+/// What is said is said; the rest makes the job small, unless a file or another way says it.
+fn with_defaults(mut options: Vec<OsString>) -> Vec<OsString> {
+    let said = |name: &str| {
+        let divided = name == "--shards" && given(&options, "--accumulate");
+        divided || given(&options, "--config") || given(&options, name)
+    };
+    let missing: Vec<(&str, &str)> = SMALL.into_iter().filter(|(name, _)| !said(name)).collect();
+    options.extend(missing.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn defaults(options: &[&str]) -> String {
+        let options = with_defaults(options.iter().map(OsString::from).collect());
+        options.iter().map(|option| option.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_is_said_is_said_once() {
+        let all = "--shards 8 --steps 150 --batch-size 8 --checkpoint-epochs 100";
+        assert_eq!(defaults(&[]), all);
+        assert_eq!(
+            defaults(&["--steps=9", "--shards", "4"]),
+            "--steps=9 --shards 4 --batch-size 8 --checkpoint-epochs 100"
+        );
+        assert_eq!(defaults(&["--config", "a.toml"]), "--config a.toml");
+        assert!(!defaults(&["--accumulate", "2"]).contains("--shards"));
+        assert!(given(&["--nproc=3".into()], "--nproc") && !given(&["--nprocs".into()], "--nproc"));
+    }
+}

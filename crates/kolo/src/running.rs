@@ -1,0 +1,43 @@
+//! A run of this program as a child of its own, for commands that compare runs.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use crate::fail::Failure;
+
+/// How often a run is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A launcher that is not left behind: its workers end with it.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    /// How it ended; `None` if it has not within `limit`.
+    pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
+        let until = Instant::now() + limit;
+        loop {
+            match self.0.try_wait() {
+                Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
+                Ok(status) => return Ok(status),
+                Err(e) => return Err(Failure::work(format!("cannot wait for a run: {e}"))),
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the workers told last, on a line of its own.
+pub(crate) fn last_error(log: &Path) -> String {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let error = text.lines().rfind(|line| line.starts_with("error:")).or_else(|| text.lines().last());
+    error.map(|line| format!("\nits last words: {line}")).unwrap_or_default()
+}

@@ -1,0 +1,39 @@
+//! `kolo chaos` on a small job: workers are hit, and nothing is lost.
+
+use super::program::{fail, succeed};
+
+/// Runs so many seeds from the first one on. Gives what was told and written.
+fn chaos(seeds: &str, first: &str, transport: &str) -> (String, serde_json::Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["chaos", "--seeds", seeds, "--seed", first, "--limit", "120", "--json", "chaos.json", "--"];
+    let job = ["--steps", "100", "--batch-size", "4", "--transport", transport];
+    let told = succeed(folder.path(), &[&args[..], &job].concat());
+    let text = std::fs::read_to_string(folder.path().join("chaos.json")).unwrap();
+    (told, serde_json::from_str(&text).unwrap())
+}
+
+#[test]
+fn nothing_is_lost() {
+    // Kills of rank 0, of another and of a replacement that is stopped at once, and cut connections.
+    for (transport, first) in [("shm", "7"), ("tcp", "30")] {
+        let (told, report) = chaos("2", first, transport);
+        assert!(told.contains("2 runs: 0 lost something, 0 failed, 0 hung"), "{told}");
+        let runs = report["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 2);
+        let done = |hit: &&serde_json::Value| hit["missed"].is_null();
+        let hits = runs.iter().flat_map(|run| run["hits"].as_array().unwrap()).filter(done);
+        assert!(hits.count() > 0, "{told}");
+    }
+}
+
+#[test]
+fn what_it_says_itself_cannot_be_said() {
+    let folder = tempfile::tempdir().unwrap();
+    for option in ["--nproc", "--out", "--resume", "--max-restarts"] {
+        let (code, words) = fail(folder.path(), &["chaos", "--", option, "3"]);
+        assert!(code == 2 && words.contains(option), "{words}");
+    }
+    let (code, words) = fail(folder.path(), &["chaos", "--", "--model", "none"]);
+    assert!(code == 1 && words.contains("undisturbed run failed") && words.contains("none"), "{words}");
+    assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing is left");
+}
