@@ -1,20 +1,23 @@
 //! One worker's share of the model: flat parameters, the reducer and the optimizer. What a binding talks to.
 
+mod config;
 mod elastic;
 mod last;
 mod meet;
 mod pace;
+mod report;
 mod undo;
 mod update;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kolo_comm::elastic::Member;
 use kolo_comm::{Group, Rank};
 
+pub use self::config::Config;
 pub use self::elastic::Change;
 pub use self::last::LastStep;
+pub use self::report::StepReport;
 use self::undo::Undo;
 use self::update::Update;
 use crate::buckets::BucketCaps;
@@ -22,85 +25,9 @@ use crate::clip;
 use crate::error::Error;
 use crate::layout::{Layout, ParamSpec, SpanId};
 use crate::optimizer::Optimizer;
-use crate::reducer::{BucketTiming, Reducer};
-use crate::statistics::Statistics;
-use crate::straggler::{Clock, Policy, Scout, Straggler};
+use crate::reducer::Reducer;
+use crate::straggler::{Clock, Scout};
 use crate::verify::Watch;
-
-/// How a job divides and reduces its steps.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// Equal parts of every global batch. Belongs to the job: with the same number, any world size ends in the
-    /// same bits. `None`: one for each rank.
-    pub shards: Option<usize>,
-    /// A weight for each rank, by which whole shards are divided ([`apportion`](crate::apportion)): for workers of unequal speed.
-    /// Changes who computes what, not the bits. Rank 0's count. `None`, or a group of another size after
-    /// [`Replica::regroup`]: equal shares.
-    pub shares: Option<Vec<f64>>,
-    /// What becomes of a rank that holds the others up. Rank 0's counts.
-    pub straggler: Policy,
-    /// How large buckets may be. `None`: [`BucketCaps::for_group`].
-    pub caps: Option<BucketCaps>,
-    /// Clips gradients to this global norm.
-    pub clip_norm: Option<f64>,
-    /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
-    pub forward_overlap: bool,
-    /// Whether a step that fails can be done again with other ranks ([`Replica::regroup`]). Where reductions reach into the
-    /// next forward pass that takes a copy of the values; within one host they then do not.
-    pub elastic: bool,
-    /// Steps between two comparisons of the ranks' weights, which find a rank that has gone astray ([`Error::Drift`]); 0: never.
-    /// A comparison takes a pass over the weights and eight bytes a rank. Steps that are not synchronised
-    /// ([`Reducer::synchronise`]) leave the ranks with different weights on purpose: then 0.
-    pub verify_every: u64,
-    /// What becomes of running statistics.
-    pub statistics: Statistics,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            shards: None,
-            shares: None,
-            straggler: Policy::Warn,
-            caps: None,
-            clip_norm: None,
-            forward_overlap: true,
-            elastic: false,
-            verify_every: 100,
-            statistics: Statistics::PerShard,
-        }
-    }
-}
-
-/// What a step gave.
-#[derive(Clone, Debug)]
-pub struct StepReport {
-    /// Mean loss over the global batch.
-    pub loss: f64,
-    /// What the mean is over: samples of the global batch.
-    pub count: f64,
-    /// Global norm of the gradient before clipping; measured only where it is clipped.
-    pub gradient_norm: Option<f64>,
-    /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the wire.
-    pub buckets: Vec<BucketTiming>,
-    /// Time in which this rank's thread waited for communication since the last report.
-    pub exposed: Duration,
-    /// Buckets whose reduction had been started before the last backward pass was over.
-    pub started_early: usize,
-    /// What has become of this worker, in an elastic job.
-    pub change: Change,
-    /// A rank that has turned out to hold the others up; on all ranks alike, once a finding.
-    pub straggler: Option<Straggler>,
-    /// Whether ranks have other shards from the next step on ([`Policy::Shed`]): ask [`Reducer::shards`] again.
-    pub shards_changed: bool,
-}
-
-impl StepReport {
-    /// Seconds in which at least one bucket was being reduced.
-    pub fn comm_seconds(&self) -> f64 {
-        self.buckets.iter().map(|bucket| bucket.seconds).sum()
-    }
-}
 
 /// See the module's text.
 ///
@@ -408,7 +335,7 @@ impl Replica {
         Ok((clip::factor(norm, limit), Some(norm)))
     }
 
-    /// Sets a statistic to what this rank alone has made of it ([`Statistics::Local`]).
+    /// Sets a statistic to what this rank alone has made of it ([`Statistics::Local`](crate::Statistics::Local)).
     ///
     /// # Panics
     ///

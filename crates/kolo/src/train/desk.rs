@@ -137,6 +137,8 @@ impl Desk {
     pub(super) fn report(mut self, summary: &Summary, course: &Course) -> Result<(), Failure> {
         let mended = if self.behind { self.align(course) } else { Ok(()) };
         let Desk { folder, steps, epochs, generations, progress, buckets, checkpoints, .. } = self;
+        // The summary comes last: it says that nothing is missing.
+        let checkpoint = checkpoints.finish();
         let files = [
             mended,
             steps.end(),
@@ -158,7 +160,6 @@ impl Desk {
         println!("weights         sha256 {}", summary.weights_sha256);
         println!("run folder      {}", path.display());
         // All that can be written is, before the first failure ends the run.
-        let checkpoint = checkpoints.finish();
         files.into_iter().collect::<Result<(), Failure>>()?;
         checkpoint
     }

@@ -46,6 +46,11 @@ impl RunFolder {
         self.path.join(SUMMARY).exists()
     }
 
+    /// Whether the checkpoint of a step has been written: whole, or it would not have its name.
+    pub(crate) fn has_checkpoint(&self, step: u64) -> bool {
+        checkpoint::path(&self.checkpoints(), step).exists()
+    }
+
     /// A new folder with the configuration in it.
     pub(crate) fn create(path: PathBuf, config: &TrainConfig) -> Result<Self, Failure> {
         if let Some(parent) = path.parent() {

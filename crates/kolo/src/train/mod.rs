@@ -11,6 +11,7 @@ mod folder;
 mod generations;
 mod lines;
 mod meter;
+mod place;
 mod progress;
 mod share;
 mod signals;

@@ -15,13 +15,12 @@ use kolo_comm::elastic::Member;
 use kolo_ddp::Sampler;
 use kolo_ddp::rate::Rate;
 
-use super::checkpoints;
 use super::config::TrainConfig;
 use super::course::Course;
 use super::desk::Desk;
 use super::evaluate;
 use super::folder::RunFolder;
-use super::meter::{EpochRow, StepRow};
+use super::meter::EpochRow;
 use super::signals;
 use super::summary::{parameters, peak_rss};
 use crate::fail::Failure;
@@ -59,9 +58,9 @@ pub(crate) fn train(
 /// What every rank has.
 pub(super) struct Worker<'a> {
     pub(super) config: &'a TrainConfig,
-    folder: Option<RunFolder>,
+    pub(super) folder: Option<RunFolder>,
     /// Whether the folder holds an earlier part of the run.
-    resume: bool,
+    pub(super) resume: bool,
     pub(super) device: Device,
     pub(super) dataset: Arc<Dataset>,
     pub(super) sampler: Sampler,
@@ -135,7 +134,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         format!(
             "{} ({} parameters) on {}: {} workers over {}, {} shards × {} images a step, {} steps",
             self.config.model,
@@ -161,9 +160,14 @@ impl<'a> Worker<'a> {
         loop {
             match self.go_on(&mut course, &mut desk, begins) {
                 Ok(Pause::Over { peak_rss_bytes }) => {
-                    let Some(desk) = desk else { return Ok(()) };
-                    let summary = self.summary(&course, peak_rss_bytes, started.elapsed().as_secs_f64())?;
-                    return desk.report(&summary, &course);
+                    let seconds = started.elapsed().as_secs_f64();
+                    let told = desk.take().map_or(Ok(()), |desk| {
+                        desk.report(&self.summary(&course, peak_rss_bytes, seconds)?, &course)
+                    });
+                    match self.part() {
+                        Ok(()) => return told,
+                        Err(failure) => drop(self.carry_on(failure, &mut course, &mut desk)?),
+                    }
                 }
                 Ok(Pause::Left) => {
                     log::info!("this worker has left the job after step {}", course.position.step);
@@ -172,18 +176,40 @@ impl<'a> Worker<'a> {
                 Ok(Pause::AllLeft) => return self.end_early(&course, desk),
                 Ok(Pause::Regrouped) => {}
                 Err(failure) => {
-                    if self.recover(failure)? {
-                        self.find_place(&mut course)?;
-                        // Where nothing but the summary is missing it can be made alone.
-                        if !course.is_over() || course.is_unrecorded() {
-                            self.take_desk(&course, &mut desk, false)?;
-                            return self.end_early(&course, desk);
-                        }
+                    if self.carry_on(failure, &mut course, &mut desk)? {
+                        return self.end_early(&course, desk);
                     }
                 }
             }
             begins = false;
         }
+    }
+
+    /// Where others can take rank 0's place nobody goes before it has written all.
+    fn part(&self) -> Result<(), Failure> {
+        match self.ddp.with_replica(|replica| replica.generation().is_some()) {
+            true => Ok(self.ddp.group().barrier()?),
+            false => Ok(()),
+        }
+    }
+
+    /// After a death: finds those who are left. True where it is alone and is to save what they have come to.
+    fn carry_on(
+        &mut self,
+        failure: Failure,
+        course: &mut Course,
+        desk: &mut Option<Desk>,
+    ) -> Result<bool, Failure> {
+        if !self.recover(failure)? {
+            return Ok(false);
+        }
+        self.find_place(course)?;
+        // Where nothing but the summary is missing it can be made alone.
+        if course.is_over() && !course.is_unrecorded() {
+            return Ok(false);
+        }
+        self.take_desk(course, desk, false)?;
+        Ok(true)
     }
 
     /// Goes on from where the ranks are, until the run is over or their number changes. `begins`: for the first time.
@@ -208,77 +234,6 @@ impl<'a> Worker<'a> {
             }
         }
         Ok(Pause::Over { peak_rss_bytes: peak_rss(self.ddp.group())? })
-    }
-
-    /// Brings the course to where the replica is; and both to the last checkpoint, where a run continues. A collective.
-    fn find_place(&mut self, course: &mut Course) -> Result<(), Failure> {
-        let (steps, epoch, total) = (self.steps(), self.sampler.steps(), self.total);
-        let resumes = self.folder.as_ref().filter(|_| self.resume && course.position.step == 0);
-        let Some(folder) = resumes else {
-            self.follow(course);
-            return Ok(());
-        };
-        let position = match steps {
-            0 => Some(checkpoints::resume(&mut self.ddp, folder)?),
-            // The others had read it when one of them died.
-            _ => checkpoints::position(folder, steps),
-        };
-        *course = match &position {
-            Some(position) => Course::resumed(position, epoch, total),
-            None => Course::at(steps, epoch, total),
-        };
-        if course.is_over() && !course.is_unrecorded() {
-            let path = folder.path().display();
-            return Err(Failure::input(format!("the run in {path} is complete: all {total} steps are done")));
-        }
-        Ok(())
-    }
-
-    /// After the members have changed: the course goes where the replica is, which may be a step before or after. Of a step that
-    /// has come to its end elsewhere only, or after which something failed here, the row is still missing.
-    fn follow(&self, course: &mut Course) {
-        let (next, steps) = (course.position.step, self.steps());
-        let last = self.ddp.with_replica(|replica| replica.last_step());
-        if let Some(last) = last.filter(|last| last.step == next && steps == next + 1) {
-            let (epoch, rate) = (course.position.epoch, self.rate.at(next));
-            course.add(StepRow::unseen(&last, epoch, rate, self.began.elapsed()));
-        }
-        course.go_to(steps);
-    }
-
-    /// Whoever is rank 0 writes; that may have been another worker before.
-    fn take_desk(&self, course: &Course, desk: &mut Option<Desk>, begins: bool) -> Result<(), Failure> {
-        let Some(folder) = self.folder.as_ref().filter(|_| self.ddp.rank().0 == 0) else {
-            *desk = None;
-            return Ok(());
-        };
-        let generation = self.ddp.with_replica(|replica| replica.generation().cloned());
-        let world = self.ddp.group().world_size();
-        let begin =
-            |desk: &mut Desk| generation.into_iter().for_each(|one| desk.generations.begin(one, world));
-        if let Some(desk) = desk {
-            desk.follow(course);
-            begin(desk);
-            return Ok(());
-        }
-        if folder.is_complete() {
-            // Another worker was rank 0 when the last death came, and has come to the end nevertheless.
-            return Ok(());
-        }
-        let continued = self.resume || course.position.step > 0;
-        let mut new = Desk::new(folder.clone(), self.config, course, self.total);
-        match begins {
-            true => new.begin(course, continued)?,
-            false => new.follow(course),
-        }
-        if continued {
-            let (path, step) = (folder.path().display(), course.position.step);
-            new.progress.say(&format!("continuing {path} after step {step}"));
-        }
-        new.progress.say(&self.describe());
-        begin(&mut new);
-        *desk = Some(new);
-        Ok(())
     }
 
     /// After an epoch, or after the last step. A collective.
