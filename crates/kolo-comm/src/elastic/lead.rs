@@ -76,9 +76,12 @@ impl Lead {
     }
 
     pub(super) fn arrive(&mut self, member: &str, arrival: Arrival) {
-        let Arrival { number, reason, patience_ms } = arrival;
+        let Arrival { number, reason, patience_ms, settled } = arrival;
         self.roster.arrive(member, number, reason, Instant::now());
         patience_ms.into_iter().for_each(|ms| self.roster.told(Duration::from_millis(ms)));
+        if settled {
+            self.roster.settled(member);
+        }
     }
 
     pub(super) fn worked(&mut self, member: &str, total: Duration) {

@@ -45,6 +45,7 @@ pub struct Member {
     listener: Listener,
     pace: Arc<Pace>,
     current: Option<Generation>,
+    settled: bool,
 }
 
 /// The generation that a member is in.
@@ -97,7 +98,7 @@ impl Member {
         let listener = Listener::start(Store::connect(address, &access, options.arrival())?, name)?;
         let pace = Arc::new(Pace::new(options.timeout));
         let (name, options) = (name.into(), options.clone());
-        Ok(Member { name, store, options, arrivals: 0, listener, pace, current: None })
+        Ok(Member { name, store, options, arrivals: 0, listener, pace, current: None, settled: false })
     }
 
     /// Comes to the meeting, waits for a seat in the next generation, and forms its group. `reason` is why the last
@@ -169,6 +170,12 @@ impl Member {
         self.listener.change_wanted()
     }
 
+    /// From now on this member has the state of the job. Once any has said so, members that have it not do not begin anew when all
+    /// that had it are gone: they get [`Error::Orphaned`].
+    pub fn settle(&mut self) {
+        self.settled = true;
+    }
+
     /// A step of the generation is done. After the first few, waits for others are no longer than what was seen since allows:
     /// ten times the longest wait, or time between two collectives, at least 15 seconds; unless [`Options::timeout`] says how
     /// long.
@@ -191,7 +198,8 @@ impl Member {
         let unreadable = |cause: serde_json::Error| Error::system("the coordinator is not understood", cause);
         let patience = self.pace.known().map(|deadline| deadline.as_millis());
         let patience_ms = patience.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX));
-        let arrival = Arrival { number: self.arrivals, reason, patience_ms };
+        let (number, settled) = (self.arrivals, self.settled);
+        let arrival = Arrival { number, reason, patience_ms, settled };
         self.store.set(&words::arrival(&self.name), serde_json::to_string(&arrival).map_err(unreadable)?)?;
         let key = words::seat(&self.name, self.arrivals);
         // The coordinator decides how long: it answers in any case, or its end breaks the connection.

@@ -25,6 +25,8 @@ struct Entry {
     order: (usize, u64),
     /// The CPU time that its process had taken when it was last seen to work, and when that was.
     worked: Option<(Duration, Instant)>,
+    /// It has the state of the job.
+    settled: bool,
 }
 
 /// CPU time that tells a process which works from one that only waits, between two reports of about a second.
@@ -81,6 +83,8 @@ pub(super) struct Roster {
     asked: bool,
     /// No others will come.
     closed: bool,
+    /// Some member has had the state of the job.
+    begun: bool,
     /// How long those who have come back would wait for the others.
     told: Option<Duration>,
 }
@@ -96,6 +100,7 @@ impl Roster {
             over: None,
             asked: false,
             closed: false,
+            begun: false,
             told: None,
         }
     }
@@ -144,7 +149,12 @@ impl Roster {
 
     fn entry(&mut self, member: &str) -> &mut Entry {
         self.heard_of += 1;
-        let fresh = Entry { state: State::Expected, order: (usize::MAX, self.heard_of), worked: None };
+        let fresh = Entry {
+            state: State::Expected,
+            order: (usize::MAX, self.heard_of),
+            worked: None,
+            settled: false,
+        };
         self.members.entry(member.into()).or_insert(fresh)
     }
 
@@ -164,6 +174,20 @@ impl Roster {
         let was = std::mem::replace(&mut entry.state, State::Waiting(arrival));
         if was == State::Seated {
             self.end(now, reason.unwrap_or_else(|| "members come or go".into()));
+        }
+    }
+
+    /// A member that has come to the meeting has the state of the job.
+    pub(super) fn settled(&mut self, member: &str) {
+        self.entry(member).settled = true;
+        self.begun = true;
+    }
+
+    /// Whether none of those who are there has the state of the job, as far as is known: those that had a seat got it.
+    fn is_lost(&self) -> bool {
+        match self.begun {
+            true => !self.members.values().any(|entry| entry.settled),
+            false => self.members.values().all(|entry| entry.order.0 == usize::MAX),
         }
     }
 
@@ -215,7 +239,7 @@ impl Roster {
                 _ => Verdict::Wait,
             };
         }
-        if seated == 0 && self.members.values().all(|entry| entry.order.0 == usize::MAX) {
+        if seated == 0 && self.is_lost() {
             let guests = self.guests();
             self.forget(&guests);
             return Verdict::Orphan(guests);

@@ -226,3 +226,27 @@ fn a_later_generation_that_others_know_of_counts() {
     assert!(matches!(roster.decide(now), Verdict::Form { .. }));
     assert_eq!(roster.generation(), 7);
 }
+
+#[test]
+fn a_seat_is_not_the_state() {
+    let now = Instant::now();
+    let mut roster = seated(2, now);
+    roster.arrive("new", 1, None, now);
+    assert_eq!(roster.decide(now), Verdict::Change);
+    for member in ["0", "1"] {
+        roster.arrive(member, 2, None, now);
+        roster.settled(member);
+    }
+    assert_eq!(roster.decide(now), form(&[("0", 2), ("1", 2), ("new", 1)], "members come or go"));
+    // Before the new one has got anything.
+    roster.gone("0", Some("was killed"), now);
+    roster.gone("1", Some("was killed"), now);
+    roster.arrive("new", 2, Some("rank 0 was killed".into()), now);
+    assert_eq!(roster.decide(now), Verdict::Orphan(vec![Guest { member: "new".into(), arrival: 2 }]));
+
+    // Nobody has had any in a generation that has not come about.
+    let mut roster = seated(3, now);
+    roster.gone("0", Some("was killed"), now);
+    ["1", "2"].iter().for_each(|member| roster.arrive(member, 2, None, now));
+    assert_eq!(roster.decide(now), form(&[("1", 2), ("2", 2)], "rank 0 (0) was killed"));
+}

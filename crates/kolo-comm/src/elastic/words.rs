@@ -26,6 +26,9 @@ pub(super) struct Arrival {
     /// How long others may take to leave that one, as far as this member knows what its work takes.
     #[serde(default)]
     pub(super) patience_ms: Option<u64>,
+    /// Whether it has the state of the job.
+    #[serde(default)]
+    pub(super) settled: bool,
 }
 
 /// The answer.

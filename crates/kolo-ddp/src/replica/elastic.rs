@@ -48,6 +48,7 @@ impl Replica {
             let group = Arc::new(member.join(last.as_ref().map(|(_, reason)| reason.as_str()))?);
             match Replica::new(group.clone(), specs.to_vec(), values.to_vec(), &config, &optimizer) {
                 Ok(mut replica) => {
+                    member.settle();
                     replica.member = Some(member);
                     return Ok(replica);
                 }
