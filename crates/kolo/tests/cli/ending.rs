@@ -1,8 +1,8 @@
-//! Jobs that end early: a checkpoint holds all that has been done, and the run goes on from there to the same weights.
+//! Jobs that end. Where it is early a checkpoint holds all that has been done, and the run goes on from there to the same weights.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::elastic::{RUN, expected, has_said, result};
 use super::program::{kolo, succeed, workers};
@@ -68,4 +68,31 @@ fn too_few_workers_keep_what_they_have() {
         assert!(words.contains("rank 0 ") && words.contains("SIGKILL"), "{words}");
         goes_on(folder.path(), &words);
     }
+}
+
+/// Rank 0 is kept from writing the summary by a pipe that nobody reads, and killed there: another one writes it.
+#[test]
+fn nobody_goes_before_the_summary_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, words) = (folder.path().join("run"), folder.path().join("words"));
+    let args = [&RUN[..], &["--nproc", "3", "--max-restarts", "0", "--out", "run"]].concat();
+    let file = std::fs::File::create(&words).unwrap();
+    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    assert!(has_said(&mut job, &words, "3 workers over"));
+    let pipe = run.join(".summary.json.part");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let until = Instant::now() + Duration::from_secs(100);
+    while !run.join("checkpoints/step-00000150").exists() {
+        assert!(Instant::now() < until, "{}", std::fs::read_to_string(&words).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Nothing but the summary is left to be written.
+    std::thread::sleep(Duration::from_secs(1));
+    let first = workers(&job)[0];
+    std::fs::remove_file(&pipe).unwrap();
+    assert!(Command::new("kill").args(["-9".into(), first.to_string()]).status().unwrap().success());
+    let status = job.wait().unwrap();
+    let words = std::fs::read_to_string(words).unwrap();
+    assert!(status.success() && words.contains("generation 2 of 2 workers"), "{words}");
+    assert_eq!(result(folder.path()), expected(), "{words}");
 }
