@@ -5,10 +5,11 @@ use super::program::succeed;
 #[test]
 fn what_a_tree_sends_beside_a_ring() {
     let folder = tempfile::tempdir().unwrap();
-    let words = "bench exact --nproc 3 --shards 8 --sizes 98304 --model small --batch-size 2 --image-size 8 --rounds 1 --steps 1";
+    let words = "bench exact --nproc 3 --shards 8 --sizes 98304,196608 --model small --batch-size 2 --image-size 8 --rounds 1 --steps 1";
     let args: Vec<&str> = words.split(' ').chain(["--json", "--transport", "tcp"]).collect();
     let report: serde_json::Value = serde_json::from_str(&succeed(folder.path(), &args)).unwrap();
     let sums = report["sums"].as_array().unwrap();
+    assert!(sums.iter().all(|row| row["order"] == "ring" || row["algorithm"] != "ring"));
     let sent = |order: &str, shards: u64| {
         let row = sums.iter().find(|row| row["order"] == order && row["shards"] == shards).unwrap();
         assert!(row["seconds"].as_f64().unwrap() > 0.0);

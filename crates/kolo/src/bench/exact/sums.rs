@@ -47,6 +47,8 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
     let mut rows = Vec::new();
     for &bytes in &options.sizes {
         let len = bytes / size_of::<f32>();
+        // What the size before has asked for by name must not be picked here.
+        group.use_algorithm(None)?;
         let mut kinds =
             vec![Kind::new(group, "ring", world, len, ring)?, Kind::new(group, "tree", world, len, None)?];
         if options.shards != world {
