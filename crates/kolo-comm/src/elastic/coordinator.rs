@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::home::Home;
 use super::lead::Lead;
 use super::member_name;
+use super::orders::{Departure, Order};
 use super::role::{Own, Role};
 use super::roll::Terms;
 use super::roster::Rules;
@@ -25,44 +24,6 @@ use crate::store::Server;
 
 /// How often a coordinator looks at the time when nothing happens.
 const TICK: Duration = Duration::from_millis(50);
-
-/// How a member's process has ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Departure {
-    /// Well: its work is done, or it has left in good order.
-    Well,
-    /// Otherwise; the rest of a sentence that begins with who it was, such as `was killed by SIGKILL`.
-    Failed(String),
-}
-
-/// What a coordinator asks of whoever has started the members, or lets them know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// A generation has begun.
-    Formed {
-        /// Its number, from 1.
-        generation: u64,
-        /// Its members, in the order of their ranks.
-        members: Vec<String>,
-        /// Why the last one has ended.
-        reason: String,
-    },
-    /// A member has not come back from the last generation: it hangs, and is to be killed.
-    Evict {
-        /// Its name.
-        member: String,
-    },
-    /// Too few members have waited too long for others; they have been told.
-    TooFew {
-        /// How many there were.
-        present: usize,
-    },
-    /// This coordinator does not belong to the job, or not any more; its members cannot go on.
-    Lost {
-        /// Why, as a sentence.
-        why: String,
-    },
-}
 
 /// A running coordinator. Ends on drop, in good order.
 pub struct Coordinator {

@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::Duration;
 
-use super::coordinator::{Departure, Order};
 use super::crew::{Crew, ask, set};
 use super::home::Home;
 use super::lead::Lead;
 use super::line::{Line, SILENCE};
 use super::node_of;
+use super::orders::{Departure, Order};
 use super::role::{Own, Role};
 use super::roll::{Heir, Peer, Roll};
 use super::seek::welcome;

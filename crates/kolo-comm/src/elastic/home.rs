@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use super::coordinator::Order;
+use super::orders::Order;
 use super::talk::Formed;
 use super::words::{self, Arrival, Seat};
 use crate::store::Server;

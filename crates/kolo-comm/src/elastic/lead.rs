@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use super::coordinator::{Departure, Order};
 use super::crew::{Crew, News};
 use super::home::Home;
 use super::node_of;
+use super::orders::{Departure, Order};
 use super::roster::{Guest, Roster, Rules, Verdict};
 use super::talk::{Down, Formed};
 use super::words::{Arrival, Place, Seat};

@@ -14,8 +14,8 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | `coordinator`, `role`, `home` | one for each launcher; what it does for the job; its own workers |
-//! | `member` | a worker |
+//! | `coordinator`, `orders`, `role`, `home` | one for each launcher; what it does for the job; its own workers |
+//! | `member`, `pace` | a worker; how long it may take |
 //! | `roster` | which workers are there, and when a generation begins |
 //! | `roll` | which launchers are there, and who leads |
 //! | `lead`, `crew` | the one that leads; the others as it sees them |
@@ -30,6 +30,7 @@ mod home;
 mod lead;
 mod line;
 mod member;
+mod orders;
 mod pace;
 mod role;
 mod roll;
@@ -40,8 +41,9 @@ mod words;
 
 use std::time::Duration;
 
-pub use coordinator::{Coordinator, Departure, Order};
+pub use coordinator::Coordinator;
 pub use member::{Generation, Member};
+pub use orders::{Departure, Order};
 pub(crate) use pace::Pace;
 pub use roster::Rules;
 pub use seek::Nodes;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use super::coordinator::{Departure, Order};
 use super::crew::Crew;
 use super::follow::Follow;
 use super::home::Home;
 use super::lead::Lead;
+use super::orders::{Departure, Order};
 use super::roll::Terms;
 use super::roster::Rules;
 use super::seek::{Found, Seeker};

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::coordinator::Departure;
+use super::orders::Departure;
 use super::roll::Roll;
 use super::words::{Arrival, Seat};
 
