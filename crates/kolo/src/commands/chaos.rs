@@ -58,6 +58,9 @@ impl Chaos {
         if self.nproc == 0 {
             return Err(Failure::input("--nproc 0: it must be at least 1"));
         }
+        if self.seeds == 0 {
+            return Err(Failure::input("--seeds 0: it must be at least 1"));
+        }
         let Some(end) = self.seed.checked_add(self.seeds) else {
             return Err(Failure::input(format!("--seed {}: that and --seeds are too much", self.seed)));
         };

@@ -19,9 +19,9 @@ pub(crate) struct Launch {
     /// Nodes of the job; run the command on each. With MIN:MAX it begins when MIN are there, and others may come later
     #[arg(long, default_value = "1", value_name = "NODES or MIN:MAX", value_parser = nnodes)]
     nnodes: (Option<usize>, usize),
-    /// This node's number, from 0; with --nnodes MIN:MAX nodes are numbered as they come
-    #[arg(long, default_value_t = 0)]
-    node_rank: usize,
+    /// This node's number, from 0 [default: 0]; not with --nnodes MIN:MAX, where nodes are numbered as they come
+    #[arg(long)]
+    node_rank: Option<usize>,
     /// Where rank 0 meets the others, the same on all nodes: node 0 and a port, [::1]:29500 with IPv6; others behind commas,
     /// where a launcher that comes late finds the job when node 0 is gone [default: a free port of this machine]
     #[arg(long, value_name = "HOST:PORT,…")]
@@ -57,7 +57,13 @@ impl Launch {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let mut job = kolo_launch::Job::new(self.command, self.nproc);
         (job.nnodes_min, job.nnodes) = self.nnodes;
-        job.node_rank = self.node_rank;
+        if let (Some(min), Some(node)) = (job.nnodes_min, self.node_rank) {
+            let max = job.nnodes;
+            return Err(Failure::input(format!(
+                "--node-rank {node}: with --nnodes {min}:{max} nodes are numbered as they come; leave it out"
+            )));
+        }
+        job.node_rank = self.node_rank.unwrap_or(0);
         job.meet_at(self.master.as_deref(), self.master_addr.as_deref(), self.master_port)?;
         job.run_id = self.run_id;
         job.env = self.talk.environment(self.algorithm.as_ref());

@@ -40,6 +40,11 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--timeout", "0"], &["--timeout", "greater than 0"]),
         (&["bench", "step", "--model", "vgg"], &["unknown model `vgg`"]),
         (&["bench", "step", "--batch-size", "0"], &["--batch-size 0"]),
+        (&["chaos", "--seeds", "0"], &["--seeds 0", "at least 1"]),
+        (
+            &["launch", "--nnodes", "1:2", "--node-rank", "1", "--master", "localhost:29500", "--", "true"],
+            &["--node-rank 1", "leave it out"],
+        ),
         (&["bench", "exact", "--rounds", "0"], &["--rounds 0", "at least 1"]),
         (&["bench", "exact", "--sizes", "4,3"], &["--sizes 3", "4 bytes"]),
         (&["bench", "step", "--bucket-cap-mb=-1"], &["--bucket-cap-mb -1", "greater than 0"]),
