@@ -208,8 +208,8 @@ impl Lead {
         self.say_all(&Down::Formed(formed.clone()));
         home.form(formed);
         self.seat(home, guests, |rank| {
-            let node = |guest: &Guest| guest.member.split('/').next().unwrap_or_default().to_string();
-            let local_rank = guests[..rank].iter().filter(|other| node(other) == node(&guests[rank])).count();
+            let local_rank =
+                guests[..rank].iter().filter(|other| place(other) == place(&guests[rank])).count();
             let (world_size, reason) = (guests.len(), reason.clone());
             Seat::Taken(Place { generation, rank, world_size, local_rank, store, reason })
         });
@@ -237,4 +237,9 @@ impl Lead {
             crew.say_all(word);
         }
     }
+}
+
+/// The part of a member's name that those of one launcher share.
+fn place(guest: &Guest) -> Option<&str> {
+    guest.member.split('/').next()
 }

@@ -54,9 +54,9 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
         if options.shards != world {
             kinds.push(Kind::new(group, "tree", options.shards, len, None)?);
         }
+        let count = kinds.len();
         let run = |number: usize| kinds[number].run(group);
-        let turns =
-            Turns::measure(group, options.rounds, WARM_UP, 2 + usize::from(options.shards != world), run)?;
+        let turns = Turns::measure(group, options.rounds, WARM_UP, count, run)?;
         rows.extend(kinds.iter().enumerate().map(|(number, kind)| Row {
             bytes,
             order: kind.order,
