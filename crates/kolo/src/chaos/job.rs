@@ -76,7 +76,7 @@ impl Job {
     ) -> Result<Run, Failure> {
         let until = Instant::now() + self.limit;
         let mut running = self.start(place)?;
-        let dealt = self.hit(hits, &mut running, place, length, until)?;
+        let mut hits = self.hit(hits, &mut running, place, length, until)?;
         let status = running.wait(until.saturating_duration_since(Instant::now()))?;
         let seconds = (self.limit - until.saturating_duration_since(Instant::now())).as_secs_f64();
         drop(running);
@@ -90,7 +90,6 @@ impl Job {
         };
         // None can be told where the folder holds nothing.
         let rows = check::generations(&folder(place)).unwrap_or_default();
-        let mut hits = dealt;
         for hit in hits.iter_mut().filter(|hit| hit.missed.is_none() && hit.hit.deed.removes()) {
             hit.recovery_seconds = check::recovery(hit.unix, &rows);
         }

@@ -7,9 +7,9 @@ use kolo_comm::schedule::ALGORITHMS;
 use kolo_ddp::Config;
 use serde::Serialize;
 
-use super::super::trainee::Trainee;
 use super::Options;
 use super::turns::Turns;
+use crate::bench::trainee::Trainee;
 use crate::fail::Failure;
 
 /// Rounds before those that count: buckets find their places in the first steps.

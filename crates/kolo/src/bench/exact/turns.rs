@@ -2,7 +2,7 @@
 
 use kolo_comm::Group;
 
-use super::super::Samples;
+use crate::bench::Samples;
 use crate::fail::Failure;
 
 /// Seconds of each alternative in each round, of the slowest rank.
