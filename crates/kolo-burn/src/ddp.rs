@@ -9,11 +9,11 @@ use std::time::Duration;
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use kolo_comm::elastic::Member;
 use kolo_comm::{Group, Rank};
 use kolo_ddp::lockstep::Exchange;
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{Change, Config, Kind, Layout, Replica, SpanId, Statistics, StepReport};
+use kolo_elastic::Member;
 
 use crate::Error;
 use crate::hook::{self, Sink};

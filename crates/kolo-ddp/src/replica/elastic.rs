@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kolo_comm::elastic::{Generation, Member};
 use kolo_comm::{Error as CommError, Group, Rank};
+use kolo_elastic::{Generation, Member};
 
 use super::undo::Undo;
 use super::{Config, Replica};

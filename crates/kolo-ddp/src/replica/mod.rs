@@ -11,8 +11,8 @@ mod update;
 
 use std::sync::Arc;
 
-use kolo_comm::elastic::Member;
 use kolo_comm::{Group, Rank};
+use kolo_elastic::Member;
 
 pub use self::config::Config;
 pub use self::elastic::Change;

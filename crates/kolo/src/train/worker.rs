@@ -11,9 +11,9 @@ use kolo_burn::Ddp;
 use kolo_burn::data::{Dataset, open};
 use kolo_burn::models::{self, ResNet};
 use kolo_comm::Group;
-use kolo_comm::elastic::Member;
 use kolo_ddp::Sampler;
 use kolo_ddp::rate::Rate;
+use kolo_elastic::Member;
 
 use super::config::TrainConfig;
 use super::course::Course;
