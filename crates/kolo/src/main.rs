@@ -6,7 +6,6 @@ mod chaos;
 mod commands;
 mod fail;
 mod running;
-mod train;
 mod verify;
 
 use std::process::ExitCode;
