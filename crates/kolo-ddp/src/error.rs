@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use kolo_comm::Rank;
 
+use crate::table::ChoiceError;
+
 /// An error of data-parallel training, named after the culprit.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -42,6 +44,9 @@ pub enum Error {
     /// A reduction has failed before and was reported then; its gradients are lost.
     #[error("training cannot go on: a reduction has failed before; start again from the last checkpoint")]
     Lost,
+    /// A name that no table has, or a setting that its entry does not have or that may not be so.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
     /// A setting that cannot be.
     #[error("{0}")]
     Setting(String),

@@ -23,6 +23,7 @@ mod shard_sum;
 mod shares;
 mod statistics;
 pub mod straggler;
+pub mod table;
 pub mod verify;
 
 pub use buckets::{Bucket, BucketCaps, plan};

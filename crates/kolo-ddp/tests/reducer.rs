@@ -122,8 +122,8 @@ fn models_that_differ_are_named() {
         if group.rank().0 == 2 {
             specs[1].shape = vec![WIDTH / 2, 2];
         }
-        let build = |len| (optimizer::find("sgd").unwrap().build)(len, &Settings::default());
-        Replica::new(Arc::new(group), specs, vec![0.0; 5 * WIDTH], &Config::default(), build).err().unwrap()
+        let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
+        Replica::new(Arc::new(group), specs, vec![0.0; 5 * WIDTH], &Config::default(), sgd).err().unwrap()
     })
     .unwrap()
     {

@@ -19,7 +19,7 @@ pub use self::elastic::Change;
 pub use self::last::LastStep;
 pub use self::report::StepReport;
 use self::undo::Undo;
-use self::update::Update;
+use self::update::Applying;
 use crate::buckets::BucketCaps;
 use crate::clip;
 use crate::error::Error;
@@ -39,6 +39,8 @@ pub struct Replica {
     values: Vec<f32>,
     reducer: Reducer,
     optimizer: Box<dyn Optimizer>,
+    /// For the gradient of a tensor that the optimizer needs whole and that comes in several buckets.
+    whole: Vec<f32>,
     config: Config,
     /// Shards of a step, which stay what they were when the job began.
     shards: usize,
@@ -69,8 +71,9 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica of the model with these tensors, whose `values` follow one another in the same order. Afterwards all
-    /// ranks have the values of rank 0; or, where some of them have trained before ([`Replica::regroup`]), theirs.
+    /// A replica of the model with these tensors, whose `values` follow one another in the same order, stepped by an optimizer
+    /// of the table ([`named`](crate::optimizer::named)) or by the caller's own. Afterwards all ranks have the values of
+    /// rank 0; or, where some of them have trained before ([`Replica::regroup`]), theirs.
     ///
     /// # Errors
     ///
@@ -80,7 +83,20 @@ impl Replica {
         specs: Vec<ParamSpec>,
         values: Vec<f32>,
         config: &Config,
-        optimizer: impl FnOnce(usize) -> Box<dyn Optimizer>,
+        optimizer: impl Optimizer,
+    ) -> Result<Self, Error> {
+        let mut replica = Self::apart(&group, specs, values, config, Box::new(optimizer))?;
+        replica.meet(group)?;
+        Ok(replica)
+    }
+
+    /// A replica before it has met the other ranks.
+    fn apart(
+        group: &Arc<Group>,
+        specs: Vec<ParamSpec>,
+        values: Vec<f32>,
+        config: &Config,
+        mut optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, Error> {
         let layout = Arc::new(Layout::new(specs));
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
@@ -91,9 +107,11 @@ impl Replica {
         pace::check(config, shards, group.world_size())?;
         // A reducer of nothing, until the ranks have met.
         let nothing = Arc::new(Layout::new(Vec::new()));
-        let mut replica = Replica {
+        optimizer.init(&layout);
+        Ok(Replica {
             reducer: Reducer::new(group.clone(), nothing, shards, BucketCaps::of_mib(25.0))?,
-            optimizer: optimizer(layout.len()),
+            optimizer,
+            whole: Vec::new(),
             layout,
             values,
             config: config.clone(),
@@ -115,9 +133,7 @@ impl Replica {
             clock: Clock::default(),
             scout: Scout::new(config.straggler, Vec::new()),
             group: group.clone(),
-        };
-        replica.meet(group)?;
-        Ok(replica)
+        })
     }
 
     /// Goes on with other ranks: those of the last group that are left, and new ones, which call [`Replica::new`]. A step
@@ -298,16 +314,19 @@ impl Replica {
         if !self.due[bucket] {
             return Ok(());
         }
-        let (spans, gradient) = self.reducer.collect(bucket)?;
-        let mut update = Update {
+        self.reducer.collect(bucket)?;
+        self.due[bucket] = false;
+        self.missing -= 1;
+        let applying = Applying {
             layout: &self.layout,
             values: &mut self.values,
             undo: self.undo.as_mut(),
             optimizer: &mut *self.optimizer,
+            whole: &mut self.whole,
+            scale: self.scale,
+            clip: self.clip,
         };
-        update.bucket(spans, gradient, self.scale, self.clip);
-        self.due[bucket] = false;
-        self.missing -= 1;
+        applying.bucket(bucket, &self.due, &mut self.reducer)?;
         if self.missing == 0 {
             self.complete()?;
         }
