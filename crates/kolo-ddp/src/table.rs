@@ -36,6 +36,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Flag(flag) => flag.fmt(f),
+            Value::Number(number) if *number != 0.0 && number.abs() < 1e-3 => write!(f, "{number:e}"),
             Value::Number(number) => number.fmt(f),
         }
     }
@@ -132,6 +133,15 @@ impl Settings {
     }
 }
 
+impl IntoIterator for Settings {
+    type Item = (String, Value);
+    type IntoIter = std::collections::btree_map::IntoIter<String, Value>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 impl FromIterator<(String, Value)> for Settings {
     fn from_iter<I: IntoIterator<Item = (String, Value)>>(values: I) -> Self {
         Settings(values.into_iter().collect())
@@ -149,30 +159,35 @@ pub enum ChoiceError {
         /// The name that was asked for.
         name: String,
         /// The names that there are.
-        known: Vec<&'static str>,
+        known: Box<[&'static str]>,
     },
     /// The entry has no such setting.
-    #[error("{entry} has no setting `{setting}`; it has {}", if known.is_empty() { "none".into() } else { known.join(", ") })]
+    #[error("{entry} has no setting `{setting}`; it has {}", names(known))]
     NoSetting {
         /// Name of the entry.
         entry: &'static str,
         /// The setting that was given.
         setting: String,
         /// The settings that it has.
-        known: Vec<&'static str>,
+        known: &'static [Setting],
     },
     /// A value that the setting may not have.
-    #[error("{setting} of {entry} is {value}; it must be {allowed}")]
+    #[error("{} of {entry} is {value}; it must be {}", setting.name, setting.allowed)]
     NotAllowed {
         /// Name of the entry.
         entry: &'static str,
-        /// The setting.
-        setting: &'static str,
+        /// The setting, and with it what it may be.
+        setting: &'static Setting,
         /// The value that was given.
         value: Value,
-        /// What it may be.
-        allowed: Allowed,
     },
+}
+
+fn names(settings: &[Setting]) -> String {
+    match settings {
+        [] => "none".into(),
+        _ => settings.iter().map(|setting| setting.name).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// A line of a table.
@@ -194,22 +209,25 @@ impl<T: ?Sized> fmt::Debug for Entry<T> {
 }
 
 impl<T: ?Sized> Entry<T> {
+    /// The setting of that name, if it has one.
+    pub fn setting(&self, name: &str) -> Option<&'static Setting> {
+        self.settings.iter().find(|setting| setting.name == name)
+    }
+
     /// A value for each of its settings: those given, else the defaults.
     ///
     /// # Errors
     ///
     /// A setting is given that this entry does not have, or with a value that it may not have.
     pub fn complete(&self, given: &Settings) -> Result<Settings, ChoiceError> {
-        let known = || self.settings.iter().map(|setting| setting.name);
-        if let Some(setting) = given.0.keys().find(|name| known().all(|known| known != *name)) {
-            let (entry, setting, known) = (self.name, setting.clone(), known().collect());
+        if let Some(setting) = given.0.keys().find(|name| self.setting(name).is_none()) {
+            let (entry, setting, known) = (self.name, setting.clone(), self.settings);
             return Err(ChoiceError::NoSetting { entry, setting, known });
         }
-        let value = |setting: &Setting| {
+        let value = |setting: &'static Setting| {
             let value = given.get(setting.name).unwrap_or(setting.default);
             if !setting.allowed.contains(value) {
-                let (entry, allowed) = (self.name, setting.allowed.clone());
-                return Err(ChoiceError::NotAllowed { entry, setting: setting.name, value, allowed });
+                return Err(ChoiceError::NotAllowed { entry: self.name, setting, value });
             }
             Ok((setting.name.into(), value))
         };

@@ -40,7 +40,7 @@ pub fn replica(group: Arc<Group>, config: &Config, optimizer: &str, settings: Se
 pub fn lively(entry: &Entry<dyn Optimizer>) -> Settings {
     let wishes = [("weight_decay", 0.01), ("momentum", 0.9)].into_iter();
     wishes
-        .filter(|(name, _)| entry.settings.iter().any(|setting| setting.name == *name))
+        .filter(|(name, _)| entry.setting(name).is_some())
         .fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
 }
 

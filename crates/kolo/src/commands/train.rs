@@ -6,14 +6,15 @@ use clap::Args;
 use kolo_burn::data::{self, DATASETS};
 use kolo_burn::models::MODELS;
 use kolo_comm::env::{self, is_worker};
-use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
+use kolo_ddp::optimizer::OPTIMIZERS;
 use kolo_ddp::straggler::Policy;
 
 use super::elastic::Elastic;
+use super::optimizer_options::{self, OptimizerOptions};
 use super::run_again;
 use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
-use crate::train::config::{KEEP, OptimizerConfig, RateConfig, SCHEDULES};
+use crate::train::config::{KEEP, RateConfig, SCHEDULES};
 use crate::train::worker::{self, Seat};
 use crate::train::{RunFolder, Slow, TrainConfig};
 
@@ -57,9 +58,8 @@ pub(crate) struct Train {
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
     #[arg(long, hide = true)]
     slow: Option<Slow>,
-    /// Optimizer (see below)
-    #[arg(long, default_value = "sgd")]
-    optimizer: String,
+    #[command(flatten)]
+    optimizer: OptimizerOptions,
     /// Learning rate
     #[arg(long, default_value_t = 0.1)]
     lr: f64,
@@ -81,21 +81,6 @@ pub(crate) struct Train {
     /// What a cut of --schedule step leaves
     #[arg(long, default_value_t = 0.1)]
     lr_factor: f64,
-    /// Weight decay
-    #[arg(long, default_value_t = 5e-4)]
-    weight_decay: f32,
-    /// Momentum of sgd
-    #[arg(long, default_value_t = 0.9)]
-    momentum: f32,
-    /// Nesterov's momentum
-    #[arg(long)]
-    nesterov: bool,
-    /// First decay of adamw
-    #[arg(long, default_value_t = 0.9)]
-    beta1: f32,
-    /// Second decay of adamw
-    #[arg(long, default_value_t = 0.999)]
-    beta2: f32,
     /// Clip gradients to this global norm
     #[arg(long)]
     clip_norm: Option<f64>,
@@ -149,7 +134,7 @@ pub(crate) struct Train {
 }
 
 /// What a configuration file decides.
-pub(super) const SETTINGS: [&str; 30] = [
+pub(super) const SETTINGS: [&str; 26] = [
     "model",
     "data",
     "no_augment",
@@ -166,11 +151,7 @@ pub(super) const SETTINGS: [&str; 30] = [
     "warmup_steps",
     "lr_step_epochs",
     "lr_factor",
-    "weight_decay",
-    "momentum",
-    "nesterov",
-    "beta1",
-    "beta2",
+    optimizer_options::SETTINGS,
     "clip_norm",
     "checkpoint_epochs",
     "checkpoint_steps",
@@ -322,17 +303,7 @@ impl Train {
             checkpoint_epochs: self.checkpoint_epochs,
             checkpoint_steps: self.checkpoint_steps,
             keep_checkpoints: self.keep_checkpoints,
-            optimizer: OptimizerConfig {
-                name: self.optimizer.clone(),
-                settings: Settings {
-                    weight_decay: self.weight_decay,
-                    momentum: self.momentum,
-                    nesterov: self.nesterov,
-                    beta1: self.beta1,
-                    beta2: self.beta2,
-                    ..Settings::default()
-                },
-            },
+            optimizer: self.optimizer.config()?,
             rate: RateConfig {
                 lr: self.lr,
                 base_batch: self.base_batch.filter(|_| self.scale_lr),

@@ -7,6 +7,7 @@ use kolo_burn::models;
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::rate::{Decay, Rate, scale_linearly};
 use kolo_ddp::straggler::Policy;
+use kolo_ddp::table::ChoiceError;
 use kolo_ddp::{BucketCaps, Sampler, Statistics, apportion};
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +74,28 @@ pub(crate) struct OptimizerConfig {
     pub(crate) settings: Settings,
 }
 
+impl OptimizerConfig {
+    fn check(&self) -> Result<(), Failure> {
+        let entry = optimizer::find(&self.name).map_err(Failure::input)?;
+        entry.complete(&self.settings).map(drop).map_err(wrong_setting)
+    }
+}
+
+/// Says what is wrong with a setting of a table's entry in the words of the command line.
+pub(crate) fn wrong_setting(error: ChoiceError) -> Failure {
+    let option = |name: &str| format!("--{}", name.replace('_', "-"));
+    Failure::input(match error {
+        ChoiceError::NotAllowed { setting, value, .. } => {
+            format!("{} {value}: it must be {}", option(setting.name), setting.allowed)
+        }
+        ChoiceError::NoSetting { entry, setting, known } => {
+            let known: Vec<String> = known.iter().map(|setting| option(setting.name)).collect();
+            format!("{}: {entry} has no such setting; it has {}", option(&setting), known.join(", "))
+        }
+        unknown => unknown.to_string(),
+    })
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RateConfig {
@@ -130,7 +153,7 @@ impl TrainConfig {
     /// Checks all that can be checked without data.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         models::find(&self.model).map_err(Failure::input)?;
-        optimizer::find(&self.optimizer.name).map_err(Failure::input)?;
+        self.optimizer.check()?;
         let positive = [
             ("--batch-size", self.batch_size),
             ("--nproc", self.nproc),
@@ -155,18 +178,9 @@ impl TrainConfig {
         if let Some((name, value, _)) = real.iter().find(|(_, value, right)| !right || !value.is_finite()) {
             return Err(Failure::input(format!("{name} {value}: it must be greater than 0")));
         }
-        let fractions = [
-            ("--momentum", self.optimizer.settings.momentum),
-            ("--beta1", self.optimizer.settings.beta1),
-            ("--beta2", self.optimizer.settings.beta2),
-            ("--dropout", self.dropout as f32),
-        ];
-        if let Some((name, value)) = fractions.iter().find(|(_, value)| !(0.0..1.0).contains(value)) {
-            return Err(Failure::input(format!("{name} {value}: it must be at least 0 and below 1")));
-        }
-        let decay = self.optimizer.settings.weight_decay;
-        if !decay.is_finite() || decay < 0.0 {
-            return Err(Failure::input(format!("--weight-decay {decay}: it must be 0 or more")));
+        if !(0.0..1.0).contains(&self.dropout) {
+            let dropout = self.dropout;
+            return Err(Failure::input(format!("--dropout {dropout}: it must be at least 0 and below 1")));
         }
         if self.threads != 1 {
             let threads = self.threads;
