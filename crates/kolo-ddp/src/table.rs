@@ -49,6 +49,8 @@ pub enum Allowed {
     Flag,
     /// A number of this range. Its end is not part of it; without an end it is infinite.
     Number(Range<f64>),
+    /// A number greater than 0.
+    Positive,
 }
 
 impl Allowed {
@@ -56,6 +58,7 @@ impl Allowed {
         match (self, value) {
             (Allowed::Flag, Value::Flag(_)) => true,
             (Allowed::Number(range), Value::Number(number)) => range.contains(&number),
+            (Allowed::Positive, Value::Number(number)) => number > 0.0 && number.is_finite(),
             _ => false,
         }
     }
@@ -67,6 +70,7 @@ impl fmt::Display for Allowed {
             Allowed::Flag => write!(f, "true or false"),
             Allowed::Number(range) if range.end == f64::INFINITY => write!(f, "{} or more", range.start),
             Allowed::Number(range) => write!(f, "at least {} and below {}", range.start, range.end),
+            Allowed::Positive => write!(f, "greater than 0"),
         }
     }
 }
@@ -92,6 +96,10 @@ impl Setting {
         about: &'static str,
     ) -> Self {
         Setting { name, default: Value::Number(default), allowed: Allowed::Number(allowed), about }
+    }
+
+    pub(crate) const fn positive(name: &'static str, default: f64, about: &'static str) -> Self {
+        Setting { name, default: Value::Number(default), allowed: Allowed::Positive, about }
     }
 
     /// A flag, which is off by default.
@@ -145,6 +153,29 @@ impl IntoIterator for Settings {
 impl FromIterator<(String, Value)> for Settings {
     fn from_iter<I: IntoIterator<Item = (String, Value)>>(values: I) -> Self {
         Settings(values.into_iter().collect())
+    }
+}
+
+/// An entry of a table by its name, with settings: what a configuration holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// Name of the entry.
+    pub name: String,
+    /// Values of its settings; the others have their defaults.
+    #[serde(default)]
+    pub settings: Settings,
+}
+
+impl Choice {
+    /// The entry of that name with its defaults.
+    pub fn new(name: &str) -> Self {
+        Choice { name: name.into(), settings: Settings::default() }
+    }
+
+    /// With a value for one more setting.
+    pub fn with(self, name: &str, value: impl Into<Value>) -> Self {
+        Choice { settings: self.settings.with(name, value), ..self }
     }
 }
 
@@ -266,6 +297,7 @@ mod tests {
         settings: &[
             Setting::number("factor", 2.0, 0.0..f64::INFINITY, ""),
             Setting::number("share", 0.5, 0.0..1.0, ""),
+            Setting::positive("size", 1.0, ""),
             Setting::flag("negative", ""),
         ],
         make: |settings| {
@@ -273,10 +305,11 @@ mod tests {
             struct Product {
                 factor: f64,
                 share: f64,
+                size: f64,
                 negative: bool,
             }
-            let Product { factor, share, negative } = settings.read();
-            Box::new(if negative { -factor * share } else { factor * share })
+            let Product { factor, share, size, negative } = settings.read();
+            Box::new(if negative { -factor * share * size } else { factor * share * size })
         },
     };
 
@@ -286,7 +319,7 @@ mod tests {
         let given = Settings::default().with("negative", true).with("factor", 6.0);
         assert_eq!(*ENTRY.build(&given).unwrap(), -3.0);
         let text = serde_json::to_string(&ENTRY.complete(&given).unwrap()).unwrap();
-        assert_eq!(text, r#"{"factor":6.0,"negative":true,"share":0.5}"#);
+        assert_eq!(text, r#"{"factor":6.0,"negative":true,"share":0.5,"size":1.0}"#);
         assert_eq!(serde_json::from_str::<Settings>(r#"{"factor": 6, "negative": true}"#).unwrap(), given);
     }
 
@@ -296,10 +329,12 @@ mod tests {
             ENTRY.build(&Settings::default().with(name, value)).unwrap_err().to_string()
         };
         for (name, value, words) in [
-            ("speed", Value::Number(1.0), "no setting `speed`; it has factor, share, negative"),
+            ("speed", Value::Number(1.0), "no setting `speed`; it has factor, share, size, negative"),
             ("share", Value::Number(1.0), "share of product is 1; it must be at least 0 and below 1"),
             ("factor", Value::Number(f64::NAN), "it must be 0 or more"),
             ("factor", Value::Number(f64::INFINITY), "it must be 0 or more"),
+            ("size", Value::Number(0.0), "it must be greater than 0"),
+            ("size", Value::Number(f64::NAN), "it must be greater than 0"),
             ("factor", Value::Flag(true), "factor of product is true; it must be 0 or more"),
             ("negative", Value::Number(1.0), "it must be true or false"),
         ] {

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::{NAMES, WIDTH, backward, lively, noise, specs};
+use common::{NAMES, WIDTH, backward, clip, lively, noise, specs};
 use kolo_comm::env::Place;
 use kolo_comm::{Group, Options, Rank, TransportChoice};
 use kolo_ddp::key::Key;
@@ -147,7 +147,8 @@ type Known = BTreeMap<u64, u64>;
 
 fn config(clip_norm: Option<f64>) -> Config {
     let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
-    Config { shards: Some(SHARDS), caps: Some(caps), clip_norm, elastic: true, ..Config::default() }
+    let transforms = clip_norm.map(clip).unwrap_or_default();
+    Config { shards: Some(SHARDS), caps: Some(caps), transforms, elastic: true, ..Config::default() }
 }
 
 impl<'a> Worker<'a> {

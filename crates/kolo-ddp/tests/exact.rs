@@ -4,10 +4,11 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{WIDTH, backward, lively, replica, run_shard};
+use common::{WIDTH, backward, clip, lively, replica, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer, Settings};
-use kolo_ddp::table::Entry;
+use kolo_ddp::table::{Choice, Entry};
+use kolo_ddp::transform::TRANSFORMS;
 use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, Sampler, SpanId};
 
 const SAMPLES: usize = 50;
@@ -36,7 +37,9 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
     let large = BucketCaps::of_mib(25.0);
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
     for shards in [1, 4, 6, 7] {
-        for clip_norm in [None, Some(1.5)] {
+        // Without, and with each of the table.
+        let transforms = TRANSFORMS.iter().map(|entry| vec![Choice::new(entry.name)]);
+        for transforms in [Vec::new()].into_iter().chain(transforms) {
             for optimizer in OPTIMIZERS {
                 let mut expected: Option<Vec<Vec<u32>>> = None;
                 for (world, caps, forward_overlap) in [
@@ -49,15 +52,20 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
                     (9, large, true),
                 ] {
                     let caps = Some(caps);
-                    let config =
-                        Config { caps, clip_norm, forward_overlap, verify_every: 3, ..Config::default() };
+                    let config = Config {
+                        caps,
+                        transforms: transforms.clone(),
+                        forward_overlap,
+                        verify_every: 3,
+                        ..Config::default()
+                    };
                     for states in
                         threads::spawn(world, |group| train(group, shards, &config, optimizer)).unwrap()
                     {
                         let expected = expected.get_or_insert_with(|| states.clone());
                         assert!(
                             *expected == states,
-                            "{shards} shards on {world} ranks, {}, {clip_norm:?}",
+                            "{shards} shards on {world} ranks, {}, {transforms:?}",
                             optimizer.name
                         );
                     }
@@ -75,7 +83,7 @@ fn unequal_shares_end_in_the_same_bits() {
     for shards in [1, 6, 7] {
         let config = |shares: Option<&[f64]>| Config {
             caps: Some(small),
-            clip_norm: Some(1.5),
+            transforms: clip(1.5),
             shares: shares.map(<[f64]>::to_vec),
             verify_every: 3,
             ..Config::default()
@@ -112,7 +120,7 @@ fn slices_do_not_change_the_bits() {
         };
         let specs = vec![spec("small", 10), spec("large", LEN), spec("last", 300)];
         let values = vec![rank as f32; LEN + 310];
-        let config = Config { shards: Some(4), caps: Some(caps), clip_norm: Some(1.0), ..Config::default() };
+        let config = Config { shards: Some(4), caps: Some(caps), transforms: clip(1.0), ..Config::default() };
         let optimizer = optimizer.build(&lively(optimizer)).unwrap();
         let mut replica = Replica::new(Arc::new(group), specs, values, &config, optimizer).unwrap();
         for step in 0..8 {

@@ -10,7 +10,7 @@ mod mpirun;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use common::{WIDTH, lively, replica, run_shard};
+use common::{WIDTH, clip, lively, replica, run_shard};
 use kolo_comm::Group;
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer};
 use kolo_ddp::table::Entry;
@@ -29,7 +29,8 @@ fn main() -> ExitCode {
 /// Trains for two epochs and returns the values; buckets are small, so that several are under way at once.
 fn train(group: Group, optimizer: &Entry<dyn Optimizer>) -> Vec<f32> {
     let caps = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
-    let config = Config { shards: Some(SHARDS), caps: Some(caps), clip_norm: Some(1.5), ..Config::default() };
+    let config =
+        Config { shards: Some(SHARDS), caps: Some(caps), transforms: clip(1.5), ..Config::default() };
     let mut replica = replica(Arc::new(group), &config, optimizer.name, lively(optimizer));
     let sampler = Sampler::new(SAMPLES, 3, SHARDS, 1).unwrap();
     for epoch in 0..2 {

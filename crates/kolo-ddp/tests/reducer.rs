@@ -87,7 +87,7 @@ fn changing_numbers_of_uses_do_not_change_the_sum() {
         _ => 1,
     };
     let run = |group: Group| {
-        let config = Config { shards: Some(4), caps: Some(TINY), clip_norm: None, ..Config::default() };
+        let config = Config { shards: Some(4), caps: Some(TINY), ..Config::default() };
         let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
         let mut states = Vec::new();
         for step in 0..6 {

@@ -11,5 +11,7 @@ pub use kolo_comm::{Group, Op, Rank};
 pub use kolo_ddp as ddp;
 pub use kolo_ddp::optimizer::{self, Optimizer, Settings};
 pub use kolo_ddp::rate::{Decay, Rate};
+pub use kolo_ddp::table::Choice;
+pub use kolo_ddp::transform::{self, GradientTransform};
 pub use kolo_ddp::{BucketCaps, Config, Sampler, Statistics, StepReport};
 pub use kolo_launch as launch;

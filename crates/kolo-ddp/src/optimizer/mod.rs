@@ -32,7 +32,7 @@ pub struct Update<'a> {
     pub parameters: &'a mut [f32],
     /// Their gradient, summed over the global batch; it still has to be multiplied by `scale`.
     pub gradient: &'a [f32],
-    /// Makes the gradient the mean over the batch, clipped if it is to be.
+    /// Makes the gradient the mean over the batch, times what its transforms have decided.
     pub scale: f32,
     /// Whether weight decay applies to this tensor.
     pub decay: bool,

@@ -19,9 +19,9 @@ pub(super) struct Applying<'a> {
     pub(super) optimizer: &'a mut dyn Optimizer,
     /// Takes the gradient of one tensor that came in several buckets; grows to the longest of them in the first step.
     pub(super) whole: &'a mut Vec<f32>,
-    /// What the summed gradient is multiplied by, and what it is clipped by besides.
+    /// What the summed gradient is multiplied by, and by what besides where it is a parameter's.
     pub(super) scale: f64,
-    pub(super) clip: f64,
+    pub(super) factor: f64,
 }
 
 impl Applying<'_> {
@@ -78,7 +78,7 @@ impl Applying<'_> {
             let gradient = &gradient[range.start - start..range.end - start];
             match span.spec.kind {
                 Kind::Parameter { decay } => {
-                    let scale = (self.scale * self.clip) as f32;
+                    let scale = (self.scale * self.factor) as f32;
                     self.optimizer.update(Update { range, parameters: values, gradient, scale, decay });
                 }
                 Kind::Statistic => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kolo_comm::Group;
 use kolo_ddp::optimizer::{self, Optimizer, Settings};
-use kolo_ddp::table::Entry;
+use kolo_ddp::table::{Choice, Entry};
 use kolo_ddp::{Config, Kind, ParamSpec, Replica, SpanId};
 
 pub const WIDTH: usize = 300;
@@ -34,6 +34,11 @@ pub fn replica(group: Arc<Group>, config: &Config, optimizer: &str, settings: Se
     // Rank 0's values count; the others start from something else.
     let values = (0..NAMES.len() * WIDTH).map(|i| noise(rank, i) * 0.5).collect();
     Replica::new(group, specs(), values, config, optimizer::named(optimizer, &settings).unwrap()).unwrap()
+}
+
+/// Clips to that global norm.
+pub fn clip(norm: f64) -> Vec<Choice> {
+    vec![Choice::new("clip").with("clip_norm", norm)]
 }
 
 /// Settings of an optimizer of the table with which all of its rule has something to do.

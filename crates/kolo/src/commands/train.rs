@@ -10,8 +10,8 @@ use kolo_ddp::optimizer::OPTIMIZERS;
 use kolo_ddp::straggler::Policy;
 
 use super::elastic::Elastic;
-use super::optimizer_options::{self, OptimizerOptions};
 use super::run_again;
+use super::table_options::{self, TableOptions};
 use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
 use crate::train::config::{KEEP, RateConfig, SCHEDULES};
@@ -59,7 +59,7 @@ pub(crate) struct Train {
     #[arg(long, hide = true)]
     slow: Option<Slow>,
     #[command(flatten)]
-    optimizer: OptimizerOptions,
+    tables: TableOptions,
     /// Learning rate
     #[arg(long, default_value_t = 0.1)]
     lr: f64,
@@ -81,9 +81,6 @@ pub(crate) struct Train {
     /// What a cut of --schedule step leaves
     #[arg(long, default_value_t = 0.1)]
     lr_factor: f64,
-    /// Clip gradients to this global norm
-    #[arg(long)]
-    clip_norm: Option<f64>,
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long)]
     pub(super) bucket_cap_mb: Option<f64>,
@@ -134,7 +131,7 @@ pub(crate) struct Train {
 }
 
 /// What a configuration file decides.
-pub(super) const SETTINGS: [&str; 26] = [
+pub(super) const SETTINGS: [&str; 25] = [
     "model",
     "data",
     "no_augment",
@@ -151,8 +148,7 @@ pub(super) const SETTINGS: [&str; 26] = [
     "warmup_steps",
     "lr_step_epochs",
     "lr_factor",
-    optimizer_options::SETTINGS,
-    "clip_norm",
+    table_options::SETTINGS,
     "checkpoint_epochs",
     "checkpoint_steps",
     "keep_checkpoints",
@@ -296,14 +292,14 @@ impl Train {
             slow: None,
             threads: 1,
             bucket_cap_mb: self.bucket_cap_mb,
-            clip_norm: self.clip_norm,
             dropout: self.dropout,
             batch_norm: self.batch_norm.clone(),
             verify_every: self.verify_every,
             checkpoint_epochs: self.checkpoint_epochs,
             checkpoint_steps: self.checkpoint_steps,
             keep_checkpoints: self.keep_checkpoints,
-            optimizer: self.optimizer.config()?,
+            optimizer: self.tables.optimizer()?,
+            transforms: self.tables.transforms()?,
             rate: RateConfig {
                 lr: self.lr,
                 base_batch: self.base_batch.filter(|_| self.scale_lr),

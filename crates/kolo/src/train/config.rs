@@ -4,10 +4,11 @@ use std::path::Path;
 
 use kolo_burn::data::Dataset;
 use kolo_burn::models;
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer;
 use kolo_ddp::rate::{Decay, Rate, scale_linearly};
 use kolo_ddp::straggler::Policy;
-use kolo_ddp::table::ChoiceError;
+use kolo_ddp::table::{Choice, ChoiceError};
+use kolo_ddp::transform;
 use kolo_ddp::{BucketCaps, Sampler, Statistics, apportion};
 use serde::{Deserialize, Serialize};
 
@@ -47,7 +48,6 @@ pub(crate) struct TrainConfig {
     /// Threads that compute in each worker. Part of the job, because kernels may round differently with more.
     pub(crate) threads: usize,
     pub(crate) bucket_cap_mb: Option<f64>,
-    pub(crate) clip_norm: Option<f64>,
     /// Share of the features before the classifier that a training step drops.
     #[serde(default)]
     pub(crate) dropout: f64,
@@ -63,22 +63,11 @@ pub(crate) struct TrainConfig {
     /// How many of the last checkpoints are kept.
     #[serde(default = "keep")]
     pub(crate) keep_checkpoints: usize,
-    pub(crate) optimizer: OptimizerConfig,
+    pub(crate) optimizer: Choice,
+    /// What is done to the gradient before the optimizer sees it, one after another.
+    #[serde(default)]
+    pub(crate) transforms: Vec<Choice>,
     pub(crate) rate: RateConfig,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct OptimizerConfig {
-    pub(crate) name: String,
-    pub(crate) settings: Settings,
-}
-
-impl OptimizerConfig {
-    fn check(&self) -> Result<(), Failure> {
-        let entry = optimizer::find(&self.name).map_err(Failure::input)?;
-        entry.complete(&self.settings).map(drop).map_err(wrong_setting)
-    }
 }
 
 /// Says what is wrong with a setting of a table's entry in the words of the command line.
@@ -153,7 +142,12 @@ impl TrainConfig {
     /// Checks all that can be checked without data.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         models::find(&self.model).map_err(Failure::input)?;
-        self.optimizer.check()?;
+        let optimizer = optimizer::find(&self.optimizer.name).map_err(Failure::input)?;
+        optimizer.complete(&self.optimizer.settings).map_err(wrong_setting)?;
+        for Choice { name, settings } in &self.transforms {
+            let transform = transform::find(name).map_err(Failure::input)?;
+            transform.complete(settings).map_err(wrong_setting)?;
+        }
         let positive = [
             ("--batch-size", self.batch_size),
             ("--nproc", self.nproc),
@@ -172,7 +166,6 @@ impl TrainConfig {
         check_bucket_cap(self.bucket_cap_mb)?;
         let real = [
             ("--lr", self.rate.lr, self.rate.lr > 0.0),
-            ("--clip-norm", self.clip_norm.unwrap_or(1.0), self.clip_norm.is_none_or(|norm| norm > 0.0)),
             ("--lr-factor", self.rate.step_factor, self.rate.step_factor > 0.0),
         ];
         if let Some((name, value, _)) = real.iter().find(|(_, value, right)| !right || !value.is_finite()) {
@@ -285,7 +278,7 @@ impl TrainConfig {
             verify_every: self.verify_every,
             shards: Some(self.shards),
             caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
-            clip_norm: self.clip_norm,
+            transforms: self.transforms.clone(),
             ..kolo_ddp::Config::default()
         }
     }

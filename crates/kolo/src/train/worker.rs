@@ -15,8 +15,9 @@ use kolo_comm::elastic::Member;
 use kolo_ddp::Sampler;
 use kolo_ddp::optimizer;
 use kolo_ddp::rate::Rate;
+use kolo_ddp::table::Choice;
 
-use super::config::{OptimizerConfig, TrainConfig};
+use super::config::TrainConfig;
 use super::course::Course;
 use super::desk::Desk;
 use super::evaluate;
@@ -105,7 +106,7 @@ impl<'a> Worker<'a> {
         let trainable = device.clone().autodiff();
         let shape = (entry.config)(dataset.train.channels, dataset.classes);
         let model = shape.init(config.seed, &trainable).with_dropout(config.dropout);
-        let OptimizerConfig { name, settings } = &config.optimizer;
+        let Choice { name, settings } = &config.optimizer;
         let optimizer = optimizer::named(name, settings)?;
         let (ddp, leaving) = match seat {
             // Without the others it could not go on, nor they without it: SIGTERM ends it.

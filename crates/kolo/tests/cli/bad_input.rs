@@ -24,6 +24,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["checkpoint", "nowhere"], &["no folder nowhere"]),
         (&["train", "--lr", "nan"], &["--lr NaN", "greater than 0"]),
         (&["train", "--momentum", "1.5"], &["--momentum 1.5", "below 1"]),
+        (&["train", "--clip-norm", "0"], &["--clip-norm 0", "greater than 0"]),
         (&["train", "--weight-decay=-1"], &["--weight-decay -1", "0 or more"]),
         (&["train", "--beta1", "0.9"], &["--beta1: sgd has no such setting", "--momentum"]),
         (&["train", "--resume", "nowhere", "--beta1", "0.9"], &["--beta1", "cannot be used with"]),
