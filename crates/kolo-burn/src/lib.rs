@@ -1,5 +1,7 @@
-//! Kolo for Burn: gradients seen the moment they are ready, flat parameters, and the models and data of `kolo train`.
+//! Kolo for Burn: gradients seen the moment they are ready, flat parameters, and the models and data of `kolo
+//! train`.
 
+mod backend;
 mod batch_norm;
 pub mod data;
 mod ddp;
@@ -10,6 +12,7 @@ pub mod models;
 mod shard_pass;
 mod tensors;
 
+pub use backend::ReadError;
 pub use ddp::{Ddp, Loss};
 pub use dropout::{Dropout, DropoutKey};
 pub use error::Error;
