@@ -12,7 +12,8 @@ pub enum Error {
     Ddp(#[from] kolo_ddp::Error),
     /// The model is on a device that records no gradients.
     #[error(
-        "{device} records no gradients; build the model on a device with autodiff, as `Device::flex().autodiff()`"
+        "{device} records no gradients; build the model on a device with autodiff, as \
+         `Device::flex().autodiff()`"
     )]
     NoAutodiff {
         /// The device, as Burn prints it.
@@ -20,8 +21,8 @@ pub enum Error {
     },
     /// The model is on one of Burn's backends that this build of Kolo does not see.
     #[error(
-        "Kolo sees no gradients on {device}; build the model on `Device::flex().autodiff()`, or build kolo-burn with the feature \
-         of the device: `cpu`, `cuda`, `rocm` or `wgpu`"
+        "Kolo sees no gradients on {device}; build the model on `Device::flex().autodiff()`, or build \
+         kolo-burn with the feature of the device: `cpu`, `cuda`, `rocm` or `wgpu`"
     )]
     Backend {
         /// The device, as Burn prints it.
