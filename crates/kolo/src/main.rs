@@ -5,7 +5,6 @@ mod chaos;
 mod commands;
 mod fail;
 mod running;
-mod train;
 mod verify;
 
 use std::process::ExitCode;

@@ -11,7 +11,7 @@ use std::time::Instant;
 use kolo_comm::{Group, Op};
 
 use crate::fail::Failure;
-use crate::train::percentile;
+use kolo_train::percentile;
 
 /// Samples of one figure on this rank.
 #[derive(Default)]
