@@ -34,24 +34,24 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     let mut elastic = Elastic::start(job, &token)?;
     let job = &match job.nnodes_min.filter(|_| job.nnodes > 1) {
         None => job.clone(),
-        Some(_) => elastic.place(job, &mut signals)?,
+        Some(_) => elastic.wait_for_nodes(job, &mut signals)?,
     };
     let port = port::choose(job)?;
     let meeting = Meeting { port, run_id: run_id(job, port), token, coordinator: Some(elastic.address()) };
     // Before any of them can come: the first generation waits for all that are expected.
-    (0..job.nproc).for_each(|local| elastic.expect(&member_name(job.node_rank, local, 0)));
+    (0..job.nproc).for_each(|local| elastic.member_started(&member_name(job.node_rank, local, 0)));
     let mut workers = Workers::start(job, &meeting)?;
     let mut streams = Streams::start(&mut workers)?;
     let interrupted = watch(&mut workers, &mut signals, job.grace, |workers, goes_on| {
         if !goes_on {
             elastic.close();
         }
-        for local in elastic.look(workers)? {
+        for local in elastic.poll(workers)? {
             let worker = workers.start_one(job, &meeting, local)?;
-            elastic.expect(&worker.member);
+            elastic.member_started(&worker.member);
             streams.add(worker)?;
         }
-        Ok(elastic.stays(workers))
+        Ok(elastic.must_stay(workers))
     })?;
     let exits = workers.finish();
     // From here on Ctrl-C ends the launcher at once, even while it waits for a slow reader.

@@ -46,11 +46,11 @@ impl Replica {
         let config = Config { elastic: true, ..config.clone() };
         let mut last: Option<(Arc<Group>, String)> = None;
         for _ in 0..TRIES {
-            let group = Arc::new(member.join(last.as_ref().map(|(_, reason)| reason.as_str()))?);
+            let group = Arc::new(member.next_group(last.as_ref().map(|(_, reason)| reason.as_str()))?);
             let mut replica = Replica::apart(&group, specs.to_vec(), values.to_vec(), &config, optimizer)?;
             match replica.meet(group.clone()) {
                 Ok(()) => {
-                    member.settle();
+                    member.has_state();
                     replica.member = Some(member);
                     return Ok(replica);
                 }
@@ -88,7 +88,7 @@ impl Replica {
 
     /// The generation of the job that this replica trains in, in an elastic job.
     pub fn generation(&self) -> Option<&Generation> {
-        self.member.as_ref().and_then(Member::current)
+        self.member.as_ref().and_then(Member::generation)
     }
 
     /// At the end of the next step `rank` leaves the job, as by [`Replica::leave`], which goes on without it; `reason` is what the
@@ -111,7 +111,7 @@ impl Replica {
 
     /// Whether this rank wants the members of the job to change after the step that runs.
     pub(super) fn wants_change(&self) -> bool {
-        let changes = |member: &Member| self.leaving || self.parting.is_some() || member.change_wanted();
+        let changes = |member: &Member| self.leaving || self.parting.is_some() || member.is_change_wanted();
         self.member.as_ref().is_some_and(changes)
     }
 
@@ -133,7 +133,7 @@ impl Replica {
 
     fn next_group(&mut self, member: &mut Member, mut reason: String) -> Result<(), Error> {
         for _ in 0..TRIES {
-            let group = match member.join(Some(&reason)) {
+            let group = match member.next_group(Some(&reason)) {
                 Ok(group) => Arc::new(group),
                 Err(error) => {
                     self.roll_back();

@@ -212,7 +212,7 @@ impl Train {
                 Some(path) => RunFolder::at(path.into()),
                 None => {
                     self.fit(&mut config, started()?)?;
-                    self.claim(&config, &member.job()?)?
+                    self.claim(&config, &member.job_id()?)?
                 }
             };
             return Ok(kolo_train::train(
