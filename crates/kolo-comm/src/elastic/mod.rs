@@ -27,6 +27,7 @@ mod coordinator;
 mod crew;
 mod follow;
 mod home;
+mod job_membership;
 mod lead;
 mod line;
 mod member;
