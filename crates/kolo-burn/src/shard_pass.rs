@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use burn::nn::BatchNorm;
 use burn::tensor::{Tensor, TensorData};
 
-use kolo_ddp::lockstep::Place;
+use kolo_ddp::cross_shard::ShardHandle;
 
 use crate::batch_norm;
 
@@ -13,14 +13,14 @@ use crate::batch_norm;
 #[derive(Debug)]
 pub struct ShardPass {
     shard: usize,
-    place: Place,
+    handle: ShardHandle,
     /// Normalisations so far.
     layers: AtomicUsize,
 }
 
 impl ShardPass {
-    pub(crate) fn new(shard: usize, place: Place) -> Self {
-        ShardPass { shard, place, layers: AtomicUsize::new(0) }
+    pub(crate) fn new(shard: usize, handle: ShardHandle) -> Self {
+        ShardPass { shard, handle, layers: AtomicUsize::new(0) }
     }
 
     /// Which shard of the step it is.
@@ -50,10 +50,10 @@ impl ShardPass {
         let [channels] = layer.gamma.dims();
         assert!(D > 1 && x.dims()[1] == channels, "{:?} for a layer of {channels} channels", x.dims());
         let number = self.layers.fetch_add(1, Ordering::Relaxed);
-        let normalised = match batch_norm::forward(layer, x.clone(), number, &self.place) {
+        let normalised = match batch_norm::forward(layer, x.clone(), number, &self.handle) {
             Ok(normalised) => normalised,
             Err(problem) => {
-                self.place.relay().fail(kolo_ddp::Error::Setting(problem));
+                self.handle.turns().fail(kolo_ddp::Error::Setting(problem));
                 return layer.forward(x);
             }
         };

@@ -27,7 +27,7 @@ pub struct Config {
     pub elastic: bool,
     /// Steps between two comparisons of the ranks' weights, which find a rank that has gone astray ([`Error::Drift`](crate::Error::Drift)); 0: never.
     /// A comparison takes a pass over the weights and eight bytes a rank. Steps that are not synchronised
-    /// ([`Reducer::synchronise`](crate::Reducer::synchronise)) leave the ranks with different weights on purpose: then 0.
+    /// ([`Replica::synchronise`](crate::Replica::synchronise)) leave the ranks with different weights on purpose: then 0.
     pub verify_every: u64,
     /// What becomes of running statistics.
     pub statistics: Statistics,

@@ -51,6 +51,22 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
+    /// A call of the step in a phase to which it does not belong.
+    #[error("`{call}` cannot be called {phase}; {remedy}")]
+    OutOfOrder {
+        /// What was called.
+        call: &'static str,
+        /// When it was called.
+        phase: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// A rank began another pass when its shards of the step were done.
+    #[error("this rank holds {due} shards a step; call `step` before the next backward pass")]
+    NoShardLeft {
+        /// Shards of this rank.
+        due: usize,
+    },
     /// A rank did not do its shards.
     #[error("this rank holds {due} shards a step but finished {done} before `step` was called")]
     ShardsMissing {

@@ -21,7 +21,7 @@ fn train(group: Group, shards: usize, config: &Config, optimizer: &str) -> Vec<V
     for epoch in 0..2 {
         let order = sampler.epoch(epoch);
         for step in 0..sampler.steps() {
-            for shard in replica.reducer().shards() {
+            for shard in replica.shards() {
                 run_shard(&mut replica, order.shard(step, shard));
             }
             replica.step(0.05).unwrap();
@@ -114,21 +114,21 @@ fn slices_do_not_change_the_bits() {
         let adamw = |len| (optimizer::find("adamw").unwrap().build)(len, &Settings::default());
         let mut replica = Replica::new(Arc::new(group), specs, values, &config, adamw).unwrap();
         for step in 0..8 {
-            for shard in replica.reducer().shards() {
-                replica.begin_shard(1.0, 5.0).unwrap();
+            for shard in replica.shards() {
+                let mut pass = replica.begin_shard(1.0, 5.0).unwrap();
                 let uses = if step == 6 { 3 } else { 2 };
                 for (span, len, uses) in [(2, 300, 1), (1, LEN, uses), (0, 10, 1)] {
                     for time in 0..uses {
                         let gradient: Vec<f32> =
                             (0..len).map(|i| common::noise(shard * 10 + step + time, i)).collect();
-                        replica.reducer().ready(SpanId(span), &gradient);
+                        pass.ready(SpanId(span), &gradient);
                     }
                 }
-                replica.reducer().end_shard();
+                pass.finish().unwrap();
             }
             replica.step(0.01).unwrap();
         }
-        let buckets = replica.reducer().buckets().count();
+        let buckets = replica.buckets().count();
         let bits: Vec<u32> = replica.values().unwrap().iter().map(|x| x.to_bits()).collect();
         (bits, buckets)
     };
@@ -150,7 +150,7 @@ fn the_gradient_is_that_of_the_whole_batch() {
             let config = Config { shards: Some(world), ..Config::default() };
             let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
             let before = replica.values().unwrap().to_vec();
-            for shard in replica.reducer().shards() {
+            for shard in replica.shards() {
                 let share = kolo_comm::tree::share(batch.len(), world, kolo_comm::Rank(shard));
                 run_shard(&mut replica, &batch[share]);
             }

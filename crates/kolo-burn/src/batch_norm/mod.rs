@@ -16,7 +16,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::nn::BatchNorm;
 use burn::tensor::{GradientCheckpointingStrategy, Shape, Tensor, TensorData};
 
-use kolo_ddp::lockstep::{Ask, Place};
+use kolo_ddp::cross_shard::{ShardHandle, SumRequest};
 
 use self::kernel::Extent;
 use crate::hook::UNSUPPORTED;
@@ -39,11 +39,11 @@ pub(crate) fn forward<const D: usize>(
     layer: &BatchNorm,
     x: Tensor<D>,
     number: usize,
-    place: &Place,
+    handle: &ShardHandle,
 ) -> Result<Normalised<Tensor<D>>, String> {
     let dims = x.dims();
     let extent = Extent { samples: dims[0], channels: dims[1], inner: dims[2..].iter().product() };
-    let this = Layer { number, epsilon: layer.epsilon, extent, place: place.clone() };
+    let this = Layer { number, epsilon: layer.epsilon, extent, handle: handle.clone() };
     // The strategy decides what is computed again in the backward pass, which is nothing here.
     let strategy = x.gradient_checkpointing_strategy().ok_or(UNSUPPORTED)?;
     let parents = (primitive(x)?, primitive(layer.gamma.val())?, primitive(layer.beta.val())?);
@@ -66,7 +66,7 @@ struct Layer {
     number: usize,
     epsilon: f64,
     extent: Extent,
-    place: Place,
+    handle: ShardHandle,
 }
 
 impl Layer {
@@ -104,7 +104,7 @@ impl Layer {
     }
 
     fn sum(&self, what: &'static str, own: Vec<f64>) -> Vec<f64> {
-        self.place.sum(Ask { what, number: self.number, len: own.len() }, own)
+        self.handle.sum(SumRequest { what, number: self.number, len: own.len() }, own)
     }
 }
 

@@ -1,44 +1,23 @@
-//! A few numbers that all ranks tell one another in a step, on the way with the agreement: nobody waits for them alone.
+//! What observers of a step tell all ranks: it travels with the agreement, for which the ranks meet anyway, so nobody waits for
+//! it alone. The step does not know what it means.
 
-use std::time::Duration;
+/// How many flags observers have.
+pub(crate) const FLAGS: usize = 2;
 
-use kolo_comm::schedule::Chunks;
-use kolo_comm::{Collective, Group, Pending};
-
-use super::timed;
-use crate::error::Error;
-
-/// See the module's text. All ranks tell equally many numbers in the same step.
+/// What this rank tells in one step. All ranks tell equally many numbers in the same step, or none.
 #[derive(Default)]
-pub(super) struct Told {
-    own: Option<Vec<f64>>,
-    pending: Option<Pending<f64>>,
-    all: Option<Vec<f64>>,
+pub(crate) struct Piggyback {
+    /// Of each flag all ranks hear the largest.
+    pub(crate) flags: [u8; FLAGS],
+    /// Of these all ranks hear those of all.
+    pub(crate) numbers: Option<Vec<f64>>,
 }
 
-impl Told {
-    /// What this rank tells in the step that is about to end.
-    pub(super) fn put(&mut self, own: Vec<f64>) {
-        self.own = Some(own);
-    }
-
-    pub(super) fn start(&mut self, group: &Group) -> Result<(), Error> {
-        let Some(own) = self.own.take() else { return Ok(()) };
-        let mut buffer = group.alloc::<f64>(own.len() * group.world_size())?;
-        buffer[group.rank().0 * own.len()..][..own.len()].copy_from_slice(&own);
-        self.pending = Some(group.start(Collective::AllGather(Chunks::Equal), buffer));
-        Ok(())
-    }
-
-    pub(super) fn finish(&mut self, exposed: &mut Duration) -> Result<(), Error> {
-        if let Some(pending) = self.pending.take() {
-            self.all = Some(timed(exposed, || pending.wait())?.to_vec());
-        }
-        Ok(())
-    }
-
-    /// What all ranks have told, in rank order; once.
-    pub(super) fn take(&mut self) -> Option<Vec<f64>> {
-        self.all.take()
-    }
+/// What all ranks have told in one step, the same on all of them.
+#[derive(Default)]
+pub(crate) struct Heard {
+    /// The largest of each flag; `None` in a step that is not synchronised.
+    pub(crate) flags: Option<[u8; FLAGS]>,
+    /// The numbers of all ranks, in rank order, if they have told some.
+    pub(crate) numbers: Option<Vec<f64>>,
 }

@@ -34,7 +34,7 @@ pub(crate) struct TrainConfig {
     pub(crate) nproc: usize,
     /// How the shards are divided among that many workers: a weight for each. Does not change the result.
     pub(crate) shares: Option<Vec<f64>>,
-    /// What becomes of a worker that holds the others up: `warn`, `shed` or `drop`. Does not change the result.
+    /// What becomes of a worker that holds the others up: `warn`, `rebalance` or `drop`. Does not change the result.
     #[serde(default = "warn")]
     pub(crate) straggler: String,
     /// Workers that a slow one may not leave alone with fewer.
