@@ -1,6 +1,7 @@
 //! What a job asks of its replicas.
 
 use crate::buckets::BucketCaps;
+use crate::reduction::{Entry, REDUCTIONS};
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
 
@@ -18,6 +19,9 @@ pub struct Config {
     pub straggler: Policy,
     /// How large buckets may be. `None`: [`BucketCaps::for_group`].
     pub caps: Option<BucketCaps>,
+    /// How the gradients of all shards become what the optimizer sees: an entry of [`REDUCTIONS`]
+    /// ([`find`](crate::reduction::find)), or one of the user's own. The same on all ranks.
+    pub reduction: &'static Entry,
     /// Clips gradients to this global norm.
     pub clip_norm: Option<f64>,
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
@@ -40,6 +44,7 @@ impl Default for Config {
             shares: None,
             straggler: Policy::Warn,
             caps: None,
+            reduction: &REDUCTIONS[0],
             clip_norm: None,
             forward_overlap: true,
             elastic: false,

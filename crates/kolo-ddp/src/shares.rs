@@ -46,14 +46,14 @@ fn range(shares: &[usize], rank: Rank) -> Range<usize> {
 }
 
 /// Who computes which shards of every step.
-#[derive(Clone)]
-pub(crate) struct Assignment {
+#[derive(Clone, Debug)]
+pub struct Assignment {
     /// Number of shards of every rank.
-    pub(crate) shares: Vec<usize>,
+    pub shares: Vec<usize>,
     /// This rank's shards.
-    pub(crate) shards: Range<usize>,
+    pub shards: Range<usize>,
     /// What each rank gives to a sum in tree order.
-    pub(crate) contributions: Arc<Contributions>,
+    pub contributions: Arc<Contributions>,
 }
 
 impl Assignment {
@@ -61,6 +61,12 @@ impl Assignment {
     pub(crate) fn new(shares: &[usize], rank: Rank) -> Self {
         let contributions = Arc::new(Contributions::of_shares(shares));
         Assignment { shares: shares.to_vec(), shards: range(shares, rank), contributions }
+    }
+
+    /// The rank that has each shard.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = Rank> {
+        let ranks = self.shares.iter().enumerate();
+        ranks.flat_map(|(rank, share)| std::iter::repeat_n(Rank(rank), *share))
     }
 }
 

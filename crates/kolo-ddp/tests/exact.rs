@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use common::{WIDTH, backward, replica, run_shard};
 use kolo_comm::{Group, threads};
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
+use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, Sampler, SpanId};
 
 const SAMPLES: usize = 50;
@@ -31,13 +32,18 @@ fn train(group: Group, shards: usize, config: &Config, optimizer: &str) -> Vec<V
     states
 }
 
+/// Every optimizer with every reduction.
+fn combinations() -> impl Iterator<Item = (&'static str, &'static reduction::Entry)> {
+    OPTIMIZERS.iter().flat_map(|optimizer| REDUCTIONS.iter().map(|reduction| (optimizer.name, reduction)))
+}
+
 #[test]
 fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
     let large = BucketCaps::of_mib(25.0);
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
     for shards in [1, 4, 6, 7] {
         for clip_norm in [None, Some(1.5)] {
-            for optimizer in ["sgd", "adamw"] {
+            for (optimizer, reduction) in combinations() {
                 let mut expected: Option<Vec<Vec<u32>>> = None;
                 for (world, caps, forward_overlap) in [
                     (1, large, false),
@@ -49,15 +55,21 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
                     (9, large, true),
                 ] {
                     let caps = Some(caps);
-                    let config =
-                        Config { caps, clip_norm, forward_overlap, verify_every: 3, ..Config::default() };
+                    let config = Config {
+                        caps,
+                        clip_norm,
+                        forward_overlap,
+                        reduction,
+                        verify_every: 3,
+                        ..Config::default()
+                    };
                     for states in
                         threads::spawn(world, |group| train(group, shards, &config, optimizer)).unwrap()
                     {
                         let expected = expected.get_or_insert_with(|| states.clone());
                         assert!(
                             *expected == states,
-                            "{shards} shards on {world} ranks, {optimizer}, {clip_norm:?}"
+                            "{shards} shards on {world} ranks, {optimizer}, {reduction:?}, {clip_norm:?}"
                         );
                     }
                 }
@@ -70,9 +82,12 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
 #[test]
 fn unequal_shares_end_in_the_same_bits() {
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
-    for shards in [1, 6, 7] {
+    for (shards, (optimizer, reduction)) in
+        [1, 6, 7].into_iter().flat_map(|n| combinations().map(move |c| (n, c)))
+    {
         let config = |shares: Option<&[f64]>| Config {
             caps: Some(small),
+            reduction,
             clip_norm: Some(1.5),
             shares: shares.map(<[f64]>::to_vec),
             verify_every: 3,
@@ -80,7 +95,7 @@ fn unequal_shares_end_in_the_same_bits() {
         };
         let run = |world: usize, shares: Option<&[f64]>| {
             let config = config(shares);
-            threads::spawn(world, |group| train(group, shards, &config, "adamw")).unwrap()
+            threads::spawn(world, |group| train(group, shards, &config, optimizer)).unwrap()
         };
         let expected = run(1, None).remove(0);
         for shares in [
@@ -91,7 +106,7 @@ fn unequal_shares_end_in_the_same_bits() {
             &[5.0, 1.0, 1.0, 1.0, 0.5, 2.0, 1.0, 1.0],
         ] {
             for states in run(shares.len(), Some(shares)) {
-                assert!(states == expected, "{shards} shards by {shares:?}");
+                assert!(states == expected, "{shards} shards by {shares:?}, {optimizer}, {reduction:?}");
             }
         }
     }
@@ -101,7 +116,7 @@ fn unequal_shares_end_in_the_same_bits() {
 #[test]
 fn slices_do_not_change_the_bits() {
     const LEN: usize = 70_000;
-    let train = |group: Group, caps: BucketCaps| {
+    let train = |group: Group, caps: BucketCaps, reduction| {
         let rank = group.rank().0;
         let spec = |name: &str, len: usize| ParamSpec {
             name: name.into(),
@@ -110,7 +125,8 @@ fn slices_do_not_change_the_bits() {
         };
         let specs = vec![spec("small", 10), spec("large", LEN), spec("last", 300)];
         let values = vec![rank as f32; LEN + 310];
-        let config = Config { shards: Some(4), caps: Some(caps), clip_norm: Some(1.0), ..Config::default() };
+        let caps = Some(caps);
+        let config = Config { shards: Some(4), caps, clip_norm: Some(1.0), reduction, ..Config::default() };
         let adamw = |len| (optimizer::find("adamw").unwrap().build)(len, &Settings::default());
         let mut replica = Replica::new(Arc::new(group), specs, values, &config, adamw).unwrap();
         for step in 0..8 {
@@ -132,22 +148,28 @@ fn slices_do_not_change_the_bits() {
         let bits: Vec<u32> = replica.values().unwrap().iter().map(|x| x.to_bits()).collect();
         (bits, buckets)
     };
-    let whole = threads::spawn(1, |group| train(group, BucketCaps::of_mib(25.0))).unwrap().remove(0);
-    for (world, mib) in [(1, 0.0625), (3, 0.0625), (4, 0.15)] {
-        for (bits, buckets) in threads::spawn(world, |group| train(group, BucketCaps::of_mib(mib))).unwrap() {
-            assert!(buckets > whole.1 + 1, "{buckets} buckets");
-            assert!(bits == whole.0, "{world} ranks, buckets of {mib} MiB");
+    for reduction in REDUCTIONS {
+        let run = |world, mib| {
+            threads::spawn(world, |group| train(group, BucketCaps::of_mib(mib), reduction)).unwrap()
+        };
+        let whole = run(1, 25.0).remove(0);
+        for (world, mib) in [(1, 0.0625), (3, 0.0625), (4, 0.15)] {
+            for (bits, buckets) in run(world, mib) {
+                assert!(buckets > whole.1 + 1, "{buckets} buckets");
+                assert!(bits == whole.0, "{reduction:?}, {world} ranks, buckets of {mib} MiB");
+            }
         }
     }
 }
 
-/// Plain SGD with rate 1 shows the gradient: N ranks against one pass over the whole batch.
+/// Plain SGD with rate 1 shows the gradient: N ranks against one pass over the whole batch. Only where nothing is kept for later.
 #[test]
 fn the_gradient_is_that_of_the_whole_batch() {
-    for world in 1..=4 {
+    let exact = REDUCTIONS.iter().filter(|reduction| !reduction.keeps_residuals);
+    for (world, reduction) in exact.flat_map(|reduction| (1..=4).map(move |world| (world, reduction))) {
         let batch: Vec<usize> = (0..14).collect();
         for moved in threads::spawn(world, |group| {
-            let config = Config { shards: Some(world), ..Config::default() };
+            let config = Config { shards: Some(world), reduction, ..Config::default() };
             let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
             let before = replica.values().unwrap().to_vec();
             for shard in replica.shards() {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use common::{WIDTH, replica, run_shard};
 use kolo_comm::Group;
-use kolo_ddp::optimizer::Settings;
+use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
 use kolo_ddp::{BucketCaps, Config, Sampler};
 use mpirun::Case;
 
@@ -47,7 +47,7 @@ fn train(group: Group, optimizer: &str) -> Vec<f32> {
 fn training() {
     // MPI runs as long as some group does.
     let _job = Group::from_env().unwrap();
-    for optimizer in ["sgd", "adamw"] {
+    for optimizer in OPTIMIZERS.iter().map(|entry| entry.name) {
         let group = Group::from_env().unwrap();
         assert_eq!(group.transport(), "mpi");
         let (together, alone) = (train(group, optimizer), train(Group::alone(), optimizer));

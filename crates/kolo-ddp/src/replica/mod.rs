@@ -54,6 +54,8 @@ pub struct Replica {
     clip: f64,
     /// What went wrong when [`Replica::latest`] could not say so.
     failure: Option<Error>,
+    /// On rank 0 what the reduction kept for all shards when so many steps were done.
+    gathered: Option<(u64, Vec<Vec<f32>>)>,
     verifier: Verifier,
     stragglers: StragglerObserver,
     members: MembershipObserver,
@@ -83,7 +85,7 @@ impl Replica {
         // A step of nothing, until the ranks have come to one state.
         let (nothing, shares) = (Arc::new(Layout::new(Vec::new())), equal(shards, group.world_size()));
         let mut replica = Replica {
-            step: Step::new(group.clone(), nothing, &shares, BucketCaps::of_mib(25.0))?,
+            step: Step::new(group.clone(), nothing, &shares, config.reduction, BucketCaps::of_mib(25.0))?,
             optimizer: optimizer(layout.len()),
             layout,
             values,
@@ -96,6 +98,7 @@ impl Replica {
             scale: 0.0,
             clip: 1.0,
             failure: None,
+            gathered: None,
             verifier: Verifier::new(config)?,
             stragglers: StragglerObserver::new(config.straggler, Vec::new()),
             members: MembershipObserver::default(),
@@ -388,6 +391,42 @@ impl Replica {
             return Err(Error::Setting(problem.into()));
         }
         Ok((&self.layout, &mut self.values, &mut *self.optimizer))
+    }
+
+    /// Before rank 0 takes a checkpoint of a job whose reduction keeps residuals: brings those of all shards there. All ranks call it
+    /// after the same step. Does nothing where the reduction keeps none.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub fn gather_residuals(&mut self) -> Result<(), Error> {
+        if self.config.reduction.keeps_residuals {
+            self.apply_outstanding()?;
+            self.gathered = Some((self.steps, self.step.gather_residuals()?));
+        }
+        Ok(())
+    }
+
+    /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing.
+    pub(crate) fn all_residuals(&mut self) -> Result<Vec<Vec<f32>>, Error> {
+        self.apply_outstanding()?;
+        match &self.gathered {
+            Some((steps, all)) if *steps == self.steps && all.len() == self.shards => Ok(all.clone()),
+            _ if self.step.shards().len() == self.shards || !self.config.reduction.keeps_residuals => {
+                Ok(self.step.residuals())
+            }
+            _ => Err(Error::ResidualsElsewhere { reduction: self.config.reduction.name }),
+        }
+    }
+
+    /// Goes on with what the reduction has kept for each of this rank's shards.
+    pub(crate) fn set_residuals(&mut self, flat: &[Vec<f32>]) {
+        self.step.set_residuals(flat);
+    }
+
+    /// How many shards a step has, if the reduction keeps something for each of them.
+    pub(crate) fn shards_with_residuals(&self) -> usize {
+        if self.config.reduction.keeps_residuals { self.shards } else { 0 }
     }
 
     pub(crate) fn resume(&mut self, steps: u64) {

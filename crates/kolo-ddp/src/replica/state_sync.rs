@@ -81,7 +81,7 @@ impl Replica {
         }
         let caps = self.verifier.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
         let (shares, policy) = assignment::agree(&group, &self.config, self.shards)?;
-        let mut step = Step::new(group.clone(), self.layout.clone(), &shares, caps)?;
+        let mut step = Step::new(group.clone(), self.layout.clone(), &shares, self.config.reduction, caps)?;
         step.follow(&self.step, expected);
         self.step = step;
         self.stragglers = StragglerObserver::new(policy, shares);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use kolo_comm::{Collective, Group, Pending};
+use kolo_comm::Group;
 
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
 use crate::layout::{Layout, SpanId};
-use crate::shard_sum::ShardSum;
+use crate::reduction::{Context, Entry, Reduction};
 use crate::shares::Assignment;
 use crate::timed::timed;
 
@@ -23,8 +23,7 @@ pub struct BucketTiming {
 /// One bucket in the step that runs.
 pub(super) struct BucketState {
     pub(super) bucket: Bucket,
-    sum: ShardSum,
-    pending: Option<Pending<f32>>,
+    reduction: Box<dyn Reduction>,
     /// Contributions that the current shard still owes.
     pub(super) owed: u32,
     /// Whether its reduction has been started in this step.
@@ -36,16 +35,15 @@ pub(super) struct BucketState {
 }
 
 impl BucketState {
-    fn new(bucket: Bucket, group: &Group, assignment: &Assignment) -> Result<Self, Error> {
-        let sum = ShardSum::new(group, bucket.len, assignment.shards.clone())?;
+    fn new(bucket: Bucket, reduction: Box<dyn Reduction>) -> Self {
         let timing = BucketTiming { bytes: bucket.len * size_of::<f32>(), seconds: 0.0 };
-        Ok(BucketState { bucket, sum, pending: None, owed: 0, is_launched: false, is_due: false, timing })
+        BucketState { bucket, reduction, owed: 0, is_launched: false, is_due: false, timing }
     }
 
     /// Takes a contribution to one of its slices, the first one to that slice in this shard or a further one.
     pub(super) fn add(&mut self, slice: usize, gradient: &[f32], first: bool) {
         let Slice { offset, elements, .. } = &self.bucket.slices[slice];
-        self.sum.put(*offset, &gradient[elements.clone()], first);
+        self.reduction.add(*offset, &gradient[elements.clone()], first);
         self.owed -= 1;
     }
 
@@ -53,28 +51,21 @@ impl BucketState {
     pub(super) fn end_shard(&mut self, uses: &[u32], shard: usize) {
         for slice in &self.bucket.slices {
             if uses[slice.span.0] == 0 {
-                self.sum.put_zeros(slice.offset, slice.elements.len());
+                self.reduction.add_nothing(slice.offset, slice.elements.len());
             }
         }
-        self.sum.end_shard(shard);
+        self.reduction.end_shard(shard);
     }
 
-    /// Starts the reduction over the shards of all ranks; without a `group` only this rank's shards are summed.
+    /// Starts the reduction over the shards of all ranks; without a `group`, over those of this rank.
     pub(super) fn launch(&mut self, group: Option<&Group>, assignment: &Assignment) {
         self.is_launched = true;
-        match group {
-            Some(group) => {
-                let contributions = assignment.contributions.clone();
-                let sum = Collective::TreeSum { contributions, len: self.bucket.len };
-                self.pending = Some(group.start(sum, self.sum.take()));
-            }
-            None => self.sum.fold(),
-        }
+        self.reduction.start(group, assignment);
     }
 
     /// Whether its reduction is over.
     pub(super) fn is_back(&mut self) -> bool {
-        self.pending.as_mut().is_some_and(Pending::is_over)
+        self.reduction.is_over()
     }
 
     /// Waits until the reduction is over.
@@ -83,23 +74,20 @@ impl BucketState {
     ///
     /// It failed (naming the rank), now or before.
     pub(super) fn wait(&mut self, exposed: &mut Duration) -> Result<(), Error> {
-        let Some(pending) = self.pending.take() else {
-            return if self.sum.is_away() { Err(Error::Lost) } else { Ok(()) };
-        };
-        let (buffer, timing) = timed(exposed, || pending.wait_timed())?;
-        self.sum.give_back(buffer);
-        self.timing.seconds = (timing.ended - timing.started).as_secs_f64();
+        if let Some(seconds) = timed(exposed, || self.reduction.wait())? {
+            self.timing.seconds = seconds;
+        }
         Ok(())
     }
 
     /// The bucket and what its reduction has given.
     pub(super) fn result(&mut self) -> (&Bucket, &mut [f32]) {
-        (&self.bucket, self.sum.result())
+        (&self.bucket, self.reduction.result())
     }
 
     fn reset(&mut self) {
         (self.is_launched, self.is_due) = (false, false);
-        self.sum.reset();
+        self.reduction.reset();
     }
 }
 
@@ -118,18 +106,47 @@ impl Buckets {
     /// Memory cannot be had.
     pub(super) fn new(
         plan: Vec<Bucket>,
+        reduction: &Entry,
         layout: &Layout,
         group: &Group,
         assignment: &Assignment,
     ) -> Result<Self, Error> {
-        let mut places = vec![Vec::new(); layout.spans().len()];
-        for (number, bucket) in plan.iter().enumerate() {
+        let mut buckets = Buckets { states: Vec::new(), places: vec![Vec::new(); layout.spans().len()] };
+        for bucket in plan {
             for (slice, Slice { span, .. }) in bucket.slices.iter().enumerate() {
-                places[span.0].push((number, slice));
+                buckets.places[span.0].push((buckets.states.len(), slice));
+            }
+            let reduction = (reduction.build)(&Context { group, layout, bucket: &bucket, assignment })?;
+            buckets.states.push(BucketState::new(bucket, reduction));
+        }
+        Ok(buckets)
+    }
+
+    /// What is kept from step to step for each of this rank's shards, in the order of flat memory; nothing if the reduction keeps
+    /// nothing.
+    pub(super) fn residuals(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
+        let mut flat: Vec<Vec<f32>> = Vec::new();
+        for BucketState { bucket, reduction, .. } in &mut self.states {
+            let kept = reduction.residuals();
+            flat.resize_with(kept.len().max(flat.len()), || vec![0.0; layout.len()]);
+            for (flat, kept) in flat.iter_mut().zip(kept) {
+                bucket.slices.iter().for_each(|slice| {
+                    flat[slice.place(layout)].copy_from_slice(&kept[slice.range()]);
+                });
             }
         }
-        let states = plan.into_iter().map(|bucket| BucketState::new(bucket, group, assignment));
-        Ok(Buckets { states: states.collect::<Result<_, _>>()?, places })
+        flat
+    }
+
+    /// Goes on with what was kept by others.
+    pub(super) fn set_residuals(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
+        for BucketState { bucket, reduction, .. } in &mut self.states {
+            for (flat, kept) in flat.iter().zip(reduction.residuals()) {
+                bucket.slices.iter().for_each(|slice| {
+                    kept[slice.range()].copy_from_slice(&flat[slice.place(layout)]);
+                });
+            }
+        }
     }
 
     /// What they are made of.
@@ -144,16 +161,9 @@ impl Buckets {
         bucket(places.first()).unwrap_or(0)..bucket(places.last()).map_or(0, |last| last + 1)
     }
 
-    /// This rank has other shards from the next step on. Nothing changes if it fails.
-    ///
-    /// # Errors
-    ///
-    /// Memory cannot be had.
-    pub(super) fn move_shards(&mut self, group: &Group, assignment: &Assignment) -> Result<(), Error> {
-        let sum = |state: &BucketState| ShardSum::new(group, state.bucket.len, assignment.shards.clone());
-        let sums = self.states.iter().map(sum).collect::<Result<Vec<_>, _>>()?;
-        self.states.iter_mut().zip(sums).for_each(|(state, sum)| state.sum = sum);
-        Ok(())
+    /// Takes over the timings of buckets with the same content.
+    pub(super) fn keep_timings(&mut self, old: &Buckets) {
+        self.states.iter_mut().zip(&old.states).for_each(|(new, old)| new.timing = old.timing);
     }
 
     /// A shard's pass begins, in which each span owes so many contributions.

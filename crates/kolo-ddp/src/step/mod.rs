@@ -48,6 +48,7 @@ use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::layout::{Layout, SpanId};
 use crate::losses::ShardLosses;
+use crate::reduction::Entry;
 use crate::shard_sum::ShardSum;
 use crate::shares::Assignment;
 use crate::timed::timed;
@@ -84,6 +85,7 @@ pub(crate) struct Step {
     group: Arc<Group>,
     layout: Arc<Layout>,
     assignment: Assignment,
+    reduction: &'static Entry,
     caps: BucketCaps,
     synchronise: bool,
     phase: Phase,
@@ -109,6 +111,7 @@ impl Step {
         group: Arc<Group>,
         layout: Arc<Layout>,
         shares: &[usize],
+        reduction: &'static Entry,
         caps: BucketCaps,
     ) -> Result<Self, Error> {
         if shares.len() != group.world_size() {
@@ -119,13 +122,15 @@ impl Step {
             return Err(Error::Setting("shards is 0; a step needs at least 1".into()));
         }
         let assignment = Assignment::new(shares, group.rank());
-        let buckets = Buckets::new(plan(&layout, &reversed(&layout), caps), &layout, &group, &assignment)?;
+        let plan = plan(&layout, &reversed(&layout), caps);
+        let buckets = Buckets::new(plan, reduction, &layout, &group, &assignment)?;
         Ok(Step {
             launches: LaunchOrder::new(launch_order::by_readiness(buckets.states.len())),
             uses: UseCounts::new(layout.spans().len()),
             group,
             layout,
             assignment,
+            reduction,
             caps,
             synchronise: true,
             phase: Phase::Idle,
@@ -438,7 +443,9 @@ impl Step {
         let order: Vec<SpanId> = ids.into_iter().map(|id| SpanId(id as usize)).collect();
         let plan = plan(&self.layout, &order, self.caps);
         self.launches = LaunchOrder::new(launch_order::by_readiness(plan.len()));
-        self.buckets = Buckets::new(plan, &self.layout, &self.group, &self.assignment)?;
+        let residuals = self.residuals();
+        self.buckets = self.build(plan, &self.assignment)?;
+        self.set_residuals(&residuals);
         Ok(())
     }
 
@@ -476,11 +483,71 @@ impl Step {
             Err(kolo_comm::Error::Invalid(reason)) => return Ok(Err(reason)),
             Err(error) => return Err(error.into()),
         }
-        self.buckets.move_shards(&self.group, &assignment)?;
+        let mut buckets = self.build(self.buckets.plan().cloned().collect(), &assignment)?;
+        buckets.keep_timings(&self.buckets);
+        if self.reduction.keeps_residuals {
+            let moved = self.move_residuals(&assignment)?;
+            buckets.set_residuals(&self.layout, &moved);
+        }
+        self.buckets = buckets;
         // This rank may see no backward pass in the next step, and then has no times.
         self.profile.forget_ready();
         self.assignment = assignment;
         Ok(Ok(()))
+    }
+
+    fn build(&self, plan: Vec<Bucket>, assignment: &Assignment) -> Result<Buckets, Error> {
+        Buckets::new(plan, self.reduction, &self.layout, &self.group, assignment)
+    }
+
+    /// What the reduction keeps for each shard that is this rank's from now on: where a shard has moved, its last owner tells all.
+    fn move_residuals(&mut self, next: &Assignment) -> Result<Vec<Vec<f32>>, Error> {
+        let (rank, mut own) = (self.group.rank(), self.residuals().into_iter());
+        let mut moved = Vec::new();
+        for (last, next) in self.assignment.owners().zip(next.owners()) {
+            let mut flat = if last == rank { own.next().unwrap_or_default() } else { Vec::new() };
+            if last != next {
+                flat.resize(self.layout.len(), 0.0);
+                self.group.broadcast(&mut flat, last)?;
+            }
+            if next == rank {
+                moved.push(flat);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Brings what the reduction keeps for all shards to rank 0, in the order of the shards; there it returns them. All ranks call it.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn gather_residuals(&mut self) -> Result<Vec<Vec<f32>>, Error> {
+        let (rank, mut own) = (self.group.rank(), self.residuals().into_iter());
+        let mut all = Vec::new();
+        for owner in self.assignment.owners().collect::<Vec<_>>() {
+            let mut flat = if owner == rank { own.next().unwrap_or_default() } else { Vec::new() };
+            if owner != Rank(0) && owner == rank {
+                timed(&mut self.exposed, || self.group.send(&flat, Rank(0)))?;
+            } else if owner != Rank(0) && rank == Rank(0) {
+                flat.resize(self.layout.len(), 0.0);
+                timed(&mut self.exposed, || self.group.receive(&mut flat, owner))?;
+            }
+            if rank == Rank(0) {
+                all.push(flat);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What the reduction keeps for each of this rank's shards, in the order of flat memory.
+    pub(crate) fn residuals(&mut self) -> Vec<Vec<f32>> {
+        self.buckets.residuals(&self.layout)
+    }
+
+    /// Goes on with what the reduction has kept for each of this rank's shards.
+    pub(crate) fn set_residuals(&mut self, flat: &[Vec<f32>]) {
+        self.buckets.set_residuals(&self.layout, flat);
     }
 
     /// With `false`, steps use this rank's own gradients only and ranks drift apart.
