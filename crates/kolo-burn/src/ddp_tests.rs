@@ -15,7 +15,8 @@ use kolo_comm::{threads, tree};
 use kolo_ddp::{BucketCaps, checkpoint};
 
 use super::*;
-use crate::{DropoutKey, models};
+use crate::DropoutKey;
+use crate::residual_net::ResidualNet;
 
 const WIDTH: usize = 48;
 
@@ -173,7 +174,7 @@ fn gradients_are_those_of_the_whole_batch() {
 }
 
 /// One shard of a step of a residual network, with dropout.
-fn residual_shard(ddp: &mut Ddp<models::ResNet>, step: usize, shard: usize) {
+fn residual_shard(ddp: &mut Ddp<ResidualNet>, step: usize, shard: usize) {
     let device = device();
     let pixels: Vec<f32> = (0..3 * 144).map(|i| noise(step * 4 + shard, i)).collect();
     let images = Tensor::from_data(TensorData::new(pixels, [3, 1, 12, 12]), &device);
@@ -184,8 +185,8 @@ fn residual_shard(ddp: &mut Ddp<models::ResNet>, step: usize, shard: usize) {
     ddp.backward(Loss::mean(loss, 3)).unwrap();
 }
 
-fn residual(group: Group, statistics: Statistics) -> Ddp<models::ResNet> {
-    let model = (models::find("small").unwrap().config)(1, 10).init(3, &device()).with_dropout(0.2);
+fn residual(group: Group, statistics: Statistics) -> Ddp<ResidualNet> {
+    let model = ResidualNet::new(0.2, &device());
     let config = Config { shards: Some(4), statistics, verify_every: 3, ..Config::default() };
     let settings = Settings { momentum: 0.9, weight_decay: 1e-3, ..Settings::default() };
     Ddp::new(group, model, &config, "sgd", &settings).unwrap()

@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use crate::error::Error;
+use kolo_rendezvous::Error;
+
 use crate::group::Group;
 
 /// A worker's membership in a job whose workers may change: finds its next group, and tells when there should be one.

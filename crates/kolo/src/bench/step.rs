@@ -10,7 +10,7 @@ use super::trainee::{Trainee, Work};
 use super::{Samples, at_least_1};
 use crate::commands::talk::Talk;
 use crate::fail::Failure;
-use crate::train::check_bucket_cap;
+use kolo_train::check_bucket_cap;
 
 /// Step time with and without synchronisation, on random images.
 #[derive(Args)]
@@ -62,7 +62,7 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.work.check()?;
         at_least_1(&[("--nproc", self.nproc), ("--blocks", self.blocks), ("--steps", self.steps)])?;
-        check_bucket_cap(self.bucket_cap_mb)
+        Ok(check_bucket_cap(self.bucket_cap_mb)?)
     }
 
     fn config(&self) -> Config {

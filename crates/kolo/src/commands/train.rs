@@ -3,19 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use kolo_burn::data::{self, DATASETS};
-use kolo_burn::models::MODELS;
 use kolo_comm::env::{self, is_worker};
+use kolo_data::{self as data, DATASETS};
 use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
 use kolo_ddp::straggler::Policy;
+use kolo_train::models::MODELS;
+use kolo_train::{KEEP, OptimizerConfig, RateConfig, RunFolder, SCHEDULES, Seat, Slow, TrainConfig};
 
 use super::elastic::Elastic;
 use super::run_again;
 use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
-use crate::train::config::{KEEP, OptimizerConfig, RateConfig, SCHEDULES};
-use crate::train::worker::{self, Seat};
-use crate::train::{RunFolder, Slow, TrainConfig};
 
 /// By this variable the workers learn of the folder that their parent has made.
 const RUN_FOLDER: &str = "KOLO_RUN_FOLDER";
@@ -240,7 +238,12 @@ impl Train {
                     self.claim(&config, &member.job()?)?
                 }
             };
-            return worker::train(Seat::Member(member), &config, Some(folder), self.resume.is_some());
+            return Ok(kolo_train::train(
+                Seat::Member(member),
+                &config,
+                Some(folder),
+                self.resume.is_some(),
+            )?);
         }
         if config.straggler()? == Policy::Drop {
             return Err(Failure::input(
@@ -255,7 +258,7 @@ impl Train {
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
             None => self.resume.clone().map(RunFolder::at),
         };
-        worker::train(Seat::Fixed(group), &config, folder, self.resume.is_some())
+        Ok(kolo_train::train(Seat::Fixed(group), &config, folder, self.resume.is_some())?)
     }
 
     /// For as many workers as another launcher has started.
@@ -267,11 +270,11 @@ impl Train {
             true => config.run_by(Some(workers)),
             false => config.nproc = workers,
         }
-        config.check_shares()
+        Ok(config.check_shares()?)
     }
 
     /// The run folder of a job whose workers have nobody who makes it for them: the first that comes does.
-    fn claim(&self, config: &TrainConfig, job: &str) -> Result<RunFolder, Failure> {
+    fn claim(&self, config: &TrainConfig, job: &str) -> Result<RunFolder, kolo_train::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
             (None, Some(path)) => RunFolder::claim(path.clone(), config, job),
@@ -279,7 +282,7 @@ impl Train {
         }
     }
 
-    fn folder(&self, config: &TrainConfig) -> Result<RunFolder, Failure> {
+    fn folder(&self, config: &TrainConfig) -> Result<RunFolder, kolo_train::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
             (None, Some(path)) => RunFolder::create(path.clone(), config),
