@@ -22,7 +22,7 @@ pub struct Options {
     pub transport: Option<TransportChoice>,
     /// How long a rank waits for others, at the rendezvous and in a collective. By default five minutes for them to arrive,
     /// and in a collective 20 times as long as the longest one so far, at least two minutes; in elastic jobs less
-    /// ([`Member::step_done`](crate::elastic::Member::step_done)).
+    /// ([`JobMembership::step_done`](crate::JobMembership::step_done)).
     pub timeout: Option<Duration>,
     /// Overrides the choice of algorithm, for the operations that it does.
     pub algorithm: Option<&'static Algorithm>,

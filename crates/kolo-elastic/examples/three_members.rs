@@ -10,7 +10,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use kolo_comm::{Error, Group, Op, Options};
+use kolo_comm::{Error, Group, JobMembership, Op, Options};
 use kolo_elastic::{Coordinator, CoordinatorEvent, Member, MemberExit, MembershipPolicy, member_name};
 
 /// Sums that every generation does.

@@ -63,7 +63,7 @@ mod worker_set;
 
 pub use coordinator::Coordinator;
 pub use events::{CoordinatorEvent, MemberExit};
-pub use member::{Generation, Member};
+pub use member::Member;
 pub use member_name::{COORDINATOR, MEMBER, member_name};
 pub use node_config::NodeConfig;
 pub use worker_set::MembershipPolicy;

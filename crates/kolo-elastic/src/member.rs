@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use kolo_comm::{Group, Options, Pace};
+use kolo_comm::{Generation, Group, JobMembership, Options, Pace};
 use kolo_rendezvous::Error;
 use kolo_rendezvous::env;
 use kolo_rendezvous::secure::Access;
@@ -21,9 +21,11 @@ const FORMING_TRIES: usize = 100;
 /// One question to the coordinator waits so long for its answer.
 const REPLY_WAIT: Duration = Duration::from_secs(1);
 
-/// A worker of a job whose workers may change.
+/// A worker of a job whose workers may change. Training asks it for groups by the methods of
+/// [`JobMembership`].
 ///
 /// ```no_run
+/// use kolo_comm::JobMembership;
 /// use kolo_elastic::Member;
 ///
 /// if let Some(mut member) = Member::from_env()? {
@@ -43,17 +45,6 @@ pub struct Member {
     pace: Arc<Pace>,
     generation: Option<Generation>,
     has_state: bool,
-}
-
-/// A generation as one of its members sees it.
-#[derive(Clone, Debug)]
-pub struct Generation {
-    /// Counts the job's generations, from 1.
-    pub number: u64,
-    /// Why the last generation has ended, or why this one, the first, begins.
-    pub reason: String,
-    /// When this member's group had formed.
-    pub formed: SystemTime,
 }
 
 impl Member {
@@ -106,44 +97,6 @@ impl Member {
         })
     }
 
-    /// Arrives at the coordinator, waits for an assignment in the next generation, and forms its group.
-    /// `reason` is why the last generation is over, if there was one; its group must not be used any more,
-    /// and may be dropped when this returns: another rank may still be reading what it has sent.
-    ///
-    /// # Errors
-    ///
-    /// The coordinator is gone, no member that held the job's state is left ([`Error::Orphaned`]), or too few
-    /// members have come for too long ([`Error::TooFew`]).
-    pub fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error> {
-        let mut reason = reason.map(String::from);
-        for _ in 0..FORMING_TRIES {
-            let assignment = self.await_assignment(reason.take())?;
-            let Assignment { generation, rank, world_size, local_rank, store, reason: ended } = assignment;
-            self.listener.set_generation(generation);
-            log::info!("generation {generation}: rank {rank} of {world_size} ({ended})");
-            let place = env::Place { rank: Rank(rank), world_size, local_rank, master: store.into() };
-            match Group::join_served(&place, &self.options) {
-                Ok(group) => {
-                    self.pace.begin();
-                    group.follow_pace(&self.pace);
-                    let formed = SystemTime::now();
-                    self.generation = Some(Generation { number: generation, reason: ended, formed });
-                    return Ok(group);
-                }
-                // Another try with other members would mend none of these.
-                Err(error @ (Error::Environment { .. } | Error::Invalid(_) | Error::Mismatch { .. })) => {
-                    return Err(error);
-                }
-                Err(error) => {
-                    log::info!("generation {generation} does not come about: {error}");
-                    reason = Some(error.to_string());
-                }
-            }
-        }
-        let tries = format!("{FORMING_TRIES} generations have failed one after another while they formed");
-        Err(Error::Invalid(tries))
-    }
-
     /// What tells this job from all others, the same for all its members.
     ///
     /// # Errors
@@ -164,30 +117,6 @@ impl Member {
                 }
             }
         }
-    }
-
-    /// Whether others wait to join: all ranks of the group should call [`Member::next_group`] when they have
-    /// agreed on it.
-    pub fn is_change_wanted(&self) -> bool {
-        self.listener.is_regroup_requested()
-    }
-
-    /// From now on this member holds the state of the job. Once any member has said so, members that do not
-    /// hold it do not begin anew when all that held it are gone: they get [`Error::Orphaned`].
-    pub fn has_state(&mut self) {
-        self.has_state = true;
-    }
-
-    /// A step of the generation is done. After the first few, waits for others are no longer than what was
-    /// seen since allows: ten times the longest wait, or time between two collectives, at least 15 seconds;
-    /// unless [`Options::timeout`] says how long.
-    pub fn step_done(&self) {
-        self.pace.step_done();
-    }
-
-    /// The generation that this member is in, once there is one.
-    pub fn generation(&self) -> Option<&Generation> {
-        self.generation.as_ref()
     }
 
     /// Tells the coordinator that this member waits, and returns what it is assigned.
@@ -218,5 +147,64 @@ impl Member {
                 Err(Error::TooFew { present, min, waited: Duration::from_millis(waited_ms), first })
             }
         }
+    }
+}
+
+impl JobMembership for Member {
+    /// Arrives at the coordinator, waits for an assignment in the next generation, and forms its group.
+    ///
+    /// # Errors
+    ///
+    /// The coordinator is gone, no member that held the job's state is left ([`Error::Orphaned`]), or too few
+    /// members have come for too long ([`Error::TooFew`]).
+    fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error> {
+        let mut reason = reason.map(String::from);
+        for _ in 0..FORMING_TRIES {
+            let assignment = self.await_assignment(reason.take())?;
+            let Assignment { generation, rank, world_size, local_rank, store, reason: ended } = assignment;
+            self.listener.set_generation(generation);
+            log::info!("generation {generation}: rank {rank} of {world_size} ({ended})");
+            let place = env::Place { rank: Rank(rank), world_size, local_rank, master: store.into() };
+            match Group::join_served(&place, &self.options) {
+                Ok(group) => {
+                    self.pace.begin();
+                    group.follow_pace(&self.pace);
+                    let formed = SystemTime::now();
+                    self.generation = Some(Generation { number: generation, reason: ended, formed });
+                    return Ok(group);
+                }
+                // Another try with other members would mend none of these.
+                Err(error @ (Error::Environment { .. } | Error::Invalid(_) | Error::Mismatch { .. })) => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    log::info!("generation {generation} does not come about: {error}");
+                    reason = Some(error.to_string());
+                }
+            }
+        }
+        let tries = format!("{FORMING_TRIES} generations have failed one after another while they formed");
+        Err(Error::Invalid(tries))
+    }
+
+    /// From now on members that do not hold the job's state get [`Error::Orphaned`] when all that held it are
+    /// gone.
+    fn has_state(&mut self) {
+        self.has_state = true;
+    }
+
+    /// After the first few steps, waits for others are no longer than what was seen since allows: ten times
+    /// the longest wait, or time between two collectives, at least 15 seconds; unless [`Options::timeout`]
+    /// says how long.
+    fn step_done(&self) {
+        self.pace.step_done();
+    }
+
+    fn is_change_wanted(&self) -> bool {
+        self.listener.is_regroup_requested()
+    }
+
+    fn generation(&self) -> Option<Generation> {
+        self.generation.clone()
     }
 }

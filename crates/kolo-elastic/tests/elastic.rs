@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use kolo_comm::{Error, Group, Op, Options, Rank};
+use kolo_comm::{Error, Group, JobMembership, Op, Options, Rank};
 use kolo_elastic::{Coordinator, CoordinatorEvent, Member, MemberExit, MembershipPolicy};
 
 const POLICY: MembershipPolicy = MembershipPolicy {

@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use kolo_comm::{Op, Options};
+use kolo_comm::{JobMembership, Op, Options};
 use kolo_elastic::{Coordinator, CoordinatorEvent, Member, MembershipPolicy, NodeConfig, member_name};
 
 const POLICY: MembershipPolicy = MembershipPolicy {
