@@ -46,7 +46,7 @@ pub(crate) struct Discovered {
     pub(crate) node_rank: usize,
     pub(crate) view: LauncherView,
     /// The connection to the leader; `None` if this launcher has begun the job and leads.
-    pub(crate) leader: Option<LeaderConnection>,
+    pub(crate) connection: Option<LeaderConnection>,
 }
 
 impl Discovery {
@@ -115,7 +115,7 @@ impl Discovery {
                     let node_rank = self.nodes.node_rank.unwrap_or(0);
                     let view = LauncherView::new(job_name, LauncherInfo { id: self.id, node_rank, address });
                     let ip = Reach::choose(self.interface.as_ref(), address.ip(), master).ip();
-                    return Ok(Some(Discovered { store, ip, node_rank, view, leader: None }));
+                    return Ok(Some(Discovered { store, ip, node_rank, view, connection: None }));
                 }
                 Err(error) => refused = Some(error),
             }
@@ -152,7 +152,7 @@ impl Discovery {
         // Whoever probes this launcher before the leader has sent its view is sent on to the leader by this
         // one.
         launcher_protocol::publish_view(&store, &view);
-        Ok(Discovered { store, ip, node_rank, view, leader: Some(connection) })
+        Ok(Discovered { store, ip, node_rank, view, connection: Some(connection) })
     }
 }
 

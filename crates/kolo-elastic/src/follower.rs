@@ -24,25 +24,25 @@ pub(crate) struct Follower {
     /// This host, as others reach it.
     pub(crate) ip: IpAddr,
     pub(crate) view: LauncherView,
-    leader: Leader,
+    connection: Connection,
 }
 
-/// The leader, as far as it can be reached.
-enum Leader {
-    Connected(LeaderConnection),
+/// The way to the leader.
+enum Connection {
+    Open(LeaderConnection),
     /// The last leader is lost, and a thread connects to the next one.
-    Connecting(Receiver<Result<LeaderConnection, Error>>),
+    Opening(Receiver<Result<LeaderConnection, Error>>),
 }
 
-/// What becomes of a follower.
-pub(crate) enum Outcome {
+/// The role that a follower has from now on.
+pub(crate) enum NextRole {
     /// It goes on following.
-    Stay,
-    /// It leads from now on; its view says so.
+    Follow,
+    /// It leads; its view says so.
     Lead,
     /// It looks for the job once more.
     Rediscover,
-    /// It cannot go on, for this reason.
+    /// It belongs to no job any more, for this reason.
     Detach(String),
 }
 
@@ -52,17 +52,17 @@ impl Follower {
         store: Server,
         ip: IpAddr,
         view: LauncherView,
-        leader: LeaderConnection,
+        connection: LeaderConnection,
         local: &LocalMembers,
     ) -> Follower {
-        tell_members(&leader, local);
-        Follower { store, ip, view, leader: Leader::Connected(leader) }
+        tell_members(&connection, local);
+        Follower { store, ip, view, connection: Connection::Open(connection) }
     }
 
     /// Tells the leader. What happens while no leader is connected the next one learns by [`tell_members`].
     pub(crate) fn send(&self, message: ToLeader) {
-        if let Leader::Connected(leader) = &self.leader {
-            leader.send(message);
+        if let Connection::Open(connection) = &self.connection {
+            connection.send(message);
         }
     }
 
@@ -72,10 +72,10 @@ impl Follower {
     }
 
     /// Does what the leader says, and finds the next leader if that is lost.
-    pub(crate) fn tick(&mut self, context: &Context, local: &mut LocalMembers) -> Outcome {
-        match &self.leader {
-            Leader::Connected(leader) => {
-                while let Some(received) = leader.receive() {
+    pub(crate) fn tick(&mut self, context: &Context, local: &mut LocalMembers) -> NextRole {
+        match &self.connection {
+            Connection::Open(connection) => {
+                while let Some(received) = connection.receive() {
                     match received {
                         Ok(ToFollower::View(view)) => {
                             launcher_protocol::publish_view(&self.store, &view);
@@ -83,30 +83,30 @@ impl Follower {
                             self.view = view;
                         }
                         Ok(ToFollower::Refused { reason }) => {
-                            return Outcome::Detach(format!("the job {reason}"));
+                            return NextRole::Detach(format!("the job {reason}"));
                         }
                         Ok(message) => obey(message, local),
                         Err(error) => return self.leader_lost(context, local, &error),
                     }
                 }
             }
-            Leader::Connecting(connection) => match connection.try_recv() {
-                Ok(Ok(leader)) => {
-                    tell_members(&leader, local);
-                    self.leader = Leader::Connected(leader);
+            Connection::Opening(opened) => match opened.try_recv() {
+                Ok(Ok(connection)) => {
+                    tell_members(&connection, local);
+                    self.connection = Connection::Open(connection);
                 }
                 // A refusal is final.
-                Ok(Err(Error::Invalid(reason))) => return Outcome::Detach(reason),
+                Ok(Err(Error::Invalid(reason))) => return NextRole::Detach(reason),
                 Ok(Err(error)) => return self.leader_lost(context, local, &error),
                 Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => return Outcome::Detach("a thread has ended".into()),
+                Err(TryRecvError::Disconnected) => return NextRole::Detach("a thread has ended".into()),
             },
         }
-        Outcome::Stay
+        NextRole::Follow
     }
 
     /// Finds out what is known of the lost leader, and acts on the decision of [`succeed`].
-    fn leader_lost(&mut self, context: &Context, local: &LocalMembers, error: &Error) -> Outcome {
+    fn leader_lost(&mut self, context: &Context, local: &LocalMembers, error: &Error) -> NextRole {
         let lost = self.view.leader().map(|leader| leader.address);
         let answers = |address| launcher_protocol::probe_view(address, &context.access, PROBE);
         let discovery = context.discovery.as_ref();
@@ -125,20 +125,20 @@ impl Follower {
         match succession {
             Succession::Lead(view) => {
                 self.view = view;
-                Outcome::Lead
+                NextRole::Lead
             }
             Succession::Follow { leader, view } => {
                 self.view = view;
                 match self.connect(&leader, context, local) {
-                    Ok(connection) => {
-                        self.leader = Leader::Connecting(connection);
-                        Outcome::Stay
+                    Ok(opened) => {
+                        self.connection = Connection::Opening(opened);
+                        NextRole::Follow
                     }
-                    Err(error) => Outcome::Detach(error.to_string()),
+                    Err(error) => NextRole::Detach(error.to_string()),
                 }
             }
-            Succession::Rediscover => Outcome::Rediscover,
-            Succession::Detach => Outcome::Detach(format!("{reason}: {error}")),
+            Succession::Rediscover => NextRole::Rediscover,
+            Succession::Detach => NextRole::Detach(format!("{reason}: {error}")),
         }
     }
 
@@ -157,7 +157,7 @@ impl Follower {
         let (answer, connection) = mpsc::channel();
         let work = move || {
             let opened = LeaderConnection::open(to, id, &access, LAUNCHER_SILENCE);
-            let welcomed = opened.and_then(|leader| leader.introduce(hello, TAKEOVER).map(|_| leader));
+            let welcomed = opened.and_then(|opened| opened.introduce(hello, TAKEOVER).map(|_| opened));
             // Nobody waits for the answer any more when the coordinator has ended.
             let _ = answer.send(welcomed);
         };
@@ -167,8 +167,8 @@ impl Follower {
 }
 
 /// Tells a new leader everything about this node's members.
-fn tell_members(leader: &LeaderConnection, local: &LocalMembers) {
-    let tell = |member: &String, event| leader.send(ToLeader::Member { member: member.clone(), event });
+fn tell_members(connection: &LeaderConnection, local: &LocalMembers) {
+    let tell = |member: &String, event| connection.send(ToLeader::Member { member: member.clone(), event });
     for member in &local.formed.members {
         if node_rank_of(member) == local.node_rank && !local.contains(member) {
             tell(member, MemberEvent::Exited(MemberExit::Clean));
@@ -180,7 +180,7 @@ fn tell_members(leader: &LeaderConnection, local: &LocalMembers) {
             tell(member, MemberEvent::Arrived(arrival));
         }
     }
-    leader.send(ToLeader::MembersTold);
+    connection.send(ToLeader::MembersTold);
 }
 
 fn obey(message: ToFollower, local: &mut LocalMembers) {

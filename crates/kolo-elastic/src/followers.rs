@@ -13,7 +13,7 @@ use crate::member_name::{initial_members, node_rank_of};
 use crate::succession::is_deposed;
 use crate::timeouts::{JOB_START, LAUNCHER_SILENCE, PROBE};
 
-/// What a follower is told that is lost, should it still live.
+/// The leader says this to a follower that it has removed, should that still live.
 const GONE_ON: &str = "has gone on without this launcher, which was not heard of for too long";
 
 /// All followers, and the view that the leader keeps for them.

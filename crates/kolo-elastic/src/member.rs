@@ -189,7 +189,7 @@ impl JobMembership for Member {
 
     /// From now on members that do not hold the job's state get [`Error::Orphaned`] when all that held it are
     /// gone.
-    fn has_state(&mut self) {
+    fn set_has_state(&mut self) {
         self.has_state = true;
     }
 

@@ -8,7 +8,7 @@ use kolo_rendezvous::Error;
 use crate::context::Context;
 use crate::discovery::{Discovered, Discovery};
 use crate::events::{CoordinatorEvent, MemberEvent};
-use crate::follower::{Follower, Outcome};
+use crate::follower::{Follower, NextRole};
 use crate::followers::Followers;
 use crate::launcher_protocol::ToLeader;
 use crate::leader::Leader;
@@ -27,11 +27,11 @@ pub(crate) enum Role {
 impl Role {
     /// Leads the job that this launcher has begun, or follows the leader of the one that it has joined.
     fn begin(discovered: Discovered, context: &Context, local: &mut LocalMembers) -> Role {
-        let Discovered { store, ip, node_rank, view, leader } = discovered;
+        let Discovered { store, ip, node_rank, view, connection } = discovered;
         local.node_rank = Some(node_rank);
         local.publish_job_id(view.job_id);
-        if let Some(leader) = leader {
-            return Role::Following(Box::new(Follower::new(store, ip, view, leader, local)));
+        if let Some(connection) = connection {
+            return Role::Following(Box::new(Follower::new(store, ip, view, connection, local)));
         }
         let access = context.access.clone();
         let followers = Followers::new(store, access.clone(), context.limits, view);
@@ -105,10 +105,10 @@ impl Role {
                 Err(reason) => Role::detach(local, reason),
             },
             Role::Following(mut follower) => match follower.tick(context, local) {
-                Outcome::Stay => Role::Following(follower),
-                Outcome::Lead => Role::take_over(*follower, context, local),
-                Outcome::Rediscover => Role::rediscover(context, local),
-                Outcome::Detach(reason) => Role::detach(local, reason),
+                NextRole::Follow => Role::Following(follower),
+                NextRole::Lead => Role::take_over(*follower, context, local),
+                NextRole::Rediscover => Role::rediscover(context, local),
+                NextRole::Detach(reason) => Role::detach(local, reason),
             },
             Role::Detached(reason) => {
                 local.refuse_all(&reason);
