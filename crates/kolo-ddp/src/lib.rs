@@ -8,7 +8,6 @@
 mod agree;
 mod buckets;
 pub mod checkpoint;
-mod clip;
 mod config;
 pub mod cross_shard;
 mod error;
@@ -17,6 +16,7 @@ mod last_step;
 mod layout;
 mod losses;
 mod membership;
+pub mod norm;
 pub mod optimizer;
 pub mod rate;
 pub mod reduction;
@@ -28,7 +28,9 @@ mod shares;
 mod statistics;
 mod step;
 pub mod straggler;
+pub mod table;
 mod timed;
+pub mod transform;
 pub mod verify;
 
 pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan};

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{NAMES, WIDTH, backward, replica, run_shard, specs};
+use common::{NAMES, WIDTH, backward, lively, replica, run_shard, specs};
 use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Part, Position, Reader, Set, Snapshot, Writer};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
@@ -54,9 +54,8 @@ fn a_checkpoint_continues_in_the_same_bits() {
     for (optimizer, reduction) in
         OPTIMIZERS.iter().flat_map(|optimizer| REDUCTIONS.iter().map(move |r| (optimizer, r)))
     {
-        let settings = Settings { momentum: 0.9, ..Settings::default() };
         let config = Config { reduction, ..Config::default() };
-        let new = || replica(Arc::new(Group::alone()), &config, optimizer.name, settings);
+        let new = || replica(Arc::new(Group::alone()), &config, optimizer.name, lively(optimizer));
         let folder = tempfile::tempdir().unwrap();
         let mut first = new();
         (0..3).for_each(|n| step(&mut first, n));
@@ -140,9 +139,9 @@ fn a_checkpoint_of_another_model_is_refused() {
     let path = checkpoint::save(folder.path(), &mut adamw(), &at(0)).unwrap();
     let load = |specs: Vec<kolo_ddp::ParamSpec>| {
         let len = specs.iter().map(|spec| spec.shape.iter().product::<usize>()).sum();
-        let build = |len| (optimizer::find("adamw").unwrap().build)(len, &Settings::default());
+        let adamw = optimizer::named("adamw", &Settings::default()).unwrap();
         let group = Arc::new(Group::alone());
-        let mut other = Replica::new(group, specs, vec![0.0; len], &Config::default(), build).unwrap();
+        let mut other = Replica::new(group, specs, vec![0.0; len], &Config::default(), adamw).unwrap();
         checkpoint::load(&path, &mut other).unwrap_err().to_string()
     };
     let mut renamed = specs();
@@ -163,7 +162,7 @@ fn a_checkpoint_of_another_model_is_refused() {
         Arc::new(Group::alone()),
         &Config::default(),
         "sgd",
-        Settings { momentum: 0.9, ..Settings::default() },
+        Settings::default().with("momentum", 0.9),
     );
     let error = checkpoint::load(&path, &mut sgd).unwrap_err().to_string();
     assert!(error.contains("optimizer.safetensors") && error.contains("velocity/first"), "{error}");

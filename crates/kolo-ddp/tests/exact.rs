@@ -4,19 +4,20 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{WIDTH, backward, replica, run_shard};
+use common::{WIDTH, backward, clip, lively, replica, run_shard};
 use kolo_comm::{Group, threads};
-use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
+use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer, Settings};
 use kolo_ddp::reduction::{self, REDUCTIONS};
+use kolo_ddp::table::{Choice, Entry};
+use kolo_ddp::transform::TRANSFORMS;
 use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, Sampler, SpanId};
 
 const SAMPLES: usize = 50;
 
 /// Trains two epochs (with a short last batch) and returns the bits of the values after each.
-fn train(group: Group, shards: usize, config: &Config, optimizer: &str) -> Vec<Vec<u32>> {
-    let settings = Settings { momentum: 0.9, weight_decay: 0.01, ..Settings::default() };
+fn train(group: Group, shards: usize, config: &Config, optimizer: &Entry<dyn Optimizer>) -> Vec<Vec<u32>> {
     let config = Config { shards: Some(shards), ..config.clone() };
-    let mut replica = replica(Arc::new(group), &config, optimizer, settings);
+    let mut replica = replica(Arc::new(group), &config, optimizer.name, lively(optimizer));
     let sampler = Sampler::new(SAMPLES, 3, shards, 1).unwrap();
     let mut states = Vec::new();
     for epoch in 0..2 {
@@ -33,8 +34,8 @@ fn train(group: Group, shards: usize, config: &Config, optimizer: &str) -> Vec<V
 }
 
 /// Every optimizer with every reduction.
-fn combinations() -> impl Iterator<Item = (&'static str, &'static reduction::Entry)> {
-    OPTIMIZERS.iter().flat_map(|optimizer| REDUCTIONS.iter().map(|reduction| (optimizer.name, reduction)))
+fn combinations() -> impl Iterator<Item = (&'static Entry<dyn Optimizer>, &'static reduction::Entry)> {
+    OPTIMIZERS.iter().flat_map(|optimizer| REDUCTIONS.iter().map(move |reduction| (optimizer, reduction)))
 }
 
 #[test]
@@ -42,7 +43,9 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
     let large = BucketCaps::of_mib(25.0);
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
     for shards in [1, 4, 6, 7] {
-        for clip_norm in [None, Some(1.5)] {
+        // Without, and with each of the table.
+        let transforms = TRANSFORMS.iter().map(|entry| vec![Choice::new(entry.name)]);
+        for transforms in [Vec::new()].into_iter().chain(transforms) {
             for (optimizer, reduction) in combinations() {
                 let mut expected: Option<Vec<Vec<u32>>> = None;
                 for (world, caps, forward_overlap) in [
@@ -57,7 +60,7 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
                     let caps = Some(caps);
                     let config = Config {
                         caps,
-                        clip_norm,
+                        transforms: transforms.clone(),
                         forward_overlap,
                         reduction,
                         verify_every: 3,
@@ -69,7 +72,8 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
                         let expected = expected.get_or_insert_with(|| states.clone());
                         assert!(
                             *expected == states,
-                            "{shards} shards on {world} ranks, {optimizer}, {reduction:?}, {clip_norm:?}"
+                            "{shards} shards on {world} ranks, {}, {reduction:?}, {transforms:?}",
+                            optimizer.name
                         );
                     }
                 }
@@ -88,7 +92,7 @@ fn unequal_shares_end_in_the_same_bits() {
         let config = |shares: Option<&[f64]>| Config {
             caps: Some(small),
             reduction,
-            clip_norm: Some(1.5),
+            transforms: clip(1.5),
             shares: shares.map(<[f64]>::to_vec),
             verify_every: 3,
             ..Config::default()
@@ -106,7 +110,7 @@ fn unequal_shares_end_in_the_same_bits() {
             &[5.0, 1.0, 1.0, 1.0, 0.5, 2.0, 1.0, 1.0],
         ] {
             for states in run(shares.len(), Some(shares)) {
-                assert!(states == expected, "{shards} shards by {shares:?}, {optimizer}, {reduction:?}");
+                assert!(states == expected, "{shards} shards by {shares:?}, {optimizer:?}, {reduction:?}");
             }
         }
     }
@@ -116,7 +120,7 @@ fn unequal_shares_end_in_the_same_bits() {
 #[test]
 fn slices_do_not_change_the_bits() {
     const LEN: usize = 70_000;
-    let train = |group: Group, caps: BucketCaps, reduction| {
+    let train = |group: Group, caps: BucketCaps, optimizer: &Entry<dyn Optimizer>, reduction| {
         let rank = group.rank().0;
         let spec = |name: &str, len: usize| ParamSpec {
             name: name.into(),
@@ -125,10 +129,10 @@ fn slices_do_not_change_the_bits() {
         };
         let specs = vec![spec("small", 10), spec("large", LEN), spec("last", 300)];
         let values = vec![rank as f32; LEN + 310];
-        let caps = Some(caps);
-        let config = Config { shards: Some(4), caps, clip_norm: Some(1.0), reduction, ..Config::default() };
-        let adamw = |len| (optimizer::find("adamw").unwrap().build)(len, &Settings::default());
-        let mut replica = Replica::new(Arc::new(group), specs, values, &config, adamw).unwrap();
+        let (caps, transforms) = (Some(caps), clip(1.0));
+        let config = Config { shards: Some(4), caps, transforms, reduction, ..Config::default() };
+        let optimizer = optimizer.build(&lively(optimizer)).unwrap();
+        let mut replica = Replica::new(Arc::new(group), specs, values, &config, optimizer).unwrap();
         for step in 0..8 {
             for shard in replica.shards() {
                 let mut pass = replica.begin_shard(1.0, 5.0).unwrap();
@@ -148,15 +152,20 @@ fn slices_do_not_change_the_bits() {
         let bits: Vec<u32> = replica.values().unwrap().iter().map(|x| x.to_bits()).collect();
         (bits, buckets)
     };
-    for reduction in REDUCTIONS {
+    for (optimizer, reduction) in combinations() {
         let run = |world, mib| {
-            threads::spawn(world, |group| train(group, BucketCaps::of_mib(mib), reduction)).unwrap()
+            let train = |group| train(group, BucketCaps::of_mib(mib), optimizer, reduction);
+            threads::spawn(world, train).unwrap()
         };
         let whole = run(1, 25.0).remove(0);
         for (world, mib) in [(1, 0.0625), (3, 0.0625), (4, 0.15)] {
             for (bits, buckets) in run(world, mib) {
                 assert!(buckets > whole.1 + 1, "{buckets} buckets");
-                assert!(bits == whole.0, "{reduction:?}, {world} ranks, buckets of {mib} MiB");
+                assert!(
+                    bits == whole.0,
+                    "{}, {reduction:?}, {world} ranks, buckets of {mib} MiB",
+                    optimizer.name
+                );
             }
         }
     }

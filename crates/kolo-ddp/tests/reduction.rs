@@ -115,7 +115,7 @@ fn what_keeps_residuals_is_refused_in_an_elastic_job() {
     static KEEPS: Entry = Entry { name: "keeps", keeps_residuals: true, ..MAJORITY };
     let config = Config { elastic: true, reduction: &KEEPS, ..Config::default() };
     let (specs, values) = (common::specs(), vec![0.0; common::NAMES.len() * common::WIDTH]);
-    let sgd = |len| (kolo_ddp::optimizer::find("sgd").unwrap().build)(len, &Settings::default());
+    let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
     let made = kolo_ddp::Replica::new(Arc::new(Group::alone()), specs, values, &config, sgd);
     let error = made.err().unwrap().to_string();
     assert!(error.contains("`keeps`") && error.contains("take `sum`"), "{error}");

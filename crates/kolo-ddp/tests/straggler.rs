@@ -149,17 +149,17 @@ fn shards_leave_and_come_back(steps: u64, reduction: &'static Entry) {
 fn nobody_can_be_dropped_where_nobody_can_go_on() {
     let specs = common::specs();
     let values = vec![0.0; specs.len() * WIDTH];
-    let optimizer = |len| (kolo_ddp::optimizer::find("sgd").unwrap().build)(len, &Settings::default());
+    let optimizer = || kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
     let group = Arc::new(Group::alone());
     let made = Replica::new(
         group.clone(),
         specs.clone(),
         values.clone(),
         &config(Policy::Drop, false, &REDUCTIONS[0]),
-        optimizer,
+        optimizer(),
     );
     assert!(matches!(made, Err(Error::Setting(words)) if words.contains("Config::elastic")));
     let wrong = Config { shares: Some(vec![1.0, 2.0]), ..config(Policy::Warn, false, &REDUCTIONS[0]) };
-    let made = Replica::new(group, specs, values, &wrong, optimizer);
+    let made = Replica::new(group, specs, values, &wrong, optimizer());
     assert!(matches!(made, Err(Error::Setting(words)) if words.contains("2 weights for 1 workers")));
 }

@@ -5,9 +5,11 @@ use std::path::Path;
 
 use crate::models;
 use kolo_data::Dataset;
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer;
 use kolo_ddp::rate::{Decay, Rate, scale_linearly};
 use kolo_ddp::straggler::Policy;
+use kolo_ddp::table::Choice;
+use kolo_ddp::transform;
 use kolo_ddp::{BucketCaps, Sampler, Statistics, apportion};
 use serde::{Deserialize, Serialize};
 
@@ -54,8 +56,6 @@ pub struct TrainConfig {
     pub threads: usize,
     /// Largest bucket in MiB; `None`: 25, over sockets 4. Does not change the result.
     pub bucket_cap_mb: Option<f64>,
-    /// Largest global norm of a gradient; `None`: any.
-    pub clip_norm: Option<f64>,
     /// Share of the features before the classifier that a training step drops.
     #[serde(default)]
     pub dropout: f64,
@@ -73,19 +73,12 @@ pub struct TrainConfig {
     #[serde(default = "keep")]
     pub keep_checkpoints: usize,
     /// Which optimizer, and how it is set.
-    pub optimizer: OptimizerConfig,
+    pub optimizer: Choice,
+    /// What is done to the gradient before the optimizer sees it, one after another.
+    #[serde(default)]
+    pub transforms: Vec<Choice>,
     /// The learning rate over the run.
     pub rate: RateConfig,
-}
-
-/// The optimizer of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OptimizerConfig {
-    /// Its name in `kolo_ddp`'s table of optimizers.
-    pub name: String,
-    /// Its settings.
-    pub settings: Settings,
 }
 
 /// The learning rate over a run: it rises, then falls as the schedule says.
@@ -152,7 +145,12 @@ impl TrainConfig {
     /// The first setting that cannot be, with its value.
     pub fn check(&self) -> Result<(), Error> {
         models::find(&self.model)?;
-        optimizer::find(&self.optimizer.name).map_err(Error::Refused)?;
+        let optimizer = optimizer::find(&self.optimizer.name)?;
+        optimizer.complete(&self.optimizer.settings)?;
+        for Choice { name, settings } in &self.transforms {
+            let transform = transform::find(name)?;
+            transform.complete(settings)?;
+        }
         let positive = [
             ("--batch-size", self.batch_size),
             ("--nproc", self.nproc),
@@ -171,24 +169,13 @@ impl TrainConfig {
         check_bucket_cap(self.bucket_cap_mb)?;
         let real = [
             ("--lr", self.rate.lr, self.rate.lr > 0.0),
-            ("--clip-norm", self.clip_norm.unwrap_or(1.0), self.clip_norm.is_none_or(|norm| norm > 0.0)),
             ("--lr-factor", self.rate.step_factor, self.rate.step_factor > 0.0),
         ];
         if let Some((name, value, _)) = real.iter().find(|(_, value, right)| !right || !value.is_finite()) {
             return Err(Error::setting(name, value, "it must be greater than 0"));
         }
-        let fractions = [
-            ("--momentum", self.optimizer.settings.momentum),
-            ("--beta1", self.optimizer.settings.beta1),
-            ("--beta2", self.optimizer.settings.beta2),
-            ("--dropout", self.dropout as f32),
-        ];
-        if let Some((name, value)) = fractions.iter().find(|(_, value)| !(0.0..1.0).contains(value)) {
-            return Err(Error::setting(name, value, "it must be at least 0 and below 1"));
-        }
-        let decay = self.optimizer.settings.weight_decay;
-        if !decay.is_finite() || decay < 0.0 {
-            return Err(Error::setting("--weight-decay", decay, "it must be 0 or more"));
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(Error::setting("--dropout", self.dropout, "it must be at least 0 and below 1"));
         }
         if self.threads != 1 {
             let problem = "a worker computes on 1 thread; raise --nproc";
@@ -296,7 +283,7 @@ impl TrainConfig {
             verify_every: self.verify_every,
             shards: Some(self.shards),
             caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
-            clip_norm: self.clip_norm,
+            transforms: self.transforms.clone(),
             ..kolo_ddp::Config::default()
         }
     }

@@ -28,7 +28,7 @@ mod summary;
 mod tensors;
 mod worker;
 
-pub use config::{KEEP, OptimizerConfig, RateConfig, SCHEDULES, TrainConfig, check_bucket_cap};
+pub use config::{KEEP, RateConfig, SCHEDULES, TrainConfig, check_bucket_cap};
 pub use error::Error;
 pub use folder::RunFolder;
 pub use generations::{GenerationRow, unix};

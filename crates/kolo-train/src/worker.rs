@@ -12,7 +12,9 @@ use kolo_burn::Ddp;
 use kolo_comm::Group;
 use kolo_data::{Dataset, open};
 use kolo_ddp::Sampler;
+use kolo_ddp::optimizer;
 use kolo_ddp::rate::Rate;
+use kolo_ddp::table::Choice;
 use kolo_elastic::Member;
 
 use crate::config::TrainConfig;
@@ -101,13 +103,13 @@ impl<'a> Worker<'a> {
         let trainable = device.clone().autodiff();
         let shape = (entry.config)(dataset.train.channels, dataset.classes);
         let model = shape.init(config.seed, &trainable).with_dropout(config.dropout);
-        let optimizer = &config.optimizer;
-        let (name, settings) = (&optimizer.name, &optimizer.settings);
+        let Choice { name, settings } = &config.optimizer;
+        let optimizer = optimizer::named(name, settings)?;
         let (ddp, leaving) = match seat {
             // Without the others it could not go on, nor they without it: SIGTERM ends it.
-            Seat::Fixed(group) => (Ddp::new(group, model, &config.ddp(), name, settings)?, Arc::default()),
+            Seat::Fixed(group) => (Ddp::new(group, model, &config.ddp(), optimizer)?, Arc::default()),
             Seat::Member(member) => {
-                (Ddp::elastic(member, model, &config.ddp(), name, settings)?, signals::leaving()?)
+                (Ddp::elastic(member, model, &config.ddp(), optimizer)?, signals::leaving()?)
             }
         };
         let sampler = config.sampler(&dataset)?;

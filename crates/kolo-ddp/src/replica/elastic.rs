@@ -27,21 +27,25 @@ impl Replica {
         specs: &[ParamSpec],
         values: &[f32],
         config: &Config,
-        optimizer: impl Fn(usize) -> Box<dyn Optimizer>,
+        optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
+        let mut optimizer: Box<dyn Optimizer> = Box::new(optimizer);
         let config = Config { elastic: true, ..config.clone() };
         let mut membership = Box::new(membership);
         let mut last: Option<(Arc<Group>, String)> = None;
         for _ in 0..TRIES {
             let group = Arc::new(membership.next_group(last.as_ref().map(|(_, reason)| reason.as_str()))?);
-            match Replica::new(group.clone(), specs.to_vec(), values.to_vec(), &config, &optimizer) {
-                Ok(mut replica) => {
+            let mut replica = Replica::apart(&group, specs.to_vec(), values.to_vec(), &config, optimizer)?;
+            match replica.join(group.clone()) {
+                Ok(()) => {
                     membership.has_state();
                     replica.members.membership = Some(membership);
                     return Ok(replica);
                 }
-                // Kept until there is the next one: others may still read what it has sent.
-                Err(error) if is_survivable(&error) => last = Some((group, error.to_string())),
+                // The group is kept until there is the next one: others may still read what it has sent.
+                Err(error) if is_survivable(&error) => {
+                    (last, optimizer) = (Some((group, error.to_string())), replica.optimizer);
+                }
                 Err(error) => return Err(error),
             }
         }

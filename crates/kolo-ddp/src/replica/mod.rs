@@ -15,9 +15,8 @@ use kolo_comm::{Group, Rank};
 
 pub use self::report::{Change, StepReport};
 use self::undo::Undo;
-use self::update::Update;
+use self::update::Applying;
 use crate::buckets::{Bucket, BucketCaps};
-use crate::clip;
 use crate::config::Config;
 use crate::error::Error;
 use crate::last_step::LastStep;
@@ -27,6 +26,7 @@ use crate::optimizer::Optimizer;
 use crate::shares::equal;
 use crate::step::{Heard, Piggyback, Step};
 use crate::straggler::{Straggler, StragglerObserver};
+use crate::transform::{Decision, GradientTransform, Transforms};
 use crate::verify::Verifier;
 
 /// A copy of the model that is trained together with those of other ranks.
@@ -38,7 +38,10 @@ pub struct Replica {
     layout: Arc<Layout>,
     values: Vec<f32>,
     step: Step,
+    transforms: Transforms,
     optimizer: Box<dyn Optimizer>,
+    /// For the gradient of a tensor that the optimizer needs whole and that comes in several buckets.
+    whole: Vec<f32>,
     config: Config,
     /// Shards of a step, which stay what they were when the job began.
     shards: usize,
@@ -49,9 +52,9 @@ pub struct Replica {
     steps: u64,
     /// The last one that is complete.
     last: Option<LastStep>,
-    /// What those updates multiply the summed gradient by, and what it is clipped by besides.
+    /// What those updates multiply the summed gradient by, and by what besides, as its transforms have decided.
     scale: f64,
-    clip: f64,
+    factor: f64,
     /// What went wrong when [`Replica::latest`] could not say so.
     failure: Option<Error>,
     /// On rank 0 what the reduction kept for all shards when so many steps were done.
@@ -62,8 +65,9 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica of the model with these tensors, whose `values` follow one another in the same order. Afterwards all
-    /// ranks have the values of rank 0; or, where some of them have trained before ([`Replica::regroup`]), theirs.
+    /// A replica of the model with these tensors, whose `values` follow one another in the same order, stepped by an optimizer
+    /// of the table ([`named`](crate::optimizer::named)) or by the caller's own. Afterwards all ranks have the values of
+    /// rank 0; or, where some of them have trained before ([`Replica::regroup`]), theirs.
     ///
     /// # Errors
     ///
@@ -73,20 +77,33 @@ impl Replica {
         specs: Vec<ParamSpec>,
         values: Vec<f32>,
         config: &Config,
-        optimizer: impl FnOnce(usize) -> Box<dyn Optimizer>,
+        optimizer: impl Optimizer,
+    ) -> Result<Self, Error> {
+        let mut replica = Self::apart(&group, specs, values, config, Box::new(optimizer))?;
+        replica.join(group)?;
+        Ok(replica)
+    }
+
+    /// A replica before it has met the other ranks.
+    fn apart(
+        group: &Arc<Group>,
+        specs: Vec<ParamSpec>,
+        values: Vec<f32>,
+        config: &Config,
+        mut optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, Error> {
         let layout = Arc::new(Layout::new(specs));
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
-        if config.clip_norm.is_some_and(|norm| norm.is_nan() || norm <= 0.0) {
-            return Err(Error::Setting("the norm to clip to must be greater than 0".into()));
-        }
         let shards = config.shards.unwrap_or(group.world_size());
         assignment::check(config, shards, group.world_size())?;
         // A step of nothing, until the ranks have come to one state.
         let (nothing, shares) = (Arc::new(Layout::new(Vec::new())), equal(shards, group.world_size()));
-        let mut replica = Replica {
+        optimizer.init(&layout);
+        Ok(Replica {
             step: Step::new(group.clone(), nothing, &shares, config.reduction, BucketCaps::of_mib(25.0))?,
-            optimizer: optimizer(layout.len()),
+            transforms: Transforms::named(&config.transforms, &layout)?,
+            optimizer,
+            whole: Vec::new(),
             layout,
             values,
             config: config.clone(),
@@ -96,16 +113,14 @@ impl Replica {
             steps: 0,
             last: None,
             scale: 0.0,
-            clip: 1.0,
+            factor: 1.0,
             failure: None,
             gathered: None,
             verifier: Verifier::new(config)?,
             stragglers: StragglerObserver::new(config.straggler, Vec::new()),
             members: MembershipObserver::default(),
             group: group.clone(),
-        };
-        replica.join(group)?;
-        Ok(replica)
+        })
     }
 
     /// Goes on with other ranks: those of the last group that are left, and new ones, which call [`Replica::new`]. A step
@@ -255,12 +270,9 @@ impl Replica {
         let totals = self.step.reduce(self.steps, &told)?;
         let scale = 1.0 / totals.count;
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
-        let (clip, gradient_norm) = match self.config.clip_norm {
-            Some(limit) => self.clip(limit, scale)?,
-            None => (1.0, None),
-        };
+        let Decision { factor, norm: gradient_norm } = self.transform(scale)?;
         let done = LastStep { step: self.steps, loss: totals.loss * scale, count: totals.count };
-        (self.scale, self.clip) = (scale, clip);
+        (self.scale, self.factor) = (scale, factor);
         self.steps += 1;
         self.step.begin_applying(done);
         if self.step.outstanding() == 0 {
@@ -332,15 +344,18 @@ impl Replica {
         if !self.step.is_due(bucket) {
             return Ok(());
         }
-        let (spans, gradient) = self.step.collect(bucket)?;
-        let mut update = Update {
+        self.step.collect(bucket)?;
+        self.step.applied(bucket);
+        let applying = Applying {
             layout: &self.layout,
             values: &mut self.values,
             undo: self.undo.as_mut(),
             optimizer: &mut *self.optimizer,
+            whole: &mut self.whole,
+            scale: self.scale,
+            factor: self.factor,
         };
-        update.bucket(spans, gradient, self.scale, self.clip);
-        self.step.applied(bucket);
+        applying.bucket(bucket, &mut self.step)?;
         self.step.ended().map_or(Ok(()), |done| self.complete(done))
     }
 
@@ -361,16 +376,21 @@ impl Replica {
             .map(drop)
     }
 
-    /// What clips the gradient to a norm, for which all of it has to be there; and the norm that it has.
-    fn clip(&mut self, limit: f64, scale: f64) -> Result<(f64, Option<f64>), Error> {
-        let order: Vec<usize> = self.step.order();
-        let mut squares = clip::Squares::new(&self.layout);
-        for bucket in order {
-            let (bucket, gradient) = self.step.collect(bucket)?;
-            bucket.slices.iter().for_each(|slice| squares.put(slice, &gradient[slice.range()]));
+    /// What the gradient's transforms decide, for which all of it has to be there.
+    fn transform(&mut self, scale: f64) -> Result<Decision, Error> {
+        if !self.transforms.is_empty() {
+            for bucket in self.step.order() {
+                let (bucket, gradient) = self.step.collect(bucket)?;
+                self.transforms.see(&self.layout, bucket, gradient);
+            }
         }
-        let norm = scale * squares.total(&self.layout).sqrt();
-        Ok((clip::factor(norm, limit), Some(norm)))
+        Ok(self.transforms.decide(scale))
+    }
+
+    /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must. To be called between
+    /// two steps.
+    pub fn add_transform(&mut self, transform: impl GradientTransform) {
+        self.transforms.add(Box::new(transform), &self.layout);
     }
 
     /// Sets a statistic to what this rank alone has made of it ([`Statistics::Local`](crate::Statistics::Local)).

@@ -6,7 +6,8 @@ use clap::Args;
 use kolo_burn::{Ddp, Loss};
 use kolo_comm::Group;
 use kolo_ddp::Config;
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer::{self, Optimizer};
+use kolo_ddp::table::Value;
 use kolo_train::models::{self, ResNet};
 
 use super::at_least_1;
@@ -37,6 +38,12 @@ impl Work {
         optimizer::find(&self.optimizer).map_err(Failure::input)?;
         at_least_1(&[("--batch-size", self.batch_size), ("--image-size", self.image_size)])
     }
+
+    fn optimizer(&self) -> Result<Box<dyn Optimizer>, Failure> {
+        let entry = optimizer::find(&self.optimizer).map_err(Failure::input)?;
+        let decay = entry.setting("weight_decay").map(|setting| (setting.name.into(), Value::Number(1e-4)));
+        entry.build(&decay.into_iter().collect()).map_err(Failure::input)
+    }
 }
 
 /// See the module's text.
@@ -52,8 +59,7 @@ impl Trainee {
         let (rank, batch, size) = (group.rank().0, work.batch_size, work.image_size);
         let entry = models::find(&work.model).map_err(Failure::input)?;
         let model = (entry.config)(3, CLASSES).init(0, &device);
-        let settings = Settings { weight_decay: 1e-4, ..Settings::default() };
-        let ddp = Ddp::new(group, model, config, &work.optimizer, &settings)?;
+        let ddp = Ddp::new(group, model, config, work.optimizer()?)?;
         let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;
         let pixels: Vec<f32> = (0..batch * 3 * size * size).map(pixel).collect();
         let labels: Vec<i32> = (0..batch).map(|i| ((i + rank) % CLASSES) as i32).collect();

@@ -5,6 +5,7 @@ mod chaos;
 mod checkpoint;
 mod elastic;
 mod launch;
+mod table_options;
 pub(crate) mod talk;
 mod train;
 mod verify;

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 use kolo_comm::env::{self, is_worker};
 use kolo_data::{self as data, DATASETS};
-use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
+use kolo_ddp::optimizer::OPTIMIZERS;
 use kolo_ddp::straggler::Policy;
 use kolo_train::models::MODELS;
-use kolo_train::{KEEP, OptimizerConfig, RateConfig, RunFolder, SCHEDULES, Seat, Slow, TrainConfig};
+use kolo_train::{KEEP, RateConfig, RunFolder, SCHEDULES, Seat, Slow, TrainConfig};
 
 use super::elastic::Elastic;
 use super::run_again;
+use super::table_options::{self, TableOptions};
 use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
 
@@ -55,9 +56,8 @@ pub(crate) struct Train {
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
     #[arg(long, hide = true)]
     slow: Option<Slow>,
-    /// Optimizer (see below)
-    #[arg(long, default_value = "sgd")]
-    optimizer: String,
+    #[command(flatten)]
+    tables: TableOptions,
     /// Learning rate
     #[arg(long, default_value_t = 0.1)]
     lr: f64,
@@ -79,24 +79,6 @@ pub(crate) struct Train {
     /// What a cut of --schedule step leaves
     #[arg(long, default_value_t = 0.1)]
     lr_factor: f64,
-    /// Weight decay
-    #[arg(long, default_value_t = 5e-4)]
-    weight_decay: f32,
-    /// Momentum of sgd
-    #[arg(long, default_value_t = 0.9)]
-    momentum: f32,
-    /// Nesterov's momentum
-    #[arg(long)]
-    nesterov: bool,
-    /// First decay of adamw
-    #[arg(long, default_value_t = 0.9)]
-    beta1: f32,
-    /// Second decay of adamw
-    #[arg(long, default_value_t = 0.999)]
-    beta2: f32,
-    /// Clip gradients to this global norm
-    #[arg(long)]
-    clip_norm: Option<f64>,
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long)]
     pub(super) bucket_cap_mb: Option<f64>,
@@ -147,7 +129,7 @@ pub(crate) struct Train {
 }
 
 /// What a configuration file decides.
-pub(super) const SETTINGS: [&str; 30] = [
+pub(super) const SETTINGS: [&str; 25] = [
     "model",
     "data",
     "no_augment",
@@ -164,12 +146,7 @@ pub(super) const SETTINGS: [&str; 30] = [
     "warmup_steps",
     "lr_step_epochs",
     "lr_factor",
-    "weight_decay",
-    "momentum",
-    "nesterov",
-    "beta1",
-    "beta2",
-    "clip_norm",
+    table_options::SETTINGS,
     "checkpoint_epochs",
     "checkpoint_steps",
     "keep_checkpoints",
@@ -318,24 +295,14 @@ impl Train {
             slow: None,
             threads: 1,
             bucket_cap_mb: self.bucket_cap_mb,
-            clip_norm: self.clip_norm,
             dropout: self.dropout,
             batch_norm: self.batch_norm.clone(),
             verify_every: self.verify_every,
             checkpoint_epochs: self.checkpoint_epochs,
             checkpoint_steps: self.checkpoint_steps,
             keep_checkpoints: self.keep_checkpoints,
-            optimizer: OptimizerConfig {
-                name: self.optimizer.clone(),
-                settings: Settings {
-                    weight_decay: self.weight_decay,
-                    momentum: self.momentum,
-                    nesterov: self.nesterov,
-                    beta1: self.beta1,
-                    beta2: self.beta2,
-                    ..Settings::default()
-                },
-            },
+            optimizer: self.tables.optimizer()?,
+            transforms: self.tables.transforms()?,
             rate: RateConfig {
                 lr: self.lr,
                 base_batch: self.base_batch.filter(|_| self.scale_lr),
