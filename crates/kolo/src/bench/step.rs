@@ -1,4 +1,5 @@
-//! `kolo bench step`: what synchronisation costs. The same processes run blocks of steps with and without it, in turn.
+//! `kolo bench step`: what synchronisation costs. The same processes run blocks of steps with and without it,
+//! in turn.
 
 use std::time::Instant;
 
@@ -29,8 +30,8 @@ pub(crate) struct Options {
     /// Pairs of blocks; short blocks, because a machine's speed drifts
     #[arg(long, default_value_t = 10)]
     blocks: usize,
-    /// Steps a block; besides these its first one is not measured, which waits for no communication of one before, nor
-    /// its last one, which has no next one to hide communication behind
+    /// Steps a block; besides these its first one is not measured, which waits for no communication of one
+    /// before, nor its last one, which has no next one to hide communication behind
     #[arg(long, default_value_t = 4)]
     steps: usize,
     #[command(flatten)]
@@ -75,11 +76,11 @@ impl Options {
 
 pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let mut trainee = Trainee::new(options.talk.group(None)?, &options.work, &options.config())?;
-    let group = trainee.ddp.group().clone();
+    let group = trainee.stepper.group().clone();
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
     for block in 0..options.blocks + WARM_UP {
         for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
-            trainee.ddp.with_replica(|replica| replica.reducer().synchronise(synchronise));
+            trainee.stepper.with_replica(&mut |replica| replica.reducer().synchronise(synchronise));
             group.barrier()?;
             for step in 0..options.steps + 2 {
                 let began = Instant::now();
@@ -89,7 +90,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
                     exposed.0.extend(synchronise.then_some(waited));
                 }
             }
-            trainee.ddp.with_replica(|replica| replica.values().map(drop))?;
+            trainee.settle()?;
         }
     }
     let count = with.0.len();

@@ -24,7 +24,8 @@ struct Variant {
     verify_every: u64,
 }
 
-/// Each with what the one before has. The sentinel looks at every step here, because one in a hundred would not show.
+/// Each with what the one before has. The sentinel looks at every step here, because one in a hundred would
+/// not show.
 const VARIANTS: [Variant; 4] = [
     Variant { name: "plain: ring, no elasticity, no sentinel", tree: false, elastic: false, verify_every: 0 },
     Variant { name: "sums in tree order", tree: true, elastic: false, verify_every: 0 },
@@ -56,7 +57,8 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
     let turns = Turns::measure(group, options.rounds, WARM_UP, VARIANTS.len(), |number| {
         let trainee = &mut trainees[number];
         let mut seconds = 0.0;
-        // As in `kolo bench step`, the first one waits for nothing of one before, and the last one has no next one.
+        // As in `kolo bench step`, the first one waits for nothing of one before, and the last one has no
+        // next one.
         for step in 0..steps + 2 {
             let began = Instant::now();
             trainee.step()?;
@@ -64,7 +66,7 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
                 seconds += began.elapsed().as_secs_f64();
             }
         }
-        trainee.ddp.with_replica(|replica| replica.values().map(drop))?;
+        trainee.settle()?;
         Ok(seconds)
     })?;
     let row = |(number, variant): (usize, &Variant)| Row {

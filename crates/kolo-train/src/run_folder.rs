@@ -8,26 +8,17 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use kolo_ddp::checkpoint::{self, Found};
-use serde::Serialize;
 
 use crate::config::TrainConfig;
 use crate::error::Error;
-use crate::lines::Lines;
-use crate::meter::BucketRow;
 
 const CONFIG: &str = "config.toml";
-const METRICS: &str = "metrics.csv";
-const STEPS: &str = "steps.jsonl";
-const BUCKETS: &str = "buckets.csv";
-const SUMMARY: &str = "summary.json";
-const GENERATIONS: &str = "generations.jsonl";
+/// The file that only a complete run has.
+pub(crate) const SUMMARY: &str = "summary.json";
 /// Which job has made the folder, where each of its workers may be the first to come.
 const JOB: &str = ".job";
 /// How often a number may be taken by another run meanwhile.
 const TRIES: usize = 100;
-
-const METRICS_HEADER: &str = "epoch,seconds_per_step,images_per_second,comm_fraction,exposed_comm_fraction,\
-                              train_loss,test_accuracy,learning_rate";
 
 /// The folder of one run.
 #[derive(Clone, Debug)]
@@ -61,7 +52,7 @@ impl RunFolder {
             _ => Error::file(&path, e),
         })?;
         let folder = RunFolder { path };
-        folder.write(CONFIG, config.to_toml()?.as_bytes())?;
+        folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
         Ok(folder)
     }
 
@@ -71,8 +62,8 @@ impl RunFolder {
         fs::create_dir_all(parent).map_err(|e| Error::file(parent, e))?;
         let draft = tempfile::tempdir_in(parent).map_err(|e| Error::file(parent, e))?;
         let folder = RunFolder { path: draft.path().to_owned() };
-        folder.write(CONFIG, config.to_toml()?.as_bytes())?;
-        folder.write(JOB, job.as_bytes())?;
+        folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
+        folder.write(&folder.path.join(JOB), job.as_bytes())?;
         // Refused where there is a folder that is not empty.
         match fs::rename(draft.path(), &path) {
             Ok(()) => {}
@@ -109,8 +100,9 @@ impl RunFolder {
 
     /// Removes the folder of a run that failed before it began: it holds the configuration and nothing else.
     pub fn discard_unused(&self) {
-        if !self.path.join(STEPS).exists() && fs::remove_file(self.path.join(CONFIG)).is_ok() {
-            // Refused if there is anything else in it, as it should be.
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        if entries.count() == 1 && fs::remove_file(self.path.join(CONFIG)).is_ok() {
+            // Refused if something has come into it meanwhile, as it should be.
             let _ = fs::remove_dir(&self.path);
         }
     }
@@ -152,87 +144,15 @@ impl RunFolder {
         }
     }
 
-    /// Forgets what a run wrote after so many steps, and after the figures of so many epochs.
-    pub(crate) fn rewind(&self, steps: u64, epochs: usize) -> Result<(), Error> {
-        self.check()?;
-        self.keep_lines(STEPS, |line| {
-            let row: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-            row["step"].as_u64().is_some_and(|step| step < steps)
-        })?;
-        self.keep_lines(METRICS, |line| {
-            // The header stays.
-            epoch_of(line).is_none_or(|epoch| epoch <= epochs)
-        })
-    }
-
-    /// The last step of which there is a line.
-    pub(crate) fn last_step(&self) -> Result<Option<u64>, Error> {
-        let row = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
-        Ok(self.text(STEPS)?.lines().rev().find_map(row))
-    }
-
-    /// The last epoch of which there is a line, from 1.
-    pub(crate) fn last_epoch(&self) -> Result<Option<usize>, Error> {
-        Ok(self.text(METRICS)?.lines().rev().find_map(epoch_of))
-    }
-
-    /// What is in a file; nothing where there is none.
-    fn text(&self, name: &str) -> Result<String, Error> {
-        let path = self.path.join(name);
-        match fs::read_to_string(&path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::file(&path, e)),
-            read => Ok(read.unwrap_or_default()),
-        }
-    }
-
-    fn keep_lines(&self, name: &str, keep: impl Fn(&str) -> bool) -> Result<(), Error> {
-        let text = self.text(name)?;
-        let kept: String = text.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
-        // On a full disk nothing could be written, and usually nothing has to be.
-        if kept == text { Ok(()) } else { self.write(name, kept.as_bytes()) }
-    }
-
-    /// A line a step.
-    pub(crate) fn step_log(&self) -> Lines {
-        Lines::at(self.path.join(STEPS), "")
-    }
-
-    /// A line an epoch.
-    pub(crate) fn epoch_log(&self) -> Lines {
-        Lines::at(self.path.join(METRICS), METRICS_HEADER)
-    }
-
-    /// A line a generation, of an elastic job.
-    pub(crate) fn generation_log(&self) -> Lines {
-        Lines::at(self.path.join(GENERATIONS), "")
-    }
-
-    pub(crate) fn write_buckets(&self, rows: &[BucketRow]) -> Result<(), Error> {
-        let mut text = String::from("bucket,bytes,p50_us,p95_us,p99_us\n");
-        for row in rows {
-            text += &format!(
-                "{},{},{:.1},{:.1},{:.1}\n",
-                row.bucket, row.bytes, row.p50_us, row.p95_us, row.p99_us
-            );
-        }
-        self.write(BUCKETS, text.as_bytes())
-    }
-
-    pub(crate) fn write_summary(&self, summary: &impl Serialize) -> Result<PathBuf, Error> {
-        let text = serde_json::to_string_pretty(summary)
-            .map_err(|e| Error::file(&self.path.join(SUMMARY), e.into()))?;
-        self.write(SUMMARY, (text + "\n").as_bytes())?;
-        Ok(self.path.join(SUMMARY))
-    }
-
     /// Whole or not at all: under a temporary name first.
-    fn write(&self, name: &str, data: &[u8]) -> Result<(), Error> {
-        let (path, draft) = (self.path.join(name), self.path.join(format!(".{name}.part")));
+    pub(crate) fn write(&self, path: &Path, data: &[u8]) -> Result<(), Error> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let draft = path.with_file_name(format!(".{name}.part"));
         let result = File::create(&draft).and_then(|mut file| {
             file.write_all(data)?;
             file.sync_all()
         });
-        result.and_then(|()| fs::rename(&draft, &path)).map_err(|e| Error::file(&path, e))
+        result.and_then(|()| fs::rename(&draft, path)).map_err(|e| Error::file(path, e))
     }
 }
 
@@ -258,9 +178,4 @@ fn next_number(config: &TrainConfig) -> Result<PathBuf, Error> {
 /// Whether a folder was made by this job.
 fn is_of(path: &Path, job: &str) -> bool {
     fs::read_to_string(path.join(JOB)).is_ok_and(|text| text == job)
-}
-
-/// The epoch of a line of `metrics.csv`; `None` for its header.
-fn epoch_of(line: &str) -> Option<usize> {
-    line.split(',').next()?.parse().ok()
 }

@@ -2,8 +2,9 @@
 //! one or two label bytes and 3x32x32 pixels, channel by channel. There is no header, so the length alone
 //! tells a whole file from a cut one.
 
+use crate::entry::Folder;
 use crate::error::DataError;
-use crate::file::Source;
+use crate::format::source::Source;
 use crate::images::Images;
 
 const CHANNELS: usize = 3;
@@ -18,7 +19,18 @@ pub(crate) struct Record {
     pub count: usize,
 }
 
-/// Reads the files one after another.
+/// Reads the files of these names, one after another.
+pub(crate) fn in_folder(
+    folder: &Folder,
+    names: &[String],
+    record: Record,
+    classes: usize,
+) -> Result<Images, DataError> {
+    let sources = names.iter().map(|name| folder.open(std::slice::from_ref(name)));
+    read(sources.collect::<Result<_, _>>()?, record, classes)
+}
+
+/// Reads files one after another.
 ///
 /// # Errors
 ///

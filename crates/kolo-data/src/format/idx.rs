@@ -2,8 +2,10 @@
 //! number that says type and dimensions, the sizes, then the bytes. Images and labels are in files of their
 //! own.
 
+use crate::dataset::Part;
+use crate::entry::Folder;
 use crate::error::DataError;
-use crate::file::Source;
+use crate::format::source::Source;
 use crate::images::Images;
 
 /// Unsigned bytes in three dimensions: count, rows, columns.
@@ -13,13 +15,26 @@ const LABELS_MAGIC: u32 = 0x0000_0801;
 /// Rows and columns of every data set of this family.
 const SIDE: u32 = 28;
 
+/// Reads a part of the data set in `folder`, from files of the names as published (with a dash) or as some archives
+/// have them (with a point), compressed or not.
+pub(crate) fn in_folder(folder: &Folder, part: Part, classes: usize) -> Result<Images, DataError> {
+    let part = match part {
+        Part::Train => "train",
+        Part::Test => "t10k",
+    };
+    let open = |what, dimensions| {
+        let names = ['-', '.'].map(|dash| format!("{part}-{what}{dash}idx{dimensions}-ubyte"));
+        folder.open(&names.each_ref().map(|name| [name.clone(), format!("{name}.gz")]).concat())
+    };
+    read(open("images", 3)?, open("labels", 1)?, classes)
+}
+
 /// Reads images and their labels.
 ///
 /// # Errors
 ///
 /// A wrong magic number, other images than 28x28, a length that differs from what the header says, different
-/// counts, a label of
-/// `classes` or above, no images at all.
+/// counts, a label of `classes` or above, no images at all.
 pub(crate) fn read(images: Source, labels: Source, classes: usize) -> Result<Images, DataError> {
     let (images_path, labels_path) = (images.path(), labels.path());
     let pixels = read_images(images)?;
