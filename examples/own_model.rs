@@ -10,7 +10,7 @@ use burn::tensor::{Device, Tensor, activation::relu};
 use kolo::{
     Config, Ddp, Group, Loss, Rank, Sampler, Settings,
     data::{self, Part},
-    image_tensors,
+    image_tensors, optimizer,
 };
 
 // Not needed, but Burn on a CPU is much faster with it.
@@ -40,8 +40,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The job: every step has 4 shards of 32 images, whoever works on them.
     let config = Config { shards: Some(4), ..Config::default() };
-    let settings = Settings { momentum: 0.9, ..Settings::default() };
-    let mut ddp = Ddp::new(Group::from_env()?, model, &config, "sgd", &settings)?;
+    let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9))?;
+    let mut ddp = Ddp::new(Group::from_env()?, model, &config, sgd)?;
     let sampler = Sampler::new(dataset.samples(Part::Train), 32, 4, 0)?;
     let criterion = CrossEntropyLossConfig::new().init(&device);
 

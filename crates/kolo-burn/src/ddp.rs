@@ -9,11 +9,11 @@ use std::time::Duration;
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use kolo_comm::elastic::Member;
 use kolo_comm::{Group, Rank};
 use kolo_ddp::lockstep::Exchange;
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer::Optimizer;
 use kolo_ddp::{Change, Config, Kind, Layout, Replica, SpanId, Statistics, StepReport};
+use kolo_elastic::Member;
 
 use crate::Error;
 use crate::hook::{self, Sink};
@@ -63,23 +63,16 @@ pub struct Ddp<M> {
 }
 
 impl<M: Module> Ddp<M> {
-    /// Joins the replicas: checks that all ranks hold the same model and gives all of them rank 0's values.
+    /// Joins the replicas: checks that all ranks hold the same model and gives all of them rank 0's values. The optimizer is one
+    /// of the table ([`named`](kolo_ddp::optimizer::named)) or the caller's own.
     ///
     /// # Errors
     ///
-    /// The models differ (naming the parameter and the rank), the optimizer is unknown, the model is not on a backend whose
-    /// gradients Kolo can see, or a collective failed.
-    pub fn new(
-        group: Group,
-        model: M,
-        config: &Config,
-        optimizer: &str,
-        settings: &Settings,
-    ) -> Result<Self, Error> {
-        let entry = optimizer::find(optimizer)?;
+    /// The models differ (naming the parameter and the rank), the model is not on a backend whose gradients Kolo can see, or a
+    /// collective failed.
+    pub fn new(group: Group, model: M, config: &Config, optimizer: impl Optimizer) -> Result<Self, Error> {
         let inventory = tensors::inventory(&model, Which::All)?;
-        let build = |len| (entry.build)(len, settings);
-        let replica = Replica::new(Arc::new(group), inventory.specs, inventory.values, config, build)?;
+        let replica = Replica::new(Arc::new(group), inventory.specs, inventory.values, config, optimizer)?;
         Ok(Self::of(model, replica, config.statistics))
     }
 
@@ -93,13 +86,10 @@ impl<M: Module> Ddp<M> {
         member: Member,
         model: M,
         config: &Config,
-        optimizer: &str,
-        settings: &Settings,
+        optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
-        let entry = optimizer::find(optimizer)?;
         let inventory = tensors::inventory(&model, Which::All)?;
-        let build = |len| (entry.build)(len, settings);
-        let replica = Replica::elastic(member, &inventory.specs, &inventory.values, config, build)?;
+        let replica = Replica::elastic(member, &inventory.specs, &inventory.values, config, optimizer)?;
         Ok(Self::of(model, replica, config.statistics))
     }
 

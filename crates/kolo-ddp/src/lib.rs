@@ -8,12 +8,12 @@
 mod agree;
 mod buckets;
 pub mod checkpoint;
-mod clip;
 mod error;
 pub mod key;
 mod layout;
 pub mod lockstep;
 mod losses;
+pub mod norm;
 pub mod optimizer;
 pub mod rate;
 mod reducer;
@@ -23,9 +23,11 @@ mod shard_sum;
 mod shares;
 mod statistics;
 pub mod straggler;
+pub mod table;
+pub mod transform;
 pub mod verify;
 
-pub use buckets::{Bucket, BucketCaps, plan};
+pub use buckets::{Bucket, BucketCaps, Slice, plan};
 pub use error::Error;
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use reducer::{BucketTiming, Reducer, Totals};

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{NAMES, WIDTH, replica, run_shard, specs};
+use common::{NAMES, WIDTH, lively, replica, run_shard, specs};
 use kolo_comm::Group;
 use kolo_ddp::checkpoint::{self, Part, Position, Reader, Set, Snapshot, Writer};
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::{Config, Replica};
 
 const FILES: [&str; 4] = ["weights.safetensors", "optimizer.safetensors", "position.json", "manifest.json"];
@@ -49,9 +49,8 @@ fn flip(path: &Path, bit: usize) {
 
 #[test]
 fn a_checkpoint_continues_in_the_same_bits() {
-    for optimizer in ["sgd", "adamw"] {
-        let settings = Settings { momentum: 0.9, ..Settings::default() };
-        let new = || replica(Arc::new(Group::alone()), &Config::default(), optimizer, settings);
+    for optimizer in OPTIMIZERS {
+        let new = || replica(Arc::new(Group::alone()), &Config::default(), optimizer.name, lively(optimizer));
         let folder = tempfile::tempdir().unwrap();
         let mut first = new();
         (0..3).for_each(|n| step(&mut first, n));
@@ -74,9 +73,9 @@ fn a_checkpoint_of_another_model_is_refused() {
     let path = checkpoint::save(folder.path(), &mut adamw(), &at(0)).unwrap();
     let load = |specs: Vec<kolo_ddp::ParamSpec>| {
         let len = specs.iter().map(|spec| spec.shape.iter().product::<usize>()).sum();
-        let build = |len| (optimizer::find("adamw").unwrap().build)(len, &Settings::default());
+        let adamw = optimizer::named("adamw", &Settings::default()).unwrap();
         let group = Arc::new(Group::alone());
-        let mut other = Replica::new(group, specs, vec![0.0; len], &Config::default(), build).unwrap();
+        let mut other = Replica::new(group, specs, vec![0.0; len], &Config::default(), adamw).unwrap();
         checkpoint::load(&path, &mut other).unwrap_err().to_string()
     };
     let mut renamed = specs();
@@ -97,7 +96,7 @@ fn a_checkpoint_of_another_model_is_refused() {
         Arc::new(Group::alone()),
         &Config::default(),
         "sgd",
-        Settings { momentum: 0.9, ..Settings::default() },
+        Settings::default().with("momentum", 0.9),
     );
     let error = checkpoint::load(&path, &mut sgd).unwrap_err().to_string();
     assert!(error.contains("optimizer.safetensors") && error.contains("velocity/first"), "{error}");

@@ -87,7 +87,7 @@ fn changing_numbers_of_uses_do_not_change_the_sum() {
         _ => 1,
     };
     let run = |group: Group| {
-        let config = Config { shards: Some(4), caps: Some(TINY), clip_norm: None, ..Config::default() };
+        let config = Config { shards: Some(4), caps: Some(TINY), ..Config::default() };
         let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
         let mut states = Vec::new();
         for step in 0..6 {
@@ -122,8 +122,8 @@ fn models_that_differ_are_named() {
         if group.rank().0 == 2 {
             specs[1].shape = vec![WIDTH / 2, 2];
         }
-        let build = |len| (optimizer::find("sgd").unwrap().build)(len, &Settings::default());
-        Replica::new(Arc::new(group), specs, vec![0.0; 5 * WIDTH], &Config::default(), build).err().unwrap()
+        let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
+        Replica::new(Arc::new(group), specs, vec![0.0; 5 * WIDTH], &Config::default(), sgd).err().unwrap()
     })
     .unwrap()
     {

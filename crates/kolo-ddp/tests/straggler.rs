@@ -136,12 +136,12 @@ fn shards_leave_the_slow_rank_and_come_back_when_it_recovers() {
 fn nobody_can_be_dropped_where_nobody_can_go_on() {
     let specs = common::specs();
     let values = vec![0.0; specs.len() * WIDTH];
-    let optimizer = |len| (kolo_ddp::optimizer::find("sgd").unwrap().build)(len, &Settings::default());
+    let optimizer = || kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
     let group = Arc::new(Group::alone());
     let made =
-        Replica::new(group.clone(), specs.clone(), values.clone(), &config(Policy::Drop, false), optimizer);
+        Replica::new(group.clone(), specs.clone(), values.clone(), &config(Policy::Drop, false), optimizer());
     assert!(matches!(made, Err(Error::Setting(words)) if words.contains("Config::elastic")));
     let wrong = Config { shares: Some(vec![1.0, 2.0]), ..config(Policy::Warn, false) };
-    let made = Replica::new(group, specs, values, &wrong, optimizer);
+    let made = Replica::new(group, specs, values, &wrong, optimizer());
     assert!(matches!(made, Err(Error::Setting(words)) if words.contains("2 weights for 1 workers")));
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use kolo_data::{DataError, PrefetchError};
+use kolo_ddp::table::ChoiceError;
 
 /// Why a run could not begin, go on, or end as it should.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,9 @@ pub enum Error {
     /// samples.
     #[error(transparent)]
     Refused(kolo_ddp::Error),
+    /// The optimizer or a gradient transform is not there, or not set as it can be.
+    #[error("{}", in_options(.0))]
+    Choice(#[from] ChoiceError),
     /// A setting has a value that it cannot have.
     #[error("{option} {value}: {problem}")]
     Setting {
@@ -146,6 +150,7 @@ impl Error {
             self,
             Data(_)
                 | Refused(_)
+                | Choice(_)
                 | Setting { .. }
                 | Unknown { .. }
                 | Config { .. }
@@ -183,5 +188,20 @@ impl From<kolo_ddp::Error> for Error {
 impl From<kolo_comm::Error> for Error {
     fn from(error: kolo_comm::Error) -> Self {
         Error::Training(error.into())
+    }
+}
+
+/// What is wrong with a setting of a table's entry, in the words of the command line.
+fn in_options(error: &ChoiceError) -> String {
+    let option = |name: &str| format!("--{}", name.replace('_', "-"));
+    match error {
+        ChoiceError::NotAllowed { setting, value, .. } => {
+            format!("{} {value}: it must be {}", option(setting.name), setting.allowed)
+        }
+        ChoiceError::NoSetting { entry, setting, known } => {
+            let known: Vec<String> = known.iter().map(|setting| option(setting.name)).collect();
+            format!("{}: {entry} has no such setting; it has {}", option(setting), known.join(", "))
+        }
+        unknown => unknown.to_string(),
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use kolo_comm::Group;
-use kolo_comm::elastic::Member;
 use kolo_data::DataSet;
+use kolo_elastic::Member;
 
 use crate::config::TrainConfig;
 use crate::run_folder::RunFolder;

@@ -40,8 +40,8 @@ mod tensors;
 mod worker;
 
 pub use config::{
-    BatchNormalisation, LearningRateSchedule, OptimizerConfig, RateConfig, TrainConfig, WORKERS,
-    check_bucket_cap,
+    BatchNormalisation, LearningRateSchedule, OptimizerChoice, RateConfig, TrainConfig, TransformChoices,
+    WORKERS, check_bucket_cap,
 };
 pub use error::Error;
 pub use job::{Job, Membership};

@@ -76,14 +76,12 @@ impl<'a, M: Model> Worker<'a, M> {
         let trainable = job.device.clone().autodiff();
         let (seed, dropout, samples) = (config.seed, config.dropout, job.data.shape());
         let model = build(&Blueprint { seed, samples, dropout, device: &trainable });
-        let (name, settings) = (&config.optimizer.name, &config.optimizer.settings);
+        let optimizer = config.optimizer.build()?;
         let (ddp, leaving) = match membership {
             // Without the others it could not go on, nor they without it: SIGTERM ends it.
-            Membership::Fixed(group) => {
-                (Ddp::new(group, model, &config.ddp()?, name, settings)?, Arc::default())
-            }
+            Membership::Fixed(group) => (Ddp::new(group, model, &config.ddp()?, optimizer)?, Arc::default()),
             Membership::Elastic(member) => {
-                (Ddp::elastic(member, model, &config.ddp()?, name, settings)?, signals::leaving()?)
+                (Ddp::elastic(member, model, &config.ddp()?, optimizer)?, signals::leaving()?)
             }
         };
         let sampler = config.sampler(&*job.data)?;

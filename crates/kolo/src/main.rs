@@ -1,5 +1,6 @@
 //! The command-line program: one file a subcommand.
 
+mod backends;
 mod bench;
 mod chaos;
 mod commands;

@@ -3,7 +3,7 @@
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use kolo_comm::{Group, threads, tree};
-use kolo_ddp::optimizer::Settings;
+use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{Config, Kind};
 
 use super::super::tests::{noise, velocity};
@@ -18,8 +18,8 @@ fn plain() -> Device {
 fn ddp(group: Group, shards: usize, dropout: f64, device: &Device) -> Ddp<ResidualNet> {
     let model = ResidualNet::new(dropout, device);
     let config = Config { shards: Some(shards), verify_every: 2, ..Config::default() };
-    let settings = Settings { momentum: 0.9, ..Settings::default() };
-    Ddp::new(group, model, &config, "sgd", &settings).unwrap()
+    let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9)).unwrap();
+    Ddp::new(group, model, &config, sgd).unwrap()
 }
 
 fn batch(samples: &[usize], device: &Device) -> (Tensor<4>, Tensor<1, Int>) {

@@ -75,16 +75,10 @@ impl Snapshot {
             let Part { set, file, start, values, .. } = part;
             let end = start.saturating_add(values.len());
             if end > layout.len() {
-                let len = layout.len();
-                return Err(Error::Setting(format!(
-                    "a checkpoint's part holds elements {start}..{end} where the model has {len}"
-                )));
+                return Err(Error::PartTooLong { start: *start, end, len: layout.len() });
             }
             if !set.is_in(file) || file.contains('/') {
-                let whole = set.file();
-                return Err(Error::Setting(format!(
-                    "a checkpoint's part cannot go into `{file}`; call it as {whole}, with `-` and more before the dot"
-                )));
+                return Err(Error::PartFile { file: file.clone(), whole: set.file() });
             }
         }
         Ok(Snapshot { position: position.clone(), layout, parts })

@@ -3,6 +3,7 @@
 use crate::buckets::BucketCaps;
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
+use crate::table::Choice;
 
 /// How a job divides and reduces its steps.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +19,10 @@ pub struct Config {
     pub straggler: Policy,
     /// How large buckets may be. `None`: [`BucketCaps::for_group`].
     pub caps: Option<BucketCaps>,
-    /// Clips gradients to this global norm.
-    pub clip_norm: Option<f64>,
+    /// What is done to the gradient before the optimizer sees it, one after another: entries of
+    /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`. The same on all
+    /// ranks.
+    pub transforms: Vec<Choice>,
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,
     /// Whether a step that fails can be done again with other ranks ([`Replica::regroup`](crate::Replica::regroup)). Where reductions reach into the
@@ -40,7 +43,7 @@ impl Default for Config {
             shares: None,
             straggler: Policy::Warn,
             caps: None,
-            clip_norm: None,
+            transforms: Vec::new(),
             forward_overlap: true,
             elastic: false,
             verify_every: 100,

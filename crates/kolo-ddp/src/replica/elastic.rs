@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kolo_comm::elastic::{Generation, Member};
 use kolo_comm::{Error as CommError, Group, Rank};
+use kolo_elastic::{Generation, Member};
 
 use super::undo::Undo;
 use super::{Config, Replica};
@@ -40,20 +40,24 @@ impl Replica {
         specs: &[ParamSpec],
         values: &[f32],
         config: &Config,
-        optimizer: impl Fn(usize) -> Box<dyn Optimizer>,
+        optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
+        let mut optimizer: Box<dyn Optimizer> = Box::new(optimizer);
         let config = Config { elastic: true, ..config.clone() };
         let mut last: Option<(Arc<Group>, String)> = None;
         for _ in 0..TRIES {
             let group = Arc::new(member.join(last.as_ref().map(|(_, reason)| reason.as_str()))?);
-            match Replica::new(group.clone(), specs.to_vec(), values.to_vec(), &config, &optimizer) {
-                Ok(mut replica) => {
+            let mut replica = Replica::apart(&group, specs.to_vec(), values.to_vec(), &config, optimizer)?;
+            match replica.meet(group.clone()) {
+                Ok(()) => {
                     member.settle();
                     replica.member = Some(member);
                     return Ok(replica);
                 }
-                // Kept until there is the next one: others may still read what it has sent.
-                Err(error) if passes(&error) => last = Some((group, error.to_string())),
+                // The group is kept until there is the next one: others may still read what it has sent.
+                Err(error) if passes(&error) => {
+                    (last, optimizer) = (Some((group, error.to_string())), replica.optimizer);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -11,22 +11,22 @@ mod update;
 
 use std::sync::Arc;
 
-use kolo_comm::elastic::Member;
 use kolo_comm::{Group, Rank};
+use kolo_elastic::Member;
 
 pub use self::config::Config;
 pub use self::elastic::Change;
 pub use self::last::LastStep;
 pub use self::report::StepReport;
 use self::undo::Undo;
-use self::update::Update;
+use self::update::Applying;
 use crate::buckets::BucketCaps;
-use crate::clip;
 use crate::error::Error;
 use crate::layout::{Layout, ParamSpec, SpanId};
 use crate::optimizer::Optimizer;
 use crate::reducer::Reducer;
 use crate::straggler::{Clock, Scout};
+use crate::transform::{Decision, GradientTransform, Transforms};
 use crate::verify::Watch;
 
 /// See the module's text.
@@ -38,7 +38,10 @@ pub struct Replica {
     layout: Arc<Layout>,
     values: Vec<f32>,
     reducer: Reducer,
+    transforms: Transforms,
     optimizer: Box<dyn Optimizer>,
+    /// For the gradient of a tensor that the optimizer needs whole and that comes in several buckets.
+    whole: Vec<f32>,
     config: Config,
     /// Shards of a step, which stay what they were when the job began.
     shards: usize,
@@ -58,9 +61,9 @@ pub struct Replica {
     /// Whether each bucket's update is still to be made, and how many are.
     due: Vec<bool>,
     missing: usize,
-    /// What those updates multiply the summed gradient by, and what it is clipped by besides.
+    /// What those updates multiply the summed gradient by, and by what besides, as its transforms have decided.
     scale: f64,
-    clip: f64,
+    factor: f64,
     /// What went wrong when [`Replica::latest`] could not say so.
     failure: Option<Error>,
     watch: Watch,
@@ -69,8 +72,9 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica of the model with these tensors, whose `values` follow one another in the same order. Afterwards all
-    /// ranks have the values of rank 0; or, where some of them have trained before ([`Replica::regroup`]), theirs.
+    /// A replica of the model with these tensors, whose `values` follow one another in the same order, stepped by an optimizer
+    /// of the table ([`named`](crate::optimizer::named)) or by the caller's own. Afterwards all ranks have the values of
+    /// rank 0; or, where some of them have trained before ([`Replica::regroup`]), theirs.
     ///
     /// # Errors
     ///
@@ -80,20 +84,33 @@ impl Replica {
         specs: Vec<ParamSpec>,
         values: Vec<f32>,
         config: &Config,
-        optimizer: impl FnOnce(usize) -> Box<dyn Optimizer>,
+        optimizer: impl Optimizer,
+    ) -> Result<Self, Error> {
+        let mut replica = Self::apart(&group, specs, values, config, Box::new(optimizer))?;
+        replica.meet(group)?;
+        Ok(replica)
+    }
+
+    /// A replica before it has met the other ranks.
+    fn apart(
+        group: &Arc<Group>,
+        specs: Vec<ParamSpec>,
+        values: Vec<f32>,
+        config: &Config,
+        mut optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, Error> {
         let layout = Arc::new(Layout::new(specs));
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
-        if config.clip_norm.is_some_and(|norm| norm.is_nan() || norm <= 0.0) {
-            return Err(Error::Setting("the norm to clip to must be greater than 0".into()));
-        }
         let shards = config.shards.unwrap_or(group.world_size());
         pace::check(config, shards, group.world_size())?;
         // A reducer of nothing, until the ranks have met.
         let nothing = Arc::new(Layout::new(Vec::new()));
-        let mut replica = Replica {
+        optimizer.init(&layout);
+        Ok(Replica {
             reducer: Reducer::new(group.clone(), nothing, shards, BucketCaps::of_mib(25.0))?,
-            optimizer: optimizer(layout.len()),
+            transforms: Transforms::named(&config.transforms, &layout)?,
+            optimizer,
+            whole: Vec::new(),
             layout,
             values,
             config: config.clone(),
@@ -109,15 +126,13 @@ impl Replica {
             due: Vec::new(),
             missing: 0,
             scale: 0.0,
-            clip: 1.0,
+            factor: 1.0,
             failure: None,
             watch: Watch::new(config)?,
             clock: Clock::default(),
             scout: Scout::new(config.straggler, Vec::new()),
             group: group.clone(),
-        };
-        replica.meet(group)?;
-        Ok(replica)
+        })
     }
 
     /// Goes on with other ranks: those of the last group that are left, and new ones, which call [`Replica::new`]. A step
@@ -228,14 +243,11 @@ impl Replica {
         let totals = self.reducer.finish(self.steps)?;
         let scale = 1.0 / totals.count;
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
-        let (clip, gradient_norm) = match self.config.clip_norm {
-            Some(limit) => self.clip(limit, scale)?,
-            None => (1.0, None),
-        };
+        let Decision { factor, norm: gradient_norm } = self.transform(scale)?;
         let done = LastStep { step: self.steps, loss: totals.loss * scale, count: totals.count };
         self.steps += 1;
         self.running = Some(done);
-        (self.scale, self.clip) = (scale, clip);
+        (self.scale, self.factor) = (scale, factor);
         self.missing = self.reducer.buckets().count();
         self.due.clear();
         self.due.resize(self.missing, true);
@@ -298,16 +310,19 @@ impl Replica {
         if !self.due[bucket] {
             return Ok(());
         }
-        let (spans, gradient) = self.reducer.collect(bucket)?;
-        let mut update = Update {
+        self.reducer.collect(bucket)?;
+        self.due[bucket] = false;
+        self.missing -= 1;
+        let applying = Applying {
             layout: &self.layout,
             values: &mut self.values,
             undo: self.undo.as_mut(),
             optimizer: &mut *self.optimizer,
+            whole: &mut self.whole,
+            scale: self.scale,
+            factor: self.factor,
         };
-        update.bucket(spans, gradient, self.scale, self.clip);
-        self.due[bucket] = false;
-        self.missing -= 1;
+        applying.bucket(bucket, &self.due, &mut self.reducer)?;
         if self.missing == 0 {
             self.complete()?;
         }
@@ -323,16 +338,22 @@ impl Replica {
         self.reducer.end_step()
     }
 
-    /// What clips the gradient to a norm, for which all of it has to be there; and the norm that it has.
-    fn clip(&mut self, limit: f64, scale: f64) -> Result<(f64, Option<f64>), Error> {
-        let order: Vec<usize> = self.reducer.order().collect();
-        let mut squares = clip::Squares::new(&self.layout);
-        for bucket in order {
-            let (bucket, gradient) = self.reducer.collect(bucket)?;
-            bucket.slices.iter().for_each(|slice| squares.put(slice, &gradient[slice.range()]));
+    /// What the gradient's transforms decide, for which all of it has to be there.
+    fn transform(&mut self, scale: f64) -> Result<Decision, Error> {
+        if !self.transforms.is_empty() {
+            let order: Vec<usize> = self.reducer.order().collect();
+            for bucket in order {
+                let (bucket, gradient) = self.reducer.collect(bucket)?;
+                self.transforms.see(&self.layout, bucket, gradient);
+            }
         }
-        let norm = scale * squares.total(&self.layout).sqrt();
-        Ok((clip::factor(norm, limit), Some(norm)))
+        Ok(self.transforms.decide(scale))
+    }
+
+    /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must. To be called between
+    /// two steps.
+    pub fn add_transform(&mut self, transform: impl GradientTransform) {
+        self.transforms.add(Box::new(transform), &self.layout);
     }
 
     /// Sets a statistic to what this rank alone has made of it ([`Statistics::Local`](crate::Statistics::Local)).

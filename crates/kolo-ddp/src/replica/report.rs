@@ -13,7 +13,7 @@ pub struct StepReport {
     pub loss: f64,
     /// What the mean is over: samples of the global batch.
     pub count: f64,
-    /// Global norm of the gradient before clipping; measured only where it is clipped.
+    /// Global norm of the gradient before its transforms; measured only where one of them, such as clipping, needs it.
     pub gradient_norm: Option<f64>,
     /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the wire.
     pub buckets: Vec<BucketTiming>,

@@ -98,7 +98,7 @@ mod tests {
             let spec = |name: &str, kind| ParamSpec { name: name.into(), shape: vec![40], kind };
             let decay = Kind::Parameter { decay: true };
             let specs = vec![spec("first", decay), spec("mean", Kind::Statistic), spec("last", decay)];
-            let sgd = |len| (optimizer::find("sgd").unwrap().build)(len, &Settings::default());
+            let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
             let mut replica = Replica::new(Arc::new(group), specs, vec![1.0; 120], &config, sgd).unwrap();
             for step in 0..6 {
                 for _ in replica.reducer().shards() {

@@ -5,13 +5,13 @@
 //! written in its attribute.
 
 mod check;
+mod choices;
 mod defaults;
 mod rate;
 
 use std::path::Path;
 
 use kolo_data::{DataSet, Part};
-use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::rate::Rate;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::{BucketCaps, Sampler, Statistics, apportion};
@@ -21,6 +21,7 @@ use crate::error::Error;
 use check::{at_least_1, below_1};
 
 pub use check::check_bucket_cap;
+pub use choices::{OptimizerChoice, TransformChoices};
 pub use rate::{LearningRateSchedule, RateConfig};
 
 /// The whole configuration of a run.
@@ -72,9 +73,6 @@ pub struct TrainConfig {
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long)]
     pub bucket_cap_mb: Option<f64>,
-    /// Clip gradients to this global norm
-    #[arg(long)]
-    pub clip_norm: Option<f64>,
     /// Share of the features before the last layer that a training step drops
     #[arg(long, default_value_t = 0.0)]
     pub dropout: f64,
@@ -94,32 +92,18 @@ pub struct TrainConfig {
     #[arg(long, value_name = "CHECKPOINTS", default_value_t = 3)]
     pub keep_checkpoints: usize,
     /// Which optimizer, and how it is set.
-    #[arg(skip)]
-    pub optimizer: OptimizerConfig,
+    #[command(flatten)]
+    pub optimizer: OptimizerChoice,
     /// The learning rate over the run.
     #[command(flatten)]
     pub rate: RateConfig,
+    /// What is done to the gradient before the optimizer sees it.
+    #[command(flatten)]
+    pub transforms: TransformChoices,
 }
 
 /// Workers of a run where nobody says how many.
 pub const WORKERS: usize = 2;
-
-/// The optimizer of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OptimizerConfig {
-    /// Its name in `kolo_ddp`'s table of optimizers.
-    pub name: String,
-    /// Its settings.
-    pub settings: Settings,
-}
-
-impl Default for OptimizerConfig {
-    fn default() -> Self {
-        let settings = Settings { weight_decay: 5e-4, momentum: 0.9, ..Settings::default() };
-        OptimizerConfig { name: "sgd".into(), settings }
-    }
-}
 
 /// What batch normalisation takes its mean and variance over in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -146,7 +130,6 @@ impl TrainConfig {
     ///
     /// The first setting that cannot be, with its value.
     pub fn check(&self) -> Result<(), Error> {
-        optimizer::find(&self.optimizer.name).map_err(Error::Refused)?;
         at_least_1("--epochs", self.epochs as u64)?;
         at_least_1("--steps", self.steps)?;
         at_least_1("--batch-size", self.batch_size as u64)?;
@@ -156,9 +139,9 @@ impl TrainConfig {
         at_least_1("--checkpoint-steps", self.checkpoint_steps)?;
         at_least_1("--keep-checkpoints", self.keep_checkpoints as u64)?;
         check_bucket_cap(self.bucket_cap_mb)?;
-        check::greater_than_0("--clip-norm", self.clip_norm)?;
         below_1("--dropout", self.dropout)?;
         self.optimizer.check()?;
+        self.transforms.check()?;
         self.rate.check()?;
         self.straggler()?;
         if self.threads != 1 {
@@ -260,22 +243,9 @@ impl TrainConfig {
             verify_every: self.verify_every,
             shards: Some(self.shards),
             caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
-            clip_norm: self.clip_norm,
+            transforms: self.transforms.0.clone(),
             ..kolo_ddp::Config::default()
         })
-    }
-}
-
-impl OptimizerConfig {
-    fn check(&self) -> Result<(), Error> {
-        let Settings { momentum, beta1, beta2, weight_decay, .. } = self.settings;
-        below_1("--momentum", momentum.into())?;
-        below_1("--beta1", beta1.into())?;
-        below_1("--beta2", beta2.into())?;
-        match weight_decay.is_finite() && weight_decay >= 0.0 {
-            true => Ok(()),
-            false => Err(Error::setting("--weight-decay", weight_decay, "it must be 0 or more")),
-        }
     }
 }
 
@@ -314,6 +284,11 @@ mod tests {
             ("[rate]\nlr = -0.5", "--lr -0.5: it must be greater than 0"),
             ("[rate]\nschedule = \"linear\"", "expected one of `constant`, `step`, `cosine`"),
             ("batch_norm = \"global\"", "expected one of `per-shard`, `sync`, `local`"),
+            ("[optimizer]\nname = \"adam\"", "unknown optimizer `adam`; known are sgd, adamw"),
+            (
+                "[optimizer]\nname = \"sgd\"\nsettings = { momentum = 1.5 }",
+                "--momentum 1.5: it must be at least 0",
+            ),
             ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, shed, drop"),
             ("threads = 2", "threads = 2: a worker computes on 1 thread"),
             ("epoch = 1", "unknown field `epoch`"),

@@ -2,9 +2,9 @@
 
 use kolo_burn::Ddp;
 use kolo_comm::Group;
+use kolo_ddp::optimizer::Optimizer;
 
 use super::resnets;
-use crate::config::OptimizerConfig;
 use crate::error::Error;
 use crate::job::{Job, Membership};
 use crate::model::{Blueprint, Model};
@@ -55,13 +55,13 @@ pub trait NamedModel: Sync {
     ///
     /// # Errors
     ///
-    /// The optimizer is unknown, or a collective failed.
+    /// A collective failed (naming the rank).
     fn stepper(
         &self,
         group: Group,
         blueprint: &Blueprint<'_>,
         config: &kolo_ddp::Config,
-        optimizer: &OptimizerConfig,
+        optimizer: Box<dyn Optimizer>,
     ) -> Result<Box<dyn Stepper>, Error>;
 }
 
@@ -93,10 +93,10 @@ impl<M: Model + 'static> NamedModel for Entry<M> {
         group: Group,
         blueprint: &Blueprint<'_>,
         config: &kolo_ddp::Config,
-        optimizer: &OptimizerConfig,
+        optimizer: Box<dyn Optimizer>,
     ) -> Result<Box<dyn Stepper>, Error> {
         let model = (self.build)(blueprint);
-        let ddp = Ddp::new(group, model, config, &optimizer.name, &optimizer.settings)?;
+        let ddp = Ddp::new(group, model, config, optimizer)?;
         Ok(Box::new(DdpStepper { ddp, device: blueprint.device.clone() }))
     }
 }

@@ -8,7 +8,7 @@ use kolo_comm::Group;
 use kolo_data::{Batch, SampleShape};
 
 use super::*;
-use crate::config::OptimizerConfig;
+use crate::config::OptimizerChoice;
 use crate::model::Blueprint;
 use crate::stepper::Stepper;
 
@@ -133,8 +133,9 @@ fn every_model_of_the_table_takes_steps_that_move_each_parameter() {
     for model in MODELS {
         let blueprint = blueprint(1, 7, 0, &device);
         let config = kolo_ddp::Config::default();
-        let mut stepper =
-            model.stepper(Group::alone(), &blueprint, &config, &OptimizerConfig::default()).unwrap();
+        let mut stepper = model
+            .stepper(Group::alone(), &blueprint, &config, OptimizerChoice::default().build().unwrap())
+            .unwrap();
         let values = |stepper: &dyn Stepper| {
             let mut values = Vec::new();
             stepper.with_replica(&mut |replica| values = replica.values().unwrap().to_vec());

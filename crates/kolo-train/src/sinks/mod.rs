@@ -11,8 +11,8 @@ mod steps;
 mod summary_file;
 mod terminal;
 
-use kolo_comm::elastic::Generation;
 use kolo_ddp::StepReport;
+use kolo_elastic::Generation;
 
 use crate::config::TrainConfig;
 use crate::error::Error;

@@ -1,6 +1,10 @@
 //! What `kolo bench` measures. Every figure is the maximum over the ranks of each sample, then a percentile over samples.
 
 pub(crate) mod collective;
+#[cfg(feature = "nccl")]
+pub(crate) mod device;
+#[cfg(not(feature = "nccl"))]
+#[path = "device_absent.rs"]
 pub(crate) mod device;
 pub(crate) mod exact;
 pub(crate) mod step;

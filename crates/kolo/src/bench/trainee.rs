@@ -5,8 +5,9 @@ use clap::Args;
 use kolo_comm::Group;
 use kolo_data::{Batch, SampleShape};
 use kolo_ddp::Config;
-use kolo_ddp::optimizer::{self, Settings};
-use kolo_train::{Blueprint, OptimizerConfig, Stepper, models};
+use kolo_ddp::optimizer::{self, Optimizer};
+use kolo_ddp::table::Value;
+use kolo_train::{Blueprint, Stepper, models};
 
 use super::at_least_1;
 use crate::fail::Failure;
@@ -36,6 +37,12 @@ impl Work {
         optimizer::find(&self.optimizer).map_err(Failure::input)?;
         at_least_1(&[("--batch-size", self.batch_size), ("--image-size", self.image_size)])
     }
+
+    fn optimizer(&self) -> Result<Box<dyn Optimizer>, Failure> {
+        let entry = optimizer::find(&self.optimizer).map_err(Failure::input)?;
+        let decay = entry.setting("weight_decay").map(|setting| (setting.name.into(), Value::Number(1e-4)));
+        entry.build(&decay.into_iter().collect()).map_err(Failure::input)
+    }
 }
 
 /// A model in training, and the images of this rank.
@@ -49,10 +56,8 @@ impl Trainee {
         let device = Device::flex().autodiff();
         let (rank, count, size) = (group.rank().0, work.batch_size, work.image_size);
         let samples = SampleShape { channels: 3, height: size, width: size, classes: CLASSES };
-        let settings = Settings { weight_decay: 1e-4, ..Settings::default() };
-        let optimizer = OptimizerConfig { name: work.optimizer.clone(), settings };
         let blueprint = Blueprint { seed: 0, samples, dropout: 0.0, device: &device };
-        let stepper = models::find(&work.model)?.stepper(group, &blueprint, config, &optimizer)?;
+        let stepper = models::find(&work.model)?.stepper(group, &blueprint, config, work.optimizer()?)?;
         let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;
         let images = (0..count * 3 * size * size).map(pixel).collect();
         let labels = (0..count).map(|i| ((i + rank) % CLASSES) as i32).collect();

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Command, Id};
 use kolo_comm::env::{self, is_worker};
 use kolo_data::{self as data, DATASETS};
-use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
+use kolo_ddp::optimizer::OPTIMIZERS;
 use kolo_ddp::straggler::Policy;
 use kolo_train::models::{self, MODELS};
-use kolo_train::{Job, Membership, OptimizerConfig, RunFolder, SINKS, Slowdown, TrainConfig};
+use kolo_train::{Job, Membership, RunFolder, SINKS, Slowdown, TrainConfig};
 
 use super::elastic::Elastic;
 use super::run_again;
@@ -42,28 +42,10 @@ pub(crate) struct Train {
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
     #[arg(long, hide = true)]
     slow: Option<Slowdown>,
-    /// Optimizer (see below)
-    #[arg(long, default_value = "sgd")]
-    optimizer: String,
     /// Apply the linear scaling rule: --lr is meant for --base-batch and multiplied by global batch / base
     /// batch
     #[arg(long, requires = "base_batch")]
     scale_lr: bool,
-    /// Weight decay
-    #[arg(long, default_value_t = 5e-4)]
-    weight_decay: f32,
-    /// Momentum of sgd
-    #[arg(long, default_value_t = 0.9)]
-    momentum: f32,
-    /// Nesterov's momentum
-    #[arg(long)]
-    nesterov: bool,
-    /// First decay of adamw
-    #[arg(long, default_value_t = 0.9)]
-    beta1: f32,
-    /// Second decay of adamw
-    #[arg(long, default_value_t = 0.999)]
-    beta2: f32,
     /// Run folder; must not exist [default: runs/<number>-<model>-<data>]
     #[arg(long)]
     pub(super) out: Option<PathBuf>,
@@ -91,17 +73,7 @@ pub(crate) struct Train {
 /// The options that decide what a run is: a configuration file says all of them.
 pub(super) fn settings() -> Vec<Id> {
     let config = TrainConfig::augment_args(Command::new("settings"));
-    let others = [
-        "accumulate",
-        "shards",
-        "optimizer",
-        "scale_lr",
-        "weight_decay",
-        "momentum",
-        "nesterov",
-        "beta1",
-        "beta2",
-    ];
+    let others = ["accumulate", "shards", "scale_lr"];
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
@@ -242,17 +214,6 @@ impl Train {
         config.nproc = self.nproc.unwrap_or(config.nproc);
         config.shards = self.shards.unwrap_or(config.nproc * self.accumulate);
         config.rate.base_batch = config.rate.base_batch.filter(|_| self.scale_lr);
-        config.optimizer = OptimizerConfig {
-            name: self.optimizer.clone(),
-            settings: Settings {
-                weight_decay: self.weight_decay,
-                momentum: self.momentum,
-                nesterov: self.nesterov,
-                beta1: self.beta1,
-                beta2: self.beta2,
-                ..Settings::default()
-            },
-        };
         self.adapted(config)
     }
 
