@@ -19,8 +19,8 @@ use crate::Error;
 use crate::hook::{self, Sink};
 use crate::tensors::{self, Mappers, Which};
 
-/// A shard's loss: a sum, and what it is a sum over. Kolo divides by the count of the whole batch, so a short shard weighs
-/// what it should.
+/// A shard's loss: a sum, and what it is a sum over. Kolo divides by the count of the whole batch, so a short
+/// shard weighs what it should.
 #[derive(Debug)]
 pub struct Loss {
     sum: Tensor<1>,
@@ -41,11 +41,12 @@ impl Loss {
 
 /// A model of which every worker holds a replica.
 ///
-/// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`], or [`Ddp::in_step`] once for all of
-/// them, and then [`Ddp::step`]. With one worker it trains like any other loop.
+/// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`], or [`Ddp::in_step`]
+/// once for all of them, and then [`Ddp::step`]. With one worker it trains like any other loop.
 ///
-/// After a step the model's parameters are lazy, as Burn's are before their first use: whoever uses one first waits until
-/// its gradient is back. So the first layers compute while the gradients of the last ones are still on the wire.
+/// After a step the model's parameters are lazy, as Burn's are before their first use: whoever uses one first
+/// waits until its gradient is back. So the first layers compute while the gradients of the last ones are
+/// still on the wire.
 pub struct Ddp<M> {
     /// Always there; taken only while it is being rewritten.
     model: Option<M>,
@@ -58,7 +59,8 @@ pub struct Ddp<M> {
     statistics: Vec<SpanId>,
     policy: Statistics,
     mappers: Mappers,
-    /// For steps in which shards go together: made for the first one, and again when the group or its shares are others.
+    /// For steps in which shards go together: made for the first one, and again when the group or its shares
+    /// are others.
     exchange: Option<Exchange>,
 }
 
@@ -68,16 +70,18 @@ impl<M: Module> Ddp<M> {
     ///
     /// # Errors
     ///
-    /// The models differ (naming the parameter and the rank), the model is not on a backend whose gradients Kolo can see, or a
-    /// collective failed.
+    /// The models differ (naming the parameter and the rank), the model is not on a backend whose gradients Kolo
+    /// can see, or a collective failed.
     pub fn new(group: Group, model: M, config: &Config, optimizer: impl Optimizer) -> Result<Self, Error> {
+        let exact = tensors::check_devices(&model)?;
         let inventory = tensors::inventory(&model, Which::All)?;
         let replica = Replica::new(Arc::new(group), inventory.specs, inventory.values, config, optimizer)?;
-        Ok(Self::of(model, replica, config.statistics))
+        Ok(Self::of(model, exact, replica, config.statistics))
     }
 
-    /// As [`Ddp::new`], as a member of a job whose workers may come and go: see [`Replica::elastic`]. Where the others have
-    /// trained already this one takes their state, and [`Replica::steps`] says how many steps that were.
+    /// As [`Ddp::new`], as a member of a job whose workers may come and go: see [`Replica::elastic`]. Where
+    /// the others have trained already this one takes their state, and [`Replica::steps`] says how many steps
+    /// that were.
     ///
     /// # Errors
     ///
@@ -88,12 +92,19 @@ impl<M: Module> Ddp<M> {
         config: &Config,
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
+        let exact = tensors::check_devices(&model)?;
         let inventory = tensors::inventory(&model, Which::All)?;
         let replica = Replica::elastic(member, &inventory.specs, &inventory.values, config, optimizer)?;
-        Ok(Self::of(model, replica, config.statistics))
+        Ok(Self::of(model, exact, replica, config.statistics))
     }
 
-    fn of(model: M, mut replica: Replica, policy: Statistics) -> Self {
+    fn of(model: M, exact: bool, mut replica: Replica, policy: Statistics) -> Self {
+        if !exact && replica.group().rank() == Rank(0) {
+            log::warn!(
+                "the model's device may add in another order with every launch: the same bits are not \
+                 promised on it"
+            );
+        }
         let shards = replica.reducer().shards();
         let (group, layout) = (replica.group().clone(), replica.layout().clone());
         let spans = layout.spans().iter().enumerate();
@@ -143,8 +154,8 @@ impl<M: Module> Ddp<M> {
         self.model().valid()
     }
 
-    /// The shards of each step that are this rank's: call [`Ddp::backward`] once for each, in order. They stay the same until a
-    /// step's report says that they have changed, or the ranks do ([`Ddp::regroup`]).
+    /// The shards of each step that are this rank's: call [`Ddp::backward`] once for each, in order. They
+    /// stay the same until a step's report says that they have changed, or the ranks do ([`Ddp::regroup`]).
     pub fn shards(&self) -> Range<usize> {
         self.shards.clone()
     }
@@ -156,19 +167,20 @@ impl<M: Module> Ddp<M> {
         look(&mut lock(&self.replica))
     }
 
-    /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's shards. A loss over
-    /// no samples counts as [`Ddp::skip_shard`].
+    /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's
+    /// shards. A loss over no samples counts as [`Ddp::skip_shard`].
     ///
     /// # Errors
     ///
-    /// This rank has no more shards in this step, or the loss does not come from a model on `flex` with autodiff.
+    /// This rank has no more shards in this step, or the loss does not come from a model on `flex` with
+    /// autodiff.
     pub fn backward(&mut self, loss: Loss) -> Result<(), Error> {
         if loss.count == 0.0 {
             return self.skip_shard();
         }
         let sum: f32 = loss.sum.clone().into_scalar();
         // Looks at every parameter, so none is lazy after it.
-        let nodes = tensors::nodes(self.model())?;
+        let nodes = tensors::nodes(self.model());
         lock(&self.replica).begin_shard(f64::from(sum), loss.count)?;
         hook::backward(loss.sum, nodes, Arc::new(ToReducer(self.replica.clone())))?;
         self.report_statistics(loss.count)?;
@@ -193,8 +205,9 @@ impl<M: Module> Ddp<M> {
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a sample. A reduction that
-    /// fails while the next forward pass waits for it leaves that parameter as it was, and the next call here says why.
+    /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a sample. A
+    /// reduction that fails while the next forward pass waits for it leaves that parameter as it was, and the
+    /// next call here says why.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let report = self.with_replica(|replica| replica.step(learning_rate))?;
         if report.change == Change::Regrouped || report.shards_changed {
@@ -204,8 +217,8 @@ impl<M: Module> Ddp<M> {
         Ok(report)
     }
 
-    /// After an error of any call here: goes on with those that are left where it is another worker's death and the job is
-    /// elastic, else returns it. See [`Replica::recover`].
+    /// After an error of any call here: goes on with those that are left where it is another worker's death
+    /// and the job is elastic, else returns it. See [`Replica::recover`].
     ///
     /// # Errors
     ///
@@ -225,8 +238,8 @@ impl<M: Module> Ddp<M> {
             self.with_replica(|replica| (replica.group().clone(), replica.reducer().shards()));
     }
 
-    /// The loop has waited so long for its next batch: so a rank whose data comes slowly is not taken for one that computes
-    /// slowly ([`Replica::data_waited`]).
+    /// The loop has waited so long for its next batch: so a rank whose data comes slowly is not taken for one
+    /// that computes slowly ([`Replica::data_waited`]).
     pub fn data_waited(&self, time: Duration) {
         lock(&self.replica).data_waited(time);
     }
@@ -242,8 +255,9 @@ impl<M: Module> Ddp<M> {
         Ok(position)
     }
 
-    /// Goes on with other ranks, after an error or between two steps: see [`Replica::regroup`]. Shards are divided anew, and a
-    /// step that has not come to its end is to be done again: [`Replica::steps`] says which is the next one.
+    /// Goes on with other ranks, after an error or between two steps: see [`Replica::regroup`]. Shards are
+    /// divided anew, and a step that has not come to its end is to be done again: [`Replica::steps`] says
+    /// which is the next one.
     ///
     /// # Errors
     ///
@@ -255,8 +269,9 @@ impl<M: Module> Ddp<M> {
         Ok(())
     }
 
-    /// Every shard starts from the same statistics and tells how far its forward pass moved them; the step moves them by
-    /// the weighted mean. Or, by [`Statistics::Local`], the next shard of this rank goes on where this one ended.
+    /// Every shard starts from the same statistics and tells how far its forward pass moved them; the step
+    /// moves them by the weighted mean. Or, by [`Statistics::Local`], the next shard of this rank goes on
+    /// where this one ended.
     fn report_statistics(&mut self, count: f64) -> Result<(), Error> {
         if self.statistics.is_empty() {
             return Ok(());

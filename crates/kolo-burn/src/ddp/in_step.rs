@@ -15,21 +15,22 @@ use crate::shard_pass::ShardPass;
 use crate::tensors::{self, Which};
 
 impl<M: Module> Ddp<M> {
-    /// Runs the forward and backward passes of all of this rank's shards, in step with those of all other ranks, so that
-    /// [`ShardPass::batch_norm`] can normalise over the global batch. It stands in place of a step's calls of
-    /// [`Ddp::backward`] and [`Ddp::skip_shard`]. Every rank calls it, also one without shards.
+    /// Runs the forward and backward passes of all of this rank's shards, in step with those of all other
+    /// ranks, so that [`ShardPass::batch_norm`] can normalise over the global batch. It stands in place of a
+    /// step's calls of [`Ddp::backward`] and [`Ddp::skip_shard`]. Every rank calls it, also one without
+    /// shards.
     ///
-    /// `inputs` has one entry for each of [`Ddp::shards`], in order, `None` for a shard without samples. `forward` gives a
-    /// shard's loss; it must take the same way through the model for every shard.
+    /// `inputs` has one entry for each of [`Ddp::shards`], in order, `None` for a shard without samples.
+    /// `forward` gives a shard's loss; it must take the same way through the model for every shard.
     ///
-    /// A rank with one shard reduces its gradients while the backward pass runs. One with several runs their passes in threads of
-    /// which one computes at a time, each with a copy of the model that shares its values, and reduces when all are over: their
-    /// activations and gradients are in memory at once.
+    /// A rank with one shard reduces its gradients while the backward pass runs. One with several runs their
+    /// passes in threads of which one computes at a time, each with a copy of the model that shares its
+    /// values, and reduces when all are over: their activations and gradients are in memory at once.
     ///
     /// # Errors
     ///
-    /// There is not one input for each shard, a loss is over no samples, shards have taken different ways, the loss does not
-    /// come from a model on `flex` with autodiff, or a collective failed (naming the rank).
+    /// There is not one input for each shard, a loss is over no samples, shards have taken different ways,
+    /// the loss does not come from a model on `flex` with autodiff, or a collective failed (naming the rank).
     pub fn in_step<T: Send>(
         &mut self,
         inputs: Vec<Option<T>>,
@@ -165,14 +166,15 @@ fn passes_of<M: Module, T>(
     }
     let sum: f32 = loss.sum.clone().into_scalar();
     let kept = Arc::new(Kept::default());
-    hook::backward(loss.sum, tensors::nodes(model)?, kept.clone())?;
+    hook::backward(loss.sum, tensors::nodes(model), kept.clone())?;
     let statistics = tensors::inventory(model, Which::Statistics)?.values;
     runner.leave();
     let gradients = std::mem::take(&mut *kept.0.lock().unwrap_or_else(PoisonError::into_inner));
     Ok(Some(Passed { loss: f64::from(sum), count: loss.count, gradients, statistics }))
 }
 
-/// A shard that has taken part in the sums of the forward pass cannot stay away from those of the backward pass.
+/// A shard that has taken part in the sums of the forward pass cannot stay away from those of the backward
+/// pass.
 fn some_samples(loss: Loss, pass: &ShardPass) -> Result<Loss, Error> {
     if loss.count > 0.0 {
         return Ok(loss);

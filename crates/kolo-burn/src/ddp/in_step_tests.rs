@@ -1,4 +1,5 @@
-//! Normalisation over the global batch: the gradients of the whole batch, in the same bits on any number of ranks.
+//! Normalisation over the global batch: the gradients of the whole batch, in the same bits on any number of
+//! ranks.
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -61,7 +62,8 @@ fn relative_error(a: &[f32], b: &[f32]) -> f64 {
     (error / b.iter().map(|b| square(f64::from(*b))).sum::<f64>()).sqrt()
 }
 
-/// Against Burn's own batch normalisation, of the whole batch on one worker; with and without checkpoints of the graph.
+/// Against Burn's own batch normalisation, of the whole batch on one worker; with and without checkpoints of
+/// the graph.
 #[test]
 fn gradients_and_statistics_are_those_of_the_whole_batch() {
     const SAMPLES: usize = 14;
