@@ -27,8 +27,8 @@ pub struct SampleShape {
 
 /// Samples with their labels, to train on and to test on.
 ///
-/// Every worker holds one and asks for the samples of its own shards. What comes back may depend on the arguments
-/// only: then it does not matter who asks, nor when.
+/// Every worker holds one and asks for the samples of its own shards. What comes back may depend on the
+/// arguments only: then it does not matter who asks, nor when.
 pub trait DataSet: Send + Sync {
     /// What its samples look like.
     fn shape(&self) -> SampleShape;
@@ -36,7 +36,8 @@ pub trait DataSet: Send + Sync {
     /// How many samples `part` has.
     fn samples(&self, part: Part) -> usize;
 
-    /// The samples at `indices`, ready for a model; altered at random if `augment` is given. The batch may be empty.
+    /// The samples at `indices`, ready for a model; altered at random if `augment` is given. The batch may be
+    /// empty.
     ///
     /// # Panics
     ///

@@ -7,7 +7,8 @@ use crate::dataset::DataSet;
 use crate::error::DataError;
 use crate::format::source::Source;
 
-/// A data set that can be named. The command line's help, the error messages and [`open`](crate::open) read it.
+/// A data set that can be named. The command line's help, the error messages and [`open`](crate::open) read
+/// it.
 pub struct DatasetEntry {
     /// What the user types.
     pub name: &'static str,

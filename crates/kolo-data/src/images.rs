@@ -47,8 +47,9 @@ impl Images {
         histograms.iter().map(mean_and_std).unzip()
     }
 
-    /// Images with black margins up to `side` x `side` pixels, and with the first channel repeated up to `channels`:
-    /// what networks made for colour pictures take. Images that are as large already stay as they are.
+    /// Images with black margins up to `side` x `side` pixels, and with the first channel repeated up to
+    /// `channels`: what networks made for colour pictures take. Images that are as large already stay as they
+    /// are.
     pub fn spread(self, channels: usize, side: usize) -> Images {
         let Images { channels: old_channels, height: old_height, width: old_width, pixels, labels } = self;
         let (channels, height, width) =

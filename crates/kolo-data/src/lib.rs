@@ -5,9 +5,9 @@
 //! which samples a worker takes; below it stands `kolo-ddp`, whose [`Key`](kolo_ddp::key::Key) draws the
 //! random numbers of an alteration.
 //!
-//! [`open`] reads a data set of the table [`DATASETS`] into memory. A [`DataSet`] gives batches of its samples,
-//! normalised, and altered as (seed, epoch, sample) alone decide; [`Prefetch`] prepares them ahead of time on a
-//! thread of its own.
+//! [`open`] reads a data set of the table [`DATASETS`] into memory. A [`DataSet`] gives batches of its
+//! samples, normalised, and altered as (seed, epoch, sample) alone decide; [`Prefetch`] prepares them ahead
+//! of time on a thread of its own.
 //!
 //! ```
 //! use kolo_data::{Part, open};
@@ -18,8 +18,8 @@
 //! # Ok::<(), kolo_data::DataError>(())
 //! ```
 //!
-//! A further data set is a file in `sets/` and a line in its table. One's own is an [`ImageSet`] of images from anywhere,
-//! or any type that implements [`DataSet`].
+//! A further data set is a file in `sets/` and a line in its table. One's own is an [`ImageSet`] of images
+//! from anywhere, or any type that implements [`DataSet`].
 
 mod augment;
 mod batch;

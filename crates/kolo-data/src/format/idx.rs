@@ -15,8 +15,8 @@ const LABELS_MAGIC: u32 = 0x0000_0801;
 /// Rows and columns of every data set of this family.
 const SIDE: u32 = 28;
 
-/// Reads a part of the data set in `folder`, from files of the names as published (with a dash) or as some archives
-/// have them (with a point), compressed or not.
+/// Reads a part of the data set in `folder`, from files of the names as published (with a dash) or as some
+/// archives have them (with a point), compressed or not.
 pub(crate) fn in_folder(folder: &Folder, part: Part, classes: usize) -> Result<Images, DataError> {
     let part = match part {
         Part::Train => "train",

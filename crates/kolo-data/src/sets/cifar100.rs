@@ -1,4 +1,5 @@
-//! [CIFAR-100](https://www.cs.toronto.edu/~kriz/cifar.html) (Krizhevsky 2009), binary version, by its fine classes.
+//! [CIFAR-100](https://www.cs.toronto.edu/~kriz/cifar.html) (Krizhevsky 2009), binary version, by its fine
+//! classes.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What is chosen from tables by name: the optimizer and the gradient transforms. Their options are made from the
-//! tables, so whoever adds an entry edits nothing here.
+//! What is chosen from tables by name: the optimizer and the gradient transforms. Their options are made from
+//! the tables, so whoever adds an entry edits nothing here.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
@@ -16,8 +16,8 @@ const OPTIMIZER: &str = "optimizer";
 /// Where a training has another default than the table.
 const RECIPE: [(&str, f64); 2] = [("weight_decay", 5e-4), ("momentum", 0.9)];
 
-/// The optimizer of a run, with a value for each of its settings: `--optimizer`, and an option for each setting that
-/// some optimizer has.
+/// The optimizer of a run, with a value for each of its settings: `--optimizer`, and an option for each
+/// setting that some optimizer has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OptimizerChoice(pub Choice);
@@ -70,8 +70,8 @@ impl FromArgMatches for OptimizerChoice {
     }
 }
 
-/// What is done to the gradient before the optimizer sees it, one after another: a transform takes part if an option
-/// for one of its settings is given.
+/// What is done to the gradient before the optimizer sees it, one after another: a transform takes part if an
+/// option for one of its settings is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TransformChoices(pub Vec<Choice>);

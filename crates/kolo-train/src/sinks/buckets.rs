@@ -2,7 +2,7 @@
 
 use kolo_ddp::BucketTiming;
 
-use super::{MetricSink, Record, SinkEntry};
+use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::meter::percentile;
 use crate::run_folder::RunFolder;

@@ -8,7 +8,7 @@ use kolo_elastic::Generation;
 use serde::{Deserialize, Serialize};
 
 use super::append_file::AppendFile;
-use super::{MetricSink, Record, SinkEntry};
+use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 
 /// Entry of the table.

@@ -1,7 +1,7 @@
 //! `metrics.csv`: a row an epoch.
 
 use super::append_file::AppendFile;
-use super::{MetricSink, Record, SinkEntry};
+use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::meter::EpochRow;
 use crate::progress::Progress;

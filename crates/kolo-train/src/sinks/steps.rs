@@ -1,7 +1,7 @@
 //! `steps.jsonl`: a line a step.
 
 use super::append_file::AppendFile;
-use super::{MetricSink, Record, SinkEntry};
+use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::progress::Progress;
 

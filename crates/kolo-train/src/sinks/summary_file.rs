@@ -1,6 +1,6 @@
 //! `summary.json`: the whole run in one object, written when nothing is missing any more.
 
-use super::{MetricSink, Record, SinkEntry};
+use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::run_folder::{RunFolder, SUMMARY};
 

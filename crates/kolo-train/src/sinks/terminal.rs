@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{MetricSink, Record, SinkEntry};
+use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::meter::{EpochRow, Meter, StepRow};
 use crate::progress::Progress;

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use kolo_ddp::{BucketTiming, Change};
+use kolo_ddp::{BucketTiming, Change, StepReport};
 
 use super::*;
+use crate::config::TrainConfig;
+use crate::meter::{EpochRow, StepRow};
+use crate::progress::Progress;
+use crate::run_folder::RunFolder;
 
 /// Steps of an epoch, and of the run.
 const STEPS: usize = 4;

@@ -7,10 +7,10 @@ use clap::Args;
 use kolo_ddp::{BucketCaps, Config};
 use serde::Serialize;
 
+use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
-use super::{Samples, at_least_1};
-use crate::commands::talk::Talk;
 use crate::fail::Failure;
+use crate::options::Communication;
 use kolo_train::check_bucket_cap;
 
 /// Step time with and without synchronisation, on random images.
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 4)]
     steps: usize,
     #[command(flatten)]
-    pub(crate) talk: Talk,
+    pub(crate) communication: Communication,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -75,7 +75,7 @@ impl Options {
 }
 
 pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
-    let mut trainee = Trainee::new(options.talk.group(None)?, &options.work, &options.config())?;
+    let mut trainee = Trainee::new(options.communication.group(None)?, &options.work, &options.config())?;
     let group = trainee.stepper.group().clone();
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
     for block in 0..options.blocks + WARM_UP {

@@ -9,7 +9,7 @@ use kolo_ddp::optimizer::{self, Optimizer};
 use kolo_ddp::table::Value;
 use kolo_train::{Blueprint, Stepper, models};
 
-use super::at_least_1;
+use super::samples::at_least_1;
 use crate::fail::Failure;
 
 const CLASSES: usize = 10;

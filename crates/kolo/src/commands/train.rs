@@ -10,12 +10,11 @@ use kolo_ddp::straggler::Policy;
 use kolo_train::models::{self, MODELS};
 use kolo_train::{Job, Membership, RunFolder, SINKS, Slowdown, TrainConfig};
 
-use super::elastic::Elastic;
-use super::run_again;
-use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
+use crate::options::{Communication, Elastic, algorithms};
+use crate::start_workers::start_workers;
 
-/// By this variable the workers learn of the folder that their parent has made.
+/// The variable by which the launcher tells workers the run folder that it has made.
 const RUN_FOLDER: &str = "KOLO_RUN_FOLDER";
 
 /// Train a model on images with several workers.
@@ -61,7 +60,7 @@ pub(crate) struct Train {
     #[command(flatten)]
     elastic: Elastic,
     #[command(flatten)]
-    pub(super) talk: Talk,
+    pub(super) communication: Communication,
     /// Workers on this machine [default: 2, or what the configuration says]
     #[arg(long)]
     pub(super) nproc: Option<usize>,
@@ -77,7 +76,7 @@ pub(super) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Says how to go on with what there is.
+/// Adds to a failure how the run can be resumed, if it has left a checkpoint.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     match folder.newest_checkpoint() {
         Ok(found) if !folder.is_complete() => {
@@ -114,20 +113,20 @@ impl Train {
         if self.resume.is_some() {
             folder.newest_checkpoint()?;
         }
-        let mut env = self.talk.environment(self.algorithm.as_ref());
+        let mut env = self.communication.environment(self.algorithm.as_ref());
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
-        let result = run_again(config.nproc, self.master_port, env, &self.elastic);
+        let result = start_workers(config.nproc, self.master_port, env, &self.elastic);
         if result.is_err() && self.resume.is_none() {
             folder.discard_unused();
         }
         result.map_err(|failure| advise(failure, &folder))
     }
 
-    /// As one of the workers. All of them were started with the same arguments.
+    /// Trains as one of the workers, which all were started with the same arguments.
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.configuration()?;
         let algorithm = self.algorithm.as_deref();
-        if let Some(mut member) = self.talk.member(algorithm)? {
+        if let Some(mut member) = self.communication.member(algorithm)? {
             let folder = match std::env::var_os(RUN_FOLDER) {
                 Some(path) => RunFolder::at(path.into()),
                 None => {
@@ -143,7 +142,7 @@ impl Train {
                  backend than Kolo's own connects them; use --straggler shed, which leaves a slow one less to do",
             ));
         }
-        let group = self.talk.group(algorithm)?;
+        let group = self.communication.group(algorithm)?;
         self.fit(&mut config, group.world_size())?;
         let folder = match std::env::var_os(RUN_FOLDER) {
             Some(path) => Some(RunFolder::at(path.into())),
@@ -167,7 +166,7 @@ impl Train {
         Ok(())
     }
 
-    /// For as many workers as another launcher has started.
+    /// Fits the configuration to as many workers as another launcher has started.
     fn fit(&self, config: &mut TrainConfig, workers: usize) -> Result<(), Failure> {
         if self.nproc.is_none()
             && self.shards.is_none()
@@ -183,7 +182,7 @@ impl Train {
         Ok(config.check_shares()?)
     }
 
-    /// The run folder of a job whose workers have nobody who makes it for them: the first that comes does.
+    /// The run folder of a job that `kolo train` has not started: the first of its workers makes it.
     fn claim(&self, config: &TrainConfig, job: &str) -> Result<RunFolder, kolo_train::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
@@ -217,7 +216,7 @@ impl Train {
         self.adapted(config)
     }
 
-    /// What does not change the result can be said anew each time.
+    /// Applies the options that do not change the result, which can be given anew for each part of a run.
     fn adapted(&self, mut config: TrainConfig) -> Result<TrainConfig, Failure> {
         config.run_by(self.nproc);
         if !self.shares.is_empty() {
@@ -231,7 +230,7 @@ impl Train {
     }
 }
 
-/// Workers with which the job has begun.
+/// The number of workers with which the job has begun, from the environment.
 fn started() -> Result<usize, Failure> {
     let text = std::env::var(env::WORLD_SIZE).unwrap_or_default();
     let number = text.parse().ok().filter(|workers| *workers > 0);

@@ -9,10 +9,10 @@ use kolo_comm::env::is_worker;
 use kolo_data as data;
 use kolo_train::models;
 
-use super::talk::seconds;
 use super::train::{self, Train};
 use crate::fail::Failure;
-use crate::verify::{Axes, Job, Program, verify};
+use crate::options::seconds;
+use crate::verify::{Axes, Program, VerifyJob, verify};
 
 /// Workers to compare with one, when nobody says how many: one more than divides shards evenly, too.
 const WORKERS: [usize; 2] = [2, 3];
@@ -72,7 +72,7 @@ impl Verify {
         if steps == 0 {
             return Err(Failure::input("--steps 0: it must be at least 1"));
         }
-        let (transport, timeout) = self.train.talk.asked();
+        let (transport, timeout) = self.train.communication.asked();
         let axes = Axes {
             workers: match (self.workers.is_empty(), self.train.nproc) {
                 (false, _) => self.workers,
@@ -92,7 +92,7 @@ impl Verify {
         };
         let options = timeout.into_iter().flat_map(|seconds| ["--timeout".into(), seconds.into()]);
         let (limit, options) = (Duration::from_secs_f64(self.limit), options.collect());
-        verify(&Job { program, steps, limit, options }, &axes)
+        verify(&VerifyJob { program, steps, limit, options }, &axes)
     }
 }
 

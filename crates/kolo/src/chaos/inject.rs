@@ -1,4 +1,4 @@
-//! Hits a run.
+//! Injects faults into a run.
 
 use std::fs;
 use std::io;
@@ -10,50 +10,51 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open};
 use serde::Serialize;
 
-use super::plan::{Deed, Hit, Victim};
-use super::workers::living;
+use super::plan::{Fault, Injection, Victim};
+use super::workers::living_workers;
 use kolo_train::unix;
 
-/// How long a hit waits for a worker in a lost one's place, or until it is connected. A stopped one is not lost at once.
+/// How long an injection waits for a replacement of a lost worker, or until a worker is connected. A stopped
+/// worker is not counted as lost at once.
 const REPLACED: Duration = Duration::from_secs(30);
 
-/// What became of a hit.
+/// An injection that was due, and whether it was made.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Dealt {
+pub(super) struct Injected {
     #[serde(flatten)]
-    pub(super) hit: Hit,
+    pub(super) hit: Injection,
     pub(super) pid: Option<i32>,
-    /// When, in seconds since 1970.
+    /// When the fault was injected, in seconds since 1970.
     pub(super) unix: f64,
-    /// Why nothing was done.
+    /// Why the fault was not injected.
     pub(super) missed: Option<String>,
-    /// Seconds until the next step was done.
+    /// Seconds from the fault until the next step was done.
     pub(super) recovery_seconds: Option<f64>,
 }
 
-/// The run that is hit.
+/// The run into which faults are injected.
 pub(super) struct Target<'a> {
     pub(super) launcher: u32,
-    /// Those that were there at the beginning.
+    /// The workers that were there at the beginning.
     pub(super) originals: &'a [i32],
     pub(super) folder: &'a Path,
 }
 
 impl Target<'_> {
-    /// Does it; `over` says whether the run has ended meanwhile.
-    pub(super) fn deal(&self, hit: &Hit, over: &mut dyn FnMut() -> bool) -> Dealt {
+    /// Injects a fault; `over` says whether the run has ended meanwhile.
+    pub(super) fn inject(&self, hit: &Injection, over: &mut dyn FnMut() -> bool) -> Injected {
         let pid = self.victim(hit.victim, over);
         let unix = unix(SystemTime::now());
-        let result = match (hit.deed, pid) {
-            (Deed::Folder(ms), _) => away(self.folder, Duration::from_millis(ms)).map_err(|e| e.to_string()),
+        let result = match (hit.fault, pid) {
+            (Fault::Folder(ms), _) => away(self.folder, Duration::from_millis(ms)).map_err(|e| e.to_string()),
             (_, None) => Err("nobody was there".into()),
-            (deed, Some(pid)) => strike(deed, pid).map_err(|e| e.to_string()),
+            (fault, Some(pid)) => strike(fault, pid).map_err(|e| e.to_string()),
         };
-        Dealt { hit: hit.clone(), pid, unix, missed: result.err(), recovery_seconds: None }
+        Injected { hit: hit.clone(), pid, unix, missed: result.err(), recovery_seconds: None }
     }
 
     fn victim(&self, victim: Victim, over: &mut dyn FnMut() -> bool) -> Option<i32> {
-        let workers = || living(self.launcher);
+        let workers = || living_workers(self.launcher);
         match victim {
             Victim::All => None,
             Victim::First => workers().first().copied(),
@@ -76,19 +77,19 @@ impl Target<'_> {
     }
 }
 
-fn strike(deed: Deed, pid: i32) -> io::Result<()> {
+fn strike(fault: Fault, pid: i32) -> io::Result<()> {
     // A launcher does not reap its workers before the job is over, so the number is nobody else's.
     let process = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
-    match deed {
-        Deed::Kill => kill_process(process, Signal::KILL)?,
-        Deed::Stop => kill_process(process, Signal::STOP)?,
-        Deed::Leave => kill_process(process, Signal::TERM)?,
-        Deed::Pause(ms) => {
+    match fault {
+        Fault::Kill => kill_process(process, Signal::KILL)?,
+        Fault::Stop => kill_process(process, Signal::STOP)?,
+        Fault::Leave => kill_process(process, Signal::TERM)?,
+        Fault::Pause(ms) => {
             kill_process(process, Signal::STOP)?;
             sleep(Duration::from_millis(ms));
             kill_process(process, Signal::CONT)?;
         }
-        Deed::Cut(bits) => {
+        Fault::Cut(bits) => {
             let until = Instant::now() + REPLACED;
             while !cut(process, bits)? {
                 if Instant::now() >= until {
@@ -97,13 +98,13 @@ fn strike(deed: Deed, pid: i32) -> io::Result<()> {
                 sleep(Duration::from_millis(2));
             }
         }
-        Deed::Folder(_) => {}
+        Fault::Folder(_) => {}
     }
     Ok(())
 }
 
-/// Shuts connections of another process, by copies of its descriptors: the kernel lets those have them who may trace it. False
-/// if it has none.
+/// Shuts connections of another process, through copies of its file descriptors, which the kernel gives to
+/// processes that may trace it. Returns false if the process has no connection.
 fn cut(process: Pid, bits: u8) -> io::Result<bool> {
     let pidfd = pidfd_open(process, PidfdFlags::empty())?;
     let mut connections = Vec::new();
@@ -115,7 +116,7 @@ fn cut(process: Pid, bits: u8) -> io::Result<bool> {
         }
         let stream = match pidfd_getfd(&pidfd, number, PidfdGetfdFlags::empty()) {
             Ok(copy) => TcpStream::from(copy),
-            // Closed meanwhile.
+            // The process has closed this descriptor meanwhile.
             Err(rustix::io::Errno::BADF) => continue,
             Err(error) => return Err(error.into()),
         };
@@ -134,7 +135,7 @@ fn cut(process: Pid, bits: u8) -> io::Result<bool> {
     Ok(!connections.is_empty())
 }
 
-/// As a disk that is gone for a while.
+/// Moves the run folder away for `time`, as if its disk were not mounted.
 fn away(folder: &Path, time: Duration) -> io::Result<()> {
     let elsewhere = folder.with_extension("away");
     fs::rename(folder, &elsewhere)?;
@@ -158,7 +159,7 @@ mod tests {
         let theirs = OwnedFd::from(listener.accept().unwrap().0);
         let mut child = Command::new("sleep").arg("60").stdin(theirs).spawn().unwrap();
         let result = cut(Pid::from_child(&child), 0);
-        // Some containers forbid it, and then it must be an error.
+        // Some containers forbid copying descriptors; then `cut` must return an error.
         if result.is_ok_and(|found| found) {
             assert_eq!(ours.read(&mut [0]).unwrap(), 0);
         }

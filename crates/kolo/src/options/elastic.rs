@@ -1,9 +1,9 @@
-//! What becomes of a job whose workers die: options of the commands that start workers.
+//! Options of the commands that start workers: how a job goes on when workers die.
 
 use clap::Args;
 use kolo_launch::Job;
 
-/// When a worker dies, the others go on, and another one is started.
+/// With how many workers a job goes on when one dies, and how many are started in place of dead ones.
 #[derive(Args, Default)]
 pub(crate) struct Elastic {
     /// Workers with which the job goes on at least when others die [default: 1]

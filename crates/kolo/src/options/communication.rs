@@ -1,4 +1,4 @@
-//! How workers talk: options of every command that starts some, passed on by environment.
+//! How workers communicate: options of every command that starts some, passed on by environment.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -11,30 +11,31 @@ use kolo_elastic::Member;
 
 use crate::fail::Failure;
 
-/// How workers talk.
+/// How workers communicate.
 #[derive(Args)]
-pub(crate) struct Talk {
+pub(crate) struct Communication {
     /// Shared memory or TCP, also on one machine [default: shared memory between workers of one machine]
     #[arg(long, value_parser = ["shm", "tcp"])]
     transport: Option<String>,
-    /// Seconds that a worker waits for others [default: 300 to arrive, then 20 times the longest collective so far, at least 120; in elastic jobs 10 times, at least 15]
+    /// Seconds that a worker waits for others [default: 300 to arrive, then 20 times the longest collective
+    /// so far, at least 120; in elastic jobs 10 times, at least 15]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<f64>,
 }
 
 /// A number of seconds that can be waited for.
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e9);
     seconds.ok_or_else(|| "give a number of seconds greater than 0".into())
 }
 
-impl Talk {
-    /// What was asked for, as the command line spells it: transport and timeout.
+impl Communication {
+    /// The values of `--transport` and `--timeout`, as the command line spells them.
     pub(crate) fn asked(&self) -> (Option<String>, Option<String>) {
         (self.transport.clone(), self.timeout.map(|seconds| seconds.to_string()))
     }
 
-    /// The variables that tell workers, besides those of `algorithm`.
+    /// The environment variables by which workers are told these options and the algorithm.
     pub(crate) fn environment(&self, algorithm: Option<&String>) -> Vec<(String, OsString)> {
         let timeout = self.timeout.map(|seconds| seconds.to_string());
         [
@@ -47,8 +48,7 @@ impl Talk {
         .collect()
     }
 
-    /// The group of the job, for a worker: what the command line says, which others than `kolo` may have given it, wins over
-    /// the environment.
+    /// Joins the group of the job, as a worker. Options of the command line win over environment variables.
     pub(crate) fn group(&self, algorithm: Option<&str>) -> Result<Group, Failure> {
         Ok(Group::of_job(&self.options(algorithm)?)?)
     }

@@ -1,4 +1,4 @@
-//! What a run has come to, by its folder.
+//! The result of a run, read from its folder.
 
 use std::fs;
 use std::path::Path;
@@ -8,9 +8,9 @@ use serde::de::DeserializeOwned;
 
 use kolo_train::GenerationRow;
 
-/// The part of `summary.json` that matters here.
+/// The fields of `summary.json` by which runs are compared.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(super) struct Ended {
+pub(super) struct RunRecord {
     pub(super) weights_sha256: String,
     pub(super) steps: u64,
     pub(super) train_seconds: f64,
@@ -21,12 +21,12 @@ struct StepLine {
     step: u64,
 }
 
-impl Ended {
-    /// What the run in a folder has ended with, each step of it told once; else what is lost.
-    pub(super) fn of(folder: &Path) -> Result<Ended, String> {
+impl RunRecord {
+    /// Reads the record of the run in `folder`; the error says which step `steps.jsonl` lacks or has twice.
+    pub(super) fn of(folder: &Path) -> Result<RunRecord, String> {
         let path = folder.join("summary.json");
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let ended: Ended = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let ended: RunRecord = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
         let mut told: Vec<u64> =
             lines::<StepLine>(&folder.join("steps.jsonl"))?.iter().map(|line| line.step).collect();
         told.sort_unstable();
@@ -38,8 +38,8 @@ impl Ended {
         }
     }
 
-    /// The same as the undisturbed run's, or what is not.
-    pub(super) fn compare(&self, undisturbed: &Ended) -> Result<(), String> {
+    /// Compares the record with the undisturbed run's; the error says what differs.
+    pub(super) fn compare(&self, undisturbed: &RunRecord) -> Result<(), String> {
         if self.steps != undisturbed.steps {
             return Err(format!("{} steps instead of {}", self.steps, undisturbed.steps));
         }
@@ -50,12 +50,13 @@ impl Ended {
     }
 }
 
-/// The generations that have come to a step.
+/// The generations of a run in which at least one step was done.
 pub(super) fn generations(folder: &Path) -> Result<Vec<GenerationRow>, String> {
     lines(&folder.join("generations.jsonl"))
 }
 
-/// Seconds from a moment, which has ended a generation, until a step was done in another.
+/// Seconds from a fault at `unix`, which ended a generation, until a later generation had done its first
+/// step.
 pub(super) fn recovery(unix: f64, generations: &[GenerationRow]) -> Option<f64> {
     let later = generations.iter().filter(|row| row.formed_unix > unix);
     later.map(|row| row.first_step_unix - unix).min_by(f64::total_cmp)
@@ -71,15 +72,15 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, String> {
 mod tests {
     use super::*;
 
-    /// A folder of a run of four steps that has told of these.
-    fn ended(steps: &[u64]) -> Result<Ended, String> {
+    /// The record of a run of four steps whose `steps.jsonl` has lines for `steps`.
+    fn ended(steps: &[u64]) -> Result<RunRecord, String> {
         let folder = tempfile::tempdir().unwrap();
         let text = r#"{"weights_sha256": "ab", "steps": 4, "train_seconds": 1.5, "model": "x"}"#;
         fs::write(folder.path().join("summary.json"), text).unwrap();
         let lines: String =
             steps.iter().map(|step| format!("{{\"step\": {step}, \"loss\": 1.0}}\n")).collect();
         fs::write(folder.path().join("steps.jsonl"), lines).unwrap();
-        Ended::of(folder.path())
+        RunRecord::of(folder.path())
     }
 
     #[test]
@@ -100,9 +101,9 @@ mod tests {
     #[test]
     fn weights_and_steps_are_compared() {
         let one = ended(&[0, 1, 2, 3]).unwrap();
-        assert_eq!(one.compare(&Ended { train_seconds: 9.0, ..one.clone() }), Ok(()));
-        assert!(one.compare(&Ended { steps: 5, ..one.clone() }).is_err());
-        assert!(one.compare(&Ended { weights_sha256: "cd".into(), ..one.clone() }).is_err());
+        assert_eq!(one.compare(&RunRecord { train_seconds: 9.0, ..one.clone() }), Ok(()));
+        assert!(one.compare(&RunRecord { steps: 5, ..one.clone() }).is_err());
+        assert!(one.compare(&RunRecord { weights_sha256: "cd".into(), ..one.clone() }).is_err());
     }
 
     #[test]
