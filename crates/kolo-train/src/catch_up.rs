@@ -90,7 +90,7 @@ impl<M: Model> Worker<'_, M> {
 
     fn record_generation(&self, writer: &mut RunWriter, progress: &Progress) {
         let world_size = self.ddp.group().world_size();
-        if let Some(generation) = &self.ddp.with_replica(|replica| replica.generation().cloned()) {
+        if let Some(generation) = &self.ddp.with_replica(|replica| replica.generation()) {
             writer.record(&Record::Generation { generation, world_size }, progress);
         }
     }

@@ -121,7 +121,7 @@ fn the_same_weights_on_any_number_of_workers() {
         });
         // Rank 0 alone has one.
         let summaries: Vec<String> = summaries.unwrap().into_iter().flatten().collect();
-        assert_eq!(summaries, [whole.weights_sha256.clone()], "{world} workers");
+        assert_eq!(summaries, std::slice::from_ref(&whole.weights_sha256), "{world} workers");
     }
 }
 

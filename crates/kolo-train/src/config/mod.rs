@@ -63,7 +63,7 @@ pub struct TrainConfig {
     /// How the shards are divided among that many workers: a weight for each. Does not change the result.
     #[arg(skip)]
     pub shares: Option<Vec<f64>>,
-    /// What becomes of a worker that holds the others up: `warn`, `shed` or `drop`. Does not change the
+    /// What becomes of a worker that holds the others up: `warn`, `rebalance` or `drop`. Does not change the
     /// result.
     #[arg(skip = Policy::ALL[0].0)]
     pub straggler: String,
@@ -289,7 +289,7 @@ mod tests {
                 "[optimizer]\nname = \"sgd\"\nsettings = { momentum = 1.5 }",
                 "--momentum 1.5: it must be at least 0",
             ),
-            ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, shed, drop"),
+            ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, rebalance, drop"),
             ("threads = 2", "threads = 2: a worker computes on 1 thread"),
             ("epoch = 1", "unknown field `epoch`"),
         ] {

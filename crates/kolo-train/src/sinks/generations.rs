@@ -3,8 +3,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kolo_comm::Generation;
 use kolo_ddp::Change;
-use kolo_elastic::Generation;
 use serde::{Deserialize, Serialize};
 
 use super::append_file::AppendFile;

@@ -1,7 +1,7 @@
 //! What a sink is, and the records that it takes.
 
+use kolo_comm::Generation;
 use kolo_ddp::StepReport;
-use kolo_elastic::Generation;
 
 use crate::config::TrainConfig;
 use crate::error::Error;

@@ -34,7 +34,7 @@ pub(crate) struct Train {
     /// bits [default: equally]
     #[arg(long, value_name = "WEIGHTS", value_delimiter = ',')]
     shares: Vec<f64>,
-    /// What becomes of a worker that holds the others up: warn, shed (shards move away from it), drop (it
+    /// What becomes of a worker that holds the others up: warn, rebalance (shards move away from it), drop (it
     /// leaves) [default: warn]
     #[arg(long)]
     straggler: Option<String>,
@@ -139,7 +139,7 @@ impl Train {
         if config.straggler()? == Policy::Drop {
             return Err(Failure::input(
                 "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not started them or another \
-                 backend than Kolo's own connects them; use --straggler shed, which leaves a slow one less to do",
+                 backend than Kolo's own connects them; use --straggler rebalance, which leaves a slow one less to do",
             ));
         }
         let group = self.communication.group(algorithm)?;
