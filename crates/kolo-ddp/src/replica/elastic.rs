@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kolo_comm::{Error as CommError, Group, Rank};
+use kolo_comm::{Group, Rank};
 use kolo_elastic::{Generation, Member};
 
 use super::undo::Undo;
@@ -150,15 +150,7 @@ impl Replica {
 fn passes(error: &Error) -> bool {
     match error {
         Error::Lost => true,
-        Error::Comm(error) => matches!(
-            error,
-            CommError::Died { .. }
-                | CommError::Left { .. }
-                | CommError::Abandoned { .. }
-                | CommError::Timeout { .. }
-                | CommError::Missing { .. }
-                | CommError::System { .. }
-        ),
+        Error::Comm(error) => error.is_lost_peer(),
         _ => false,
     }
 }
