@@ -1,19 +1,22 @@
-//! What a step has overwritten, until all of it is in: so that a step in which a worker died can be done again.
+//! Undo keeps what a step has overwritten until all of it is in, so that a step in which a worker died can be
+//! done again.
 //!
-//! Updates are made bucket by bucket, some of them in the next forward pass. A step that fails meanwhile has updated some
-//! blocks and not others. Their old values are needed to compute the other blocks' gradients again; their new ones, and
-//! the optimizer's state that goes with them, are final, because a sum over all shards is the same whoever computes it. So
-//! both are kept: the step goes back to the old values, and where it has been before it takes the new ones from here.
+//! Updates are made bucket by bucket, some of them in the next forward pass. A step that fails meanwhile has
+//! updated some blocks and not others. Their old values are needed to compute the other blocks' gradients
+//! again; their new ones, and the optimizer's state that goes with them, are final, because a sum over all
+//! shards is the same whoever computes it. So both are kept: the step goes back to the old values, and where
+//! it has been before it takes the new ones from here.
 //!
-//! Blocks, not buckets, because the next group may cut its buckets otherwise. An optimizer that steps whole tensors
-//! ([`Scope::Tensor`](crate::optimizer::Scope)) changes all blocks of a tensor together. The cost is a copy of the values.
+//! It works in blocks, not buckets, because the next group may cut its buckets otherwise. An optimizer that
+//! steps whole tensors ([`Scope::Tensor`](crate::optimizer::Scope)) changes all blocks of a tensor together.
+//! The cost is a copy of the values.
 
 use std::ops::Range;
 
 use crate::buckets::{BLOCK, Slice};
 use crate::layout::{Layout, SpanId};
 
-/// Of one block, in the step that runs.
+/// Where a block stands in the step that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Not updated yet.
@@ -24,7 +27,8 @@ enum State {
     Reverted,
 }
 
-/// See the module's text.
+/// The other values of the blocks that the running step has updated: the old ones, or the new ones where the
+/// step has been taken back.
 #[derive(Clone)]
 pub(super) struct Undo {
     /// For each element of flat memory the value that is not in the model.
@@ -99,7 +103,8 @@ impl Undo {
         self.states.contains(&State::Reverted)
     }
 
-    /// What another rank needs besides the values to do the step again: which blocks have been taken back, and what they were.
+    /// What another rank needs besides the values to do the step again: which blocks have been taken back,
+    /// and what they were.
     pub(super) fn reverted(&mut self) -> (Vec<u8>, &mut [f32]) {
         (self.states.iter().map(|state| u8::from(*state == State::Reverted)).collect(), &mut self.other)
     }
