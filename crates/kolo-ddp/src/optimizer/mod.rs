@@ -4,6 +4,7 @@
 //! [`Optimizer`]; everything that takes one of the table by [`named`] takes that as well.
 
 mod adamw;
+mod lamb;
 mod sgd;
 
 use std::ops::Range;
@@ -89,7 +90,7 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 }
 
 /// Every optimizer there is.
-pub static OPTIMIZERS: &[Entry<dyn Optimizer>] = &[sgd::ENTRY, adamw::ENTRY];
+pub static OPTIMIZERS: &[Entry<dyn Optimizer>] = &[sgd::ENTRY, adamw::ENTRY, lamb::ENTRY];
 
 /// The entry of that name in [`OPTIMIZERS`].
 ///
