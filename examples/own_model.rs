@@ -7,7 +7,7 @@ use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, activation::relu};
-use kolo::{Config, Ddp, Group, Loss, Rank, Sampler, Settings, data, optimizer};
+use kolo::{Config, Ddp, Group, Loss, Rank, Sampler, Settings, data, image_tensors, optimizer};
 
 // Not needed, but Burn on a CPU is much faster with it.
 #[global_allocator]
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for shard in ddp.shards() {
                 let batch = dataset.train.batch(order.shard(step, shard), &normalise, None);
                 let count = batch.len();
-                let (images, labels) = batch.into_tensors(&device);
+                let (images, labels) = image_tensors(batch, &device);
                 let loss = criterion.forward(ddp.model().forward(images), labels);
                 ddp.backward(Loss::mean(loss, count))?; // gradients are on their way before it returns
             }

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 fn main() -> std::io::Result<()> {
-    for (target, name, bytes) in kolo_comm::fuzzing::seeds() {
+    let seeds = [kolo_comm::fuzzing::seeds(), kolo_elastic::fuzzing::seeds(), kolo_rendezvous::fuzzing::seeds()];
+    for (target, name, bytes) in seeds.concat() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join(name), bytes)?;

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kolo_comm::fuzzing::store_reply(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kolo_rendezvous::fuzzing::store_reply(bytes));

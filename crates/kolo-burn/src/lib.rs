@@ -1,15 +1,17 @@
-//! Kolo for Burn: gradients seen the moment they are ready, flat parameters, and the models and data of `kolo train`.
+//! Kolo for Burn: gradients seen the moment they are ready, flat parameters, and layers that need the group.
 
+mod backend;
 mod batch_norm;
-pub mod data;
 mod ddp;
 mod dropout;
 mod error;
 mod hook;
-pub mod models;
+#[cfg(test)]
+mod residual_net;
 mod shard_pass;
 mod tensors;
 
+pub use backend::ReadError;
 pub use ddp::{Ddp, Loss};
 pub use dropout::{Dropout, DropoutKey};
 pub use error::Error;

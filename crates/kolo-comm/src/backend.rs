@@ -1,72 +1,91 @@
-//! What does the work of a group's collectives. The native one runs schedules over transports; MPI replaces it whole.
+//! What does the work of a group's collectives on host memory. The native one runs schedules over transports; another one, MPI for
+//! example, replaces it whole.
+
+use std::sync::Arc;
+
+use kolo_rendezvous::Error;
+use kolo_schedule::{Algorithm, Choice, DType, Network, Rank};
 
 use crate::collective::Collective;
-use crate::error::Error;
-use crate::memory::Memory;
-use crate::rank::Rank;
+use crate::options::Options;
+use crate::pace::Pace;
 
-/// Which backend a group uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BackendChoice {
-    /// Kolo's own schedules over its own transports.
-    #[default]
-    Native,
-    /// MPI, if it is built in (see [`crate::mpi`]).
-    Mpi,
+pub use crate::kernel::fold;
+pub use crate::memory::Memory;
+pub use crate::wait::WaitMode;
+pub use crate::with_type;
+
+/// A backend that is built into a program: an entry of the table that [`Options::from_env_with`] reads.
+#[derive(Debug)]
+pub struct BackendKind {
+    /// Its name, as in `KOLO_BACKEND`.
+    pub name: &'static str,
+    /// Forms the job's group: finds out this process's rank and the others by the backend's own means. The first argument is
+    /// the rank and the number of ranks that the launcher's variables say, if there is a launcher.
+    pub form: fn(Option<(Rank, usize)>, &Options) -> Result<FormedBackend, Error>,
 }
 
-impl std::str::FromStr for BackendChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "native" => Ok(BackendChoice::Native),
-            "mpi" => Ok(BackendChoice::Mpi),
-            _ => Err(format!("is `{text}`; known are native, mpi")),
-        }
-    }
+/// A backend that has formed a job's group by its own means.
+pub struct FormedBackend {
+    /// Does the collectives.
+    pub backend: Box<dyn Backend>,
+    /// This process, in the job's group.
+    pub rank: Rank,
+    /// Number of processes in it.
+    pub world: usize,
+    /// Ranks of one name share memory.
+    pub node: String,
+    /// Ends all processes of the job, this one included, when others would wait for this rank for ever.
+    pub end: fn(&Error),
 }
 
-/// What the thread that has asked for a collective does while it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// It waits: the sooner it is over, the better.
-    Blocking,
-    /// It computes: the less of its core is taken away, the better.
-    Background,
-}
-
-pub(crate) trait Backend: Send {
+/// Does the collectives of one group, one after another.
+pub trait Backend: Send {
     /// Runs a collective to its end on a buffer that nobody else touches meanwhile.
     ///
-    /// [`Error::Invalid`] says that the call was wrong by itself and nothing was sent.
-    fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: Mode) -> Result<(), Error>;
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] says that the call was wrong by itself and nothing was sent; after any other the group has failed.
+    fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: WaitMode) -> Result<(), Error>;
 
     /// How the ranks talk, for logs and tables.
     fn name(&self) -> &'static str;
 
-    /// What may still be under way when a rank leaves in good order.
+    /// Waits for what may still be under way when a rank leaves in good order.
     fn finish(&mut self) {}
 
     /// A backend for `members` of this group, where this rank will be `rank`. All ranks call it at once, each with its own
-    /// companions. Only for groups that are not founded over transports.
+    /// companions. Only for groups that are not connected by transports.
+    ///
+    /// # Errors
+    ///
+    /// The members cannot form a group.
     fn split(&mut self, _rank: Rank, _members: &[Rank]) -> Result<Box<dyn Backend>, Error> {
-        Err(Error::Invalid(format!("sub-groups over {} are founded by the group", self.name())))
+        Err(Error::Invalid(format!("sub-groups over {} are formed by the group", self.name())))
     }
 
-    /// The native backend, which can say how it works.
-    fn as_native(&mut self) -> Option<&mut crate::engine::Engine> {
+    /// Which algorithm is picked for a collective on so many elements, and why; `None` if the backend does not say.
+    fn explain(&mut self, _collective: &Collective, _elements: usize, _dtype: DType) -> Option<Choice> {
         None
     }
-}
 
-/// A backend that has formed a job's group by its own means.
-pub(crate) struct Foreign {
-    pub(crate) backend: Box<dyn Backend>,
-    pub(crate) rank: Rank,
-    pub(crate) world: usize,
-    /// Ranks of one name share memory.
-    pub(crate) node: String,
-    /// Ends all processes of the job, this one included, when others would wait for this rank for ever.
-    pub(crate) end: fn(&Error),
+    /// From now on uses that algorithm wherever it does the operation; `None` leaves the choice to the backend.
+    ///
+    /// # Errors
+    ///
+    /// It cannot do an all-reduce on this group.
+    fn force(&mut self, _algorithm: Option<&'static Algorithm>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// What the backend's cost model knows of the network.
+    fn network(&self) -> Network {
+        Network::default()
+    }
+
+    /// From now on chooses algorithms by what has been measured.
+    fn learn(&mut self, _network: Network) {}
+
+    /// From now on waits no longer than the pace of an elastic job's generation allows.
+    fn follow(&mut self, _pace: Arc<Pace>) {}
 }

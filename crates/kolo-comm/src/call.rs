@@ -1,9 +1,9 @@
 //! The fingerprint of a collective call, sent along with every message: two ranks that call different things
 //! find out at the first message instead of hanging or mixing up their data.
 
-use crate::element::{DType, Op};
-use crate::rank::Rank;
-use crate::schedule::ALGORITHMS;
+use kolo_schedule::ALGORITHMS;
+use kolo_schedule::Rank;
+use kolo_schedule::{DType, Op};
 
 /// What is called, without its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,9 +37,15 @@ const NAMES: [&str; 11] = [
     "barrier",
 ];
 
+impl Kind {
+    pub(crate) fn name(self) -> &'static str {
+        NAMES[self as usize]
+    }
+}
+
 impl std::fmt::Display for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(NAMES[*self as usize])
+        f.write_str(self.name())
     }
 }
 

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use crate::collective::Collective;
-use crate::element::{Element, Op};
-use crate::error::Error;
+use crate::element::Element;
 use crate::group::Group;
-use crate::rank::Rank;
-use crate::schedule::{Chunks, Message, Range};
+use kolo_rendezvous::Error;
+use kolo_schedule::Op;
+use kolo_schedule::Rank;
+use kolo_schedule::{Chunks, Message, Range};
 
 /// All fail as [`Group::run`] does; a length that does not fit is [`Error::Invalid`].
 impl Group {

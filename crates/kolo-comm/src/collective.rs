@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use crate::call::Kind;
-use crate::element::Op;
-use crate::error::Error;
-use crate::rank::Rank;
-use crate::schedule::{Chunks, Message, Operation};
-use crate::tree::Contributions;
+use kolo_rendezvous::Error;
+use kolo_schedule::Op;
+use kolo_schedule::Rank;
+use kolo_schedule::tree::Contributions;
+use kolo_schedule::{Chunks, Message, Operation};
 
 /// One collective, with everything but the data. All but all-to-all work in place.
 #[derive(Clone, Debug)]
 pub enum Collective {
     /// Every rank ends with the sum over all ranks.
     AllReduce(Op),
-    /// Every rank ends with the sum of all parts of all ranks, added in tree order (see [`crate::tree`]).
+    /// Every rank ends with the sum of all parts of all ranks, added in tree order (see [`kolo_schedule::tree`]).
     ///
     /// Part p of a rank's buffer is its node p: elements `p·len .. (p+1)·len`. Part 0 takes the result. The buffer
     /// may be longer than its parts.
@@ -56,7 +56,7 @@ pub enum Collective {
 
 impl Collective {
     /// What its messages do.
-    pub(crate) fn operation(&self) -> Operation {
+    pub fn operation(&self) -> Operation {
         match self {
             Collective::AllReduce(_) | Collective::TreeSum { .. } | Collective::Barrier => {
                 Operation::AllReduce
@@ -77,12 +77,17 @@ impl Collective {
     }
 
     /// How contributions are combined, where there are any.
-    pub(crate) fn op(&self) -> Op {
+    pub fn op(&self) -> Op {
         match self {
             Collective::AllReduce(op) | Collective::ReduceScatter(op, _) | Collective::Reduce(op, _) => *op,
             Collective::Barrier => Op::Max,
             _ => Op::Sum,
         }
+    }
+
+    /// Its name, as in errors: `all_reduce`.
+    pub fn name(&self) -> &'static str {
+        self.kind().name()
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -101,7 +106,8 @@ impl Collective {
         }
     }
 
-    pub(crate) fn root(&self) -> Option<Rank> {
+    /// The one rank that gives or gets all, where there is one.
+    pub fn root(&self) -> Option<Rank> {
         match self {
             Collective::Broadcast(root)
             | Collective::Reduce(_, root)
@@ -122,7 +128,11 @@ impl Collective {
     }
 
     /// Refuses what is wrong by itself on rank `rank` of `world`, with a buffer of so many elements.
-    pub(crate) fn check(&self, rank: Rank, world: usize, elements: usize) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`], in words.
+    pub fn check(&self, rank: Rank, world: usize, elements: usize) -> Result<(), Error> {
         let divided = |chunks: &Chunks| match chunks {
             Chunks::Equal if !elements.is_multiple_of(world) => {
                 Some(format!("{elements} elements on {rank} do not divide into {world} equal chunks"))

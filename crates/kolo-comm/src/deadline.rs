@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::elastic::Pace;
-use crate::error::Error;
+use crate::pace::Pace;
+use kolo_rendezvous::Error;
 
 /// See the module's text.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Deadline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rank::Rank;
+    use kolo_schedule::Rank;
 
     fn ago(seconds: u64) -> Option<Instant> {
         Instant::now().checked_sub(Duration::from_secs(seconds))

@@ -2,101 +2,7 @@
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use serde::{Deserialize, Serialize};
-
-/// The type of a buffer's elements, as it travels in a message's header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[repr(u8)]
-pub enum DType {
-    /// 32-bit float.
-    F32,
-    /// 64-bit float.
-    F64,
-    /// 32-bit signed integer.
-    I32,
-    /// 64-bit signed integer.
-    I64,
-    /// 8-bit unsigned integer.
-    U8,
-    /// 16-bit float, 11 bits of precision.
-    F16,
-    /// 16-bit float with the range of `f32`, 8 bits of precision.
-    Bf16,
-}
-
-impl DType {
-    /// Every type, in the order of its code in headers.
-    pub const ALL: [DType; 7] =
-        [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::F16, DType::Bf16];
-
-    /// Its name, as in Rust.
-    pub fn name(self) -> &'static str {
-        match self {
-            DType::F32 => "f32",
-            DType::F64 => "f64",
-            DType::I32 => "i32",
-            DType::I64 => "i64",
-            DType::U8 => "u8",
-            DType::F16 => "f16",
-            DType::Bf16 => "bf16",
-        }
-    }
-
-    /// Bytes of one element.
-    pub fn size(self) -> usize {
-        match self {
-            DType::F64 | DType::I64 => 8,
-            DType::F32 | DType::I32 => 4,
-            DType::F16 | DType::Bf16 => 2,
-            DType::U8 => 1,
-        }
-    }
-
-    /// Whether sums are made in the type itself, so that adding in several messages rounds no more often than adding
-    /// at once.
-    pub(crate) fn sums_in_itself(self) -> bool {
-        !matches!(self, DType::F16 | DType::Bf16)
-    }
-}
-
-impl std::fmt::Display for DType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// How contributions are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[repr(u8)]
-pub enum Op {
-    /// The sum; integers wrap around.
-    Sum,
-    /// The sum divided by the number of ranks; integers round toward zero.
-    Average,
-    /// The largest; a NaN anywhere gives NaN.
-    Max,
-    /// The smallest; a NaN anywhere gives NaN.
-    Min,
-    /// The product; integers wrap around.
-    Product,
-}
-
-impl Op {
-    /// Every operation, in the order of its code in headers.
-    pub const ALL: [Op; 5] = [Op::Sum, Op::Average, Op::Max, Op::Min, Op::Product];
-}
-
-impl std::fmt::Display for Op {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Op::Sum => "sum",
-            Op::Average => "average",
-            Op::Max => "max",
-            Op::Min => "min",
-            Op::Product => "product",
-        })
-    }
-}
+use kolo_schedule::DType;
 
 /// A number that collectives can carry and combine.
 ///
@@ -230,6 +136,8 @@ half_float!(f16, DType::F16);
 half_float!(bf16, DType::Bf16);
 
 /// Evaluates an expression with `$t` standing for the type that a [`DType`] names.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! with_type {
     ($dtype:expr, $t:ident => $body:expr) => {
         match $dtype {
@@ -254,20 +162,21 @@ macro_rules! with_type {
                 $body
             }
             $crate::DType::F16 => {
-                type $t = half::f16;
+                type $t = $crate::f16;
                 $body
             }
             $crate::DType::Bf16 => {
-                type $t = half::bf16;
+                type $t = $crate::bf16;
                 $body
             }
         }
     };
 }
-pub(crate) use with_type;
 
 #[cfg(test)]
 mod tests {
+    use kolo_schedule::Op;
+
     use super::*;
 
     #[test]

@@ -5,20 +5,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, Mode};
+use crate::backend::Backend;
 use crate::call::{Call, Kind};
 use crate::collective::Collective;
 use crate::deadline::Deadline;
-use crate::element::{DType, Op};
-use crate::error::Error;
 use crate::executor;
-use crate::liveness::{Liveness, Patience};
 use crate::memory::Memory;
-use crate::rank::Rank;
-use crate::schedule::{ALGORITHMS, Algorithm, Choice, Network, Operation, Problem, Schedule, choose};
-use crate::topology::Topology;
+use crate::pace::Pace;
 use crate::transport::Transport;
-use crate::tree::Contributions;
+use crate::wait::Patience;
+use crate::wait::WaitMode;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Liveness;
+use kolo_schedule::Rank;
+use kolo_schedule::Topology;
+use kolo_schedule::tree::Contributions;
+use kolo_schedule::{ALGORITHMS, Algorithm, Choice, Network, Operation, Problem, Schedule, choose};
+use kolo_schedule::{DType, Op};
 
 /// What makes two schedules equal.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -92,39 +95,9 @@ impl Engine {
         }
     }
 
-    /// From now on uses this algorithm wherever it can do the operation; `None` leaves the choice to the cost model.
-    ///
-    /// # Errors
-    ///
-    /// It cannot do an all-reduce on this group.
-    pub(crate) fn force(&mut self, algorithm: Option<&'static Algorithm>) -> Result<(), Error> {
-        if let Some(forced) = algorithm {
-            let contributions = self.one_each.clone();
-            self.usable(forced, &self.problem(&Operation::AllReduce, 1, &contributions, DType::F32))?;
-        }
-        self.algorithm = algorithm;
-        self.forget_plans();
-        Ok(())
-    }
-
-    /// From now on chooses by these costs.
-    pub(crate) fn learn(&mut self, network: Network) {
-        self.network = network;
-        self.forget_plans();
-    }
-
     fn forget_plans(&mut self) {
         self.plans.clear();
         self.last = None;
-    }
-
-    /// What is used for a collective on so many elements, and why.
-    pub(crate) fn explain(&self, collective: &Collective, elements: usize, dtype: DType) -> Choice {
-        let operation = collective.operation();
-        let contributions = self.contributions(collective);
-        let problem = self.problem(&operation, elements, contributions, dtype);
-        let choice = choose(&problem, dtype, &self.network);
-        Choice { algorithm: self.wished(&problem).unwrap_or(choice.algorithm), ..choice }
     }
 
     /// The algorithm that was asked for, where it does the operation. An all-reduce is what one asks for by name; the other
@@ -213,7 +186,7 @@ impl Engine {
 }
 
 impl Backend for Engine {
-    fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: Mode) -> Result<(), Error> {
+    fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: WaitMode) -> Result<(), Error> {
         let (rank, world) = (self.rank, self.members.len());
         collective.check(rank, world, memory.elements)?;
         let agreed = collective.agreed_len(rank, world, memory.elements);
@@ -267,7 +240,34 @@ impl Backend for Engine {
         self.transport.drain(&gone, Instant::now() + LINGER);
     }
 
-    fn as_native(&mut self) -> Option<&mut Engine> {
-        Some(self)
+    fn explain(&mut self, collective: &Collective, elements: usize, dtype: DType) -> Option<Choice> {
+        let operation = collective.operation();
+        let contributions = self.contributions(collective);
+        let problem = self.problem(&operation, elements, contributions, dtype);
+        let choice = choose(&problem, dtype, &self.network);
+        Some(Choice { algorithm: self.wished(&problem).unwrap_or(choice.algorithm), ..choice })
+    }
+
+    fn force(&mut self, algorithm: Option<&'static Algorithm>) -> Result<(), Error> {
+        if let Some(forced) = algorithm {
+            let contributions = self.one_each.clone();
+            self.usable(forced, &self.problem(&Operation::AllReduce, 1, &contributions, DType::F32))?;
+        }
+        self.algorithm = algorithm;
+        self.forget_plans();
+        Ok(())
+    }
+
+    fn network(&self) -> Network {
+        self.network.clone()
+    }
+
+    fn learn(&mut self, network: Network) {
+        self.network = network;
+        self.forget_plans();
+    }
+
+    fn follow(&mut self, pace: Arc<Pace>) {
+        self.deadline.follow(pace);
     }
 }

@@ -1,12 +1,14 @@
 //! Runs a schedule: the one place where steps become messages and additions.
 
-use crate::element::{Element, Op, with_type};
-use crate::error::Error;
+use crate::element::Element;
 use crate::kernel;
-use crate::liveness::Patience;
 use crate::memory::Memory;
-use crate::schedule::{Range, Schedule, Source, Step};
 use crate::transport::{Span, Transport};
+use crate::wait::Patience;
+use crate::with_type;
+use kolo_rendezvous::Error;
+use kolo_schedule::Op;
+use kolo_schedule::{Range, Schedule, Source, Step};
 
 /// So many contributions are kept track of without asking for memory.
 const FEW: usize = 8;

@@ -4,9 +4,10 @@
 //! negligible and no longer: it is reduced while the next one is copied together.
 
 use crate::collective::Collective;
-use crate::element::{Element, Op};
-use crate::error::Error;
+use crate::element::Element;
 use crate::group::Group;
+use kolo_rendezvous::Error;
+use kolo_schedule::Op;
 
 /// Bytes from which on a pack is not filled further; 100 times what travels in one latency of 10 µs at 4 GB/s.
 const FULL: usize = 4 * 1024 * 1024;

@@ -5,8 +5,9 @@
 
 use std::any::TypeId;
 
-use crate::element::{Element, Number, Op};
-use crate::tree::Fold;
+use crate::element::{Element, Number};
+use kolo_schedule::Op;
+use kolo_schedule::tree::Fold;
 
 /// Elements per block: 8 KiB of `f32`, so that a few partial sums fit into 32 KiB.
 const BLOCK: usize = 2048;
@@ -24,7 +25,7 @@ enum Value {
 ///
 /// `into` must be writable and every source readable for `len` elements. A source is either `into` itself
 /// or does not overlap it, and nobody else writes any of them meanwhile.
-pub(crate) unsafe fn fold<T: Element>(
+pub unsafe fn fold<T: Element>(
     into: *mut T,
     sources: &[*const T],
     len: usize,
@@ -223,7 +224,7 @@ unsafe fn slice_mut<'a, T>(data: *mut T, len: usize) -> &'a mut [T] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::{Contributions, Node, fold as program};
+    use kolo_schedule::tree::{Contributions, Node, fold as program};
 
     /// Every number of contributions, in place (the result lies on contribution `own`) and out of place.
     #[test]

@@ -8,14 +8,14 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::collective::Collective;
-use crate::element::Op;
-use crate::error::Error;
 use crate::group::Group;
 use crate::kernel;
-use crate::liveness::lock;
-use crate::rank::Rank;
-use crate::schedule::{Curve, Link, Message, Network, Range};
-use crate::tree::Contributions;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::lock;
+use kolo_schedule::Op;
+use kolo_schedule::Rank;
+use kolo_schedule::tree::Contributions;
+use kolo_schedule::{Curve, Link, Message, Network, Range};
 
 /// Bytes of the messages measured.
 const LENGTHS: [usize; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20];
@@ -78,16 +78,17 @@ impl Group {
         let (nodes, largest) =
             (topology.nodes().len(), topology.nodes().iter().map(Vec::len).max().unwrap_or(1));
         let kind = Kind { transport: self.transport(), world: self.world_size(), largest, nodes };
-        let known = nearest(&lock(&MEASURED), kind).map_or_else(Vec::new, Network::figures);
+        let known = nearest(&lock(&MEASURED), kind).cloned();
+        let all: Vec<Option<Network>> = self.all_gather_value(&known)?;
         // Ranks may have measured in different jobs: the first one's count.
-        let mut network = match self.all_gather_varied(&known)?.iter().find(|figures| !figures.is_empty()) {
-            Some(figures) => Network::from_figures(figures),
+        let mut network = match all.into_iter().flatten().next() {
+            Some(network) => network,
             None => self.measure(largest)?,
         };
         (network.sharing, network.crowding) = (largest as f64, self.crowding()?);
         log::debug!("{kind:?} costs {network:?}");
         lock(&MEASURED).insert(kind, network.clone());
-        self.with_engine(|engine| engine.learn(network));
+        self.with_backend(|backend| backend.learn(network));
         Ok(self)
     }
 

@@ -2,19 +2,22 @@
 
 use std::time::Duration;
 
-use crate::backend::BackendChoice;
-use crate::env;
-use crate::error::Error;
-use crate::interface::Interface;
+use crate::backend::BackendKind;
 use crate::membership::TransportChoice;
-use crate::schedule::{ALGORITHMS, Algorithm};
-use crate::secure::Token;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Interface;
+use kolo_rendezvous::env;
+use kolo_rendezvous::secure::Token;
+use kolo_schedule::{ALGORITHMS, Algorithm};
+
+/// What `KOLO_BACKEND` calls Kolo's own schedules over its own transports.
+const NATIVE: &str = "native";
 
 /// How a group is formed.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// What does the work of the collectives.
-    pub backend: BackendChoice,
+    /// What does the work of the collectives instead of Kolo's own schedules over its own transports.
+    pub backend: Option<&'static BackendKind>,
     /// Overrides the choice of transport: shared memory where all ranks are on one host, else TCP.
     pub transport: Option<TransportChoice>,
     /// How long a rank waits for others, at the rendezvous and in a collective. By default five minutes for them to arrive,
@@ -39,20 +42,33 @@ pub struct Options {
 
 impl Options {
     /// How long ranks may take to arrive.
-    pub(crate) fn arrival(&self) -> Duration {
+    pub fn arrival(&self) -> Duration {
         self.timeout.unwrap_or(Duration::from_secs(300))
     }
 
-    /// Reads the variables that [`crate::env`] names, from `KOLO_BACKEND` to `KOLO_ENCRYPT`.
+    /// Reads the variables that [`kolo_rendezvous::env`] names, from `KOLO_TRANSPORT` to `KOLO_ENCRYPT`. `KOLO_BACKEND` may
+    /// name the native backend only.
     ///
     /// # Errors
     ///
     /// [`Error::Environment`] names the variable that cannot be understood.
     pub fn from_env() -> Result<Options, Error> {
+        Options::from_env_with(&[])
+    }
+
+    /// As [`Options::from_env`], in a program that has these backends besides the native one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::from_env`].
+    pub fn from_env_with(backends: &[&'static BackendKind]) -> Result<Options, Error> {
         let mut options = Options::default();
-        if let Ok(text) = std::env::var(env::BACKEND) {
-            options.backend =
-                text.parse().map_err(|problem: String| Error::environment(env::BACKEND, problem))?;
+        if let Some(text) = std::env::var(env::BACKEND).ok().filter(|text| text != NATIVE) {
+            let found = backends.iter().find(|kind| kind.name == text);
+            let known = [NATIVE].into_iter().chain(backends.iter().map(|kind| kind.name));
+            let known = known.collect::<Vec<_>>().join(", ");
+            let problem = format!("is `{text}`; this program knows {known}");
+            options.backend = Some(found.ok_or_else(|| Error::environment(env::BACKEND, problem))?);
         }
         if let Ok(text) = std::env::var(env::TRANSPORT) {
             let choice =

@@ -1,9 +1,9 @@
 //! Sub-groups: some of the ranks of a group, with collectives of their own.
 
-use crate::error::Error;
 use crate::group::Group;
 use crate::membership::{self, Meeting};
-use crate::rank::Rank;
+use kolo_rendezvous::Error;
+use kolo_schedule::Rank;
 
 impl Group {
     /// Splits the group: ranks that give the same colour form a group, ordered by key, then by rank here. A rank without a

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::error::Error;
 use crate::group::Group;
-use crate::liveness::Liveness;
 use crate::membership::{Founded, Ground};
 use crate::memory::{Backing, Mapping};
 use crate::options::Options;
-use crate::rank::Rank;
-use crate::topology::Topology;
 use crate::transport::mailbox::{Mailbox, inbox_len};
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Liveness;
+use kolo_schedule::Rank;
+use kolo_schedule::Topology;
 
 /// One group for each of `world` ranks; hand each to a thread of its own.
 ///

@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::element::Element;
-use crate::error::Error;
 use crate::memory::Buffer;
+use kolo_rendezvous::Error;
 
 /// One collective to run.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;

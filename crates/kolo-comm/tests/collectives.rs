@@ -1,16 +1,14 @@
 //! Started collectives, sums in tree order, wrong calls, sub-groups. Every operation in every way is in `matrix.rs`.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{ALL, Over, spawn};
 use kolo_comm::hash::mix;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::tree::{Contributions, Node};
 use kolo_comm::{Collective, Error, Group, Op, Options, Rank};
+use kolo_testing::{ALL, Over, spawn};
 
 /// Numbers whose sums depend on the order of additions.
 fn number(rank: usize, index: usize) -> f32 {

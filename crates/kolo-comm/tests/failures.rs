@@ -1,13 +1,11 @@
 //! What the others learn when one rank does wrong: one error that names it, on every rank, soon.
 
-mod common;
-
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{ALL, free_port, spawn};
 use kolo_comm::{Error, Group, Op, Options, Rank, env};
+use kolo_testing::{ALL, free_port, spawn};
 
 fn patient(seconds: f64) -> Options {
     Options { timeout: Some(Duration::from_secs_f64(seconds)), ..Options::default() }

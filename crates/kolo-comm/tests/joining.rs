@@ -1,16 +1,14 @@
 //! Who may join a job: workers that know its token. Everybody else is refused, and the job does not notice.
 
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use common::{ALL, Over, free_port, spawn};
 use kolo_comm::env::Place;
 use kolo_comm::{Error, Group, Op, Options, Rank, Token, TransportChoice};
+use kolo_testing::{ALL, Over, free_port, spawn};
 
 const TEXT: &str = "what all workers of the tests know";
 

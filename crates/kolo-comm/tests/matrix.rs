@@ -3,15 +3,11 @@
 //! Every backend has to pass it. Numbers are small whole ones, so sums are exact in every type and order; the order
 //! of additions is looked at apart.
 
-mod common;
-#[path = "common/operations.rs"]
-mod operations;
-
-use common::{ALL, Over, spawn};
 use kolo_comm::schedule::{ALGORITHMS, Algorithm, Operation, Problem};
 use kolo_comm::tree::Contributions;
 use kolo_comm::{Error, Group, Op, Options, Rank, bf16};
-use operations::{every_combination, every_length, every_operation, tree_sum, uneven};
+use kolo_testing::operations::{every_combination, every_length, every_operation, tree_sum, uneven};
+use kolo_testing::{ALL, Over, spawn};
 
 const LENGTHS: [usize; 6] = [0, 1, 7, 100, 5_000, 150_003];
 const SHORT_LENGTHS: [usize; 3] = [0, 1, 65];

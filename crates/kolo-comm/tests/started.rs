@@ -3,15 +3,12 @@
 //! A launcher that is missing is skipped with a note (`cargo test -- --nocapture` shows it); `.ci/run` installs both mpiruns
 //! where it may.
 
-#[path = "common/jobs.rs"]
-mod jobs;
-
 use std::net::{TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use jobs::{Trial, end, find, trial};
 use kolo_comm::env::Place;
 use kolo_comm::{Group, Op, Options, Rank, TransportChoice};
+use kolo_testing::jobs::{Trial, end, find, trial};
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()

@@ -46,18 +46,18 @@ fn by_replica(group: Group, caps: BucketCaps) -> Vec<f32> {
     let specs = TENSORS.iter().map(spec).collect();
     let mut replica = Replica::new(Arc::new(group), specs, values.collect(), &config, lamb).unwrap();
     for step in 0..STEPS {
-        for shard in replica.reducer().shards() {
+        for shard in replica.shards() {
             let gradients: Vec<Vec<f32>> = (0..TENSORS.len())
                 .map(|n| {
                     let values = replica.latest(SpanId(n)).iter().enumerate();
                     values.map(|(i, value)| gradient(*value, i, step, shard)).collect()
                 })
                 .collect();
-            replica.begin_shard(1.0, 1.0).unwrap();
+            let mut pass = replica.begin_shard(1.0, 1.0).unwrap();
             for (n, gradient) in gradients.iter().enumerate().rev() {
-                replica.reducer().ready(SpanId(n), gradient);
+                pass.ready(SpanId(n), gradient);
             }
-            replica.reducer().end_shard();
+            pass.finish().unwrap();
         }
         replica.step(RATE).unwrap();
     }

@@ -1,14 +1,14 @@
 //! Goes on when workers die: tells the coordinator who has ended, ends those that hang, and starts others in their place.
 //!
-//! All of it concerns workers that are members of an elastic job (see [`kolo_comm::elastic`]). Where no generation has been
+//! All of it concerns workers that are members of an elastic job (see [`kolo_elastic`]). Where no generation has been
 //! formed, because the program knows nothing of it or a worker failed before, a failure ends the job as ever.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use kolo_comm::elastic::{Coordinator, Departure, Nodes, Order, Rules};
 use kolo_comm::{Interface, Options, Token, env};
+use kolo_elastic::{Coordinator, Departure, Nodes, Order, Rules};
 use signal_hook::consts::signal::SIGTERM;
 
 use crate::error::LaunchError;

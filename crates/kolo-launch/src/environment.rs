@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use kolo_comm::elastic::{COORDINATOR, MEMBER};
 use kolo_comm::env;
+use kolo_elastic::{COORDINATOR, MEMBER};
 
 use crate::job::Job;
 use crate::token::JobToken;

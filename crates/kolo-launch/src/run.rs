@@ -1,6 +1,6 @@
 //! A job from its start to its end.
 
-use kolo_comm::elastic::member_name;
+use kolo_elastic::member_name;
 
 use crate::elastic::Elastic;
 use crate::environment::{Meeting, run_id};
@@ -17,7 +17,7 @@ use crate::workers::Workers;
 
 /// Starts the job's workers on this node, passes their output on, and returns when all have ended.
 ///
-/// A worker that ends well while others go on is fine. Workers of an elastic job (see [`kolo_comm::elastic`]) go on when
+/// A worker that ends well while others go on is fine. Workers of an elastic job (see [`kolo_elastic`]) go on when
 /// one of them dies, and another one is started in its place. Otherwise the first failure ends the others: after a moment for
 /// them to report what they saw they get SIGTERM, and after [`grace`](Job::grace) SIGKILL, each with its whole
 /// process group. SIGINT, SIGTERM and SIGHUP to the launcher go to the workers and end the job in the same

@@ -5,6 +5,9 @@ use std::process::ExitCode;
 use kolo_comm::Rank;
 use kolo_launch::LaunchError;
 
+/// How shells tell of a program that SIGTERM has ended.
+const TERMINATED: u8 = 128 + 15;
+
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -12,8 +15,6 @@ pub(crate) struct Failure {
     /// The rank at fault, when it is another one.
     culprit: Option<Rank>,
     code: u8,
-    /// What it was that failed in training: another worker's death can be recovered from.
-    cause: Option<kolo_burn::Error>,
     /// Whether this process is the one that speaks to the user.
     spoken_by_launcher: bool,
 }
@@ -21,29 +22,12 @@ pub(crate) struct Failure {
 impl Failure {
     /// A wrong input; exit code 2, as clap's own.
     pub(crate) fn input(message: impl std::fmt::Display) -> Self {
-        Failure {
-            message: message.to_string(),
-            culprit: None,
-            code: 2,
-            cause: None,
-            spoken_by_launcher: false,
-        }
+        Failure { code: 2, ..Failure::work(message) }
     }
 
     /// Something went wrong on the way; exit code 1.
     pub(crate) fn work(message: impl std::fmt::Display) -> Self {
-        Failure {
-            message: message.to_string(),
-            culprit: None,
-            code: 1,
-            cause: None,
-            spoken_by_launcher: false,
-        }
-    }
-
-    /// The work has ended before it was done, with this exit code.
-    pub(crate) fn ended(message: impl std::fmt::Display, code: u8) -> Self {
-        Failure { code, ..Failure::work(message) }
+        Failure { message: message.to_string(), culprit: None, code: 1, spoken_by_launcher: false }
     }
 
     /// Adds a line that says how to go on.
@@ -58,20 +42,6 @@ impl Failure {
         self.spoken_by_launcher =
             launched && kolo_launch::report_failure(&self.message, self.culprit).is_ok();
         self
-    }
-
-    fn with_cause(mut self, cause: kolo_burn::Error) -> Self {
-        self.cause = Some(cause);
-        self
-    }
-
-    /// What failed in training, for those who can go on after it.
-    ///
-    /// # Errors
-    ///
-    /// It was something else: the failure itself.
-    pub(crate) fn into_cause(mut self) -> Result<kolo_burn::Error, Failure> {
-        self.cause.take().ok_or(self)
     }
 
     /// Tells the user and ends with the code.
@@ -89,25 +59,37 @@ impl std::fmt::Display for Failure {
     }
 }
 
-impl From<kolo_burn::Error> for Failure {
-    fn from(error: kolo_burn::Error) -> Self {
+impl From<kolo_train::Error> for Failure {
+    fn from(error: kolo_train::Error) -> Self {
+        use kolo_train::Error::{EndedEarly, Training};
         let culprit = match &error {
-            kolo_burn::Error::Ddp(kolo_ddp::Error::Comm(error)) => error.culprit(),
+            Training(kolo_burn::Error::Ddp(kolo_ddp::Error::Comm(error))) => error.culprit(),
             _ => None,
         };
-        Failure { culprit, ..Failure::work(&error) }.with_cause(error)
+        let code = match &error {
+            error if error.is_input() => 2,
+            EndedEarly { too_few: None, .. } => TERMINATED,
+            _ => 1,
+        };
+        Failure { culprit, code, ..Failure::work(&error) }
+    }
+}
+
+impl From<kolo_burn::Error> for Failure {
+    fn from(error: kolo_burn::Error) -> Self {
+        kolo_train::Error::from(error).into()
     }
 }
 
 impl From<kolo_ddp::Error> for Failure {
     fn from(error: kolo_ddp::Error) -> Self {
-        kolo_burn::Error::from(error).into()
+        kolo_train::Error::from(error).into()
     }
 }
 
 impl From<kolo_comm::Error> for Failure {
     fn from(error: kolo_comm::Error) -> Self {
-        kolo_burn::Error::from(error).into()
+        kolo_train::Error::from(error).into()
     }
 }
 

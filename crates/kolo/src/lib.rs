@@ -1,13 +1,13 @@
 //! Kolo trains one neural network on many workers as if on one.
 //!
-//! This is the front: everything a training program needs, under one name. The crates behind it can be used alone, too:
-//! [`comm`] for collectives, [`ddp`] for data parallelism over flat memory, [`launch`] for starting workers.
+//! This is the front: everything a training program needs, under one name. The crates behind it can be used
+//! alone, too: [`comm`] for collectives, [`ddp`] for data parallelism over flat memory, [`data`] for batches,
+//! [`train`] for whole runs, [`launch`] for starting workers.
 
-pub use kolo_burn::data;
-pub use kolo_burn::models;
 pub use kolo_burn::{Ddp, Dropout, DropoutKey, Error, Loss, ShardPass};
 pub use kolo_comm as comm;
 pub use kolo_comm::{Group, Op, Rank};
+pub use kolo_data as data;
 pub use kolo_ddp as ddp;
 pub use kolo_ddp::optimizer::{self, Optimizer, Settings};
 pub use kolo_ddp::rate::{Decay, Rate};
@@ -15,3 +15,5 @@ pub use kolo_ddp::table::Choice;
 pub use kolo_ddp::transform::{self, GradientTransform};
 pub use kolo_ddp::{BucketCaps, Config, Sampler, Statistics, StepReport};
 pub use kolo_launch as launch;
+pub use kolo_train as train;
+pub use kolo_train::{image_tensors, models};

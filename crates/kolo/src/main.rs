@@ -1,11 +1,11 @@
 //! The command-line program: one file a subcommand.
 
+mod backends;
 mod bench;
 mod chaos;
 mod commands;
 mod fail;
 mod running;
-mod train;
 mod verify;
 
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! Normalisation over the global batch: the gradients of the whole batch, in the same bits on any number of ranks.
+//! Normalisation over the global batch: the gradients of the whole batch, in the same bits on any number of
+//! ranks.
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor, TensorData};
@@ -9,14 +10,14 @@ use kolo_ddp::{Config, Kind};
 use super::super::tests::{noise, velocity};
 use super::*;
 use crate::DropoutKey;
-use crate::models::{self, ResNet};
+use crate::residual_net::ResidualNet;
 
 fn plain() -> Device {
     Device::flex().autodiff()
 }
 
-fn ddp(group: Group, shards: usize, dropout: f64, device: &Device) -> Ddp<ResNet> {
-    let model = (models::find("small").unwrap().config)(1, 10).init(3, device).with_dropout(dropout);
+fn ddp(group: Group, shards: usize, dropout: f64, device: &Device) -> Ddp<ResidualNet> {
+    let model = ResidualNet::new(dropout, device);
     let config = Config { shards: Some(shards), verify_every: 2, ..Config::default() };
     let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9)).unwrap();
     Ddp::new(group, model, &config, sgd).unwrap()
@@ -36,13 +37,13 @@ fn loss(scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
 }
 
 /// One step on so many samples, of which a shard gets none where there are fewer of them than shards.
-fn step(ddp: &mut Ddp<ResNet>, step: usize, samples: usize, shards: usize, device: &Device) {
+fn step(ddp: &mut Ddp<ResidualNet>, step: usize, samples: usize, shards: usize, device: &Device) {
     let of_shard = |shard| {
         let own: Vec<usize> = tree::share(samples, shards, kolo_comm::Rank(shard)).collect();
         (!own.is_empty()).then_some(own)
     };
     let inputs = ddp.shards().map(of_shard).collect();
-    ddp.in_step(inputs, |model: &ResNet, samples: Vec<usize>, pass| {
+    ddp.in_step(inputs, |model: &ResidualNet, samples: Vec<usize>, pass| {
         let (images, labels) = batch(&samples, device);
         let key = DropoutKey { seed: 5, epoch: 0, step, shard: pass.shard() };
         loss(model.forward_in_step(images, &key, pass), labels)
@@ -51,7 +52,7 @@ fn step(ddp: &mut Ddp<ResNet>, step: usize, samples: usize, shards: usize, devic
     ddp.step(0.05).unwrap();
 }
 
-fn values(ddp: &Ddp<ResNet>) -> Vec<f32> {
+fn values(ddp: &Ddp<ResidualNet>) -> Vec<f32> {
     ddp.with_replica(|replica| replica.values().unwrap().to_vec())
 }
 
@@ -61,7 +62,8 @@ fn relative_error(a: &[f32], b: &[f32]) -> f64 {
     (error / b.iter().map(|b| square(f64::from(*b))).sum::<f64>()).sqrt()
 }
 
-/// Against Burn's own batch normalisation, of the whole batch on one worker; with and without checkpoints of the graph.
+/// Against Burn's own batch normalisation, of the whole batch on one worker; with and without checkpoints of
+/// the graph.
 #[test]
 fn gradients_and_statistics_are_those_of_the_whole_batch() {
     const SAMPLES: usize = 14;
@@ -117,14 +119,14 @@ fn the_same_bits_on_any_number_of_ranks() {
 }
 
 /// One rank with two shards, whose model takes another way for the second one.
-fn apart(forward: impl Fn(&ResNet, usize, &ShardPass) -> Loss + Sync) -> String {
+fn apart(forward: impl Fn(&ResidualNet, usize, &ShardPass) -> Loss + Sync) -> String {
     let mut ddp = ddp(Group::alone(), 2, 0.0, &plain());
     ddp.in_step(vec![Some(0), Some(1)], forward).unwrap_err().to_string()
 }
 
 #[test]
 fn shards_that_part_are_told_and_nobody_waits() {
-    let layers = |model: &ResNet, times: usize, pass: &ShardPass| {
+    let layers = |model: &ResidualNet, times: usize, pass: &ShardPass| {
         let (images, labels) = batch(&[1, 2], &plain());
         let mut x = model.conv1.forward(images);
         for _ in 0..times {
@@ -157,7 +159,7 @@ fn a_rank_that_leaves_ends_the_others_step() {
         step(&mut ddp, 0, 9, 4, &plain());
         (ddp.rank().0 != 2).then(|| {
             let inputs = ddp.shards().map(Some).collect();
-            let forward = |model: &ResNet, shard, pass: &ShardPass| {
+            let forward = |model: &ResidualNet, shard, pass: &ShardPass| {
                 let (images, labels) = batch(&[shard], &plain());
                 let key = DropoutKey { seed: 5, epoch: 0, step: 1, shard };
                 loss(model.forward_in_step(images, &key, pass), labels)
@@ -173,7 +175,7 @@ fn a_rank_that_leaves_ends_the_others_step() {
 #[test]
 fn inputs_must_be_as_many_as_shards() {
     let mut ddp = ddp(Group::alone(), 2, 0.0, &plain());
-    let forward = |_: &ResNet, (), _: &ShardPass| unreachable!("nothing is computed");
+    let forward = |_: &ResidualNet, (), _: &ShardPass| unreachable!("nothing is computed");
     let error = ddp.in_step(vec![Some(())], forward).unwrap_err().to_string();
     assert!(error.contains("1 inputs for the 2 shards"), "{error}");
 }

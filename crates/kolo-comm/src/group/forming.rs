@@ -4,18 +4,17 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use super::{Bond, Group, LINGER, Shared};
-use crate::backend::{Backend, BackendChoice, Foreign};
+use crate::backend::{Backend, FormedBackend};
 use crate::deadline::Deadline;
 use crate::engine::Engine;
-use crate::env::{self, Place};
-use crate::error::Error;
-use crate::liveness::{Liveness, lock};
 use crate::membership::{self, Founded, Ground, Host};
 use crate::memory::{Backing, Pool};
-use crate::mpi;
 use crate::options::Options;
-use crate::rank::Rank;
-use crate::topology::Topology;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::env::{self, Place};
+use kolo_rendezvous::{Liveness, lock};
+use kolo_schedule::Rank;
+use kolo_schedule::Topology;
 
 /// Who a group's ranks are.
 struct Seats {
@@ -26,8 +25,8 @@ struct Seats {
 }
 
 impl Group {
-    /// The group of the job this process belongs to, by the environment of its launcher (see [`crate::env`]); without a
-    /// launcher, a group of one. With `KOLO_BACKEND=mpi` MPI says who belongs to it (see [`crate::mpi`]).
+    /// The group of the job this process belongs to, by the environment of its launcher (see [`kolo_rendezvous::env`]); without a
+    /// launcher, a group of one. See [`Options::backend`] for groups that another backend forms.
     ///
     /// # Errors
     ///
@@ -42,8 +41,8 @@ impl Group {
     ///
     /// As [`Group::from_env`].
     pub fn of_job(options: &Options) -> Result<Group, Error> {
-        if options.backend == BackendChoice::Mpi {
-            return Group::foreign(mpi::form(env::seat()?, options)?, options);
+        if let Some(kind) = options.backend {
+            return Group::foreign((kind.form)(env::seat()?, options)?, options);
         }
         match Place::from_env()? {
             None => Ok(Group::alone()),
@@ -57,15 +56,19 @@ impl Group {
     ///
     /// The rendezvous fails, ranks do not arrive in time, or the algorithm asked for cannot be used on this group.
     pub fn join(place: &Place, options: &Options) -> Result<Group, Error> {
-        if options.backend == BackendChoice::Mpi {
-            let seat = (place.rank, place.world_size);
-            return Group::foreign(mpi::form(Some(seat), options)?, options);
+        if let Some(kind) = options.backend {
+            let said = (place.rank, place.world_size);
+            return Group::foreign((kind.form)(Some(said), options)?, options);
         }
         Group::at(place, options, Host::Rank0)
     }
 
     /// As [`Group::join`], where somebody else serves the store at the place's master.
-    pub(crate) fn join_served(place: &Place, options: &Options) -> Result<Group, Error> {
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::join`].
+    pub fn join_served(place: &Place, options: &Options) -> Result<Group, Error> {
         Group::at(place, options, Host::Elsewhere)
     }
 
@@ -134,8 +137,8 @@ impl Group {
     }
 
     /// A group that a backend has formed by its own means.
-    fn foreign(formed: Foreign, options: &Options) -> Result<Group, Error> {
-        let Foreign { backend, rank, world, node, end } = formed;
+    fn foreign(formed: FormedBackend, options: &Options) -> Result<Group, Error> {
+        let FormedBackend { backend, rank, world, node, end } = formed;
         let members = (0..world).map(Rank).collect();
         let seats = Seats { rank, members, topology: Arc::new(Topology::separate(world)) };
         let liveness = Arc::new(Liveness::new(world));
@@ -172,10 +175,10 @@ impl Group {
         let (liveness, bond) = (self.shared.liveness.clone(), Bond::Within(self.shared.clone()));
         let group = Group::native(rank, members, founded, liveness, self.pool.clone(), bond, &options)?;
         let network = self.network();
-        group.with_engine(|engine| engine.learn(network));
+        group.with_backend(|backend| backend.learn(network));
         if group.world_size() > 1 {
             // The same wish, where it can be granted.
-            group.with_engine(|engine| engine.force(self.options.algorithm).is_ok());
+            group.with_backend(|backend| backend.force(self.options.algorithm).is_ok());
         }
         Ok(group)
     }

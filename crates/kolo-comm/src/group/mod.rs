@@ -7,19 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, Mode};
+use crate::backend::Backend;
 use crate::collective::Collective;
-use crate::element::{DType, Element};
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::liveness::{Liveness, culprit, lock};
+use crate::element::Element;
 use crate::membership::{Ground, Membership};
 use crate::memory::{Buffer, Pool};
 use crate::options::Options;
-use crate::rank::Rank;
-use crate::schedule::{Choice, Network};
-use crate::topology::Topology;
+use crate::pace::Pace;
+use crate::wait::WaitMode;
 use crate::worker::{Pending, Timing, Worker};
+use kolo_rendezvous::Error;
+use kolo_rendezvous::{Liveness, culprit, lock};
+use kolo_schedule::DType;
+use kolo_schedule::Rank;
+use kolo_schedule::Topology;
+use kolo_schedule::{Choice, Network};
 
 /// Ranks that act together.
 ///
@@ -72,7 +74,7 @@ impl Shared {
         &self,
         collective: &Collective,
         mut buffer: Buffer<T>,
-        mode: Mode,
+        mode: WaitMode,
     ) -> Result<Buffer<T>, Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
@@ -142,12 +144,8 @@ impl Group {
         self.pool.forget();
     }
 
-    pub(crate) fn liveness(&self) -> &Liveness {
-        &self.shared.liveness
-    }
-
-    pub(crate) fn with_engine<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> Option<R> {
-        lock(&self.shared.backend).as_native().map(work)
+    pub(crate) fn with_backend<R>(&self, work: impl FnOnce(&mut dyn Backend) -> R) -> R {
+        work(&mut **lock(&self.shared.backend))
     }
 
     /// This rank, in this group.
@@ -177,12 +175,12 @@ impl Group {
 
     /// What the cost model knows of the network: measured when the group formed.
     pub fn network(&self) -> Network {
-        self.with_engine(|engine| engine.network.clone()).unwrap_or_default()
+        self.with_backend(|backend| backend.network())
     }
 
     /// Which algorithm is picked for a collective on so many elements, and why.
     pub fn explain(&self, collective: &Collective, elements: usize, dtype: DType) -> Option<Choice> {
-        self.with_engine(|engine| engine.explain(collective, elements, dtype))
+        self.with_backend(|backend| backend.explain(collective, elements, dtype))
     }
 
     /// From now on uses that algorithm wherever it does the operation; `None` leaves the choice to the cost model. All
@@ -191,8 +189,8 @@ impl Group {
     /// # Errors
     ///
     /// It cannot do an all-reduce on this group.
-    pub fn use_algorithm(&self, algorithm: Option<&'static crate::schedule::Algorithm>) -> Result<(), Error> {
-        self.with_engine(|engine| engine.force(algorithm)).unwrap_or(Ok(()))
+    pub fn use_algorithm(&self, algorithm: Option<&'static kolo_schedule::Algorithm>) -> Result<(), Error> {
+        self.with_backend(|backend| backend.force(algorithm))
     }
 
     /// For how long this rank has slept inside collectives until each other rank sent or took something, in rank order,
@@ -232,7 +230,7 @@ impl Group {
         }
         // Nothing is queued, so this thread can do it without handing it over.
         self.admit(&buffer)?;
-        self.shared.run(collective, buffer, Mode::Blocking)
+        self.shared.run(collective, buffer, WaitMode::Blocking)
     }
 
     /// Starts a collective on the communication thread. Collectives run in the order in which they were started.
@@ -248,7 +246,7 @@ impl Group {
         shared.queued.fetch_add(1, Ordering::AcqRel);
         worker.submit(Box::new(move || {
             let started = Instant::now();
-            let result = shared.run(&collective, buffer, Mode::Background);
+            let result = shared.run(&collective, buffer, WaitMode::Background);
             let timing = Timing { started, ended: Instant::now() };
             shared.queued.fetch_sub(1, Ordering::AcqRel);
             // Nobody waits for it any more: then nobody needs it.
@@ -276,16 +274,26 @@ impl Group {
     }
 }
 
-/// For a group over device memory, which stands beside this one and fails with it.
-#[cfg(feature = "nccl")]
+/// For whoever stands beside a group and fails with it: groups over device memory, elastic membership.
 impl Group {
-    pub(crate) fn timeout(&self) -> Duration {
+    /// Who of the group is there, and its first failure.
+    pub fn liveness(&self) -> &Liveness {
+        &self.shared.liveness
+    }
+
+    /// How long a rank may take to arrive.
+    pub fn timeout(&self) -> Duration {
         self.options.arrival()
     }
 
     /// Latches a failure and tells the others; returns the one that stands.
-    pub(crate) fn fail(&self, error: Error) -> Error {
+    pub fn fail(&self, error: Error) -> Error {
         self.shared.failed(error)
+    }
+
+    /// From now on measures the pace of an elastic job's generation, and waits for others no longer than it allows.
+    pub fn follow_pace(&self, pace: &Arc<Pace>) {
+        self.with_backend(|backend| backend.follow(pace.clone()));
     }
 }
 

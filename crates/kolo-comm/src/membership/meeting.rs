@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::Ground;
-use crate::error::Error;
 use crate::group::Group;
-use crate::liveness::Liveness;
-use crate::rank::Rank;
-use crate::secure::data::{Caller, Calls};
-use crate::store::Store;
 use crate::transport::channel::Channel;
+use crate::transport::data_listener::{Caller, Calls};
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Liveness;
+use kolo_rendezvous::store::Store;
+use kolo_schedule::Rank;
 
 /// The ranks that found a group, while they do.
 pub(crate) struct Meeting<'a> {

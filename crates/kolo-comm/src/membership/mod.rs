@@ -12,22 +12,22 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::meeting::Meeting;
 use self::meeting::Via;
-use crate::env::Place;
-use crate::error::Error;
-use crate::interface::Reach;
-use crate::liveness::Liveness;
 use crate::memory::{Backing, Mapping};
 use crate::options::Options;
-use crate::rank::Rank;
-use crate::rendezvous;
-use crate::secure::Access;
-use crate::secure::data::Calls;
-use crate::store::{Server, Store, Watch};
-use crate::topology::Topology;
+use crate::transport::data_listener::Calls;
 use crate::transport::mailbox::{Mailbox, inbox_len};
 use crate::transport::mixed::Mixed;
 use crate::transport::tcp::Tcp;
 use crate::transport::{Solo, Transport};
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Liveness;
+use kolo_rendezvous::Reach;
+use kolo_rendezvous::env::Place;
+use kolo_rendezvous::meet;
+use kolo_rendezvous::secure::Access;
+use kolo_rendezvous::store::{Server, Store, Watch};
+use kolo_schedule::Rank;
+use kolo_schedule::Topology;
 
 /// Which transport a group uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,9 +153,9 @@ const SERVED: Duration = Duration::from_secs(20);
 /// Meets the other ranks of the job.
 pub(crate) fn form(place: &Place, options: &Options, host: Host) -> Result<Formed, Error> {
     let (rank, world, timeout) = (place.rank, place.world_size, options.arrival());
-    let access = Access::new(options)?;
+    let access = Access::new(options.token.clone(), options.encrypt)?;
     let (server, address) = match host {
-        Host::Rank0 => rendezvous::meet(place, &access, timeout)?,
+        Host::Rank0 => meet(place, &access, timeout)?,
         Host::Elsewhere => (None, place.master.places()[0]),
     };
     let liveness = Arc::new(Liveness::new(world));
@@ -281,14 +281,14 @@ fn agree_on_encryption(cards: &[Card]) -> Result<(), Error> {
     let Some(other) = cards.iter().position(|card| card.encrypt != cards[0].encrypt) else { return Ok(()) };
     let (with, without) = if cards[0].encrypt { (0, other) } else { (other, 0) };
     let problem = format!("is 1 on rank {with}, but not on rank {without}; give all workers the same");
-    Err(Error::environment(crate::env::ENCRYPT, problem))
+    Err(Error::environment(kolo_rendezvous::env::ENCRYPT, problem))
 }
 
 fn agree_on_streams(cards: &[Card]) -> Result<(), Error> {
     let Some(other) = cards.iter().position(|card| card.streams != cards[0].streams) else { return Ok(()) };
     let (first, second) = (cards[0].streams, cards[other].streams);
     let problem = format!("is {first} on rank 0, but {second} on rank {other}; give all workers the same");
-    Err(Error::environment(crate::env::STREAMS, problem))
+    Err(Error::environment(kolo_rendezvous::env::STREAMS, problem))
 }
 
 /// The part of a node's name that tells hosts apart.

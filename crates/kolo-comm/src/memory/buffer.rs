@@ -6,8 +6,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use super::pool::{Block, Pool};
-use crate::element::{DType, Element};
-use crate::error::Error;
+use crate::element::Element;
+use kolo_rendezvous::Error;
+use kolo_schedule::DType;
 
 /// Elements in memory that came from [`crate::Group::alloc`].
 ///
@@ -20,12 +21,21 @@ pub struct Buffer<T> {
     elements: PhantomData<T>,
 }
 
-/// The memory of a buffer, held exclusively, as those see it who do not care what its elements are.
-pub(crate) struct Memory<'a> {
+/// The memory of a buffer, held exclusively, as a backend sees it that does not care what its elements are.
+pub struct Memory<'a> {
     pub(crate) block: &'a Block,
-    pub(crate) dtype: DType,
-    pub(crate) elements: usize,
+    /// What its elements are.
+    pub dtype: DType,
+    /// Number of elements.
+    pub elements: usize,
     exclusive: PhantomData<&'a mut [u8]>,
+}
+
+impl Memory<'_> {
+    /// Where it begins; aligned to pages.
+    pub fn start(&self) -> std::ptr::NonNull<u8> {
+        self.block.start()
+    }
 }
 
 impl<T: Element> Buffer<T> {

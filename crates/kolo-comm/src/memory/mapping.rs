@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::error::Error;
+use kolo_rendezvous::Error;
 
 /// From this many bytes on large pages save more than they may waste.
 const HUGE: usize = 4 << 20;

@@ -5,7 +5,6 @@ mod buffer;
 mod mapping;
 mod pool;
 
-pub use buffer::Buffer;
-pub(crate) use buffer::Memory;
+pub use buffer::{Buffer, Memory};
 pub(crate) use mapping::Mapping;
 pub(crate) use pool::{Backing, Block, Pool};

@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use super::mapping::{Mapping, number};
-use crate::error::Error;
-use crate::liveness::lock;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::lock;
 
 /// Where a pool's blocks come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

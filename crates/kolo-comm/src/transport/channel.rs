@@ -7,8 +7,8 @@ use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::secure::Session;
-use crate::secure::record::{LONGEST_FRAME, PREFIX, ROOM};
+use kolo_rendezvous::secure::Session;
+use kolo_rendezvous::secure::{LONGEST_FRAME, PREFIX, ROOM};
 
 /// See the module's text.
 pub(crate) enum Channel {

@@ -4,21 +4,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::backend::Mode;
 use crate::call::{Call, Kind};
-use crate::element::{DType, Op};
-use crate::error::Error;
-use crate::liveness::{Liveness, Patience};
 use crate::memory::{Backing, Buffer, Pool};
-use crate::rank::Rank;
-use crate::secure::handshake::tests::sessions;
 use crate::transport::tcp::Tcp;
 use crate::transport::{Span, Transport};
+use crate::wait::Patience;
+use crate::wait::WaitMode;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Liveness;
+use kolo_rendezvous::secure::{Access, Purpose, Session, Token, handshake};
+use kolo_schedule::Rank;
+use kolo_schedule::{DType, Op};
 
 fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (one, listener.accept().unwrap().0)
+}
+
+/// Both ends of an encrypted session.
+fn sessions() -> (Session, Session) {
+    let access = Access { token: Some(Token::new("a token for the tests").unwrap()), encrypt: true };
+    let (mut theirs, mut ours) = connected();
+    std::thread::scope(|scope| {
+        let calling = scope.spawn(|| handshake::call(&mut theirs, &access, Purpose::Data, b"me").unwrap());
+        let heard = handshake::answer(&mut ours, &access, Purpose::Data).ok().unwrap();
+        let answered = heard.welcome(&mut ours).unwrap();
+        (calling.join().unwrap().unwrap(), answered.unwrap())
+    })
 }
 
 fn sealed() -> (Channel, Channel) {
@@ -102,7 +115,7 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
         let patience = |here| Patience {
             here: Rank(here),
             members: &[Rank(0), Rank(1)],
-            mode: Mode::Blocking,
+            mode: WaitMode::Blocking,
             call: Call {
                 sequence: 0,
                 kind: Kind::AllReduce,

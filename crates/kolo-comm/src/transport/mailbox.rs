@@ -21,11 +21,12 @@ use super::inbox::{IN_SLOT, Inbox, Slot, WITHIN, write_within};
 use super::outbox::{self, Outbox};
 use super::tries::{SHORT, Tries};
 use super::{Busy, Idle, Span, Transport, same_call, same_length};
-use crate::error::Error;
-use crate::liveness::{Liveness, Patience};
 use crate::memory::{Block, Mapping};
-use crate::rank::Rank;
-use crate::schedule::MAX_UNTAKEN;
+use crate::wait::Patience;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Liveness;
+use kolo_schedule::MAX_UNTAKEN;
+use kolo_schedule::Rank;
 
 /// Where the peers' blocks are.
 enum Place {

@@ -6,10 +6,10 @@ use std::time::Instant;
 use super::mailbox::Mailbox;
 use super::tcp::Tcp;
 use super::{Span, Transport};
-use crate::error::Error;
-use crate::liveness::Patience;
-use crate::rank::Rank;
-use crate::topology::Topology;
+use crate::wait::Patience;
+use kolo_rendezvous::Error;
+use kolo_schedule::Rank;
+use kolo_schedule::Topology;
 
 /// See the module's text.
 pub(crate) struct Mixed {

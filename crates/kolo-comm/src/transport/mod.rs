@@ -2,6 +2,7 @@
 //! memory (threads of one process, processes of one host), [`tcp`] for all others, [`mixed`] for groups with both.
 
 pub(crate) mod channel;
+pub(crate) mod data_listener;
 mod inbox;
 pub(crate) mod mailbox;
 pub(crate) mod mixed;
@@ -11,10 +12,10 @@ mod tries;
 
 use std::time::Instant;
 
-use crate::error::Error;
-use crate::liveness::Patience;
 use crate::memory::Block;
-use crate::rank::Rank;
+use crate::wait::Patience;
+use kolo_rendezvous::Error;
+use kolo_schedule::Rank;
 
 /// A run of bytes of a block that a collective holds.
 #[derive(Clone, Copy)]
@@ -51,7 +52,7 @@ enum Busy {
 /// message; [`Transport::settle`] waits for that. A short message can be sent as a copy instead.
 pub(crate) trait Transport: Send {
     /// Offers bytes to a peer. Waits only if the peer has not taken the last
-    /// [`MAX_UNTAKEN`](crate::schedule::MAX_UNTAKEN) messages.
+    /// [`MAX_UNTAKEN`](kolo_schedule::MAX_UNTAKEN) messages.
     fn send(&mut self, to: Rank, span: Span<'_>, copied: bool, patience: &Patience<'_>) -> Result<(), Error>;
 
     /// The address of the next message from a peer, of exactly `bytes` bytes: readable until it is released.

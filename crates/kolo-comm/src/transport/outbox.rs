@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::error::Error;
 use crate::memory::{Backing, Block, Pool};
-use crate::rank::Rank;
+use kolo_rendezvous::Error;
+use kolo_schedule::Rank;
 
 /// Bytes of a ring. What finds no room goes to a block of its own.
 const CAPACITY: usize = 256 * 1024;

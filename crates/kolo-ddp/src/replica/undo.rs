@@ -172,17 +172,19 @@ mod tests {
     fn step(replica: &mut Replica) {
         let factor = 1.0 + replica.steps() as f32;
         let values = replica.values().unwrap().to_vec();
-        replica.begin_shard(1.0, 2.0).unwrap();
-        for (n, span) in replica.layout().clone().spans().iter().enumerate().rev() {
+        let layout = replica.layout().clone();
+        let mut pass = replica.begin_shard(1.0, 2.0).unwrap();
+        for (n, span) in layout.spans().iter().enumerate().rev() {
             let gradient: Vec<f32> = values[span.range()].iter().map(|x| x * factor).collect();
-            replica.reducer().ready(SpanId(n), &gradient);
+            pass.ready(SpanId(n), &gradient);
         }
-        replica.reducer().end_shard();
+        pass.finish().unwrap();
         replica.step(0.05).unwrap();
     }
 
-    /// The bits of the values after ten steps of a model with a tensor that travels in three buckets. With `fails` a
-    /// reduction of the eighth step fails when the next forward pass has asked for so many of the four tensors.
+    /// The bits of the values after ten steps of a model with a tensor that travels in three buckets. With
+    /// `fails` a reduction of the eighth step fails when the next forward pass has asked for so many of the
+    /// four tensors.
     fn train(optimizer: &Entry<dyn Optimizer>, fails: Option<usize>) -> Vec<u32> {
         const LENS: [usize; 4] = [10, 2 * BLOCK + 3, 300, 20];
         let spec = |(n, len): (usize, &usize)| ParamSpec {
@@ -201,13 +203,13 @@ mod tests {
         if let Some(asked) = fails {
             (0..asked).for_each(|n| drop(replica.latest(SpanId(n)).to_vec()));
             // What a replica does where updates are missing that cannot be made any more.
-            if std::mem::take(&mut replica.missing) > 0 {
+            if replica.step.give_up() {
                 replica.steps -= 1;
                 replica.undo.as_mut().unwrap().revert(&mut replica.values);
             }
             // The last two tensors share a bucket.
             assert_eq!(replica.is_halfway(), asked == 1 || asked == 2, "{asked} tensors");
-            replica.meet(group()).unwrap();
+            replica.join(group()).unwrap();
         }
         while replica.steps() < 10 {
             step(&mut replica);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kolo_comm::Group;
-use kolo_comm::nccl::{self, DeviceGroup, Measured};
+use kolo_nccl::{DeviceGroup, Measured};
 use serde::Serialize;
 
 use crate::fail::Failure;
@@ -34,9 +34,9 @@ struct Row {
 /// Bytes are multiples of 4.
 pub(crate) fn measure(sizes: &[usize], seconds: f64, json: bool) -> Result<(), Failure> {
     let devices = DeviceGroup::local(&Arc::new(Group::from_env()?))?;
-    let compared = nccl::check(&devices)?;
+    let compared = kolo_nccl::check(&devices)?;
     let limit = Duration::from_secs_f64(seconds);
-    let row = |bytes: &usize| nccl::measure_all_reduce(&devices, *bytes, limit);
+    let row = |bytes: &usize| kolo_nccl::measure_all_reduce(&devices, *bytes, limit);
     let rows = sizes.iter().map(row).map(|row| row.map(|measured| Row { algorithm: "NCCL's own", measured }));
     let report = Report {
         operation: "all-reduce",

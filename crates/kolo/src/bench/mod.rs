@@ -1,6 +1,10 @@
 //! What `kolo bench` measures. Every figure is the maximum over the ranks of each sample, then a percentile over samples.
 
 pub(crate) mod collective;
+#[cfg(feature = "nccl")]
+pub(crate) mod device;
+#[cfg(not(feature = "nccl"))]
+#[path = "device_absent.rs"]
 pub(crate) mod device;
 pub(crate) mod exact;
 pub(crate) mod step;
@@ -11,7 +15,7 @@ use std::time::Instant;
 use kolo_comm::{Group, Op};
 
 use crate::fail::Failure;
-use crate::train::percentile;
+use kolo_train::percentile;
 
 /// Samples of one figure on this rank.
 #[derive(Default)]

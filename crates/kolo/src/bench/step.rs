@@ -10,7 +10,7 @@ use super::trainee::{Trainee, Work};
 use super::{Samples, at_least_1};
 use crate::commands::talk::Talk;
 use crate::fail::Failure;
-use crate::train::check_bucket_cap;
+use kolo_train::check_bucket_cap;
 
 /// Step time with and without synchronisation, on random images.
 #[derive(Args)]
@@ -62,7 +62,7 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.work.check()?;
         at_least_1(&[("--nproc", self.nproc), ("--blocks", self.blocks), ("--steps", self.steps)])?;
-        check_bucket_cap(self.bucket_cap_mb)
+        Ok(check_bucket_cap(self.bucket_cap_mb)?)
     }
 
     fn config(&self) -> Config {
@@ -79,7 +79,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
     for block in 0..options.blocks + WARM_UP {
         for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
-            trainee.ddp.with_replica(|replica| replica.reducer().synchronise(synchronise));
+            trainee.ddp.with_replica(|replica| replica.synchronise(synchronise));
             group.barrier()?;
             for step in 0..options.steps + 2 {
                 let began = Instant::now();

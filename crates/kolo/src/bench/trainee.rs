@@ -3,12 +3,12 @@
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use clap::Args;
-use kolo_burn::models::{self, ResNet};
 use kolo_burn::{Ddp, Loss};
 use kolo_comm::Group;
 use kolo_ddp::Config;
 use kolo_ddp::optimizer::{self, Optimizer};
 use kolo_ddp::table::Value;
+use kolo_train::models::{self, ResNet};
 
 use super::at_least_1;
 use crate::fail::Failure;

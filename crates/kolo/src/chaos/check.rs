@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::train::GenerationRow;
+use kolo_train::GenerationRow;
 
 /// The part of `summary.json` that matters here.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::plan::{Deed, Hit, Victim};
 use super::workers::living;
-use crate::train::unix;
+use kolo_train::unix;
 
 /// How long a hit waits for a worker in a lost one's place, or until it is connected. A stopped one is not lost at once.
 const REPLACED: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use super::check::Ended;
 use super::deal::Dealt;
 use super::job::{Job, Run, Verdict};
 use crate::fail::Failure;
-use crate::train::percentile;
+use kolo_train::percentile;
 
 /// All runs so far.
 #[derive(Serialize)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use kolo_comm::elastic::MEMBER;
+use kolo_elastic::MEMBER;
 
 /// The launcher's members that are neither dead nor stopped, in the order of their start: that of their ranks.
 ///

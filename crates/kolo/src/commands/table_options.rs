@@ -6,7 +6,7 @@ use kolo_ddp::table::{Allowed, Choice, Entry, Setting, Settings, Value};
 use kolo_ddp::transform::TRANSFORMS;
 
 use crate::fail::Failure;
-use crate::train::config::wrong_setting;
+use kolo_train::Error;
 
 /// The group of all options for settings of optimizers and transforms.
 pub(super) const SETTINGS: &str = "settings";
@@ -30,7 +30,7 @@ impl TableOptions {
         let defaults = entry.settings.iter().map(|setting| (setting.name.to_string(), default(setting)));
         // What is given may be none of its settings.
         let given = self.given_of(settings(OPTIMIZERS).into_iter().map(|(setting, _)| setting));
-        let settings = entry.complete(&defaults.chain(given).collect()).map_err(wrong_setting)?;
+        let settings = entry.complete(&defaults.chain(given).collect()).map_err(Error::Choice)?;
         Ok(Choice { name: self.optimizer.clone(), settings })
     }
 
@@ -38,7 +38,7 @@ impl TableOptions {
     pub(super) fn transforms(&self) -> Result<Vec<Choice>, Failure> {
         let given = TRANSFORMS.iter().map(|entry| (entry, self.given_of(entry.settings.iter())));
         let choice = |(entry, given): (&Entry<_>, Settings)| {
-            let settings = entry.complete(&given).map_err(wrong_setting)?;
+            let settings = entry.complete(&given).map_err(Error::Choice)?;
             Ok(Choice { name: entry.name.into(), settings })
         };
         given.filter(|(_, given)| !given.is_empty()).map(choice).collect()

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use crate::backends::BACKENDS;
 use clap::Args;
-use kolo_comm::elastic::Member;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, env};
+use kolo_elastic::Member;
 
 use crate::fail::Failure;
 
@@ -58,7 +59,7 @@ impl Talk {
     }
 
     fn options(&self, algorithm: Option<&str>) -> Result<Options, Failure> {
-        let mut options = Options::from_env()?;
+        let mut options = Options::from_env_with(BACKENDS)?;
         if let Some(transport) = &self.transport {
             options.transport = Some(transport.parse().map_err(Failure::input)?);
         }

@@ -3,20 +3,18 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use kolo_burn::data::{self, DATASETS};
-use kolo_burn::models::MODELS;
 use kolo_comm::env::{self, is_worker};
+use kolo_data::{self as data, DATASETS};
 use kolo_ddp::optimizer::OPTIMIZERS;
 use kolo_ddp::straggler::Policy;
+use kolo_train::models::MODELS;
+use kolo_train::{KEEP, RateConfig, RunFolder, SCHEDULES, Seat, Slow, TrainConfig};
 
 use super::elastic::Elastic;
 use super::run_again;
 use super::table_options::{self, TableOptions};
 use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
-use crate::train::config::{KEEP, RateConfig, SCHEDULES};
-use crate::train::worker::{self, Seat};
-use crate::train::{RunFolder, Slow, TrainConfig};
 
 /// By this variable the workers learn of the folder that their parent has made.
 const RUN_FOLDER: &str = "KOLO_RUN_FOLDER";
@@ -52,7 +50,7 @@ pub(crate) struct Train {
     /// How the shards are divided among the workers, a weight for each, as 3,1. Any weights end in the same bits [default: equally]
     #[arg(long, value_name = "WEIGHTS", value_delimiter = ',')]
     shares: Vec<f64>,
-    /// What becomes of a worker that holds the others up: warn, shed (shards move away from it), drop (it leaves) [default: warn]
+    /// What becomes of a worker that holds the others up: warn, rebalance (shards move away from it), drop (it leaves) [default: warn]
     #[arg(long)]
     straggler: Option<String>,
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
@@ -217,12 +215,17 @@ impl Train {
                     self.claim(&config, &member.job()?)?
                 }
             };
-            return worker::train(Seat::Member(member), &config, Some(folder), self.resume.is_some());
+            return Ok(kolo_train::train(
+                Seat::Member(member),
+                &config,
+                Some(folder),
+                self.resume.is_some(),
+            )?);
         }
         if config.straggler()? == Policy::Drop {
             return Err(Failure::input(
                 "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not started them or another \
-                 backend than Kolo's own connects them; use --straggler shed, which leaves a slow one less to do",
+                 backend than Kolo's own connects them; use --straggler rebalance, which leaves a slow one less to do",
             ));
         }
         let group = self.talk.group(algorithm)?;
@@ -232,7 +235,7 @@ impl Train {
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
             None => self.resume.clone().map(RunFolder::at),
         };
-        worker::train(Seat::Fixed(group), &config, folder, self.resume.is_some())
+        Ok(kolo_train::train(Seat::Fixed(group), &config, folder, self.resume.is_some())?)
     }
 
     /// For as many workers as another launcher has started.
@@ -244,11 +247,11 @@ impl Train {
             true => config.run_by(Some(workers)),
             false => config.nproc = workers,
         }
-        config.check_shares()
+        Ok(config.check_shares()?)
     }
 
     /// The run folder of a job whose workers have nobody who makes it for them: the first that comes does.
-    fn claim(&self, config: &TrainConfig, job: &str) -> Result<RunFolder, Failure> {
+    fn claim(&self, config: &TrainConfig, job: &str) -> Result<RunFolder, kolo_train::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
             (None, Some(path)) => RunFolder::claim(path.clone(), config, job),
@@ -256,7 +259,7 @@ impl Train {
         }
     }
 
-    fn folder(&self, config: &TrainConfig) -> Result<RunFolder, Failure> {
+    fn folder(&self, config: &TrainConfig) -> Result<RunFolder, kolo_train::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
             (None, Some(path)) => RunFolder::create(path.clone(), config),

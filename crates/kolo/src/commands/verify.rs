@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use kolo_burn::data;
 use kolo_comm::env::is_worker;
+use kolo_data as data;
 
 use super::talk::seconds;
 use super::train::{self, Train};

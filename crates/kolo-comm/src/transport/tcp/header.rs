@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::error::Error;
-use crate::liveness::Patience;
-use crate::rank::Rank;
 use crate::transport::{same_call, same_length};
+use crate::wait::Patience;
+use kolo_rendezvous::Error;
+use kolo_schedule::Rank;
 
 /// Bytes of a header: four words, little-endian.
 pub(crate) const HEADER: usize = 32;

@@ -26,10 +26,11 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use super::channel::Channel;
 use super::tries::Tries;
 use super::{Busy, Idle, Span, Transport};
-use crate::backend::Mode;
-use crate::error::Error;
-use crate::liveness::{Liveness, Patience};
-use crate::rank::Rank;
+use crate::wait::Patience;
+use crate::wait::WaitMode;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Liveness;
+use kolo_schedule::Rank;
 
 pub(crate) use header::{HEADER, Header};
 use incoming::Incoming;
@@ -179,8 +180,8 @@ impl Tcp {
     }
 
     /// Whether to read again, after so many reads that came back empty, before sleeping.
-    fn worth_another_try(&mut self, empty: u32, mode: Mode) -> bool {
-        if self.busy && mode == Mode::Background {
+    fn worth_another_try(&mut self, empty: u32, mode: WaitMode) -> bool {
+        if self.busy && mode == WaitMode::Background {
             return false;
         }
         let limit = self.tries.limit();

@@ -1,0 +1,123 @@
+//! What the work of a generation takes, and so how long its members may take before they count as hung.
+//!
+//! An elastic job can go on without a worker that hangs, so it pays to find it soon; and who is suspected wrongly loses little:
+//! the others end the generation and wait at the meeting, where it goes on with them. So deadlines are short. They follow what
+//! was seen in this generation: the longest wait for others, and the longest time that a member itself let pass between two
+//! collectives, as others may. Before and during the first steps, which load and compile, nothing is concluded.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use kolo_rendezvous::lock;
+
+/// Times the longest time seen.
+const FACTOR: u32 = 10;
+/// However quick the work is: a machine may be busy with something else.
+const LEAST: Duration = Duration::from_secs(15);
+/// The shortest deadline while nothing is known yet.
+const UNKNOWN: Duration = Duration::from_secs(120);
+/// Steps after which times are measured, because the first ones are not like the others, and after which they are trusted.
+const MEASURED: u32 = 1;
+const TRUSTED: u32 = 4;
+
+/// See the module's text. One for each member; it outlives generations.
+#[derive(Debug)]
+pub struct Pace(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// Steps done in this generation.
+    steps: u32,
+    /// The longest time seen in it.
+    longest: Duration,
+    /// The shortest deadline. One that has run out is doubled: what has happened once, such as an evaluation by one rank, may
+    /// happen again.
+    least: Duration,
+}
+
+impl Pace {
+    /// `least`: the shortest deadline, if the user has said one.
+    pub fn new(least: Option<Duration>) -> Pace {
+        Pace(Mutex::new(State { steps: 0, longest: Duration::ZERO, least: least.unwrap_or(LEAST) }))
+    }
+
+    /// A generation begins.
+    pub fn begin(&self) {
+        let mut state = lock(&self.0);
+        (state.steps, state.longest) = (0, Duration::ZERO);
+    }
+
+    /// A step has been done.
+    pub fn step_done(&self) {
+        let mut state = lock(&self.0);
+        state.steps = state.steps.saturating_add(1);
+        if state.steps == MEASURED {
+            state.longest = Duration::ZERO;
+        }
+    }
+
+    /// A collective, or the time between two, took so long.
+    pub fn note(&self, took: Duration) {
+        let mut state = lock(&self.0);
+        state.longest = state.longest.max(took);
+    }
+
+    /// A deadline of so long has run out.
+    pub fn ran_out(&self, deadline: Duration) {
+        let mut state = lock(&self.0);
+        state.least = state.least.max(deadline.saturating_mul(2));
+    }
+
+    /// How long a member may take; `None` while that is not known.
+    pub fn known(&self) -> Option<Duration> {
+        let state = lock(&self.0);
+        (state.steps >= TRUSTED).then(|| state.deadline(state.least))
+    }
+
+    /// How long to wait for others in a collective.
+    pub fn deadline(&self) -> Duration {
+        let state = lock(&self.0);
+        let least = if state.steps >= TRUSTED { state.least } else { state.least.max(UNKNOWN) };
+        state.deadline(least)
+    }
+}
+
+impl State {
+    fn deadline(&self, least: Duration) -> Duration {
+        least.max(self.longest.saturating_mul(FACTOR))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_follow_the_steps_after_the_first() {
+        let seconds = Duration::from_secs;
+        let pace = Pace::new(None);
+        pace.note(seconds(40));
+        assert_eq!(pace.deadline(), seconds(400));
+        for _ in 0..TRUSTED {
+            assert_eq!(pace.known(), None);
+            pace.step_done();
+        }
+        assert_eq!((pace.known(), pace.deadline()), (Some(LEAST), LEAST), "the first step does not count");
+        pace.note(seconds(3));
+        pace.note(seconds(1));
+        assert_eq!(pace.deadline(), seconds(30));
+        pace.ran_out(seconds(30));
+        assert_eq!(pace.deadline(), seconds(60));
+        pace.begin();
+        assert_eq!((pace.known(), pace.deadline()), (None, UNKNOWN));
+        (0..TRUSTED).for_each(|_| pace.step_done());
+        assert_eq!(pace.deadline(), seconds(60), "what was learnt once stays");
+    }
+
+    #[test]
+    fn the_user_can_say_less() {
+        let pace = Pace::new(Some(Duration::from_secs(2)));
+        (0..TRUSTED).for_each(|_| pace.step_done());
+        assert_eq!(pace.known(), Some(Duration::from_secs(2)));
+    }
+}

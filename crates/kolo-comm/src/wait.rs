@@ -1,0 +1,70 @@
+//! How a collective waits for its peers: for how long, in which manner, and when waiting makes no sense any more.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use kolo_rendezvous::{Error, Liveness, Waiting};
+use kolo_schedule::Rank;
+
+use crate::call::Call;
+
+/// What the thread that has asked for a collective does while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitMode {
+    /// It waits: the sooner it is over, the better.
+    Blocking,
+    /// It computes: the less of its core is taken away, the better.
+    Background,
+}
+
+/// How long one collective waits, and for what. Peers are ranks of the group; errors name the job's ranks.
+pub struct Patience<'a> {
+    pub here: Rank,
+    /// The job's rank of each of the group's.
+    pub members: &'a [Rank],
+    pub call: Call,
+    pub mode: WaitMode,
+    pub timeout: Duration,
+    pub liveness: &'a Liveness,
+    /// When this rank first waited in earnest: a collective of less than a microsecond does not look at clocks.
+    pub began: Cell<Option<Instant>>,
+}
+
+impl Patience<'_> {
+    fn deadline(&self) -> Instant {
+        let began = self.began.get().unwrap_or_else(Instant::now);
+        self.began.set(Some(began));
+        began + self.timeout
+    }
+
+    /// The job's rank of one of the group's.
+    pub fn name(&self, rank: Rank) -> Rank {
+        self.members[rank.0]
+    }
+
+    /// Notes that this rank waits for `peer`, until the note is dropped.
+    pub fn waiting(&self, peer: Rank) -> Waiting<'_> {
+        self.liveness.note(self.name(self.here), self.name(peer), self.deadline())
+    }
+
+    /// Whether waiting for `peer` still makes sense.
+    pub fn check(&self, peer: Rank) -> Result<(), Error> {
+        if let Some(error) = self.liveness.failure() {
+            return Err(error);
+        }
+        let rank = self.name(peer);
+        if self.liveness.has_left(rank) {
+            return Err(Error::Left { rank, during: self.call.to_string() });
+        }
+        if Instant::now() >= self.deadline() {
+            return Err(Error::Timeout { rank, during: self.call.to_string(), waited: self.timeout });
+        }
+        Ok(())
+    }
+
+    /// How long one sleep may last. Wakers end it earlier; the bound is for a clock that needs looking at.
+    pub fn nap(&self) -> Duration {
+        const LONGEST: Duration = Duration::from_millis(200);
+        self.deadline().saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), LONGEST)
+    }
+}

@@ -1,0 +1,84 @@
+//! Random crop and flip, keyed by sample.
+//!
+//! What happens to a training image depends on (seed, epoch, its index in the data set) and nothing else, so
+//! a worker that takes over another's samples, or prepares them earlier or later, sees the same pixels.
+
+use kolo_ddp::key::Key;
+
+/// How training images of a data set may be altered without becoming another class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Augment {
+    /// The image is moved by up to this many pixels in each direction; what comes in is black. 0: never.
+    pub crop_padding: u8,
+    /// Whether every second image is mirrored left to right.
+    pub flip: bool,
+}
+
+/// Everything but the sample itself that decides how it is altered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AugmentKey {
+    /// Seed of the job.
+    pub seed: u64,
+    /// Epoch, from 0: each shows the images altered differently.
+    pub epoch: u64,
+    /// What may be done to them.
+    pub augment: Augment,
+}
+
+/// What is done to one image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Alteration {
+    /// Rows to move: pixel (y, x) of the result is pixel (y + dy, x + dx) of the image.
+    pub dy: isize,
+    /// Columns to move.
+    pub dx: isize,
+    /// Whether the result is mirrored afterwards.
+    pub flip: bool,
+}
+
+impl AugmentKey {
+    /// What is done to the image `sample` (its index in the data set).
+    pub(crate) fn alteration(&self, sample: usize) -> Alteration {
+        let key = Key::new(self.seed).with_str("augment").with(self.epoch).with(sample as u64);
+        let padding = usize::from(self.augment.crop_padding);
+        let offset = |n| key.with(n).below(2 * padding + 1) as isize - padding as isize;
+        Alteration { dy: offset(0), dx: offset(1), flip: self.augment.flip && key.with(2).below(2) == 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: Augment = Augment { crop_padding: 2, flip: true };
+
+    #[test]
+    fn every_alteration_is_about_as_frequent() {
+        let key = AugmentKey { seed: 3, epoch: 1, augment: BOTH };
+        let mut counts = std::collections::HashMap::new();
+        for sample in 0..50_000 {
+            let Alteration { dy, dx, flip } = key.alteration(sample);
+            assert!(dy.abs() <= 2 && dx.abs() <= 2);
+            *counts.entry((dy, dx, flip)).or_insert(0) += 1;
+        }
+        assert_eq!(counts.len(), 50);
+        assert!(counts.values().all(|n| (850..1150).contains(n)), "{counts:?}");
+    }
+
+    #[test]
+    fn epochs_and_seeds_differ() {
+        let of = |seed, epoch| {
+            let key = AugmentKey { seed, epoch, augment: BOTH };
+            (0..100).map(|sample| key.alteration(sample)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(1, 1), of(1, 1));
+        assert_ne!(of(1, 1), of(1, 2));
+        assert_ne!(of(1, 1), of(2, 1));
+    }
+
+    #[test]
+    fn nothing_allowed_is_nothing_done() {
+        let key = AugmentKey { seed: 3, epoch: 1, augment: Augment::default() };
+        assert!((0..100).all(|sample| key.alteration(sample) == Alteration::default()));
+    }
+}

@@ -1,0 +1,175 @@
+//! From bytes to the numbers a network takes: normalised, altered, and as tensors.
+
+use crate::augment::{Alteration, AugmentKey};
+use crate::images::{Dataset, Images};
+
+/// What each byte of each channel becomes: `(byte / 255 - mean) / std`, looked up, since there are only 256
+/// of them.
+#[derive(Clone, Debug)]
+pub struct Normalise {
+    tables: Vec<[f32; 256]>,
+}
+
+impl Normalise {
+    /// From the mean and deviation of each channel, of 0 to 1; as many channels as the shorter of the two
+    /// has.
+    pub fn new(mean: &[f32], std: &[f32]) -> Self {
+        let table =
+            |(mean, std): (&f32, &f32)| std::array::from_fn(|byte| (byte as f32 / 255.0 - mean) / std);
+        Self { tables: mean.iter().zip(std).map(table).collect() }
+    }
+
+    /// With the statistics of a data set's training images.
+    pub fn of(dataset: &Dataset) -> Self {
+        Self::new(&dataset.mean, &dataset.std)
+    }
+}
+
+/// Some images as numbers, ready for a network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// Normalised pixels, `shape` flattened.
+    pub images: Vec<f32>,
+    /// One class an image.
+    pub labels: Vec<i32>,
+    /// `[batch, channels, height, width]`; batch may be 0.
+    pub shape: [usize; 4],
+}
+
+impl Batch {
+    /// Number of images.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+}
+
+impl Images {
+    /// The images at `indices`, normalised, and altered if `augment` is given. Depends on nothing but the
+    /// arguments.
+    ///
+    /// # Panics
+    ///
+    /// If an index is not below [`len`](Images::len), or `normalise` has fewer channels than the images.
+    pub fn batch(&self, indices: &[usize], normalise: &Normalise, augment: Option<&AugmentKey>) -> Batch {
+        assert!(
+            normalise.tables.len() >= self.channels,
+            "statistics of {} channels for images of {}",
+            normalise.tables.len(),
+            self.channels
+        );
+        let size = self.image_bytes();
+        let mut images = vec![0.0; indices.len() * size];
+        for (&index, out) in indices.iter().zip(images.chunks_exact_mut(size.max(1))) {
+            let alteration = augment.map_or_else(Alteration::default, |key| key.alteration(index));
+            self.write(index, alteration, normalise, out);
+        }
+        let labels = indices.iter().map(|&index| i32::from(self.labels[index])).collect();
+        Batch { images, labels, shape: [indices.len(), self.channels, self.height, self.width] }
+    }
+
+    /// Writes one image, plane by plane and row by row: a row is a run of pixels between two black margins.
+    fn write(&self, index: usize, alteration: Alteration, normalise: &Normalise, out: &mut [f32]) {
+        let Alteration { dy, dx, flip } = alteration;
+        let (height, width, size) = (self.height, self.width, self.image_bytes());
+        let image = &self.pixels[index * size..][..size];
+        let left = (-dx).clamp(0, width as isize) as usize;
+        let right = (width as isize - dx).clamp(left as isize, width as isize) as usize;
+        let planes = image.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width));
+        for ((plane, out), table) in planes.zip(&normalise.tables) {
+            for (y, out) in out.chunks_exact_mut(width).enumerate() {
+                let y = y as isize + dy;
+                if !(0..height as isize).contains(&y) {
+                    out.fill(table[0]);
+                    continue;
+                }
+                let row = &plane[y as usize * width..][..width];
+                let from = (left as isize + dx).clamp(0, width as isize) as usize;
+                out[..left].fill(table[0]);
+                out[right..].fill(table[0]);
+                for (out, &pixel) in out[left..right].iter_mut().zip(&row[from..]) {
+                    *out = table[usize::from(pixel)];
+                }
+                if flip {
+                    out.reverse();
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::augment::Augment;
+
+    /// Ten images of 2 channels, 3x4, no two pixels alike.
+    fn images() -> Images {
+        Images { channels: 2, height: 3, width: 4, pixels: (0..240).collect(), labels: (0..10).collect() }
+    }
+
+    fn unchanged() -> Normalise {
+        Normalise::new(&[0.0; 2], &[1.0 / 255.0; 2])
+    }
+
+    /// The definition, one pixel at a time.
+    fn expected(images: &Images, index: usize, alteration: Alteration) -> Vec<f32> {
+        let (h, w) = (images.height as isize, images.width as isize);
+        let mut out = Vec::new();
+        for c in 0..images.channels as isize {
+            for y in 0..h {
+                for x in 0..w {
+                    let x = if alteration.flip { w - 1 - x } else { x };
+                    let (y, x) = (y + alteration.dy, x + alteration.dx);
+                    let inside = (0..h).contains(&y) && (0..w).contains(&x);
+                    let at = ((index as isize * 2 + c) * h + y) * w + x;
+                    out.push(if inside { f32::from(images.pixels[at as usize]) } else { 0.0 });
+                }
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn every_alteration_is_as_defined() {
+        let images = images();
+        for (dy, dx, flip) in
+            (-5..=5).flat_map(|dy| (-5..=5).flat_map(move |dx| [(dy, dx, false), (dy, dx, true)]))
+        {
+            let alteration = Alteration { dy, dx, flip };
+            let mut out = vec![f32::NAN; 24];
+            images.write(3, alteration, &unchanged(), &mut out);
+            let rounded: Vec<f32> = out.iter().map(|v| v.round()).collect();
+            assert_eq!(rounded, expected(&images, 3, alteration), "{alteration:?}");
+        }
+    }
+
+    #[test]
+    fn channels_are_normalised_apart() {
+        let batch = images().batch(&[0, 0], &Normalise::new(&[0.0, 1.0], &[1.0, 0.5]), None);
+        assert_eq!(batch.shape, [2, 2, 3, 4]);
+        assert_eq!(batch.labels, [0, 0]);
+        assert_eq!(batch.images[5], 5.0 / 255.0);
+        assert_eq!(batch.images[12], (12.0 / 255.0 - 1.0) / 0.5);
+        assert_eq!(batch.images[..24], batch.images[24..]);
+    }
+
+    #[test]
+    fn a_sample_looks_the_same_in_whatever_batch_it_comes() {
+        let images = images();
+        let key = AugmentKey { seed: 1, epoch: 2, augment: Augment { crop_padding: 2, flip: true } };
+        let together = images.batch(&[4, 7, 9], &unchanged(), Some(&key));
+        let alone = images.batch(&[7], &unchanged(), Some(&key));
+        assert_eq!(together.images[24..48], alone.images);
+        let later = AugmentKey { epoch: 3, ..key };
+        let all: Vec<usize> = (0..10).collect();
+        assert_ne!(
+            images.batch(&all, &unchanged(), Some(&key)),
+            images.batch(&all, &unchanged(), Some(&later))
+        );
+    }
+}

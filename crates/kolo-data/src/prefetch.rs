@@ -1,0 +1,171 @@
+//! Batches prepared ahead, on a thread of their own, so that the training thread never waits for pixels.
+
+use std::any::Any;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+use thiserror::Error;
+
+use crate::batch::Batch;
+
+/// A batch to prepare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which images, by their index in the data set; may be none.
+    pub indices: Vec<usize>,
+    /// The epoch, which decides how they are altered.
+    pub epoch: u64,
+}
+
+/// Why no more batches come.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PrefetchError {
+    /// The thread could not be started.
+    #[error("cannot start the thread that prepares batches: {0}")]
+    Spawn(#[from] std::io::Error),
+    /// The thread ended in a panic: a mistake in the requests or in what prepares them.
+    #[error("the thread that prepares batches failed: {0}")]
+    Panicked(String),
+}
+
+/// Batches in the order of their requests; an iterator.
+///
+/// At most `depth` finished batches wait (and one more is being prepared). Dropping it ends the thread and
+/// waits for it.
+#[derive(Debug)]
+pub struct Prefetch {
+    batches: Option<Receiver<Batch>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Prefetch {
+    /// Prepares a batch for each request, by `prepare`, on a thread.
+    ///
+    /// # Errors
+    ///
+    /// [`PrefetchError::Spawn`] if the operating system gives no thread.
+    pub fn new(
+        requests: impl IntoIterator<Item = Request, IntoIter: Send> + Send + 'static,
+        depth: usize,
+        mut prepare: impl FnMut(Request) -> Batch + Send + 'static,
+    ) -> Result<Self, PrefetchError> {
+        let (sender, batches) = sync_channel(depth.max(1));
+        let thread = Builder::new().name("kolo-prefetch".into()).spawn(move || {
+            for request in requests {
+                if sender.send(prepare(request)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { batches: Some(batches), thread: Some(thread) })
+    }
+}
+
+impl Iterator for Prefetch {
+    type Item = Result<Batch, PrefetchError>;
+
+    /// The next batch; an error once if the thread failed; nothing when all requests are done.
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Ok(batch) = self.batches.as_ref()?.recv() {
+            return Some(Ok(batch));
+        }
+        self.batches = None;
+        match self.thread.take()?.join() {
+            Ok(()) => None,
+            Err(payload) => Some(Err(PrefetchError::Panicked(message(&*payload)))),
+        }
+    }
+}
+
+impl Drop for Prefetch {
+    fn drop(&mut self) {
+        // The receiver first: a thread that waits to hand over a batch then sees that nobody wants it.
+        self.batches = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic that nobody asked about has been printed by its own thread; there is no one left to
+            // tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without a message")
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::batch::Normalise;
+    use crate::images::Images;
+
+    fn images() -> Images {
+        Images { channels: 1, height: 2, width: 2, pixels: (0..40).collect(), labels: (0..10).collect() }
+    }
+
+    fn prepare(Request { indices, .. }: Request) -> Batch {
+        images().batch(&indices, &normalise(), None)
+    }
+
+    fn request(indices: impl Into<Vec<usize>>) -> Request {
+        Request { indices: indices.into(), epoch: 0 }
+    }
+
+    fn normalise() -> Normalise {
+        Normalise::new(&[0.0], &[1.0])
+    }
+
+    #[test]
+    fn batches_come_in_order_and_may_be_empty() {
+        let wanted = [vec![1, 2], vec![], vec![9]];
+        let requests = wanted.clone().map(request);
+        let prefetch = Prefetch::new(requests, 2, prepare).unwrap();
+        let got: Vec<Batch> = prefetch.map(Result::unwrap).collect();
+        let expected: Vec<Batch> = wanted.map(|indices| prepare(request(indices))).to_vec();
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn it_does_not_run_further_ahead_than_its_depth() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = asked.clone();
+        let requests = std::iter::repeat_with(move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+            request([0])
+        });
+        let mut prefetch = Prefetch::new(requests, 3, prepare).unwrap();
+        prefetch.next().unwrap().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        // One taken, three waiting, one in the thread's hand.
+        assert!(asked.load(Ordering::SeqCst) <= 5, "{} requests taken", asked.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_then_the_end() {
+        let mut prefetch = Prefetch::new([request([0]), request([77])], 2, prepare).unwrap();
+        prefetch.next().unwrap().unwrap();
+        let error = prefetch.next().unwrap().unwrap_err().to_string();
+        assert!(error.contains("index out of bounds") || error.contains("out of range"), "{error}");
+        assert!(prefetch.next().is_none());
+    }
+
+    #[test]
+    fn dropping_it_early_ends_the_thread() {
+        let alive = Arc::new(());
+        let held = alive.clone();
+        let requests = std::iter::repeat_with(move || {
+            let _ = &held;
+            request([0])
+        });
+        drop(Prefetch::new(requests, 2, prepare).unwrap());
+        assert_eq!(Arc::strong_count(&alive), 1);
+    }
+}

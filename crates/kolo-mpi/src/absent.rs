@@ -1,0 +1,38 @@
+//! Groups whose collectives are MPI's. Not in this build: that takes the feature `mpi`.
+
+use kolo_comm::Options;
+use kolo_comm::backend::FormedBackend;
+use kolo_rendezvous::Error;
+use kolo_schedule::Rank;
+
+/// The MPI library this program is linked to.
+///
+/// # Errors
+///
+/// There is none in this build.
+pub fn library() -> Result<String, Error> {
+    Err(absent())
+}
+
+pub(super) fn form(_: Option<(Rank, usize)>, _: &Options) -> Result<FormedBackend, Error> {
+    Err(absent())
+}
+
+fn absent() -> Error {
+    let remedy = "build it with `cargo build --release --features mpi`, or do without KOLO_BACKEND=mpi";
+    Error::Invalid(format!("this program has no MPI in it; {remedy}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use kolo_comm::{Group, Options, Rank, env::Place};
+
+    #[test]
+    fn asking_for_mpi_says_how_to_get_it() {
+        let master = std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into();
+        let place = Place { rank: Rank(0), world_size: 1, local_rank: 0, master };
+        let options = Options { backend: Some(&crate::BACKEND), ..Options::default() };
+        let words = Group::join(&place, &options).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(words.contains("--features mpi"), "{words}");
+    }
+}

@@ -1,0 +1,225 @@
+//! Collectives that add.
+
+use std::any::TypeId;
+use std::ffi::{c_int, c_void};
+
+use mpi_sys::{MPI_Datatype, MPI_Op};
+
+use super::backend::{MOST, Mpi, datatype, in_place, pieces};
+use super::library::call;
+use kolo_comm::Collective;
+use kolo_comm::backend;
+use kolo_comm::{Element, Number};
+use kolo_rendezvous::Error;
+use kolo_schedule::Rank;
+use kolo_schedule::tree::{self, Node};
+use kolo_schedule::{Chunks, Range};
+use kolo_schedule::{DType, Op};
+
+impl Mpi {
+    /// Runs a collective that adds, in the type in which sums are made: 16-bit floats go through a copy in `f32`.
+    pub(super) fn sums<T: Element>(&self, collective: &Collective, data: &mut [T]) -> Result<(), Error> {
+        if TypeId::of::<T>() == TypeId::of::<T::Sum>() {
+            // SAFETY: the two types are one.
+            let data = unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), data.len()) };
+            return self.combine::<T::Sum>(collective, data);
+        }
+        let mut wide = vec![T::Sum::default(); data.len()];
+        T::widen(data, &mut wide);
+        self.combine(collective, &mut wide)?;
+        T::narrow(&wide, data);
+        Ok(())
+    }
+
+    fn combine<S: Number>(&self, collective: &Collective, data: &mut [S]) -> Result<(), Error> {
+        let op = collective.op();
+        let result = match collective {
+            Collective::TreeSum { contributions, len } => {
+                fold(contributions.of(self.rank), data, *len);
+                let sum = &mut data[..*len];
+                self.all_reduce(sum, op)?;
+                sum
+            }
+            Collective::ReduceScatter(_, chunks) => {
+                let ranges = chunks.ranges(data.len(), self.world);
+                self.reduce_scatter(data, op, chunks, &ranges)?;
+                let own = ranges[self.rank.0];
+                &mut data[own.start..][..own.len]
+            }
+            Collective::Reduce(_, root) => {
+                self.reduce(data, op, *root)?;
+                if self.rank == *root { data } else { &mut [] }
+            }
+            _ => {
+                self.all_reduce(data, op)?;
+                data
+            }
+        };
+        if op == Op::Average {
+            result.iter_mut().for_each(|value| *value = value.divide(self.world));
+        }
+        Ok(())
+    }
+
+    fn all_reduce<S: Number>(&self, data: &mut [S], op: Op) -> Result<(), Error> {
+        let (kind, op) = (datatype(S::DTYPE), self.op(S::DTYPE, op));
+        for (start, count) in pieces(data.len()) {
+            let piece = data[start..].as_mut_ptr().cast();
+            // SAFETY: the piece lies in `data`, whose elements are of that type.
+            unsafe { call!(MPI_Allreduce(in_place(), piece, count, kind, op, self.comm.handle))? };
+        }
+        Ok(())
+    }
+
+    fn reduce<S: Number>(&self, data: &mut [S], op: Op, root: Rank) -> Result<(), Error> {
+        let (kind, op) = (datatype(S::DTYPE), self.op(S::DTYPE, op));
+        // MPICH 4.0 and 4.1 read from the address that stands for "in place" if the root is not rank 0 (their issue 6540).
+        let copied = self.rank == root && root != Rank(0);
+        let mut copy = Vec::new();
+        for (start, count) in pieces(data.len()) {
+            let piece = &mut data[start..][..count as usize];
+            if copied {
+                copy.clear();
+                copy.extend_from_slice(piece);
+            }
+            let piece: *mut c_void = piece.as_mut_ptr().cast();
+            let (from, into) = match (copied, self.rank == root) {
+                (true, _) => (copy.as_ptr().cast(), piece),
+                (false, true) => (in_place().cast_const(), piece),
+                (false, false) => (piece.cast_const(), std::ptr::null_mut()),
+            };
+            // SAFETY: as above; only the root's `into` is looked at.
+            unsafe { call!(MPI_Reduce(from, into, count, kind, op, root.0 as c_int, self.comm.handle))? };
+        }
+        Ok(())
+    }
+
+    /// Leaves this rank's chunk in its place.
+    fn reduce_scatter<S: Number>(
+        &self,
+        data: &mut [S],
+        op: Op,
+        chunks: &Chunks,
+        ranges: &[Range],
+    ) -> Result<(), Error> {
+        if data.len() > MOST {
+            let root = |(rank, range): (usize, &Range)| {
+                self.reduce(&mut data[range.start..][..range.len], op, Rank(rank))
+            };
+            return ranges.iter().enumerate().try_for_each(root);
+        }
+        let (kind, op, comm) = (datatype(S::DTYPE), self.op(S::DTYPE, op), self.comm.handle);
+        let (own, start) = (ranges[self.rank.0], data.as_mut_ptr().cast());
+        let counts: Vec<c_int> = ranges.iter().map(|range| range.len as c_int).collect();
+        // SAFETY: `data` has as many elements as all chunks together, of that type.
+        unsafe {
+            match chunks {
+                Chunks::Equal => {
+                    call!(MPI_Reduce_scatter_block(in_place(), start, own.len as c_int, kind, op, comm))?;
+                }
+                Chunks::Varied(_) => {
+                    call!(MPI_Reduce_scatter(in_place(), start, counts.as_ptr(), kind, op, comm))?;
+                }
+            }
+        }
+        // MPI puts it at the start.
+        data.copy_within(..own.len, own.start);
+        Ok(())
+    }
+
+    fn op(&self, dtype: DType, op: Op) -> MPI_Op {
+        let Extremes { max, min } = &self.comm.library.extremes;
+        // SAFETY: constants of the library.
+        unsafe {
+            match (op, dtype) {
+                (Op::Sum | Op::Average, _) => mpi_sys::RSMPI_SUM,
+                (Op::Product, _) => mpi_sys::RSMPI_PROD,
+                (Op::Max, DType::F32) => max[0],
+                (Op::Max, DType::F64) => max[1],
+                (Op::Min, DType::F32) => min[0],
+                (Op::Min, DType::F64) => min[1],
+                (Op::Max, _) => mpi_sys::RSMPI_MAX,
+                (Op::Min, _) => mpi_sys::RSMPI_MIN,
+            }
+        }
+    }
+}
+
+/// Adds a rank's own parts in tree order; the sum is part 0. A rank without parts adds nothing to the others'.
+fn fold<S: Number>(nodes: &[Node], data: &mut [S], len: usize) {
+    if nodes.is_empty() {
+        return data[..len].fill(S::default());
+    }
+    let parts = data[..nodes.len() * len].as_mut_ptr();
+    let sources: Vec<*const S> =
+        (0..nodes.len()).map(|part| parts.wrapping_add(part * len).cast_const()).collect();
+    // SAFETY: every part has len elements, and the result lies on the first of them.
+    unsafe { backend::fold(parts, &sources, len, &tree::fold(nodes), Op::Sum, None) };
+}
+
+/// The largest and the smallest float (`f32`, `f64`), where a NaN wins over numbers, which MPI leaves open.
+pub(super) struct Extremes {
+    max: [MPI_Op; 2],
+    min: [MPI_Op; 2],
+}
+
+impl Extremes {
+    /// # Safety
+    ///
+    /// MPI must be running.
+    pub(super) unsafe fn create() -> Result<Self, Error> {
+        // SAFETY: the functions keep to what MPI asks of them; both orders of their arguments give the same.
+        let create = |function: Combine| unsafe {
+            let mut op = mpi_sys::RSMPI_SUM;
+            call!(MPI_Op_create(Some(function), 1, &mut op)).map(|()| op)
+        };
+        let max = [create(larger::<f32>)?, create(larger::<f64>)?];
+        Ok(Extremes { max, min: [create(smaller::<f32>)?, create(smaller::<f64>)?] })
+    }
+
+    /// # Safety
+    ///
+    /// Nobody may use them any more, and MPI must still be running.
+    pub(super) unsafe fn free(&mut self) -> Result<(), Error> {
+        // SAFETY: the caller vouches for it.
+        let free = |op: &mut MPI_Op| unsafe { call!(MPI_Op_free(op)) };
+        self.max.iter_mut().chain(&mut self.min).try_for_each(free)
+    }
+}
+
+type Combine = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut MPI_Datatype);
+
+unsafe extern "C" fn larger<S: Number>(
+    from: *mut c_void,
+    into: *mut c_void,
+    len: *mut c_int,
+    _: *mut MPI_Datatype,
+) {
+    // SAFETY: handed on.
+    unsafe { each::<S>(from, into, len, S::larger) }
+}
+
+unsafe extern "C" fn smaller<S: Number>(
+    from: *mut c_void,
+    into: *mut c_void,
+    len: *mut c_int,
+    _: *mut MPI_Datatype,
+) {
+    // SAFETY: handed on.
+    unsafe { each::<S>(from, into, len, S::smaller) }
+}
+
+/// # Safety
+///
+/// MPI's promise to such a function: two arrays of `len` elements that do not overlap.
+unsafe fn each<S: Number>(from: *mut c_void, into: *mut c_void, len: *mut c_int, pick: impl Fn(S, S) -> S) {
+    // SAFETY: the caller vouches for it.
+    let (from, into) = unsafe {
+        let len = *len as usize;
+        (
+            std::slice::from_raw_parts(from.cast::<S>(), len),
+            std::slice::from_raw_parts_mut(into.cast::<S>(), len),
+        )
+    };
+    into.iter_mut().zip(from).for_each(|(into, from)| *into = pick(*into, *from));
+}

@@ -1,0 +1,48 @@
+//! A collective on the stream.
+
+use std::sync::Arc;
+
+use cudarc::driver::CudaEvent;
+
+use super::buffer::DeviceBuffer;
+use super::group::Inner;
+use kolo_comm::Element;
+use kolo_rendezvous::Error;
+
+/// A collective that has been started.
+#[must_use = "a collective is only over when it has been waited for"]
+pub struct DevicePending<T> {
+    inner: Arc<Inner>,
+    started: Result<CudaEvent, Error>,
+    buffer: DeviceBuffer<T>,
+    during: String,
+}
+
+impl<T: Element> DevicePending<T> {
+    pub(super) fn new(
+        inner: Arc<Inner>,
+        started: Result<CudaEvent, Error>,
+        buffer: DeviceBuffer<T>,
+        during: String,
+    ) -> Self {
+        DevicePending { inner, started, buffer, during }
+    }
+
+    /// Waits for the end and gives the buffer back. The time that a peer has begins now.
+    ///
+    /// # Errors
+    ///
+    /// What ended the collective: the first failure of the group; or it was refused.
+    pub fn wait(self) -> Result<DeviceBuffer<T>, Error> {
+        let DevicePending { inner, started, mut buffer, during } = self;
+        inner.pass(&started?, &during).inspect_err(|_| buffer.lose())?;
+        Ok(buffer)
+    }
+
+    /// Whether it is over, so that waiting returns at once.
+    pub fn is_over(&self) -> bool {
+        let over = |event| self.inner.device.bind().and_then(|()| self.inner.over(event));
+        // Where it has failed, waiting says so at once.
+        self.started.as_ref().map_or(true, |event| over(event).unwrap_or(true))
+    }
+}

@@ -1,0 +1,76 @@
+//! How long a wait for the device makes sense. NCCL does not say whom it waits for, so the blame goes around: every
+//! waiting rank points to the next one, and the first that does not wait is the culprit.
+
+use std::time::{Duration, Instant};
+
+use kolo_comm::Group;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Waiting;
+use kolo_schedule::Rank;
+
+/// One wait of this rank.
+pub(super) struct Vigil<'a> {
+    group: &'a Group,
+    during: &'a str,
+    began: Instant,
+    /// The first rank that was seen to have left, and when.
+    left: Option<(Rank, Instant)>,
+    _note: Waiting<'a>,
+}
+
+/// Before this a wait looks all the time: most collectives are over by then, and a sleep costs more than they take.
+const AWAKE: Duration = Duration::from_millis(1);
+const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+/// A rank that has done its part may leave while the others still receive what it sent.
+const GRACE: Duration = Duration::from_secs(2);
+
+impl<'a> Vigil<'a> {
+    pub(super) fn new(group: &'a Group, during: &'a str) -> Self {
+        let began = Instant::now();
+        let here = group.members()[group.rank().0];
+        let _note = group.liveness().note(here, Self::next(group), began + group.timeout());
+        Vigil { group, during, began, left: None, _note }
+    }
+
+    /// The job's rank of the one after this.
+    fn next(group: &Group) -> Rank {
+        group.members()[(group.rank().0 + 1) % group.world_size()]
+    }
+
+    /// One turn of waiting; an error when waiting no longer makes sense.
+    pub(super) fn turn(&mut self) -> Result<(), Error> {
+        let liveness = self.group.liveness();
+        if let Some(error) = liveness.failure() {
+            return Err(error);
+        }
+        let now = Instant::now();
+        let waited = now - self.began;
+        if self.left.is_none() {
+            let gone = self.group.members().iter().find(|rank| liveness.has_left(**rank));
+            self.left = gone.map(|rank| (*rank, now));
+        }
+        if let Some((rank, since)) = self.left
+            && now - since > GRACE
+        {
+            return Err(Error::Left { rank, during: self.during.into() });
+        }
+        if waited >= self.group.timeout() {
+            let (rank, waited) = (Self::next(self.group), self.group.timeout());
+            return Err(Error::Timeout { rank, during: self.during.into(), waited });
+        }
+        match waited < AWAKE {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep((waited / 20).clamp(NAPS.0, NAPS.1)),
+        }
+        Ok(())
+    }
+}
+
+/// The failure that the group hears of within `limit`: connections break before it is known who died.
+pub(super) fn verdict(group: &Group, limit: Duration) -> Option<Error> {
+    let until = Instant::now() + limit;
+    while group.world_size() > 1 && group.liveness().failure().is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    group.liveness().failure()
+}

@@ -1,0 +1,273 @@
+//! Device groups without a GPU: what is said where something is missing, and everything around the GPU over libraries that
+//! stand in for CUDA and NCCL (`fake_gpu`). What only a GPU can show: `kolo bench all-reduce --backend nccl`.
+
+use std::sync::Arc;
+
+use kolo_comm::Group;
+use kolo_nccl::DeviceGroup;
+
+/// Where there is no driver, as in CI; where there is one, the group forms or says what else is missing.
+#[test]
+fn a_missing_driver_is_one_clear_sentence() {
+    let Err(error) = DeviceGroup::local(&Arc::new(Group::alone())) else { return };
+    let error = error.to_string();
+    let known = [
+        "cannot load CUDA's driver libcuda.so.1 or libcuda.so: ",
+        "cannot load libnccl",
+        "CUDA's driver is there",
+    ];
+    assert!(known.iter().any(|words| error.starts_with(words)), "{error}");
+    assert!(!error.contains('\n'), "{error}");
+}
+
+mod faked {
+    use std::os::unix::fs::symlink;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use kolo_comm::{Collective, Error, Op, Options, Rank, threads};
+    use kolo_nccl::{check, measure_all_reduce};
+
+    use super::*;
+
+    /// Longer than anything takes on the busiest machine; only a hang gets there.
+    const HANG: Duration = Duration::from_secs(120);
+    const INSIDE: &str = "KOLO_TEST_FAKE_GPU";
+
+    /// Whether this process has the stand-ins. If not, runs the test again in one that has: which libraries are loaded
+    /// is settled when a process starts.
+    fn inside(name: &str, settings: &[(&str, &str)]) -> bool {
+        if std::env::var_os(INSIDE).is_some() {
+            return true;
+        }
+        let program = std::env::current_exe().unwrap();
+        let fake = program.ancestors().nth(2).unwrap().join("examples/libfake_gpu.so");
+        assert!(
+            fake.exists(),
+            "{} is missing: cargo build -p kolo-comm --features nccl --examples",
+            fake.display()
+        );
+        let folder = std::env::temp_dir().join(format!("kolo-fake-gpu-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        // Both names: the binding looks for the second, this library for the first.
+        for link in ["libcuda.so.1", "libcuda.so", "libnccl.so.2"] {
+            symlink(&fake, folder.join(link)).unwrap();
+        }
+        let mut test = Command::new(&program)
+            .args([&format!("faked::{name}"), "--exact", "--nocapture"])
+            .env(INSIDE, "1")
+            .env("LD_LIBRARY_PATH", &folder)
+            .envs(settings.iter().copied())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + HANG;
+        let status = loop {
+            match test.try_wait().unwrap() {
+                Some(status) => break Some(status),
+                None if Instant::now() > until => break None,
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        if status.is_none() {
+            test.kill().unwrap();
+            test.wait().unwrap();
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(status.is_some_and(|status| status.success()), "{name} over stand-ins: {status:?}");
+        false
+    }
+
+    /// Runs `work` on every rank, each with the device of its number.
+    fn on_devices<R: Send>(
+        world: usize,
+        timeout: Duration,
+        work: impl Fn(DeviceGroup) -> R + Sync,
+    ) -> Vec<Result<R, Error>> {
+        let options = Options { timeout: Some(timeout), ..Options::default() };
+        let groups = threads::groups(world, &options).unwrap();
+        let work = &work;
+        std::thread::scope(|scope| {
+            let run = |group: Group| {
+                scope.spawn(move || {
+                    let device = group.rank().0;
+                    DeviceGroup::new(&Arc::new(group), device).map(work)
+                })
+            };
+            let threads: Vec<_> = groups.into_iter().map(run).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    const PATIENT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn every_operation_on_every_type_agrees_with_the_native_group() {
+        if !inside("every_operation_on_every_type_agrees_with_the_native_group", &[]) {
+            return;
+        }
+        for world in 1..=4 {
+            for compared in on_devices(world, PATIENT, |devices| check(&devices).unwrap()) {
+                assert!(compared.unwrap() > 100, "on {world} ranks");
+            }
+        }
+    }
+
+    #[test]
+    fn the_benchmark_runs() {
+        if !inside("the_benchmark_runs", &[]) {
+            return;
+        }
+        let run =
+            |devices: DeviceGroup| measure_all_reduce(&devices, 4096, Duration::from_millis(50)).unwrap();
+        for row in on_devices(2, PATIENT, run) {
+            let row = row.unwrap();
+            assert!(row.samples >= 20 && row.p50_us > 0.0 && row.p50_us <= row.p99_us, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn collectives_run_in_the_order_in_which_they_were_started() {
+        if !inside("collectives_run_in_the_order_in_which_they_were_started", &[]) {
+            return;
+        }
+        let sums = on_devices(3, PATIENT, |devices| {
+            let start = |value: f32| {
+                devices.start(&Collective::AllReduce(Op::Sum), devices.copied(&vec![value; 1000]).unwrap())
+            };
+            let pending: Vec<_> = (0..5).map(|value| start(value as f32)).collect();
+            // One that nobody waits for harms nobody.
+            drop(start(9.0));
+            let sums: Vec<f32> = pending
+                .into_iter()
+                .map(|pending| devices.to_vec(&pending.wait().unwrap()).unwrap()[999])
+                .collect();
+            devices.barrier().unwrap();
+            sums
+        });
+        sums.into_iter().for_each(|sums| assert_eq!(sums.unwrap(), [0.0, 3.0, 6.0, 9.0, 12.0]));
+    }
+
+    #[test]
+    fn wrong_calls_are_refused_and_harm_nobody() {
+        if !inside("wrong_calls_are_refused_and_harm_nobody", &[]) {
+            return;
+        }
+        on_devices(2, PATIENT, |devices| {
+            let refused = |result: Result<_, Error>, words: &str| match result {
+                Err(Error::Invalid(problem)) => assert!(problem.contains(words), "{problem}"),
+                other => panic!("{other:?}"),
+            };
+            let buffer = || devices.alloc::<f32>(3).unwrap();
+            refused(devices.all_gather(buffer()), "do not divide into 2 equal chunks");
+            refused(devices.broadcast(buffer(), Rank(2)), "the group has 2 ranks");
+            refused(devices.all_to_all(buffer()), "3 elements are not 2 × 2 ranks");
+            refused(devices.write(&[1.0], &mut buffer()).map(|()| buffer()), "1 elements here and 3");
+            refused(devices.send(buffer(), devices.rank()), "nobody sends to itself");
+            let there = Rank(1 - devices.rank().0);
+            let swapped = match devices.rank().0 {
+                0 => devices.send(devices.copied(&[5i32]).unwrap(), there).unwrap(),
+                _ => devices.receive(devices.copied(&[0i32]).unwrap(), there).unwrap(),
+            };
+            assert_eq!(devices.to_vec(&swapped).unwrap(), [5]);
+            assert!(devices.alloc::<f64>(0).unwrap().is_empty());
+        })
+        .into_iter()
+        .for_each(|result| result.unwrap());
+    }
+
+    #[test]
+    fn a_rank_that_gives_up_is_named_and_everything_fails_alike() {
+        if !inside("a_rank_that_gives_up_is_named_and_everything_fails_alike", &[]) {
+            return;
+        }
+        let began = Instant::now();
+        let errors = on_devices(3, PATIENT, |devices| {
+            devices.barrier().unwrap();
+            if devices.rank() == Rank(1) {
+                std::thread::sleep(Duration::from_millis(100));
+                devices.group().abandon("its disk is full");
+                return devices.barrier().unwrap_err().to_string();
+            }
+            let first = devices.barrier().unwrap_err().to_string();
+            let later = devices.alloc::<f32>(1).unwrap_err().to_string();
+            let native = devices.group().barrier().unwrap_err().to_string();
+            assert_eq!((&later, &native), (&first, &first));
+            first
+        });
+        for error in errors {
+            assert_eq!(error.unwrap(), "rank 1 gave up: its disk is full");
+        }
+        assert!(began.elapsed() < PATIENT / 2);
+    }
+
+    #[test]
+    fn the_rank_that_does_not_come_is_named() {
+        if !inside("the_rank_that_does_not_come_is_named", &[]) {
+            return;
+        }
+        let limit = Duration::from_millis(1500);
+        let errors = on_devices(3, limit, |devices| {
+            devices.barrier().unwrap();
+            if devices.rank() == Rank(2) {
+                std::thread::sleep(2 * limit);
+                return devices.barrier().unwrap_err().to_string();
+            }
+            devices.all_reduce(devices.alloc::<f32>(7).unwrap(), Op::Sum).unwrap_err().to_string()
+        });
+        for error in errors {
+            let error = error.unwrap();
+            assert!(error.starts_with("rank 2 did not take part in all_reduce of 7 f32 by NCCL"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_rank_that_has_left_is_named() {
+        if !inside("a_rank_that_has_left_is_named", &[]) {
+            return;
+        }
+        let errors = on_devices(2, PATIENT, |devices| match devices.rank().0 {
+            0 => None,
+            _ => Some(devices.barrier().unwrap_err().to_string()),
+        });
+        let error = errors.into_iter().nth(1).unwrap().unwrap().unwrap();
+        assert!(
+            error.starts_with("rank 0 left the group while others still waited for it in barrier"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn too_few_devices_are_an_error_on_every_rank() {
+        if !inside("too_few_devices_are_an_error_on_every_rank", &[("FAKE_DEVICES", "2")]) {
+            return;
+        }
+        let errors: Vec<String> = on_devices(3, PATIENT, |_| ())
+            .into_iter()
+            .map(|result| result.unwrap_err().to_string())
+            .collect();
+        let problem = "there is no CUDA device 2: this process sees 2 CUDA devices";
+        let told = format!("rank 2 cannot take part in NCCL: {problem}");
+        assert_eq!(errors, [told.clone(), told, problem.into()]);
+    }
+
+    #[test]
+    fn a_driver_without_a_device_says_so() {
+        if !inside("a_driver_without_a_device_says_so", &[("FAKE_DEVICES", "0")]) {
+            return;
+        }
+        let error = DeviceGroup::local(&Arc::new(Group::alone())).err().unwrap().to_string();
+        assert!(error.contains("no CUDA-capable device is detected"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_nccl_says_what_was_looked_for() {
+        let name = "a_missing_nccl_says_what_was_looked_for";
+        if !inside(name, &[("KOLO_NCCL_LIBRARY", "/nowhere/libnccl.so.2")]) {
+            return;
+        }
+        let error = DeviceGroup::local(&Arc::new(Group::alone())).err().unwrap().to_string();
+        assert!(error.starts_with("cannot load /nowhere/libnccl.so.2: "), "{error}");
+        assert!(error.contains("libnccl2") && error.contains("KOLO_NCCL_LIBRARY=PATH"), "{error}");
+    }
+}

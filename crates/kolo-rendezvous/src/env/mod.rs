@@ -1,0 +1,130 @@
+//! Who am I? The environment variables by which a launcher tells a worker its place in the job.
+//!
+//! Kolo's own names are torchrun's, so that `torchrun` can start Kolo's workers and `kolo launch` can start
+//! PyTorch's. Other launchers are one file and one line in [`LAUNCHERS`] each. A process that none of them has started
+//! is a job of its own: world size 1.
+
+mod hostlist;
+mod hydra;
+mod launchers;
+mod master;
+mod openmpi;
+mod ports;
+mod slurm;
+mod torchrun;
+mod variables;
+
+pub use launchers::{LAUNCHERS, Launcher};
+pub use master::Master;
+
+use crate::error::Error;
+use kolo_schedule::Rank;
+use variables::Variables;
+
+/// This worker's rank in the job, `0 ≤ RANK < WORLD_SIZE`.
+pub const RANK: &str = "RANK";
+/// Number of workers in the job.
+pub const WORLD_SIZE: &str = "WORLD_SIZE";
+/// This worker's rank among those of its node.
+pub const LOCAL_RANK: &str = "LOCAL_RANK";
+/// Number of workers on this node.
+pub const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
+/// Index of this node.
+pub const GROUP_RANK: &str = "GROUP_RANK";
+/// Host on which rank 0 serves the store.
+pub const MASTER_ADDR: &str = "MASTER_ADDR";
+/// Port on which rank 0 serves the store.
+pub const MASTER_PORT: &str = "MASTER_PORT";
+/// Name of the job, the same for all its workers.
+pub const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
+/// File into which a failing worker writes its error, for the launcher to show.
+pub const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
+/// `native` or `mpi`: what does the work of the collectives. Default `native`.
+pub const BACKEND: &str = "KOLO_BACKEND";
+/// `shm` or `tcp`: overrides the choice of transport.
+pub const TRANSPORT: &str = "KOLO_TRANSPORT";
+/// Name of an algorithm: overrides the choice, for the operations that it does.
+pub const ALGORITHM: &str = "KOLO_ALGORITHM";
+/// The job's token, which lets a worker in; at least 16 characters.
+pub const TOKEN: &str = "KOLO_TOKEN";
+/// A file that holds the job's token.
+pub const TOKEN_FILE: &str = "KOLO_TOKEN_FILE";
+/// `1` encrypts what travels between hosts; needs a token. Default 0.
+pub const ENCRYPT: &str = "KOLO_ENCRYPT";
+/// TCP connections between two workers, from 1 to 64. Default 1.
+pub const STREAMS: &str = "KOLO_STREAMS";
+/// Microseconds for which messages over TCP count as under way: distance, for trials on one host. Default 0.
+pub const TCP_DELAY_US: &str = "KOLO_TCP_DELAY_US";
+/// Name of this worker's node; workers of one name share memory. By default those on one host do.
+pub const NODE: &str = "KOLO_NODE";
+/// Seconds that a worker waits for others, at the rendezvous and in a collective. Default: 300 to arrive; in a collective
+/// 20 times the longest one so far, at least 120; in elastic jobs 10 times, at least 15.
+pub const TIMEOUT: &str = "KOLO_TIMEOUT";
+/// Name of the network interface at which peers reach this worker: overrides the choice.
+pub const IFACE: &str = "KOLO_IFACE";
+
+/// A worker's place in its job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// This worker.
+    pub rank: Rank,
+    /// Number of workers.
+    pub world_size: usize,
+    /// This worker among those of its node.
+    pub local_rank: usize,
+    /// Where rank 0 serves the store.
+    pub master: Master,
+}
+
+/// Whether some launcher has started this process as a worker; then [`Place::from_env`] says which one it is, or what is
+/// wrong with the launcher's variables.
+pub fn is_worker() -> bool {
+    launchers::of(&Variables(&own)).is_some()
+}
+
+fn own(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// This worker's rank and the number of workers, as its launcher says them; `None` when there is none. Where they meet is
+/// not looked at: for those who need no store.
+pub fn seat() -> Result<Option<(Rank, usize)>, Error> {
+    let variables = Variables(&own);
+    let launcher = launchers::of(&variables);
+    launcher.map(|launcher| seat_by(launcher, &variables)).transpose()
+}
+
+fn seat_by(launcher: &'static Launcher, variables: &Variables) -> Result<(Rank, usize), Error> {
+    let rank = launcher.number(variables, launcher.rank)?;
+    let world_size = launcher.number(variables, launcher.world_size)?;
+    if rank >= world_size {
+        let (name, whole) = (variables.first(launcher.rank), variables.first(launcher.world_size));
+        return Err(Error::environment(name, format!("is {rank}; it must be below {whole}={world_size}")));
+    }
+    Ok((Rank(rank), world_size))
+}
+
+impl Place {
+    /// Reads the variables of the launcher that has started this process; `None` when there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Environment`] names the variable that is missing, is no number or contradicts another.
+    pub fn from_env() -> Result<Option<Place>, Error> {
+        Self::from_variables(&Variables(&own))
+    }
+
+    fn from_variables(variables: &Variables) -> Result<Option<Place>, Error> {
+        let Some(launcher) = launchers::of(variables) else { return Ok(None) };
+        let (rank, world_size) = seat_by(launcher, variables)?;
+        let local_rank = variables.number_if_set(launcher.local_rank)?.unwrap_or(rank.0);
+        let local_world_size = variables.number_if_set(launcher.local_world_size)?;
+        let one_host = local_world_size.is_none_or(|local| local == world_size);
+        let master = master::read(variables, launcher, world_size, one_host)?;
+        log::debug!("{} says: {rank} of {world_size}, meeting at {master}", launcher.name);
+        Ok(Some(Place { rank, world_size, local_rank, master }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! What can go wrong between workers, named after the culprit.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use kolo_schedule::Rank;
+
+/// An error of rendezvous or of a collective.
+///
+/// Cloneable and serialisable: the first rank to see a failure tells all others, and every one of them
+/// reports the same culprit.
+#[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+pub enum Error {
+    /// A variable of the environment is missing or wrong.
+    #[error("the environment variable {name} {problem}")]
+    Environment {
+        /// The variable.
+        name: String,
+        /// What is wrong with it, and the remedy.
+        problem: String,
+    },
+    /// The store cannot listen.
+    #[error(
+        "cannot listen at {address}: {cause}; choose another port (MASTER_PORT, --master-port) or leave it out"
+    )]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The operating system's words.
+        cause: String,
+    },
+    /// Some ranks did not come to the rendezvous in time.
+    #[error("{} did not arrive at {address} within {waited:?}; are all workers started?", ranks(missing))]
+    Missing {
+        /// Those who did not come.
+        missing: Vec<Rank>,
+        /// Where they were expected.
+        address: SocketAddr,
+        /// How long.
+        waited: Duration,
+    },
+    /// A worker ended, or its connection broke, while others still needed it.
+    #[error("{rank} died")]
+    Died {
+        /// The one who died.
+        rank: Rank,
+    },
+    /// A worker left the group in good order while others still waited for it.
+    #[error("{rank} left the group while others still waited for it in {during}")]
+    Left {
+        /// The one who left.
+        rank: Rank,
+        /// The collective that waited.
+        during: String,
+    },
+    /// A worker gave up, with its own reason.
+    #[error("{rank} gave up: {reason}")]
+    Abandoned {
+        /// The one who gave up.
+        rank: Rank,
+        /// Its words.
+        reason: String,
+    },
+    /// A peer did not do its part before the deadline.
+    #[error(
+        "{rank} did not take part in {during} within {waited:?}; raise --timeout (KOLO_TIMEOUT) if it is merely slow"
+    )]
+    Timeout {
+        /// The one waited for.
+        rank: Rank,
+        /// The collective that waited.
+        during: String,
+        /// How long.
+        waited: Duration,
+    },
+    /// Too few workers are left, and no others have come.
+    #[error("{present} of at least {min} workers are there, and {}", others(*waited))]
+    TooFew {
+        /// Workers that are there.
+        present: usize,
+        /// Fewest with which the job may go on.
+        min: usize,
+        /// How long they have waited for others; zero if none will come.
+        waited: Duration,
+        /// Whether this worker is the first of those that are there: the one to save what they have come to.
+        first: bool,
+    },
+    /// A new worker finds none left who has the state of the job.
+    #[error("all workers that had the job's state have died; start again from the last checkpoint")]
+    Orphaned,
+    /// Two ranks called different collectives.
+    #[error(
+        "{here} called {ours}, but {there} called {theirs}; all ranks must make the same calls in one order"
+    )]
+    Mismatch {
+        /// The rank that noticed.
+        here: Rank,
+        /// Its call.
+        ours: String,
+        /// The other rank.
+        there: Rank,
+        /// The other's call.
+        theirs: String,
+    },
+    /// A call is wrong by itself.
+    #[error("{0}")]
+    Invalid(String),
+    /// The operating system refused something.
+    #[error("{what}: {cause}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The operating system's words.
+        cause: String,
+    },
+}
+
+impl Error {
+    pub fn environment(name: &str, problem: impl Into<String>) -> Self {
+        Error::Environment { name: name.into(), problem: problem.into() }
+    }
+
+    pub fn system(what: impl Into<String>, cause: impl std::fmt::Display) -> Self {
+        Error::System { what: what.into(), cause: cause.to_string() }
+    }
+
+    /// The rank at fault, when it is another one than the reporting rank.
+    pub fn culprit(&self) -> Option<Rank> {
+        match self {
+            Error::Died { rank }
+            | Error::Left { rank, .. }
+            | Error::Abandoned { rank, .. }
+            | Error::Timeout { rank, .. } => Some(*rank),
+            Error::Missing { missing, .. } => missing.first().copied(),
+            _ => None,
+        }
+    }
+}
+
+fn others(waited: Duration) -> String {
+    match waited.is_zero() {
+        true => "no others will come".into(),
+        false => format!("no others have come within {waited:?}"),
+    }
+}
+
+fn ranks(ranks: &[Rank]) -> String {
+    let numbers: Vec<String> = ranks.iter().map(|rank| rank.0.to_string()).collect();
+    format!("rank{} {}", if numbers.len() == 1 { "" } else { "s" }, numbers.join(", "))
+}

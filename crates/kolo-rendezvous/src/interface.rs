@@ -1,0 +1,149 @@
+//! At which network interface peers reach this worker.
+//!
+//! Without a wish it is the one that routes to rank 0's store: the connection to it has shown that it works.
+
+use std::fmt;
+use std::net::{IpAddr, TcpListener};
+
+use if_addrs::{IfAddr, get_if_addrs};
+
+use crate::env::{IFACE, Master};
+use crate::error::Error;
+use kolo_schedule::Rank;
+
+/// A network interface of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    name: String,
+    /// In the order of the operating system; at least one.
+    addresses: Vec<IpAddr>,
+    /// It has a carrier, as a bridge without members has not.
+    up: bool,
+}
+
+impl Interface {
+    /// The interface of that name, `eth0` for example.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Environment`], for `KOLO_IFACE`: there is none of that name, and which there are.
+    pub fn named(name: &str) -> Result<Interface, Error> {
+        let all = all().map_err(|cause| Error::system("cannot list the network interfaces", cause))?;
+        let names = || all.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ");
+        let unknown =
+            || Error::environment(IFACE, format!("is `{name}`; interfaces with an address are {}", names()));
+        all.iter().find(|interface| interface.name == name).cloned().ok_or_else(unknown)
+    }
+
+    /// Its address of the same family as `like`, for peers are known to speak that one; else its first.
+    fn address(&self, like: IpAddr) -> IpAddr {
+        let same = self.addresses.iter().find(|address| address.is_ipv4() == like.is_ipv4());
+        // There is at least one.
+        same.or(self.addresses.first()).copied().unwrap_or(like)
+    }
+}
+
+/// All interfaces that have an address at which peers can be served, each once.
+fn all() -> std::io::Result<Vec<Interface>> {
+    let mut found: Vec<Interface> = Vec::new();
+    for interface in get_if_addrs()? {
+        let ip = interface.ip();
+        // A link-local address means something else on every host.
+        if matches!(&interface.addr, IfAddr::V6(v6) if v6.ip.is_unicast_link_local()) {
+            continue;
+        }
+        match found.iter_mut().find(|known| known.name == interface.name) {
+            Some(known) => known.addresses.push(ip),
+            None => {
+                let up = interface.is_oper_up();
+                found.push(Interface { name: interface.name, addresses: vec![ip], up });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Where peers reach this rank: an interface and its address.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    name: String,
+    address: IpAddr,
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {} ({})", self.address, self.name)
+    }
+}
+
+impl Reach {
+    /// The wish if there is one, else where the connection to the store begins, which is `local`.
+    pub fn choose(wish: Option<&Interface>, local: IpAddr, master: &Master) -> Reach {
+        if let Some(interface) = wish {
+            return Reach { name: interface.name.clone(), address: interface.address(local) };
+        }
+        // Only errors and the log need the names; not to know them is no reason to fail.
+        let known = all().unwrap_or_default();
+        // The road to rank 0's own host says nothing if its name is a detour through loopback.
+        let outside = |interface: &&Interface| interface.addresses.iter().all(|ip| !ip.is_loopback());
+        let outward = known.iter().filter(outside).find(|interface| interface.up);
+        match outward {
+            Some(interface) if master.is_detour(local) => {
+                Reach { name: interface.name.clone(), address: interface.address(local) }
+            }
+            _ => {
+                let of_local = known.iter().find(|interface| interface.addresses.contains(&local));
+                let name = of_local.map_or("unknown interface", |interface| &interface.name);
+                Reach { name: name.into(), address: local }
+            }
+        }
+    }
+
+    pub fn ip(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Listens for peers, at a free port.
+    pub fn listen(&self, rank: Rank) -> Result<TcpListener, Error> {
+        let listener = TcpListener::bind((self.address, 0))
+            .map_err(|cause| Error::system(format!("{rank} cannot listen for its peers {self}"), cause))?;
+        log::info!("{rank} is reached {self}");
+        Ok(listener)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn master() -> Master {
+        std::net::SocketAddr::from((LOCAL, 1)).into()
+    }
+
+    #[test]
+    fn loopback_is_found_by_name_and_by_address() {
+        let reach = Reach::choose(None, LOCAL, &master());
+        assert_eq!(reach.to_string(), format!("at 127.0.0.1 ({})", reach.name));
+        let named = Interface::named(&reach.name).unwrap();
+        assert_eq!(Reach::choose(Some(&named), LOCAL, &master()).address, LOCAL);
+        reach.listen(Rank(0)).unwrap();
+    }
+
+    #[test]
+    fn an_unknown_name_is_named_with_those_there_are() {
+        let loopback = Reach::choose(None, LOCAL, &master()).name;
+        let error = Interface::named("nonesuch0").unwrap_err().to_string();
+        assert!(["KOLO_IFACE", "nonesuch0", &loopback].iter().all(|part| error.contains(part)), "{error}");
+    }
+
+    #[test]
+    fn the_family_that_peers_speak_is_preferred() {
+        let (four, six): (IpAddr, IpAddr) = (LOCAL, "::1".parse().unwrap());
+        let both = Interface { name: "lo".into(), addresses: vec![six, four], up: true };
+        assert_eq!((both.address(four), both.address(six)), (four, six));
+        let one = Interface { name: "lo".into(), addresses: vec![six], up: true };
+        assert_eq!(one.address(four), six);
+    }
+}

@@ -1,0 +1,97 @@
+//! Bytes under a session's keys: records of at most 65535 bytes behind their length.
+//!
+//! A record that was changed, left out, repeated or moved does not open, because each is sealed under its number.
+
+use std::io;
+
+use snow::TransportState;
+
+/// Longest record, as Noise defines it.
+const LONGEST: usize = 65_535;
+/// What authentication adds.
+const TAG: usize = 16;
+/// Bytes before a record: its length, little-endian.
+pub const PREFIX: usize = 2;
+/// Longest record with its prefix.
+pub const LONGEST_FRAME: usize = PREFIX + LONGEST;
+/// Most bytes that fit into one record.
+pub const ROOM: usize = LONGEST - TAG;
+
+/// Records under one key, about a hundred gigabytes: far from where AES-GCM wears out, and too many to be felt.
+#[cfg(not(test))]
+const REKEY: u64 = 1 << 21;
+/// Tests go past it.
+#[cfg(test)]
+const REKEY: u64 = 4;
+
+/// The keys of one connection, one for each direction.
+pub struct Session {
+    keys: TransportState,
+}
+
+impl Session {
+    pub(super) fn new(keys: TransportState) -> Session {
+        Session { keys }
+    }
+
+    /// Puts `plain` (at most [`ROOM`] bytes) into `frame` as one record with its prefix.
+    pub fn seal(&mut self, plain: &[u8], frame: &mut Vec<u8>) -> io::Result<()> {
+        let long = u16::try_from(plain.len() + TAG).map_err(|_| io::ErrorKind::InvalidInput)?;
+        frame.resize(PREFIX + usize::from(long), 0);
+        frame[..PREFIX].copy_from_slice(&long.to_le_bytes());
+        self.keys.write_message(plain, &mut frame[PREFIX..]).map_err(io::Error::other)?;
+        if self.keys.sending_nonce().is_multiple_of(REKEY) {
+            self.keys.rekey_outgoing();
+        }
+        Ok(())
+    }
+
+    /// Opens the next record, without its prefix. `into` has room for all of `record`; returns what it held.
+    pub fn open(&mut self, record: &[u8], into: &mut [u8]) -> io::Result<usize> {
+        let opened = self.keys.read_message(record, into).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidData, "a record was changed on its way, or is out of order")
+        })?;
+        if self.keys.receiving_nonce().is_multiple_of(REKEY) {
+            self.keys.rekey_incoming();
+        }
+        Ok(opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secure::handshake::tests::sessions;
+
+    #[test]
+    fn what_is_sealed_opens_in_order_and_only_there() {
+        let (mut left, mut right) = sessions();
+        let (mut frame, mut into) = (Vec::new(), vec![0; LONGEST]);
+        for len in [0, 1, 1000, ROOM, 3, 4, 5, 6, 7] {
+            let plain = vec![len as u8; len];
+            left.seal(&plain, &mut frame).unwrap();
+            assert_eq!(right.open(&frame[PREFIX..], &mut into).unwrap(), len);
+            assert!(into[..len] == plain);
+            assert!(right.open(&frame[PREFIX..], &mut into).is_err(), "repeated");
+        }
+        assert!(left.seal(&vec![0; ROOM + 1], &mut frame).is_err());
+        left.seal(b"first", &mut frame).unwrap();
+        left.seal(b"second", &mut frame).unwrap();
+        assert!(right.open(&frame[PREFIX..], &mut into).is_err(), "one left out");
+    }
+
+    #[test]
+    fn no_changed_bit_opens() {
+        let (mut left, mut right) = sessions();
+        let (mut frame, mut into) = (Vec::new(), vec![0; LONGEST]);
+        left.seal(b"gradient", &mut frame).unwrap();
+        let record = &mut frame[PREFIX..];
+        for bit in 0..record.len() * 8 {
+            record[bit / 8] ^= 1 << (bit % 8);
+            assert!(right.open(record, &mut into).is_err());
+            record[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert!(right.open(&record[..7], &mut into).is_err());
+        assert_eq!(right.open(record, &mut into).unwrap(), 8, "what failed has not moved the session on");
+    }
+}

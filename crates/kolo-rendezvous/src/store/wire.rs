@@ -1,0 +1,90 @@
+//! What travels between the store and its clients: JSON behind a length.
+
+use std::io::{Error, ErrorKind, Read, Write};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::error::Error as GroupError;
+use kolo_schedule::Rank;
+
+/// Longest message accepted, so that a stranger's bytes cannot make us allocate.
+const LONGEST: usize = 1 << 20;
+
+/// From a client.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Keep a value.
+    Set { key: String, value: String },
+    /// Tell a value, as soon as it is there, at most after that time.
+    Get { key: String, wait_ms: u64 },
+    /// Keep this value once this connection has ended, however it does: the last will of whoever may be killed.
+    Will { key: String, value: String },
+    /// From now on this connection stands for that rank's life.
+    Watch { rank: Rank },
+    /// The watched rank has seen a failure.
+    Failed { error: GroupError },
+    /// The watched rank has waited too long for another; the error blames that one.
+    Stalled { error: GroupError },
+    /// The answer to [`Reply::Probe`]: whom the watched rank waits for.
+    Waiting { on: Option<Rank> },
+    /// The watched rank leaves in good order.
+    Bye,
+}
+
+/// From the server.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// The value asked for; `None` if it did not come in time.
+    Value(Option<String>),
+    /// A value is kept.
+    Kept,
+    /// A value is not kept, and why.
+    Refused { why: String },
+    /// This connection now stands for its rank's life.
+    Watched,
+    /// Whom does this rank wait for?
+    Probe,
+    /// The group has failed.
+    Failed { error: GroupError },
+    /// A rank has left in good order.
+    Left { rank: Rank },
+}
+
+pub fn write(stream: &mut impl Write, message: &impl Serialize) -> std::io::Result<()> {
+    let body = serde_json::to_vec(message)?;
+    let len = u32::try_from(body.len()).map_err(|_| ErrorKind::InvalidInput)?;
+    let mut frame = len.to_le_bytes().to_vec();
+    frame.extend(body);
+    stream.write_all(&frame)
+}
+
+pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> std::io::Result<T> {
+    let mut len = [0; 4];
+    stream.read_exact(&mut len)?;
+    let len = u32::from_le_bytes(len) as usize;
+    if len > LONGEST {
+        return Err(Error::new(ErrorKind::InvalidData, format!("a message of {len} bytes")));
+    }
+    // Grows with what comes, not with what is promised.
+    let mut body = Vec::new();
+    stream.take(len as u64).read_to_end(&mut body)?;
+    if body.len() < len {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_slice(&body)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn garbage_is_refused() {
+        assert!(read::<Request>(&mut &[1, 2][..]).is_err());
+        assert!(read::<Request>(&mut &[255, 255, 255, 255, 0][..]).is_err());
+        assert!(read::<Request>(&mut &[3, 0, 0, 0, b'x', b'y', b'z'][..]).is_err());
+        let mut bytes = Vec::new();
+        write(&mut bytes, &Request::Watch { rank: Rank(3) }).unwrap();
+        assert!(matches!(read(&mut bytes.as_slice()), Ok(Request::Watch { rank: Rank(3) })));
+    }
+}

@@ -1,0 +1,190 @@
+//! Direct: every rank sends the owner of a chunk its contribution; the owner adds all of them at once, in
+//! the order of the tree, and sends the result to everyone.
+//!
+//! Cost of an all-reduce of n bytes on N ranks: 2(N−1) messages and 2(N−1)/N·n bytes a rank, the least possible.
+//! Any N, any number of parts, keeps the tree. In shared memory nothing is copied before the addition.
+//! All other operations: N−1 messages, (N−1)/N·n bytes; reduce adds n/N for each other rank at the root.
+//!
+//! Long chunks are cut into segments and pipelined: while one segment is added, the next is on its way, and
+//! results are fetched while they are still in the cache.
+
+use std::sync::Arc;
+
+use super::pipeline::{Stage, pipeline};
+use super::steps::{longest, others, owned, receive, send};
+use crate::algorithm::{Algorithm, Problem};
+use crate::cost::{Cost, Traffic, flat, peers_elsewhere};
+use crate::operation::{Message, Operation};
+use crate::rank::Rank;
+use crate::schedule::{Range, Schedule, Source, Step};
+
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    name: "direct",
+    about: "2(N-1) messages, 2(N-1)/N bytes; any N; keeps the tree",
+    operations: &[
+        "all-reduce",
+        "reduce-scatter",
+        "all-gather",
+        "broadcast",
+        "reduce",
+        "gather",
+        "scatter",
+        "all-to-all",
+        "exchange",
+    ],
+    keeps_tree: true,
+    adds_at_once: true,
+    supports: |_| Ok(()),
+    cost,
+    build,
+};
+
+fn cost(problem: &Problem<'_>) -> Cost {
+    let (world, len) = (problem.world() as f64, problem.len as f64);
+    let (peers, share) = (world - 1.0, (world - 1.0) / world * len);
+    let (messages, handled, elements, added) = match problem.operation {
+        Operation::AllReduce => (2.0, 4.0 * peers, 2.0 * share, share),
+        Operation::Reduce(_) => (2.0, 3.0 * peers, 2.0 * share, share),
+        Operation::ReduceScatter(_) => (1.0, 2.0 * peers, share, share),
+        Operation::AllGather(_) => (1.0, 2.0 * peers, share, 0.0),
+        Operation::Broadcast(_) => (1.0, peers, peers * len, 0.0),
+        Operation::Gather(_) | Operation::Scatter(_) => (1.0, peers, share, 0.0),
+        Operation::AllToAll { .. } => (1.0, 2.0 * peers, share / 2.0, 0.0),
+        Operation::Exchange { send, receive } => {
+            let elements = send.iter().map(|message| message.range.len as f64).sum();
+            (1.0, (send.len() + receive.len()) as f64, elements, 0.0)
+        }
+    };
+    // The owner of a chunk reads the contributions where they lie.
+    let from_root =
+        matches!(problem.operation, Operation::Broadcast(_) | Operation::Gather(_) | Operation::Scatter(_));
+    let (exchanged, one_way) = if from_root { (0.0, elements) } else { (elements, 0.0) };
+    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place: added };
+    flat(problem, traffic, peers_elsewhere(problem), added)
+}
+
+fn build(problem: &Problem<'_>) -> Schedule {
+    let (rank, world, len) = (problem.rank, problem.world(), problem.len);
+    let whole = Range { start: 0, len };
+    let steps = match problem.operation {
+        Operation::AllReduce => reduce(problem, &owned(whole, world), &Readers::All),
+        Operation::Reduce(root) => reduce(problem, &owned(whole, world), &Readers::One(*root)),
+        Operation::ReduceScatter(chunks) => reduce(problem, &chunks.ranges(len, world), &Readers::None),
+        Operation::AllGather(chunks) => {
+            let chunks = chunks.ranges(len, world);
+            let own = chunks[rank.0];
+            exchange(problem, &to_all(problem, |_| own), &to_all(problem, |peer| chunks[peer.0]))
+        }
+        Operation::Broadcast(root) if rank == *root => exchange(problem, &to_all(problem, |_| whole), &[]),
+        Operation::Broadcast(root) => exchange(problem, &[], &[Message { peer: *root, range: whole }]),
+        Operation::Gather(root) | Operation::Scatter(root) => through_root(problem, *root),
+        Operation::AllToAll { send, receive } => all_to_all(problem, send, receive),
+        Operation::Exchange { send, receive } => exchange(problem, send, receive),
+    };
+    Schedule { steps }
+}
+
+/// Who gets the sum of a chunk, besides its owner.
+enum Readers {
+    All,
+    One(Rank),
+    None,
+}
+
+/// Round i sends contributions to segment i, adds segment i−1 and fetches the results of segment i−2: between
+/// two ranks contributions and results alternate in the same order at both ends.
+fn reduce(problem: &Problem<'_>, chunks: &[Range], readers: &Readers) -> Vec<Step> {
+    let Problem { rank, len, contributions, segment, .. } = *problem;
+    let world = chunks.len();
+    let reads = |reader: Rank| match readers {
+        Readers::All => true,
+        Readers::One(one) => *one == reader,
+        Readers::None => false,
+    };
+    let source = |&(from, part): &(Rank, usize)| match from == rank {
+        true => Source::Own(part * len),
+        false => Source::From(from),
+    };
+    let sources: Arc<[Source]> = contributions.sources().iter().map(source).collect();
+    let program: Arc<[_]> = contributions.program().into();
+    let own_parts = contributions.of(rank).len();
+
+    let contribute: Stage<'_> = Box::new(move |index| {
+        let to_owner = |to: Rank| {
+            let range = chunks[to.0].segment(index, segment);
+            (0..own_parts).filter_map(move |part| send(to, range.shifted(part * len)))
+        };
+        others(rank, world).flat_map(to_owner).collect()
+    });
+    let add: Stage<'_> = Box::new(move |index| {
+        let range = chunks[rank.0].segment(index, segment);
+        if range.len == 0 {
+            return Vec::new();
+        }
+        let (sources, program) = (sources.clone(), program.clone());
+        let add = Step::Reduce { range, sources, program, complete: true };
+        let spread = others(rank, world).filter(|to| reads(*to)).filter_map(|to| send(to, range));
+        std::iter::once(add).chain(spread).collect()
+    });
+    let fetch: Stage<'_> = Box::new(move |index| {
+        let fetch = |from: Rank| receive(from, chunks[from.0].segment(index, segment));
+        if reads(rank) { others(rank, world).filter_map(fetch).collect() } else { Vec::new() }
+    });
+    pipeline(longest(chunks, segment), &[(0, contribute), (1, add), (2, fetch)])
+}
+
+/// One message for each other rank.
+fn to_all(problem: &Problem<'_>, range: impl Fn(Rank) -> Range) -> Vec<Message> {
+    others(problem.rank, problem.world()).map(|peer| Message { peer, range: range(peer) }).collect()
+}
+
+/// Sends and takes messages, segment by segment, so that few of them are under way at a time.
+fn exchange(problem: &Problem<'_>, sent: &[Message], taken: &[Message]) -> Vec<Step> {
+    let cut = |messages: &[Message]| messages.iter().map(|message| message.range).collect::<Vec<_>>();
+    let segment = problem.segment;
+    let rounds = longest(&cut(sent), segment).max(longest(&cut(taken), segment));
+    let offer: Stage<'_> = Box::new(move |index| {
+        sent.iter().filter_map(|message| send(message.peer, message.range.segment(index, segment))).collect()
+    });
+    let take: Stage<'_> = Box::new(move |index| {
+        let range = |message: &Message| message.range.segment(index, segment);
+        taken.iter().filter_map(|message| receive(message.peer, range(message))).collect()
+    });
+    pipeline(rounds, &[(0, offer), (0, take)])
+}
+
+/// Gather and scatter: the root's buffer has a chunk for each rank, the others' are one chunk.
+fn through_root(problem: &Problem<'_>, root: Rank) -> Vec<Step> {
+    let each = if problem.rank == root { problem.len / problem.world() } else { problem.len };
+    let chunk = |peer: Rank| Range { start: peer.0 * each, len: each };
+    let at_root = || to_all(problem, chunk);
+    let elsewhere = [Message { peer: root, range: Range { start: 0, len: each } }];
+    match (problem.operation, problem.rank == root) {
+        (Operation::Gather(_), true) => exchange(problem, &[], &at_root()),
+        (Operation::Gather(_), false) => exchange(problem, &elsewhere, &[]),
+        (_, true) => exchange(problem, &at_root(), &[]),
+        (_, false) => exchange(problem, &[], &elsewhere),
+    }
+}
+
+fn all_to_all(problem: &Problem<'_>, sent: &[usize], taken: &[usize]) -> Vec<Step> {
+    let (rank, world) = (problem.rank, problem.world());
+    let lay = |counts: &[usize], start: usize| {
+        let mut next = start;
+        let place = |&len: &usize| {
+            next += len;
+            Range { start: next - len, len }
+        };
+        counts.iter().map(place).collect::<Vec<_>>()
+    };
+    let taken = lay(taken, 0);
+    let sent = lay(sent, taken.iter().map(|range| range.len).sum());
+    let messages = |ranges: &[Range], peers: &mut dyn Iterator<Item = Rank>| {
+        peers.map(|peer| Message { peer, range: ranges[peer.0] }).collect::<Vec<_>>()
+    };
+    let from = |distance: usize| Rank((rank.0 + world - distance) % world);
+    let (sends, takes) =
+        (messages(&sent, &mut others(rank, world)), messages(&taken, &mut (1..world).map(from)));
+    let own = Step::Copy { from: sent[rank.0].start, range: taken[rank.0] };
+    exchange(problem, &sends, &takes).into_iter().chain([own]).collect()
+}

@@ -1,0 +1,27 @@
+//! The algorithms, a file each, and their table.
+
+mod binomial;
+mod blocks;
+mod direct;
+mod double_tree;
+mod halving_doubling;
+mod hierarchical;
+mod one_shot;
+mod pipeline;
+mod recursive_doubling;
+mod ring;
+mod steps;
+
+use crate::algorithm::Algorithm;
+
+/// Every algorithm there is. The command line, its help and the tests read this table.
+pub static ALGORITHMS: &[Algorithm] = &[
+    direct::ALGORITHM,
+    one_shot::ALGORITHM,
+    halving_doubling::ALGORITHM,
+    recursive_doubling::ALGORITHM,
+    binomial::ALGORITHM,
+    hierarchical::ALGORITHM,
+    ring::ALGORITHM,
+    double_tree::ALGORITHM,
+];

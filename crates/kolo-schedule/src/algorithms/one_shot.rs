@@ -1,0 +1,58 @@
+//! One-shot: every rank sends its whole contribution to all others, and everybody adds everything.
+//!
+//! Cost of an all-reduce of n bytes on N ranks: N−1 messages that do not wait for each other, (N−1)·n bytes and as
+//! many additions a rank. The lowest latency there is, for short messages; at N = 2 it moves no more bytes than others.
+//! Any N, any number of parts, keeps the tree.
+
+use std::sync::Arc;
+
+use super::steps::{others, segments};
+use crate::algorithm::{Algorithm, Problem};
+use crate::cost::{Cost, Traffic, flat, peers_elsewhere};
+use crate::rank::Rank;
+use crate::schedule::{Range, Schedule, Source, Step};
+
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    name: "one-shot",
+    about: "one round of N-1 messages, (N-1) times the bytes; any N; keeps the tree; for short messages",
+    operations: &["all-reduce"],
+    keeps_tree: true,
+    adds_at_once: true,
+    supports: |_| Ok(()),
+    cost,
+    build,
+};
+
+fn cost(problem: &Problem<'_>) -> Cost {
+    let peers = problem.world() as f64 - 1.0;
+    let elements = peers * problem.len as f64;
+    // One copy serves all peers that share memory.
+    let read_in_place = elements - problem.len as f64;
+    let (messages, handled, exchanged, one_way) = (1.0, 2.0 * peers, elements, 0.0);
+    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place };
+    flat(problem, traffic, peers_elsewhere(problem), elements)
+}
+
+fn build(problem: &Problem<'_>) -> Schedule {
+    let Problem { rank, len, contributions, segment, .. } = *problem;
+    let world = problem.world();
+    let source = |&(from, part): &(Rank, usize)| match from == rank {
+        true => Source::Own(part * len),
+        false => Source::From(from),
+    };
+    let sources: Arc<[Source]> = contributions.sources().iter().map(source).collect();
+    let program: Arc<[_]> = contributions.program().into();
+    let parts = contributions.of(rank).len();
+
+    let mut steps = Vec::new();
+    for range in segments(Range { start: 0, len }, segment) {
+        // Copies, because the sum is written where the contribution was, whoever has read it.
+        for part in 0..parts {
+            let range = range.shifted(part * len);
+            steps.extend(others(rank, world).map(|to| Step::Send { to, range, copied: true }));
+        }
+        let (sources, program) = (sources.clone(), program.clone());
+        steps.push(Step::Reduce { range, sources, program, complete: true });
+    }
+    Schedule { steps }
+}

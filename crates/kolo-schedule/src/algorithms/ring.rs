@@ -1,0 +1,113 @@
+//! Ring (Patarasuk & Yuan 2009): every rank sends to its successor only.
+//!
+//! N−1 rounds in which a chunk travels once round the ring and grows, N−1 rounds in which the finished chunks
+//! travel round. Cost: 2(N−1) messages and 2(N−1)/N·n bytes a rank; half of that for reduce-scatter and all-gather.
+//! Broadcast: along the ring, segment by segment: N−2+m messages of n/m bytes for m segments.
+//! Each chunk is added in ring order starting behind its owner, so the bits depend on N: all ranks get the same bits,
+//! but not those of another world size.
+
+use super::steps::{owned, pair, receive, segments, send};
+use crate::algorithm::{Algorithm, Problem};
+use crate::cost::{Cost, Traffic, first_of_node, flat};
+use crate::operation::Operation;
+use crate::rank::Rank;
+use crate::schedule::{Range, Schedule, Source, Step};
+
+pub(super) const ALGORITHM: Algorithm = Algorithm {
+    name: "ring",
+    about: "2(N-1) messages to one neighbour, 2(N-1)/N bytes; any N; bits depend on N",
+    operations: &["all-reduce", "reduce-scatter", "all-gather", "broadcast"],
+    keeps_tree: false,
+    adds_at_once: false,
+    supports: |problem| match problem.operation {
+        Operation::AllReduce | Operation::ReduceScatter(_) => problem.something_each(),
+        _ => Ok(()),
+    },
+    cost,
+    build,
+};
+
+fn cost(problem: &Problem<'_>) -> Cost {
+    let (world, len) = (problem.world() as f64, problem.len as f64);
+    let (rounds, share) = (world - 1.0, (world - 1.0) / world * len);
+    let (messages, elements, added) = match problem.operation {
+        Operation::AllReduce => (2.0 * rounds, 2.0 * share, share),
+        Operation::ReduceScatter(_) => (rounds, share, share),
+        Operation::AllGather(_) => (rounds, share, 0.0),
+        _ => (rounds, len + (rounds - 1.0).max(0.0) * len.min(problem.segment as f64), 0.0),
+    };
+    let (handled, exchanged, one_way, read_in_place) = (2.0 * messages, elements, 0.0, added);
+    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place };
+    flat(problem, traffic, first_of_node(problem), added)
+}
+
+fn build(problem: &Problem<'_>) -> Schedule {
+    let (rank, world, len) = (problem.rank.0, problem.world(), problem.len);
+    let (next, previous) = (Rank((rank + 1) % world), Rank((rank + world - 1) % world));
+    let steps = match problem.operation {
+        Operation::Broadcast(root) => {
+            let (first, last) = (rank == root.0, next == *root);
+            let pass = |range| {
+                let take = (!first).then_some(Step::Receive { from: previous, range });
+                let hand_on = (!last).then_some(Step::Send { to: next, range, copied: false });
+                take.into_iter().chain(hand_on)
+            };
+            let whole = Range { start: 0, len };
+            (0..len.div_ceil(problem.segment))
+                .map(|index| whole.segment(index, problem.segment))
+                .flat_map(pass)
+                .collect()
+        }
+        Operation::AllGather(chunks) => gather(problem, &chunks.ranges(len, world), next, previous),
+        Operation::ReduceScatter(chunks) => reduce(problem, &chunks.ranges(len, world), next, previous),
+        _ => {
+            let chunks = owned(Range { start: 0, len }, world);
+            let mut steps = reduce(problem, &chunks, next, previous);
+            steps.extend(gather(problem, &chunks, next, previous));
+            steps
+        }
+    };
+    Schedule { steps }
+}
+
+/// The chunk that is `distance` places behind this rank on the ring.
+fn behind(problem: &Problem<'_>, chunks: &[Range], distance: usize) -> Range {
+    let world = chunks.len();
+    chunks[(problem.rank.0 + 2 * world - distance) % world]
+}
+
+/// What is added in one round is sent in the next, segment by segment.
+fn reduce(problem: &Problem<'_>, chunks: &[Range], next: Rank, previous: Rank) -> Vec<Step> {
+    let world = chunks.len();
+    let cut = |distance: usize| segments(behind(problem, chunks, distance), problem.segment);
+    let mut steps: Vec<Step> = problem.fold_own().into_iter().collect();
+    if world > 1 {
+        steps.extend(cut(1).filter_map(|range| send(next, range)));
+    }
+    for round in 1..world {
+        for range in cut(round + 1) {
+            let complete = round == world - 1;
+            let sources = [Source::From(previous), Source::Own(0)].into();
+            steps.push(Step::Reduce { range, sources, program: pair(), complete });
+            steps.extend(if complete { None } else { send(next, range) });
+        }
+    }
+    steps
+}
+
+/// The finished chunk of each rank travels round.
+fn gather(problem: &Problem<'_>, chunks: &[Range], next: Rank, previous: Rank) -> Vec<Step> {
+    let world = chunks.len();
+    let cut = |distance: usize| segments(behind(problem, chunks, distance), problem.segment);
+    let mut steps: Vec<Step> = Vec::new();
+    if world > 1 {
+        steps.extend(cut(0).filter_map(|range| send(next, range)));
+    }
+    for round in 1..world {
+        for range in cut(round) {
+            steps.extend(receive(previous, range));
+            steps.extend(if round == world - 1 { None } else { send(next, range) });
+        }
+    }
+    steps
+}

@@ -1,0 +1,78 @@
+//! Which algorithm solves a problem soonest.
+
+use crate::algorithm::{Algorithm, Problem};
+use crate::algorithms::ALGORITHMS;
+use crate::cost::Network;
+use crate::dtype::DType;
+
+/// A decision, with its reason.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The algorithm picked.
+    pub algorithm: &'static Algorithm,
+    /// Seconds predicted for every algorithm that may be picked, the picked one first.
+    pub predicted: Vec<(&'static str, f64)>,
+    /// Seconds predicted for those that can do it, but are used only on request.
+    pub others: Vec<(&'static str, f64)>,
+    /// Those that are not picked, and why not.
+    pub excluded: Vec<(&'static str, &'static str)>,
+}
+
+impl Choice {
+    /// What an algorithm is predicted to take, if it can do it at all.
+    pub fn seconds(&self, algorithm: &str) -> Option<f64> {
+        let found = self.predicted.iter().chain(&self.others).find(|(name, _)| *name == algorithm);
+        found.map(|(_, seconds)| *seconds)
+    }
+
+    /// Why the picked one was picked, in one line.
+    pub fn reason(&self) -> String {
+        let microseconds = |&(name, seconds): &(&str, f64)| format!("{name} {:.1} µs", seconds * 1e6);
+        match self.predicted.as_slice() {
+            [] => "asked for".into(),
+            [only] => format!("the only one that can: {}", microseconds(only)),
+            several => several.iter().map(microseconds).collect::<Vec<_>>().join(" < "),
+        }
+    }
+}
+
+/// Picks the algorithm that the network's costs predict to be the fastest, among those that keep the tree.
+///
+/// 16-bit floats are rounded in every message, so only algorithms that add all contributions at once leave the result
+/// independent of the choice.
+pub fn choose(problem: &Problem<'_>, dtype: DType, network: &Network) -> Choice {
+    let (mut predicted, mut others, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
+    let adds = problem.operation.adds();
+    for algorithm in ALGORITHMS {
+        if !algorithm.does(problem.operation) {
+            continue;
+        }
+        let obstacle = if let Err(why) = (algorithm.supports)(problem) {
+            Some(why)
+        } else if adds && !algorithm.keeps_tree {
+            Some("its bits would depend on the number of ranks")
+        } else if adds && !algorithm.adds_at_once && !dtype.sums_in_itself() {
+            Some("it would round 16-bit sums more than once")
+        } else {
+            None
+        };
+        let seconds = || network.seconds(&(algorithm.cost)(problem), dtype.size());
+        match obstacle {
+            Some(why) => {
+                excluded.push((algorithm.name, why));
+                if (algorithm.supports)(problem).is_ok() {
+                    others.push((algorithm.name, seconds()));
+                }
+            }
+            None => predicted.push((algorithm, seconds())),
+        }
+    }
+    predicted.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let algorithm = predicted.first().map_or(&ALGORITHMS[0], |(algorithm, _)| *algorithm);
+    Choice {
+        algorithm,
+        predicted: predicted.into_iter().map(|(algorithm, seconds)| (algorithm.name, seconds)).collect(),
+        others,
+        excluded,
+    }
+}

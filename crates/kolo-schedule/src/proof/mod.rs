@@ -1,0 +1,338 @@
+//! The proof: every schedule of every operation, run on sets of contributions by the [`machine`].
+
+mod machine;
+
+use std::collections::BTreeMap;
+
+use machine::{prove, run};
+
+use crate::tree::Contributions;
+use crate::*;
+
+/// Every cell of a rank's part p holds the name of the node it contributes.
+fn contributed(contributions: &Contributions, len: usize) -> Vec<Vec<String>> {
+    (0..contributions.world())
+        .map(|rank| {
+            let nodes = contributions.of(Rank(rank));
+            let name =
+                |part: usize| nodes.get(part).map_or("nothing".into(), |node| format!("{}", node.first));
+            (0..contributions.parts(Rank(rank)) * len).map(|cell| name(cell / len)).collect()
+        })
+        .collect()
+}
+
+fn tree(contributions: &Contributions) -> String {
+    let names: Vec<String> = (0..contributions.world())
+        .flat_map(|rank| contributions.of(Rank(rank)).iter().map(|node| node.first.to_string()))
+        .collect();
+    run(&contributions.program(), |n| names[n].clone())
+}
+
+/// The contributions in a sum, whatever its parentheses.
+fn set(expression: &str) -> Vec<String> {
+    let mut names: Vec<String> =
+        expression.split(['(', ')', '+']).filter(|name| !name.is_empty()).map(String::from).collect();
+    names.sort();
+    names
+}
+
+/// [`prove_contributions`] when ranks have equal shares.
+fn prove_all(
+    world: usize,
+    shards: usize,
+    topology: &Topology,
+    operation: &Operation,
+    each: bool,
+    memory: impl Fn(&Contributions, usize) -> Vec<Vec<String>>,
+    check: impl Fn(&[Vec<String>], usize, &dyn Fn(&str) -> bool, &str),
+) -> Vec<&'static str> {
+    prove_contributions(&Contributions::shared(shards, world), topology, operation, each, memory, check)
+}
+
+/// Proves every algorithm on an operation, at many sizes; `check` gets the memory, the length and what the
+/// sum must be. Returns the names of those that could do it at all.
+fn prove_contributions(
+    contributions: &Contributions,
+    topology: &Topology,
+    operation: &Operation,
+    each: bool,
+    memory: impl Fn(&Contributions, usize) -> Vec<Vec<String>>,
+    check: impl Fn(&[Vec<String>], usize, &dyn Fn(&str) -> bool, &str),
+) -> Vec<&'static str> {
+    let world = contributions.world();
+    let expected = tree(contributions);
+    let mut proved = Vec::new();
+    for algorithm in ALGORITHMS.iter().filter(|algorithm| algorithm.does(operation)) {
+        for (len, segment) in [(0, 4), (1, 4), (7, 100), (16 * world + 5, 3), (40 * world, 16)] {
+            let len = if each { len * world } else { len };
+            let cells = memory(contributions, len);
+            let problem = |rank: usize| Problem {
+                operation,
+                rank: Rank(rank),
+                // Gather and scatter: the others' buffers are shorter than the root's.
+                len: if matches!(operation, Operation::Gather(_) | Operation::Scatter(_)) {
+                    cells[rank].len()
+                } else {
+                    len
+                },
+                contributions,
+                topology,
+                segment,
+            };
+            if (algorithm.supports)(&problem(0)).is_err() {
+                continue;
+            }
+            proved.push(algorithm.name);
+            let cost = (algorithm.cost)(&problem(0));
+            assert!(
+                cost.near.messages + cost.far.messages > 0.0 || world == 1,
+                "{} costs nothing",
+                algorithm.name
+            );
+            let schedules: Vec<Schedule> = (0..world).map(|rank| (algorithm.build)(&problem(rank))).collect();
+            let right = |cell: &str| match algorithm.keeps_tree {
+                true => cell == expected,
+                false => set(cell) == set(&expected),
+            };
+            let at = format!("{} does {operation:?} of {contributions:?}", algorithm.name);
+            prove(&schedules, &cells, |memory| check(memory, len, &right, &at));
+        }
+    }
+    proved.dedup();
+    proved
+}
+
+fn topologies(world: usize) -> Vec<Topology> {
+    let of_size = |size: usize| Topology::of_names(&(0..world).map(|rank| rank / size).collect::<Vec<_>>());
+    let mut topologies = vec![Topology::single(world)];
+    topologies.extend([2, 3, 4].into_iter().filter(|size| *size < world).map(of_size));
+    topologies
+}
+
+#[test]
+fn every_all_reduce_adds_everything_once_on_every_rank() {
+    let mut proved = BTreeMap::new();
+    for world in 1usize..=17 {
+        // Large worlds take long and differ little.
+        let uneven = if world < 10 { vec![2 * world, 3 * world - 1, world.div_ceil(2)] } else { Vec::new() };
+        for shards in [world, world + 1].into_iter().chain(uneven) {
+            for topology in topologies(world) {
+                let operation = Operation::AllReduce;
+                for name in prove_all(world, shards, &topology, &operation, false, contributed, all_equal) {
+                    *proved.entry(name).or_insert(0) += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(proved.len(), ALGORITHMS.len(), "{proved:?}");
+    assert!(proved.values().all(|count| *count > 4), "{proved:?}");
+}
+
+fn all_equal(memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str) {
+    for cells in memory {
+        assert_eq!(cells[..len], memory[0][..len], "{at}: ranks differ");
+    }
+    memory[0][..len].iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
+}
+
+/// Ranks of unequal speed, also such that have nothing to do, first, last and in the middle.
+#[test]
+fn unequal_shares_are_added_once_in_tree_order() {
+    let mut proved = BTreeMap::new();
+    for shares in [
+        &[3, 1][..],
+        &[0, 2],
+        &[5, 0, 2],
+        &[1, 3, 4],
+        &[2, 6, 4, 4],
+        &[1, 1, 6, 0],
+        &[4, 4, 2, 2, 2, 2],
+        &[0, 3, 0, 7, 1, 5, 0, 2],
+    ] {
+        let contributions = Contributions::of_shares(shares);
+        for topology in topologies(shares.len()) {
+            let operation = Operation::AllReduce;
+            for name in
+                prove_contributions(&contributions, &topology, &operation, false, contributed, all_equal)
+            {
+                *proved.entry(name).or_insert(0) += 1;
+            }
+        }
+    }
+    assert!(proved.get("direct") > Some(&8), "direct adds any shares: {proved:?}");
+    assert!(proved.contains_key("hierarchical"), "{proved:?}");
+}
+
+#[test]
+fn a_reduce_gives_the_root_everything() {
+    for world in 1usize..=17 {
+        for root in [0, world / 2, world - 1] {
+            let check = |memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
+                memory[root][..len].iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
+            };
+            let (topology, operation) = (Topology::single(world), Operation::Reduce(Rank(root)));
+            let proved = prove_all(world, world, &topology, &operation, false, contributed, check);
+            assert_eq!(proved, ["direct", "binomial"]);
+        }
+    }
+}
+
+/// Different numbers of elements for each rank, some of them none.
+fn varied(world: usize) -> Chunks {
+    Chunks::Varied((0..world).map(|rank| rank * 7 % 5 * 3).collect())
+}
+
+#[test]
+fn reduce_scatter_leaves_each_rank_its_chunk() {
+    for world in 1usize..=17 {
+        for chunks in [Chunks::Equal, varied(world)] {
+            let total = move |chunks: &Chunks, len: usize| match chunks {
+                Chunks::Equal => len,
+                Chunks::Varied(counts) => counts.iter().sum(),
+            };
+            let operation = Operation::ReduceScatter(chunks.clone());
+            let memory = |contributions: &Contributions, len| contributed(contributions, total(&chunks, len));
+            let check = |memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
+                for (rank, range) in chunks.ranges(len, world).into_iter().enumerate() {
+                    let own = &memory[rank][range.start..range.end()];
+                    own.iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
+                }
+            };
+            let topology = Topology::single(world);
+            let proved = prove_all(world, world, &topology, &operation, true, memory, check);
+            assert_eq!(proved, ["direct", "ring"]);
+        }
+    }
+}
+
+/// Every cell of every rank has a name of its own.
+fn named(lens: &[usize]) -> Vec<Vec<String>> {
+    let of = |(rank, &len): (usize, &usize)| (0..len).map(|cell| format!("{rank}.{cell}")).collect();
+    lens.iter().enumerate().map(of).collect()
+}
+
+#[test]
+fn all_gather_and_broadcast_spread_what_was_there() {
+    for world in 1usize..=17 {
+        let topology = Topology::single(world);
+        for chunks in [Chunks::Equal, varied(world)] {
+            let operation = Operation::AllGather(chunks.clone());
+            let total = |len: usize| chunks.ranges(len, world).last().map_or(0, |range| range.end());
+            let memory = |_: &Contributions, len| named(&vec![total(len); world]);
+            let check = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+                for (owner, range) in chunks.ranges(len, world).into_iter().enumerate() {
+                    let right = |cell: usize| memory.iter().all(|m| m[cell] == format!("{owner}.{cell}"));
+                    assert!((range.start..range.end()).all(right), "{at}");
+                }
+            };
+            let proved = prove_all(world, world, &topology, &operation, true, memory, check);
+            assert!(proved.contains(&"direct") && proved.contains(&"ring"), "{proved:?}");
+        }
+        for root in [0, world / 2, world - 1] {
+            let memory = |_: &Contributions, len| named(&vec![len; world]);
+            let check = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+                let right = |(cell, value): (usize, &String)| *value == format!("{root}.{cell}");
+                assert!(memory.iter().all(|cells| cells[..len].iter().enumerate().all(right)), "{at}");
+            };
+            let operation = Operation::Broadcast(Rank(root));
+            let proved = prove_all(world, world, &topology, &operation, false, memory, check);
+            assert_eq!(proved, ["direct", "binomial", "ring"]);
+        }
+    }
+}
+
+#[test]
+fn gather_and_scatter_go_through_the_root() {
+    for world in 1usize..=9 {
+        let topology = Topology::single(world);
+        for root in [0, world / 2, world - 1] {
+            let lens = |len: usize| -> Vec<usize> {
+                (0..world).map(|rank| if rank == root { len } else { len / world }).collect()
+            };
+            let memory = |_: &Contributions, len| named(&lens(len));
+            let gathered = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+                for (cell, value) in memory[root][..len].iter().enumerate() {
+                    let (owner, each) = (cell / (len / world), len / world);
+                    let index = if owner == root { cell } else { cell - owner * each };
+                    assert_eq!(*value, format!("{owner}.{index}"), "{at}");
+                }
+            };
+            let gather = Operation::Gather(Rank(root));
+            assert_eq!(prove_all(world, world, &topology, &gather, true, memory, gathered), ["direct"]);
+            let scattered = |memory: &[Vec<String>], len: usize, _: &dyn Fn(&str) -> bool, at: &str| {
+                let each = len / world;
+                for rank in (0..world).filter(|rank| *rank != root) {
+                    let right = |cell: usize| memory[rank][cell] == format!("{root}.{}", rank * each + cell);
+                    assert!((0..each).all(right), "{at}");
+                }
+            };
+            let scatter = Operation::Scatter(Rank(root));
+            assert_eq!(prove_all(world, world, &topology, &scatter, true, memory, scattered), ["direct"]);
+        }
+    }
+}
+
+/// Operations whose description differs from rank to rank, proved with direct.
+fn prove_different(operations: &[Operation], memory: &[Vec<String>], check: impl Fn(&[Vec<String>])) {
+    let world = operations.len();
+    let (contributions, topology) = (Contributions::one_each(world), Topology::single(world));
+    let direct = ALGORITHMS.iter().find(|algorithm| algorithm.name == "direct").unwrap();
+    for segment in [1, 4, 100] {
+        let build = |rank: usize| {
+            let (operation, len) = (&operations[rank], memory[rank].len());
+            let (contributions, topology) = (&contributions, &topology);
+            let problem = Problem { operation, rank: Rank(rank), len, contributions, topology, segment };
+            (direct.build)(&problem)
+        };
+        prove(&(0..world).map(build).collect::<Vec<_>>(), memory, &check);
+    }
+}
+
+#[test]
+fn all_to_all_gives_everybody_everybodys_chunk() {
+    for world in 1usize..=9 {
+        for factor in [0, 1, 5] {
+            let equal = |_: usize, _: usize| factor;
+            let unequal = |from: usize, to: usize| (from * 3 + to * 5) % 4 * factor;
+            let counts: [&dyn Fn(usize, usize) -> usize; 2] = [&equal, &unequal];
+            for count in counts {
+                let received = |rank: usize| (0..world).map(|from| count(from, rank)).sum::<usize>();
+                let operation = |rank: usize| Operation::AllToAll {
+                    send: (0..world).map(|to| count(rank, to)).collect(),
+                    receive: (0..world).map(|from| count(from, rank)).collect(),
+                };
+                let operations: Vec<Operation> = (0..world).map(operation).collect();
+                let lens: Vec<usize> = (0..world)
+                    .map(|rank| received(rank) + (0..world).map(|to| count(rank, to)).sum::<usize>())
+                    .collect();
+                prove_different(&operations, &named(&lens), |memory| {
+                    for rank in 0..world {
+                        let expected = (0..world).flat_map(|from| {
+                            let start = received(from) + (0..rank).map(|to| count(from, to)).sum::<usize>();
+                            (0..count(from, rank)).map(move |i| format!("{from}.{}", start + i))
+                        });
+                        assert!(expected.eq(memory[rank][..received(rank)].iter().cloned()));
+                    }
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn exchanged_messages_arrive() {
+    let message = |peer, start, len| Message { peer: Rank(peer), range: Range { start, len } };
+    let exchange = |send: &[Message], receive: &[Message]| Operation::Exchange {
+        send: send.into(),
+        receive: receive.into(),
+    };
+    let operations = [
+        exchange(&[message(1, 0, 9), message(1, 9, 1)], &[message(2, 10, 5)]),
+        exchange(&[], &[message(0, 1, 9), message(0, 0, 1)]),
+        exchange(&[message(0, 0, 5)], &[]),
+    ];
+    prove_different(&operations, &named(&[15, 10, 5]), |memory| {
+        assert_eq!(memory[0][10..], ["2.0", "2.1", "2.2", "2.3", "2.4"]);
+        assert_eq!(memory[1][..3], ["0.9", "0.0", "0.1"]);
+    });
+}

@@ -1,0 +1,208 @@
+//! What can go wrong with a run, by kind.
+
+use std::path::{Path, PathBuf};
+
+use kolo_data::{DataError, PrefetchError};
+use kolo_ddp::table::ChoiceError;
+
+use crate::models::UnknownModel;
+
+/// Why a run could not begin, go on, or end as it should.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A training step, a collective or a checkpoint failed; names the rank, the parameter or the file.
+    #[error(transparent)]
+    Training(#[from] kolo_burn::Error),
+    /// The data set could not be opened.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// No model of the table has the name that the configuration gives.
+    #[error(transparent)]
+    Model(#[from] UnknownModel),
+    /// The configuration asks for what data-parallel training cannot give: an unknown optimizer, too few
+    /// samples.
+    #[error(transparent)]
+    Refused(kolo_ddp::Error),
+    /// The optimizer or a gradient transform is not there, or not set as it can be.
+    #[error("{}", in_options(.0))]
+    Choice(#[from] ChoiceError),
+    /// A setting has a value that it cannot have.
+    #[error("{option} {value}: {problem}")]
+    Setting {
+        /// The setting, as the command line spells it.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What the value must be.
+        problem: String,
+    },
+    /// A setting names something that does not exist.
+    #[error("unknown {what} `{name}`; known are {known}")]
+    Unknown {
+        /// What is named.
+        what: &'static str,
+        /// The name that was given.
+        name: String,
+        /// The names that exist, separated by commas.
+        known: String,
+    },
+    /// A configuration file cannot be read, or is none.
+    #[error("{}: {problem}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system or the TOML parser says.
+        problem: String,
+    },
+    /// The folder of a new run exists already.
+    #[error("the run folder {0} exists; choose another --out, or continue it with --resume {0}", path.display())]
+    FolderTaken {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder of a run that is to be continued does not exist.
+    #[error("there is no run folder {}", path.display())]
+    FolderMissing {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The run folder has vanished while the run went on.
+    #[error("{}: the run folder is gone; bring it back", path.display())]
+    FolderGone {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Other runs have taken every number that was tried for a new run folder.
+    #[error("{}: other runs take each number first", runs.display())]
+    NumbersTaken {
+        /// The folder of all runs.
+        runs: PathBuf,
+    },
+    /// A run is to be continued, but it has left no good checkpoint.
+    #[error("{} holds no checkpoint to continue from; start a new run", folder.display())]
+    NoCheckpoint {
+        /// The folder of its checkpoints.
+        folder: PathBuf,
+    },
+    /// A run is to be continued that has come to its end.
+    #[error("the run in {} is complete: all {total} steps are done", path.display())]
+    Complete {
+        /// The run folder.
+        path: PathBuf,
+        /// Its steps.
+        total: u64,
+    },
+    /// A file of the run folder cannot be written or read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// The last checkpoint could not be written.
+    #[error("the last checkpoint was not written, everything else was: {0}")]
+    CheckpointLost(Box<Error>),
+    /// A record of the run cannot be put into words.
+    #[error("cannot write {what}: {problem}")]
+    Encode {
+        /// What was to be written.
+        what: &'static str,
+        /// What the encoder says.
+        problem: String,
+    },
+    /// The loss is not a number any more.
+    #[error("the loss is {loss} at step {step}: training has diverged; lower --lr, or clip with --clip-norm")]
+    Diverged {
+        /// The loss.
+        loss: f64,
+        /// The step, from 0.
+        step: u64,
+    },
+    /// Batches could not be prepared.
+    #[error(transparent)]
+    Prefetch(#[from] PrefetchError),
+    /// There were fewer batches than the epoch has steps.
+    #[error("the data ended before the epoch did")]
+    DataEnded,
+    /// The run cannot be told when it is to end.
+    #[error("cannot catch SIGTERM: {0}")]
+    Signal(std::io::Error),
+    /// The run has ended before its last step.
+    #[error(
+        "{}: the run has ended after step {step} of {total}; {kept}",
+        too_few.as_deref().unwrap_or("all workers have been asked to end")
+    )]
+    EndedEarly {
+        /// Why it could not go on with the workers that were left; `None` where SIGTERM asked all of them to
+        /// end.
+        too_few: Option<String>,
+        /// Steps done.
+        step: u64,
+        /// Steps of the whole run.
+        total: u64,
+        /// What has become of the work.
+        kept: String,
+    },
+}
+
+impl Error {
+    /// Whether the run was asked for in a way in which it cannot be: nothing has gone wrong in it.
+    pub fn is_input(&self) -> bool {
+        use Error::*;
+        matches!(
+            self,
+            Data(_)
+                | Model(_)
+                | Refused(_)
+                | Choice(_)
+                | Setting { .. }
+                | Unknown { .. }
+                | Config { .. }
+                | FolderTaken { .. }
+                | FolderMissing { .. }
+                | NoCheckpoint { .. }
+                | Complete { .. }
+        )
+    }
+
+    pub(crate) fn setting(option: &'static str, value: impl ToString, problem: impl Into<String>) -> Self {
+        Error::Setting { option, value: value.to_string(), problem: problem.into() }
+    }
+
+    pub(crate) fn unknown(what: &'static str, name: &str, known: impl AsRef<[&'static str]>) -> Self {
+        Error::Unknown { what, name: name.into(), known: known.as_ref().join(", ") }
+    }
+
+    pub(crate) fn file(path: &Path, source: std::io::Error) -> Self {
+        Error::File { path: path.to_owned(), source }
+    }
+}
+
+impl From<kolo_ddp::Error> for Error {
+    fn from(error: kolo_ddp::Error) -> Self {
+        Error::Training(error.into())
+    }
+}
+
+impl From<kolo_comm::Error> for Error {
+    fn from(error: kolo_comm::Error) -> Self {
+        Error::Training(error.into())
+    }
+}
+
+/// What is wrong with a setting of a table's entry, in the words of the command line.
+fn in_options(error: &ChoiceError) -> String {
+    let option = |name: &str| format!("--{}", name.replace('_', "-"));
+    match error {
+        ChoiceError::NotAllowed { setting, value, .. } => {
+            format!("{} {value}: it must be {}", option(setting.name), setting.allowed)
+        }
+        ChoiceError::NoSetting { entry, setting, known } => {
+            let known: Vec<String> = known.iter().map(|setting| option(setting.name)).collect();
+            format!("{}: {entry} has no such setting; it has {}", option(setting), known.join(", "))
+        }
+        unknown => unknown.to_string(),
+    }
+}

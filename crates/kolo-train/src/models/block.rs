@@ -1,0 +1,115 @@
+//! One residual block, basic or bottleneck: `relu(x + f(x))`, where `f` is two or three convolutions.
+//!
+//! Both kinds are one struct: a bottleneck has a third convolution, a basic block has not. As in torchvision,
+//! a bottleneck that halves the image does so in its 3x3 convolution, not in its first 1x1 ("ResNet v1.5").
+
+use burn::module::Module;
+use burn::nn::BatchNorm;
+use burn::nn::conv::Conv2d;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+
+use super::config::BlockKind;
+use super::init::Init;
+use kolo_burn::ShardPass;
+
+/// A residual block.
+#[derive(Module, Debug)]
+pub struct Block {
+    /// 3x3 in a basic block, 1x1 in a bottleneck.
+    pub conv1: Conv2d,
+    /// Follows `conv1`.
+    pub bn1: BatchNorm,
+    /// Always 3x3.
+    pub conv2: Conv2d,
+    /// Follows `conv2`.
+    pub bn2: BatchNorm,
+    /// The bottleneck's last 1x1.
+    pub conv3: Option<Conv2d>,
+    /// Follows `conv3`.
+    pub bn3: Option<BatchNorm>,
+    /// Where input and output differ in shape: what brings the input to the output's.
+    pub downsample: Option<Downsample>,
+}
+
+/// The projection on a block's shortcut: a strided 1x1 convolution and its normalisation.
+#[derive(Module, Debug)]
+pub struct Downsample {
+    /// torchvision's `downsample.0`.
+    pub conv: Conv2d,
+    /// torchvision's `downsample.1`.
+    pub bn: BatchNorm,
+}
+
+/// Where in the network a block stands.
+pub(super) struct Place {
+    /// Channels that come in.
+    pub input: usize,
+    /// Channels of the 3x3 convolutions; what comes out is this times the kind's expansion.
+    pub width: usize,
+    /// 2 where the image is halved.
+    pub stride: usize,
+}
+
+impl Block {
+    pub(super) fn new(kind: BlockKind, place: Place, path: &str, init: &Init) -> Self {
+        let Place { input, width, stride } = place;
+        let out = width * kind.expansion();
+        let conv = |name: &str, channels, kernel, stride| {
+            init.conv(&format!("{path}.{name}"), channels, kernel, stride)
+        };
+        let (conv1, conv2, conv3) = match kind {
+            BlockKind::Basic => {
+                (conv("conv1", [input, width], 3, stride), conv("conv2", [width, width], 3, 1), None)
+            }
+            BlockKind::Bottleneck => (
+                conv("conv1", [input, width], 1, 1),
+                conv("conv2", [width, width], 3, stride),
+                Some(conv("conv3", [width, out], 1, 1)),
+            ),
+        };
+        let downsample = (stride != 1 || input != out).then(|| Downsample {
+            conv: conv("downsample.conv", [input, out], 1, stride),
+            bn: init.batch_norm(out),
+        });
+        Self {
+            bn1: init.batch_norm(width),
+            bn2: init.batch_norm(width),
+            bn3: conv3.as_ref().map(|_| init.batch_norm(out)),
+            conv1,
+            conv2,
+            conv3,
+            downsample,
+        }
+    }
+
+    /// # Shapes
+    ///
+    /// - `x`: `[batch, input, height, width]`
+    /// - output: `[batch, out, height / stride, width / stride]`
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        self.forward_in(x, None)
+    }
+
+    /// Normalised over the global batch where there is a `pass`.
+    pub(super) fn forward_in(&self, x: Tensor<4>, pass: Option<&ShardPass>) -> Tensor<4> {
+        let mut y = relu(normalise(&self.bn1, self.conv1.forward(x.clone()), pass));
+        y = normalise(&self.bn2, self.conv2.forward(y), pass);
+        if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
+            y = normalise(bn3, conv3.forward(relu(y)), pass);
+        }
+        let shortcut = match &self.downsample {
+            Some(downsample) => normalise(&downsample.bn, downsample.conv.forward(x), pass),
+            None => x,
+        };
+        relu(y + shortcut)
+    }
+}
+
+/// Over the global batch, or over the shard's.
+pub(super) fn normalise(layer: &BatchNorm, x: Tensor<4>, pass: Option<&ShardPass>) -> Tensor<4> {
+    match pass {
+        Some(pass) => pass.batch_norm(layer, x),
+        None => layer.forward(x),
+    }
+}

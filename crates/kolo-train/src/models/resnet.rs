@@ -1,0 +1,137 @@
+//! Residual networks (He et al., [arXiv:1512.03385](https://arxiv.org/abs/1512.03385)): one struct for all of
+//! them.
+//!
+//! Every network of this module is a stem, up to four stages of residual blocks, an average over what is left
+//! of the image, and one linear layer. The fields carry torchvision's names, so that a path in this module
+//! tree and a key of a torchvision checkpoint say the same thing (see
+//! [`torchvision_name`](super::torchvision_name)).
+
+use burn::module::Module;
+use burn::nn::conv::Conv2d;
+use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
+use burn::nn::{BatchNorm, Linear, PaddingConfig2d};
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor};
+
+use super::block::{Block, Place, normalise};
+use super::config::{ResNetConfig, Stem};
+use super::init::Init;
+use kolo_burn::{Dropout, DropoutKey, ShardPass};
+
+/// A residual network; built by [`ResNetConfig::init`].
+#[derive(Module, Debug)]
+pub struct ResNet {
+    /// The stem's convolution.
+    pub conv1: Conv2d,
+    /// The stem's normalisation.
+    pub bn1: BatchNorm,
+    /// Present where the stem is [`Stem::ImageNet`]; has no parameters.
+    pub maxpool: Option<MaxPool2d>,
+    /// First stage, at the stem's resolution. Like the others it may be empty.
+    pub layer1: Vec<Block>,
+    /// Second stage, at half the resolution of the first.
+    pub layer2: Vec<Block>,
+    /// Third stage, halved again.
+    pub layer3: Vec<Block>,
+    /// Fourth stage, halved again.
+    pub layer4: Vec<Block>,
+    /// In training, between the averaged features and `fc`. Drops nothing unless [`ResNet::with_dropout`]
+    /// says so.
+    pub dropout: Dropout,
+    /// From the averaged features to one score a class.
+    pub fc: Linear,
+}
+
+impl ResNetConfig {
+    /// Makes the network, with torchvision's initialisation: convolutions Kaiming-normal by fan-out, batch
+    /// norms one and zero, the linear layer uniform in ±1/√inputs.
+    ///
+    /// The values depend on `seed` and each parameter's name alone, so the same seed gives the same bits on
+    /// every machine, in every thread, whatever was drawn before.
+    pub fn init(&self, seed: u64, device: &Device) -> ResNet {
+        ResNet::new(self, seed, device)
+    }
+}
+
+impl ResNet {
+    fn new(config: &ResNetConfig, seed: u64, device: &Device) -> Self {
+        let init = Init { seed, device };
+        let (kernel, stride, maxpool) = match config.stem {
+            Stem::ImageNet => (7, 2, Some(three_by_three_pool())),
+            Stem::Cifar => (3, 1, None),
+        };
+        let mut channels = config.widths[0];
+        let conv1 = init.conv("conv1", [config.channels, channels], kernel, stride);
+        let bn1 = init.batch_norm(channels);
+        let mut stage = |number: usize| -> Vec<Block> {
+            let width = config.widths[number - 1];
+            let out = width * config.block.expansion();
+            (0..config.depths[number - 1])
+                .map(|index| {
+                    let stride = if number > 1 && index == 0 { 2 } else { 1 };
+                    let place = Place { input: channels, width, stride };
+                    channels = out;
+                    Block::new(config.block, place, &format!("layer{number}.{index}"), &init)
+                })
+                .collect()
+        };
+        let (layer1, layer2, layer3, layer4) = (stage(1), stage(2), stage(3), stage(4));
+        let fc = init.linear("fc", channels, config.classes);
+        Self { conv1, bn1, maxpool, layer1, layer2, layer3, layer4, dropout: Dropout::new(0.0), fc }
+    }
+
+    /// The same network with a share of the features before `fc` dropped in training.
+    ///
+    /// # Panics
+    ///
+    /// If the share is not at least 0 and below 1.
+    pub fn with_dropout(mut self, probability: f64) -> Self {
+        self.dropout = Dropout::new(probability);
+        self
+    }
+
+    /// Scores before softmax, nothing dropped.
+    ///
+    /// # Shapes
+    ///
+    /// - `images`: `[batch, channels, height, width]`
+    /// - output: `[batch, classes]`
+    ///
+    /// # Panics
+    ///
+    /// If the images have another number of channels than the network was configured for.
+    pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        self.fc.forward(self.features(images, None))
+    }
+
+    /// Scores before softmax in training; shapes and panics as in [`ResNet::forward`].
+    pub fn forward_training(&self, images: Tensor<4>, key: &DropoutKey) -> Tensor<2> {
+        self.fc.forward(self.dropout.forward(self.features(images, None), "fc", key))
+    }
+
+    /// As [`ResNet::forward_training`], normalised over the global batch.
+    pub fn forward_in_step(&self, images: Tensor<4>, key: &DropoutKey, pass: &ShardPass) -> Tensor<2> {
+        self.fc.forward(self.dropout.forward(self.features(images, Some(pass)), "fc", key))
+    }
+
+    /// Averaged over the image: `[batch, features]`. Normalised over the global batch where there is a
+    /// `pass`.
+    fn features(&self, images: Tensor<4>, pass: Option<&ShardPass>) -> Tensor<2> {
+        let mut x = relu(normalise(&self.bn1, self.conv1.forward(images), pass));
+        if let Some(maxpool) = &self.maxpool {
+            x = maxpool.forward(x);
+        }
+        for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4].into_iter().flatten() {
+            x = block.forward_in(x, pass);
+        }
+        let [batch, channels, height, width] = x.dims();
+        x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
+    }
+}
+
+fn three_by_three_pool() -> MaxPool2d {
+    MaxPool2dConfig::new([3, 3])
+        .with_strides([2, 2])
+        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
+        .init()
+}
