@@ -7,7 +7,7 @@ mod interface;
 mod sum;
 
 pub use self::interface::{Context, Entry, Reduction};
-use crate::error::Error;
+use crate::table::ChoiceError;
 
 /// Every reduction there is; the first one is the default.
 pub static REDUCTIONS: &[Entry] = &[sum::ENTRY];
@@ -17,8 +17,9 @@ pub static REDUCTIONS: &[Entry] = &[sum::ENTRY];
 /// # Errors
 ///
 /// There is none of that name; lists the known ones.
-pub fn find(name: &str) -> Result<&'static Entry, Error> {
-    let found = REDUCTIONS.iter().find(|entry| entry.name == name);
-    let known = || REDUCTIONS.iter().map(|entry| entry.name).collect();
-    found.ok_or_else(|| Error::UnknownReduction { name: name.into(), known: known() })
+pub fn find(name: &str) -> Result<&'static Entry, ChoiceError> {
+    REDUCTIONS.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let known = REDUCTIONS.iter().map(|entry| entry.name).collect();
+        ChoiceError::Unknown { kind: "reduction", name: name.into(), known }
+    })
 }
