@@ -84,7 +84,7 @@ impl Replica {
         Ok(replica)
     }
 
-    /// A replica before it has met the other ranks.
+    /// A replica before it has come to one state with the other ranks.
     fn apart(
         group: &Arc<Group>,
         specs: Vec<ParamSpec>,
