@@ -35,6 +35,9 @@ pub use snapshot::{Part, Set, Snapshot};
 pub use writer::Writer;
 
 const POSITION: &str = "position.json";
+/// What `position.json` has besides a [`Position`]: how often the next step is expected to use each tensor. Which contributions
+/// come late follows from it, and so in which order they are added.
+const USES: &str = "uses";
 
 /// Where a run was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -86,6 +89,9 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
         };
         let residuals = replica.shards().map(read).collect::<Result<Vec<_>, Error>>()?;
         replica.set_residuals(&residuals);
+    }
+    if let Some(uses) = reader.uses()?.filter(|uses| uses.len() == replica.layout().spans().len()) {
+        replica.expect_uses(uses);
     }
     replica.resume(position.step);
     Ok(position)

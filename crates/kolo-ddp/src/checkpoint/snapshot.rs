@@ -73,6 +73,8 @@ pub struct Snapshot {
     pub(super) position: Position,
     pub(super) layout: Arc<Layout>,
     pub(super) parts: Vec<Part>,
+    /// How often the next step is expected to use each tensor, in the order of the layout; empty if that is not known.
+    pub(super) uses: Vec<u32>,
 }
 
 impl Snapshot {
@@ -92,7 +94,7 @@ impl Snapshot {
                 return Err(Error::PartFile { file: file.clone(), whole: set.file() });
             }
         }
-        Ok(Snapshot { position: position.clone(), layout, parts })
+        Ok(Snapshot { position: position.clone(), layout, parts, uses: Vec::new() })
     }
 
     /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in
@@ -125,7 +127,8 @@ impl Snapshot {
             start: 0,
             values,
         }));
-        Self::new(layout, parts, position)
+        let uses = replica.expected_uses().to_vec();
+        Ok(Snapshot { uses, ..Self::new(layout, parts, position)? })
     }
 
     /// Where the run was.

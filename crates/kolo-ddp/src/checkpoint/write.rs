@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::folder::{aside, draft, path};
 use super::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
 use super::snapshot::Snapshot;
-use super::{POSITION, hex};
+use super::{POSITION, USES, hex};
 use crate::error::Error;
 
 /// Writes a snapshot to `folder/step-<step>` and returns that path when it is durable. The folder must be
@@ -46,7 +46,9 @@ fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
         files.push(put(draft, &name, &data, entries)?);
     }
     let position = draft.join(POSITION);
-    let text = serde_json::to_vec_pretty(&snapshot.position).map_err(|e| Error::file(&position, e))?;
+    let mut content = serde_json::to_value(&snapshot.position).map_err(|e| Error::file(&position, e))?;
+    content[USES] = snapshot.uses.clone().into();
+    let text = serde_json::to_vec_pretty(&content).map_err(|e| Error::file(&position, e))?;
     files.push(put(draft, POSITION, &text, Vec::new())?);
     let manifest = draft.join(MANIFEST);
     let text = Manifest::of(files).text().map_err(|e| Error::file(&manifest, e))?;
