@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use common::{NAMES, WIDTH, backward, clip, lively, noise, specs};
-use kolo_comm::env::Place;
+use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Options, Rank, TransportChoice};
 use kolo_ddp::key::Key;
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer};
@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SHARDS: usize = 6;
 /// Elements of a sixth tensor, which travels in several buckets.
 const LARGE: usize = 40_000;
-/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward pass, after
-/// all backward passes, and when the ranks have agreed but not all buckets are back.
+/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward
+/// pass, after all backward passes, and when the ranks have agreed but not all buckets are back.
 const MOMENTS: usize = 3 + NAMES.len() + 1;
 
 /// Where the ranks of each generation find one another.
@@ -54,7 +54,8 @@ impl Meeting {
             generations = next;
         };
         drop(generations);
-        let place = Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() };
+        let place =
+            WorkerEnv { rank: Rank(rank), world_size: world, local_rank: rank, endpoint: master.into() };
         // Over sockets a distance, so that a death finds buckets on the wire.
         let delay = Duration::from_millis(if transport == TransportChoice::Tcp { 1 } else { 0 });
         let options = Options { transport: Some(transport), delay, ..Options::default() };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use kolo_rendezvous::hash::{fnv1a, mix};
+use kolo_rendezvous::hash::{fnv1a, splitmix64};
 use kolo_rendezvous::secure::Access;
 
 use crate::discovery::Discovery;
@@ -28,5 +28,5 @@ pub(crate) fn new_launcher_id() -> u64 {
     let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let text = format!("{boot} {} {}", std::process::id(), since_1970.as_nanos());
-    mix(fnv1a(text.as_bytes()))
+    splitmix64(fnv1a(text.as_bytes()))
 }

@@ -12,10 +12,10 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use kolo_rendezvous::Error;
-use kolo_rendezvous::env::Master;
+use kolo_rendezvous::env::Endpoint;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
-use kolo_rendezvous::{Interface, Reach};
+use kolo_rendezvous::{AdvertisedAddress, Interface};
 
 use crate::launcher_protocol::{self, Hello};
 use crate::launcher_view::{LauncherInfo, LauncherView};
@@ -70,7 +70,7 @@ impl Discovery {
                 Ok(Some(discovered)) => return Ok(discovered),
                 Ok(None) => {}
                 // Another round would end in the same way.
-                Err(error @ (Error::Invalid(_) | Error::Environment { .. })) => return Err(error),
+                Err(error) if error.is_misuse() => return Err(error),
                 Err(error) => last_error = Some(error),
             }
             std::thread::sleep(BETWEEN_ROUNDS);
@@ -83,9 +83,9 @@ impl Discovery {
     /// Joins the job that answers at some place, or begins it where that is this launcher's part. `None`:
     /// neither, for now.
     fn try_all_places(&self) -> Result<Option<Discovered>, Error> {
-        let masters: Vec<Master> = self.nodes.masters.iter().filter_map(derived_place).collect();
+        let masters: Vec<Endpoint> = self.nodes.masters.iter().filter_map(derived_place).collect();
         let job_name = self.job_name();
-        for place in masters.iter().flat_map(|master| master.places()) {
+        for place in masters.iter().flat_map(|master| master.addresses()) {
             let Some(view) = launcher_protocol::probe_view(*place, &self.access, PROBE) else { continue };
             if view.job_name != job_name || view.work_done {
                 continue;
@@ -107,14 +107,14 @@ impl Discovery {
     }
 
     /// Begins the job, if this host is the first master and no other launcher listens there.
-    fn begin(&self, master: &Master, job_name: &str) -> Result<Option<Discovered>, Error> {
+    fn begin(&self, master: &Endpoint, job_name: &str) -> Result<Option<Discovered>, Error> {
         let mut refused = None;
-        for place in master.places() {
+        for place in master.addresses() {
             match self.listen(master, *place) {
                 Ok((store, address)) => {
                     let node_rank = self.nodes.node_rank.unwrap_or(0);
                     let view = LauncherView::new(job_name, LauncherInfo { id: self.id, node_rank, address });
-                    let ip = Reach::choose(self.interface.as_ref(), address.ip(), master).ip();
+                    let ip = AdvertisedAddress::choose(self.interface.as_ref(), address.ip(), master).ip();
                     return Ok(Some(Discovered { store, ip, node_rank, view, connection: None }));
                 }
                 Err(error) => refused = Some(error),
@@ -124,24 +124,30 @@ impl Discovery {
     }
 
     /// Serves this launcher's store at a place of this host. Gives the address at which others reach it.
-    fn listen(&self, master: &Master, place: SocketAddr) -> Result<(Server, SocketAddr), Error> {
+    fn listen(&self, master: &Endpoint, place: SocketAddr) -> Result<(Server, SocketAddr), Error> {
         // Without a token nothing listens beyond loopback: a name that leads there serves this host only.
-        let at = if self.access.token.is_some() { master.listen_at(place) } else { place };
+        let at = if self.access.token.is_some() { master.listen_address(place) } else { place };
         let store = Server::start(at, self.nodes.max_nodes, &self.access)?;
         let bound = store.address().map_err(|cause| Error::system("cannot read an address", cause))?;
-        let ip = if at == place { place.ip() } else { Reach::choose(None, place.ip(), master).ip() };
+        let ip =
+            if at == place { place.ip() } else { AdvertisedAddress::choose(None, place.ip(), master).ip() };
         Ok((store, (ip, bound.port()).into()))
     }
 
     /// Joins the job that is led at an address, and listens at a place of `masters` if this host has one.
-    fn join(&self, leader: SocketAddr, view: LauncherView, masters: &[Master]) -> Result<Discovered, Error> {
+    fn join(
+        &self,
+        leader: SocketAddr,
+        view: LauncherView,
+        masters: &[Endpoint],
+    ) -> Result<Discovered, Error> {
         let connection = LeaderConnection::open(leader, self.id, &self.access, LAUNCHER_SILENCE)?;
-        let to_leader = Master::from(leader);
-        let ip = Reach::choose(self.interface.as_ref(), connection.local_ip, &to_leader).ip();
+        let to_leader = Endpoint::from(leader);
+        let ip = AdvertisedAddress::choose(self.interface.as_ref(), connection.local_ip, &to_leader).ip();
         let mut others = masters
             .iter()
             .skip(1)
-            .flat_map(|master| master.places().iter().map(move |place| (master, *place)));
+            .flat_map(|master| master.addresses().iter().map(move |place| (master, *place)));
         let (store, address) = match others.find_map(|(master, place)| self.listen(master, place).ok()) {
             Some(listening) => listening,
             None => self.listen(&to_leader, (ip, 0).into())?,
@@ -157,8 +163,8 @@ impl Discovery {
 }
 
 /// Where launchers meet that are told this host and port; `None` if the host's name does not resolve now.
-fn derived_place(master: &(String, u16)) -> Option<Master> {
-    let resolved = Master::derived(&master.0, &job_name(master), master.1);
+fn derived_place(master: &(String, u16)) -> Option<Endpoint> {
+    let resolved = Endpoint::derived(&master.0, &job_name(master), master.1);
     resolved.inspect_err(|problem| log::debug!("a master is {problem}")).ok()
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::store::{Server, probe};
+use kolo_rendezvous::store::{Server, get_once};
 
 use crate::events::MemberEvent;
 use crate::launcher_view::LauncherView;
@@ -113,7 +113,7 @@ pub(crate) fn publish_view(store: &Server, view: &LauncherView) {
 
 /// The view that the launcher at `address` publishes; `None` where none answers in time.
 pub(crate) fn probe_view(address: SocketAddr, access: &Access, timeout: Duration) -> Option<LauncherView> {
-    let text = probe(address, access, VIEW, timeout).ok()??;
+    let text = get_once(address, access, VIEW, timeout).ok()??;
     serde_json::from_str(&text).ok()
 }
 

@@ -39,8 +39,8 @@ impl LeaderConnection {
     ) -> Result<LeaderConnection, Error> {
         let mut sending = Store::connect(address, access, timeout)?;
         let mut receiving = Store::connect(address, access, timeout)?;
-        sending.hurry(LAUNCHER_SILENCE)?;
-        receiving.hurry(LAUNCHER_SILENCE)?;
+        sending.set_timeout(LAUNCHER_SILENCE)?;
+        receiving.set_timeout(LAUNCHER_SILENCE)?;
         receiving.will(&connection_end_key(id), encode(&ToLeader::ConnectionLost)?)?;
         let local_ip = sending.local_ip()?;
         let (outgoing, messages) = mpsc::channel();

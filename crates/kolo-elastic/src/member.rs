@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kolo_comm::{Generation, Group, JobMembership, Options, Pace};
 use kolo_rendezvous::Error;
-use kolo_rendezvous::env;
+use kolo_rendezvous::env::WorkerEnv;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Store;
 use kolo_schedule::Rank;
@@ -164,8 +164,8 @@ impl JobMembership for Member {
             let Assignment { generation, rank, world_size, local_rank, store, reason: ended } = assignment;
             self.listener.set_generation(generation);
             log::info!("generation {generation}: rank {rank} of {world_size} ({ended})");
-            let place = env::Place { rank: Rank(rank), world_size, local_rank, master: store.into() };
-            match Group::join_served(&place, &self.options) {
+            let worker = WorkerEnv { rank: Rank(rank), world_size, local_rank, endpoint: store.into() };
+            match Group::join_served(&worker, &self.options) {
                 Ok(group) => {
                     self.pace.begin();
                     group.follow_pace(&self.pace);
@@ -174,9 +174,7 @@ impl JobMembership for Member {
                     return Ok(group);
                 }
                 // Another try with other members would mend none of these.
-                Err(error @ (Error::Environment { .. } | Error::Invalid(_) | Error::Mismatch { .. })) => {
-                    return Err(error);
-                }
+                Err(error) if error.is_misuse() => return Err(error),
                 Err(error) => {
                     log::info!("generation {generation} does not come about: {error}");
                     reason = Some(error.to_string());

@@ -11,7 +11,7 @@ use crate::membership::{self, Founded, Ground, Host};
 use crate::memory::{Backing, Pool};
 use crate::options::Options;
 use kolo_rendezvous::Error;
-use kolo_rendezvous::env::{self, Place};
+use kolo_rendezvous::env::{self, WorkerEnv};
 use kolo_rendezvous::{Liveness, lock};
 use kolo_schedule::Rank;
 use kolo_schedule::Topology;
@@ -42,9 +42,9 @@ impl Group {
     /// As [`Group::from_env`].
     pub fn of_job(options: &Options) -> Result<Group, Error> {
         if let Some(kind) = options.backend {
-            return Group::foreign((kind.form)(env::seat()?, options)?, options);
+            return Group::foreign((kind.form)(env::rank_and_world_size()?, options)?, options);
         }
-        match Place::from_env()? {
+        match WorkerEnv::from_env()? {
             None => Ok(Group::alone()),
             Some(place) => Group::join(&place, options),
         }
@@ -55,7 +55,7 @@ impl Group {
     /// # Errors
     ///
     /// The rendezvous fails, ranks do not arrive in time, or the algorithm asked for cannot be used on this group.
-    pub fn join(place: &Place, options: &Options) -> Result<Group, Error> {
+    pub fn join(place: &WorkerEnv, options: &Options) -> Result<Group, Error> {
         if let Some(kind) = options.backend {
             let said = (place.rank, place.world_size);
             return Group::foreign((kind.form)(Some(said), options)?, options);
@@ -68,11 +68,11 @@ impl Group {
     /// # Errors
     ///
     /// As [`Group::join`].
-    pub fn join_served(place: &Place, options: &Options) -> Result<Group, Error> {
+    pub fn join_served(place: &WorkerEnv, options: &Options) -> Result<Group, Error> {
         Group::at(place, options, Host::Elsewhere)
     }
 
-    fn at(place: &Place, options: &Options, host: Host) -> Result<Group, Error> {
+    fn at(place: &WorkerEnv, options: &Options, host: Host) -> Result<Group, Error> {
         if place.world_size == 1 {
             return Ok(Group::alone());
         }

@@ -116,7 +116,7 @@ impl Shared {
         }
         let error = match (&self.bond, error) {
             (Bond::Store(membership), error) => match &*lock(membership) {
-                Some(membership) => membership.watch.tell(error, &self.liveness),
+                Some(membership) => membership.watch.report(error, &self.liveness),
                 None => error,
             },
             (Bond::Foreign(end), error @ Error::Abandoned { .. }) => {

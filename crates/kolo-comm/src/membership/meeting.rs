@@ -49,7 +49,7 @@ impl<'a> Meeting<'a> {
         let texts = match &mut self.via {
             Via::Store { store, address, rank } => {
                 let set = store.set(&format!("{topic}/{}", rank.0), own);
-                set.map_err(|error| self.liveness.reason(error))?;
+                set.map_err(|error| self.liveness.failure_or(error))?;
                 let (address, until) = (*address, Instant::now() + self.timeout);
                 let (mut texts, mut missing) = (Vec::new(), Vec::new());
                 for peer in 0..self.world {
@@ -126,7 +126,7 @@ fn wait_for(
         match (answer, liveness.failure()) {
             (_, Some(error)) => return Err(error),
             (Ok(None), None) if !rest.is_zero() => {}
-            (answer, None) => return answer.map_err(|error| liveness.reason(error)),
+            (answer, None) => return answer.map_err(|error| liveness.failure_or(error)),
         }
     }
 }

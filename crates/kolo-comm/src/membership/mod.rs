@@ -19,13 +19,13 @@ use crate::transport::mailbox::{Mailbox, inbox_len};
 use crate::transport::mixed::Mixed;
 use crate::transport::tcp::Tcp;
 use crate::transport::{Solo, Transport};
+use kolo_rendezvous::AdvertisedAddress;
 use kolo_rendezvous::Error;
 use kolo_rendezvous::Liveness;
-use kolo_rendezvous::Reach;
-use kolo_rendezvous::env::Place;
-use kolo_rendezvous::meet;
+use kolo_rendezvous::env::WorkerEnv;
+use kolo_rendezvous::establish_store;
 use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::store::{Server, Store, Watch};
+use kolo_rendezvous::store::{FailureDetector, Server, Store};
 use kolo_schedule::Rank;
 use kolo_schedule::Topology;
 
@@ -53,7 +53,7 @@ impl std::str::FromStr for TransportChoice {
 /// What ties a rank to its group; saying goodbye is dropping it.
 pub(crate) struct Membership {
     // The order matters: first this rank's own goodbye, then the end of the store it may serve.
-    pub(crate) watch: Watch,
+    pub(crate) watch: FailureDetector,
     server: Option<Server>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Ground {
     node: String,
     choice: Option<TransportChoice>,
     /// Where others reach this host; `None` for threads of one process.
-    reach: Option<Reach>,
+    reach: Option<AdvertisedAddress>,
     access: Access,
     timeout: Duration,
     delay: Duration,
@@ -151,18 +151,18 @@ pub(crate) enum Host {
 const SERVED: Duration = Duration::from_secs(20);
 
 /// Meets the other ranks of the job.
-pub(crate) fn form(place: &Place, options: &Options, host: Host) -> Result<Formed, Error> {
+pub(crate) fn form(place: &WorkerEnv, options: &Options, host: Host) -> Result<Formed, Error> {
     let (rank, world, timeout) = (place.rank, place.world_size, options.arrival());
     let access = Access::new(options.token.clone(), options.encrypt)?;
     let (server, address) = match host {
-        Host::Rank0 => meet(place, &access, timeout)?,
-        Host::Elsewhere => (None, place.master.places()[0]),
+        Host::Rank0 => establish_store(place, &access, timeout)?,
+        Host::Elsewhere => (None, place.endpoint.addresses()[0]),
     };
     let liveness = Arc::new(Liveness::new(world));
     let connecting = if host == Host::Elsewhere { timeout.min(SERVED) } else { timeout };
     let mut store = Store::connect(address, &access, connecting)?;
-    let reach = Reach::choose(options.interface.as_ref(), store.local_ip()?, &place.master);
-    let watch = Watch::start(address, rank, liveness.clone(), &access, connecting)?;
+    let reach = AdvertisedAddress::choose(options.interface.as_ref(), store.local_ip()?, &place.endpoint);
+    let watch = FailureDetector::start(address, rank, liveness.clone(), &access, connecting)?;
     let ground = Ground {
         node: options.node.as_ref().map_or_else(node, |name| format!("{} {name}", node())),
         choice: options.transport,

@@ -6,23 +6,23 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
+use kolo_rendezvous::AdvertisedAddress;
 use kolo_rendezvous::Error;
 use kolo_rendezvous::Liveness;
-use kolo_rendezvous::Reach;
-use kolo_rendezvous::secure::{Access, CallError, Door, Purpose, Visitor, introduce};
+use kolo_rendezvous::secure::{Accepted, Access, HandshakeError, Protocol, SecureListener, connect};
 use kolo_schedule::Rank;
 
 /// A rank's listener for data, and its calls to others.
 pub(crate) struct Calls<'a> {
     access: &'a Access,
-    reach: &'a Reach,
-    door: Door,
+    reach: &'a AdvertisedAddress,
+    listener: SecureListener,
     callers: Receiver<(Caller, Channel)>,
 }
 
 impl<'a> Calls<'a> {
     pub(crate) fn listen(
-        reach: &'a Reach,
+        reach: &'a AdvertisedAddress,
         rank: Rank,
         world: usize,
         access: &'a Access,
@@ -32,19 +32,20 @@ impl<'a> Calls<'a> {
         let fail = |cause: std::io::Error| Error::system(format!("{rank} cannot listen {reach}"), cause);
         let (sender, callers) = mpsc::channel();
         let sender = Mutex::new(sender);
-        let serve = move |visitor: Visitor| match Caller::decode(&visitor.identity) {
+        let serve = move |accepted: Accepted| match Caller::decode(&accepted.identity) {
             // If nobody listens any more, all ranks that were expected are here.
             Some(caller) => drop(
-                kolo_rendezvous::lock(&sender).send((caller, Channel::new(visitor.stream, visitor.session))),
+                kolo_rendezvous::lock(&sender)
+                    .send((caller, Channel::new(accepted.stream, accepted.session))),
             ),
             None => log::debug!("refused a data connection from a caller that is no rank"),
         };
-        let door = Door::open(listener, access, Purpose::Data, world, serve).map_err(fail)?;
-        Ok(Calls { access, reach, door, callers })
+        let listener = SecureListener::start(listener, access, Protocol::Data, world, serve).map_err(fail)?;
+        Ok(Calls { access, reach, listener, callers })
     }
 
     pub(crate) fn address(&self) -> Result<SocketAddr, Error> {
-        self.door.address().map_err(|cause| Error::system("cannot read a listener's address", cause))
+        self.listener.address().map_err(|cause| Error::system("cannot read a listener's address", cause))
     }
 
     /// The next rank that has called, within `wait`.
@@ -65,7 +66,7 @@ impl<'a> Calls<'a> {
         loop {
             match self.call_once(caller, address, until) {
                 Ok(channel) => return Ok(channel),
-                Err(cause) if !cause.passes() || Instant::now() >= until => {
+                Err(cause) if !cause.is_transient() || Instant::now() >= until => {
                     let reach = self.reach;
                     let what = format!("{here}, reached {reach}, cannot connect to {peer} at {address}");
                     return Err(Error::system(what, cause));
@@ -79,11 +80,16 @@ impl<'a> Calls<'a> {
         }
     }
 
-    fn call_once(&self, caller: Caller, address: SocketAddr, until: Instant) -> Result<Channel, CallError> {
+    fn call_once(
+        &self,
+        caller: Caller,
+        address: SocketAddr,
+        until: Instant,
+    ) -> Result<Channel, HandshakeError> {
         let rest = until.saturating_duration_since(Instant::now());
         let stream = TcpStream::connect_timeout(&address, rest.max(Duration::from_millis(1)))?;
         let _ = stream.set_nodelay(true);
-        let session = introduce(&stream, self.access, Purpose::Data, &caller.encode(), until)?;
+        let session = connect(&stream, self.access, Protocol::Data, &caller.encode(), until)?;
         Ok(Channel::new(stream, session))
     }
 }

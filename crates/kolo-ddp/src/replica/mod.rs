@@ -449,6 +449,16 @@ impl Replica {
         if self.config.reduction.keeps_residuals { self.shards } else { 0 }
     }
 
+    /// How often the next step is expected to use each tensor.
+    pub(crate) fn expected_uses(&self) -> &[u32] {
+        self.step.expected_uses()
+    }
+
+    /// As another run expects it that went on from here.
+    pub(crate) fn expect_uses(&mut self, uses: Vec<u32>) {
+        self.step.expect_uses(uses);
+    }
+
     pub(crate) fn resume(&mut self, steps: u64) {
         (self.steps, self.last) = (steps, None);
     }

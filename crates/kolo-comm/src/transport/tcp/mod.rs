@@ -107,7 +107,7 @@ impl Tcp {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let alarm = Arc::new(eventfd(0, flags).map_err(|e| fail(e.to_string()))?);
         let bell = Arc::downgrade(&alarm);
-        liveness.on_event(Box::new(move || match bell.upgrade() {
+        liveness.register_waker(Box::new(move || match bell.upgrade() {
             Some(bell) => {
                 // The only failure is a full counter, and then the descriptor is readable already.
                 let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
