@@ -13,6 +13,7 @@ use std::path::Path;
 
 use kolo_data::{DataSet, Part};
 use kolo_ddp::rate::Rate;
+use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::{BucketCaps, Sampler, Statistics, apportion};
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,9 @@ pub struct TrainConfig {
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long)]
     pub bucket_cap_mb: Option<f64>,
+    /// How the gradients of all shards become what the optimizer sees (see below)
+    #[arg(long, value_name = "NAME", default_value = REDUCTIONS[0].name)]
+    pub reduction: String,
     /// Share of the features before the last layer that a training step drops
     #[arg(long, default_value_t = 0.0)]
     pub dropout: f64,
@@ -142,6 +146,7 @@ impl TrainConfig {
         below_1("--dropout", self.dropout)?;
         self.optimizer.check()?;
         self.transforms.check()?;
+        reduction::find(&self.reduction)?;
         self.rate.check()?;
         self.straggler()?;
         if self.threads != 1 {
@@ -208,6 +213,15 @@ impl TrainConfig {
         found.map(|(_, policy)| *policy).ok_or_else(unknown)
     }
 
+    /// Whether workers keep something that a death would lose, so that the job cannot go on without one of them.
+    ///
+    /// # Errors
+    ///
+    /// There is no reduction of that name; lists the known ones.
+    pub fn keeps_residuals(&self) -> Result<bool, Error> {
+        Ok(reduction::find(&self.reduction)?.keeps_residuals)
+    }
+
     /// Which samples each shard of each step has.
     pub(crate) fn sampler(&self, data: &dyn DataSet) -> Result<Sampler, Error> {
         let samples = data.samples(Part::Train);
@@ -244,6 +258,7 @@ impl TrainConfig {
             shards: Some(self.shards),
             caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
             transforms: self.transforms.0.clone(),
+            reduction: reduction::find(&self.reduction)?,
             ..kolo_ddp::Config::default()
         })
     }
