@@ -18,6 +18,7 @@ mod fingerprint;
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;
+mod job_membership;
 mod kernel;
 mod memory;
 mod options;
@@ -30,6 +31,7 @@ mod wait;
 pub use collective::Collective;
 pub use element::{Element, Number};
 pub use group::Group;
+pub use job_membership::{Generation, JobMembership};
 pub use memory::Buffer;
 pub use options::{BackendKind, Options};
 pub use pace::Pace;

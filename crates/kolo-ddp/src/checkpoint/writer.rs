@@ -28,7 +28,7 @@ impl Writer {
     /// The folder cannot be made, `keep` is 0, or the system gives no thread.
     pub fn new(folder: &Path, keep: usize) -> Result<Self, Error> {
         if keep == 0 {
-            return Err(Error::Setting("0 checkpoints to keep: it must be at least 1".into()));
+            return Err(Error::KeepsNone);
         }
         fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
         folder::clean(folder);

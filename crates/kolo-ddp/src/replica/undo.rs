@@ -5,7 +5,8 @@
 //! the optimizer's state that goes with them, are final, because a sum over all shards is the same whoever computes it. So
 //! both are kept: the step goes back to the old values, and where it has been before it takes the new ones from here.
 //!
-//! Blocks, not buckets, because the next group may cut its buckets otherwise. The cost is a copy of the values.
+//! Blocks, not buckets, because the next group may cut its buckets otherwise. An optimizer that steps whole tensors
+//! ([`Scope::Tensor`](crate::optimizer::Scope)) changes all blocks of a tensor together. The cost is a copy of the values.
 
 use std::ops::Range;
 
