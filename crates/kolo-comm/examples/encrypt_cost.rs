@@ -5,7 +5,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use kolo_comm::env::Place;
+use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Collective, Error, Group, Op, Options, Rank, TCP, Token};
 
 /// All gradients of ResNet-18, 46.8 MB, and a small message.
@@ -18,7 +18,10 @@ fn group(rank: usize, master: SocketAddr, encrypt: bool) -> Result<Group, Error>
         encrypt,
         ..Options::default()
     };
-    Group::join(&Place { rank: Rank(rank), world_size: 2, local_rank: rank, master: master.into() }, &options)
+    Group::join(
+        &WorkerEnv { rank: Rank(rank), world_size: 2, local_rank: rank, endpoint: master.into() },
+        &options,
+    )
 }
 
 /// Median times of the plain and of the encrypted group.

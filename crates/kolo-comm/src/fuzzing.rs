@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kolo_rendezvous::Liveness;
 use kolo_rendezvous::fuzzing::{Canned, Decoder, Seed, handshake, identity, session};
-use kolo_rendezvous::secure::Purpose;
+use kolo_rendezvous::secure::Protocol;
 use kolo_schedule::{DType, Op, Rank};
 
 use crate::collective::CollectiveKind;
@@ -26,7 +26,7 @@ pub fn peer_info(bytes: &[u8]) {
 
 /// The first bytes of a connection where there is no token, and who it says is calling.
 pub fn hello(bytes: &[u8]) {
-    for purpose in [Purpose::Store, Purpose::Data] {
+    for purpose in [Protocol::Store, Protocol::Data] {
         if let Some(identity) = identity(bytes, purpose) {
             ConnectionId::decode(&identity);
         }

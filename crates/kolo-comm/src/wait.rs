@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use kolo_rendezvous::{Error, Liveness, Waiting};
+use kolo_rendezvous::{Error, Liveness, WaitGuard};
 use kolo_schedule::Rank;
 
 use crate::fingerprint::Fingerprint;
@@ -43,8 +43,8 @@ impl WaitContext<'_> {
     }
 
     /// Notes that this rank waits for `peer`, until the note is dropped.
-    pub(crate) fn waiting(&self, peer: Rank) -> Waiting<'_> {
-        self.liveness.note(self.name(self.here), self.name(peer), self.deadline())
+    pub(crate) fn waiting(&self, peer: Rank) -> WaitGuard<'_> {
+        self.liveness.begin_wait(self.name(self.here), self.name(peer), self.deadline())
     }
 
     /// Whether waiting for `peer` still makes sense.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kolo_comm::hash::mix;
+use kolo_comm::hash::splitmix64;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::tree::{Contributions, Node};
 use kolo_comm::{Collective, Error, Group, Op, Options, Rank};
@@ -85,7 +85,7 @@ fn long_and_short_ones_in_any_order() {
             let rank = group.rank().0;
             for call in 0..CALLS {
                 // The same on all ranks.
-                let draw = |salt: u64, below: usize| mix(call * 8 + salt) as usize % below;
+                let draw = |salt: u64, below: usize| splitmix64(call * 8 + salt) as usize % below;
                 let len = [draw(0, 8), draw(0, 600), draw(0, 20_000), draw(0, 150_000)][draw(1, 4)];
                 let root = Rank(draw(2, WORLD));
                 let value = |rank: usize, i: usize| ((rank + 2) * (i + call as usize)) as i64;

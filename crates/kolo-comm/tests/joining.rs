@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kolo_comm::env::Place;
+use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Error, Group, Op, Options, Rank, TCP, Token};
 use kolo_testing::{ALL, Over, free_port, spawn};
 
@@ -23,7 +23,7 @@ fn over_tcp(options: Options) -> Options {
 
 fn join(rank: usize, world: usize, master: SocketAddr, options: &Options) -> Result<Group, Error> {
     Group::join(
-        &Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() },
+        &WorkerEnv { rank: Rank(rank), world_size: world, local_rank: rank, endpoint: master.into() },
         options,
     )
 }

@@ -6,7 +6,7 @@
 use std::net::{TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use kolo_comm::env::Place;
+use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Op, Options, Rank, TCP};
 use kolo_testing::jobs::{Trial, end, find, trial};
 
@@ -168,7 +168,7 @@ fn a_group_over_ipv6() {
     drop(listener);
     let options = Options { transport: Some(&TCP), ..Options::default() };
     let join = |rank: usize| {
-        let place = Place { rank: Rank(rank), world_size: 3, local_rank: rank, master: master.into() };
+        let place = WorkerEnv { rank: Rank(rank), world_size: 3, local_rank: rank, endpoint: master.into() };
         let group = Group::join(&place, &options).unwrap();
         let mut sum = [rank as f32];
         group.all_reduce(&mut sum, Op::Sum).unwrap();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use common::{NAMES, WIDTH, backward, clip, lively, noise, specs};
-use kolo_comm::env::Place;
+use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind};
 use kolo_ddp::key::Key;
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer};
@@ -59,7 +59,8 @@ impl Meeting {
             generations = next;
         };
         drop(generations);
-        let place = Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() };
+        let place =
+            WorkerEnv { rank: Rank(rank), world_size: world, local_rank: rank, endpoint: master.into() };
         // Over sockets a distance, so that a death finds buckets on the wire.
         let delay = Duration::from_millis(if transport == &TCP { 1 } else { 0 });
         let options = Options { transport: Some(transport), delay, ..Options::default() };

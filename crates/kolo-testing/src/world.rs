@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use kolo_comm::env::Place;
+use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Error, Group, Options, Rank, SHM, TCP, THREADS, TRANSPORTS, TransportKind, threads};
 
 /// What the ranks of a test talk over.
@@ -66,8 +66,12 @@ pub fn spawn<R: Send>(
             scope.spawn(move || {
                 let node = (over == Over::Mixed).then(|| format!("node {}", rank / 2));
                 let options = &Options { node, ..options.clone() };
-                let place =
-                    Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() };
+                let place = WorkerEnv {
+                    rank: Rank(rank),
+                    world_size: world,
+                    local_rank: rank,
+                    endpoint: master.into(),
+                };
                 let group = match group {
                     Some(group) => group,
                     None => Group::join(&place, options)?,

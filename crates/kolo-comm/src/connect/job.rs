@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use super::peers::{Connected, connect};
 use crate::options::Options;
 use crate::transport::{Connecting, GroupContext};
-use kolo_rendezvous::env::Place;
+use kolo_rendezvous::env::WorkerEnv;
 use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::store::{Server, Store, Watch};
-use kolo_rendezvous::{Error, Liveness, Reach, meet};
+use kolo_rendezvous::store::{FailureDetector, Server, Store};
+use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, establish_store};
 use kolo_schedule::Rank;
 
 /// What ties a rank to its job: it watches the others, and serves the store if this rank does. Dropping it says goodbye.
 pub(crate) struct StoreSession {
     // The order matters: first this rank's own goodbye, then the end of the store it may serve.
-    pub(crate) watch: Watch,
+    pub(crate) watch: FailureDetector,
     server: Option<Server>,
 }
 
@@ -51,22 +51,23 @@ pub(crate) enum StoreHost {
 const SERVED: Duration = Duration::from_secs(20);
 
 /// Meets the other ranks of the job and connects to them.
-pub(crate) fn form(place: &Place, options: &Options, host: StoreHost) -> Result<Formed, Error> {
+pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Result<Formed, Error> {
     let (rank, world, timeout) = (place.rank, place.world_size, options.arrival());
     let access = Access::new(options.token.clone(), options.encrypt)?;
     let (server, address) = match host {
-        StoreHost::Rank0 => meet(place, &access, timeout)?,
-        StoreHost::Elsewhere => (None, place.master.places()[0]),
+        StoreHost::Rank0 => establish_store(place, &access, timeout)?,
+        StoreHost::Elsewhere => (None, place.endpoint.addresses()[0]),
     };
     let liveness = Arc::new(Liveness::new(world));
     let answering = if host == StoreHost::Elsewhere { timeout.min(SERVED) } else { timeout };
     let mut store = Store::connect(address, &access, answering)?;
-    let reach = Reach::choose(options.interface.as_ref(), store.local_ip()?, &place.master);
-    let watch = Watch::start(address, rank, liveness.clone(), &access, answering)?;
+    let advertised =
+        AdvertisedAddress::choose(options.interface.as_ref(), store.local_ip()?, &place.endpoint);
+    let watch = FailureDetector::start(address, rank, liveness.clone(), &access, answering)?;
     let context = GroupContext {
         node: options.node.as_ref().map_or_else(node, |name| format!("{} {name}", node())),
         wish: options.transport,
-        reach: Some(reach),
+        advertised: Some(advertised),
         access,
         timeout,
         delay: options.delay,
@@ -87,7 +88,7 @@ fn over_store(
     own: String,
 ) -> Result<Vec<String>, Error> {
     let Connecting { rank, world, context, liveness } = *group;
-    store.set(&format!("{topic}/{}", rank.0), own).map_err(|error| liveness.reason(error))?;
+    store.set(&format!("{topic}/{}", rank.0), own).map_err(|error| liveness.failure_or(error))?;
     let until = Instant::now() + context.timeout;
     let (mut texts, mut missing) = (Vec::new(), Vec::new());
     for peer in 0..world {
@@ -115,7 +116,7 @@ fn wait_for(
         match (answer, liveness.failure()) {
             (_, Some(error)) => return Err(error),
             (Ok(None), None) if !rest.is_zero() => {}
-            (answer, None) => return answer.map_err(|error| liveness.reason(error)),
+            (answer, None) => return answer.map_err(|error| liveness.failure_or(error)),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::memory::Backing;
-use crate::transport::{Connecting, Distance, Endpoint, GroupContext, Routes, TRANSPORTS, TransportKind};
+use crate::transport::{Connecting, Connector, Distance, GroupContext, Routes, TRANSPORTS, TransportKind};
 use kolo_rendezvous::{Error, env};
 use kolo_schedule::{Rank, Topology};
 
@@ -56,9 +56,9 @@ struct Peers {
 /// Connects this rank to all others of the group that is formed.
 pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Result<Connected, Error> {
     let Connecting { rank, world, context, .. } = *group;
-    let mut ends = endpoints(group)?;
+    let mut ends = connectors(group)?;
     let address =
-        |(kind, end): &(&TransportKind, Box<dyn Endpoint + '_>)| Ok((kind.name.to_string(), end.address()?));
+        |(kind, end): &(&TransportKind, Box<dyn Connector + '_>)| Ok((kind.name.to_string(), end.address()?));
     let own = PeerInfo {
         node: context.node.clone(),
         encrypt: context.access.encrypt,
@@ -93,13 +93,13 @@ pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Re
 }
 
 /// This rank's ends of all transports that it may use, nearest first.
-fn endpoints<'a>(
+fn connectors<'a>(
     group: &Connecting<'a>,
-) -> Result<Vec<(&'static TransportKind, Box<dyn Endpoint + 'a>)>, Error> {
+) -> Result<Vec<(&'static TransportKind, Box<dyn Connector + 'a>)>, Error> {
     let wished = |kind: &&TransportKind| group.context.wish.is_none_or(|wish| wish == *kind);
     let mut ends = Vec::new();
     for kind in TRANSPORTS.into_iter().filter(wished) {
-        ends.extend((kind.endpoint)(group)?.map(|end| (kind, end)));
+        ends.extend((kind.connector)(group)?.map(|end| (kind, end)));
     }
     Ok(ends)
 }

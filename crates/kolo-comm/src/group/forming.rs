@@ -13,7 +13,7 @@ use crate::options::Options;
 use crate::transport::GroupContext;
 use kolo_rendezvous::Error;
 use kolo_rendezvous::Liveness;
-use kolo_rendezvous::env::{self, Place};
+use kolo_rendezvous::env::{self, WorkerEnv};
 use kolo_schedule::Rank;
 use kolo_schedule::Topology;
 use parking_lot::Mutex;
@@ -44,9 +44,9 @@ impl Group {
     /// As [`Group::from_env`].
     pub fn of_job(options: &Options) -> Result<Group, Error> {
         if let Some(kind) = options.backend {
-            return Group::foreign((kind.form)(env::seat()?, options)?, options);
+            return Group::foreign((kind.form)(env::rank_and_world_size()?, options)?, options);
         }
-        match Place::from_env()? {
+        match WorkerEnv::from_env()? {
             None => Ok(Group::alone()),
             Some(place) => Group::join(&place, options),
         }
@@ -57,7 +57,7 @@ impl Group {
     /// # Errors
     ///
     /// The rendezvous fails, ranks do not arrive in time, or the algorithm asked for cannot be used on this group.
-    pub fn join(place: &Place, options: &Options) -> Result<Group, Error> {
+    pub fn join(place: &WorkerEnv, options: &Options) -> Result<Group, Error> {
         if let Some(kind) = options.backend {
             let said = (place.rank, place.world_size);
             return Group::foreign((kind.form)(Some(said), options)?, options);
@@ -70,11 +70,11 @@ impl Group {
     /// # Errors
     ///
     /// As [`Group::join`].
-    pub fn join_served(place: &Place, options: &Options) -> Result<Group, Error> {
+    pub fn join_served(place: &WorkerEnv, options: &Options) -> Result<Group, Error> {
         Group::at(place, options, StoreHost::Elsewhere)
     }
 
-    fn at(place: &Place, options: &Options, host: StoreHost) -> Result<Group, Error> {
+    fn at(place: &WorkerEnv, options: &Options, host: StoreHost) -> Result<Group, Error> {
         if place.world_size == 1 {
             return Ok(Group::alone());
         }

@@ -125,7 +125,7 @@ impl Shared {
         }
         let error = match (&self.origin, error) {
             (GroupOrigin::Store(session), error) => match &*session.lock() {
-                Some(session) => session.watch.tell(error, &self.liveness),
+                Some(session) => session.watch.report(error, &self.liveness),
                 None => error,
             },
             (GroupOrigin::Foreign(end), error @ Error::Abandoned { .. }) => {

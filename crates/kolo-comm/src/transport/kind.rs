@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::{Error, Liveness, Reach};
+use kolo_rendezvous::{AdvertisedAddress, Error, Liveness};
 use kolo_schedule::Rank;
 
 use super::interface::Transport;
@@ -31,7 +31,7 @@ pub struct TransportKind {
     /// Where the buffers have to lie that it sends from. In shared memory a peer reads them in place.
     pub(crate) backing: Backing,
     /// This rank's end of it; `None` where it leads nowhere from this process.
-    pub(crate) endpoint: for<'a> fn(&Connecting<'a>) -> Result<Option<Box<dyn Endpoint + 'a>>, Error>,
+    pub(crate) connector: for<'a> fn(&Connecting<'a>) -> Result<Option<Box<dyn Connector + 'a>>, Error>,
 }
 
 impl TransportKind {
@@ -56,7 +56,7 @@ impl PartialEq for TransportKind {
 impl Eq for TransportKind {}
 
 /// One rank's end of a transport until it is connected. The three steps are taken by all ranks of the group, one after another.
-pub(crate) trait Endpoint {
+pub(crate) trait Connector {
     /// What a peer must know to reach this end.
     fn address(&self) -> Result<String, Error>;
 
@@ -85,7 +85,7 @@ pub(crate) struct GroupContext {
     /// The one transport to use, if the user has named one.
     pub(crate) wish: Option<&'static TransportKind>,
     /// Where others reach this host; `None` for threads of one process.
-    pub(crate) reach: Option<Reach>,
+    pub(crate) advertised: Option<AdvertisedAddress>,
     pub(crate) access: Access,
     /// How long a rank waits for the others to connect.
     pub(crate) timeout: Duration,
@@ -103,7 +103,7 @@ impl GroupContext {
         GroupContext {
             node: "threads".into(),
             wish: None,
-            reach: None,
+            advertised: None,
             access: Access::default(),
             timeout,
             delay: Duration::ZERO,

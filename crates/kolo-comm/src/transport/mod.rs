@@ -16,7 +16,7 @@ pub use tcp::TCP;
 pub static TRANSPORTS: [&TransportKind; 3] = [&THREADS, &SHM, &TCP];
 
 pub(crate) use interface::Segment;
-pub(crate) use kind::{Connecting, Endpoint, GroupContext};
+pub(crate) use kind::{Connecting, Connector, GroupContext};
 pub(crate) use routes::Routes;
 pub(crate) use shared_memory::connect_threads;
 #[cfg(feature = "fuzzing")]

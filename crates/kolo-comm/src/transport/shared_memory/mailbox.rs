@@ -83,7 +83,7 @@ impl Mailbox {
         let inboxes: Vec<Option<Inbox>> = inboxes.iter().map(inbox).collect();
         let own = inboxes[here.0].as_ref().expect("a rank has an inbox of its own");
         let pages = Arc::downgrade(&own.pages);
-        liveness.on_event(Box::new(move || match pages.upgrade() {
+        liveness.register_waker(Box::new(move || match pages.upgrade() {
             Some(pages) => {
                 Inbox { pages }.ring();
                 true

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use self::inbox::inbox_len;
 use self::mailbox::{Mailbox, PeerMemory};
 use super::interface::Transport;
-use super::kind::{Connecting, Distance, Endpoint, TransportKind};
+use super::kind::{Connecting, Connector, Distance, TransportKind};
 use crate::memory::{Backing, Mapping};
 
 /// Memory of one process, between its threads.
@@ -23,7 +23,7 @@ pub static THREADS: TransportKind = TransportKind {
     about: "memory of one process, between its threads",
     reach: Distance::Process,
     backing: Backing::Heap,
-    endpoint: |group| MailboxEndpoint::open(group, group.context.reach.is_none()),
+    connector: |group| MailboxConnector::open(group, group.context.advertised.is_none()),
 };
 
 /// Memory that processes of one host share.
@@ -32,7 +32,7 @@ pub static SHM: TransportKind = TransportKind {
     about: "shared memory, between processes of one host",
     reach: Distance::Host,
     backing: Backing::Shared,
-    endpoint: |group| MailboxEndpoint::open(group, group.context.reach.is_some()),
+    connector: |group| MailboxConnector::open(group, group.context.advertised.is_some()),
 };
 
 /// How a peer maps a rank's inbox: the process that holds it, and the file descriptor there.
@@ -43,7 +43,7 @@ struct InboxAddress {
 }
 
 /// An inbox, until all peers have mapped it.
-struct MailboxEndpoint<'a> {
+struct MailboxConnector<'a> {
     group: Connecting<'a>,
     own: Arc<Mapping>,
     /// It must stay open until all have mapped it; after that nobody needs it.
@@ -53,14 +53,14 @@ struct MailboxEndpoint<'a> {
     pids: Vec<u32>,
 }
 
-impl<'a> MailboxEndpoint<'a> {
-    fn open(group: &Connecting<'a>, leads_somewhere: bool) -> Result<Option<Box<dyn Endpoint + 'a>>, Error> {
+impl<'a> MailboxConnector<'a> {
+    fn open(group: &Connecting<'a>, leads_somewhere: bool) -> Result<Option<Box<dyn Connector + 'a>>, Error> {
         if !leads_somewhere {
             return Ok(None);
         }
         let (own, file) = Mapping::create(inbox_len(group.world))?;
         let own = Arc::new(own);
-        Ok(Some(Box::new(MailboxEndpoint {
+        Ok(Some(Box::new(MailboxConnector {
             group: *group,
             own,
             file,
@@ -70,7 +70,7 @@ impl<'a> MailboxEndpoint<'a> {
     }
 }
 
-impl Endpoint for MailboxEndpoint<'_> {
+impl Connector for MailboxConnector<'_> {
     fn address(&self) -> Result<String, Error> {
         let address = InboxAddress { pid: std::process::id(), file: self.file.as_raw_fd() };
         serde_json::to_string(&address)
@@ -103,7 +103,7 @@ impl Endpoint for MailboxEndpoint<'_> {
                 *inbox = None;
             }
         }
-        let memory = match context.reach {
+        let memory = match context.advertised {
             None => PeerMemory::SameProcess,
             Some(_) => PeerMemory::of_processes(self.pids),
         };

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use kolo_rendezvous::secure::Session;
-use kolo_rendezvous::secure::{LONGEST_FRAME, PREFIX, ROOM};
+use kolo_rendezvous::secure::{MAX_FRAME, MAX_PLAINTEXT, PREFIX};
 
 /// See the module's text.
 pub(crate) enum Channel {
@@ -95,7 +95,7 @@ impl<S: Read + Write> Sealed<S> {
             stands_for: 0,
             gathered: Vec::new(),
             // Two records: while one is opened the next one comes.
-            incoming: vec![0; 2 * LONGEST_FRAME],
+            incoming: vec![0; 2 * MAX_FRAME],
             taken: 0,
             filled: 0,
             opened: Vec::new(),
@@ -120,11 +120,11 @@ impl<S: Read + Write> Sealed<S> {
     fn seal(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let mut filled = pieces.iter().filter(|piece| !piece.is_empty());
         let plain = match (filled.next(), filled.next()) {
-            (Some(only), None) => &only[..only.len().min(ROOM)],
+            (Some(only), None) => &only[..only.len().min(MAX_PLAINTEXT)],
             _ => {
                 self.gathered.clear();
                 for piece in pieces {
-                    let room = ROOM - self.gathered.len();
+                    let room = MAX_PLAINTEXT - self.gathered.len();
                     self.gathered.extend(&piece[..piece.len().min(room)]);
                 }
                 &self.gathered

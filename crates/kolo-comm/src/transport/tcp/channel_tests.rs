@@ -13,7 +13,7 @@ use crate::wait::WaitContext;
 use crate::wait::WaitMode;
 use kolo_rendezvous::Error;
 use kolo_rendezvous::Liveness;
-use kolo_rendezvous::secure::{Access, Purpose, Session, Token, handshake};
+use kolo_rendezvous::secure::{Access, Protocol, Session, Token, handshake};
 use kolo_schedule::Rank;
 use kolo_schedule::{DType, Op};
 
@@ -28,9 +28,10 @@ fn sessions() -> (Session, Session) {
     let access = Access { token: Some(Token::new("a token for the tests").unwrap()), encrypt: true };
     let (mut theirs, mut ours) = connected();
     std::thread::scope(|scope| {
-        let calling = scope.spawn(|| handshake::call(&mut theirs, &access, Purpose::Data, b"me").unwrap());
-        let heard = handshake::answer(&mut ours, &access, Purpose::Data).ok().unwrap();
-        let answered = heard.welcome(&mut ours).unwrap();
+        let calling =
+            scope.spawn(|| handshake::initiate(&mut theirs, &access, Protocol::Data, b"me").unwrap());
+        let heard = handshake::respond(&mut ours, &access, Protocol::Data).ok().unwrap();
+        let answered = heard.accept(&mut ours).unwrap();
         (calling.join().unwrap().unwrap(), answered.unwrap())
     })
 }

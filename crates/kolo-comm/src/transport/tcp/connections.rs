@@ -61,7 +61,7 @@ impl Tcp {
         let alarm =
             Arc::new(alarm.map_err(|cause| Error::system("cannot set up connections to peers", cause))?);
         let bell = Arc::downgrade(&alarm);
-        liveness.on_event(Box::new(move || match bell.upgrade() {
+        liveness.register_waker(Box::new(move || match bell.upgrade() {
             Some(bell) => {
                 // The only failure is a full counter, and then the descriptor is readable already.
                 let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());

@@ -9,43 +9,43 @@ use parking_lot::Mutex;
 
 use super::channel::Channel;
 use crate::transport::kind::Connecting;
+use kolo_rendezvous::AdvertisedAddress;
 use kolo_rendezvous::Error;
 use kolo_rendezvous::Liveness;
-use kolo_rendezvous::Reach;
-use kolo_rendezvous::secure::{Access, CallError, Door, Purpose, Visitor, introduce};
+use kolo_rendezvous::secure::{Accepted, Access, HandshakeError, Protocol, SecureListener, connect};
 use kolo_schedule::Rank;
 
 /// A rank's listener for data connections, and its own connections to the listeners of others.
 pub(super) struct DataListener<'a> {
     access: &'a Access,
-    reach: &'a Reach,
-    door: Door,
+    advertised: &'a AdvertisedAddress,
+    listener: SecureListener,
     accepted: Receiver<(ConnectionId, Channel)>,
 }
 
 impl<'a> DataListener<'a> {
     pub(super) fn listen(
-        reach: &'a Reach,
+        advertised: &'a AdvertisedAddress,
         rank: Rank,
         world: usize,
         access: &'a Access,
     ) -> Result<DataListener<'a>, Error> {
-        access.may_listen(reach.ip())?;
-        let listener = reach.listen(rank)?;
-        let fail = |cause: std::io::Error| Error::system(format!("{rank} cannot listen {reach}"), cause);
+        access.may_listen(advertised.ip())?;
+        let listener = advertised.listen(rank)?;
+        let fail = |cause: std::io::Error| Error::system(format!("{rank} cannot listen {advertised}"), cause);
         let (sender, accepted) = mpsc::channel();
         let sender = Mutex::new(sender);
-        let serve = move |visitor: Visitor| match ConnectionId::decode(&visitor.identity) {
+        let serve = move |incoming: Accepted| match ConnectionId::decode(&incoming.identity) {
             // If nobody listens any more, all ranks that were expected are here.
-            Some(id) => drop(sender.lock().send((id, Channel::new(visitor.stream, visitor.session)))),
+            Some(id) => drop(sender.lock().send((id, Channel::new(incoming.stream, incoming.session)))),
             None => log::debug!("refused a data connection from a process that is no rank"),
         };
-        let door = Door::open(listener, access, Purpose::Data, world, serve).map_err(fail)?;
-        Ok(DataListener { access, reach, door, accepted })
+        let listener = SecureListener::start(listener, access, Protocol::Data, world, serve).map_err(fail)?;
+        Ok(DataListener { access, advertised, listener, accepted })
     }
 
     pub(super) fn address(&self) -> Result<SocketAddr, Error> {
-        self.door.address().map_err(|cause| Error::system("cannot read a listener's address", cause))
+        self.listener.address().map_err(|cause| Error::system("cannot read a listener's address", cause))
     }
 
     /// The next connection that was accepted, within `wait`.
@@ -104,9 +104,9 @@ impl<'a> DataListener<'a> {
         loop {
             match self.connect_once(id, address, until) {
                 Ok(channel) => return Ok(channel),
-                Err(cause) if !cause.passes() || Instant::now() >= until => {
-                    let reach = self.reach;
-                    let what = format!("{here}, reached {reach}, cannot connect to {peer} at {address}");
+                Err(cause) if !cause.is_transient() || Instant::now() >= until => {
+                    let advertised = self.advertised;
+                    let what = format!("{here}, reached {advertised}, cannot connect to {peer} at {address}");
                     return Err(Error::system(what, cause));
                 }
                 Err(_) => {}
@@ -123,11 +123,11 @@ impl<'a> DataListener<'a> {
         id: ConnectionId,
         address: SocketAddr,
         until: Instant,
-    ) -> Result<Channel, CallError> {
+    ) -> Result<Channel, HandshakeError> {
         let rest = until.saturating_duration_since(Instant::now());
         let stream = TcpStream::connect_timeout(&address, rest.max(Duration::from_millis(1)))?;
         let _ = stream.set_nodelay(true);
-        let session = introduce(&stream, self.access, Purpose::Data, &id.encode(), until)?;
+        let session = connect(&stream, self.access, Protocol::Data, &id.encode(), until)?;
         Ok(Channel::new(stream, session))
     }
 }

@@ -16,7 +16,7 @@ use kolo_schedule::Rank;
 use self::connections::Tcp;
 use self::data_listener::DataListener;
 use super::interface::Transport;
-use super::kind::{Connecting, Distance, Endpoint, TransportKind};
+use super::kind::{Connecting, Connector, Distance, TransportKind};
 use crate::memory::Backing;
 
 /// TCP connections, also between processes of one host.
@@ -25,24 +25,26 @@ pub static TCP: TransportKind = TransportKind {
     about: "TCP, also on one host",
     reach: Distance::Network,
     backing: Backing::Heap,
-    endpoint,
+    connector,
 };
 
 /// A listener for the ranks above this one, until all are connected.
-struct TcpEndpoint<'a> {
+struct TcpConnector<'a> {
     group: Connecting<'a>,
     listener: DataListener<'a>,
     /// Where each rank listens, once they have said so.
     addresses: Vec<SocketAddr>,
 }
 
-fn endpoint<'a>(group: &Connecting<'a>) -> Result<Option<Box<dyn Endpoint + 'a>>, Error> {
-    let Some(reach) = group.context.reach.as_ref().filter(|_| group.world > 1) else { return Ok(None) };
-    let listener = DataListener::listen(reach, group.rank, group.world, &group.context.access)?;
-    Ok(Some(Box::new(TcpEndpoint { group: *group, listener, addresses: Vec::new() })))
+fn connector<'a>(group: &Connecting<'a>) -> Result<Option<Box<dyn Connector + 'a>>, Error> {
+    let Some(advertised) = group.context.advertised.as_ref().filter(|_| group.world > 1) else {
+        return Ok(None);
+    };
+    let listener = DataListener::listen(advertised, group.rank, group.world, &group.context.access)?;
+    Ok(Some(Box::new(TcpConnector { group: *group, listener, addresses: Vec::new() })))
 }
 
-impl Endpoint for TcpEndpoint<'_> {
+impl Connector for TcpConnector<'_> {
     fn address(&self) -> Result<String, Error> {
         Ok(self.listener.address()?.to_string())
     }

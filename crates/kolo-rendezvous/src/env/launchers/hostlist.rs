@@ -1,4 +1,4 @@
-//! Slurm's short way to write many host names: `node[01-03,7],gpu1` is node01, node02, node03, node7, gpu1.
+//! Slurm's host list expressions: `node[01-03,7],gpu1` is node01, node02, node03, node7, gpu1.
 
 /// More hosts than any cluster has: a wrong list must not fill the memory.
 const MOST: usize = 100_000;
