@@ -159,7 +159,7 @@ impl<M: Module> Ddp<M> {
         self.shards.clone()
     }
 
-    /// The flat side: values, checkpoints, the reducer.
+    /// The flat side: values, checkpoints, the step.
     pub fn with_replica<R>(&self, look: impl FnOnce(&mut Replica) -> R) -> R {
         // A lazy parameter waits for the replica: `look` could not use the model.
         tensors::settle(self.model());
@@ -265,8 +265,9 @@ impl<M: Module> Ddp<M> {
         Ok(())
     }
 
-    /// Every shard starts from the same statistics and tells how far its forward pass moved them; the step moves them by
-    /// the weighted mean. Or, by [`Statistics::Local`], the next shard of this rank goes on where this one ended.
+    /// Every shard starts from the same statistics and tells how far its forward pass moved them; the step
+    /// moves them by the weighted mean. Or, by [`Statistics::Local`], the next shard of this rank goes on
+    /// where this one ended.
     fn report_statistics(&mut self, pass: &mut ShardPass<impl Access>, count: f64) -> Result<(), Error> {
         if self.statistics.is_empty() {
             return Ok(());

@@ -56,14 +56,6 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
-    /// There is no reduction of that name.
-    #[error("unknown reduction `{name}`; known are {}", known.join(", "))]
-    UnknownReduction {
-        /// The name that was given.
-        name: String,
-        /// Those that there are.
-        known: Vec<&'static str>,
-    },
     /// A job whose workers may die cannot have a reduction that keeps something with each of them.
     #[error(
         "the reduction `{reduction}` keeps residuals with each worker, which are lost when it dies; take `sum` in an elastic job, \

@@ -110,11 +110,7 @@ fn unequal_shares_end_in_the_same_bits() {
             &[5.0, 1.0, 1.0, 1.0, 0.5, 2.0, 1.0, 1.0],
         ] {
             for states in run(shares.len(), Some(shares)) {
-                assert!(
-                    states == expected,
-                    "{shards} shards by {shares:?}, {}, {reduction:?}",
-                    optimizer.name
-                );
+                assert!(states == expected, "{shards} shards by {shares:?}, {optimizer:?}, {reduction:?}");
             }
         }
     }
@@ -133,8 +129,8 @@ fn slices_do_not_change_the_bits() {
         };
         let specs = vec![spec("small", 10), spec("large", LEN), spec("last", 300)];
         let values = vec![rank as f32; LEN + 310];
-        let caps = Some(caps);
-        let config = Config { shards: Some(4), caps, transforms: clip(1.0), reduction, ..Config::default() };
+        let (caps, transforms) = (Some(caps), clip(1.0));
+        let config = Config { shards: Some(4), caps, transforms, reduction, ..Config::default() };
         let optimizer = optimizer.build(&lively(optimizer)).unwrap();
         let mut replica = Replica::new(Arc::new(group), specs, values, &config, optimizer).unwrap();
         for step in 0..8 {
@@ -158,15 +154,18 @@ fn slices_do_not_change_the_bits() {
     };
     for (optimizer, reduction) in combinations() {
         let run = |world, mib| {
-            threads::spawn(world, |group| train(group, BucketCaps::of_mib(mib), optimizer, reduction))
-                .unwrap()
+            let train = |group| train(group, BucketCaps::of_mib(mib), optimizer, reduction);
+            threads::spawn(world, train).unwrap()
         };
         let whole = run(1, 25.0).remove(0);
         for (world, mib) in [(1, 0.0625), (3, 0.0625), (4, 0.15)] {
             for (bits, buckets) in run(world, mib) {
                 assert!(buckets > whole.1 + 1, "{buckets} buckets");
-                let name = optimizer.name;
-                assert!(bits == whole.0, "{name}, {reduction:?}, {world} ranks, buckets of {mib} MiB");
+                assert!(
+                    bits == whole.0,
+                    "{}, {reduction:?}, {world} ranks, buckets of {mib} MiB",
+                    optimizer.name
+                );
             }
         }
     }

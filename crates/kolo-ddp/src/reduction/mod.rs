@@ -3,22 +3,24 @@
 //! A new one is a file here and a line in [`REDUCTIONS`]; one of the user's own is a `static` [`Entry`] anywhere, as
 //! [`Config::reduction`](crate::Config::reduction).
 
+mod ef_sign;
 mod interface;
 mod sum;
 
 pub use self::interface::{Context, Entry, Reduction};
-use crate::error::Error;
+use crate::table::ChoiceError;
 
 /// Every reduction there is; the first one is the default.
-pub static REDUCTIONS: &[Entry] = &[sum::ENTRY];
+pub static REDUCTIONS: &[Entry] = &[sum::ENTRY, ef_sign::ENTRY];
 
 /// The reduction of that name.
 ///
 /// # Errors
 ///
 /// There is none of that name; lists the known ones.
-pub fn find(name: &str) -> Result<&'static Entry, Error> {
-    let found = REDUCTIONS.iter().find(|entry| entry.name == name);
-    let known = || REDUCTIONS.iter().map(|entry| entry.name).collect();
-    found.ok_or_else(|| Error::UnknownReduction { name: name.into(), known: known() })
+pub fn find(name: &str) -> Result<&'static Entry, ChoiceError> {
+    REDUCTIONS.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let known = REDUCTIONS.iter().map(|entry| entry.name).collect();
+        ChoiceError::Unknown { kind: "reduction", name: name.into(), known }
+    })
 }
