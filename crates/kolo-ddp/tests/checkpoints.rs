@@ -244,7 +244,8 @@ fn interrupted(comes_back: bool) -> (tempfile::TempDir, PathBuf, Result<(), kolo
     (top, folder, end)
 }
 
-/// Whether the first try, the second one or both are made after the folder has come back, the checkpoint is there.
+/// Whether the first try, the second one or both are made after the folder has come back, the checkpoint is
+/// there.
 #[test]
 fn a_folder_that_comes_back_gets_its_checkpoint() {
     let (_top, folder, end) = interrupted(true);
@@ -289,7 +290,8 @@ fn what_a_killed_run_left_is_removed() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Three ranks that each hold a third of the optimizer's state, cut without regard to tensors, and five that read it.
+/// Three ranks that each hold a third of the optimizer's state, cut without regard to tensors, and five that
+/// read it.
 #[test]
 fn state_in_parts_is_read_by_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();

@@ -64,8 +64,8 @@ impl Reader {
         serde_json::from_slice(&self.file(entry)?).map_err(|e| Error::file(&path, e))
     }
 
-    /// Reads a set of tensors into `values`, which are the elements of flat memory from `start` on. Opens only files that
-    /// hold some of them.
+    /// Reads a set of tensors into `values`, which are the elements of flat memory from `start` on. Opens
+    /// only files that hold some of them.
     ///
     /// # Errors
     ///

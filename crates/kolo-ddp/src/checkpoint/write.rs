@@ -1,6 +1,7 @@
 //! Writing a checkpoint: whole or not at all, whatever ends the process or the machine meanwhile.
 //!
-//! All files go into a hidden folder, each synced, the manifest last; then the folder itself is synced and renamed.
+//! All files go into a hidden folder, each synced, the manifest last; then the folder itself is synced and
+//! renamed.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -15,8 +16,8 @@ use super::snapshot::Snapshot;
 use super::{POSITION, USES, hex};
 use crate::error::Error;
 
-/// Writes a snapshot to `folder/step-<step>` and returns that path when it is durable. The folder must be there: one that has
-/// gone, as with a disk that is no longer mounted, is not made anew in the wrong place.
+/// Writes a snapshot to `folder/step-<step>` and returns that path when it is durable. The folder must be
+/// there: one that has gone, as with a disk that is no longer mounted, is not made anew in the wrong place.
 pub(super) fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
     let step = snapshot.position.step;
     let (target, draft) = (path(folder, step), draft(folder, step));

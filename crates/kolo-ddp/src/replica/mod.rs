@@ -344,7 +344,7 @@ impl Replica {
     /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the
     /// values, which pays where the wire is slow.
     fn overlaps(&self) -> bool {
-        let slow = self.group.transport().contains("tcp");
+        let slow = self.group.reach() == kolo_comm::Distance::Network;
         self.config.forward_overlap && (slow || !self.config.elastic)
     }
 

@@ -80,8 +80,9 @@ pub struct TrainConfig {
     /// Share of the features before the last layer that a training step drops
     #[arg(long, default_value_t = 0.0)]
     pub dropout: f64,
-    /// What batch normalisation is over
-    #[arg(long, value_enum, default_value = "per-shard")]
+    /// Batch normalisation: per-shard (by the shard's mean and variance), sync (by the global batch's), both
+    /// the same for any --nproc, or local (as per-shard, with running statistics of each worker's own)
+    #[arg(long, value_enum, hide_possible_values = true, default_value = "per-shard")]
     pub batch_norm: BatchNormalisation,
     /// Steps between two comparisons of all workers' weights; 0: never
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
@@ -113,11 +114,11 @@ pub const WORKERS: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BatchNormalisation {
-    /// The shard: the same result for any number of workers
+    /// The shard, whose running statistics the step averages: the same result for any number of workers.
     PerShard,
-    /// The global batch: the same result for any number of workers
+    /// The global batch: the same result for any number of workers.
     Sync,
-    /// The shard, with running statistics of each worker's own
+    /// The shard, with running statistics of each worker's own.
     Local,
 }
 
@@ -137,8 +138,8 @@ impl TrainConfig {
         at_least_1("--epochs", self.epochs as u64)?;
         at_least_1("--steps", self.steps)?;
         at_least_1("--batch-size", self.batch_size as u64)?;
-        at_least_1("--shards", self.shards as u64)?;
         at_least_1("--nproc", self.nproc as u64)?;
+        at_least_1("--shards", self.shards as u64)?;
         at_least_1("--checkpoint-epochs", self.checkpoint_epochs as u64)?;
         at_least_1("--checkpoint-steps", self.checkpoint_steps)?;
         at_least_1("--keep-checkpoints", self.keep_checkpoints as u64)?;
