@@ -1,7 +1,7 @@
-//! What a failing worker says: a small JSON file, written by the worker, read by the launcher.
+//! The error file: JSON that a failing worker writes and the launcher reads.
 //!
-//! The file is the one torchrun names in `TORCHELASTIC_ERROR_FILE`, and both formats of torch are understood,
-//! so that Kolo's workers can fail under torchrun, and PyTorch's under Kolo.
+//! Its path is in `TORCHELASTIC_ERROR_FILE`, as torchrun's is, and both formats of torch are understood, so
+//! that Kolo's workers can fail under torchrun, and PyTorch's under Kolo.
 
 use std::fmt::Display;
 use std::io::{self, Read, Write};
@@ -11,21 +11,22 @@ use std::time::SystemTime;
 use kolo_comm::{Rank, env};
 use serde_json::{Value, json};
 
-/// More than this of a report is not read: it is a message for people.
-const MAX_REPORT: u64 = 1 << 20;
-/// More than this of a message is not shown.
+/// Bytes that are read of an error file, which holds a message for people.
+const MAX_FILE: u64 = 1 << 20;
+/// Bytes that are shown of a message.
 const MAX_MESSAGE: usize = 16 << 10;
 
-/// What a worker reported before it failed.
+/// What a worker wrote into its error file before it failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct WorkerError {
     /// The error in words.
     pub message: String,
     /// The rank it holds responsible, if it is another one.
     pub culprit: Option<Rank>,
 }
 
-/// Tells the launcher why this worker fails, for the worker to call before it exits.
+/// Writes this worker's error file, which tells the launcher why it fails; for the worker to call before it
+/// exits.
 ///
 /// `culprit` is the rank responsible, if it is another one (a peer that died, or did not answer). The first
 /// report of a process counts, later ones are dropped: what follows an error is not its cause. Does nothing
@@ -70,14 +71,14 @@ fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) 
     }
 }
 
-/// Reads a worker's report. `None` if there is none, or nothing in it is meant for people.
-pub(crate) fn read(file: &Path) -> Option<Failure> {
+/// Reads a worker's error file. `None` if there is none, or nothing in it is meant for people.
+pub(crate) fn read(file: &Path) -> Option<WorkerError> {
     let mut bytes = Vec::new();
-    std::fs::File::open(file).ok()?.take(MAX_REPORT).read_to_end(&mut bytes).ok()?;
+    std::fs::File::open(file).ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
     parse(&bytes)
 }
 
-fn parse(bytes: &[u8]) -> Option<Failure> {
+fn parse(bytes: &[u8]) -> Option<WorkerError> {
     let (message, culprit) = match serde_json::from_slice::<Value>(bytes) {
         Ok(report) => {
             let message = &report["message"];
@@ -93,10 +94,10 @@ fn parse(bytes: &[u8]) -> Option<Failure> {
         }
     };
     let message = printable(message.trim());
-    (!message.is_empty()).then_some(Failure { message, culprit })
+    (!message.is_empty()).then_some(WorkerError { message, culprit })
 }
 
-/// A worker's words go to the launcher's terminal: no escape sequences, and not without end.
+/// The text as it may go to the launcher's terminal: without escape sequences, and not without end.
 fn printable(text: &str) -> String {
     let cut = text.floor_char_boundary(MAX_MESSAGE);
     let shown = text[..cut].chars().map(|c| if unprintable(c) { '\u{fffd}' } else { c });
@@ -111,8 +112,8 @@ fn unprintable(c: char) -> bool {
 mod tests {
     use super::*;
 
-    fn failure(message: &str, culprit: Option<usize>) -> Option<Failure> {
-        Some(Failure { message: message.into(), culprit: culprit.map(Rank) })
+    fn error(message: &str, culprit: Option<usize>) -> Option<WorkerError> {
+        Some(WorkerError { message: message.into(), culprit: culprit.map(Rank) })
     }
 
     #[test]
@@ -120,7 +121,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("error.json");
         write(&file, "rank 1 died\n\"quoted\"", Some(Rank(0)), Some(Rank(1))).unwrap();
-        assert_eq!(read(&file), failure("rank 1 died\n\"quoted\"", Some(1)));
+        assert_eq!(read(&file), error("rank 1 died\n\"quoted\"", Some(1)));
         let json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(json["rank"], 0);
         assert!(json["timestamp"].as_f64().unwrap() > 1.7e9);
@@ -132,7 +133,7 @@ mod tests {
         let file = folder.path().join("error.json");
         write(&file, "the cause", None, None).unwrap();
         write(&file, "what followed", None, Some(Rank(3))).unwrap();
-        assert_eq!(read(&file), failure("the cause", None));
+        assert_eq!(read(&file), error("the cause", None));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -145,10 +146,10 @@ mod tests {
     #[test]
     fn formats_of_others_are_understood() {
         let torch = br#"{"message": {"message": "ValueError: bad", "extraInfo": {"timestamp": "1"}}}"#;
-        assert_eq!(parse(torch), failure("ValueError: bad", None));
-        assert_eq!(parse(br#"{"message": "flat", "culprit": 2}"#), failure("flat", Some(2)));
-        assert_eq!(parse(br#"{"message": "odd", "culprit": "two"}"#), failure("odd", None));
-        assert_eq!(parse(b"no disk space\n"), failure("no disk space", None));
+        assert_eq!(parse(torch), error("ValueError: bad", None));
+        assert_eq!(parse(br#"{"message": "flat", "culprit": 2}"#), error("flat", Some(2)));
+        assert_eq!(parse(br#"{"message": "odd", "culprit": "two"}"#), error("odd", None));
+        assert_eq!(parse(b"no disk space\n"), error("no disk space", None));
     }
 
     #[test]
@@ -163,10 +164,7 @@ mod tests {
 
     #[test]
     fn messages_are_fit_for_a_terminal() {
-        assert_eq!(
-            parse(b"{\"message\": \"\\u001b[31mred\\nline\"}"),
-            failure("\u{fffd}[31mred\nline", None)
-        );
+        assert_eq!(parse(b"{\"message\": \"\\u001b[31mred\\nline\"}"), error("\u{fffd}[31mred\nline", None));
         let long = "ä".repeat(MAX_MESSAGE);
         let shown = parse(long.as_bytes()).unwrap().message;
         assert!(shown.len() <= MAX_MESSAGE + '…'.len_utf8() && shown.ends_with('…'));

@@ -1,13 +1,13 @@
-//! Waits for the workers and decides in which order a job ends.
+//! Supervises the workers, and decides in which order a job ends.
 //!
 //! The launcher sleeps until a worker ends, a signal comes, or a phase is over:
 //!
 //! | phase | begins | ends |
 //! |---|---|---|
 //! | running | | with the last worker, or the first failure |
-//! | settling | at the first failure | after [`SETTLING`], or with the last worker: victims say what they saw |
-//! | asked | with SIGTERM to all, or the launcher's own signal | after the job's grace, or with the last worker |
-//! | killed | with SIGKILL to all | after [`KILLED`], or with the last worker |
+//! | failing | at the first failure | after [`FAILING`], or with the last worker: victims write their error files |
+//! | terminating | with SIGTERM to all, or the launcher's own signal | after the job's grace, or with the last worker |
+//! | killing | with SIGKILL to all | after [`KILLING`], or with the last worker |
 //!
 //! With the default grace a job is over less than three seconds after its first failure if its workers ignore
 //! SIGTERM, and less than five if even the kernel does not let go of them.
@@ -24,72 +24,73 @@ use crate::workers::Workers;
 
 /// How long the victims of a failure may take to notice and report it. Long enough for a busy machine, short
 /// enough not to be felt.
-const SETTLING: Duration = Duration::from_millis(750);
+const FAILING: Duration = Duration::from_millis(750);
 /// How long killed workers may take to be gone. They take longer only while the kernel holds on to them.
-const KILLED: Duration = Duration::from_secs(1);
-/// How long a running job is not looked at if nothing happens: members may hang, or be due to be replaced.
-const LOOK: Duration = Duration::from_millis(100);
-/// A year is as good as for ever, and still fits the clock.
-const LONGEST_GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
+const KILLING: Duration = Duration::from_secs(1);
+/// How long the launcher sleeps if nothing happens: members may hang, or be due to be replaced.
+const PERIOD: Duration = Duration::from_millis(100);
+/// The longest grace: a year is as good as for ever, and still fits the clock.
+const MAX_GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Clone, Copy)]
 enum Phase {
     Running,
-    Settling { until: Instant },
-    Asked { until: Instant },
-    Killed { until: Instant },
+    Failing { until: Instant },
+    Terminating { until: Instant },
+    Killing { until: Instant },
 }
 
 impl Phase {
     fn until(self) -> Option<Instant> {
         match self {
             Phase::Running => None,
-            Phase::Settling { until } | Phase::Asked { until } | Phase::Killed { until } => Some(until),
+            Phase::Failing { until } | Phase::Terminating { until } | Phase::Killing { until } => Some(until),
         }
     }
 }
 
-/// `survive` hears who has ended, and whether the job goes on: then what it does not take care of among failures ends the job. It
-/// says whether the launcher goes on even when no worker is left.
-///
-/// Returns when all workers have ended, or nothing more can be done about those that have not. Gives the
+/// Waits until all workers have ended, or nothing more can be done about those that have not. Gives the
 /// signal by which the launcher was asked to end, if it was.
-pub(crate) fn watch(
+///
+/// `recover` is called whenever something may have changed, with whether the job goes on: then it may take
+/// care of failures, and those that it leaves end the job. It says whether the launcher goes on even when no
+/// worker is left.
+pub(crate) fn supervise(
     workers: &mut Workers,
     signals: &mut Signals,
     grace: Duration,
-    mut survive: impl FnMut(&mut Workers, bool) -> Result<bool, LaunchError>,
+    mut recover: impl FnMut(&mut Workers, bool) -> Result<bool, LaunchError>,
 ) -> Result<Option<i32>, LaunchError> {
     let mut phase = Phase::Running;
     let mut interrupted = None;
     loop {
         workers.collect()?;
         let goes_on = matches!(phase, Phase::Running);
-        let stays = survive(workers, goes_on)? && goes_on;
+        let stays = recover(workers, goes_on)? && goes_on;
         if workers.all_ended() && !stays {
             return Ok(interrupted);
         }
         for signal in signals.pending() {
             phase = match phase {
-                Phase::Running | Phase::Settling { .. } => {
+                Phase::Running | Phase::Failing { .. } => {
                     interrupted = Some(signal);
-                    ask(workers, Signal::from_named_raw(signal).unwrap_or(Signal::TERM), grace)?
+                    terminate(workers, Signal::from_named_raw(signal).unwrap_or(Signal::TERM), grace)?
                 }
-                // Who asks twice does not want to wait.
-                Phase::Asked { .. } => kill(workers),
-                Phase::Killed { .. } => phase,
+                // A user who signals twice does not want to wait.
+                Phase::Terminating { .. } => kill(workers),
+                Phase::Killing { .. } => phase,
             };
         }
         let now = Instant::now();
         phase = match phase {
-            Phase::Running if workers.any_failed() => Phase::Settling { until: now + SETTLING },
-            Phase::Settling { until } if now >= until => ask(workers, Signal::TERM, grace)?,
-            Phase::Asked { until } if now >= until => kill(workers),
-            Phase::Killed { until } if now >= until => return Ok(interrupted),
+            Phase::Running if workers.any_failed() => Phase::Failing { until: now + FAILING },
+            Phase::Failing { until } if now >= until => terminate(workers, Signal::TERM, grace)?,
+            Phase::Terminating { until } if now >= until => kill(workers),
+            Phase::Killing { until } if now >= until => return Ok(interrupted),
             phase => phase,
         };
         let until = match phase {
-            Phase::Running => Some(now + LOOK),
+            Phase::Running => Some(now + PERIOD),
             _ => phase.until(),
         };
         if stays || !workers.all_ended() {
@@ -98,17 +99,17 @@ pub(crate) fn watch(
     }
 }
 
-fn ask(workers: &mut Workers, signal: Signal, grace: Duration) -> Result<Phase, LaunchError> {
-    workers.ask(signal)?;
-    Ok(Phase::Asked { until: Instant::now() + grace.min(LONGEST_GRACE) })
+fn terminate(workers: &mut Workers, signal: Signal, grace: Duration) -> Result<Phase, LaunchError> {
+    workers.terminate(signal)?;
+    Ok(Phase::Terminating { until: Instant::now() + grace.min(MAX_GRACE) })
 }
 
 fn kill(workers: &Workers) -> Phase {
     workers.kill();
-    Phase::Killed { until: Instant::now() + KILLED }
+    Phase::Killing { until: Instant::now() + KILLING }
 }
 
-/// Until something happens.
+/// Sleeps until a worker ends, a signal comes, or `until`.
 fn sleep(workers: &Workers, signals: &Signals, until: Option<Instant>) -> Result<(), LaunchError> {
     let timeout = until.map(|until| {
         let left = until.saturating_duration_since(Instant::now());

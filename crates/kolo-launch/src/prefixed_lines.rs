@@ -1,19 +1,20 @@
-//! Lines of one stream, each with its prefix, in bounded memory.
+//! Cuts a stream of bytes into lines and puts a prefix before each, in bounded memory.
 
-/// A longer line is broken into several: a program that never ends its line must not fill the memory.
+/// Bytes of the longest line. A longer one is broken into several: a program that never ends its line must
+/// not fill the memory.
 pub(crate) const MAX_LINE: usize = 64 << 10;
 
-/// Cuts one stream of bytes into lines. The bytes may be anything; only `\n` means something.
+/// One stream that is cut into lines. Its bytes may be anything; only `\n` means something.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct PrefixedLines {
     prefix: Vec<u8>,
     /// The line that has not ended yet, at most [`MAX_LINE`] bytes.
     partial: Vec<u8>,
 }
 
-impl Lines {
-    pub fn new(prefix: String) -> Lines {
-        Lines { prefix: prefix.into(), partial: Vec::new() }
+impl PrefixedLines {
+    pub fn new(prefix: String) -> PrefixedLines {
+        PrefixedLines { prefix: prefix.into(), partial: Vec::new() }
     }
 
     /// Takes what the stream brought and appends the lines that are whole by now to `out`.
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     fn prefixed(pieces: &[&[u8]]) -> Vec<u8> {
-        let (mut lines, mut out) = (Lines::new("> ".into()), Vec::new());
+        let (mut lines, mut out) = (PrefixedLines::new("> ".into()), Vec::new());
         pieces.iter().for_each(|piece| lines.push(piece, &mut out));
         lines.finish(&mut out);
         out
@@ -76,7 +77,7 @@ mod tests {
 
     #[test]
     fn unfinished_lines_wait() {
-        let (mut lines, mut out) = (Lines::new("> ".into()), Vec::new());
+        let (mut lines, mut out) = (PrefixedLines::new("> ".into()), Vec::new());
         lines.push(b"half", &mut out);
         assert_eq!(out, b"");
         lines.push(b" whole\nnext", &mut out);
