@@ -14,18 +14,18 @@ use kolo_elastic::{Coordinator, CoordinatorEvent, MemberExit, MembershipPolicy, 
 use signal_hook::consts::signal::SIGTERM;
 
 use crate::error::LaunchError;
-use crate::exit::{End, SHELL_SIGNAL_BASE};
 use crate::job::Job;
 use crate::signals::Signals;
-use crate::token::JobToken;
-use crate::workers::{Worker, Workers};
+use crate::token::TokenSource;
+use crate::worker_exit::{ExitStatus, SHELL_SIGNAL_BASE};
+use crate::workers::{WorkerProcess, Workers};
 
 /// A worker is replaced so long after its death. Where a mistake of the program ends all workers at once,
 /// none is replaced.
 const RESTART_DELAY: Duration = Duration::from_millis(500);
 /// A worker that a signal has stopped for so long is killed. The kernel says for certain that it is stopped,
 /// so no time that work takes has to be guessed.
-const STOPPED: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first generation waits so long for workers that have been started.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// The time between two looks at whether enough nodes have come.
@@ -33,7 +33,7 @@ const NODES_POLL: Duration = Duration::from_millis(20);
 
 /// A worker that ends with this code, as a shell tells of a program that SIGTERM has ended, says that all
 /// were asked to end: it is not replaced.
-const ALL_ASKED_TO_END: End = End::Code(SHELL_SIGNAL_BASE + SIGTERM);
+const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
 
 /// The coordinator of this node, and the replacements of its workers.
 pub(crate) struct Elastic {
@@ -41,15 +41,15 @@ pub(crate) struct Elastic {
     events: Receiver<CoordinatorEvent>,
     min_members: usize,
     restarts_left: usize,
-    /// The local numbers of dead workers that are to be replaced, and when.
-    pending_restarts: Vec<(Instant, usize)>,
+    /// The local ranks of dead workers that are to be replaced, and when.
+    due_restarts: Vec<(Instant, usize)>,
     /// The job ends: no worker is started any more.
     closed: bool,
 }
 
 impl Elastic {
     /// Starts a coordinator for this node's workers.
-    pub fn start(job: &Job, token: &JobToken) -> Result<Elastic, LaunchError> {
+    pub fn start(job: &Job, token: &TokenSource) -> Result<Elastic, LaunchError> {
         let fail = |error: kolo_comm::Error| {
             LaunchError::system("cannot start the coordinator", std::io::Error::other(error.to_string()))
         };
@@ -71,14 +71,14 @@ impl Elastic {
             events,
             min_members: job.min,
             restarts_left: job.restarts,
-            pending_restarts: Vec::new(),
+            due_restarts: Vec::new(),
             closed: false,
         })
     }
 
     /// Waits until a job begins whose nodes may come and go. Gives the job with this node's rank and the
     /// number of nodes.
-    pub fn wait_for_nodes(&self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {
+    pub fn wait_for_node_rank(&self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {
         let until = Instant::now() + START_TIMEOUT;
         loop {
             if let Some((node_rank, nnodes)) = self.coordinator.node_rank_and_count() {
@@ -123,43 +123,50 @@ impl Elastic {
 
     /// Whether the launcher must stay even without any worker: one is about to be started, or launchers of
     /// other nodes follow this one.
-    pub fn must_stay(&self, workers: &Workers) -> bool {
+    pub fn needs_launcher(&self, workers: &Workers) -> bool {
         let leads = || self.coordinator.generation() > 0 && self.coordinator.has_followers();
-        !workers.any_failed() && (!self.pending_restarts.is_empty() || leads())
+        !workers.any_failed() && (!self.due_restarts.is_empty() || leads())
     }
 
-    /// Hears the coordinator and tells it who has ended. Gives the local numbers of the workers that are to
+    /// Hears the coordinator and tells it who has ended. Gives the local ranks of the workers that are to
     /// be started now.
     ///
     /// # Errors
     ///
     /// The other launchers have gone on without this one: its workers must not.
-    pub fn poll(&mut self, workers: &mut Workers) -> Result<Vec<usize>, LaunchError> {
+    pub fn update(&mut self, workers: &mut Workers) -> Result<Vec<usize>, LaunchError> {
         for event in self.events.try_iter().collect::<Vec<_>>() {
             self.handle(event, workers)?;
         }
         if self.coordinator.generation() > 0 {
-            for member in workers.evict_stopped(STOPPED) {
-                eprintln!("kolo: worker {member} has been stopped for {} s and is ended", STOPPED.as_secs());
+            for member in workers.evict_stopped(STOP_TIMEOUT) {
+                eprintln!(
+                    "kolo: worker {member} has been stopped for {} s and is ended",
+                    STOP_TIMEOUT.as_secs()
+                );
             }
         }
-        let here = workers.list.iter().filter(|worker| worker.end().is_none()).count();
+        let here = workers.list.iter().filter(|worker| worker.status().is_none()).count();
         let alive = here + self.coordinator.remote_members();
         self.report_exits(workers, alive);
         if workers_are_done(workers) {
             self.coordinator.work_done();
         }
         if alive == 0 || self.closed {
-            self.pending_restarts.clear();
+            self.due_restarts.clear();
         }
-        Ok(self.due_restarts())
+        Ok(self.take_due_restarts())
     }
 
-    fn due_restarts(&mut self) -> Vec<usize> {
+    fn take_due_restarts(&mut self) -> Vec<usize> {
         let now = Instant::now();
-        let due =
-            self.pending_restarts.iter().filter(|(at, _)| *at <= now).map(|(_, local)| *local).collect();
-        self.pending_restarts.retain(|(at, _)| *at > now);
+        let due = self
+            .due_restarts
+            .iter()
+            .filter(|(at, _)| *at <= now)
+            .map(|(_, local_rank)| *local_rank)
+            .collect();
+        self.due_restarts.retain(|(at, _)| *at > now);
         due
     }
 
@@ -168,25 +175,26 @@ impl Elastic {
     fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
         let formed = self.coordinator.generation() > 0;
         let mut too_few = false;
-        for worker in workers.list.iter_mut().filter(|worker| !worker.told) {
-            let Some(end) = worker.end() else { continue };
-            worker.told = true;
-            let exit = if end.failed() { MemberExit::Failed(end.to_string()) } else { MemberExit::Clean };
+        for worker in workers.list.iter_mut().filter(|worker| !worker.reported) {
+            let Some(status) = worker.status() else { continue };
+            worker.reported = true;
+            let exit =
+                if status.failed() { MemberExit::Failed(status.to_string()) } else { MemberExit::Clean };
             self.coordinator.member_exited(&worker.member, &exit);
             // A worker that has left in good order is not replaced.
-            let coming = self.pending_restarts.len() + if end.failed() { self.restarts_left } else { 0 };
-            let enough = alive > 0 && alive + coming >= self.min_members && end != ALL_ASKED_TO_END;
+            let coming = self.due_restarts.len() + if status.failed() { self.restarts_left } else { 0 };
+            let enough = alive > 0 && alive + coming >= self.min_members && status != TERMINATED;
             too_few |= formed && !enough;
             // A replacement that comes when the work is done is not needed, however it ends.
             let finished = self.coordinator.is_finished();
-            if end.failed() && formed && (enough || finished) && !self.closed {
+            if status.failed() && formed && (enough || finished) && !self.closed {
                 worker.survived = true;
-                if let Some(words) = worker.words() {
-                    eprintln!("kolo: {} ({}) {end}: {words}", worker.rank, worker.member);
+                if let Some(message) = worker.error_message() {
+                    eprintln!("kolo: {} ({}) {status}: {message}", worker.rank, worker.member);
                 }
                 if self.restarts_left > 0 && !finished {
                     self.restarts_left -= 1;
-                    self.pending_restarts.push((Instant::now() + RESTART_DELAY, worker.local));
+                    self.due_restarts.push((Instant::now() + RESTART_DELAY, worker.local_rank));
                 }
             }
         }
@@ -223,20 +231,20 @@ impl Elastic {
 /// Whether some worker has ended well and all others have as well, or are dead workers that the others have
 /// survived.
 fn workers_are_done(workers: &Workers) -> bool {
-    let well = |worker: &Worker| worker.end().is_some_and(|end| !end.failed());
+    let well = |worker: &WorkerProcess| worker.status().is_some_and(|status| !status.failed());
     workers.list.iter().any(well) && workers.list.iter().all(|worker| worker.survived || well(worker))
 }
 
 /// The coordinator's options: token and interface as the workers get them.
-fn options(job: &Job, token: &JobToken) -> Result<Options, kolo_comm::Error> {
+fn options(job: &Job, token: &TokenSource) -> Result<Options, kolo_comm::Error> {
     // A variable of the job wins over an inherited one, as for the workers.
     let given = |name: &str| job.env.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     let variable =
         |name: &str| given(name).or_else(|| std::env::var_os(name)).filter(|value| !value.is_empty());
     let token = match token {
-        JobToken::Made(text) => Some(Token::new(text)?),
-        JobToken::File(path) => Some(Token::from_file(path)?),
-        JobToken::Inherited => Token::from_lookup(variable)?,
+        TokenSource::Generated(text) => Some(Token::new(text)?),
+        TokenSource::File(path) => Some(Token::from_file(path)?),
+        TokenSource::Inherited => Token::from_lookup(variable)?,
     };
     let interface = match variable(env::IFACE).filter(|_| job.nnodes > 1) {
         Some(name) => Some(Interface::named(&name.to_string_lossy())?),
@@ -266,9 +274,9 @@ mod tests {
     fn a_token_among_the_jobs_variables_is_the_coordinators_too() {
         let mut job = Job::new(["true"], 1);
         job.env = vec![(env::TOKEN.into(), "too short".into())];
-        let error = options(&job, &JobToken::Inherited).unwrap_err().to_string();
+        let error = options(&job, &TokenSource::Inherited).unwrap_err().to_string();
         assert!(error.contains("KOLO_TOKEN") && error.contains("9 characters"), "{error}");
         job.env.push((env::TOKEN.into(), "long enough for a token".into()));
-        assert!(options(&job, &JobToken::Inherited).unwrap().token.is_some(), "the last one counts");
+        assert!(options(&job, &TokenSource::Inherited).unwrap().token.is_some(), "the last one counts");
     }
 }
