@@ -12,6 +12,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::tanh;
 use burn::tensor::{Device, Int, TensorData};
 use kolo_comm::{threads, tree};
+use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{BucketCaps, checkpoint};
 
 use super::*;
@@ -88,7 +89,7 @@ impl Backward<Flex, 1> for Gate {
 
     fn backward(self, ops: Ops<Waiter, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let until = Instant::now() + Duration::from_secs(30);
-        while !lock(&ops.state.0).reducer().is_back(0) {
+        while !lock(&ops.state.0).is_back(0) {
             assert!(Instant::now() < until, "no bucket was reduced while the backward pass went on");
             std::thread::yield_now();
         }
@@ -109,19 +110,19 @@ fn gate(x: Tensor<2>, replica: &Arc<Mutex<Replica>>) -> Tensor<2> {
     Tensor::from_primitive::<Backend>(gated)
 }
 
-/// The order of events, not their time: the first layer's gradient cannot be computed before a bucket of the last layers
-/// has been reduced by both ranks. If reductions waited for the end of the pass, or the hook told of gradients late, the
-/// gate would never open.
+/// The order of events, not their time: the first layer's gradient cannot be computed before a bucket of the
+/// last layers has been reduced by both ranks. If reductions waited for the end of the pass, or the hook told
+/// of gradients late, the gate would never open.
 #[test]
 fn buckets_are_reduced_while_the_backward_pass_goes_on() {
     threads::spawn(2, |group| {
         let device = device();
         let mut ddp =
-            Ddp::new(group, Net::new(&device), &tiny_buckets(2), "sgd", &Settings::default()).unwrap();
+            Ddp::new(group, Net::new(&device), &tiny_buckets(2), sgd(&Settings::default())).unwrap();
         for step in 0..3 {
             let handle = ddp.replica.clone();
-            // Buckets are in the order of readiness from the second step on. (Burn computes the gradient of a bias at the very
-            // end of the pass, though its layer is the last.)
+            // Buckets are in the order of readiness from the second step on. (Burn computes the gradient of a
+            // bias at the very end of the pass, though its layer is the last.)
             let between = |x| if step == 0 { x } else { gate(x, &handle) };
             let out = ddp.model().forward(inputs(&[step, step + 1], &device), between);
             ddp.backward(Loss::sum(out.powi_scalar(2).sum(), 2)).unwrap();
@@ -131,11 +132,15 @@ fn buckets_are_reduced_while_the_backward_pass_goes_on() {
     .unwrap();
 }
 
+fn sgd(settings: &Settings) -> Box<dyn Optimizer> {
+    optimizer::named("sgd", settings).unwrap()
+}
+
 /// The gradient of a step, read from the optimizer's velocity after it.
 fn gradient(group: Group, samples: usize) -> Vec<f32> {
     let (world, rank, device) = (group.world_size(), group.rank(), device());
-    let settings = Settings { momentum: 0.9, ..Settings::default() };
-    let mut ddp = Ddp::new(group, Net::new(&device), &tiny_buckets(world), "sgd", &settings).unwrap();
+    let settings = Settings::default().with("momentum", 0.9);
+    let mut ddp = Ddp::new(group, Net::new(&device), &tiny_buckets(world), sgd(&settings)).unwrap();
     let own: Vec<usize> = tree::share(samples, world, rank).collect();
     let out = ddp.model().forward(inputs(&own, &device), |x| x);
     ddp.backward(Loss::sum(out.powi_scalar(2).sum(), own.len())).unwrap();
@@ -188,12 +193,12 @@ fn residual_shard(ddp: &mut Ddp<ResidualNet>, step: usize, shard: usize) {
 fn residual(group: Group, statistics: Statistics) -> Ddp<ResidualNet> {
     let model = ResidualNet::new(0.2, &device());
     let config = Config { shards: Some(4), statistics, verify_every: 3, ..Config::default() };
-    let settings = Settings { momentum: 0.9, weight_decay: 1e-3, ..Settings::default() };
-    Ddp::new(group, model, &config, "sgd", &settings).unwrap()
+    let settings = Settings::default().with("momentum", 0.9).with("weight_decay", 1e-3);
+    Ddp::new(group, model, &config, sgd(&settings)).unwrap()
 }
 
-/// A residual network with dropout and batch normalisation: the bits of all its values, whatever the number of ranks. Every other step
-/// is followed by the next forward pass with nothing in between.
+/// A residual network with dropout and batch normalisation: the bits of all its values, whatever the number
+/// of ranks. Every other step is followed by the next forward pass with nothing in between.
 #[test]
 fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
     let train = |group: Group| -> Vec<Vec<u32>> {
@@ -223,8 +228,8 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
     }
 }
 
-/// Where each rank keeps its own running statistics the trained parameters are still those of the job, and the model holds what
-/// the replica holds.
+/// Where each rank keeps its own running statistics the trained parameters are still those of the job, and
+/// the model holds what the replica holds.
 #[test]
 fn local_statistics_are_each_ranks_own() {
     let train = |group: Group, statistics| -> [Vec<u32>; 2] {
@@ -255,7 +260,7 @@ fn parameters_keep_their_mappers_and_wait_until_they_are_used() {
     let device = device();
     let mut net = Net::new(&device);
     net.last.weight = net.last.weight.save_mapper(|weight| weight.mul_scalar(2.0));
-    let mut ddp = Ddp::new(Group::alone(), net, &tiny_buckets(1), "sgd", &Settings::default()).unwrap();
+    let mut ddp = Ddp::new(Group::alone(), net, &tiny_buckets(1), sgd(&Settings::default())).unwrap();
     for step in 0..7 {
         let out = ddp.model().forward(inputs(&[step], &device), |x| x);
         ddp.backward(Loss::sum(out.powi_scalar(2).sum(), 1)).unwrap();
@@ -274,8 +279,17 @@ fn parameters_keep_their_mappers_and_wait_until_they_are_used() {
 #[test]
 fn a_model_without_autodiff_is_told() {
     let model = Net::new(&device()).valid();
-    let mut ddp = Ddp::new(Group::alone(), model, &Config::default(), "sgd", &Settings::default()).unwrap();
-    let out = ddp.model().forward(inputs(&[1], &Device::flex()), |x| x);
-    let error = ddp.backward(Loss::sum(out.sum(), 1)).unwrap_err().to_string();
+    let result = Ddp::new(Group::alone(), model, &Config::default(), sgd(&Settings::default()));
+    let error = result.err().unwrap().to_string();
+    assert!(error.contains("autodiff"), "{error}");
+}
+
+/// The loss of another model, or of the model's copy for evaluation.
+#[test]
+fn a_loss_without_autodiff_is_told() {
+    let net = Net::new(&device());
+    let mut ddp = Ddp::new(Group::alone(), net, &tiny_buckets(1), sgd(&Settings::default())).unwrap();
+    let loss = inputs(&[1], &Device::flex()).sum();
+    let error = ddp.backward(Loss::sum(loss, 1)).unwrap_err().to_string();
     assert!(error.contains("autodiff"), "{error}");
 }

@@ -1,8 +1,9 @@
 //! Dropout whose mask does not depend on who computes it.
 //!
-//! Burn's own draws from one generator a process: with another number of workers, or of shards a worker, every mask is
-//! another one. Here an element is kept or not as a pure function of its [`DropoutKey`], its layer and its index, and a model
-//! is told the key with every forward pass: there is no state that could be out of step.
+//! Burn's own draws from one generator a process: with another number of workers, or of shards a worker,
+//! every mask is another one. Here an element is kept or not as a pure function of its [`DropoutKey`], its
+//! layer and its index, and a model is told the key with every forward pass: there is no state that could be
+//! out of step.
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
@@ -29,8 +30,9 @@ impl DropoutKey {
     }
 }
 
-/// Sets elements to zero with a probability and divides the others by what is left of it, so that the expectation stays
-/// (Srivastava et al. 2014, [JMLR 15](https://jmlr.org/papers/v15/srivastava14a.html), section 10, "inverted").
+/// Sets elements to zero with a probability and divides the others by what is left of it, so that the
+/// expectation stays (Srivastava et al. 2014, [JMLR 15](https://jmlr.org/papers/v15/srivastava14a.html),
+/// section 10, "inverted").
 #[derive(Module, Debug)]
 pub struct Dropout {
     probability: f64,
@@ -50,7 +52,8 @@ impl Dropout {
         Dropout { probability }
     }
 
-    /// A training's forward pass; for evaluation leave it out. `layer` is a name, another one for each dropout of a model.
+    /// A training's forward pass; for evaluation leave it out. `layer` is a name, another one for each
+    /// dropout of a model.
     ///
     /// # Shapes
     ///

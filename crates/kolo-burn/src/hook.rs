@@ -1,29 +1,35 @@
-//! Seeing each gradient at the moment it is computed.
+//! The gradient hook: it sees each gradient at the moment it is computed, on any backend of the table.
 //!
-//! Burn runs the backward pass level by level of graph depth, so an operation at a leaf would fire only at the very end.
-//! What works on an unmodified model is one identity operation at the *root*: it is the first step of the pass, when the
-//! container of gradients holds nothing but the root's own. There it replaces the container with one that tells us of
-//! every registration (Burn's hook for its own distributed training). Both types are public but young: Burn's version is
-//! pinned, all of it is in this file, and a test fails when the news comes late.
+//! Burn runs the backward pass level by level of graph depth, so an operation at a leaf would fire only at
+//! the very end. What works on an unmodified model is one identity operation at the *root*: it is the first
+//! step of the pass, when the container of gradients holds nothing but the root's own. There it replaces the
+//! container with one that reports every registration (Burn's hook for its own distributed training). Both
+//! types are public but young: Burn's version is pinned, all of it is in this file, and a test fails when a
+//! report comes late.
+//!
+//! On `flex` a gradient is handed over where it lies. On a device it is copied to the host first, for which
+//! the pass waits until the device has computed it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
 
+#[cfg(feature = "cubecl")]
+use burn::backend::Cube;
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::{
-    BalancedCheckpointing, CheckpointStrategy, NoCheckpointing,
-};
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::{DistributedRegistration, GradID, Gradients};
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Flex, TensorPrimitive};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorPrimitive};
 use burn::tensor::Tensor;
 use burn_std::tensor::container::TensorContainer;
 
 use kolo_ddp::SpanId;
 
 use crate::Error;
+use crate::backend::{self, HostMemory, ReadError, on_backends};
 
 /// Takes gradients as they are computed, on the thread that runs the backward pass.
 pub(crate) trait Sink: Send + Sync {
@@ -34,52 +40,68 @@ pub(crate) trait Sink: Send + Sync {
 /// Which node of the graph is which parameter.
 pub(crate) type Nodes = HashMap<NodeId, SpanId>;
 
-/// The graph node of a parameter; `None` if it is not trained.
-pub(crate) fn node_of<const D: usize>(tensor: Tensor<D>) -> Result<Option<NodeId>, Error> {
-    if !tensor.is_require_grad() {
-        return Ok(None);
+on_backends! {
+    /// What the hook needs of a backend. Without autodiff there is no graph and nothing to see.
+    trait Graph: Backend {
+        /// The node of the graph that a tensor is.
+        fn node(_tensor: FloatTensor<Self>) -> Option<NodeId> {
+            None
+        }
+
+        /// The loss behind an identity operation that is the first step of its backward pass.
+        fn watch(loss: FloatTensor<Self>, _watch: Watch) -> FloatTensor<Self> {
+            loss
+        }
     }
-    // A tensor knows its checkpointing strategy only by its type.
-    let plain =
-        tensor.clone().try_into_primitive::<Autodiff<Flex, NoCheckpointing>>().map(|tensor| tensor.id());
-    let node = plain.or_else(|_| {
-        tensor.try_into_primitive::<Autodiff<Flex, BalancedCheckpointing>>().map(|tensor| tensor.id())
-    });
-    node.map(Some).map_err(|_| unsupported())
 }
 
-/// Why a model on another backend cannot be trained, and what to do.
-pub(crate) const UNSUPPORTED: &str = "Kolo sees the gradients of Burn's `flex` backend with autodiff; put the model on `Device::flex().autodiff()`";
+impl Graph for Flex {}
+#[cfg(feature = "cubecl")]
+impl Graph for Cube {}
 
-fn unsupported() -> Error {
-    Error::Backend(UNSUPPORTED.into())
+impl<B: HostMemory, C: CheckpointStrategy> Graph for Autodiff<B, C> {
+    fn node(tensor: FloatTensor<Self>) -> Option<NodeId> {
+        Some(tensor.id())
+    }
+
+    fn watch(loss: FloatTensor<Self>, watch: Watch) -> FloatTensor<Self> {
+        let (primitive, node) = loss.into_parts();
+        match Backward::<B, 1>::prepare::<C>(Root, [node]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(watch, primitive),
+            OpsKind::UnTracked(prepared) => prepared.finish(primitive),
+        }
+    }
+}
+
+/// The graph node of a parameter; `None` if it is not trained.
+pub(crate) fn node_of<const D: usize>(tensor: Tensor<D>) -> Option<NodeId> {
+    if tensor.is_require_grad() { <Dispatch as Graph>::node(tensor.into_dispatch()) } else { None }
 }
 
 /// Runs the backward pass of `loss` and hands every parameter's gradient to `sink` as soon as it is there.
 ///
 /// The gradients do not outlive the pass: what has been handed over is taken out of the container.
+///
+/// # Errors
+///
+/// The loss is on a device without autodiff, or a gradient cannot be read.
 pub(crate) fn backward(loss: Tensor<1>, nodes: Nodes, sink: Arc<dyn Sink>) -> Result<(), Error> {
-    let watch = Watch { nodes: Arc::new(nodes), sink };
-    let watched = match loss.clone().try_into_primitive::<Autodiff<Flex, NoCheckpointing>>() {
-        Ok(primitive) => Tensor::<1>::from_primitive::<Autodiff<Flex, NoCheckpointing>>(
-            watch.at_root::<NoCheckpointing>(primitive),
-        ),
-        Err(_) => {
-            let primitive = loss
-                .try_into_primitive::<Autodiff<Flex, BalancedCheckpointing>>()
-                .map_err(|_| unsupported())?;
-            let watched = watch.at_root::<BalancedCheckpointing>(primitive);
-            Tensor::<1>::from_primitive::<Autodiff<Flex, BalancedCheckpointing>>(watched)
-        }
-    };
-    watched.backward();
-    Ok(())
+    backend::check(&loss.device())?;
+    let watch = Watch { nodes: Arc::new(nodes), sink, failure: Arc::default() };
+    let failure = watch.failure.clone();
+    let watched = <Dispatch as Graph>::watch(loss.into_dispatch(), watch);
+    Tensor::<1>::from_dispatch(watched).backward();
+    let failure = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+    failure.map_or(Ok(()), |cause| Err(Error::Gradient(cause)))
 }
 
+/// Where the gradients of one backward pass go.
 #[derive(Clone)]
-struct Watch {
+pub(crate) struct Watch {
     nodes: Arc<Nodes>,
     sink: Arc<dyn Sink>,
+    /// Why a gradient could not be read: inside the pass nobody can be told.
+    failure: Arc<Mutex<Option<ReadError>>>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -88,49 +110,33 @@ impl std::fmt::Debug for Watch {
     }
 }
 
-impl Watch {
-    fn at_root<C: CheckpointStrategy>(
-        self,
-        loss: FloatTensor<Autodiff<Flex, C>>,
-    ) -> FloatTensor<Autodiff<Flex, C>> {
-        let (primitive, node) = loss.into_parts();
-        match Root.prepare::<C>([node]).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(self, primitive),
-            OpsKind::UnTracked(prepared) => prepared.finish(primitive),
-        }
-    }
-}
-
 /// The identity operation at the root.
 #[derive(Debug)]
 struct Root;
 
-impl Backward<Flex, 1> for Root {
+impl<B: HostMemory> Backward<B, 1> for Root {
     type State = Watch;
 
     fn backward(self, ops: Ops<Watch, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let seed = gradients.consume::<Flex>(&ops.node);
-        let registration = Box::new(Registration(ops.state));
-        *gradients = Gradients::new_distributed::<Flex>(ops.node.clone(), seed.clone(), registration);
+        let seed = gradients.consume::<B>(&ops.node);
+        let registration = Box::new(Registration::<B>(ops.state, PhantomData));
+        *gradients = Gradients::new_distributed::<B>(ops.node.clone(), seed.clone(), registration);
         if let Some(parent) = &ops.parents[0] {
-            gradients.register::<Flex>(parent.id, seed);
+            gradients.register::<B>(parent.id, seed);
         }
     }
 }
 
-struct Registration(Watch);
+struct Registration<B>(Watch, PhantomData<fn() -> B>);
 
-impl DistributedRegistration for Registration {
+impl<B: HostMemory> DistributedRegistration for Registration<B> {
     fn on_register(&mut self, node: &NodeId, container: &mut TensorContainer<GradID>) {
         let Some(&span) = self.0.nodes.get(node) else { return };
-        let Some(gradient) = container.remove::<TensorPrimitive<Flex>>(&node.value) else { return };
-        let gradient = gradient.tensor();
-        match gradient.as_slice::<f32>() {
-            Some(values) => self.0.sink.ready(span, values),
-            None => {
-                let contiguous = gradient.to_contiguous();
-                let values = contiguous.as_slice::<f32>();
-                self.0.sink.ready(span, values.expect("a contiguous f32 tensor is a slice"));
+        let Some(gradient) = container.remove::<TensorPrimitive<B>>(&node.value) else { return };
+        match B::floats(gradient.tensor()) {
+            Ok(values) => self.0.sink.ready(span, &values),
+            Err(cause) => {
+                self.0.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
             }
         }
     }

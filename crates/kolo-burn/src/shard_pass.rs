@@ -1,26 +1,28 @@
-//! One shard's passes, in step with those of all other shards: what a model needs for batch normalisation over the global batch.
+//! One shard's passes, in step with those of all other shards: what a model needs for batch normalisation
+//! over the global batch.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::nn::BatchNorm;
 use burn::tensor::{Tensor, TensorData};
 
-use kolo_ddp::lockstep::Place;
+use kolo_ddp::cross_shard::ShardHandle;
 
 use crate::batch_norm;
 
-/// One shard's place in a step whose shards go through the model together: see [`Ddp::in_step`](crate::Ddp::in_step).
+/// One shard's place in a step whose shards go through the model together: see
+/// [`Ddp::in_step`](crate::Ddp::in_step).
 #[derive(Debug)]
 pub struct ShardPass {
     shard: usize,
-    place: Place,
+    handle: ShardHandle,
     /// Normalisations so far.
     layers: AtomicUsize,
 }
 
 impl ShardPass {
-    pub(crate) fn new(shard: usize, place: Place) -> Self {
-        ShardPass { shard, place, layers: AtomicUsize::new(0) }
+    pub(crate) fn new(shard: usize, handle: ShardHandle) -> Self {
+        ShardPass { shard, handle, layers: AtomicUsize::new(0) }
     }
 
     /// Which shard of the step it is.
@@ -28,12 +30,12 @@ impl ShardPass {
         self.shard
     }
 
-    /// What `layer.forward(x)` does in training, with mean and variance of the global batch instead of the shard's, of which its
-    /// running statistics learn as well (the variance as Burn counts it: over n, not n − 1). In evaluation, or where the layer is
-    /// frozen, it is `layer.forward(x)`.
+    /// What `layer.forward(x)` does in training, with mean and variance of the global batch instead of the
+    /// shard's, of which its running statistics learn as well (the variance as Burn counts it: over n, not n
+    /// − 1). In evaluation, or where the layer is frozen, it is `layer.forward(x)`.
     ///
-    /// All shards must call it in the same order. Each call waits for all of them in the forward pass, and once more in the
-    /// backward pass.
+    /// All shards must call it in the same order. Each call waits for all of them in the forward pass, and
+    /// once more in the backward pass.
     ///
     /// # Shapes
     ///
@@ -50,20 +52,19 @@ impl ShardPass {
         let [channels] = layer.gamma.dims();
         assert!(D > 1 && x.dims()[1] == channels, "{:?} for a layer of {channels} channels", x.dims());
         let number = self.layers.fetch_add(1, Ordering::Relaxed);
-        let normalised = match batch_norm::forward(layer, x.clone(), number, &self.place) {
+        let (output, moments) = match batch_norm::forward(layer, x.clone(), number, &self.handle) {
             Ok(normalised) => normalised,
-            Err(problem) => {
-                self.place.relay().fail(kolo_ddp::Error::Setting(problem));
+            Err(cause) => {
+                self.handle.turns().fail(batch_norm::unreadable(&cause));
                 return layer.forward(x);
             }
         };
-        for (running, value) in
-            [(&layer.running_mean, normalised.mean), (&layer.running_var, normalised.variance)]
+        for (running, value) in [(&layer.running_mean, moments.mean), (&layer.running_var, moments.variance)]
         {
             let value = Tensor::<1>::from_data(TensorData::new(value, [channels]), &device);
             let kept = running.value_sync().mul_scalar(1.0 - layer.momentum);
             running.update(kept.add(value.mul_scalar(layer.momentum)));
         }
-        normalised.output
+        output
     }
 }

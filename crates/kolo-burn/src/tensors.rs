@@ -8,6 +8,7 @@ use burn::tensor::{DType, Device, GradientCheckpointingStrategy, Tensor, TensorD
 use kolo_ddp::{Kind, Layout, ParamSpec, SpanId};
 
 use crate::Error;
+use crate::backend::is_exact;
 use crate::hook::{Nodes, node_of};
 
 /// What a module consists of, in the order in which Burn visits it.
@@ -23,12 +24,13 @@ pub(crate) enum Which {
     Statistics,
 }
 
-/// Names, shapes and values of float tensors. Those that do not require gradients are statistics: they are what the
-/// forward pass changes, such as running means, or frozen, and then they do not change at all.
+/// Names, shapes and values of float tensors. Those that do not require gradients are statistics: they are
+/// what the forward pass changes, such as running means, or frozen, and then they do not change at all.
 pub(crate) fn inventory<M: Module>(module: &M, which: Which) -> Result<Inventory, Error> {
     let found = Inventory { specs: Vec::new(), values: Vec::new() };
     let mut visitor = Take { path: Vec::new(), which, found, error: None };
-    // Running statistics keep their newest value aside until they are synchronised, which making a validation copy does.
+    // Running statistics keep their newest value aside until they are synchronised, which making a validation
+    // copy does.
     drop(module.valid());
     module.visit(&mut visitor);
     match visitor.error {
@@ -37,11 +39,53 @@ pub(crate) fn inventory<M: Module>(module: &M, which: Which) -> Result<Inventory
     }
 }
 
+/// Refuses a model whose gradients cannot be seen; else says whether its device adds in one order, so that
+/// the bits are exact.
+///
+/// # Errors
+///
+/// A trained parameter is on a backend that Kolo does not see, or none is trained because the device records
+/// no gradients.
+pub(crate) fn check_devices<M: Module>(module: &M) -> Result<bool, Error> {
+    struct Devices {
+        first: Option<Device>,
+        trained: Vec<Device>,
+    }
+    impl ModuleVisitor for Devices {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let tensor = param.val();
+            self.first.get_or_insert_with(|| tensor.device());
+            if tensor.is_require_grad() && !self.trained.contains(&tensor.device()) {
+                self.trained.push(tensor.device());
+            }
+        }
+    }
+    let mut devices = Devices { first: None, trained: Vec::new() };
+    module.visit(&mut devices);
+    let checked =
+        if devices.trained.is_empty() { devices.first.into_iter().collect() } else { devices.trained };
+    checked.iter().try_fold(true, |exact, device| Ok(exact & is_exact(device)?))
+}
+
 struct Take {
     path: Vec<String>,
     which: Which,
     found: Inventory,
     error: Option<Error>,
+}
+
+impl Take {
+    fn read<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Result<(), Error> {
+        let parameter = || name.to_owned();
+        if tensor.dtype() != DType::F32 {
+            return Err(Error::DType { parameter: parameter(), dtype: tensor.dtype() });
+        }
+        let unreadable = |cause: String| Error::Read { parameter: parameter(), cause };
+        let data = tensor.try_into_data().map_err(|cause| unreadable(cause.to_string()))?;
+        let values = data.as_slice::<f32>().map_err(|cause| unreadable(format!("{cause:?}")))?;
+        self.found.values.extend_from_slice(values);
+        Ok(())
+    }
 }
 
 impl ModuleVisitor for Take {
@@ -60,51 +104,29 @@ impl ModuleVisitor for Take {
             return;
         }
         let name = self.path.join(".");
-        let data = tensor.into_data();
-        if data.dtype() != DType::F32 {
-            let problem = format!("parameter `{name}` is {:?}; Kolo trains f32", data.dtype());
-            self.error.get_or_insert(Error::Backend(problem));
-            return;
-        }
-        let shape = data.shape().iter().copied().collect();
-        match data.as_slice::<f32>() {
-            Ok(values) => self.found.values.extend_from_slice(values),
-            Err(cause) => {
-                self.error
-                    .get_or_insert(Error::Backend(format!("parameter `{name}` cannot be read: {cause:?}")));
-            }
+        let shape = tensor.dims().to_vec();
+        if let Err(error) = self.read(&name, tensor) {
+            self.error.get_or_insert(error);
         }
         self.found.specs.push(ParamSpec { name, shape, kind });
     }
 }
 
 /// The graph nodes of all trained parameters. They are new after every write.
-pub(crate) fn nodes<M: Module>(module: &M) -> Result<Nodes, Error> {
-    let mut visitor = Find { next: 0, nodes: Nodes::new(), error: None };
-    module.visit(&mut visitor);
-    match visitor.error {
-        Some(error) => Err(error),
-        None => Ok(visitor.nodes),
+pub(crate) fn nodes<M: Module>(module: &M) -> Nodes {
+    struct Find {
+        next: usize,
+        nodes: Nodes,
     }
-}
-
-struct Find {
-    next: usize,
-    nodes: Nodes,
-    error: Option<Error>,
-}
-
-impl ModuleVisitor for Find {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        match node_of(param.val()) {
-            Ok(Some(node)) => drop(self.nodes.insert(node, SpanId(self.next))),
-            Ok(None) => {}
-            Err(error) => {
-                self.error.get_or_insert(error);
-            }
+    impl ModuleVisitor for Find {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.nodes.extend(node_of(param.val()).map(|node| (node, SpanId(self.next))));
+            self.next += 1;
         }
-        self.next += 1;
     }
+    let mut visitor = Find { next: 0, nodes: Nodes::new() };
+    module.visit(&mut visitor);
+    visitor.nodes
 }
 
 /// Initialises what is lazy.
@@ -119,8 +141,9 @@ pub(crate) fn settle<M: Module>(module: &M) {
     module.visit(&mut Touch);
 }
 
-/// A copy whose parameters are leaves of its own and whose running statistics are its own; values are shared. Burn keeps the
-/// graphs of all that comes from one leaf under one lock, also while it goes through one of them.
+/// A copy whose parameters are leaves of its own and whose running statistics are its own; values are shared.
+/// Burn keeps the graphs of all that comes from one leaf under one lock, also while it goes through one of
+/// them.
 pub(crate) fn copy<M: Module>(module: &M) -> M {
     struct Strategy(Option<GradientCheckpointingStrategy>);
     impl ModuleVisitor for Strategy {
@@ -142,8 +165,8 @@ pub(crate) fn copy<M: Module>(module: &M) -> M {
     module.valid().train().map(&mut strategy)
 }
 
-/// How each tensor of a module changes on its way to and from a file (a `Linear` may be transposed there). A lazy
-/// parameter begins without; they are of the type `ParamMapper<Tensor<D>>` for its own `D`.
+/// How each tensor of a module changes on its way to and from a file (a `Linear` may be transposed there). A
+/// lazy parameter begins without; they are of the type `ParamMapper<Tensor<D>>` for its own `D`.
 pub(crate) struct Mappers(Vec<Box<dyn Any + Send + Sync>>);
 
 impl Mappers {
@@ -161,8 +184,8 @@ impl ModuleVisitor for Mappers {
     }
 }
 
-/// Writes new values into the module: trained parameters take theirs from `source` when they are first used, statistics
-/// at once.
+/// Writes new values into the module: trained parameters take theirs from `source` when they are first used,
+/// statistics at once.
 pub(crate) fn write<M: Module, S: FnOnce() -> Vec<f32> + Send + Sync + 'static>(
     module: M,
     layout: &Layout,

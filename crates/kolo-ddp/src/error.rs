@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use kolo_comm::Rank;
 
+use crate::table::ChoiceError;
+
 /// An error of data-parallel training, named after the culprit.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -42,6 +44,9 @@ pub enum Error {
     /// A reduction has failed before and was reported then; its gradients are lost.
     #[error("training cannot go on: a reduction has failed before; start again from the last checkpoint")]
     Lost,
+    /// A name that no table has, or a setting that its entry does not have or that may not be so.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
     /// A setting that cannot be.
     #[error("{0}")]
     Setting(String),
@@ -51,6 +56,40 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
+    /// A job whose workers may die cannot have a reduction that keeps something with each of them.
+    #[error(
+        "the reduction `{reduction}` keeps residuals with each worker, which are lost when it dies; take `sum` in an elastic job, \
+         or train with workers that stay (`Config::elastic: false`)"
+    )]
+    ResidualsInElasticJob {
+        /// The reduction's name.
+        reduction: &'static str,
+    },
+    /// What the other ranks' shards keep from step to step is not here.
+    #[error(
+        "a checkpoint of a job with the reduction `{reduction}` holds residuals of all ranks; call `Replica::gather_residuals` on all \
+         of them after the step that it is of"
+    )]
+    ResidualsElsewhere {
+        /// The reduction's name.
+        reduction: &'static str,
+    },
+    /// A call of the step in a phase to which it does not belong.
+    #[error("`{call}` cannot be called {phase}; {remedy}")]
+    OutOfOrder {
+        /// What was called.
+        call: &'static str,
+        /// When it was called.
+        phase: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// A rank began another pass when its shards of the step were done.
+    #[error("this rank holds {due} shards a step; call `step` before the next backward pass")]
+    NoShardLeft {
+        /// Shards of this rank.
+        due: usize,
+    },
     /// A rank did not do its shards.
     #[error("this rank holds {due} shards a step but finished {done} before `step` was called")]
     ShardsMissing {
@@ -59,6 +98,32 @@ pub enum Error {
         /// Backward passes done.
         done: usize,
     },
+    /// A part of a checkpoint holds elements that the model does not have.
+    #[error("a checkpoint's part holds elements {start}..{end} where the model has {len}")]
+    PartTooLong {
+        /// Its first element of flat memory.
+        start: usize,
+        /// The one after its last.
+        end: usize,
+        /// Elements of the model.
+        len: usize,
+    },
+    /// A part of a checkpoint is to go into a file that is not named after its set.
+    #[error(
+        "a checkpoint's part cannot go into `{file}`; call it as {whole}, with `-` and more before the dot"
+    )]
+    PartFile {
+        /// The file that was asked for.
+        file: String,
+        /// The file that holds the whole set.
+        whole: &'static str,
+    },
+    /// A writer of checkpoints was to keep none.
+    #[error("0 checkpoints to keep: it must be at least 1")]
+    KeepsNone,
+    /// The thread that writes checkpoints has panicked.
+    #[error("the thread that writes checkpoints panicked; this is a bug")]
+    WriterPanicked,
     /// A file of a checkpoint cannot be read or written.
     #[error("{}: {problem}", path.display())]
     File {

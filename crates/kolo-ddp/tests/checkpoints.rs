@@ -6,10 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{NAMES, WIDTH, replica, run_shard, specs};
-use kolo_comm::Group;
+use common::{NAMES, WIDTH, lively, replica, run_shard, specs};
+use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Part, Position, Reader, Set, Snapshot, Writer};
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
+use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::{Config, Replica};
 
 const FILES: [&str; 4] = ["weights.safetensors", "optimizer.safetensors", "position.json", "manifest.json"];
@@ -47,17 +48,21 @@ fn flip(path: &Path, bit: usize) {
     fs::write(path, data).unwrap();
 }
 
+/// Every optimizer with every reduction.
 #[test]
 fn a_checkpoint_continues_in_the_same_bits() {
-    for optimizer in ["sgd", "adamw"] {
-        let settings = Settings { momentum: 0.9, ..Settings::default() };
-        let new = || replica(Arc::new(Group::alone()), &Config::default(), optimizer, settings);
+    for (optimizer, reduction) in
+        OPTIMIZERS.iter().flat_map(|optimizer| REDUCTIONS.iter().map(move |r| (optimizer, r)))
+    {
+        let config = Config { reduction, ..Config::default() };
+        let new = || replica(Arc::new(Group::alone()), &config, optimizer.name, lively(optimizer));
         let folder = tempfile::tempdir().unwrap();
         let mut first = new();
         (0..3).for_each(|n| step(&mut first, n));
         let path = checkpoint::save(folder.path(), &mut first, &at(3)).unwrap();
         let found = checkpoint::newest(folder.path()).unwrap().unwrap();
         assert_eq!((found.step, found.path, found.passed_over.len()), (3, path.clone(), 0));
+        assert_eq!(path.join("residuals.safetensors").exists(), reduction.keeps_residuals);
 
         let mut second = new();
         assert_eq!(checkpoint::load(&path, &mut second).unwrap(), at(3));
@@ -68,15 +73,64 @@ fn a_checkpoint_continues_in_the_same_bits() {
     }
 }
 
+/// Saved by rank 0 of three, read by one, two and four.
+#[test]
+fn a_checkpoint_continues_in_the_same_bits_with_another_number_of_workers() {
+    const SHARDS: usize = 4;
+    let steps = |replica: &mut Replica, steps: std::ops::Range<usize>| {
+        for step in steps {
+            for shard in replica.shards() {
+                run_shard(replica, &[step * SHARDS + shard, 3 * shard]);
+            }
+            replica.step(0.05).unwrap();
+        }
+    };
+    for reduction in REDUCTIONS {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config { shards: Some(SHARDS), reduction, ..Config::default() };
+        let new = |group| replica(Arc::new(group), &config, "sgd", Settings::default());
+        let expected = threads::spawn(3, |group| {
+            let mut replica = new(group);
+            steps(&mut replica, 0..3);
+            let saves = replica.group().rank() == Rank(0);
+            if saves && reduction.keeps_residuals {
+                let error = checkpoint::save(folder.path(), &mut replica, &at(3)).unwrap_err().to_string();
+                assert!(error.contains(reduction.name) && error.contains("gather_residuals"), "{error}");
+            }
+            replica.gather_residuals().unwrap();
+            if saves {
+                checkpoint::save(folder.path(), &mut replica, &at(3)).unwrap();
+            }
+            steps(&mut replica, 3..6);
+            replica.values().unwrap().to_vec()
+        })
+        .unwrap()
+        .remove(0);
+        let path = checkpoint::path(folder.path(), 3);
+        for world in [1, 2, 4] {
+            for values in threads::spawn(world, |group| {
+                let mut replica = new(group);
+                checkpoint::load(&path, &mut replica).unwrap();
+                steps(&mut replica, 3..6);
+                replica.values().unwrap().to_vec()
+            })
+            .unwrap()
+            {
+                assert!(values == expected, "{reduction:?} on {world} ranks");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_of_another_model_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = checkpoint::save(folder.path(), &mut adamw(), &at(0)).unwrap();
     let load = |specs: Vec<kolo_ddp::ParamSpec>| {
         let len = specs.iter().map(|spec| spec.shape.iter().product::<usize>()).sum();
-        let build = |len| (optimizer::find("adamw").unwrap().build)(len, &Settings::default());
+        let adamw = optimizer::named("adamw", &Settings::default()).unwrap();
         let group = Arc::new(Group::alone());
-        let mut other = Replica::new(group, specs, vec![0.0; len], &Config::default(), build).unwrap();
+        let mut other = Replica::new(group, specs, vec![0.0; len], &Config::default(), adamw).unwrap();
         checkpoint::load(&path, &mut other).unwrap_err().to_string()
     };
     let mut renamed = specs();
@@ -97,7 +151,7 @@ fn a_checkpoint_of_another_model_is_refused() {
         Arc::new(Group::alone()),
         &Config::default(),
         "sgd",
-        Settings { momentum: 0.9, ..Settings::default() },
+        Settings::default().with("momentum", 0.9),
     );
     let error = checkpoint::load(&path, &mut sgd).unwrap_err().to_string();
     assert!(error.contains("optimizer.safetensors") && error.contains("velocity/first"), "{error}");
@@ -190,7 +244,8 @@ fn interrupted(comes_back: bool) -> (tempfile::TempDir, PathBuf, Result<(), kolo
     (top, folder, end)
 }
 
-/// Whether the first try, the second one or both are made after the folder has come back, the checkpoint is there.
+/// Whether the first try, the second one or both are made after the folder has come back, the checkpoint is
+/// there.
 #[test]
 fn a_folder_that_comes_back_gets_its_checkpoint() {
     let (_top, folder, end) = interrupted(true);
@@ -235,7 +290,8 @@ fn what_a_killed_run_left_is_removed() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Three ranks that each hold a third of the optimizer's state, cut without regard to tensors, and five that read it.
+/// Three ranks that each hold a third of the optimizer's state, cut without regard to tensors, and five that
+/// read it.
 #[test]
 fn state_in_parts_is_read_by_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,20 +7,23 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::{NAMES, WIDTH, backward, noise, specs};
-use kolo_comm::env::Place;
-use kolo_comm::{Group, Options, Rank, TransportChoice};
+use common::{NAMES, WIDTH, backward, clip, lively, noise, specs};
+use kolo_comm::env::WorkerEnv;
+use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind};
 use kolo_ddp::key::Key;
-use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::{BucketCaps, Config, Error, Replica, SpanId};
+use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer};
+use kolo_ddp::table::Entry;
+use kolo_ddp::{BucketCaps, Config, Error, Kind, ParamSpec, Replica, SpanId};
 
 const STEPS: u64 = 16;
 /// A worker that fails keeps the others waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SHARDS: usize = 6;
-/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward pass, after
-/// all backward passes, and when the ranks have agreed but not all buckets are back.
-const MOMENTS: usize = 3 + NAMES.len();
+/// Elements of a sixth tensor, which travels in several buckets.
+const LARGE: usize = 40_000;
+/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward
+/// pass, after all backward passes, and when the ranks have agreed but not all buckets are back.
+const MOMENTS: usize = 3 + NAMES.len() + 1;
 
 /// Where the ranks of each generation find one another.
 #[derive(Default)]
@@ -32,7 +35,12 @@ struct Meeting {
 
 impl Meeting {
     /// Waits for all `world` members of a generation, and forms their group.
-    fn join(&self, generation: usize, world: usize, transport: TransportChoice) -> Result<Arc<Group>, Error> {
+    fn join(
+        &self,
+        generation: usize,
+        world: usize,
+        transport: &'static TransportKind,
+    ) -> Result<Arc<Group>, Error> {
         let mut generations = self.generations.lock().unwrap();
         let (count, master) = generations.entry(generation).or_default();
         let rank = *count;
@@ -51,9 +59,10 @@ impl Meeting {
             generations = next;
         };
         drop(generations);
-        let place = Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() };
+        let place =
+            WorkerEnv { rank: Rank(rank), world_size: world, local_rank: rank, endpoint: master.into() };
         // Over sockets a distance, so that a death finds buckets on the wire.
-        let delay = Duration::from_millis(if transport == TransportChoice::Tcp { 1 } else { 0 });
+        let delay = Duration::from_millis(if transport == &TCP { 1 } else { 0 });
         let options = Options { transport: Some(transport), delay, ..Options::default() };
         Ok(Arc::new(Group::join(&place, &options)?))
     }
@@ -62,6 +71,7 @@ impl Meeting {
 /// What happens in a run: in generation g so many ranks, of which one dies in some step at some moment.
 #[derive(Debug)]
 struct Script {
+    optimizer: &'static Entry<dyn Optimizer>,
     clip_norm: Option<f64>,
     generations: Vec<Generation>,
 }
@@ -79,7 +89,7 @@ struct Generation {
 
 impl Script {
     /// 4 ranks at first; each death may bring a new one.
-    fn new(seed: u64, clip_norm: Option<f64>) -> Script {
+    fn new(seed: u64, optimizer: &'static Entry<dyn Optimizer>, clip_norm: Option<f64>) -> Script {
         let key = Key::new(seed);
         let deaths = 1 + key.with(0).below(3);
         let mut steps: Vec<u64> =
@@ -102,7 +112,7 @@ impl Script {
             world = world - 1 + fresh;
         }
         generations.push(Generation { world, fresh, death: None, alone: false });
-        Script { clip_norm, generations }
+        Script { optimizer, clip_norm, generations }
     }
 
     /// After the first death every one goes on alone, as one does that is to save what all have come to.
@@ -132,7 +142,7 @@ fn expected(error: &Error) {
 struct Worker<'a> {
     script: &'a Script,
     meeting: &'a Meeting,
-    transport: TransportChoice,
+    transport: &'static TransportKind,
     generation: usize,
     replica: Replica,
     known: Known,
@@ -143,18 +153,26 @@ type Known = BTreeMap<u64, u64>;
 
 fn config(clip_norm: Option<f64>) -> Config {
     let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
-    Config { shards: Some(SHARDS), caps: Some(caps), clip_norm, elastic: true, ..Config::default() }
+    let transforms = clip_norm.map(clip).unwrap_or_default();
+    Config { shards: Some(SHARDS), caps: Some(caps), transforms, elastic: true, ..Config::default() }
 }
 
 impl<'a> Worker<'a> {
-    fn new(script: &'a Script, meeting: &'a Meeting, transport: TransportChoice, first: usize) -> Self {
+    fn new(
+        script: &'a Script,
+        meeting: &'a Meeting,
+        transport: &'static TransportKind,
+        first: usize,
+    ) -> Self {
         for generation in first..script.generations.len() {
             let join = || {
                 let group = meeting.join(generation, script.generations[generation].world, transport)?;
-                let values = (0..NAMES.len() * WIDTH).map(|i| noise(generation, i) * 0.5).collect();
-                let settings = Settings { weight_decay: 0.01, ..Settings::default() };
-                let adamw = |len| (optimizer::find("adamw").unwrap().build)(len, &settings);
-                Replica::new(group, specs(), values, &config(script.clip_norm), adamw)
+                let values = (0..NAMES.len() * WIDTH + LARGE).map(|i| noise(generation, i) * 0.5).collect();
+                let optimizer = script.optimizer.build(&lively(script.optimizer))?;
+                let kind = Kind::Parameter { decay: true };
+                let large = ParamSpec { name: "large".into(), shape: vec![LARGE], kind };
+                let specs = specs().into_iter().chain([large]).collect();
+                Replica::new(group, specs, values, &config(script.clip_norm), optimizer)
             };
             match join() {
                 Ok(replica) => {
@@ -220,31 +238,33 @@ impl<'a> Worker<'a> {
     fn step(&mut self) -> Result<(), Stop> {
         let step = self.replica.steps();
         self.moment(step, 0)?;
-        for (n, shard) in self.replica.reducer().shards().enumerate() {
-            let mut values = vec![0.0; NAMES.len() * WIDTH];
+        for (n, shard) in self.replica.shards().enumerate() {
+            let mut values = vec![0.0; NAMES.len() * WIDTH + LARGE];
             // In the order in which buckets come back, so that some are still on the wire.
-            for (moment, id) in [4, 2, 0, 1, 3].into_iter().enumerate() {
-                values[id * WIDTH..][..WIDTH].copy_from_slice(self.replica.latest(SpanId(id)));
+            for (moment, id) in [4, 2, 0, 1, 5, 3].into_iter().enumerate() {
+                let latest = self.replica.latest(SpanId(id));
+                values[id * WIDTH..][..latest.len()].copy_from_slice(latest);
                 if n == 0 {
                     self.moment(step, 1 + moment)?;
                 }
             }
             let samples = [step as usize * SHARDS + shard, 7 * shard];
             let pass = backward(&values, &samples);
-            self.replica.begin_shard(pass.loss, samples.len() as f64)?;
-            let reducer = self.replica.reducer();
-            reducer.ready(SpanId(3), &pass.last);
-            reducer.ready(SpanId(1), &pass.shared[0]);
+            let large: Vec<f32> = values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
+            let mut shard = self.replica.begin_shard(pass.loss, samples.len() as f64)?;
+            shard.ready(SpanId(5), &large);
+            shard.ready(SpanId(3), &pass.last);
+            shard.ready(SpanId(1), &pass.shared[0]);
             if step.is_multiple_of(2) {
-                reducer.ready(SpanId(1), &pass.shared[1]);
+                shard.ready(SpanId(1), &pass.shared[1]);
             }
-            reducer.ready(SpanId(0), &pass.first);
-            reducer.ready(SpanId(4), &pass.mean);
-            reducer.end_shard();
+            shard.ready(SpanId(0), &pass.first);
+            shard.ready(SpanId(4), &pass.mean);
+            shard.finish()?;
         }
         self.moment(step, MOMENTS - 2)?;
         if let Err(dead) = self.moment(step, MOMENTS - 1) {
-            self.replica.reducer().finish(step)?;
+            self.replica.reduce_for_tests()?;
             return Err(dead);
         }
         let report = self.replica.step(0.05)?;
@@ -261,7 +281,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn run(script: &Script, transport: TransportChoice) -> Vec<(Vec<u32>, Known)> {
+fn run(script: &Script, transport: &'static TransportKind) -> Vec<(Vec<u32>, Known)> {
     let meeting = Meeting::default();
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
@@ -277,23 +297,27 @@ fn run(script: &Script, transport: TransportChoice) -> Vec<(Vec<u32>, Known)> {
 
 #[test]
 fn deaths_and_joins_do_not_change_the_bits() {
-    for (clip_norm, seeds) in [(None, 30), (Some(1.5), 10)] {
-        let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
-        let (expected, losses) = run(&Script { clip_norm, generations }, TransportChoice::Tcp).remove(0);
-        for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
-            for seed in 0..seeds {
-                let script = match seed % 3 {
-                    0 => Script::new(seed, clip_norm).then_alone(),
-                    _ => Script::new(seed, clip_norm),
-                };
-                let survivors = run(&script, transport);
-                assert_eq!(survivors.len(), script.generations.last().unwrap().world);
-                for (bits, known) in survivors {
-                    assert!(bits == expected, "{transport:?}, seed {seed}: {script:?}");
-                    // Without a gap, from the first step of which it knows.
-                    let first = *known.keys().next().unwrap();
-                    let seen: Known = losses.range(first..).map(|(step, loss)| (*step, *loss)).collect();
-                    assert_eq!(known, seen, "{transport:?}, seed {seed}: {script:?}");
+    for (n, optimizer) in OPTIMIZERS.iter().enumerate() {
+        for (clip_norm, seeds) in [(None, 15), (Some(1.5), 5)] {
+            let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
+            let alone = Script { optimizer, clip_norm, generations };
+            let (expected, losses) = run(&alone, &TCP).remove(0);
+            for transport in [&SHM, &TCP] {
+                for seed in (0..seeds).map(|seed| n as u64 * seeds + seed) {
+                    let script = match seed % 3 {
+                        0 => Script::new(seed, optimizer, clip_norm).then_alone(),
+                        _ => Script::new(seed, optimizer, clip_norm),
+                    };
+                    let case = format!("{transport:?}, seed {seed}: {script:?}");
+                    let survivors = run(&script, transport);
+                    assert_eq!(survivors.len(), script.generations.last().unwrap().world);
+                    for (bits, known) in survivors {
+                        assert!(bits == expected, "{case}");
+                        // Without a gap, from the first step of which it knows.
+                        let first = *known.keys().next().unwrap();
+                        let seen: Known = losses.range(first..).map(|(step, loss)| (*step, *loss)).collect();
+                        assert_eq!(known, seen, "{case}");
+                    }
                 }
             }
         }

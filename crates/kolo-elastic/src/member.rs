@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::words::{self, Arrival, Seat};
 use super::{COORDINATOR, MEMBER};
+use kolo_comm::Generation;
 use kolo_comm::Group;
 use kolo_comm::Options;
 use kolo_comm::Pace;
@@ -45,17 +46,6 @@ pub struct Member {
     pace: Arc<Pace>,
     current: Option<Generation>,
     settled: bool,
-}
-
-/// The generation that a member is in.
-#[derive(Clone, Debug)]
-pub struct Generation {
-    /// Counts the job's generations, from 1.
-    pub number: u64,
-    /// Why the last one has ended.
-    pub reason: String,
-    /// When this member's group had formed.
-    pub formed: SystemTime,
 }
 
 impl Member {
@@ -114,11 +104,11 @@ impl Member {
             self.listener.listen_for(place.generation);
             let (rank, world) = (place.rank, place.world_size);
             log::info!("generation {}: rank {rank} of {world} ({})", place.generation, place.reason);
-            let at = env::Place {
+            let at = env::WorkerEnv {
                 rank: Rank(rank),
                 world_size: world,
                 local_rank: place.local_rank,
-                master: place.store.into(),
+                endpoint: place.store.into(),
             };
             match Group::join_served(&at, &self.options) {
                 Ok(group) => {
@@ -130,9 +120,7 @@ impl Member {
                     return Ok(group);
                 }
                 // Nothing that another try with other members would mend.
-                Err(error @ (Error::Environment { .. } | Error::Invalid(_) | Error::Mismatch { .. })) => {
-                    return Err(error);
-                }
+                Err(error) if error.is_misuse() => return Err(error),
                 Err(error) => {
                     log::info!("generation {} does not come about: {error}", place.generation);
                     reason = Some(error.to_string());

@@ -7,9 +7,10 @@ mod common;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use common::{WIDTH, replica, run_shard};
+use common::{WIDTH, clip, lively, replica, run_shard};
 use kolo_comm::Group;
-use kolo_ddp::optimizer::Settings;
+use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer};
+use kolo_ddp::table::Entry;
 use kolo_ddp::{BucketCaps, Config, Sampler};
 use kolo_testing::mpirun::{self, Case};
 
@@ -23,16 +24,16 @@ fn main() -> ExitCode {
 }
 
 /// Trains for two epochs and returns the values; buckets are small, so that several are under way at once.
-fn train(group: Group, optimizer: &str) -> Vec<f32> {
+fn train(group: Group, optimizer: &Entry<dyn Optimizer>) -> Vec<f32> {
     let caps = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
-    let config = Config { shards: Some(SHARDS), caps: Some(caps), clip_norm: Some(1.5), ..Config::default() };
-    let settings = Settings { momentum: 0.9, weight_decay: 0.01, ..Settings::default() };
-    let mut replica = replica(Arc::new(group), &config, optimizer, settings);
+    let config =
+        Config { shards: Some(SHARDS), caps: Some(caps), transforms: clip(1.5), ..Config::default() };
+    let mut replica = replica(Arc::new(group), &config, optimizer.name, lively(optimizer));
     let sampler = Sampler::new(SAMPLES, 3, SHARDS, 1).unwrap();
     for epoch in 0..2 {
         let order = sampler.epoch(epoch);
         for step in 0..sampler.steps() {
-            for shard in replica.reducer().shards() {
+            for shard in replica.shards() {
                 run_shard(&mut replica, order.shard(step, shard));
             }
             replica.step(0.05).unwrap();
@@ -44,13 +45,13 @@ fn train(group: Group, optimizer: &str) -> Vec<f32> {
 fn training() {
     // MPI runs as long as some group does.
     let _job = Group::from_env().unwrap();
-    for optimizer in ["sgd", "adamw"] {
+    for optimizer in OPTIMIZERS {
         let group = Group::from_env().unwrap();
         assert_eq!(group.transport(), "mpi");
         let (together, alone) = (train(group, optimizer), train(Group::alone(), optimizer));
         let distance: f64 =
             together.iter().zip(&alone).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt();
         let size: f64 = alone.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
-        assert!(distance <= 1e-5 * size, "{optimizer}: {}", distance / size);
+        assert!(distance <= 1e-5 * size, "{}: {}", optimizer.name, distance / size);
     }
 }

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use kolo_data::{DataError, PrefetchError};
-
-use crate::models::UnknownModel;
+use kolo_ddp::table::ChoiceError;
 
 /// Why a run could not begin, go on, or end as it should.
 #[derive(Debug, thiserror::Error)]
@@ -16,13 +15,13 @@ pub enum Error {
     /// The data set could not be opened.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// No model of the table has the name that the configuration gives.
-    #[error(transparent)]
-    Model(#[from] UnknownModel),
     /// The configuration asks for what data-parallel training cannot give: an unknown optimizer, too few
     /// samples.
     #[error(transparent)]
     Refused(kolo_ddp::Error),
+    /// The optimizer or a gradient transform is not there, or not set as it can be.
+    #[error("{}", in_options(.0))]
+    Choice(#[from] ChoiceError),
     /// A setting has a value that it cannot have.
     #[error("{option} {value}: {problem}")]
     Setting {
@@ -150,8 +149,8 @@ impl Error {
         matches!(
             self,
             Data(_)
-                | Model(_)
                 | Refused(_)
+                | Choice(_)
                 | Setting { .. }
                 | Unknown { .. }
                 | Config { .. }
@@ -166,8 +165,13 @@ impl Error {
         Error::Setting { option, value: value.to_string(), problem: problem.into() }
     }
 
-    pub(crate) fn unknown(what: &'static str, name: &str, known: impl AsRef<[&'static str]>) -> Self {
-        Error::Unknown { what, name: name.into(), known: known.as_ref().join(", ") }
+    pub(crate) fn unknown(
+        what: &'static str,
+        name: &str,
+        known: impl IntoIterator<Item = &'static str>,
+    ) -> Self {
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        Error::Unknown { what, name: name.into(), known }
     }
 
     pub(crate) fn file(path: &Path, source: std::io::Error) -> Self {
@@ -184,5 +188,20 @@ impl From<kolo_ddp::Error> for Error {
 impl From<kolo_comm::Error> for Error {
     fn from(error: kolo_comm::Error) -> Self {
         Error::Training(error.into())
+    }
+}
+
+/// What is wrong with a setting of a table's entry, in the words of the command line.
+fn in_options(error: &ChoiceError) -> String {
+    let option = |name: &str| format!("--{}", name.replace('_', "-"));
+    match error {
+        ChoiceError::NotAllowed { setting, value, .. } => {
+            format!("{} {value}: it must be {}", option(setting.name), setting.allowed)
+        }
+        ChoiceError::NoSetting { entry, setting, known } => {
+            let known: Vec<String> = known.iter().map(|setting| option(setting.name)).collect();
+            format!("{}: {entry} has no such setting; it has {}", option(setting), known.join(", "))
+        }
+        unknown => unknown.to_string(),
     }
 }

@@ -1,7 +1,8 @@
 //! The arithmetic of batch normalisation on flat memory, `[samples, channels, …]` in row-major order.
 //!
-//! Sums are made in double precision: the squares of `f32` are exact there, so that the variance can be had from the sum of
-//! squares, in one pass and one exchange, without the cancellation that this would suffer in `f32`.
+//! Sums are made in double precision: the squares of `f32` are exact there, so that the variance can be had
+//! from the sum of squares, in one pass and one exchange, without the cancellation that this would suffer in
+//! `f32`.
 
 use std::ops::Range;
 
@@ -35,7 +36,8 @@ pub(super) fn moments(extent: Extent, x: &[f32]) -> Vec<f64> {
     pairs(extent, x, x, |_| |x, _| [x, x * x])
 }
 
-/// For each channel the sum of `gradient` and of its products with `x` less the channel's mean; in the order of [`moments`].
+/// For each channel the sum of `gradient` and of its products with `x` less the channel's mean; in the order
+/// of [`moments`].
 pub(super) fn gradient_moments(extent: Extent, gradient: &[f32], x: &[f32], mean: &[f64]) -> Vec<f64> {
     pairs(extent, gradient, x, |channel| {
         let mean = mean[channel];
@@ -53,7 +55,8 @@ pub(super) fn normalise(extent: Extent, x: &[f32], mean: &[f64], scale: &[f64], 
     out
 }
 
-/// The gradient of the loss with respect to `x`: `(gradient - first - (x - mean) * second) * scale`, with numbers of each channel.
+/// The gradient of the loss with respect to `x`: `(gradient - first - (x - mean) * second) * scale`, with
+/// numbers of each channel.
 pub(super) fn gradient(
     extent: Extent,
     gradient: &[f32],

@@ -1,63 +1,88 @@
-//! Batch normalisation over the global batch (Ioffe and Szegedy, [arXiv:1502.03167](https://arxiv.org/abs/1502.03167)): one
-//! operation of the graph, with an exchange of sums in its forward and in its backward pass.
+//! Batch normalisation over the global batch (Ioffe and Szegedy,
+//! [arXiv:1502.03167](https://arxiv.org/abs/1502.03167)): one operation of the graph, with an exchange of
+//! sums in its forward and in its backward pass.
 //!
-//! With x̂ = (x − mean) / σ over the n elements that all shards have of a channel, and g the gradient of the loss with respect
-//! to the output, the gradient with respect to x is γ/σ · (g − Σg/n − x̂ · Σ(g·x̂)/n), sums over all shards. Those with respect
-//! to γ and β are of this shard alone: the reducer adds them to the others' like every other gradient.
+//! With x̂ = (x − mean) / σ over the n elements that all shards have of a channel, and g the gradient of the
+//! loss with respect to the output, the gradient with respect to x is γ/σ · (g − Σg/n − x̂ · Σ(g·x̂)/n), sums
+//! over all shards. Those with respect to γ and β are of this shard alone: the reducer adds them to the
+//! others' like every other gradient.
 
 mod kernel;
 
+#[cfg(feature = "cubecl")]
+use burn::backend::Cube;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Flex};
+use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
+use burn::backend::tensor::{Device, FloatTensor};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata};
 use burn::nn::BatchNorm;
-use burn::tensor::{GradientCheckpointingStrategy, Shape, Tensor, TensorData};
+use burn::tensor::{Shape, Tensor, TensorData};
 
-use kolo_ddp::lockstep::{Ask, Place};
+use kolo_ddp::cross_shard::{ShardHandle, SumRequest};
 
 use self::kernel::Extent;
-use crate::hook::UNSUPPORTED;
+use crate::backend::{HostMemory, ReadError, on_backends};
 
-type Plain = Autodiff<Flex, NoCheckpointing>;
-
-/// A layer's normalisation over the global batch: its output, and mean and variance of each channel.
-pub(crate) struct Normalised<T> {
-    pub(crate) output: T,
+/// Mean and variance of each channel over the global batch, in the precision of the layer's running
+/// statistics.
+pub(crate) struct Moments {
     pub(crate) mean: Vec<f32>,
     pub(crate) variance: Vec<f32>,
 }
 
-/// Normalises `x` with the global batch's mean and variance, as the layer with this number; all shards call it alike.
+/// Normalises `x` with the global batch's mean and variance, as the layer with this number; all shards call
+/// it alike. On a device `x` and the gradients travel to the host, where the sums are made.
 ///
 /// # Errors
 ///
-/// Not on a backend whose memory can be read; in words.
+/// A tensor cannot be read as `f32`.
 pub(crate) fn forward<const D: usize>(
     layer: &BatchNorm,
     x: Tensor<D>,
     number: usize,
-    place: &Place,
-) -> Result<Normalised<Tensor<D>>, String> {
+    handle: &ShardHandle,
+) -> Result<(Tensor<D>, Moments), ReadError> {
     let dims = x.dims();
     let extent = Extent { samples: dims[0], channels: dims[1], inner: dims[2..].iter().product() };
-    let this = Layer { number, epsilon: layer.epsilon, extent, place: place.clone() };
-    // The strategy decides what is computed again in the backward pass, which is nothing here.
-    let strategy = x.gradient_checkpointing_strategy().ok_or(UNSUPPORTED)?;
-    let parents = (primitive(x)?, primitive(layer.gamma.val())?, primitive(layer.beta.val())?);
-    let Normalised { output, mean, variance } = this.forward([parents.0, parents.1, parents.2])?;
-    let output = Tensor::from_primitive::<Plain>(output).with_gradient_checkpointing_strategy(strategy);
-    Ok(Normalised { output, mean, variance })
+    let this = Layer { number, epsilon: layer.epsilon, extent, handle: handle.clone() };
+    let [gamma, beta] = [layer.gamma.val(), layer.beta.val()].map(Tensor::into_dispatch);
+    let (output, moments) = <Dispatch as GlobalNorm>::normalise(x.into_dispatch(), gamma, beta, this);
+    moments.map(|moments| (Tensor::from_dispatch(output), moments))
 }
 
-fn primitive<const D: usize>(tensor: Tensor<D>) -> Result<FloatTensor<Plain>, String> {
-    if !tensor.is_autodiff() {
-        return Err(UNSUPPORTED.into());
+on_backends! {
+    /// Batch normalisation over the global batch, of a backend. Without autodiff it is not called.
+    trait GlobalNorm: Backend {
+        /// The output, and what it was normalised by; `x` itself where a tensor could not be read.
+        fn normalise(
+            x: FloatTensor<Self>,
+            _gamma: FloatTensor<Self>,
+            _beta: FloatTensor<Self>,
+            _layer: Layer,
+        ) -> (FloatTensor<Self>, Result<Moments, ReadError>) {
+            (x, Ok(Moments { mean: Vec::new(), variance: Vec::new() }))
+        }
     }
-    let plain = tensor.with_gradient_checkpointing_strategy(GradientCheckpointingStrategy::Disabled);
-    plain.try_into_primitive::<Plain>().map_err(|_| UNSUPPORTED.into())
+}
+
+impl GlobalNorm for Flex {}
+#[cfg(feature = "cubecl")]
+impl GlobalNorm for Cube {}
+
+impl<B: HostMemory, C: CheckpointStrategy> GlobalNorm for Autodiff<B, C> {
+    fn normalise(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        layer: Layer,
+    ) -> (FloatTensor<Self>, Result<Moments, ReadError>) {
+        match layer.forward::<B, C>(x.clone(), gamma, beta) {
+            Ok((output, moments)) => (output, Ok(moments)),
+            Err(cause) => (x, Err(cause)),
+        }
+    }
 }
 
 /// One normalisation of one shard.
@@ -66,20 +91,21 @@ struct Layer {
     number: usize,
     epsilon: f64,
     extent: Extent,
-    place: Place,
+    handle: ShardHandle,
 }
 
 impl Layer {
-    /// From x, γ and β.
-    fn forward(self, parents: [FloatTensor<Plain>; 3]) -> Result<Normalised<FloatTensor<Plain>>, String> {
+    fn forward<B: HostMemory, C: CheckpointStrategy>(
+        self,
+        x: FloatTensor<Autodiff<B, C>>,
+        gamma: FloatTensor<Autodiff<B, C>>,
+        beta: FloatTensor<Autodiff<B, C>>,
+    ) -> Result<(FloatTensor<Autodiff<B, C>>, Moments), ReadError> {
+        let (shape, device) = (x.shape(), x.device());
         let [(x, x_node), (gamma, gamma_node), (beta, beta_node)] =
-            parents.map(FloatTensor::<Plain>::into_parts);
-        let [x, gamma, beta] = [x, gamma, beta].map(|tensor| tensor.to_contiguous());
-        let floats = (x.as_slice::<f32>(), gamma.as_slice::<f32>(), beta.as_slice::<f32>());
-        let (Some(values), Some(gamma), Some(beta)) = floats else {
-            return Err("batch normalisation over the global batch is done in f32".into());
-        };
-        let mut own = kernel::moments(self.extent, values);
+            [x, gamma, beta].map(FloatTensor::<Autodiff<B, C>>::into_parts);
+        let (x, gamma, beta) = (B::floats(x)?, B::floats(gamma)?, B::floats(beta)?);
+        let mut own = kernel::moments(self.extent, &x);
         own.push(self.extent.count());
         let sums = self.sum("the forward pass of batch normalisation", own);
         let channels = self.extent.channels;
@@ -89,34 +115,44 @@ impl Layer {
         let variance: Vec<f64> = squares.map(|(sum, mean)| (sum / count - mean * mean).max(0.0)).collect();
         let inverse: Vec<f64> =
             variance.iter().map(|variance| 1.0 / (variance + self.epsilon).sqrt()).collect();
-        let scale: Vec<f64> = inverse.iter().zip(gamma).map(|(i, gamma)| i * f64::from(*gamma)).collect();
-        let output = kernel::normalise(self.extent, values, &mean, &scale, beta);
-        let output = flex(output, x.layout().shape().clone());
+        let scale: Vec<f64> = inverse.iter().zip(&*gamma).map(|(i, gamma)| i * f64::from(*gamma)).collect();
+        let output = kernel::normalise(self.extent, &x, &mean, &scale, &beta);
+        let output = tensor::<B>(output, shape.clone(), &device);
         let rounded = |of: &[f64]| of.iter().map(|value| *value as f32).collect();
-        let statistics = (rounded(&mean), rounded(&variance));
-        let state = State { layer: self, x: x.clone(), count, mean, inverse, scale };
-        let nodes = [x_node, gamma_node, beta_node];
-        let output = match Normalise.prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(state, output),
-            OpsKind::UnTracked(prepared) => prepared.finish(output),
-        };
-        Ok(Normalised { output, mean: statistics.0, variance: statistics.1 })
+        let moments = Moments { mean: rounded(&mean), variance: rounded(&variance) };
+        let state = State::<B> { layer: self, x, shape, device, count, mean, inverse, scale };
+        Ok((record::<B, C>(state, output, [x_node, gamma_node, beta_node]), moments))
     }
 
     fn sum(&self, what: &'static str, own: Vec<f64>) -> Vec<f64> {
-        self.place.sum(Ask { what, number: self.number, len: own.len() }, own)
+        self.handle.sum(SumRequest { what, number: self.number, len: own.len() }, own)
     }
 }
 
-fn flex(values: Vec<f32>, shape: Shape) -> FloatTensor<Flex> {
-    FloatTensor::<Flex>::from_data(TensorData::new(values, shape))
+/// Puts the operation into the graph. Nothing of it is computed again in the backward pass, whatever the
+/// strategy.
+fn record<B: HostMemory, C: CheckpointStrategy>(
+    state: State<B>,
+    output: FloatTensor<B>,
+    parents: [NodeGuard; 3],
+) -> FloatTensor<Autodiff<B, C>> {
+    match Normalise.prepare::<C>(parents).compute_bound().stateful() {
+        OpsKind::Tracked(prepared) => prepared.finish(state, output),
+        OpsKind::UnTracked(prepared) => prepared.finish(output),
+    }
+}
+
+fn tensor<B: HostMemory>(values: Vec<f32>, shape: Shape, device: &Device<B>) -> FloatTensor<B> {
+    B::float_from_data(TensorData::new(values, shape), device)
 }
 
 /// What the backward pass needs.
 #[derive(Clone, Debug)]
-struct State {
+struct State<B: HostMemory> {
     layer: Layer,
-    x: FloatTensor<Flex>,
+    x: B::Floats,
+    shape: Shape,
+    device: Device<B>,
     count: f64,
     mean: Vec<f64>,
     /// 1/σ and γ/σ.
@@ -127,35 +163,51 @@ struct State {
 #[derive(Debug)]
 struct Normalise;
 
-impl Backward<Flex, 3> for Normalise {
-    type State = State;
+impl<B: HostMemory> Backward<B, 3> for Normalise {
+    type State = State<B>;
 
-    fn backward(self, ops: Ops<State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let State { layer, x, count, mean, inverse, scale } = ops.state;
-        let gradient = gradients.consume::<Flex>(&ops.node).to_contiguous();
-        let g = gradient.as_slice::<f32>().expect("a contiguous f32 tensor is a slice");
-        let values = x.as_slice::<f32>().expect("the forward pass has read it");
+    fn backward(self, ops: Ops<State<B>, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let State { layer, x, shape, device, count, mean, inverse, scale } = ops.state;
         let (extent, channels) = (layer.extent, layer.extent.channels);
-        let own = kernel::gradient_moments(extent, g, values, &mean);
+        let per_channel = |values: Vec<f32>| tensor::<B>(values, Shape::new([channels]), &device);
         let [x_node, gamma_node, beta_node] = ops.parents;
-        let per_channel = |values: Vec<f32>| flex(values, Shape::new([channels]));
+        let g = match B::floats(gradients.consume::<B>(&ops.node)) {
+            Ok(g) => g,
+            Err(cause) => {
+                // The pass goes on to its end with zeros, where the turn taker says why.
+                layer.handle.turns().fail(unreadable(&cause));
+                let zeros = tensor::<B>(vec![0.0; x.len()], shape, &device);
+                x_node.into_iter().for_each(|node| gradients.register::<B>(node.id, zeros.clone()));
+                let affine = [gamma_node, beta_node].into_iter().flatten();
+                return affine
+                    .for_each(|node| gradients.register::<B>(node.id, per_channel(vec![0.0; channels])));
+            }
+        };
+        let own = kernel::gradient_moments(extent, &g, &x, &mean);
         if let Some(node) = gamma_node {
             let products = own[channels..].iter().zip(&inverse);
             let of_gamma = products.map(|(sum, inverse)| (sum * inverse) as f32).collect();
-            gradients.register::<Flex>(node.id, per_channel(of_gamma));
+            gradients.register::<B>(node.id, per_channel(of_gamma));
         }
         if let Some(node) = beta_node {
             let of_beta = own[..channels].iter().map(|sum| *sum as f32).collect();
-            gradients.register::<Flex>(node.id, per_channel(of_beta));
+            gradients.register::<B>(node.id, per_channel(of_beta));
         }
         let Some(node) = x_node else { return };
         let sums = layer.sum("the backward pass of batch normalisation", own);
         let first: Vec<f64> = sums[..channels].iter().map(|sum| sum / count).collect();
         let products = sums[channels..].iter().zip(&inverse);
         let second: Vec<f64> = products.map(|(sum, inverse)| sum * inverse * inverse / count).collect();
-        let of_x = kernel::gradient(extent, g, values, &mean, [&scale, &first, &second]);
-        gradients.register::<Flex>(node.id, flex(of_x, x.layout().shape().clone()));
+        let of_x = kernel::gradient(extent, &g, &x, &mean, [&scale, &first, &second]);
+        gradients.register::<B>(node.id, tensor::<B>(of_x, shape, &device));
     }
+}
+
+/// What ends the step of all shards when a tensor of this one cannot be read.
+pub(crate) fn unreadable(cause: &ReadError) -> kolo_ddp::Error {
+    kolo_ddp::Error::Setting(format!(
+        "batch normalisation over the global batch: a tensor cannot be read: {cause}"
+    ))
 }
 
 #[cfg(test)]

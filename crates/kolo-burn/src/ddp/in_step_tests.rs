@@ -1,9 +1,10 @@
-//! Normalisation over the global batch: the gradients of the whole batch, in the same bits on any number of ranks.
+//! Normalisation over the global batch: the gradients of the whole batch, in the same bits on any number of
+//! ranks.
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use kolo_comm::{Group, threads, tree};
-use kolo_ddp::optimizer::Settings;
+use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{Config, Kind};
 
 use super::super::tests::{noise, velocity};
@@ -18,8 +19,8 @@ fn plain() -> Device {
 fn ddp(group: Group, shards: usize, dropout: f64, device: &Device) -> Ddp<ResidualNet> {
     let model = ResidualNet::new(dropout, device);
     let config = Config { shards: Some(shards), verify_every: 2, ..Config::default() };
-    let settings = Settings { momentum: 0.9, ..Settings::default() };
-    Ddp::new(group, model, &config, "sgd", &settings).unwrap()
+    let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9)).unwrap();
+    Ddp::new(group, model, &config, sgd).unwrap()
 }
 
 fn batch(samples: &[usize], device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
@@ -61,7 +62,8 @@ fn relative_error(a: &[f32], b: &[f32]) -> f64 {
     (error / b.iter().map(|b| square(f64::from(*b))).sum::<f64>()).sqrt()
 }
 
-/// Against Burn's own batch normalisation, of the whole batch on one worker; with and without checkpoints of the graph.
+/// Against Burn's own batch normalisation, of the whole batch on one worker; with and without checkpoints of
+/// the graph.
 #[test]
 fn gradients_and_statistics_are_those_of_the_whole_batch() {
     const SAMPLES: usize = 14;

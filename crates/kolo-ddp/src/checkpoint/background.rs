@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 
 use crate::error::Error;
 
-/// See the module's text. A job that fails is told as a warning and forgotten when the next one comes; the last one is tried
-/// once more at the end.
+/// The thread and the job that waits for it. A job that fails is told as a warning and forgotten when the
+/// next one comes; the last one is tried once more at the end.
 pub(super) struct Background<T> {
     shared: Arc<Shared<T>>,
     thread: Option<JoinHandle<Result<(), Error>>>,
@@ -74,9 +74,7 @@ impl<T> Background<T> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.shared.lock().closing = true;
         self.shared.changed.notify_one();
-        let panicked =
-            |_| Error::Setting("the thread that writes checkpoints panicked; this is a bug".into());
-        thread.join().map_err(panicked)?
+        thread.join().unwrap_or(Err(Error::WriterPanicked))
     }
 }
 
@@ -117,7 +115,7 @@ mod tests {
             begun.send(*job).unwrap();
             match told.recv() {
                 Ok(true) => Ok(()),
-                _ => Err(Error::Setting(format!("job {job}"))),
+                _ => Err(Error::file("checkpoint", format!("job {job}"))),
             }
         };
         (Background::start("test", work).unwrap(), begins, tell)
@@ -150,7 +148,7 @@ mod tests {
         let (background, _begins, tell) = background();
         background.put(7);
         (0..2).for_each(|_| tell.send(false).unwrap());
-        assert_eq!(background.finish().unwrap_err().to_string(), "job 7");
+        assert_eq!(background.finish().unwrap_err().to_string(), "checkpoint: job 7");
     }
 
     #[test]

@@ -11,13 +11,16 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::replica::Replica;
 
-/// The two kinds of tensors, and how the files begin that hold them.
+/// The kinds of tensors, and how the files begin that hold them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
     /// The model's own values.
     Weights,
     /// The optimizer's state.
     Optimizer,
+    /// What the reduction keeps for each shard from step to step; in a checkpoint of a job whose reduction
+    /// keeps something.
+    Residuals,
 }
 
 impl Set {
@@ -26,10 +29,12 @@ impl Set {
         match self {
             Set::Weights => "weights.safetensors",
             Set::Optimizer => "optimizer.safetensors",
+            Set::Residuals => "residuals.safetensors",
         }
     }
 
-    /// Whether a file holds tensors of this set: `optimizer.safetensors`, or `optimizer-<anything>.safetensors` for a part.
+    /// Whether a file holds tensors of this set: `optimizer.safetensors`, or
+    /// `optimizer-<anything>.safetensors` for a part.
     pub(super) fn is_in(self, name: &str) -> bool {
         let stem = self.file().trim_end_matches(".safetensors");
         let part = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".safetensors"));
@@ -37,18 +42,24 @@ impl Set {
     }
 }
 
+/// Before the names of the parameters in what the reduction keeps for a shard.
+pub(super) fn residual_prefix(shard: usize) -> String {
+    format!("shard{shard}/")
+}
+
 /// A run of flat memory that goes into one file.
 ///
-/// A rank that holds the optimizer's state of the elements 1000 to 1999 only has a part of each state with `start: 1000` and
-/// 1000 values, in the file `optimizer-<rank>.safetensors`. A tensor that such a part cuts is stored as far as it is in the
-/// part, flat, under the name `<tensor>[<first>..<end>]`; the manifest says which elements those are.
+/// A rank that holds the optimizer's state of the elements 1000 to 1999 only has a part of each state with
+/// `start: 1000` and 1000 values, in the file `optimizer-<rank>.safetensors`. A tensor that such a part cuts
+/// is stored as far as it is in the part, flat, under the name `<tensor>[<first>..<end>]`; the manifest says
+/// which elements those are.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// What it is of.
     pub set: Set,
     /// The file that it goes into, together with other parts of the same set.
     pub file: String,
-    /// Before the names of the parameters: `<state>/` for optimizer state.
+    /// Before the names of the parameters: `<state>/` for optimizer state, `shard<number>/` for residuals.
     pub prefix: String,
     /// The first element of flat memory.
     pub start: usize,
@@ -62,6 +73,8 @@ pub struct Snapshot {
     pub(super) position: Position,
     pub(super) layout: Arc<Layout>,
     pub(super) parts: Vec<Part>,
+    /// How often the next step is expected to use each tensor, in the order of the layout; empty if that is not known.
+    pub(super) uses: Vec<u32>,
 }
 
 impl Snapshot {
@@ -75,29 +88,25 @@ impl Snapshot {
             let Part { set, file, start, values, .. } = part;
             let end = start.saturating_add(values.len());
             if end > layout.len() {
-                let len = layout.len();
-                return Err(Error::Setting(format!(
-                    "a checkpoint's part holds elements {start}..{end} where the model has {len}"
-                )));
+                return Err(Error::PartTooLong { start: *start, end, len: layout.len() });
             }
             if !set.is_in(file) || file.contains('/') {
-                let whole = set.file();
-                return Err(Error::Setting(format!(
-                    "a checkpoint's part cannot go into `{file}`; call it as {whole}, with `-` and more before the dot"
-                )));
+                return Err(Error::PartFile { file: file.clone(), whole: set.file() });
             }
         }
-        Ok(Snapshot { position: position.clone(), layout, parts })
+        Ok(Snapshot { position: position.clone(), layout, parts, uses: Vec::new() })
     }
 
-    /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in memory, after
-    /// waiting for the last step's gradients.
+    /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in
+    /// memory, after waiting for the last step's gradients. Where the reduction keeps residuals, those of all
+    /// shards have to be here ([`Replica::gather_residuals`]).
     ///
     /// # Errors
     ///
-    /// The last step's reduction failed (naming the rank).
+    /// The last step's reduction failed (naming the rank), or residuals are elsewhere.
     pub fn of(replica: &mut Replica, position: &Position) -> Result<Self, Error> {
         let layout = replica.layout().clone();
+        let residuals = replica.all_residuals()?;
         let (_, values, optimizer) = replica.parts()?;
         let part = |set: Set, prefix: String, values: &[f32]| Part {
             set,
@@ -110,7 +119,16 @@ impl Snapshot {
         for (name, values) in optimizer.state() {
             parts.push(part(Set::Optimizer, format!("{name}/"), values));
         }
-        Self::new(layout, parts, position)
+        let file = Set::Residuals.file();
+        parts.extend(residuals.into_iter().enumerate().map(|(shard, values)| Part {
+            set: Set::Residuals,
+            file: file.into(),
+            prefix: residual_prefix(shard),
+            start: 0,
+            values,
+        }));
+        let uses = replica.expected_uses().to_vec();
+        Ok(Snapshot { uses, ..Self::new(layout, parts, position)? })
     }
 
     /// Where the run was.

@@ -1,16 +1,43 @@
 //! Adam with decoupled weight decay.
 
-use std::ops::Range;
+use serde::Deserialize;
 
-use super::{Optimizer, Settings};
+use super::{Optimizer, Update};
+use crate::layout::Layout;
+use crate::table::{Entry, Setting};
 
-pub(super) const ABOUT: &str = "Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2)";
+pub(super) const ENTRY: Entry<dyn Optimizer> = Entry {
+    name: "adamw",
+    about: "Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2)",
+    settings: &[
+        Setting::number("weight_decay", 0.0, 0.0..f64::INFINITY, "Weight decay"),
+        Setting::number("beta1", 0.9, 0.0..1.0, "Decay of the first moment"),
+        Setting::number("beta2", 0.999, 0.0..1.0, "Decay of the second moment"),
+        Setting::number("epsilon", 1e-8, 0.0..f64::INFINITY, "Added to the root of the second moment"),
+    ],
+    make: |settings| Box::new(AdamW::new(settings.read())),
+};
 
-/// θ −= η·λ·θ; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; θ −= η·m̂ / (√v̂ + ε), with m̂ = m/(1−β₁ᵗ) and v̂ = v/(1−β₂ᵗ).
+/// Settings of [`AdamW`].
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdamWSettings {
+    /// λ
+    weight_decay: f32,
+    /// β₁
+    beta1: f32,
+    /// β₂
+    beta2: f32,
+    /// ε
+    epsilon: f32,
+}
+
+/// θ −= η·λ·θ; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; θ −= η·m̂ / (√v̂ + ε), with m̂ = m/(1−β₁ᵗ) and v̂ =
+/// v/(1−β₂ᵗ).
 ///
 /// As in PyTorch's `torch.optim.AdamW`, the decay is multiplied by the rate of the moment.
-pub(super) struct AdamW {
-    settings: Settings,
+struct AdamW {
+    settings: AdamWSettings,
     first: Vec<f32>,
     second: Vec<f32>,
     decay: f32,
@@ -21,30 +48,27 @@ pub(super) struct AdamW {
 }
 
 impl AdamW {
-    pub(super) fn new(len: usize, settings: &Settings) -> Self {
-        let (first, second) = (vec![0.0; len], vec![0.0; len]);
-        AdamW { settings: *settings, first, second, decay: 1.0, rate: 0.0, correction: 1.0 }
+    fn new(settings: AdamWSettings) -> Self {
+        AdamW { settings, first: Vec::new(), second: Vec::new(), decay: 1.0, rate: 0.0, correction: 1.0 }
     }
 }
 
 impl Optimizer for AdamW {
+    fn init(&mut self, layout: &Layout) {
+        (self.first, self.second) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
+    }
+
     fn begin(&mut self, step: u64, learning_rate: f64) {
-        let Settings { beta1, beta2, weight_decay, .. } = self.settings;
+        let AdamWSettings { beta1, beta2, weight_decay, .. } = self.settings;
         let correct = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
         self.decay = (1.0 - learning_rate * f64::from(weight_decay)) as f32;
         self.rate = (learning_rate / correct(beta1)) as f32;
         self.correction = (1.0 / correct(beta2).sqrt()) as f32;
     }
 
-    fn update(
-        &mut self,
-        range: Range<usize>,
-        parameters: &mut [f32],
-        gradient: &[f32],
-        scale: f32,
-        decay: bool,
-    ) {
-        let Settings { beta1, beta2, epsilon, .. } = self.settings;
+    fn update(&mut self, update: Update<'_>) {
+        let Update { range, parameters, gradient, scale, decay } = update;
+        let AdamWSettings { beta1, beta2, epsilon, .. } = self.settings;
         let (rate, correction, decay) = (self.rate, self.correction, if decay { self.decay } else { 1.0 });
         let first = &mut self.first[range.clone()];
         let second = &mut self.second[range];
@@ -64,9 +88,10 @@ impl Optimizer for AdamW {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::{Kind, ParamSpec};
 
     /// The algorithm in double precision, straight from the paper.
-    fn reference(gradients: &[f64], settings: &Settings, rate: f64) -> f64 {
+    fn reference(gradients: &[f64], settings: &AdamWSettings, rate: f64) -> f64 {
         let (b1, b2) = (f64::from(settings.beta1), f64::from(settings.beta2));
         let (mut theta, mut m, mut v) = (0.7, 0.0, 0.0);
         for (t, g) in (1..).zip(gradients) {
@@ -81,13 +106,16 @@ mod tests {
 
     #[test]
     fn matches_the_paper() {
-        let settings = Settings { weight_decay: 0.05, ..Settings::default() };
+        let settings = AdamWSettings { weight_decay: 0.05, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
         let gradients = [0.3, -0.2, 0.05, 0.9, -1.5];
-        let mut adam = AdamW::new(3, &settings);
+        let mut adam = AdamW::new(settings);
+        let kind = Kind::Parameter { decay: true };
+        adam.init(&Layout::new(vec![ParamSpec { name: "theta".into(), shape: vec![3], kind }]));
         let mut theta = [0.7f32; 3];
         for (step, g) in (1..).zip(gradients) {
             adam.begin(step, 0.01);
-            adam.update(1..3, &mut theta[1..3], &[2.0 * g as f32; 2], 0.5, true);
+            let (parameters, gradient) = (&mut theta[1..3], &[2.0 * g as f32; 2]);
+            adam.update(Update { range: 1..3, parameters, gradient, scale: 0.5, decay: true });
         }
         let expected = reference(&gradients, &settings, 0.01) as f32;
         assert!((theta[2] - expected).abs() < 1e-6, "{} {expected}", theta[2]);

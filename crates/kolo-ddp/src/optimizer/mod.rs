@@ -1,96 +1,133 @@
-//! Optimizers over flat memory: one fused pass over parameters, state and gradient.
+//! Optimizers over flat memory: rules by which gradients change parameters, each one fused pass.
 //!
-//! A new one is a file here and a line in [`OPTIMIZERS`].
+//! A new one is a file here and a line in [`OPTIMIZERS`]. A user's own is a type that implements
+//! [`Optimizer`]; everything that takes one of the table by [`named`] takes that as well.
 
 mod adamw;
+mod lamb;
 mod sgd;
 
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
+use crate::error::Error;
+use crate::layout::Layout;
+use crate::table::{self, ChoiceError, Entry};
 
-/// What every optimizer can be told. Each reads the fields it has a use for.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Settings {
-    /// Weight decay: L2 in SGD, decoupled in AdamW.
-    pub weight_decay: f32,
-    /// Momentum of SGD; 0 is none.
-    pub momentum: f32,
-    /// Nesterov's form of momentum.
-    pub nesterov: bool,
-    /// AdamW's decay of the first moment.
-    pub beta1: f32,
-    /// AdamW's decay of the second moment.
-    pub beta2: f32,
-    /// AdamW's ε.
-    pub epsilon: f32,
+pub use crate::table::Settings;
+
+/// How much of a tensor a rule has to see at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Nothing but the element itself: any run of a tensor's elements can be stepped alone, as soon as its
+    /// bucket is back.
+    Element,
+    /// All of the tensor, such as its norm: a tensor that is cut across buckets is stepped when the last of
+    /// them is back.
+    Tensor,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            weight_decay: 0.0,
-            momentum: 0.0,
-            nesterov: false,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
-        }
-    }
+/// Elements of one tensor that are to be stepped: with [`Scope::Tensor`] all of them, else any number.
+#[derive(Debug)]
+pub struct Update<'a> {
+    /// Which elements of flat memory they are; the optimizer's state of them is there.
+    pub range: Range<usize>,
+    /// Their values, which the optimizer changes.
+    pub parameters: &'a mut [f32],
+    /// Their gradient, summed over the global batch; it still has to be multiplied by `scale`.
+    pub gradient: &'a [f32],
+    /// Makes the gradient the mean over the batch, times what its transforms have decided.
+    pub scale: f32,
+    /// Whether weight decay applies to this tensor.
+    pub decay: bool,
 }
 
 /// A rule by which gradients change parameters.
-pub trait Optimizer: Send {
+///
+/// Its results may depend on the values that it is given and on its state only. With [`Scope::Element`] they
+/// must not depend on how a tensor was cut. Then the parameters are the same bits for any number of workers
+/// and any buckets.
+pub trait Optimizer: Send + 'static {
+    /// How much of a tensor it has to see at once.
+    fn scope(&self) -> Scope {
+        Scope::Element
+    }
+
+    /// Makes its state for the tensors of `layout`, as it is before the first step. Called before everything
+    /// else, and again where a worker has to begin anew.
+    fn init(&mut self, layout: &Layout);
+
     /// Before the updates of step `step`, counted from 1.
     fn begin(&mut self, step: u64, learning_rate: f64);
 
-    /// Steps elements `range` of flat memory.
-    ///
-    /// `parameters` and `gradient` are those elements; the gradient still has to be multiplied by `scale`. `decay` says
-    /// whether weight decay applies to them.
-    fn update(
-        &mut self,
-        range: Range<usize>,
-        parameters: &mut [f32],
-        gradient: &[f32],
-        scale: f32,
-        decay: bool,
-    );
+    /// Steps some elements. In each step every element of every trained tensor is stepped once, in any order.
+    fn update(&mut self, update: Update<'_>);
 
-    /// Its state: name and one value for each element of flat memory. Together with the number of the step it is all that
-    /// a checkpoint needs.
+    /// Its state: name and one value for each element of flat memory. Together with the number of the step it
+    /// is all that a checkpoint needs, and all that a worker gets which joins later.
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])>;
 }
 
-/// An entry of [`OPTIMIZERS`].
-pub struct Entry {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// What it is, in one line, with its source.
-    pub about: &'static str,
-    /// Makes one for `len` elements of flat memory.
-    pub build: fn(len: usize, settings: &Settings) -> Box<dyn Optimizer>,
+impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
+    fn scope(&self) -> Scope {
+        (**self).scope()
+    }
+
+    fn init(&mut self, layout: &Layout) {
+        (**self).init(layout);
+    }
+
+    fn begin(&mut self, step: u64, learning_rate: f64) {
+        (**self).begin(step, learning_rate);
+    }
+
+    fn update(&mut self, update: Update<'_>) {
+        (**self).update(update);
+    }
+
+    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        (**self).state()
+    }
 }
 
 /// Every optimizer there is.
-pub static OPTIMIZERS: &[Entry] = &[
-    Entry { name: "sgd", about: sgd::ABOUT, build: |len, settings| Box::new(sgd::Sgd::new(len, settings)) },
-    Entry {
-        name: "adamw",
-        about: adamw::ABOUT,
-        build: |len, settings| Box::new(adamw::AdamW::new(len, settings)),
-    },
-];
+pub static OPTIMIZERS: &[Entry<dyn Optimizer>] = &[sgd::ENTRY, adamw::ENTRY, lamb::ENTRY];
 
-/// The optimizer of that name; otherwise a message that lists the known ones.
+/// The entry of that name in [`OPTIMIZERS`].
 ///
 /// # Errors
 ///
-/// There is none of that name.
-pub fn find(name: &str) -> Result<&'static Entry, crate::Error> {
-    OPTIMIZERS.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let known: Vec<&str> = OPTIMIZERS.iter().map(|entry| entry.name).collect();
-        crate::Error::Setting(format!("unknown optimizer `{name}`; known are {}", known.join(", ")))
-    })
+/// There is none of that name; lists the known ones.
+pub fn find(name: &str) -> Result<&'static Entry<dyn Optimizer>, ChoiceError> {
+    table::find("optimizer", OPTIMIZERS, name)
+}
+
+/// The optimizer of that name, with these settings; the others have their defaults.
+///
+/// # Errors
+///
+/// There is none of that name, it has no such setting, or a value is not allowed.
+pub fn named(name: &str, settings: &Settings) -> Result<Box<dyn Optimizer>, Error> {
+    Ok(find(name)?.build(settings)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the table says of settings is what the optimizers read.
+    #[test]
+    fn every_entry_builds_from_its_defaults() {
+        for entry in OPTIMIZERS {
+            let defaults = entry.complete(&Settings::default()).unwrap();
+            let mut optimizer = entry.build(&defaults).unwrap();
+            optimizer.init(&Layout::new(Vec::new()));
+            assert!(optimizer.state().iter().all(|(_, state)| state.is_empty()), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_the_known_ones() {
+        let error = named("adam", &Settings::default()).err().unwrap().to_string();
+        assert!(error.contains("unknown optimizer `adam`; known are sgd, adamw"), "{error}");
+    }
 }

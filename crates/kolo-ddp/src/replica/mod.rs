@@ -1,76 +1,76 @@
-//! One worker's share of the model: flat parameters, the reducer and the optimizer. What a binding talks to.
+//! One worker's share of the model: flat parameters, the optimizer and the step. What a binding talks to.
 
-mod config;
+mod assignment;
 mod elastic;
-mod last;
-mod meet;
-mod pace;
 mod report;
+mod state_sync;
 mod undo;
 mod update;
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kolo_comm::{Group, Rank};
-use kolo_elastic::Member;
 
-pub use self::config::Config;
-pub use self::elastic::Change;
-pub use self::last::LastStep;
-pub use self::report::StepReport;
+pub use self::report::{Change, StepReport};
 use self::undo::Undo;
-use self::update::Update;
-use crate::buckets::BucketCaps;
-use crate::clip;
+use self::update::Applying;
+use crate::buckets::{Bucket, BucketCaps};
+use crate::config::Config;
 use crate::error::Error;
+use crate::last_step::LastStep;
 use crate::layout::{Layout, ParamSpec, SpanId};
+use crate::membership::MembershipObserver;
 use crate::optimizer::Optimizer;
-use crate::reducer::Reducer;
-use crate::straggler::{Clock, Scout};
-use crate::verify::Watch;
+use crate::shares::equal;
+use crate::step::{Heard, Piggyback, Step};
+use crate::straggler::{Straggler, StragglerObserver};
+use crate::transform::{Decision, GradientTransform, Transforms};
+use crate::verify::Verifier;
 
-/// See the module's text.
+/// A copy of the model that is trained together with those of other ranks.
 ///
-/// A step's updates are made when somebody asks for the values: [`Replica::latest`] waits for one bucket only, so that the next
-/// forward pass can begin while the gradients of later layers are still on the wire. Everything else here waits for all.
+/// A step's updates are made when somebody asks for the values: [`Replica::latest`] waits for one bucket
+/// only, so that the next forward pass can begin while the gradients of later layers are still on the wire.
+/// Everything else here waits for all.
 pub struct Replica {
     group: Arc<Group>,
     layout: Arc<Layout>,
     values: Vec<f32>,
-    reducer: Reducer,
+    step: Step,
+    transforms: Transforms,
     optimizer: Box<dyn Optimizer>,
+    /// For the gradient of a tensor that the optimizer needs whole and that comes in several buckets.
+    whole: Vec<f32>,
     config: Config,
     /// Shards of a step, which stay what they were when the job began.
     shards: usize,
     /// Whether the values are the job's.
     joined: bool,
-    /// By which it finds its next group, in an elastic job; and whether it is to leave.
-    member: Option<Member>,
-    leaving: bool,
-    /// Who is to leave after the step that runs, and why.
-    parting: Option<(Rank, String)>,
     undo: Option<Undo>,
     /// Steps begun: of the last one some updates may be due.
     steps: u64,
-    /// The one whose updates are due, and the last one that is complete.
-    running: Option<LastStep>,
+    /// The last one that is complete.
     last: Option<LastStep>,
-    /// Whether each bucket's update is still to be made, and how many are.
-    due: Vec<bool>,
-    missing: usize,
-    /// What those updates multiply the summed gradient by, and what it is clipped by besides.
+    /// What those updates multiply the summed gradient by, and by what besides, as its transforms have
+    /// decided.
     scale: f64,
-    clip: f64,
+    factor: f64,
     /// What went wrong when [`Replica::latest`] could not say so.
     failure: Option<Error>,
-    watch: Watch,
-    clock: Clock,
-    scout: Scout,
+    /// On rank 0 what the reduction kept for all shards when so many steps were done.
+    gathered: Option<(u64, Vec<Vec<f32>>)>,
+    verifier: Verifier,
+    stragglers: StragglerObserver,
+    members: MembershipObserver,
 }
 
 impl Replica {
-    /// A replica of the model with these tensors, whose `values` follow one another in the same order. Afterwards all
-    /// ranks have the values of rank 0; or, where some of them have trained before ([`Replica::regroup`]), theirs.
+    /// A replica of the model with these tensors, whose `values` follow one another in the same order,
+    /// stepped by an optimizer of the table ([`named`](crate::optimizer::named)) or by the caller's own.
+    /// Afterwards all ranks have the values of rank 0; or, where some of them have trained before
+    /// ([`Replica::regroup`]), theirs.
     ///
     /// # Errors
     ///
@@ -80,49 +80,56 @@ impl Replica {
         specs: Vec<ParamSpec>,
         values: Vec<f32>,
         config: &Config,
-        optimizer: impl FnOnce(usize) -> Box<dyn Optimizer>,
+        optimizer: impl Optimizer,
+    ) -> Result<Self, Error> {
+        let mut replica = Self::apart(&group, specs, values, config, Box::new(optimizer))?;
+        replica.join(group)?;
+        Ok(replica)
+    }
+
+    /// A replica before it has come to one state with the other ranks.
+    fn apart(
+        group: &Arc<Group>,
+        specs: Vec<ParamSpec>,
+        values: Vec<f32>,
+        config: &Config,
+        mut optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, Error> {
         let layout = Arc::new(Layout::new(specs));
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
-        if config.clip_norm.is_some_and(|norm| norm.is_nan() || norm <= 0.0) {
-            return Err(Error::Setting("the norm to clip to must be greater than 0".into()));
-        }
         let shards = config.shards.unwrap_or(group.world_size());
-        pace::check(config, shards, group.world_size())?;
-        // A reducer of nothing, until the ranks have met.
-        let nothing = Arc::new(Layout::new(Vec::new()));
-        let mut replica = Replica {
-            reducer: Reducer::new(group.clone(), nothing, shards, BucketCaps::of_mib(25.0))?,
-            optimizer: optimizer(layout.len()),
+        assignment::check(config, shards, group.world_size())?;
+        // A step of nothing, until the ranks have come to one state.
+        let (nothing, shares) = (Arc::new(Layout::new(Vec::new())), equal(shards, group.world_size()));
+        optimizer.init(&layout);
+        Ok(Replica {
+            step: Step::new(group.clone(), nothing, &shares, config.reduction, BucketCaps::of_mib(25.0))?,
+            transforms: Transforms::named(&config.transforms, &layout)?,
+            optimizer,
+            whole: Vec::new(),
             layout,
             values,
             config: config.clone(),
             shards,
             joined: false,
-            member: None,
-            leaving: false,
-            parting: None,
             undo: None,
             steps: 0,
-            running: None,
             last: None,
-            due: Vec::new(),
-            missing: 0,
             scale: 0.0,
-            clip: 1.0,
+            factor: 1.0,
             failure: None,
-            watch: Watch::new(config)?,
-            clock: Clock::default(),
-            scout: Scout::new(config.straggler, Vec::new()),
+            gathered: None,
+            verifier: Verifier::new(config)?,
+            stragglers: StragglerObserver::new(config.straggler, Vec::new()),
+            members: MembershipObserver::default(),
             group: group.clone(),
-        };
-        replica.meet(group)?;
-        Ok(replica)
+        })
     }
 
-    /// Goes on with other ranks: those of the last group that are left, and new ones, which call [`Replica::new`]. A step
-    /// that has not come to its end on any of them is forgotten, so that it can be done again; where one has, all get what
-    /// it has. The values go on in the same bits as if nothing had happened.
+    /// Goes on with other ranks: those of the last group that are left, and new ones, which call
+    /// [`Replica::new`]. A step that has not come to its end on any of them is forgotten, so that it can be
+    /// done again; where one has, all get what it has. The values go on in the same bits as if nothing had
+    /// happened.
     ///
     /// To be called after an error, or between two steps. Shards are divided anew.
     ///
@@ -135,16 +142,16 @@ impl Replica {
         }
         self.roll_back();
         // Ranks may be others now, and fewer.
-        self.parting = None;
-        self.meet(group)
+        self.members.take_reason();
+        self.join(group)
     }
 
     /// Makes the updates of the last step whose gradients are back; forgets the step if some are not.
     fn roll_back(&mut self) {
         self.failure = None;
         // What fails here has failed before.
-        let _ = self.settle();
-        if std::mem::take(&mut self.missing) > 0 {
+        let _ = self.apply_outstanding();
+        if self.step.give_up() {
             self.steps -= 1;
             if let Some(undo) = &mut self.undo {
                 undo.revert(&mut self.values);
@@ -168,16 +175,17 @@ impl Replica {
     ///
     /// The last step's reduction failed (naming the rank).
     pub fn values(&mut self) -> Result<&[f32], Error> {
-        self.settle()?;
+        self.apply_outstanding()?;
         Ok(&self.values)
     }
 
-    /// The values of one tensor after all steps so far: waits for the buckets it is in, not for the others. Where its
-    /// reduction has failed they are those before the step, and the next call that can fail says why.
+    /// The values of one tensor after all steps so far: waits for the buckets it is in, not for the others.
+    /// Where its reduction has failed they are those before the step, and the next call that can fail says
+    /// why.
     pub fn latest(&mut self, id: SpanId) -> &[f32] {
-        for bucket in self.reducer.buckets_of(id) {
-            if self.missing > 0
-                && let Err(error) = self.update(bucket)
+        for bucket in self.step.buckets_of(id) {
+            if self.step.outstanding() > 0
+                && let Err(error) = self.apply(bucket)
             {
                 self.failure.get_or_insert(error);
             }
@@ -187,12 +195,39 @@ impl Replica {
 
     /// Buckets of the last step for which nobody has waited yet.
     pub fn outstanding(&self) -> usize {
-        self.missing
+        self.step.outstanding()
     }
 
-    /// Takes gradients during a backward pass.
-    pub fn reducer(&mut self) -> &mut Reducer {
-        &mut self.reducer
+    /// The shards of each step that are this rank's: each of them has a pass ([`Replica::begin_shard`]), in
+    /// order.
+    pub fn shards(&self) -> Range<usize> {
+        self.step.shards()
+    }
+
+    /// Number of shards of every rank.
+    pub fn shares(&self) -> &[usize] {
+        self.step.shares()
+    }
+
+    /// What is reduced together, in the order in which it becomes ready.
+    pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        self.step.buckets()
+    }
+
+    /// Whether a bucket's reduction is over, and its update is still to be made.
+    pub fn is_back(&mut self, bucket: usize) -> bool {
+        self.step.is_back(bucket)
+    }
+
+    /// With `false`, steps use this rank's own gradients only and ranks drift apart: for measuring what
+    /// synchronisation costs.
+    pub fn synchronise(&mut self, synchronise: bool) {
+        self.step.synchronise(synchronise);
+    }
+
+    /// For a pass's guard.
+    pub(crate) fn step_mut(&mut self) -> &mut Step {
+        &mut self.step
     }
 
     /// Steps so far, also the last one if its updates are still to be made.
@@ -200,63 +235,71 @@ impl Replica {
         self.steps
     }
 
-    /// Before a shard's backward pass: its loss, summed over `count` samples.
-    ///
-    /// # Errors
-    ///
-    /// This rank has no more shards in this step, or the last step's reduction failed.
-    pub fn begin_shard(&mut self, loss: f64, count: f64) -> Result<(), Error> {
-        self.settle()?;
-        self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
-        self.reducer.begin_shard(loss, count)
+    /// The last step all of whose updates this rank has, also if [`Replica::step`] failed after it was
+    /// complete, or if this rank has it from another one ([`Replica::regroup`]). While updates of a step are
+    /// still to be made it is the one before. `None` before the first step and right after a checkpoint has
+    /// been loaded.
+    pub fn last_step(&self) -> Option<LastStep> {
+        self.last
+    }
+
+    /// The training thread has waited so long for data since the last step: for [`StepReport::straggler`],
+    /// which else takes that time for computing.
+    pub fn data_waited(&mut self, time: Duration) {
+        self.stragglers.data_waited(time);
+    }
+
+    /// The training thread has waited so long for other ranks in the middle of its passes
+    /// ([`cross_shard`](crate::cross_shard)).
+    pub fn exchange_waited(&mut self, time: Duration) {
+        self.step.add_exposed(time);
+    }
+
+    /// Begins the backward pass of the next shard and returns its number.
+    pub(crate) fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
+        self.apply_outstanding()?;
+        self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
+        self.step.begin_shard(loss, count)
     }
 
     /// Ends a step: whoever asks for values from now on gets them with its updates made.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a backward pass is missing, or no rank had a sample.
+    /// A collective failed (naming the rank), a backward pass is missing or not finished, or no rank had a
+    /// sample.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
-        self.passes_over();
-        self.settle()?;
+        let (rank, world) = (self.group.rank(), self.group.world_size());
+        let numbers = self.stragglers.passes_over(&self.step, world);
+        self.apply_outstanding()?;
         // Once more for a rank without shards.
-        self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
+        self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.optimizer.begin(self.steps + 1, learning_rate);
-        if self.wants_change() {
-            self.reducer.want_change(self.leaves());
-        }
-        let totals = self.reducer.finish(self.steps)?;
+        let told = Piggyback { flags: self.members.flags(rank), numbers };
+        let totals = self.step.reduce(self.steps, &told)?;
         let scale = 1.0 / totals.count;
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
-        let (clip, gradient_norm) = match self.config.clip_norm {
-            Some(limit) => self.clip(limit, scale)?,
-            None => (1.0, None),
-        };
+        let Decision { factor, norm: gradient_norm } = self.transform(scale)?;
         let done = LastStep { step: self.steps, loss: totals.loss * scale, count: totals.count };
+        (self.scale, self.factor) = (scale, factor);
         self.steps += 1;
-        self.running = Some(done);
-        (self.scale, self.clip) = (scale, clip);
-        self.missing = self.reducer.buckets().count();
-        self.due.clear();
-        self.due.resize(self.missing, true);
-        if self.missing == 0 {
+        self.step.begin_applying(done);
+        if self.step.outstanding() == 0 {
             // A model without tensors.
-            self.complete()?;
+            self.complete(done)?;
         }
-        if !self.overlaps() || self.reducer.is_rehearsing() {
-            self.settle()?;
+        if !self.overlaps() || self.step.is_profiling() {
+            self.apply_outstanding()?;
         }
-        if self.watch.is_due(self.steps, self.group.world_size()) {
-            self.settle()?;
-            self.watch.look(&self.group, &self.layout, &self.values, &done)?;
+        if self.verifier.is_due(self.steps, world) {
+            self.apply_outstanding()?;
+            self.verifier.verify(&self.group, &self.layout, &self.values, &done)?;
         }
-        let (straggler, shards_changed) = self.look_around()?;
-        let (buckets, exposed) = self.reducer.take_timings();
-        self.clock.step_over(exposed, self.reducer.ready_times(), self.group.waited());
-        if let Some(member) = &self.member {
-            member.step_done();
-        }
-        let change = if totals.change { self.change(totals.stays)? } else { Change::None };
+        let (straggler, shards_changed) = self.mind_stragglers(&totals.heard)?;
+        let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
+        self.stragglers.step_over(exposed, &self.step, &self.group);
+        self.members.step_done();
+        let change = self.change_members(MembershipObserver::heard(&totals.heard))?;
         Ok(StepReport {
             loss: done.loss,
             count: done.count,
@@ -270,72 +313,97 @@ impl Replica {
         })
     }
 
+    /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
+    /// up, and whether shards have moved. All ranks conclude the same.
+    fn mind_stragglers(&mut self, heard: &Heard) -> Result<(Option<Straggler>, bool), Error> {
+        let (world, speaks) = (self.group.world_size(), self.group.rank() == Rank(0));
+        let (straggler, wanted) = self.stragglers.heard(heard.numbers.as_deref(), world, speaks);
+        let Some(wanted) = wanted else { return Ok((straggler, false)) };
+        self.apply_outstanding()?;
+        let result = self.step.rebalance(&wanted.shares)?;
+        self.stragglers.rebalanced(&wanted, &result, speaks);
+        Ok((straggler, result.is_ok()))
+    }
+
     /// Makes all updates that are still to be made.
-    fn settle(&mut self) -> Result<(), Error> {
+    fn apply_outstanding(&mut self) -> Result<(), Error> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
-        if self.missing > 0 {
-            let order: Vec<usize> = self.reducer.order().collect();
+        if self.step.outstanding() > 0 {
+            let order = self.step.order();
             if self.config.elastic && self.undo.is_none() {
                 // Once all is back nothing can fail halfway.
-                order.iter().try_for_each(|bucket| self.reducer.collect(*bucket).map(drop))?;
+                order.iter().try_for_each(|bucket| self.step.collect(*bucket).map(drop))?;
             }
-            order.into_iter().try_for_each(|bucket| self.update(bucket))?;
+            order.into_iter().try_for_each(|bucket| self.apply(bucket))?;
         }
         Ok(())
     }
 
-    /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the values, which pays
-    /// where the wire is slow.
+    /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the
+    /// values, which pays where the wire is slow.
     fn overlaps(&self) -> bool {
-        let slow = self.group.transport().contains("tcp");
+        let slow = self.group.reach() == kolo_comm::Distance::Network;
         self.config.forward_overlap && (slow || !self.config.elastic)
     }
 
     /// Updates the values of a bucket, if that is still to be done.
-    fn update(&mut self, bucket: usize) -> Result<(), Error> {
-        if !self.due[bucket] {
+    fn apply(&mut self, bucket: usize) -> Result<(), Error> {
+        if !self.step.is_due(bucket) {
             return Ok(());
         }
-        let (spans, gradient) = self.reducer.collect(bucket)?;
-        let mut update = Update {
+        self.step.collect(bucket)?;
+        self.step.applied(bucket);
+        let applying = Applying {
             layout: &self.layout,
             values: &mut self.values,
             undo: self.undo.as_mut(),
             optimizer: &mut *self.optimizer,
+            whole: &mut self.whole,
+            scale: self.scale,
+            factor: self.factor,
         };
-        update.bucket(spans, gradient, self.scale, self.clip);
-        self.due[bucket] = false;
-        self.missing -= 1;
-        if self.missing == 0 {
-            self.complete()?;
-        }
-        Ok(())
+        applying.bucket(bucket, &mut self.step)?;
+        self.step.ended().map_or(Ok(()), |done| self.complete(done))
     }
 
     /// All updates of a step are in.
-    fn complete(&mut self) -> Result<(), Error> {
+    fn complete(&mut self, done: LastStep) -> Result<(), Error> {
         if let Some(undo) = &mut self.undo {
             undo.commit();
         }
-        self.last = self.running.take();
-        self.reducer.end_step()
+        self.last = Some(done);
+        self.step.prepare_next()
     }
 
-    /// What clips the gradient to a norm, for which all of it has to be there; and the norm that it has.
-    fn clip(&mut self, limit: f64, scale: f64) -> Result<(f64, Option<f64>), Error> {
-        let order: Vec<usize> = self.reducer.order().collect();
-        let mut squares = clip::Squares::new(&self.layout);
-        for bucket in order {
-            let (bucket, gradient) = self.reducer.collect(bucket)?;
-            bucket.slices.iter().for_each(|slice| squares.put(slice, &gradient[slice.range()]));
+    /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied.
+    #[doc(hidden)]
+    pub fn reduce_for_tests(&mut self) -> Result<(), Error> {
+        self.step
+            .reduce(self.steps, &Piggyback { flags: self.members.flags(self.group.rank()), numbers: None })
+            .map(drop)
+    }
+
+    /// What the gradient's transforms decide, for which all of it has to be there.
+    fn transform(&mut self, scale: f64) -> Result<Decision, Error> {
+        if !self.transforms.is_empty() {
+            for bucket in self.step.order() {
+                let (bucket, gradient) = self.step.collect(bucket)?;
+                self.transforms.see(&self.layout, bucket, gradient);
+            }
         }
-        let norm = scale * squares.total(&self.layout).sqrt();
-        Ok((clip::factor(norm, limit), Some(norm)))
+        Ok(self.transforms.decide(scale))
     }
 
-    /// Sets a statistic to what this rank alone has made of it ([`Statistics::Local`](crate::Statistics::Local)).
+    /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
+    /// To be called between two steps.
+    pub fn add_transform(&mut self, transform: impl GradientTransform) {
+        self.transforms.add(Box::new(transform), &self.layout);
+    }
+
+    /// Sets a statistic to what this rank alone has made of it
+    /// ([`Statistics::Local`](crate::Statistics::Local)).
     ///
     /// # Panics
     ///
@@ -346,13 +414,59 @@ impl Replica {
 
     /// What a checkpoint has to hold: the values and the optimizer's state, by name.
     pub(crate) fn parts(&mut self) -> Result<(&Layout, &mut [f32], &mut dyn Optimizer), Error> {
-        self.settle()?;
+        self.apply_outstanding()?;
         if self.is_halfway() {
             let problem =
                 "a step has failed when half of it was made; do it again before saving a checkpoint";
             return Err(Error::Setting(problem.into()));
         }
         Ok((&self.layout, &mut self.values, &mut *self.optimizer))
+    }
+
+    /// Before rank 0 takes a checkpoint of a job whose reduction keeps residuals: brings those of all shards
+    /// there. All ranks call it after the same step. Does nothing where the reduction keeps none.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub fn gather_residuals(&mut self) -> Result<(), Error> {
+        if self.config.reduction.keeps_residuals {
+            self.apply_outstanding()?;
+            self.gathered = Some((self.steps, self.step.gather_residuals()?));
+        }
+        Ok(())
+    }
+
+    /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing.
+    pub(crate) fn all_residuals(&mut self) -> Result<Vec<Vec<f32>>, Error> {
+        self.apply_outstanding()?;
+        match &self.gathered {
+            Some((steps, all)) if *steps == self.steps && all.len() == self.shards => Ok(all.clone()),
+            _ if self.step.shards().len() == self.shards || !self.config.reduction.keeps_residuals => {
+                Ok(self.step.residuals())
+            }
+            _ => Err(Error::ResidualsElsewhere { reduction: self.config.reduction.name }),
+        }
+    }
+
+    /// Goes on with what the reduction has kept for each of this rank's shards.
+    pub(crate) fn set_residuals(&mut self, flat: &[Vec<f32>]) {
+        self.step.set_residuals(flat);
+    }
+
+    /// How many shards a step has, if the reduction keeps something for each of them.
+    pub(crate) fn shards_with_residuals(&self) -> usize {
+        if self.config.reduction.keeps_residuals { self.shards } else { 0 }
+    }
+
+    /// How often the next step is expected to use each tensor.
+    pub(crate) fn expected_uses(&self) -> &[u32] {
+        self.step.expected_uses()
+    }
+
+    /// As another run expects it that went on from here.
+    pub(crate) fn expect_uses(&mut self, uses: Vec<u32>) {
+        self.step.expect_uses(uses);
     }
 
     pub(crate) fn resume(&mut self, steps: u64) {

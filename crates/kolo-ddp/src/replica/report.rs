@@ -2,9 +2,24 @@
 
 use std::time::Duration;
 
-use super::Change;
-use crate::reducer::BucketTiming;
+use crate::step::BucketTiming;
 use crate::straggler::Straggler;
+
+/// What became of a worker after a step that changed the members of the job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Change {
+    /// All is as before.
+    #[default]
+    None,
+    /// It goes on with other ranks: its rank, and its shards, may be others.
+    Regrouped,
+    /// It has left, as it was asked to ([`Replica::leave`](crate::Replica::leave)). Its values are those of
+    /// the whole step.
+    Left,
+    /// It has left, and all others with it: the job is over, and one of them, say rank 0, should save what it
+    /// has come to. The group can still be used for that.
+    AllLeft,
+}
 
 /// What a step gave.
 #[derive(Clone, Debug)]
@@ -13,9 +28,11 @@ pub struct StepReport {
     pub loss: f64,
     /// What the mean is over: samples of the global batch.
     pub count: f64,
-    /// Global norm of the gradient before clipping; measured only where it is clipped.
+    /// Global norm of the gradient before its transforms; measured only where one of them, such as clipping,
+    /// needs it.
     pub gradient_norm: Option<f64>,
-    /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the wire.
+    /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the
+    /// wire.
     pub buckets: Vec<BucketTiming>,
     /// Time in which this rank's thread waited for communication since the last report.
     pub exposed: Duration,
@@ -25,7 +42,9 @@ pub struct StepReport {
     pub change: Change,
     /// A rank that has turned out to hold the others up; on all ranks alike, once a finding.
     pub straggler: Option<Straggler>,
-    /// Whether ranks have other shards from the next step on ([`Policy::Shed`](crate::straggler::Policy::Shed)): ask [`Reducer::shards`](crate::Reducer::shards) again.
+    /// Whether ranks have other shards from the next step on
+    /// ([`Policy::Rebalance`](crate::straggler::Policy::Rebalance)): ask
+    /// [`Replica::shards`](crate::Replica::shards) again.
     pub shards_changed: bool,
 }
 

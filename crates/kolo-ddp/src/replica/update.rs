@@ -1,38 +1,90 @@
-//! How a bucket's summed gradient changes the values.
+//! The way back of a gradient: how a bucket that has been reduced changes the values.
+//!
+//! It runs on the thread that asks for values, in [`Replica::step`](super::Replica::step) or in the next
+//! forward pass.
 
 use std::ops::Range;
 
 use super::undo::Undo;
-use crate::buckets::{Bucket, Slice};
-use crate::layout::{Kind, Layout};
-use crate::optimizer::Optimizer;
+use crate::buckets::Slice;
+use crate::error::Error;
+use crate::layout::{Kind, Layout, SpanId};
+use crate::optimizer::{Optimizer, Scope, Update};
+use crate::step::Step;
 
-/// What an update touches.
-pub(super) struct Update<'a> {
+/// What the buckets of a step change, and how.
+pub(super) struct Applying<'a> {
     pub(super) layout: &'a Layout,
     pub(super) values: &'a mut [f32],
     pub(super) undo: Option<&'a mut Undo>,
     pub(super) optimizer: &'a mut dyn Optimizer,
+    /// Takes the gradient of one tensor that came in several buckets; grows to the longest of them in the
+    /// first step.
+    pub(super) whole: &'a mut Vec<f32>,
+    /// What the summed gradient is multiplied by, and by what besides where it is a parameter's.
+    pub(super) scale: f64,
+    pub(super) factor: f64,
 }
 
-impl Update<'_> {
-    pub(super) fn bucket(&mut self, bucket: &Bucket, gradient: &[f32], scale: f64, clip: f64) {
+impl Applying<'_> {
+    /// Applies a bucket that is back. Of a tensor that the optimizer needs whole, and of which other buckets
+    /// are still due, nothing changes; the last of them changes all of it.
+    ///
+    /// # Errors
+    ///
+    /// A collective has failed (naming the rank).
+    pub(super) fn bucket(mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
+        let (bucket, gradient) = step.collect(bucket)?;
+        let mut cut = Vec::new();
         for slice in &bucket.slices {
-            self.slice(slice, &gradient[slice.range()], scale, clip);
+            match self.needs_more(slice) {
+                true => cut.push(slice.span),
+                false => self.slice(slice, &gradient[slice.range()]),
+            }
         }
+        cut.into_iter().try_for_each(|id| self.tensor(id, step))
     }
 
-    fn slice(&mut self, slice: &Slice, gradient: &[f32], scale: f64, clip: f64) {
+    /// Whether a slice is a part of a tensor that the optimizer can only step as a whole.
+    fn needs_more(&self, slice: &Slice) -> bool {
+        let span = self.layout.span(slice.span);
+        slice.elements.len() < span.len
+            && span.spec.kind != Kind::Statistic
+            && self.optimizer.scope() == Scope::Tensor
+    }
+
+    /// Applies a tensor that is cut across buckets, if all of them are back.
+    fn tensor(&mut self, id: SpanId, step: &mut Step) -> Result<(), Error> {
+        let buckets = step.buckets_of(id);
+        if buckets.clone().any(|bucket| step.is_due(bucket)) {
+            return Ok(());
+        }
+        let len = self.layout.span(id).len;
+        let mut whole = std::mem::take(self.whole);
+        whole.resize(len.max(whole.len()), 0.0);
+        for bucket in buckets {
+            let (bucket, gradient) = step.collect(bucket)?;
+            for slice in bucket.slices.iter().filter(|slice| slice.span == id) {
+                whole[slice.elements.clone()].copy_from_slice(&gradient[slice.range()]);
+            }
+        }
+        self.slice(&Slice { span: id, elements: 0..len, offset: 0 }, &whole[..len]);
+        *self.whole = whole;
+        Ok(())
+    }
+
+    fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
         let span = self.layout.span(slice.span);
         let start = span.offset + slice.elements.start;
         let mut update = |range: Range<usize>, values: &mut [f32]| {
             let gradient = &gradient[range.start - start..range.end - start];
             match span.spec.kind {
                 Kind::Parameter { decay } => {
-                    self.optimizer.update(range, values, gradient, (scale * clip) as f32, decay);
+                    let scale = (self.scale * self.factor) as f32;
+                    self.optimizer.update(Update { range, parameters: values, gradient, scale, decay });
                 }
                 Kind::Statistic => {
-                    let scale = scale as f32;
+                    let scale = self.scale as f32;
                     values.iter_mut().zip(gradient).for_each(|(value, change)| *value += change * scale);
                 }
             }

@@ -1,12 +1,13 @@
-//! A model small enough to differentiate by hand: logits = x·W₂ᵀ·… written out below, with everything a real one has:
-//! several parameters, one used twice, one never used, and a statistic.
+//! A model small enough to differentiate by hand: logits = x·W₂ᵀ·… written out below, with everything a real
+//! one has: several parameters, one used twice, one never used, and a statistic.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::sync::Arc;
 
 use kolo_comm::Group;
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer::{self, Optimizer, Settings};
+use kolo_ddp::table::{Choice, Entry};
 use kolo_ddp::{Config, Kind, ParamSpec, Replica, SpanId};
 
 pub const WIDTH: usize = 300;
@@ -32,11 +33,24 @@ pub fn replica(group: Arc<Group>, config: &Config, optimizer: &str, settings: Se
     let rank = group.rank().0;
     // Rank 0's values count; the others start from something else.
     let values = (0..NAMES.len() * WIDTH).map(|i| noise(rank, i) * 0.5).collect();
-    let entry = optimizer::find(optimizer).unwrap();
-    Replica::new(group, specs(), values, config, |len| (entry.build)(len, &settings)).unwrap()
+    Replica::new(group, specs(), values, config, optimizer::named(optimizer, &settings).unwrap()).unwrap()
 }
 
-/// Loss and gradients of one sample x (its number): ½ Σ (first·x + shared² + last·shared − x)², element by element.
+/// Clips to that global norm.
+pub fn clip(norm: f64) -> Vec<Choice> {
+    vec![Choice::new("clip").with("clip_norm", norm)]
+}
+
+/// Settings of an optimizer of the table with which all of its rule has something to do.
+pub fn lively(entry: &Entry<dyn Optimizer>) -> Settings {
+    let wishes = [("weight_decay", 0.01), ("momentum", 0.9)].into_iter();
+    wishes
+        .filter(|(name, _)| entry.setting(name).is_some())
+        .fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
+}
+
+/// Loss and gradients of one sample x (its number): ½ Σ (first·x + shared² + last·shared − x)², element by
+/// element.
 pub struct Pass {
     pub loss: f64,
     pub first: Vec<f32>,
@@ -67,18 +81,18 @@ pub fn backward(values: &[f32], samples: &[usize]) -> Pass {
     pass
 }
 
-/// One shard's forward pass, which asks for tensor after tensor, and its backward pass: gradients of the last layer first.
+/// One shard's forward pass, which asks for tensor after tensor, and its backward pass: gradients of the last
+/// layer first.
 pub fn run_shard(replica: &mut Replica, samples: &[usize]) {
     let values: Vec<f32> = (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
     let pass = backward(&values, samples);
-    replica.begin_shard(pass.loss, samples.len() as f64).unwrap();
-    let reducer = replica.reducer();
+    let mut shard = replica.begin_shard(pass.loss, samples.len() as f64).unwrap();
     if !samples.is_empty() {
-        reducer.ready(SpanId(3), &pass.last);
-        reducer.ready(SpanId(1), &pass.shared[0]);
-        reducer.ready(SpanId(1), &pass.shared[1]);
-        reducer.ready(SpanId(0), &pass.first);
-        reducer.ready(SpanId(4), &pass.mean);
+        shard.ready(SpanId(3), &pass.last);
+        shard.ready(SpanId(1), &pass.shared[0]);
+        shard.ready(SpanId(1), &pass.shared[1]);
+        shard.ready(SpanId(0), &pass.first);
+        shard.ready(SpanId(4), &pass.mean);
     }
-    reducer.end_shard();
+    shard.finish().unwrap();
 }

@@ -1,4 +1,5 @@
-//! Everything wrong that a user may type or have on disk: one clear error with the remedy, and nothing started.
+//! Everything wrong that a user may type or have on disk: one clear error with the remedy, and nothing
+//! started.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +14,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--data", "imagenet"], &["imagenet", "cifar10"]),
         (&["train", "--data", "cifar10:nowhere"], &["nowhere"]),
         (&["train", "--optimizer", "adam"], &["unknown optimizer `adam`", "adamw"]),
-        (&["train", "--schedule", "linear"], &["unknown schedule `linear`", "cosine"]),
+        (&["train", "--schedule", "linear"], &["invalid value 'linear'", "--schedule", "cosine"]),
         (&["train", "--batch-size", "0"], &["--batch-size 0", "at least 1"]),
         (&["train", "--nproc", "0"], &["--nproc 0", "at least 1"]),
         (&["train", "--shards", "0"], &["--shards 0", "at least 1"]),
@@ -24,6 +25,10 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["checkpoint", "nowhere"], &["no folder nowhere"]),
         (&["train", "--lr", "nan"], &["--lr NaN", "greater than 0"]),
         (&["train", "--momentum", "1.5"], &["--momentum 1.5", "below 1"]),
+        (&["train", "--clip-norm", "0"], &["--clip-norm 0", "greater than 0"]),
+        (&["train", "--weight-decay=-1"], &["--weight-decay -1", "0 or more"]),
+        (&["train", "--beta1", "0.9"], &["--beta1: sgd has no such setting", "--momentum"]),
+        (&["train", "--resume", "nowhere", "--beta1", "0.9"], &["--beta1", "cannot be used with"]),
         (&["train", "--bucket-cap-mb", "0"], &["--bucket-cap-mb 0", "greater than 0"]),
         (&["train", "--scale-lr"], &["--base-batch"]),
         (&["train", "--resume", "nowhere"], &["no run folder nowhere"]),

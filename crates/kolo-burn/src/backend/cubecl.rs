@@ -1,0 +1,34 @@
+//! Burn's CubeCL backend (CUDA, ROCm, wgpu, CPU): tensors are in the device's memory and are copied to the
+//! host.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Cube, DType, TensorData, TensorMetadata, read_sync};
+
+use super::{HostMemory, ReadError};
+
+/// A copy of a tensor's elements, which are `f32`.
+#[derive(Clone, Debug)]
+pub(crate) struct Copied(Arc<TensorData>);
+
+impl Deref for Copied {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        self.0.as_slice().expect("the element type was checked when it was read")
+    }
+}
+
+impl HostMemory for Cube {
+    type Floats = Copied;
+
+    /// One copy from the device; all work that was launched before has to be done by then.
+    fn floats(tensor: FloatTensor<Cube>) -> Result<Copied, ReadError> {
+        match tensor.dtype() {
+            DType::F32 => Ok(Copied(Arc::new(read_sync(Cube::float_into_data(tensor))?))),
+            other => Err(ReadError::DType(other)),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Burn's `flex`: tensors are in host memory already and are read where they lie.
+
+use std::ops::Deref;
+
+use burn::backend::flex::FlexTensor;
+use burn::backend::{DType, Flex};
+
+use super::{HostMemory, ReadError};
+
+/// A contiguous `f32` tensor, whose memory it shares.
+#[derive(Clone, Debug)]
+pub(crate) struct Contiguous(FlexTensor);
+
+impl Deref for Contiguous {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        self.0.as_slice().expect("a contiguous f32 tensor is a slice")
+    }
+}
+
+impl HostMemory for Flex {
+    type Floats = Contiguous;
+
+    /// Copies nothing but a tensor that is not contiguous, such as a transposed one.
+    fn floats(tensor: FlexTensor) -> Result<Contiguous, ReadError> {
+        match tensor.dtype() {
+            DType::F32 if tensor.as_slice::<f32>().is_some() => Ok(Contiguous(tensor)),
+            DType::F32 => Ok(Contiguous(tensor.to_contiguous())),
+            other => Err(ReadError::DType(other)),
+        }
+    }
+}

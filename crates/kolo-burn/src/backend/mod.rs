@@ -1,0 +1,85 @@
+//! The table of Burn's backends on which Kolo trains, and what it needs of each of them.
+//!
+//! A Burn tensor carries its backend at run time, and `burn::backend::backend_extension` generates the
+//! dispatch from there to generic code. The operations that reach below Burn's tensors (the gradient hook,
+//! batch normalisation over the global batch) are therefore traits that are defined inside [`on_backends!`],
+//! implemented once for `Autodiff<B, C>` of any [`HostMemory`].
+
+#[cfg(feature = "cubecl")]
+mod cubecl;
+mod flex;
+
+use std::fmt::Debug;
+use std::ops::Deref;
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, DType, DispatchDevice, ExecutionError};
+use burn::tensor::Device;
+
+use crate::Error;
+
+/// Defines a trait that every backend of the table implements, also with autodiff around it. A backend is one
+/// line here and one file beside this one. CUDA, ROCm, wgpu and CubeCL's CPU are one backend to Burn: the
+/// tensor's device says which of them runs.
+macro_rules! on_backends {
+    ($($definition:tt)*) => {
+        #[burn::backend::backend_extension(
+            Autodiff,
+            Flex,
+            Cube: cfg(feature = "cubecl"),
+        )]
+        $($definition)*
+    };
+}
+pub(crate) use on_backends;
+
+/// A backend whose tensors can be read by the host.
+pub(crate) trait HostMemory: Backend {
+    /// The elements of one `f32` tensor in row-major order, in host memory.
+    type Floats: Deref<Target = [f32]> + Clone + Debug + Send + 'static;
+
+    /// Reads `tensor`; waits for the device until it has been computed.
+    fn floats(tensor: FloatTensor<Self>) -> Result<Self::Floats, ReadError>;
+}
+
+/// Why a tensor's elements cannot be had as `f32` in host memory.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It holds another element type.
+    #[error("it holds {0:?}; Kolo trains f32")]
+    DType(DType),
+    /// The device could not compute it or copy it.
+    #[error("the device cannot read it: {0}")]
+    Device(#[from] ExecutionError),
+}
+
+/// Refuses a device on which the hook would see nothing.
+///
+/// # Errors
+///
+/// It is none of the table's, or does not record gradients.
+pub(crate) fn check(device: &Device) -> Result<(), Error> {
+    is_exact(device).map(drop)
+}
+
+/// Whether sums on this device are added in one order, so that the weights are the same bits on every run and
+/// on every machine of a kind. A kernel of a GPU may choose another order with every launch.
+///
+/// # Errors
+///
+/// As [`check`].
+pub(crate) fn is_exact(device: &Device) -> Result<bool, Error> {
+    let DispatchDevice::Autodiff(autodiff) = device.as_dispatch() else {
+        return Err(Error::NoAutodiff { device: format!("{:?}", device.as_dispatch()) });
+    };
+    match autodiff.clone().inner() {
+        DispatchDevice::Flex(_) => Ok(true),
+        #[cfg(feature = "cubecl")]
+        DispatchDevice::Cube(_) => Ok(false),
+        #[allow(
+            unreachable_patterns,
+            reason = "another crate may switch on a backend of Burn's that is not in the table"
+        )]
+        other => Err(Error::Backend { device: format!("{other:?}") }),
+    }
+}

@@ -1,0 +1,219 @@
+//! The shards of one rank in step: threads of which one computes at a time.
+//!
+//! The first shard computes until it needs a sum, then the second one, and so on; the last one adds with the
+//! other ranks, and all get the result, again in turn. So a rank computes on one thread at any time, in an
+//! order that is always the same.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::exchange::Exchange;
+use crate::error::Error;
+
+/// Which sum a shard needs. All shards must need the same ones in the same order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SumRequest {
+    /// What is added, for the error's text.
+    pub what: &'static str,
+    /// Which one of these in the shard's pass, from 0.
+    pub number: usize,
+    /// How many numbers.
+    pub len: usize,
+}
+
+impl fmt::Display for SumRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SumRequest { what, number, len } = self;
+        write!(f, "{len} numbers of {what} {number}")
+    }
+}
+
+/// Lets the threads of one rank compute in turns.
+pub struct TurnTaker {
+    /// For each of this rank's shards whether it runs; runners are numbered without the others.
+    shards: Vec<bool>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// Away when the step is over.
+    exchange: Option<Exchange>,
+    /// The runner that computes.
+    turn: usize,
+    /// What the first runner needs, or that it needs nothing more.
+    request: Option<SumRequest>,
+    own: Vec<Option<Vec<f64>>>,
+    sum: Vec<f64>,
+    failure: Option<Error>,
+}
+
+impl TurnTaker {
+    /// Turns for one step, which `exchange` has begun; `shards` says for each of this rank's shards whether
+    /// it has samples.
+    pub fn new(exchange: Exchange, shards: Vec<bool>) -> Arc<Self> {
+        let state = State {
+            exchange: Some(exchange),
+            turn: 0,
+            request: None,
+            own: vec![None; shards.len()],
+            sum: Vec::new(),
+            failure: None,
+        };
+        Arc::new(TurnTaker { shards, state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// Waits for the turn of a shard, which is one that has samples, by its place among this rank's. Every
+    /// such shard calls it on a thread of its own, or on the only one if there is no other.
+    pub fn enter(self: &Arc<Self>, shard: usize) -> Runner {
+        let number = self.shards[..shard].iter().filter(|runs| **runs).count();
+        let handle = ShardHandle { turns: self.clone(), shard, number };
+        drop(handle.wait(self.lock()));
+        Runner { handle, over: false }
+    }
+
+    /// The step ends in this error, unless it has ended in another one. Nobody waits any more.
+    pub fn fail(&self, error: Error) {
+        self.lock().failure.get_or_insert(error);
+        self.changed.notify_all();
+    }
+
+    /// Whether the step has failed, so that it makes no sense to go on with it.
+    pub fn has_failed(&self) -> bool {
+        self.lock().failure.is_some()
+    }
+
+    /// After all runners: gives the exchange back.
+    ///
+    /// # Errors
+    ///
+    /// What the step has failed with.
+    pub fn end(&self) -> Result<Exchange, Error> {
+        let mut state = self.lock();
+        let exchange = state.exchange.take();
+        if let Some(error) = state.failure.take() {
+            return Err(error);
+        }
+        let mut exchange = exchange.ok_or_else(|| Error::Setting("a step ends once".into()))?;
+        exchange.end()?;
+        Ok(exchange)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn runners(&self) -> usize {
+        self.shards.iter().filter(|runs| **runs).count()
+    }
+}
+
+/// What a shard's pass asks for sums by.
+#[derive(Clone)]
+pub struct ShardHandle {
+    turns: Arc<TurnTaker>,
+    shard: usize,
+    number: usize,
+}
+
+impl fmt::Debug for ShardHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ShardHandle({})", self.shard)
+    }
+}
+
+impl ShardHandle {
+    /// Whose turns it takes part in.
+    pub fn turns(&self) -> &TurnTaker {
+        &self.turns
+    }
+
+    /// Waits until all shards of all ranks have come to the same sum, and returns it. Where the step has
+    /// failed it returns `own`, so that the pass comes to its end, and [`TurnTaker::end`] says why.
+    pub fn sum(&self, request: SumRequest, own: Vec<f64>) -> Vec<f64> {
+        let mut state = self.turns.lock();
+        if !self.agrees(&mut state, Some(request)) {
+            return own;
+        }
+        state.own[self.shard] = Some(own.clone());
+        if self.number + 1 == self.turns.runners() {
+            state.add(request.len);
+            state.turn = 0;
+        } else {
+            state.turn = self.number + 1;
+        }
+        self.turns.changed.notify_all();
+        let state = self.wait(state);
+        if state.failure.is_some() { own } else { state.sum.clone() }
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waits = |state: &mut State| state.turn != self.number && state.failure.is_none();
+        self.turns.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this shard needs what the first one needs; `None`: nothing more.
+    fn agrees(&self, state: &mut State, request: Option<SumRequest>) -> bool {
+        if state.failure.is_some() || state.exchange.is_none() {
+            return false;
+        }
+        if self.number == 0 {
+            state.request = request;
+        }
+        if state.request == request {
+            return true;
+        }
+        let needs = |request: Option<SumRequest>| {
+            request.map_or("nothing more".into(), |request| request.to_string())
+        };
+        let (first, this) = (needs(state.request), needs(request));
+        state.failure = Some(Error::Setting(format!(
+            "shards in step part: one needs the sum of {first}, another one of {this}; every shard must take the same way \
+             through the model"
+        )));
+        self.turns.changed.notify_all();
+        false
+    }
+}
+
+/// A shard that computes. Dropped before [`Runner::leave`], as by an error or a panic, it fails the step.
+pub struct Runner {
+    handle: ShardHandle,
+    over: bool,
+}
+
+impl Runner {
+    /// From where the shard asks for sums.
+    pub fn handle(&self) -> &ShardHandle {
+        &self.handle
+    }
+
+    /// The shard's passes are over: the next one's turn.
+    pub fn leave(mut self) {
+        self.over = true;
+        let turns = &self.handle.turns;
+        let mut state = turns.lock();
+        if self.handle.agrees(&mut state, None) {
+            state.turn = self.handle.number + 1;
+            turns.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if !self.over {
+            self.handle.turns.fail(Error::Setting("a shard's pass has ended before its time".into()));
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, len: usize) {
+        let Some(exchange) = &mut self.exchange else { return };
+        match exchange.sum(len, &self.own) {
+            Ok(sum) => self.sum = sum,
+            Err(error) => self.failure = Some(error),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! How the ranks of a new group come to one state: that of whoever is furthest.
+//!
+//! No two ranks of one group are more than a step apart, because a step needs all of them. Whoever has all of
+//! a step's updates gives its state to everybody; where all are equally far nothing travels. A step that
+//! nobody has completed is done again by all.
+
+use std::sync::Arc;
+
+use kolo_comm::{Group, Rank};
+
+use super::undo::Undo;
+use super::{Replica, assignment};
+use crate::agree;
+use crate::buckets::BucketCaps;
+use crate::error::Error;
+use crate::last_step::LastStep;
+use crate::step::Step;
+use crate::straggler::StragglerObserver;
+
+/// What a rank tells the others before the first step of a group: whether its values are the job's, its steps
+/// and what the last of them came to, its shards, and whether it holds blocks that a step has updated and
+/// that have been taken back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Standing {
+    joined: bool,
+    steps: u64,
+    shards: usize,
+    halfway: bool,
+    last: Option<LastStep>,
+}
+
+/// Numbers of a [`Standing`].
+const WORDS: usize = 7;
+
+impl Standing {
+    fn encode(self) -> [i64; WORDS] {
+        let (flag, bits) = (|flag| i64::from(flag), |value: f64| value.to_bits() as i64);
+        let (loss, count) = self.last.map_or((0, 0), |last| (bits(last.loss), bits(last.count)));
+        let (steps, shards, known) = (self.steps as i64, self.shards as i64, flag(self.last.is_some()));
+        [flag(self.joined), steps, shards, flag(self.halfway), known, loss, count]
+    }
+
+    fn decode(words: &[i64]) -> Standing {
+        let [joined, steps, shards, halfway, known, loss, count] = std::array::from_fn(|i| words[i]);
+        let (steps, float) = (steps as u64, |bits: i64| f64::from_bits(bits as u64));
+        let last = LastStep { step: steps.wrapping_sub(1), loss: float(loss), count: float(count) };
+        Standing {
+            joined: joined == 1,
+            steps,
+            shards: shards as usize,
+            halfway: halfway == 1,
+            last: (known == 1).then_some(last),
+        }
+    }
+}
+
+/// Who gives its state to all, if that is needed: the first of those that are furthest.
+fn donor(standings: &[Standing]) -> Option<Rank> {
+    let furthest = |standing: &Standing| (standing.joined, standing.steps);
+    let most = standings.iter().map(furthest).max()?;
+    let first = standings.iter().position(|standing| furthest(standing) == most)?;
+    let same = most.0 && standings.iter().all(|standing| furthest(standing) == most);
+    (!same).then_some(Rank(first))
+}
+
+impl Replica {
+    /// Comes to one state with the ranks of `group`, and trains with them from now on.
+    pub(super) fn join(&mut self, group: Arc<Group>) -> Result<(), Error> {
+        agree::check(&group, &self.layout)?;
+        let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
+        let halfway = self.is_halfway();
+        let own = Standing { joined, steps, shards, halfway, last };
+        let mut words = vec![0; WORDS * group.world_size()];
+        group.all_gather(&own.encode(), &mut words)?;
+        let standings: Vec<Standing> = words.chunks(WORDS).map(Standing::decode).collect();
+        let mut expected = match self.joined {
+            true => self.step.expected_uses().to_vec(),
+            false => vec![1; self.layout.spans().len()],
+        };
+        if let Some(donor) = donor(&standings) {
+            self.take_over(&group, donor, standings[donor.0], &mut expected)?;
+        }
+        let caps = self.verifier.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
+        let (shares, policy) = assignment::agree(&group, &self.config, self.shards)?;
+        let mut step = Step::new(group.clone(), self.layout.clone(), &shares, self.config.reduction, caps)?;
+        step.follow(&self.step, expected);
+        self.step = step;
+        self.stragglers = StragglerObserver::new(policy, shares);
+        self.group = group;
+        self.joined = true;
+        if self.config.elastic && self.overlaps() && self.undo.is_none() {
+            self.undo = Some(Undo::new(&self.layout));
+        }
+        Ok(())
+    }
+
+    /// All get the state of `donor`. Nobody gives up its own before it has all of it: the donor may die
+    /// meanwhile.
+    fn take_over(
+        &mut self,
+        group: &Group,
+        donor: Rank,
+        standing: Standing,
+        expected: &mut [u32],
+    ) -> Result<(), Error> {
+        let mut values = self.values.clone();
+        group.broadcast(&mut values, donor)?;
+        let mut states = Vec::new();
+        let mut uses: Vec<i32> = expected.iter().map(|uses| *uses as i32).collect();
+        // Before the first step there is nothing else to tell.
+        if standing.joined {
+            for (_, state) in self.optimizer.state() {
+                let mut state = state.to_vec();
+                group.broadcast(&mut state, donor)?;
+                states.push(state);
+            }
+            group.broadcast(&mut uses, donor)?;
+        }
+        let mut undo = None;
+        if standing.halfway {
+            let undo = undo.insert(self.undo.clone().unwrap_or_else(|| Undo::new(&self.layout)));
+            let (mut reverted, other) = undo.reverted();
+            group.broadcast(&mut reverted, donor)?;
+            group.broadcast(other, donor)?;
+            undo.take_over(&reverted);
+        }
+        self.values = values;
+        for ((_, state), new) in self.optimizer.state().into_iter().zip(states) {
+            state.copy_from_slice(&new);
+        }
+        expected.iter_mut().zip(uses).for_each(|(expected, uses)| *expected = uses as u32);
+        self.undo = undo;
+        (self.steps, self.last, self.shards) = (standing.steps, standing.last, standing.shards);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_furthest_gives() {
+        let rank = |joined, steps| Standing { joined, steps, shards: 4, halfway: false, last: None };
+        let last = LastStep { step: (1 << 40) - 1, loss: 1.0 / 3.0, count: 7.0 };
+        for standing in [rank(true, 1 << 40), Standing { last: Some(last), ..rank(true, 1 << 40) }] {
+            assert_eq!(Standing::decode(&standing.encode()), standing);
+        }
+        for (standings, expected) in [
+            (vec![rank(false, 0), rank(false, 0)], Some(0)),
+            (vec![rank(false, 0), rank(true, 0)], Some(1)),
+            (vec![rank(true, 7), rank(true, 7)], None),
+            (vec![rank(true, 7), rank(false, 0), rank(true, 7)], Some(0)),
+            (vec![rank(true, 6), rank(true, 7), rank(true, 7)], Some(1)),
+        ] {
+            assert_eq!(donor(&standings), expected.map(Rank), "{standings:?}");
+        }
+    }
+}

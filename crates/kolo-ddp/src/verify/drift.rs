@@ -1,0 +1,151 @@
+//! Do all ranks hold the same weights? One word a rank says so; only where they differ does each tell more.
+
+use kolo_comm::{Group, Rank};
+
+use super::fingerprints;
+use crate::error::Error;
+use crate::layout::{Kind, Layout};
+
+/// Compares the prints of all tensors, or of all but the statistics. A collective: one all-gather of 8 bytes
+/// a rank, and a second one of 8 bytes a tensor where the ranks differ.
+///
+/// # Errors
+///
+/// [`Error::Drift`], the same on all ranks, or a collective failed.
+pub(super) fn compare(
+    group: &Group,
+    layout: &Layout,
+    prints: &[u64],
+    without_statistics: bool,
+    step: u64,
+) -> Result<(), Error> {
+    let world = group.world_size();
+    let compared =
+        |tensor: &usize| !without_statistics || layout.spans()[*tensor].spec.kind != Kind::Statistic;
+    let tensors: Vec<usize> = (0..prints.len()).filter(compared).collect();
+    let own: Vec<u64> = tensors.iter().map(|tensor| prints[*tensor]).collect();
+    let mut wholes = vec![0; world];
+    group.all_gather(&[fingerprints::all(own.iter().copied()) as i64], &mut wholes)?;
+    if wholes.iter().all(|whole| *whole == wholes[0]) {
+        return Ok(());
+    }
+    let own: Vec<i64> = own.into_iter().map(|print| print as i64).collect();
+    let mut all = vec![0; world * own.len()];
+    group.all_gather(&own, &mut all)?;
+    let ranks: Vec<&[i64]> = all.chunks(own.len().max(1)).collect();
+    match odd_one(&ranks) {
+        Some(odd) => Err(Error::Drift {
+            step,
+            rank: odd.rank,
+            parameter: layout.spans()[tensors[odd.tensor]].spec.name.clone(),
+            reference: odd.reference,
+            agreed: odd.agreed,
+            world,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Who differs, where, and from whom.
+#[derive(Debug, PartialEq)]
+struct Odd {
+    rank: Rank,
+    /// The first tensor in which it differs.
+    tensor: usize,
+    /// The lowest of the ranks that are taken to be right, and how many they are.
+    reference: Rank,
+    agreed: usize,
+}
+
+/// Most ranks are taken to be right; of equally many, those of the lowest rank. The lowest other rank is
+/// named.
+fn odd_one(ranks: &[&[i64]]) -> Option<Odd> {
+    let alike = |rank: usize| ranks.iter().filter(|other| **other == ranks[rank]).count();
+    let most = (0..ranks.len()).map(alike).max()?;
+    let reference = (0..ranks.len()).find(|rank| alike(*rank) == most)?;
+    let rank = ranks.iter().position(|prints| *prints != ranks[reference])?;
+    let tensor = ranks[rank].iter().zip(ranks[reference]).position(|(own, right)| own != right)?;
+    Some(Odd { rank: Rank(rank), tensor, reference: Rank(reference), agreed: most })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use kolo_comm::threads;
+
+    use super::*;
+    use crate::optimizer::{self, Settings};
+    use crate::{Config, ParamSpec, Replica, SpanId, Statistics};
+
+    #[test]
+    fn most_ranks_are_right_and_rank_0_in_doubt() {
+        let (a, b, c) = (&[1, 2, 3][..], &[1, 9, 8][..], &[1, 2, 7][..]);
+        let odd = |ranks: &[&[i64]]| {
+            odd_one(ranks).map(|odd| (odd.rank.0, odd.tensor, odd.reference.0, odd.agreed))
+        };
+        assert_eq!(odd(&[a, a, a]), None);
+        assert_eq!(odd(&[a, a, b]), Some((2, 1, 0, 2)));
+        assert_eq!(odd(&[b, a, a]), Some((0, 1, 1, 2)));
+        assert_eq!(odd(&[a, c]), Some((1, 2, 0, 1)));
+        assert_eq!(odd(&[c, a, b]), Some((1, 2, 0, 1)));
+        assert_eq!(odd(&[]), None);
+    }
+
+    /// Trains until a value of one rank changes behind the replica's back; returns each rank's errors by
+    /// step.
+    fn train(world: usize, config: Config, culprit: usize, tensor: usize) -> Vec<Option<(u64, String)>> {
+        threads::spawn(world, |group| {
+            let rank = group.rank().0;
+            let spec = |name: &str, kind| ParamSpec { name: name.into(), shape: vec![40], kind };
+            let decay = Kind::Parameter { decay: true };
+            let specs = vec![spec("first", decay), spec("mean", Kind::Statistic), spec("last", decay)];
+            let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
+            let mut replica = Replica::new(Arc::new(group), specs, vec![1.0; 120], &config, sgd).unwrap();
+            for step in 0..6 {
+                for _ in replica.shards() {
+                    let mut pass = replica.begin_shard(1.0, 2.0).unwrap();
+                    pass.ready(SpanId(2), &[0.5; 40]);
+                    pass.ready(SpanId(0), &[0.25; 40]);
+                    pass.finish().unwrap();
+                }
+                if step == 2 && rank == culprit {
+                    // The lowest bit of one value.
+                    let value = &mut replica.parts().unwrap().1[40 * tensor + 7];
+                    *value = f32::from_bits(value.to_bits() ^ 1);
+                }
+                if let Err(error) = replica.step(0.1) {
+                    return Some((step, error.to_string()));
+                }
+            }
+            None
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_flipped_bit_is_told_by_all_ranks_with_rank_and_parameter() {
+        let config = |verify_every| Config { shards: Some(3), verify_every, ..Config::default() };
+        for (world, every, culprit, tensor, at) in
+            [(2, 1, 1, 2, 2), (3, 2, 0, 0, 3), (4, 5, 3, 2, 4), (3, 1, 2, 1, 2)]
+        {
+            let name = ["first", "mean", "last"][tensor];
+            for told in train(world, config(every), culprit, tensor) {
+                let (step, words) = told.expect("the change should have been seen");
+                assert_eq!(step, at, "{words}");
+                let rank = format!("`{name}` on rank {culprit}");
+                assert!(words.contains(&rank) && words.contains("checkpoint"), "{words}");
+            }
+        }
+        assert!(train(2, config(0), 1, 0).iter().all(Option::is_none), "nobody looks");
+        assert!(train(2, config(1), 9, 0).iter().all(Option::is_none), "nothing changes");
+    }
+
+    #[test]
+    fn local_statistics_may_differ() {
+        let config =
+            Config { shards: Some(2), verify_every: 1, statistics: Statistics::Local, ..Config::default() };
+        assert!(train(2, config.clone(), 1, 1).iter().all(Option::is_none));
+        assert!(train(2, config, 1, 0).iter().all(Option::is_some));
+    }
+}
