@@ -130,8 +130,8 @@ impl Engine {
     }
 
     fn usable(&self, forced: &Algorithm, problem: &Problem<'_>) -> Result<(), Error> {
-        (forced.supports)(problem)
-            .map_err(|why| Error::Invalid(format!("algorithm {} cannot be used here: {why}", forced.name)))
+        let unusable = |reason: String| Error::AlgorithmUnusable { algorithm: forced.name.into(), reason };
+        (forced.supports)(problem).map_err(|reason| unusable(reason.to_string()))
     }
 
     /// Whether the last plan serves again. Most calls repeat the last one, and a short one takes a quarter of a microsecond:
