@@ -13,6 +13,7 @@
 #![doc = include_str!("../examples/exchange.rs")]
 //! ```
 
+mod backend_error;
 pub mod env;
 mod error;
 mod establish_store;
@@ -21,13 +22,16 @@ mod establish_store;
 pub mod fuzzing;
 pub mod hash;
 mod interface;
+mod invalid_call;
 mod liveness;
 mod lock;
 pub mod secure;
 pub mod store;
 
+pub use backend_error::BackendError;
 pub use error::Error;
 pub use establish_store::establish_store;
 pub use interface::{AdvertisedAddress, Interface};
+pub use invalid_call::InvalidCall;
 pub use liveness::{Liveness, WaitGuard, Waker, culprit};
 pub use lock::lock;
