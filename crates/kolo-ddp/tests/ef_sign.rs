@@ -66,7 +66,8 @@ fn train(replica: &mut Replica, steps: std::ops::Range<usize>) {
     }
 }
 
-/// What was applied and what is kept is all that was computed, also where contributions have come late; of statistics nothing is kept.
+/// What was applied and what is kept is all that was computed, also where contributions have come late; of
+/// statistics nothing is kept.
 #[test]
 fn what_is_applied_and_what_is_kept_is_the_sum_of_all_gradients() {
     const STEPS: usize = 40;

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use common::{WIDTH, replica, run_shard};
 use kolo_comm::env::WorkerEnv;
-use kolo_comm::{Group, Options, Rank, TransportChoice, threads};
+use kolo_comm::{Group, Options, Rank, TCP, threads};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::reduction::{Entry, REDUCTIONS};
 use kolo_ddp::straggler::{Cause, EVERY, Policy, Straggler};
 use kolo_ddp::{BucketCaps, Config, Error, Replica};
 
 const SHARDS: usize = 6;
-/// What a shard takes, and what it takes on the slow rank: so far apart that a busy machine cannot mix them up.
+/// What a shard takes, and what it takes on the slow rank: so far apart that a busy machine cannot mix them
+/// up.
 const USUAL: Duration = Duration::from_millis(10);
 const SLOW: Duration = Duration::from_millis(40);
 const CULPRIT: Rank = Rank(1);
@@ -110,7 +111,7 @@ fn a_rank_with_a_slow_link_is_named() {
     let run = |rank: usize| {
         let place = WorkerEnv { rank: Rank(rank), world_size: 3, local_rank: rank, endpoint: master.into() };
         let delay = if Rank(rank) == CULPRIT { SLOW } else { Duration::ZERO };
-        let options = Options { transport: Some(TransportChoice::Tcp), delay, ..Options::default() };
+        let options = Options { transport: Some(&TCP), delay, ..Options::default() };
         let group = Group::join(&place, &options).unwrap();
         train(group, (Policy::Warn, &REDUCTIONS[0]), steps, 0, &computing)
     };

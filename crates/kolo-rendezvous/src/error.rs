@@ -129,6 +129,16 @@ pub enum Error {
     /// A new worker finds none left who has the state of the job.
     #[error("all workers that had the job's state have died; start again from the last checkpoint")]
     Orphaned,
+    /// No transport that may be used leads from one rank to another.
+    #[error("{from} cannot reach {to}: {}; is KOLO_TRANSPORT set?", reasons_of(reasons))]
+    NoTransport {
+        /// The rank that noticed.
+        from: Rank,
+        /// The rank that it needs to reach.
+        to: Rank,
+        /// The transports by name, and why each does not lead there.
+        reasons: Vec<(String, String)>,
+    },
     /// Two ranks called different collectives.
     #[error(
         "{here} called {ours}, but {there} called {theirs}; all ranks must make the same calls in one order"
@@ -214,6 +224,10 @@ fn others(waited: Duration) -> String {
         true => "no others will come".into(),
         false => format!("no others have come within {waited:?}"),
     }
+}
+
+fn reasons_of(reasons: &[(String, String)]) -> String {
+    reasons.iter().map(|(name, why)| format!("{name}: {why}")).collect::<Vec<_>>().join("; ")
 }
 
 fn ranks(ranks: &[Rank]) -> String {

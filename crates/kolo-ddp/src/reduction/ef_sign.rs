@@ -1,14 +1,15 @@
 //! One bit an element, with what that leaves out carried to the next step.
 //!
-//! Every shard has a residual e. In each step p = g + e is what it has to say, Δ = (‖p‖₁/d)·sign(p) is what it says, and p − Δ is its
-//! residual of the next step; the optimizer sees ΣΔ over all shards. So nothing is lost, only late:
-//! Σ over steps of what was applied, and what the residuals hold, is the sum of the gradients.
+//! Every shard has a residual e. In each step p = g + e is what it has to say, Δ = (‖p‖₁/d)·sign(p) is what
+//! it says, and p − Δ is its residual of the next step; the optimizer sees ΣΔ over all shards. So nothing is
+//! lost, only late: Σ over steps of what was applied, and what the residuals hold, is the sum of the
+//! gradients.
 //!
-//! Residuals belong to shards, not to ranks, and the scale ‖p‖₁/d to blocks of [`BLOCK`] elements of a tensor. So neither the number
-//! of ranks nor the size of buckets changes a bit.
+//! Residuals belong to shards, not to ranks, and the scale ‖p‖₁/d to blocks of [`BLOCK`] elements of a
+//! tensor. So neither the number of ranks nor the size of buckets changes a bit.
 //!
-//! On the wire: one bit an element and four bytes a block for each *shard*, gathered by all ranks, which add them in tree
-//! order. That is less than the sum's 64 bits an element where there are fewer than 64 shards.
+//! On the wire: one bit an element and four bytes a block for each *shard*, gathered by all ranks, which add
+//! them in tree order. That is less than the sum's 64 bits an element where there are fewer than 64 shards.
 //!
 //! Statistics travel as they are, four bytes an element and shard, and are summed exactly.
 
@@ -225,7 +226,8 @@ fn read(said: &[u8], exact: bool, values: &mut [f32]) {
     }
 }
 
-/// In double precision, as eight running sums, so that vector instructions can be used; their number is fixed, so the bits are, too.
+/// In double precision, as eight running sums, so that vector instructions can be used; their number is
+/// fixed, so the bits are, too.
 fn sum_of_magnitudes(values: &[f32]) -> f64 {
     let mut sums = [0.0f64; 8];
     let mut chunks = values.chunks_exact(8);

@@ -1,7 +1,8 @@
-//! How the gradients of all shards become what the optimizer sees: their sum, or a sum of something that travels more cheaply.
+//! How the gradients of all shards become what the optimizer sees: their sum, or a sum of something that
+//! travels more cheaply.
 //!
-//! A new one is a file here and a line in [`REDUCTIONS`]; one of the user's own is a `static` [`Entry`] anywhere, as
-//! [`Config::reduction`](crate::Config::reduction).
+//! A new one is a file here and a line in [`REDUCTIONS`]; one of the user's own is a `static` [`Entry`]
+//! anywhere, as [`Config::reduction`](crate::Config::reduction).
 
 mod ef_sign;
 mod interface;

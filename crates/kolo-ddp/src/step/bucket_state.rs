@@ -123,8 +123,8 @@ impl Buckets {
         Ok(buckets)
     }
 
-    /// What is kept from step to step for each of this rank's shards, in the order of flat memory; nothing if the reduction keeps
-    /// nothing.
+    /// What is kept from step to step for each of this rank's shards, in the order of flat memory; nothing if
+    /// the reduction keeps nothing.
     pub(super) fn residuals(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
         let mut flat: Vec<Vec<f32>> = Vec::new();
         for BucketState { bucket, reduction, .. } in &mut self.states {

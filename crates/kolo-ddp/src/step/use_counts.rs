@@ -1,9 +1,9 @@
 //! How often each span is used in a step, and what came unexpectedly.
 //!
-//! A parameter used k times is announced k times; reduction is linear, so contributions are added as they come. Up to
-//! the expected number they go into the bucket. What comes later (a parameter used more often than in the step
-//! before) is kept here and summed apart when the pass is over. Which contribution counts as late does not
-//! depend on the number of ranks, so neither does the sum.
+//! A parameter used k times is announced k times; reduction is linear, so contributions are added as they
+//! come. Up to the expected number they go into the bucket. What comes later (a parameter used more often
+//! than in the step before) is kept here and summed apart when the pass is over. Which contribution counts as
+//! late does not depend on the number of ranks, so neither does the sum.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -87,8 +87,9 @@ impl UseCounts {
         self.late.remove(&id).unwrap_or_else(|| vec![None; shards])
     }
 
-    /// Finds out how often each span was used in any shard of `group` (without one: of this rank), expects that from now on, and
-    /// names the spans that were used more often than expected so far: contributions to those have come late.
+    /// Finds out how often each span was used in any shard of `group` (without one: of this rank), expects
+    /// that from now on, and names the spans that were used more often than expected so far: contributions to
+    /// those have come late.
     ///
     /// # Errors
     ///

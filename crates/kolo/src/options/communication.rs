@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backends::BACKENDS;
 use clap::Args;
 use kolo_comm::schedule::ALGORITHMS;
-use kolo_comm::{Group, Options, env};
+use kolo_comm::{Group, Options, TransportKind, env};
 use kolo_elastic::Member;
 
 use crate::fail::Failure;
@@ -14,8 +14,8 @@ use crate::fail::Failure;
 /// How workers communicate.
 #[derive(Args)]
 pub(crate) struct Communication {
-    /// Shared memory or TCP, also on one machine [default: shared memory between workers of one machine]
-    #[arg(long, value_parser = ["shm", "tcp"])]
+    /// The only transport to use, also on one machine [default: shared memory between workers of one machine, else TCP]
+    #[arg(long, value_parser = TransportKind::names())]
     transport: Option<String>,
     /// Seconds that a worker waits for others [default: 300 to arrive, then 20 times the longest collective
     /// so far, at least 120; in elastic jobs 10 times, at least 15]
@@ -61,7 +61,7 @@ impl Communication {
     fn options(&self, algorithm: Option<&str>) -> Result<Options, Failure> {
         let mut options = Options::from_env_with(BACKENDS)?;
         if let Some(transport) = &self.transport {
-            options.transport = Some(transport.parse().map_err(Failure::input)?);
+            options.transport = TransportKind::named(transport);
         }
         options.timeout = self.timeout.map(Duration::from_secs_f64).or(options.timeout);
         let named = ALGORITHMS.iter().find(|entry| Some(entry.name) == algorithm);

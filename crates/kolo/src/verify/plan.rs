@@ -37,8 +37,6 @@ pub(crate) struct Axes {
     pub(crate) full: bool,
 }
 
-const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
-
 /// The runs to compare. The first one is the reference: one worker, large buckets; the second one is the same
 /// again.
 ///
@@ -88,7 +86,7 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
 fn transports(axes: &Axes) -> Vec<String> {
     match &axes.transport {
         Some(transport) => vec![transport.clone()],
-        None => TRANSPORTS.map(String::from).to_vec(),
+        None => TransportKind::names().into_iter().map(String::from).collect(),
     }
 }
 

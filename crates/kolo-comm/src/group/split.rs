@@ -1,7 +1,8 @@
 //! Sub-groups: some of the ranks of a group, with collectives of their own.
 
+use crate::connect;
 use crate::group::Group;
-use crate::membership::{self, Meeting};
+use crate::transport::Connecting;
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
@@ -29,15 +30,20 @@ impl Group {
         };
         let index = members.iter().position(|member| *member == self.rank());
         let rank = Rank(index.expect("a rank has the colour it gave"));
-        // Ranks without a colour take part in the talk, because it goes over this group.
-        let Some(ground) = &self.ground else {
+        // Ranks without a colour take part, because this group carries what is exchanged.
+        let Some(context) = &self.context else {
             let backend = self.split_backend(rank, &members)?;
             return Ok(colour.map(|_| self.beside(rank, &members, backend)));
         };
-        let mut meeting = Meeting::within(self, ground, &members);
-        let founded = membership::found(&mut meeting, rank, ground)?;
+        let group = Connecting { rank, world: members.len(), context, liveness: self.liveness() };
+        // All ranks take part in every exchange, whatever group they form.
+        let mut exchange = |_: &str, own: String| {
+            let all = self.all_gather_varied(own.as_bytes())?;
+            Ok(members.iter().map(|member| String::from_utf8_lossy(&all[member.0]).into_owned()).collect())
+        };
+        let connected = connect::connect(&group, &mut exchange)?;
         match colour {
-            Some(_) => self.within(rank, &members, founded).map(Some),
+            Some(_) => self.within(rank, &members, connected).map(Some),
             None => Ok(None),
         }
     }
@@ -49,7 +55,7 @@ impl Group {
     /// As [`Group::split`].
     pub fn node(&self) -> Result<Group, Error> {
         let colour = self.topology().node_of(self.rank()) as u32;
-        self.split(Some(colour), 0)?.ok_or_else(|| Error::Invalid("a colour gives a group".into()))
+        Ok(self.split(Some(colour), 0)?.expect("a rank with a colour gets a group"))
     }
 
     /// The first ranks of all nodes; `None` on all others. All ranks must call it.

@@ -1,54 +1,11 @@
-//! The communication thread: runs started collectives in their order, while the caller computes.
+//! Collectives that have been started and not been waited for.
 
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::element::Element;
 use crate::memory::Buffer;
 use kolo_rendezvous::Error;
-
-/// One collective to run.
-pub(crate) type Job = Box<dyn FnOnce() + Send>;
-
-/// The thread and its queue. It starts with the first collective that needs it.
-#[derive(Default)]
-pub(crate) struct Worker {
-    jobs: Option<Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Worker {
-    pub(crate) fn ensure_started(&mut self) -> Result<(), Error> {
-        if self.jobs.is_some() {
-            return Ok(());
-        }
-        let (jobs, queue) = mpsc::channel::<Job>();
-        let work = move || queue.into_iter().for_each(|job| job());
-        let thread = std::thread::Builder::new().name("kolo-comm".into()).spawn(work);
-        self.thread =
-            Some(thread.map_err(|cause| Error::system("cannot start the communication thread", cause))?);
-        self.jobs = Some(jobs);
-        Ok(())
-    }
-
-    /// Queues a job; the thread must have been started.
-    pub(crate) fn submit(&self, job: Job) {
-        if let Some(jobs) = &self.jobs {
-            // A thread that has panicked drops the job; whoever waits for it is told.
-            let _ = jobs.send(job);
-        }
-    }
-
-    /// Ends the thread after what is queued.
-    pub(crate) fn finish(&mut self) {
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            // It ends with an error only if a collective panicked, which has been printed.
-            let _ = thread.join();
-        }
-    }
-}
 
 /// A collective that has been started.
 #[must_use = "a collective is only over when it has been waited for"]

@@ -4,18 +4,17 @@
 //! Sub-groups take over what the job's group has measured, and later groups of a process what earlier ones have.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::collective::Collective;
 use crate::group::Group;
 use crate::kernel;
 use kolo_rendezvous::Error;
-use kolo_rendezvous::lock;
 use kolo_schedule::Op;
 use kolo_schedule::Rank;
 use kolo_schedule::tree::Contributions;
 use kolo_schedule::{Curve, Link, Message, Network, Range};
+use parking_lot::Mutex;
 
 /// Bytes of the messages measured.
 const LENGTHS: [usize; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20];
@@ -52,7 +51,7 @@ const LONGEST_SHARED: usize = 8 << 20;
 
 /// What kind of group a measurement is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
+struct GroupClass {
     transport: &'static str,
     world: usize,
     /// Ranks of the largest node.
@@ -61,11 +60,11 @@ struct Kind {
 }
 
 /// What this process has measured before: further groups need not.
-static MEASURED: Mutex<BTreeMap<Kind, Network>> = Mutex::new(BTreeMap::new());
+static MEASURED: Mutex<BTreeMap<GroupClass, Network>> = Mutex::new(BTreeMap::new());
 
 /// The figures of the group most like this one, with the same links: when a rank dies the others do not measure again.
-fn nearest(measured: &BTreeMap<Kind, Network>, kind: Kind) -> Option<&Network> {
-    let links = |kind: &Kind| (kind.transport, kind.largest > 1, kind.nodes > 1);
+fn nearest(measured: &BTreeMap<GroupClass, Network>, kind: GroupClass) -> Option<&Network> {
+    let links = |kind: &GroupClass| (kind.transport, kind.largest > 1, kind.nodes > 1);
     let alike = measured.iter().filter(|(other, _)| links(other) == links(&kind));
     alike.min_by_key(|(other, _)| other.world.abs_diff(kind.world)).map(|(_, network)| network)
 }
@@ -77,8 +76,8 @@ impl Group {
         let topology = self.topology();
         let (nodes, largest) =
             (topology.nodes().len(), topology.nodes().iter().map(Vec::len).max().unwrap_or(1));
-        let kind = Kind { transport: self.transport(), world: self.world_size(), largest, nodes };
-        let known = nearest(&lock(&MEASURED), kind).cloned();
+        let kind = GroupClass { transport: self.transport(), world: self.world_size(), largest, nodes };
+        let known = nearest(&MEASURED.lock(), kind).cloned();
         let all: Vec<Option<Network>> = self.all_gather_value(&known)?;
         // Ranks may have measured in different jobs: the first one's count.
         let mut network = match all.into_iter().flatten().next() {
@@ -87,7 +86,7 @@ impl Group {
         };
         (network.sharing, network.crowding) = (largest as f64, self.crowding()?);
         log::debug!("{kind:?} costs {network:?}");
-        lock(&MEASURED).insert(kind, network.clone());
+        MEASURED.lock().insert(kind, network.clone());
         self.with_backend(|backend| backend.learn(network));
         Ok(self)
     }
@@ -95,7 +94,7 @@ impl Group {
     /// Ranks for each core of the fullest host, at least 1.
     fn crowding(&self) -> Result<f64, Error> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let on_host = self.ground.as_ref().map_or(1, |ground| ground.on_host);
+        let on_host = self.context.as_ref().map_or(1, |context| context.on_host);
         self.slowest(&mut [(on_host as f64 / cores as f64).max(1.0)])
     }
 
@@ -219,9 +218,9 @@ mod tests {
 
     #[test]
     fn groups_of_the_same_links_know_for_one_another() {
-        let kind = |transport, world, nodes| Kind { transport, world, largest: world / nodes, nodes };
+        let kind = |transport, world, nodes| GroupClass { transport, world, largest: world / nodes, nodes };
         let network = |add| Network { add: Curve(vec![(0.0, add)]), ..Network::default() };
-        let measured: BTreeMap<Kind, Network> = [
+        let measured: BTreeMap<GroupClass, Network> = [
             (kind("shm", 1, 1), network(1.0)),
             (kind("shm", 4, 1), network(4.0)),
             (kind("shm", 8, 1), network(8.0)),

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::call::{Call, Kind};
+use crate::collective::CollectiveKind;
+use crate::fingerprint::Fingerprint;
 use crate::memory::{Backing, Buffer, Pool};
-use crate::transport::tcp::Tcp;
-use crate::transport::{Span, Transport};
-use crate::wait::Patience;
+use crate::transport::interface::{NoOthers, Segment, Transport};
+use crate::transport::tcp::connections::Tcp;
+use crate::wait::WaitContext;
 use crate::wait::WaitMode;
 use kolo_rendezvous::Error;
 use kolo_rendezvous::Liveness;
@@ -113,13 +114,13 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
         let ((left, from), (to, right), (keys, other_keys)) = (connected(), connected(), sessions());
         let proxy = std::thread::spawn(move || flip(from, to, position));
         let liveness = Arc::new(Liveness::new(2));
-        let patience = |here| Patience {
+        let wait = |here| WaitContext {
             here: Rank(here),
             members: &[Rank(0), Rank(1)],
             mode: WaitMode::Blocking,
-            call: Call {
+            call: Fingerprint {
                 sequence: 0,
-                kind: Kind::AllReduce,
+                kind: CollectiveKind::AllReduce,
                 op: Op::Sum,
                 root: None,
                 dtype: DType::U8,
@@ -141,12 +142,13 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
         )
         .unwrap();
         let mut buffer: Buffer<u8> = Buffer::zeroed(&Pool::new(Backing::Heap), 200_000).unwrap();
-        let span = Span { block: buffer.erased().block, offset: 0, bytes: 200_000 };
-        sender.send(Rank(1), span, false, &patience(0)).unwrap();
-        sender.settle(&patience(0)).unwrap();
+        let segment = Segment { block: buffer.erased().block, offset: 0, bytes: 200_000 };
+        sender.send(Rank(1), segment, false, &wait(0), &mut NoOthers).unwrap();
+        sender.settle(&wait(0), &mut NoOthers).unwrap();
         let mut into = vec![0u8; 200_000];
         // SAFETY: as long as the message.
-        let received = unsafe { receiver.receive_into(Rank(0), into.as_mut_ptr(), into.len(), &patience(1)) };
+        let received =
+            unsafe { receiver.receive_into(Rank(0), into.as_mut_ptr(), into.len(), &wait(1), &mut NoOthers) };
         let error = received.unwrap_err();
         // A changed length may also make the receiver wait for bytes that never come.
         let noticed = matches!(&error, Error::System { what, .. } if what.contains("rank 0"));

@@ -80,7 +80,7 @@ impl Inbox {
 }
 
 /// Bytes of an inbox.
-pub(crate) fn inbox_len(world: usize) -> usize {
+pub(super) fn inbox_len(world: usize) -> usize {
     size_of::<Bell>() + world * size_of::<Lane>()
 }
 

@@ -16,24 +16,30 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 
-pub(crate) use super::inbox::inbox_len;
 use super::inbox::{IN_SLOT, Inbox, Slot, WITHIN, write_within};
 use super::outbox::{self, Outbox};
-use super::tries::{SHORT, Tries};
-use super::{Busy, Idle, Span, Transport, same_call, same_length};
 use crate::memory::{Block, Mapping};
-use crate::wait::Patience;
+use crate::transport::adaptive_spin::AdaptiveSpin;
+use crate::transport::interface::{Progress, SHORT_SLEEP, Segment, Transport, same_call, same_length};
+use crate::wait::WaitContext;
 use kolo_rendezvous::Error;
 use kolo_rendezvous::Liveness;
 use kolo_schedule::MAX_UNTAKEN;
 use kolo_schedule::Rank;
 
 /// Where the peers' blocks are.
-enum Place {
+pub(super) enum PeerMemory {
     /// In this process: a slot holds the address.
-    Here,
+    SameProcess,
     /// In other processes: a slot holds file and offset. Blocks are mapped when first seen.
-    Elsewhere { pids: Vec<u32>, seen: HashMap<(Rank, i32), Mapping> },
+    OtherProcesses { pids: Vec<u32>, seen: HashMap<(Rank, i32), Mapping> },
+}
+
+impl PeerMemory {
+    /// Ranks whose processes have these numbers, in rank order.
+    pub(super) fn of_processes(pids: Vec<u32>) -> Self {
+        PeerMemory::OtherProcesses { pids, seen: HashMap::new() }
+    }
 }
 
 /// Iterations of the spin, some 10 ns each: the least and the most.
@@ -52,43 +58,25 @@ struct Counts {
     received: u32,
 }
 
-/// See the module's text.
+/// One rank's inbox, and its ways into those of its peers.
 pub(crate) struct Mailbox {
     here: Rank,
     /// One for each rank that shares memory with this one.
     inboxes: Vec<Option<Inbox>>,
-    place: Place,
+    memory: PeerMemory,
     counts: Vec<Counts>,
     outbox: Outbox,
     /// More ranks than cores.
     crowded: bool,
-    spin: Tries,
+    spin: AdaptiveSpin,
 }
 
 impl Mailbox {
-    /// Mailboxes of ranks that are threads of this process; `inboxes` has one mapping for each rank.
-    pub(crate) fn within_process(
+    /// The mailbox of rank `here`. `inboxes` has those of all ranks that share memory with it, its own among them.
+    pub(super) fn new(
         here: Rank,
         inboxes: &[Option<Arc<Mapping>>],
-        liveness: &Liveness,
-    ) -> Result<Self, Error> {
-        Self::new(here, inboxes, Place::Here, liveness)
-    }
-
-    /// Mailboxes of ranks that are processes of this host, `pids` their numbers; ranks without an inbox are elsewhere.
-    pub(crate) fn across_processes(
-        here: Rank,
-        inboxes: &[Option<Arc<Mapping>>],
-        pids: Vec<u32>,
-        liveness: &Liveness,
-    ) -> Result<Self, Error> {
-        Self::new(here, inboxes, Place::Elsewhere { pids, seen: HashMap::new() }, liveness)
-    }
-
-    fn new(
-        here: Rank,
-        inboxes: &[Option<Arc<Mapping>>],
-        place: Place,
+        memory: PeerMemory,
         liveness: &Liveness,
     ) -> Result<Self, Error> {
         let inbox = |pages: &Option<Arc<Mapping>>| pages.clone().map(|pages| Inbox { pages });
@@ -104,11 +92,14 @@ impl Mailbox {
         }));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let crowded = inboxes.iter().flatten().count() > cores;
-        let outbox = Outbox::new(&outbox::pool(matches!(place, Place::Here)))?;
+        let outbox = Outbox::new(&outbox::pool(matches!(memory, PeerMemory::SameProcess)))?;
         let counts = vec![Counts::default(); inboxes.len()];
-        let spin =
-            if crowded { Tries::new(YIELDS.0, YIELDS.1, YIELDS.1) } else { Tries::new(SPIN.0, SPIN.1, 256) };
-        Ok(Mailbox { here, inboxes, place, counts, outbox, crowded, spin })
+        let spin = if crowded {
+            AdaptiveSpin::new(YIELDS.0, YIELDS.1, YIELDS.1)
+        } else {
+            AdaptiveSpin::new(SPIN.0, SPIN.1, 256)
+        };
+        Ok(Mailbox { here, inboxes, memory, counts, outbox, crowded, spin })
     }
 
     fn inbox(&self, of: Rank) -> &Inbox {
@@ -120,13 +111,13 @@ impl Mailbox {
         self.inbox(by).lane(self.here).taken.0.load(Ordering::Acquire)
     }
 
-    /// Waits until `ready`, which looks at memory that `peer` writes before it rings this rank's bell. Meanwhile
-    /// `idle` goes on with other work.
-    fn wait(
+    /// Waits until `ready`, which looks at memory that `peer` writes before it rings this rank's bell. Meanwhile the group's
+    /// other transports make progress.
+    fn wait_until(
         &mut self,
         peer: Rank,
-        patience: &Patience<'_>,
-        idle: &mut dyn Idle,
+        wait: &WaitContext<'_>,
+        others: &mut dyn Progress,
         ready: impl Fn(&Self) -> bool,
     ) -> Result<(), Error> {
         for turn in 0..self.spin.limit() {
@@ -138,24 +129,24 @@ impl Mailbox {
         }
         self.spin.gave_up();
         let asleep = Instant::now();
-        let _note = patience.waiting(peer);
+        let _note = wait.waiting(peer);
         let own = self.inbox(self.here).clone();
         let bell = own.bell();
         loop {
-            let busy = idle.go_on(patience)?;
+            let more_to_send = others.progress(wait)?;
             bell.sleeping.store(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             let rings = bell.rings.load(Ordering::SeqCst);
             // In this order: a peer may finish its part, leave, and be seen to have left before its part is.
-            let verdict = patience.check(peer);
+            let verdict = wait.check(peer);
             if ready(self) {
                 break;
             }
             if verdict.is_ok() {
-                let nap = if busy == Busy::Yes { SHORT } else { patience.nap() };
-                let nap = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(nap.subsec_nanos()) };
+                let limit = if more_to_send { SHORT_SLEEP } else { wait.sleep_limit() };
+                let limit = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
                 // Woken, rung meanwhile, interrupted or timed out: all lead to another look.
-                let _ = futex::wait(&bell.rings, futex::Flags::empty(), rings, Some(&nap));
+                let _ = futex::wait(&bell.rings, futex::Flags::empty(), rings, Some(&limit));
                 continue;
             }
             bell.sleeping.store(0, Ordering::SeqCst);
@@ -175,9 +166,9 @@ impl Mailbox {
         offset: u64,
         bytes: u64,
     ) -> Result<*const u8, Error> {
-        match &mut self.place {
-            Place::Here => Ok(std::ptr::with_exposed_provenance(offset as usize)),
-            Place::Elsewhere { pids, seen } => {
+        match &mut self.memory {
+            PeerMemory::SameProcess => Ok(std::ptr::with_exposed_provenance(offset as usize)),
+            PeerMemory::OtherProcesses { pids, seen } => {
                 let pages = match seen.entry((from, file)) {
                     std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
                     std::collections::hash_map::Entry::Vacant(entry) => {
@@ -195,20 +186,19 @@ impl Mailbox {
     }
 }
 
-/// As [`Transport`], with other work to go on with while waiting.
-impl Mailbox {
-    pub(super) fn send(
+impl Transport for Mailbox {
+    fn send(
         &mut self,
         to: Rank,
-        span: Span<'_>,
+        segment: Segment<'_>,
         copied: bool,
-        patience: &Patience<'_>,
-        idle: &mut dyn Idle,
+        wait: &WaitContext<'_>,
+        others: &mut dyn Progress,
     ) -> Result<(), Error> {
         let Counts { posted: number, seen_taken, .. } = self.counts[to.0];
         if number.wrapping_sub(seen_taken) >= MAX_UNTAKEN as u32 {
             let room = |this: &Self| number.wrapping_sub(this.taken(to)) < MAX_UNTAKEN as u32;
-            self.wait(to, patience, idle, room)?;
+            self.wait_until(to, wait, others, room)?;
             self.counts[to.0].seen_taken = self.taken(to);
         }
 
@@ -216,30 +206,30 @@ impl Mailbox {
         let lane =
             inboxes[to.0].as_ref().expect("messages go by shared memory only where it is shared").lane(here);
         let slot = &lane.slots[number as usize % MAX_UNTAKEN];
-        let (block, offset) = if copied && span.bytes <= WITHIN {
-            // SAFETY: a span lies inside its block, which the running collective holds.
-            write_within(slot, unsafe { std::slice::from_raw_parts(span.start(), span.bytes) });
-            (span.block, span.offset)
+        let (block, offset) = if copied && segment.bytes <= WITHIN {
+            // SAFETY: a segment lies inside its block, which the running collective holds.
+            write_within(slot, unsafe { std::slice::from_raw_parts(segment.start(), segment.bytes) });
+            (segment.block, segment.offset)
         } else if copied {
             let taken = |peer: Rank, number: u32| {
                 let lane = inboxes[peer.0].as_ref().expect("sent before").lane(here);
                 // Untaken are at most so many, from the count on; however long ago the message was, counters wrap around.
                 number.wrapping_sub(lane.taken.0.load(Ordering::Acquire)) >= MAX_UNTAKEN as u32
             };
-            // SAFETY: a span lies inside its block, which the running collective holds.
-            unsafe { self.outbox.copy(span.start(), span.bytes, to, number, taken)? }
+            // SAFETY: a segment lies inside its block, which the running collective holds.
+            unsafe { self.outbox.copy(segment.start(), segment.bytes, to, number, taken)? }
         } else {
             self.outbox.forget_last();
             self.counts[to.0].referring = Some(number.wrapping_add(1));
-            (span.block, span.offset)
+            (segment.block, segment.offset)
         };
-        if copied && span.bytes <= WITHIN {
+        if copied && segment.bytes <= WITHIN {
             slot.file.store(IN_SLOT, Ordering::Relaxed);
         } else {
-            describe(block, offset, &self.place, slot);
+            describe(block, offset, &self.memory, slot);
         }
-        slot.bytes.store(span.bytes as u64, Ordering::Relaxed);
-        for (word, value) in slot.call.iter().zip(patience.call.pack()) {
+        slot.bytes.store(segment.bytes as u64, Ordering::Relaxed);
+        for (word, value) in slot.call.iter().zip(wait.call.pack()) {
             word.store(value, Ordering::Relaxed);
         }
         self.counts[to.0].posted = number.wrapping_add(1);
@@ -248,12 +238,12 @@ impl Mailbox {
         Ok(())
     }
 
-    pub(super) fn receive(
+    fn receive(
         &mut self,
         from: Rank,
         bytes: usize,
-        patience: &Patience<'_>,
-        idle: &mut dyn Idle,
+        wait: &WaitContext<'_>,
+        others: &mut dyn Progress,
     ) -> Result<*const u8, Error> {
         self.outbox.forget_last();
         let (here, number) = (self.here, self.counts[from.0].received);
@@ -261,13 +251,13 @@ impl Mailbox {
             let slot = &this.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
             slot.posted.load(Ordering::Acquire) == number.wrapping_add(1)
         };
-        self.wait(from, patience, idle, arrived)?;
+        self.wait_until(from, wait, others, arrived)?;
 
         let slot = &self.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        same_call([word(&slot.call[0]), word(&slot.call[1])], from, patience)?;
+        same_call([word(&slot.call[0]), word(&slot.call[1])], from, wait)?;
         let sent = word(&slot.bytes);
-        same_length(sent, bytes, from, patience)?;
+        same_length(sent, bytes, from, wait)?;
         let file = slot.file.load(Ordering::Relaxed);
         let (len, offset, within) = (word(&slot.len), word(&slot.offset), slot.within.as_ptr().cast());
         let address = match file {
@@ -278,19 +268,19 @@ impl Mailbox {
         Ok(address)
     }
 
-    pub(super) fn release(&mut self, from: Rank) {
+    fn release(&mut self, from: Rank) {
         self.inbox(self.here).lane(from).taken.0.store(self.counts[from.0].received, Ordering::Release);
         self.inbox(from).ring();
     }
 
-    pub(super) fn settle(&mut self, patience: &Patience<'_>, idle: &mut dyn Idle) -> Result<(), Error> {
+    fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error> {
         self.outbox.forget_last();
         for peer in (0..self.inboxes.len()).map(Rank) {
             // Looking costs as much as a short message does.
             let Some(referring) = self.counts[peer.0].referring else { continue };
             // Counters wrap around; the difference does not, because few messages are untaken.
             let over = |this: &Self| this.taken(peer).wrapping_sub(referring) as i32 >= 0;
-            self.wait(peer, patience, idle, over)?;
+            self.wait_until(peer, wait, others, over)?;
             self.counts[peer.0].referring = None;
         }
         Ok(())
@@ -298,7 +288,7 @@ impl Mailbox {
 
     /// Waits, at most until `until`, until the peers have taken even the copies: they could not read them any more if
     /// this process ended.
-    pub(super) fn drain(&self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
+    fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
         let untaken = |peer: usize| {
             peer != self.here.0
                 && self.inboxes[peer].is_some()
@@ -312,50 +302,12 @@ impl Mailbox {
 }
 
 /// Notes in a slot where bytes lie.
-fn describe(block: &Block, offset: usize, place: &Place, slot: &Slot) {
-    let offset = match place {
-        Place::Here => block.start().as_ptr().expose_provenance() + offset,
-        Place::Elsewhere { .. } => offset,
+fn describe(block: &Block, offset: usize, memory: &PeerMemory, slot: &Slot) {
+    let offset = match memory {
+        PeerMemory::SameProcess => block.start().as_ptr().expose_provenance() + offset,
+        PeerMemory::OtherProcesses { .. } => offset,
     };
     slot.file.store(block.file().unwrap_or(-1), Ordering::Relaxed);
     slot.len.store(block.len() as u64, Ordering::Relaxed);
     slot.offset.store(offset as u64, Ordering::Relaxed);
-}
-
-/// Nothing else to do.
-struct Nothing;
-
-impl Idle for Nothing {
-    fn go_on(&mut self, _: &Patience<'_>) -> Result<Busy, Error> {
-        Ok(Busy::No)
-    }
-}
-
-impl Transport for Mailbox {
-    fn send(&mut self, to: Rank, span: Span<'_>, copied: bool, patience: &Patience<'_>) -> Result<(), Error> {
-        self.send(to, span, copied, patience, &mut Nothing)
-    }
-
-    fn receive(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<*const u8, Error> {
-        self.receive(from, bytes, patience, &mut Nothing)
-    }
-
-    fn release(&mut self, from: Rank) {
-        self.release(from);
-    }
-
-    fn settle(&mut self, patience: &Patience<'_>) -> Result<(), Error> {
-        self.settle(patience, &mut Nothing)
-    }
-
-    fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
-        Mailbox::drain(self, gone, until);
-    }
-
-    fn name(&self) -> &'static str {
-        match self.place {
-            Place::Here => "threads",
-            Place::Elsewhere { .. } => "shm",
-        }
-    }
 }

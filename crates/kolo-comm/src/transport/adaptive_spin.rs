@@ -13,10 +13,10 @@ const PROBE: (u32, u32) = (8, 1024);
 /// A probe tries so many times as often as a wait else may.
 const PATIENT: u32 = 4;
 /// A sleep shorter than this would better have been a try.
-pub(super) const SHORT: Duration = Duration::from_micros(40);
+const SHORT: Duration = Duration::from_micros(40);
 
-/// See the module's text.
-pub(super) struct Tries {
+/// The number of times that a rank looks in one wait, and what the waits so far say about it.
+pub(super) struct AdaptiveSpin {
     least: u32,
     most: u32,
     now: u32,
@@ -27,9 +27,9 @@ pub(super) struct Tries {
     promised: bool,
 }
 
-impl Tries {
+impl AdaptiveSpin {
     pub(super) fn new(least: u32, most: u32, first: u32) -> Self {
-        Tries { least, most, now: first, interval: PROBE.0, left: PROBE.0, promised: false }
+        AdaptiveSpin { least, most, now: first, interval: PROBE.0, left: PROBE.0, promised: false }
     }
 
     /// How often to look in this wait.
@@ -76,11 +76,11 @@ mod tests {
     use super::*;
 
     /// Gives up until the next wait is a probe; says how often.
-    fn until_probe(tries: &mut Tries) -> u32 {
+    fn until_probe(spin: &mut AdaptiveSpin) -> u32 {
         (0..)
             .find(|_| {
-                tries.limit() == 1024 || {
-                    tries.gave_up();
+                spin.limit() == 1024 || {
+                    spin.gave_up();
                     false
                 }
             })
@@ -89,31 +89,31 @@ mod tests {
 
     #[test]
     fn long_waits_make_impatient_and_a_probe_finds_out_that_others_answer() {
-        let mut tries = Tries::new(4, 256, 64);
-        assert_eq!(until_probe(&mut tries), 8);
-        tries.came_after(50);
-        assert_eq!(tries.limit(), 100);
-        tries.came_after(60);
-        tries.gave_up();
-        assert_eq!(tries.limit(), 50);
-        tries.slept(Duration::from_micros(1));
-        assert_eq!(tries.limit(), 200);
-        assert_eq!(until_probe(&mut tries), 7, "probes stay frequent while they are worth it");
+        let mut spin = AdaptiveSpin::new(4, 256, 64);
+        assert_eq!(until_probe(&mut spin), 8);
+        spin.came_after(50);
+        assert_eq!(spin.limit(), 100);
+        spin.came_after(60);
+        spin.gave_up();
+        assert_eq!(spin.limit(), 50);
+        spin.slept(Duration::from_micros(1));
+        assert_eq!(spin.limit(), 200);
+        assert_eq!(until_probe(&mut spin), 7, "probes stay frequent while they are worth it");
     }
 
     #[test]
     fn probes_in_vain_become_rare() {
-        let mut tries = Tries::new(4, 256, 64);
+        let mut spin = AdaptiveSpin::new(4, 256, 64);
         for sleeps in [8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
-            assert_eq!(until_probe(&mut tries), sleeps);
+            assert_eq!(until_probe(&mut spin), sleeps);
             // Something comes in the long wait, and not in the next one.
-            tries.came_after(900);
-            assert_eq!(tries.limit(), 256);
-            tries.gave_up();
-            assert_eq!(tries.limit(), 4);
+            spin.came_after(900);
+            assert_eq!(spin.limit(), 256);
+            spin.gave_up();
+            assert_eq!(spin.limit(), 4);
         }
-        tries.came_after(5);
-        tries.came_after(3);
-        assert_eq!(until_probe(&mut tries), 8, "the others have become quick");
+        spin.came_after(5);
+        spin.came_after(3);
+        assert_eq!(until_probe(&mut spin), 8, "the others have become quick");
     }
 }

@@ -1,4 +1,4 @@
-//! Many tensors at once.
+//! Sums of many tensors at once.
 //!
 //! A collective costs its latency however short it is, so short tensors share one. A pack is as long as makes latency
 //! negligible and no longer: it is reduced while the next one is copied together.

@@ -1,60 +1,17 @@
 //! The fingerprint of a collective call, sent along with every message: two ranks that call different things
 //! find out at the first message instead of hanging or mixing up their data.
 
+use crate::collective::CollectiveKind;
 use kolo_schedule::ALGORITHMS;
 use kolo_schedule::Rank;
 use kolo_schedule::{DType, Op};
 
-/// What is called, without its arguments.
+/// One collective call of one rank, as far as its peers must call the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    AllReduce,
-    TreeSum,
-    ReduceScatter,
-    AllGather,
-    Broadcast,
-    Reduce,
-    Gather,
-    Scatter,
-    AllToAll,
-    Exchange,
-    Barrier,
-}
-
-/// In the order of their codes.
-const NAMES: [&str; 11] = [
-    "all_reduce",
-    "tree_sum",
-    "reduce_scatter",
-    "all_gather",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "all_to_all",
-    "message",
-    "barrier",
-];
-
-impl Kind {
-    pub(crate) fn name(self) -> &'static str {
-        NAMES[self as usize]
-    }
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// One collective call of one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct Fingerprint {
     /// How many collectives this group had before; 0 for messages, which only two ranks know of.
     pub(crate) sequence: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: CollectiveKind,
     pub(crate) op: Op,
     pub(crate) root: Option<Rank>,
     pub(crate) dtype: DType,
@@ -68,7 +25,7 @@ const ROOT_BITS: u32 = 20;
 const NO_ROOT: u64 = (1 << ROOT_BITS) - 1;
 const LENGTH_BITS: u32 = 56;
 
-impl Call {
+impl Fingerprint {
     /// Two words: sequence, kind, type, operation and root in the first; length and algorithm in the second.
     pub(crate) fn pack(&self) -> [u64; 2] {
         let root = self.root.map_or(NO_ROOT, |root| root.0 as u64 & NO_ROOT);
@@ -81,7 +38,8 @@ impl Call {
     pub(crate) fn describe(words: [u64; 2]) -> String {
         let (sequence, what) = (words[0] as u32, words[0] >> 32);
         let field = |shift: u32, bits: u32| (what >> shift & ((1 << bits) - 1)) as usize;
-        let kind = NAMES.get(field(0, 4)).copied().unwrap_or("unknown operation");
+        let kind =
+            CollectiveKind::from_repr(field(0, 4) as u8).map_or("unknown operation", CollectiveKind::name);
         let dtype = DType::ALL.get(field(4, 4)).map_or("unknown elements", |dtype| dtype.name());
         let op = Op::ALL.get(field(8, 4)).map_or("unknown".to_string(), |op| op.to_string());
         let root = Rank(field(12, ROOT_BITS));
@@ -103,9 +61,9 @@ impl Call {
     }
 }
 
-impl std::fmt::Display for Call {
+impl std::fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&Call::describe(self.pack()))
+        f.write_str(&Fingerprint::describe(self.pack()))
     }
 }
 
@@ -117,14 +75,13 @@ mod tests {
     fn calls_describe_themselves() {
         let call = |kind, op, root| {
             let (sequence, dtype, elements, algorithm) = (7, DType::Bf16, 12, 0);
-            Call { sequence, kind, op, root, dtype, elements, algorithm }.to_string()
+            Fingerprint { sequence, kind, op, root, dtype, elements, algorithm }.to_string()
         };
-        let words = call(Kind::AllReduce, Op::Average, None);
+        let words = call(CollectiveKind::AllReduce, Op::Average, None);
         assert_eq!(words, "all_reduce(average) of 12 bf16 by direct (call 7)");
-        let words = call(Kind::Reduce, Op::Product, Some(Rank(300)));
+        let words = call(CollectiveKind::Reduce, Op::Product, Some(Rank(300)));
         assert_eq!(words, "reduce(product at rank 300) of 12 bf16 by direct (call 7)");
-        assert_eq!(call(Kind::Barrier, Op::Max, None), "barrier (call 7)");
-        assert!(Call::describe([u64::MAX; 2]).contains("unknown operation"));
-        assert_eq!(NAMES[Kind::Barrier as usize], "barrier");
+        assert_eq!(call(CollectiveKind::Barrier, Op::Max, None), "barrier (call 7)");
+        assert!(Fingerprint::describe([u64::MAX; 2]).contains("unknown operation"));
     }
 }
