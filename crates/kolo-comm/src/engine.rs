@@ -19,7 +19,9 @@ use kolo_rendezvous::Liveness;
 use kolo_schedule::Rank;
 use kolo_schedule::Topology;
 use kolo_schedule::tree::Contributions;
-use kolo_schedule::{ALGORITHMS, Algorithm, Choice, Network, Operation, Problem, Schedule, choose};
+use kolo_schedule::{
+    ALGORITHMS, Algorithm, Choice, Network, Operation, Problem, Schedule, choose, longest_message,
+};
 use kolo_schedule::{DType, Op};
 
 /// What makes two schedules equal.
@@ -41,11 +43,6 @@ struct Plan {
 
 /// Schedules kept for reuse. Training repeats a few shapes; whoever calls with ever new lengths starts over.
 const KEPT: usize = 1024;
-
-/// Bytes of the longest message, in shared memory and over sockets: small enough that results are fetched from the cache
-/// they were written to, large enough that a message's handling does not count. On sockets the kernel's copies and the
-/// addition meet in the second cache: longer segments take up to twice as long there.
-const SEGMENTS: (usize, usize) = (512 * 1024, 128 * 1024);
 
 /// How long this rank stays for others that still have to read what it has sent.
 const LINGER: Duration = Duration::from_secs(10);
@@ -104,9 +101,9 @@ impl Engine {
     /// operations follow where they can.
     fn wished(&self, problem: &Problem<'_>) -> Option<&'static Algorithm> {
         let can = |algorithm: &Algorithm| {
-            *problem.operation == Operation::AllReduce || (algorithm.supports)(problem).is_ok()
+            *problem.operation == Operation::AllReduce || (algorithm.build)(problem).is_ok()
         };
-        self.algorithm.filter(|algorithm| algorithm.does(problem.operation) && can(algorithm))
+        self.algorithm.filter(|algorithm| can(algorithm))
     }
 
     fn contributions<'a>(&'a self, collective: &'a Collective) -> &'a Arc<Contributions> {
@@ -123,15 +120,16 @@ impl Engine {
         contributions: &'a Contributions,
         dtype: DType,
     ) -> Problem<'a> {
-        // All ranks must cut alike, also where some have no neighbours to share memory with.
-        let alone = self.topology.nodes().len() == 1;
-        let segment = if alone { SEGMENTS.0 } else { SEGMENTS.1 } / dtype.size();
+        let segment = longest_message(&self.topology) / dtype.size();
         Problem { operation, rank: self.rank, len, contributions, topology: &self.topology, segment }
     }
 
-    fn usable(&self, forced: &Algorithm, problem: &Problem<'_>) -> Result<(), Error> {
-        let unusable = |reason: String| Error::AlgorithmUnusable { algorithm: forced.name.into(), reason };
-        (forced.supports)(problem).map_err(|reason| unusable(reason.to_string()))
+    fn build(algorithm: &Algorithm, problem: &Problem<'_>) -> Result<Schedule, Error> {
+        let unusable = |why: &str| {
+            let (algorithm, reason) = (algorithm.name.into(), why.into());
+            Error::AlgorithmUnusable { algorithm, reason }
+        };
+        (algorithm.build)(problem).map_err(unusable)
     }
 
     /// Whether the last plan serves again. Most calls repeat the last one, and a short one takes a quarter of a microsecond:
@@ -168,10 +166,7 @@ impl Engine {
         let (len, dtype) = (key.len, key.dtype);
         let problem = self.problem(&key.operation, len, &key.contributions, dtype);
         let algorithm = match self.wished(&problem) {
-            Some(forced) => {
-                self.usable(forced, &problem)?;
-                forced
-            }
+            Some(forced) => forced,
             None => {
                 let choice = choose(&problem, dtype, &self.network);
                 let (name, why) = (choice.algorithm.name, choice.reason());
@@ -179,7 +174,7 @@ impl Engine {
                 choice.algorithm
             }
         };
-        let schedule = Arc::new((algorithm.build)(&problem));
+        let schedule = Arc::new(Self::build(algorithm, &problem)?);
         let algorithm = ALGORITHMS.iter().position(|entry| std::ptr::eq(entry, algorithm)).unwrap_or(0);
         Ok(Plan { schedule, algorithm })
     }
@@ -255,7 +250,7 @@ impl Backend for Engine {
     fn force(&mut self, algorithm: Option<&'static Algorithm>) -> Result<(), Error> {
         if let Some(forced) = algorithm {
             let contributions = self.one_each.clone();
-            self.usable(forced, &self.problem(&Operation::AllReduce, 1, &contributions, DType::F32))?;
+            Self::build(forced, &self.problem(&Operation::AllReduce, 1, &contributions, DType::F32))?;
         }
         self.algorithm = algorithm;
         self.forget_plans();

@@ -17,7 +17,7 @@ fn supported(group: &Group, algorithm: &Algorithm) -> bool {
     let (operation, topology) = (&Operation::AllReduce, group.topology());
     let (rank, contributions) = (Rank(0), &contributions);
     let problem = Problem { operation, rank, len: 1, contributions, topology, segment: 1 };
-    (algorithm.supports)(&problem).is_ok()
+    (algorithm.build)(&problem).is_ok()
 }
 
 /// The algorithms that can be forced on a group, and the free choice.

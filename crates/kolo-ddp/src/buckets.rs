@@ -1,11 +1,11 @@
 //! What is reduced together: a bucket is made of whole spans and of slices of large ones.
 //!
-//! The backward pass computes the last layers' gradients first, so buckets are filled from the end of the model.
-//! The first one is small: it starts communication early. The others are as large as the cap allows, because every
-//! reduction costs its latency (Li et al. 2020, "PyTorch Distributed", section 3.2.3). The last one is small again: when
-//! its gradients are ready the backward pass is over, so nothing is left to hide its reduction behind. A span that is
-//! larger than a bucket is cut, so that others can overtake what is left of it (Jayarajan et al. 2019, section 4.1,
-//! "parameter slicing").
+//! The backward pass computes the last layers' gradients first, so buckets are filled from the end of the
+//! model. The first one is small: it starts communication early. The others are as large as the cap allows,
+//! because every reduction costs its latency (Li et al. 2020, "PyTorch Distributed", section 3.2.3). The last
+//! one is small again: when its gradients are ready the backward pass is over, so nothing is left to hide its
+//! reduction behind. A span that is larger than a bucket is cut, so that others can overtake what is left of
+//! it (Jayarajan et al. 2019, section 4.1, "parameter slicing").
 
 use std::ops::Range;
 
@@ -29,16 +29,16 @@ impl BucketCaps {
         BucketCaps { first: (mib.min(1.0) * MIB) as usize, other: (mib * MIB) as usize }
     }
 
-    /// What suits a group. Within one host, and wherever reductions take little of a backward pass, few large buckets: 25
-    /// MiB. Over sockets the wire is the narrow place and buckets overtake one another, which small ones can do sooner: 4
-    /// MiB, 35 ms at 1 Gbit/s, still many times what a reduction costs by itself.
+    /// What suits a group. Within one host, and wherever reductions take little of a backward pass, few large
+    /// buckets: 25 MiB. Over sockets the wire is the narrow place and buckets overtake one another, which
+    /// small ones can do sooner: 4 MiB, 35 ms at 1 Gbit/s, still many times what a reduction costs by itself.
     pub fn for_group(group: &Group) -> Self {
         Self::of_mib(if group.reach() == kolo_comm::Distance::Network { 4.0 } else { 25.0 })
     }
 }
 
-/// Slices begin at multiples of so many elements of their span. Whatever is summed over a span is summed in blocks of
-/// that length, so that it does not depend on how the span was cut.
+/// Slices begin at multiples of so many elements of their span. Whatever is summed over a span is summed in
+/// blocks of that length, so that it does not depend on how the span was cut.
 pub const BLOCK: usize = 16 * 1024;
 
 /// A run of elements reduced by one collective.
@@ -86,16 +86,17 @@ impl Bucket {
     }
 }
 
-/// The order in which gradients are expected before the first backward pass has shown it: the model's, reversed.
+/// The order in which gradients are expected before the first backward pass has shown it: the model's,
+/// reversed.
 pub(crate) fn reversed(layout: &Layout) -> Vec<SpanId> {
     (0..layout.spans().len()).rev().map(SpanId).collect()
 }
 
-/// Fills buckets with spans in the order in which they become ready. Statistics come last of all: they are known
-/// only when a pass is over.
+/// Fills buckets with spans in the order in which they become ready. Statistics come last of all: they are
+/// known only when a pass is over.
 ///
-/// Every element is in exactly one bucket. A span larger than the cap fills consecutive ones; the last of them has room for
-/// others.
+/// Every element is in exactly one bucket. A span larger than the cap fills consecutive ones; the last of
+/// them has room for others.
 pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps) -> Vec<Bucket> {
     let statistic = |id: &&SpanId| layout.span(**id).spec.kind == Kind::Statistic;
     let parameters = ready.iter().filter(|id| !statistic(id));

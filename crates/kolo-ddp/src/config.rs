@@ -9,12 +9,12 @@ use crate::table::Choice;
 /// How a job divides and reduces its steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Equal parts of every global batch. Belongs to the job: with the same number, any world size ends in the
-    /// same bits. `None`: one for each rank.
+    /// Equal parts of every global batch. Belongs to the job: with the same number, any world size ends in
+    /// the same bits. `None`: one for each rank.
     pub shards: Option<usize>,
-    /// A weight for each rank, by which whole shards are divided ([`apportion`](crate::apportion)): for workers of unequal speed.
-    /// Changes who computes what, not the bits. Rank 0's count. `None`, or a group of another size after
-    /// [`Replica::regroup`](crate::Replica::regroup): equal shares.
+    /// A weight for each rank, by which whole shards are divided ([`apportion`](crate::apportion)): for
+    /// workers of unequal speed. Changes who computes what, not the bits. Rank 0's count. `None`, or a group
+    /// of another size after [`Replica::regroup`](crate::Replica::regroup): equal shares.
     pub shares: Option<Vec<f64>>,
     /// What becomes of a rank that holds the others up. Rank 0's counts.
     pub straggler: Policy,
@@ -24,17 +24,20 @@ pub struct Config {
     /// ([`find`](crate::reduction::find)), or one of the user's own. The same on all ranks.
     pub reduction: &'static Entry,
     /// What is done to the gradient before the optimizer sees it, one after another: entries of
-    /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`. The same on all
-    /// ranks.
+    /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`.
+    /// The same on all ranks.
     pub transforms: Vec<Choice>,
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,
-    /// Whether a step that fails can be done again with other ranks ([`Replica::regroup`](crate::Replica::regroup)). Where reductions reach into the
-    /// next forward pass that takes a copy of the values; within one host they then do not.
+    /// Whether a step that fails can be done again with other ranks
+    /// ([`Replica::regroup`](crate::Replica::regroup)). Where reductions reach into the next forward pass
+    /// that takes a copy of the values; within one host they then do not.
     pub elastic: bool,
-    /// Steps between two comparisons of the ranks' weights, which find a rank that has gone astray ([`Error::Drift`](crate::Error::Drift)); 0: never.
-    /// A comparison takes a pass over the weights and eight bytes a rank. Steps that are not synchronised
-    /// ([`Replica::synchronise`](crate::Replica::synchronise)) leave the ranks with different weights on purpose: then 0.
+    /// Steps between two comparisons of the ranks' weights, which find a rank that has gone astray
+    /// ([`Error::Drift`](crate::Error::Drift)); 0: never. A comparison takes a pass over the weights and
+    /// eight bytes a rank. Steps that are not synchronised
+    /// ([`Replica::synchronise`](crate::Replica::synchronise)) leave the ranks with different weights on
+    /// purpose: then 0.
     pub verify_every: u64,
     /// What becomes of running statistics.
     pub statistics: Statistics,

@@ -1,5 +1,5 @@
-//! What the last whole step came to. It is part of the state that ranks hand on: whoever has not seen a step's end, because
-//! that failed here or because it came later, knows of it nevertheless.
+//! What the last whole step came to. It is part of the state that ranks hand on: whoever has not seen a
+//! step's end, because that failed here or because it came later, knows of it nevertheless.
 
 /// A step all of whose updates are in.
 #[derive(Clone, Copy, Debug, PartialEq)]

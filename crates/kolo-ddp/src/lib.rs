@@ -1,9 +1,9 @@
-//! Data parallelism over flat memory: one step of training, shared by many workers, and what goes with it (optimizers,
-//! checkpoints, samplers). Knows no tensor library.
+//! Data parallelism over flat memory: one step of training, shared by many workers, and what goes with it
+//! (optimizers, checkpoints, samplers). Knows no tensor library.
 //!
-//! A tensor library's binding stands above: it gives a [`Replica`] the model's tensors and hands over gradients in a
-//! [`ShardPass`]. Groups and collectives (`kolo_comm`) stand below. The way of one gradient, there and back, is written
-//! down where it happens, in `step/mod.rs`.
+//! A tensor library's binding stands above: it gives a [`Replica`] the model's tensors and hands over
+//! gradients in a [`ShardPass`]. Groups and collectives (`kolo_comm`) stand below. The way of one gradient,
+//! there and back, is written down where it happens, in `step/mod.rs`.
 
 mod agree;
 mod buckets;

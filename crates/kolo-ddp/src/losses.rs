@@ -1,7 +1,7 @@
 //! The loss of a step as a pair (sum, count), summed in the same tree as the gradients.
 //!
-//! It travels before the first bucket, so the divisor is known when gradients come back, and a short or empty shard
-//! weighs what it should.
+//! It travels before the first bucket, so the divisor is known when gradients come back, and a short or empty
+//! shard weighs what it should.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Watches steps for whoever decides which workers take part, from outside of them: tells the other ranks that a change is
-//! wanted, and hears after which step it is to be made.
+//! Watches steps for whoever decides which workers take part, from outside of them: tells the other ranks
+//! that a change is wanted, and hears after which step it is to be made.
 
 use kolo_comm::{Generation, JobMembership, Rank};
 

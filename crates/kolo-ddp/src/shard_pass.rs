@@ -1,5 +1,5 @@
-//! The backward pass of one shard, as a guard: gradients can only be handed over while it is there, and to the shard that it was
-//! begun for.
+//! The backward pass of one shard, as a guard: gradients can only be handed over while it is there, and to
+//! the shard that it was begun for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,8 +29,8 @@ impl Access for Arc<Mutex<Replica>> {
 
 /// The backward pass of one shard, from its beginning to [`ShardPass::finish`].
 ///
-/// Dropped without it, as by an error in the middle, it leaves the shard incomplete: the step cannot be completed then, as the
-/// next call says.
+/// Dropped without it, as by an error in the middle, it leaves the shard incomplete: the step cannot be
+/// completed then, as the next call says.
 #[must_use = "a pass that is not finished leaves its step incomplete"]
 pub struct ShardPass<A: Access> {
     access: A,
@@ -42,7 +42,8 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// Another pass is under way, this rank has no more shards in this step, or the last step's reduction failed.
+    /// Another pass is under way, this rank has no more shards in this step, or the last step's reduction
+    /// failed.
     pub fn begin_shard(&mut self, loss: f64, count: f64) -> Result<ShardPass<&mut Replica>, Error> {
         ShardPass::begin(self, loss, count)
     }

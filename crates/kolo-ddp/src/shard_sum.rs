@@ -1,17 +1,17 @@
-//! What one rank gives to a sum over all shards, as of a bucket's gradients: one sum for each node of the tree that the rank's
-//! shards make up.
+//! What one rank gives to a sum over all shards, as of a bucket's gradients: one sum for each node of the
+//! tree that the rank's shards make up.
 //!
-//! Works like a binary counter. The shard being computed has the slot behind the finished nodes; when it is done it
-//! joins its left sibling, if that is there, and so on. What is left at the end are the rank's contributions, in
-//! the order and place in which the tree sum wants its parts.
+//! Works like a binary counter. The shard being computed has the slot behind the finished nodes; when it is
+//! done it joins its left sibling, if that is there, and so on. What is left at the end are the rank's
+//! contributions, in the order and place in which the tree sum wants its parts.
 
 use std::ops::Range;
 
 use kolo_comm::tree::Node;
 use kolo_comm::{Buffer, Error, Group, Number};
 
-/// The sums of one rank's shards so far, one for each node of the tree that they make up. The buffer is away while it is
-/// being reduced.
+/// The sums of one rank's shards so far, one for each node of the tree that they make up. The buffer is away
+/// while it is being reduced.
 pub(crate) struct ShardSum<T = f32> {
     buffer: Option<Buffer<T>>,
     len: usize,
@@ -50,7 +50,8 @@ impl<T: Number> ShardSum<T> {
         self.nodes.clear();
     }
 
-    /// Takes a gradient for elements `offset ..` of the current shard; adds to what is there unless it is the first.
+    /// Takes a gradient for elements `offset ..` of the current shard; adds to what is there unless it is the
+    /// first.
     pub(crate) fn put(&mut self, offset: usize, gradient: &[T], first: bool) {
         let start = self.nodes.len() * self.len + offset;
         let target = &mut self.here()[start..start + gradient.len()];

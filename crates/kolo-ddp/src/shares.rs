@@ -6,12 +6,14 @@ use std::sync::Arc;
 use kolo_comm::Rank;
 use kolo_comm::tree::{Contributions, share};
 
-/// Whole shards by weight, one weight a rank: each rank gets its part rounded down, and the shards that are left go to those
-/// who have lost most by that, the lower rank first where two have lost alike (Hamilton's method of largest remainders).
+/// Whole shards by weight, one weight a rank: each rank gets its part rounded down, and the shards that are
+/// left go to those who have lost most by that, the lower rank first where two have lost alike (Hamilton's
+/// method of largest remainders).
 ///
 /// # Errors
 ///
-/// There is not one weight for each of `world` ranks, or a weight is negative, not finite, or all are 0; in words.
+/// There is not one weight for each of `world` ranks, or a weight is negative, not finite, or all are 0; in
+/// words.
 pub fn apportion(shards: usize, weights: &[f64], world: usize) -> Result<Vec<usize>, String> {
     if weights.len() != world {
         return Err(format!("{} weights for {world} workers; give one for each", weights.len()));

@@ -1,4 +1,5 @@
-//! Sums over all shards in the middle of their passes: the same bits on any number of ranks, and nobody left waiting.
+//! Sums over all shards in the middle of their passes: the same bits on any number of ranks, and nobody left
+//! waiting.
 
 use kolo_comm::{Group, Rank, threads, tree};
 use kolo_ddp::Error;
@@ -12,7 +13,8 @@ fn own(shard: usize, number: usize) -> Vec<f64> {
     (0..LEN).map(value).collect()
 }
 
-/// The bits of two steps' sums of `numbers` each, as each shard of this rank has got them; `has` says which shards run.
+/// The bits of two steps' sums of `numbers` each, as each shard of this rank has got them; `has` says which
+/// shards run.
 fn sums(group: Group, shares: &[usize], has: impl Fn(usize) -> bool + Sync, numbers: usize) -> Vec<Vec<u64>> {
     let first: usize = shares[..group.rank().0].iter().sum();
     let shards: Vec<usize> = (first..first + shares[group.rank().0]).collect();

@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SHARDS: usize = 6;
 /// Elements of a sixth tensor, which travels in several buckets.
 const LARGE: usize = 40_000;
-/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward pass, after
-/// all backward passes, and when the ranks have agreed but not all buckets are back.
+/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward
+/// pass, after all backward passes, and when the ranks have agreed but not all buckets are back.
 const MOMENTS: usize = 3 + NAMES.len() + 1;
 
 /// Where the ranks of each generation find one another.

@@ -171,7 +171,8 @@ fn slices_do_not_change_the_bits() {
     }
 }
 
-/// Plain SGD with rate 1 shows the gradient: N ranks against one pass over the whole batch. Only where nothing is kept for later.
+/// Plain SGD with rate 1 shows the gradient: N ranks against one pass over the whole batch. Only where
+/// nothing is kept for later.
 #[test]
 fn the_gradient_is_that_of_the_whole_batch() {
     let exact = REDUCTIONS.iter().filter(|reduction| !reduction.keeps_residuals);

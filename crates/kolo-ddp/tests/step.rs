@@ -13,8 +13,8 @@ use kolo_ddp::{BucketCaps, Config, Error, Replica, ShardPass, SpanId};
 /// Every span has a bucket of its own.
 const TINY: BucketCaps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
 
-/// The backward pass of each rank goes on only after the first bucket has come back: if reductions started after
-/// the pass, this would never happen.
+/// The backward pass of each rank goes on only after the first bucket has come back: if reductions started
+/// after the pass, this would never happen.
 #[test]
 fn the_first_bucket_is_reduced_before_the_backward_pass_is_over() {
     for early in threads::spawn(3, |group| {
@@ -75,8 +75,8 @@ fn a_tensor_waits_for_its_own_bucket_only() {
     threads::spawn(3, run).unwrap();
 }
 
-/// A parameter used once, then twice, then not at all, on one rank or on all, with one shard a rank or all on one:
-/// always the bits of the sum over shards.
+/// A parameter used once, then twice, then not at all, on one rank or on all, with one shard a rank or all on
+/// one: always the bits of the sum over shards.
 #[test]
 fn changing_numbers_of_uses_do_not_change_the_sum() {
     let uses = |step: usize, shard: usize| match (step, shard) {

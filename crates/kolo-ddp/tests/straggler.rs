@@ -16,7 +16,8 @@ use kolo_ddp::straggler::{Cause, EVERY, Policy, Straggler};
 use kolo_ddp::{BucketCaps, Config, Error, Replica};
 
 const SHARDS: usize = 6;
-/// What a shard takes, and what it takes on the slow rank: so far apart that a busy machine cannot mix them up.
+/// What a shard takes, and what it takes on the slow rank: so far apart that a busy machine cannot mix them
+/// up.
 const USUAL: Duration = Duration::from_millis(10);
 const SLOW: Duration = Duration::from_millis(40);
 const CULPRIT: Rank = Rank(1);

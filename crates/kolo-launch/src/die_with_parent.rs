@@ -1,6 +1,4 @@
-//! A child that ends with its launcher, however that ends.
-//!
-//! The one place of this crate that needs `unsafe`.
+//! Makes a child end with its launcher, however that ends: the one module of this crate that needs `unsafe`.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -8,13 +6,13 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
-use crate::warden::Line;
+use crate::reaper::ReaperSocket;
 
-/// Makes the child of `command` die with SIGKILL when the launcher does, and puts the process group that it
-/// heads under the warden's care before it can have children of its own.
+/// Makes the child of `command` die with SIGKILL when the launcher does, and registers the process group that
+/// it heads with the reaper before it can have children of its own.
 ///
 /// To the kernel the parent is the *thread* that spawns: that thread must live as long as the child should.
-pub(crate) fn die_with_parent(command: &mut Command, warden: Option<Line>) {
+pub(crate) fn die_with_parent(command: &mut Command, reaper: Option<ReaperSocket>) {
     let launcher = getpid();
     let ask = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -22,8 +20,8 @@ pub(crate) fn die_with_parent(command: &mut Command, warden: Option<Line>) {
         if getppid() != Some(launcher) {
             return Err(Errno::SRCH.into());
         }
-        if let Some(warden) = &warden {
-            warden.guard(getpid());
+        if let Some(reaper) = &reaper {
+            reaper.register(getpid());
         }
         Ok(())
     };

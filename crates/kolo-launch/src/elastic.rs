@@ -1,75 +1,92 @@
-//! Goes on when workers die: tells the coordinator who has ended, ends those that hang, and starts others in their place.
+//! Keeps a job alive when its workers die: tells the coordinator who has started and who has ended, kills
+//! workers that hang, and starts others in their places.
 //!
-//! All of it concerns workers that are members of an elastic job (see [`kolo_elastic`]). Where no generation has been
-//! formed, because the program knows nothing of it or a worker failed before, a failure ends the job as ever.
+//! All of it concerns workers that are members of an elastic job (see [`kolo_elastic`], which decides who
+//! belongs to a generation). Where no generation has been formed, because the program is not elastic or a
+//! worker failed before, a failure ends the job as in any other.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use kolo_comm::{Interface, Options, Token, env};
-use kolo_elastic::{Coordinator, Departure, Nodes, Order, Rules};
+use kolo_elastic::{Coordinator, CoordinatorEvent, MemberExit, MembershipPolicy, NodeConfig};
 use signal_hook::consts::signal::SIGTERM;
 
 use crate::error::LaunchError;
-use crate::exit::{End, SHELL_SIGNAL_BASE};
 use crate::job::Job;
 use crate::signals::Signals;
-use crate::token::JobToken;
-use crate::workers::{Worker, Workers};
+use crate::token::TokenSource;
+use crate::worker_exit::{ExitStatus, SHELL_SIGNAL_BASE};
+use crate::workers::{WorkerProcess, Workers};
 
-/// How long after a death another worker is started. When a mistake of the program ends all workers at once, none is.
-const PAUSE: Duration = Duration::from_millis(500);
-/// How long a worker may be stopped by a signal. The kernel says so for certain, so no time that work takes has to be guessed.
-const STOPPED: Duration = Duration::from_secs(5);
-/// How long the first generation waits for workers that have been started.
-const START: Duration = Duration::from_secs(300);
+/// A worker is replaced so long after its death. Where a mistake of the program ends all workers at once,
+/// none is replaced.
+const RESTART_DELAY: Duration = Duration::from_millis(500);
+/// A worker that a signal has stopped for so long is killed. The kernel says for certain that it is stopped,
+/// so no time that work takes has to be guessed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// The first generation waits so long for workers that have been started.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
+/// The time between two looks at whether enough nodes have come.
+const NODES_POLL: Duration = Duration::from_millis(20);
 
-/// A worker that ends so tells that all were asked to end, as a shell tells of a program that SIGTERM has ended: nobody is started
-/// in its place.
-const ENDED: End = End::Code(SHELL_SIGNAL_BASE + SIGTERM);
+/// A worker that ends with this code, as a shell tells of a program that SIGTERM has ended, says that all
+/// were asked to end: it is not replaced.
+const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
 
-/// See the module's text.
+/// The coordinator of this node, and the replacements of its workers.
 pub(crate) struct Elastic {
     coordinator: Coordinator,
-    orders: Receiver<Order>,
-    min: usize,
-    restarts: usize,
-    /// Whose place is to be taken, and when.
-    vacant: Vec<(Instant, usize)>,
-    /// Nobody is started any more.
-    ending: bool,
+    events: Receiver<CoordinatorEvent>,
+    min_members: usize,
+    restarts_left: usize,
+    /// The local ranks of dead workers that are to be replaced, and when.
+    due_restarts: Vec<(Instant, usize)>,
+    /// The job ends: no worker is started any more.
+    closed: bool,
 }
 
 impl Elastic {
-    /// A coordinator for this node's workers.
-    pub fn start(job: &Job, token: &JobToken) -> Result<Elastic, LaunchError> {
+    /// Starts a coordinator for this node's workers.
+    pub fn start(job: &Job, token: &TokenSource) -> Result<Elastic, LaunchError> {
         let fail = |error: kolo_comm::Error| {
             LaunchError::system("cannot start the coordinator", std::io::Error::other(error.to_string()))
         };
         let options = options(job, token).map_err(fail)?;
-        let rules = Rules { min: job.min, start: START, patience: job.patience, wait: job.wait };
+        let policy = MembershipPolicy {
+            min_members: job.min,
+            start_timeout: START_TIMEOUT,
+            rejoin_timeout: job.patience,
+            too_few_timeout: job.wait,
+        };
         let size = job.nproc + job.restarts;
-        let (coordinator, orders) = match job.nnodes {
-            1 => Coordinator::start((Ipv4Addr::LOCALHOST, 0).into(), size, rules, &options),
-            _ => Coordinator::among(nodes(job), size, rules, &options),
+        let (coordinator, events) = match job.nnodes {
+            1 => Coordinator::single_node((Ipv4Addr::LOCALHOST, 0).into(), size, policy, &options),
+            _ => Coordinator::multi_node(node_config(job), size, policy, &options),
         }
         .map_err(fail)?;
-        let (vacant, ending) = (Vec::new(), false);
-        let (min, restarts) = (job.min, job.restarts);
-        Ok(Elastic { coordinator, orders, min, restarts, vacant, ending })
+        Ok(Elastic {
+            coordinator,
+            events,
+            min_members: job.min,
+            restarts_left: job.restarts,
+            due_restarts: Vec::new(),
+            closed: false,
+        })
     }
 
-    /// Waits until a job begins whose nodes may come and go. Gives the job with this node's place in it.
-    pub fn place(&self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {
-        let until = Instant::now() + START;
+    /// Waits until a job begins whose nodes may come and go. Gives the job with this node's rank and the
+    /// number of nodes.
+    pub fn wait_for_node_rank(&self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {
+        let until = Instant::now() + START_TIMEOUT;
         loop {
-            if let Some((node_rank, nnodes)) = self.coordinator.place() {
+            if let Some((node_rank, nnodes)) = self.coordinator.node_rank_and_count() {
                 return Ok(Job { node_rank, nnodes, ..job.clone() });
             }
-            for order in self.orders.try_iter() {
-                if let Order::Lost { why } = order {
-                    return Err(LaunchError::Launchers { why });
+            for event in self.events.try_iter() {
+                if let CoordinatorEvent::Detached { reason } = event {
+                    return Err(LaunchError::Launchers { why: reason });
                 }
             }
             if let Some(signal) = signals.pending().next() {
@@ -77,10 +94,12 @@ impl Elastic {
             }
             if Instant::now() >= until {
                 let min = job.nnodes_min.unwrap_or(job.nnodes);
-                let why = format!("it needs {min} nodes (--nnodes), and fewer have come within {START:?}");
-                return Err(LaunchError::Launchers { why });
+                let fewer = format!("fewer have come within {START_TIMEOUT:?}");
+                return Err(LaunchError::Launchers {
+                    why: format!("it needs {min} nodes (--nnodes), and {fewer}"),
+                });
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(NODES_POLL);
         }
     }
 
@@ -89,80 +108,93 @@ impl Elastic {
         self.coordinator.address()
     }
 
-    /// A worker is about to be started, or has been.
-    pub fn expect(&self, member: &str) {
-        self.coordinator.expect(member);
+    /// Tells the coordinator of a worker that is about to be started, or has been.
+    pub fn member_started(&self, member: &str) {
+        self.coordinator.member_started(member);
     }
 
     /// The job ends: members that are left need not wait for others.
     pub fn close(&mut self) {
-        if !self.ending {
-            self.ending = true;
+        if !self.closed {
+            self.closed = true;
             self.coordinator.close();
         }
     }
 
-    /// Whether the launcher is needed without any worker: another one is about to be started, or launchers of other nodes are led
-    /// by this one.
-    pub fn stays(&self, workers: &Workers) -> bool {
-        let led = || self.coordinator.generation() > 0 && self.coordinator.is_needed();
-        !workers.any_failed() && (!self.vacant.is_empty() || led())
+    /// Whether the launcher must stay even without any worker: one is about to be started, or launchers of
+    /// other nodes follow this one.
+    pub fn needs_launcher(&self, workers: &Workers) -> bool {
+        let leads = || self.coordinator.generation() > 0 && self.coordinator.has_followers();
+        !workers.any_failed() && (!self.due_restarts.is_empty() || leads())
     }
 
-    /// Passes on what is new. Gives the places for which a worker is to be started now.
+    /// Hears the coordinator and tells it who has ended. Gives the local ranks of the workers that are to
+    /// be started now.
     ///
     /// # Errors
     ///
     /// The other launchers have gone on without this one: its workers must not.
-    pub fn look(&mut self, workers: &mut Workers) -> Result<Vec<usize>, LaunchError> {
-        for order in self.orders.try_iter().collect::<Vec<_>>() {
-            self.heed(order, workers)?;
+    pub fn update(&mut self, workers: &mut Workers) -> Result<Vec<usize>, LaunchError> {
+        for event in self.events.try_iter().collect::<Vec<_>>() {
+            self.handle(event, workers)?;
         }
         if self.coordinator.generation() > 0 {
-            for member in workers.evict_stopped(STOPPED) {
-                eprintln!("kolo: worker {member} has been stopped for {} s and is ended", STOPPED.as_secs());
+            for member in workers.evict_stopped(STOP_TIMEOUT) {
+                eprintln!(
+                    "kolo: worker {member} has been stopped for {} s and is ended",
+                    STOP_TIMEOUT.as_secs()
+                );
             }
         }
-        let here = workers.list.iter().filter(|worker| worker.end().is_none()).count();
-        let alive = here + self.coordinator.elsewhere();
-        self.mourn(workers, alive);
-        let now = Instant::now();
-        if alive == 0 || self.ending {
-            self.vacant.clear();
+        let here = workers.list.iter().filter(|worker| worker.status().is_none()).count();
+        let alive = here + self.coordinator.remote_members();
+        self.report_exits(workers, alive);
+        if workers_are_done(workers) {
+            self.coordinator.work_done();
         }
-        let due = self.vacant.iter().filter(|(at, _)| *at <= now).map(|(_, local)| *local).collect();
-        self.vacant.retain(|(at, _)| *at > now);
-        let well = |worker: &Worker| worker.end().is_some_and(|end| !end.failed());
-        let done = |worker: &Worker| worker.survived || well(worker);
-        if workers.list.iter().any(well) && workers.list.iter().all(done) {
-            self.coordinator.done();
+        if alive == 0 || self.closed {
+            self.due_restarts.clear();
         }
-        Ok(due)
+        Ok(self.take_due_restarts())
     }
 
-    /// Tells the coordinator who has ended, and decides whether the job goes on without them. `alive` workers are left on all nodes.
-    fn mourn(&mut self, workers: &mut Workers, alive: usize) {
+    fn take_due_restarts(&mut self) -> Vec<usize> {
+        let now = Instant::now();
+        let due = self
+            .due_restarts
+            .iter()
+            .filter(|(at, _)| *at <= now)
+            .map(|(_, local_rank)| *local_rank)
+            .collect();
+        self.due_restarts.retain(|(at, _)| *at > now);
+        due
+    }
+
+    /// Tells the coordinator who has ended, and decides whether the job goes on without them. `alive` workers
+    /// are left on all nodes.
+    fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
         let formed = self.coordinator.generation() > 0;
         let mut too_few = false;
-        for worker in workers.list.iter_mut().filter(|worker| !worker.told) {
-            let Some(end) = worker.end() else { continue };
-            worker.told = true;
-            let departure = if end.failed() { Departure::Failed(end.to_string()) } else { Departure::Well };
-            self.coordinator.gone(&worker.member, &departure);
-            // Nobody takes the place of who has left in good order.
-            let coming = self.vacant.len() + if end.failed() { self.restarts } else { 0 };
-            let enough = alive > 0 && alive + coming >= self.min && end != ENDED;
+        for worker in workers.list.iter_mut().filter(|worker| !worker.reported) {
+            let Some(status) = worker.status() else { continue };
+            worker.reported = true;
+            let exit =
+                if status.failed() { MemberExit::Failed(status.to_string()) } else { MemberExit::Clean };
+            self.coordinator.member_exited(&worker.member, &exit);
+            // A worker that has left in good order is not replaced.
+            let coming = self.due_restarts.len() + if status.failed() { self.restarts_left } else { 0 };
+            let enough = alive > 0 && alive + coming >= self.min_members && status != TERMINATED;
             too_few |= formed && !enough;
-            // Whoever comes when the work is done is not needed, however it ends.
-            let over = self.coordinator.is_over();
-            if end.failed() && formed && (enough || over) && !self.ending {
+            // A replacement that comes when the work is done is not needed, however it ends.
+            let finished = self.coordinator.is_finished();
+            if status.failed() && formed && (enough || finished) && !self.closed {
                 worker.survived = true;
-                if let Some(words) = worker.words() {
-                    eprintln!("kolo: {} ({}) {end}: {words}", worker.rank, worker.member);
+                if let Some(message) = worker.error_message() {
+                    eprintln!("kolo: {} ({}) {status}: {message}", worker.rank, worker.member);
                 }
-                if self.restarts > 0 && !over {
-                    self.restarts -= 1;
-                    self.vacant.push((Instant::now() + PAUSE, worker.local));
+                if self.restarts_left > 0 && !finished {
+                    self.restarts_left -= 1;
+                    self.due_restarts.push((Instant::now() + RESTART_DELAY, worker.local_rank));
                 }
             }
         }
@@ -171,40 +203,48 @@ impl Elastic {
         }
     }
 
-    fn heed(&mut self, order: Order, workers: &Workers) -> Result<(), LaunchError> {
-        match order {
-            Order::Formed { generation, members, reason } if generation > 1 => {
+    fn handle(&mut self, event: CoordinatorEvent, workers: &Workers) -> Result<(), LaunchError> {
+        match event {
+            CoordinatorEvent::GenerationFormed { generation, members, reason } if generation > 1 => {
                 eprintln!("kolo: generation {generation} of {} workers: {reason}", members.len());
             }
-            Order::Formed { .. } => {}
-            Order::Evict { member } => {
+            CoordinatorEvent::GenerationFormed { .. } => {}
+            CoordinatorEvent::MemberHung { member } => {
                 eprintln!("kolo: worker {member} hangs and is ended");
                 workers.evict(&member);
             }
-            Order::TooFew { present } => {
+            CoordinatorEvent::TooFewMembers { present } => {
                 eprintln!("kolo: {present} workers are left, and no others have come: the job ends");
                 self.close();
             }
-            Order::Lost { why } if self.coordinator.generation() > 0 && !self.ending => {
-                return Err(LaunchError::Launchers { why });
+            CoordinatorEvent::Detached { reason } if self.coordinator.generation() > 0 && !self.closed => {
+                return Err(LaunchError::Launchers { why: reason });
             }
-            // Members are told when they come; a program that is not elastic does not need the other launchers.
-            Order::Lost { .. } => {}
+            // Members are told when they arrive; a program that is not elastic does not need the other
+            // launchers.
+            CoordinatorEvent::Detached { .. } => {}
         }
         Ok(())
     }
 }
 
-/// What the coordinator needs of what the workers are given.
-fn options(job: &Job, token: &JobToken) -> Result<Options, kolo_comm::Error> {
-    // As for the workers: what the job says wins over what is inherited.
+/// Whether some worker has ended well and all others have as well, or are dead workers that the others have
+/// survived.
+fn workers_are_done(workers: &Workers) -> bool {
+    let well = |worker: &WorkerProcess| worker.status().is_some_and(|status| !status.failed());
+    workers.list.iter().any(well) && workers.list.iter().all(|worker| worker.survived || well(worker))
+}
+
+/// The coordinator's options: token and interface as the workers get them.
+fn options(job: &Job, token: &TokenSource) -> Result<Options, kolo_comm::Error> {
+    // A variable of the job wins over an inherited one, as for the workers.
     let given = |name: &str| job.env.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     let variable =
         |name: &str| given(name).or_else(|| std::env::var_os(name)).filter(|value| !value.is_empty());
     let token = match token {
-        JobToken::Made(text) => Some(Token::new(text)?),
-        JobToken::File(path) => Some(Token::from_file(path)?),
-        JobToken::Inherited => Token::from_lookup(variable)?,
+        TokenSource::Generated(text) => Some(Token::new(text)?),
+        TokenSource::File(path) => Some(Token::from_file(path)?),
+        TokenSource::Inherited => Token::from_lookup(variable)?,
     };
     let interface = match variable(env::IFACE).filter(|_| job.nnodes > 1) {
         Some(name) => Some(Interface::named(&name.to_string_lossy())?),
@@ -213,16 +253,16 @@ fn options(job: &Job, token: &JobToken) -> Result<Options, kolo_comm::Error> {
     Ok(Options { token, interface, ..Options::default() })
 }
 
-/// The launchers of a job of several nodes.
-fn nodes(job: &Job) -> Nodes {
+/// What the coordinator needs to know of the nodes of a job of several.
+fn node_config(job: &Job) -> NodeConfig {
     // The job has been checked: there is a port.
     let first = (job.master_addr.clone(), job.master_port.unwrap_or(0));
-    Nodes {
+    NodeConfig {
         masters: std::iter::once(first).chain(job.masters.iter().cloned()).collect(),
-        node: job.nnodes_min.is_none().then_some(job.node_rank),
-        min: job.nnodes_min.unwrap_or(job.nnodes),
-        max: job.nnodes,
-        workers: job.nproc,
+        node_rank: job.nnodes_min.is_none().then_some(job.node_rank),
+        min_nodes: job.nnodes_min.unwrap_or(job.nnodes),
+        max_nodes: job.nnodes,
+        local_workers: job.nproc,
     }
 }
 
@@ -234,9 +274,9 @@ mod tests {
     fn a_token_among_the_jobs_variables_is_the_coordinators_too() {
         let mut job = Job::new(["true"], 1);
         job.env = vec![(env::TOKEN.into(), "too short".into())];
-        let error = options(&job, &JobToken::Inherited).unwrap_err().to_string();
+        let error = options(&job, &TokenSource::Inherited).unwrap_err().to_string();
         assert!(error.contains("KOLO_TOKEN") && error.contains("9 characters"), "{error}");
         job.env.push((env::TOKEN.into(), "long enough for a token".into()));
-        assert!(options(&job, &JobToken::Inherited).unwrap().token.is_some(), "the last one counts");
+        assert!(options(&job, &TokenSource::Inherited).unwrap().token.is_some(), "the last one counts");
     }
 }

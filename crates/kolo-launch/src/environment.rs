@@ -1,7 +1,7 @@
-//! A worker's place in the job, in the environment variables that torchrun sets.
+//! The environment variables of a worker, which are torchrun's.
 //!
-//! All of them are set, not only those Kolo reads, so that a program written for torchrun meets what it
-//! expects, and so that nothing of an outer launcher shines through.
+//! All of them are set, not only those Kolo reads, so that a program written for torchrun finds what it
+//! expects, and none of an outer launcher is inherited.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -11,17 +11,17 @@ use kolo_comm::env;
 use kolo_elastic::{COORDINATOR, MEMBER};
 
 use crate::job::Job;
-use crate::token::JobToken;
+use crate::token::TokenSource;
 
-/// What all workers of a job share.
+/// What all workers of a job are told: where they meet, and how.
 #[derive(Debug)]
-pub(crate) struct Meeting {
+pub(crate) struct Rendezvous {
     /// The store's port.
     pub port: u16,
     /// The job's name.
     pub run_id: String,
-    /// How its workers know each other.
-    pub token: JobToken,
+    /// Where its workers get the job's token from.
+    pub token: TokenSource,
     /// Where members of an elastic job find its coordinator.
     pub coordinator: Option<SocketAddr>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Meeting {
 /// wish that defaults must not override.
 pub(crate) fn variables(
     job: &Job,
-    meeting: &Meeting,
+    rendezvous: &Rendezvous,
     local: usize,
     member: &str,
     error_file: &Path,
@@ -59,8 +59,8 @@ pub(crate) fn variables(
         ("ROLE_RANK", rank),
         ("ROLE_WORLD_SIZE", world_size),
         (env::MASTER_ADDR, job.master_addr.clone()),
-        (env::MASTER_PORT, meeting.port.to_string()),
-        (env::RUN_ID, meeting.run_id.clone()),
+        (env::MASTER_PORT, rendezvous.port.to_string()),
+        (env::RUN_ID, rendezvous.run_id.clone()),
         ("TORCHELASTIC_RESTART_COUNT", "0".into()),
         ("TORCHELASTIC_MAX_RESTARTS", "0".into()),
         // The store is served by rank 0, not by the launcher.
@@ -70,8 +70,8 @@ pub(crate) fn variables(
     let set = set.into_iter().map(|(name, value)| (name.into(), value.into()));
     let error_file = (env::ERROR_FILE.into(), error_file.into());
     // The last value of a name wins.
-    let token = meeting.token.variables().0;
-    let elastic = meeting.coordinator.into_iter().flat_map(|address| {
+    let token = rendezvous.token.variables().0;
+    let elastic = rendezvous.coordinator.into_iter().flat_map(|address| {
         [(COORDINATOR.into(), address.to_string().into()), (MEMBER.into(), member.into())]
     });
     job.env
@@ -85,8 +85,9 @@ pub(crate) fn variables(
         .collect()
 }
 
-/// The job's name: the one given, or one that no other job of this machine has, for workers name what they
-/// share (memory, files) after it. Nodes that cannot talk yet agree on the place where they will meet.
+/// The job's name: the one given, or one that no other job of this machine has, because workers name what
+/// they share (memory, files) after it. Nodes that cannot talk yet name it after the master's address and
+/// port.
 pub(crate) fn run_id(job: &Job, port: u16) -> String {
     match &job.run_id {
         Some(given) => given.clone(),
@@ -105,12 +106,18 @@ mod tests {
     use super::*;
 
     fn read(job: &Job, local: usize, inherited: &[&str]) -> HashMap<String, String> {
-        let meeting =
-            Meeting { port: 1234, run_id: "name".into(), token: JobToken::Inherited, coordinator: None };
-        variables(job, &meeting, local, "node0/0.0", Path::new("/errors/1"), |name| inherited.contains(&name))
-            .into_iter()
-            .map(|(name, value)| (name, value.into_string().unwrap()))
-            .collect()
+        let rendezvous = Rendezvous {
+            port: 1234,
+            run_id: "name".into(),
+            token: TokenSource::Inherited,
+            coordinator: None,
+        };
+        variables(job, &rendezvous, local, "node0/0.0", Path::new("/errors/1"), |name| {
+            inherited.contains(&name)
+        })
+        .into_iter()
+        .map(|(name, value)| (name, value.into_string().unwrap()))
+        .collect()
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::io;
 
-use crate::exit::{SHELL_SIGNAL_BASE, signal_name};
-use crate::verdict::Verdict;
+use crate::failure_report::FailureReport;
+use crate::worker_exit::{SHELL_SIGNAL_BASE, shell_code, signal_name};
 
 /// Why a job could not be started, or did not end well. No process is left when it is returned.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LaunchError {
     /// The job's description contradicts itself.
     #[error("{what}; {remedy}")]
@@ -67,7 +68,7 @@ pub enum LaunchError {
     Output(io::Error),
     /// A worker failed, and the others were ended.
     #[error("{0}")]
-    Failed(Box<Verdict>),
+    Failed(Box<FailureReport>),
     /// A signal to the launcher ended the job.
     #[error("ended by {}", signal_name(*.signal))]
     Interrupted {
@@ -84,7 +85,7 @@ impl LaunchError {
     /// 2 for a job that contradicts itself, 1 for everything else.
     pub fn exit_code(&self) -> u8 {
         match self {
-            LaunchError::Failed(verdict) => verdict.exit_code,
+            LaunchError::Failed(report) => report.exit_code,
             LaunchError::Interrupted { signal } => shell_code(SHELL_SIGNAL_BASE + signal),
             LaunchError::Program { cause, .. } if cause.kind() == io::ErrorKind::NotFound => 127,
             LaunchError::Program { .. } => 126,
@@ -93,12 +94,8 @@ impl LaunchError {
         }
     }
 
+    /// A [`LaunchError::System`]: `what` was tried.
     pub(crate) fn system(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         LaunchError::System { what: what.into(), cause: cause.into() }
     }
-}
-
-/// Exit codes have eight bits; what does not fit, or would say "all is well", becomes 1.
-pub(crate) fn shell_code(code: i32) -> u8 {
-    u8::try_from(code).ok().filter(|code| *code != 0).unwrap_or(1)
 }

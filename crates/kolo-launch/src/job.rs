@@ -1,4 +1,4 @@
-//! What to start: the whole description of a job on this node.
+//! The description of a job on this node.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,8 +20,9 @@ pub struct Job {
     pub nproc: usize,
     /// Nodes of the job, at least 1; at most so many where nodes may come and go.
     pub nnodes: usize,
-    /// Nodes with which the job begins, where nodes may come and go: they are numbered as they come, and workers are started
-    /// when so many are there. `None`: `nnodes`, which have the numbers that they are given.
+    /// Nodes with which the job begins, where nodes may come and go: they are numbered as they come, and
+    /// workers are started when so many are there. `None`: `nnodes`, which have the numbers that they are
+    /// given.
     pub nnodes_min: Option<usize>,
     /// This node, `0 ≤ node_rank < nnodes`; not looked at where nodes may come and go.
     pub node_rank: usize,
@@ -34,8 +35,9 @@ pub struct Job {
     /// Name of the job, the same on all nodes. `None` makes one up: a unique one on one node, one from the
     /// master's address and port on several.
     pub run_id: Option<String>,
-    /// File with the job's token, the same text on all nodes. `None`: what `KOLO_TOKEN` or `KOLO_TOKEN_FILE` say,
-    /// else one is made for a job of one node; several nodes that meet elsewhere than on this machine need one.
+    /// File with the job's token, the same text on all nodes. `None`: what `KOLO_TOKEN` or `KOLO_TOKEN_FILE`
+    /// say, else one is made for a job of one node; several nodes that meet elsewhere than on this machine
+    /// need one.
     pub token_file: Option<PathBuf>,
     /// Variables for the workers, besides the inherited ones. The launcher's own (`RANK`, …) win over these.
     pub env: Vec<(String, OsString)>,
@@ -97,7 +99,7 @@ impl Job {
         Rank(self.node_rank * self.nproc + local)
     }
 
-    /// Refuses what could not be started, before anything is.
+    /// Checks what would not start, before anything does.
     pub(crate) fn check(&self) -> Result<(), LaunchError> {
         let invalid = |what: String, remedy: &str| Err(LaunchError::Invalid { what, remedy: remedy.into() });
         if self.command.first().is_none_or(|program| program.is_empty()) {

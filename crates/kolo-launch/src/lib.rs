@@ -1,24 +1,20 @@
 //! Starts any program as the N workers of one job on this machine, watches them, and ends them.
 //!
-//! This stands before the way of a gradient: it gives each worker its place in the job, in torchrun's
-//! environment variables, and takes no part in what the workers do with each other. So it starts Kolo's
-//! trainers, PyTorch's, and shell scripts alike.
+//! It gives each worker its rank in torchrun's environment variables, and takes no part in what the workers
+//! do with each other: it never sees a group, a tensor or a gradient. So it starts Kolo's trainers,
+//! PyTorch's, and shell scripts alike. The command line (`kolo launch`, `kolo train --nproc`) stands above
+//! it; below it, kolo-elastic decides who takes part when workers die, and kolo-comm knows the variables and
+//! tokens.
 //!
-//! ```no_run
-//! use kolo_launch::{Job, run};
-//!
-//! let job = Job::new(["python", "train.py", "--epochs", "10"], 4);
-//! if let Err(error) = run(&job) {
-//!     eprintln!("error: {error}");
-//!     std::process::exit(error.exit_code().into());
-//! }
+//! ```
+#![doc = include_str!("../examples/two_workers.rs")]
 //! ```
 //!
 //! Two promises shape it:
 //!
 //! - **The first failure is what you read.** When one worker dies, the others fail as well a moment later,
-//!   louder. [`verdict`] finds the one that began, from how each ended and from what each
-//!   [reported](report_failure).
+//!   louder. [`diagnose`] finds the root cause, from how each ended and from what each wrote into its
+//!   [error file](report_failure).
 //! - **Nothing stays behind.** A worker is the head of a process group of its own, so its children end with
 //!   it; workers die with the launcher even when the launcher is killed outright. Only a process that leaves
 //!   its group on purpose (a daemon) escapes.
@@ -27,42 +23,43 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | `job` | what to start |
-//! | `environment`, `master`, `port` | a worker's place in the job |
-//! | `token` | how its workers know each other |
-//! | `workers`, `die_with_parent`, `warden` | processes, and why none is left |
-//! | `output`, `lines` | what workers print, with their rank before it |
-//! | `watch`, `signals` | waiting, without polling; the order in which a job ends |
-//! | `report` | what a failing worker says, between worker and launcher |
-//! | `verdict`, `explain` | who began |
+//! | `job`, `master` | the description of a job |
+//! | `run`, `supervise`, `signals` | from start to end: waiting, without polling; the order in which a job ends |
+//! | `elastic`, `stopped_time` | an elastic job goes on when workers die or hang |
+//! | `workers`, `die_with_parent`, `reaper` | processes, and why none is left |
+//! | `environment`, `port`, `token` | what a worker is told |
+//! | `output`, `prefixed_lines` | what workers print, with their rank before it |
+//! | `error_file`, `worker_exit` | how a worker ended, and its own message |
+//! | `diagnose`, `failure_report` | which worker failed first, and how that is told |
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("kolo-launch needs Linux: it rests on pidfds and on the parent's death signal");
 
+mod diagnose;
 mod die_with_parent;
 mod elastic;
 mod environment;
 mod error;
-mod exit;
-mod explain;
+mod error_file;
+mod failure_report;
 mod job;
-mod lines;
 mod master;
 mod output;
 mod port;
-mod report;
+mod prefixed_lines;
+mod reaper;
 mod run;
 mod signals;
-mod stillness;
+mod stopped_time;
+mod supervise;
 mod token;
-mod verdict;
-mod warden;
-mod watch;
+mod worker_exit;
 mod workers;
 
+pub use diagnose::diagnose;
 pub use error::LaunchError;
-pub use exit::{End, Exit};
+pub use error_file::{WorkerError, report_failure};
+pub use failure_report::{BlamedState, FailureReport, Reason};
 pub use job::{Job, Output};
-pub use report::{Failure, report_failure};
 pub use run::run;
-pub use verdict::{Reason, Standing, Verdict, verdict};
+pub use worker_exit::{ExitStatus, WorkerExit};

@@ -1,5 +1,6 @@
-//! Where a job's workers meet, as a command line says it: `--master HOST:PORT`, or torchrun's `--master-addr` and
-//! `--master-port`. Launchers of several nodes find each other there, too, and at the places that follow in `--master`.
+//! The address of rank 0's store, as a command line gives it: `--master HOST:PORT`, or torchrun's
+//! `--master-addr` and `--master-port`. Launchers of several nodes find each other there, too, and at the
+//! addresses that follow in `--master`.
 
 use std::net::Ipv6Addr;
 
@@ -7,13 +8,13 @@ use crate::error::LaunchError;
 use crate::job::Job;
 
 impl Job {
-    /// Sets where the workers meet, from `--master`, `--master-addr` and `--master-port`. Without any of them it is a free
-    /// port of this machine. The number of nodes must have been set before.
+    /// Sets where rank 0 serves the store, from `--master`, `--master-addr` and `--master-port`. Without any
+    /// of them it is a free port of this machine. The number of nodes must have been set before.
     ///
     /// # Errors
     ///
     /// The options contradict each other or cannot be understood, or a job of several nodes has none of them.
-    pub fn meet_at(
+    pub fn set_master(
         &mut self,
         master: Option<&str>,
         addr: Option<&str>,
@@ -53,7 +54,8 @@ impl Job {
     }
 }
 
-/// `HOST:PORT`; an IPv6 address is in brackets, or its end would look like a port. `whole` is what the user has given.
+/// `HOST:PORT`; an IPv6 address is in brackets, or its end would look like a port. `whole` is what the user
+/// has given.
 fn parse(text: &str, whole: &str) -> Result<(String, u16), LaunchError> {
     let wrong = |remedy: &str| invalid(format!("--master is `{whole}`"), remedy);
     let form = "write HOST:PORT, as in head:29500 or [::1]:29500";
@@ -86,7 +88,7 @@ mod tests {
 
     fn meet(nnodes: usize, (master, addr, port): Options) -> Result<(String, Option<u16>), String> {
         let mut job = Job { nnodes, ..Job::new(["true"], 2) };
-        job.meet_at(master, addr, port).map_err(|error| error.to_string())?;
+        job.set_master(master, addr, port).map_err(|error| error.to_string())?;
         Ok((job.master_addr, job.master_port))
     }
 
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn several_places_are_one_of_rank_0_and_others() {
         let mut job = Job { nnodes: 2, ..Job::new(["true"], 2) };
-        job.meet_at(Some("head:1,[::1]:2,tail:3"), None, None).unwrap();
+        job.set_master(Some("head:1,[::1]:2,tail:3"), None, None).unwrap();
         assert_eq!((job.master_addr.as_str(), job.master_port), ("head", Some(1)));
         assert_eq!(job.masters, [("::1".into(), 2), ("tail".into(), 3)]);
     }

@@ -15,31 +15,32 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::LaunchError;
-use crate::lines::Lines;
-use crate::workers::{Worker, Workers};
+use crate::prefixed_lines::PrefixedLines;
+use crate::workers::{WorkerProcess, Workers};
 
 /// Bytes read at once; then it is another stream's turn.
 const PIECE: usize = 64 << 10;
 /// What a pipe can hold at most (`/proc/sys/fs/pipe-max-size`, unless an administrator raised it). When the
-/// workers have ended, no more than this can still be theirs; who writes on is a stranger who kept the pipe.
+/// workers have ended, no more than this can still be theirs; a process that writes on is a stranger that
+/// kept the pipe.
 const PIPE_CAPACITY: usize = 1 << 20;
 /// How long a reader of the launcher's output may take over the last lines of a job that failed.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
 /// The thread that passes output on.
-pub(crate) struct Streams {
+pub(crate) struct OutputForwarder {
     thread: JoinHandle<io::Result<()>>,
     /// A byte tells the thread that there are new streams, closing it that the workers have ended.
     running: PipeWriter,
-    /// Streams that the thread has not taken over yet.
+    /// OutputForwarder that the thread has not taken over yet.
     new: Sender<Source>,
     /// Hangs up when the thread has ended.
     done: Receiver<Infallible>,
 }
 
-impl Streams {
+impl OutputForwarder {
     /// Takes over the workers' pipes. Workers without pipes write to the launcher's streams themselves.
-    pub fn start(workers: &mut Workers) -> Result<Streams, LaunchError> {
+    pub fn start(workers: &mut Workers) -> Result<OutputForwarder, LaunchError> {
         let system = |cause: io::Error| LaunchError::system("cannot pass on the workers' output", cause);
         let mut streams = Self::pass_on().map_err(system)?;
         workers.list.iter_mut().try_for_each(|worker| streams.add(worker))?;
@@ -47,7 +48,7 @@ impl Streams {
     }
 
     /// Takes over one worker's pipes.
-    pub fn add(&mut self, worker: &mut Worker) -> Result<(), LaunchError> {
+    pub fn add(&mut self, worker: &mut WorkerProcess) -> Result<(), LaunchError> {
         let mut add = || -> io::Result<()> {
             for source in sources(worker)? {
                 // The thread ends after `running` is closed, not before.
@@ -59,17 +60,17 @@ impl Streams {
         add().map_err(|cause| LaunchError::system("cannot pass on a worker's output", cause))
     }
 
-    fn pass_on() -> io::Result<Streams> {
-        let out = Sink::new(io::stdout().as_fd().try_clone_to_owned()?.into());
-        let err = Sink::new(io::stderr().as_fd().try_clone_to_owned()?.into());
+    fn pass_on() -> io::Result<OutputForwarder> {
+        let out = Destination::new(io::stdout().as_fd().try_clone_to_owned()?.into());
+        let err = Destination::new(io::stderr().as_fd().try_clone_to_owned()?.into());
         let (ended, running) = io::pipe()?;
         let (working, done) = channel();
         let (new, arriving) = channel();
         let thread = std::thread::Builder::new().name("kolo-output".into()).spawn(move || {
             let _working = working;
-            pump(&arriving, ended, out, err)
+            forward(&arriving, ended, out, err)
         })?;
-        Ok(Streams { thread, running, new, done })
+        Ok(OutputForwarder { thread, running, new, done })
     }
 
     /// The workers have ended: passes on what is left in the pipes. Waits for a slow reader without end.
@@ -89,7 +90,7 @@ impl Streams {
     }
 }
 
-fn sources(worker: &mut Worker) -> io::Result<Vec<Source>> {
+fn sources(worker: &mut WorkerProcess) -> io::Result<Vec<Source>> {
     let mut sources = Vec::new();
     let prefix = format!("[{}] ", worker.rank);
     if let Some(pipe) = worker.child.stdout.take() {
@@ -107,10 +108,10 @@ enum Stream {
     Err,
 }
 
-/// The launcher's end of one pipe.
+/// The launcher's end of one worker's pipe.
 struct Source {
     pipe: File,
-    lines: Lines,
+    lines: PrefixedLines,
     stream: Stream,
 }
 
@@ -118,7 +119,7 @@ impl Source {
     fn new(pipe: OwnedFd, prefix: &str, stream: Stream) -> io::Result<Source> {
         // Only this end of the pipe: workers write as ever.
         rustix::io::ioctl_fionbio(&pipe, true)?;
-        Ok(Source { pipe: pipe.into(), lines: Lines::new(prefix.into()), stream })
+        Ok(Source { pipe: pipe.into(), lines: PrefixedLines::new(prefix.into()), stream })
     }
 
     /// Reads one piece. `None` when nothing is there at the moment, `Some(0)` when the stream is over, for
@@ -140,16 +141,16 @@ impl Source {
 }
 
 /// One of the launcher's own streams.
-struct Sink {
+struct Destination {
     file: File,
     /// The first error. What comes after it is dropped, so that the workers can go on: a `head` that has seen
     /// enough should not end a training.
     written: io::Result<()>,
 }
 
-impl Sink {
-    fn new(file: File) -> Sink {
-        Sink { file, written: Ok(()) }
+impl Destination {
+    fn new(file: File) -> Destination {
+        Destination { file, written: Ok(()) }
     }
 
     fn write(&mut self, mut bytes: &[u8]) {
@@ -168,8 +169,13 @@ impl Sink {
     }
 }
 
-/// Until `ended` is closed, and what the pipes held by then is passed on.
-fn pump(new: &Receiver<Source>, mut ended: PipeReader, mut out: Sink, mut err: Sink) -> io::Result<()> {
+/// Passes on what comes until `ended` is closed, and what the pipes hold then.
+fn forward(
+    new: &Receiver<Source>,
+    mut ended: PipeReader,
+    mut out: Destination,
+    mut err: Destination,
+) -> io::Result<()> {
     let (mut sources, mut piece, mut lines) = (Vec::new(), vec![0; PIECE], Vec::new());
     let mut pass_on = |stream: Stream, lines: &mut Vec<u8>| {
         match stream {
@@ -219,8 +225,8 @@ fn pump(new: &Receiver<Source>, mut ended: PipeReader, mut out: Sink, mut err: S
 mod tests {
     use super::*;
 
-    /// Runs the pump over pipes that the function fills; gives what arrived on the two sinks.
-    fn pumped(fill: impl FnOnce(Vec<PipeWriter>, PipeWriter)) -> (String, String) {
+    /// Forwards pipes that the function fills; gives what arrived at the two destinations.
+    fn forwarded(fill: impl FnOnce(Vec<PipeWriter>, PipeWriter)) -> (String, String) {
         let (ended, running) = io::pipe().unwrap();
         let mut writers = Vec::new();
         let (new, arriving) = channel();
@@ -230,10 +236,10 @@ mod tests {
             writers.push(writer);
         }
         let (out, err) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
-        let sink = |file: &tempfile::NamedTempFile| Sink::new(file.reopen().unwrap());
-        let (out_sink, err_sink) = (sink(&out), sink(&err));
+        let destination = |file: &tempfile::NamedTempFile| Destination::new(file.reopen().unwrap());
+        let (out_file, err_file) = (destination(&out), destination(&err));
         (&running).write_all(b"+++").unwrap();
-        let thread = std::thread::spawn(move || pump(&arriving, ended, out_sink, err_sink));
+        let thread = std::thread::spawn(move || forward(&arriving, ended, out_file, err_file));
         fill(writers, running);
         thread.join().unwrap().unwrap();
         let read = |file: &tempfile::NamedTempFile| std::fs::read_to_string(file.path()).unwrap();
@@ -242,7 +248,7 @@ mod tests {
 
     #[test]
     fn streams_keep_apart_and_last_lines_count() {
-        let (out, err) = pumped(|writers, _running| {
+        let (out, err) = forwarded(|writers, _running| {
             for (mut writer, text) in writers.into_iter().zip(["a\nb", "error\n", "c"]) {
                 writer.write_all(text.as_bytes()).unwrap();
             }
@@ -253,9 +259,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_kept_open_does_not_hold_the_pump() {
+    fn a_pipe_kept_open_does_not_hold_the_thread() {
         let mut kept = Vec::new();
-        let (out, _) = pumped(|mut writers, running| {
+        let (out, _) = forwarded(|mut writers, running| {
             writers[0].write_all(b"before\npartial").unwrap();
             drop(running);
             kept = writers;
@@ -265,9 +271,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_who_writes_on_does_not_hold_the_pump() {
+    fn a_stranger_who_writes_on_does_not_hold_the_thread() {
         let mut strangers = Vec::new();
-        let (out, _) = pumped(|writers, running| {
+        let (out, _) = forwarded(|writers, running| {
             for mut writer in writers {
                 strangers.push(std::thread::spawn(move || while writer.write_all(b"noise\n").is_ok() {}));
             }
@@ -278,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_sink_is_an_error_and_drains_nonetheless() {
+    fn a_broken_destination_is_an_error_and_drains_nonetheless() {
         let (ended, mut running) = io::pipe().unwrap();
         let (reader, mut writer) = io::pipe().unwrap();
         let (new, arriving) = channel();
@@ -286,8 +292,9 @@ mod tests {
         running.write_all(b"+").unwrap();
         let (nobody, broken) = io::pipe().unwrap();
         drop(nobody);
-        let (out, err) = (Sink::new(OwnedFd::from(broken).into()), Sink::new(tempfile::tempfile().unwrap()));
-        let thread = std::thread::spawn(move || pump(&arriving, ended, out, err));
+        let (out, err) =
+            (Destination::new(OwnedFd::from(broken).into()), Destination::new(tempfile::tempfile().unwrap()));
+        let thread = std::thread::spawn(move || forward(&arriving, ended, out, err));
         // Far more than a pipe holds: this would block if nobody read.
         writer.write_all(&b"line\n".repeat(PIPE_CAPACITY / 4)).unwrap();
         drop((writer, running));

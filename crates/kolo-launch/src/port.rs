@@ -1,7 +1,7 @@
-//! The port at which the workers meet: a free one, or the given one if it is free.
+//! The port of rank 0's store: a free one, or the given one if it is free.
 //!
-//! The launcher only looks; rank 0 listens. Another program can take the port in between, and rank 0 then
-//! says so itself.
+//! The launcher only tries the port; rank 0 listens. Another program can take the port in between, and rank 0
+//! then says so itself.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use crate::error::LaunchError;
 use crate::job::Job;
 
-/// The port of this job's store. Only the node that will serve it can look.
+/// The port of this job's store. Only the node that will serve it can try it.
 pub(crate) fn choose(job: &Job) -> Result<u16, LaunchError> {
     match job.master_port {
         Some(port) if job.node_rank > 0 => Ok(port),

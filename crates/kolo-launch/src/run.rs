@@ -1,27 +1,28 @@
-//! A job from its start to its end.
+//! Runs a job from its start to its end.
 
 use kolo_elastic::member_name;
 
+use crate::diagnose::diagnose;
 use crate::elastic::Elastic;
-use crate::environment::{Meeting, run_id};
+use crate::environment::{Rendezvous, run_id};
 use crate::error::LaunchError;
-use crate::exit::{End, Exit};
 use crate::job::Job;
-use crate::output::Streams;
+use crate::output::OutputForwarder;
 use crate::port;
 use crate::signals::Signals;
+use crate::supervise::supervise;
 use crate::token;
-use crate::verdict::verdict;
-use crate::watch::watch;
+use crate::worker_exit::{ExitStatus, WorkerExit};
 use crate::workers::Workers;
 
 /// Starts the job's workers on this node, passes their output on, and returns when all have ended.
 ///
-/// A worker that ends well while others go on is fine. Workers of an elastic job (see [`kolo_elastic`]) go on when
-/// one of them dies, and another one is started in its place. Otherwise the first failure ends the others: after a moment for
-/// them to report what they saw they get SIGTERM, and after [`grace`](Job::grace) SIGKILL, each with its whole
-/// process group. SIGINT, SIGTERM and SIGHUP to the launcher go to the workers and end the job in the same
-/// way; a second one skips the grace. When this returns no process of the job is left on this node.
+/// A worker that ends well while others go on is fine. Workers of an elastic job (see [`kolo_elastic`]) go on
+/// when one of them dies, and another one is started in its place. Otherwise the first failure ends the
+/// others: after a moment for them to report what they saw they get SIGTERM, and after [`grace`](Job::grace)
+/// SIGKILL, each with its whole process group. SIGINT, SIGTERM and SIGHUP to the launcher go to the workers
+/// and end the job in the same way; a second one skips the grace. When this returns no process of the job is
+/// left on this node.
 ///
 /// # Errors
 ///
@@ -34,24 +35,25 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     let mut elastic = Elastic::start(job, &token)?;
     let job = &match job.nnodes_min.filter(|_| job.nnodes > 1) {
         None => job.clone(),
-        Some(_) => elastic.place(job, &mut signals)?,
+        Some(_) => elastic.wait_for_node_rank(job, &mut signals)?,
     };
     let port = port::choose(job)?;
-    let meeting = Meeting { port, run_id: run_id(job, port), token, coordinator: Some(elastic.address()) };
+    let rendezvous =
+        Rendezvous { port, run_id: run_id(job, port), token, coordinator: Some(elastic.address()) };
     // Before any of them can come: the first generation waits for all that are expected.
-    (0..job.nproc).for_each(|local| elastic.expect(&member_name(job.node_rank, local, 0)));
-    let mut workers = Workers::start(job, &meeting)?;
-    let mut streams = Streams::start(&mut workers)?;
-    let interrupted = watch(&mut workers, &mut signals, job.grace, |workers, goes_on| {
+    (0..job.nproc).for_each(|local| elastic.member_started(&member_name(job.node_rank, local, 0)));
+    let mut workers = Workers::start(job, &rendezvous)?;
+    let mut streams = OutputForwarder::start(&mut workers)?;
+    let interrupted = supervise(&mut workers, &mut signals, job.grace, |workers, goes_on| {
         if !goes_on {
             elastic.close();
         }
-        for local in elastic.look(workers)? {
-            let worker = workers.start_one(job, &meeting, local)?;
-            elastic.expect(&worker.member);
+        for local_rank in elastic.update(workers)? {
+            let worker = workers.start_one(job, &rendezvous, local_rank)?;
+            elastic.member_started(&worker.member);
             streams.add(worker)?;
         }
-        Ok(elastic.stays(workers))
+        Ok(elastic.needs_launcher(workers))
     })?;
     let exits = workers.finish();
     // From here on Ctrl-C ends the launcher at once, even while it waits for a slow reader.
@@ -65,15 +67,15 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     }
 }
 
-fn outcome(interrupted: Option<i32>, exits: &[Exit]) -> Result<(), LaunchError> {
-    let failed = || exits.iter().filter(|exit| exit.end.failed());
-    match (interrupted, verdict(exits)) {
-        // Job managers signal the launcher and the workers alike, and a worker may be the first to go: that is
-        // no failure of its own.
-        (Some(signal), _) if failed().all(|exit| exit.end == End::Signal(signal)) => {
+fn outcome(interrupted: Option<i32>, exits: &[WorkerExit]) -> Result<(), LaunchError> {
+    let failed = || exits.iter().filter(|exit| exit.status.failed());
+    match (interrupted, diagnose(exits)) {
+        // Job managers signal the launcher and the workers alike, and a worker may be the first to go: that
+        // is no failure of its own.
+        (Some(signal), _) if failed().all(|exit| exit.status == ExitStatus::Signal(signal)) => {
             Err(LaunchError::Interrupted { signal })
         }
-        (_, Some(verdict)) => Err(LaunchError::Failed(Box::new(verdict))),
+        (_, Some(report)) => Err(LaunchError::Failed(Box::new(report))),
         (_, None) => Ok(()),
     }
 }
@@ -88,23 +90,23 @@ mod tests {
 
     #[test]
     fn an_interruption_is_no_failure_and_hides_none() {
-        let (term, ours) = (End::Signal(15), End::ByLauncher { stopped: false });
+        let (term, ours) = (ExitStatus::Signal(15), ExitStatus::ByLauncher { stopped: false });
         for (interrupted, ends, code) in [
-            (None, [End::Code(0), End::Code(0)], 0),
+            (None, [ExitStatus::Code(0), ExitStatus::Code(0)], 0),
             (Some(15), [ours, ours], 143),
-            (Some(2), [End::Code(0), ours], 130),
+            (Some(2), [ExitStatus::Code(0), ours], 130),
             (Some(15), [term, ours], 143),
-            (Some(2), [End::Code(3), ours], 3),
+            (Some(2), [ExitStatus::Code(3), ours], 3),
             (None, [term, ours], 143),
         ] {
-            let exit = |(rank, end): (usize, &End)| Exit {
+            let exit = |(rank, status): (usize, &ExitStatus)| WorkerExit {
                 rank: Rank(rank),
                 pid: 1,
                 after: Duration::ZERO,
-                end: *end,
-                failure: None,
+                status: *status,
+                error: None,
             };
-            let exits: Vec<Exit> = ends.iter().enumerate().map(exit).collect();
+            let exits: Vec<WorkerExit> = ends.iter().enumerate().map(exit).collect();
             let outcome = outcome(interrupted, &exits);
             assert_eq!(
                 outcome.map_or_else(|error| error.exit_code(), |()| 0),

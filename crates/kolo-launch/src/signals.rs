@@ -1,25 +1,26 @@
 //! Signals that ask the launcher to end: caught while a job runs, so that its workers end first.
 //!
-//! Workers stand in process groups of their own, and a terminal sends Ctrl-C to the launcher's group only:
+//! Workers are in process groups of their own, and a terminal sends Ctrl-C to the launcher's group only:
 //! without this the workers would not hear of it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-/// What concerns the whole process, however many jobs it runs, at once or one after another.
+/// The signals of the whole process, however many jobs it runs, at once or one after another.
 struct Process {
-    /// No job runs: signals do what they would do without a handler.
+    /// Whether no job runs: then signals do what they would do without a handler.
     idle: Arc<AtomicBool>,
     jobs: Mutex<usize>,
-    /// Those that were not ignored from the start, as they are under `nohup`.
+    /// The signals that were not ignored from the start, as SIGHUP is under `nohup`.
     caught: Vec<i32>,
 }
 
@@ -65,7 +66,7 @@ impl Signals {
 impl Running {
     fn begin(process: &'static Process) -> io::Result<Running> {
         static FALLBACK: OnceLock<()> = OnceLock::new();
-        let mut jobs = process.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = process.jobs.lock();
         // signal-hook does not give a signal back: once caught, only this makes it end an idle process.
         if FALLBACK.get().is_none() {
             for signal in &process.caught {
@@ -81,7 +82,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut jobs = self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = self.0.jobs.lock();
         *jobs -= 1;
         self.0.idle.store(*jobs == 0, Ordering::SeqCst);
     }

@@ -1,7 +1,7 @@
-//! The job's token, by which workers know each other (see `kolo_comm::Token`).
+//! Where the workers of a job get its token from, by which they know each other (see `kolo_comm::Token`).
 //!
-//! It reaches the workers by their environment, which only the same user can read, and by nothing else: never a
-//! command line, never the log.
+//! The token reaches the workers by their environment, which only the same user can read, and by nothing
+//! else: never a command line, never the log.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,40 +13,41 @@ use kolo_comm::{Token, env};
 use crate::error::LaunchError;
 use crate::job::Job;
 
-/// What the workers are told about the token.
-pub(crate) enum JobToken {
-    /// Nothing: it is in what they inherit, or the job has none.
+/// Where the workers get the token from.
+pub(crate) enum TokenSource {
+    /// It is among the variables that they inherit, or the job has none.
     Inherited,
-    /// One of this launch alone.
-    Made(String),
-    /// Where it is.
+    /// It was generated for this launch alone.
+    Generated(String),
+    /// It is in this file.
     File(PathBuf),
 }
 
-/// Which token the job has. `inherited` tells whether the launcher's own environment has a variable.
+/// Decides where the workers get the token from. `inherited` tells whether the launcher's own environment has
+/// a variable.
 ///
-/// Workers of one node get one that is made for them. Those of several nodes cannot be told of it, so they are
-/// given one, or stay on one machine.
-pub(crate) fn choose(job: &Job, inherited: impl Fn(&str) -> bool) -> Result<JobToken, LaunchError> {
+/// A token is generated for workers of one node. Those of several nodes cannot be told of it: the user gives
+/// one, or the nodes are one machine.
+pub(crate) fn choose(job: &Job, inherited: impl Fn(&str) -> bool) -> Result<TokenSource, LaunchError> {
     let given = |name: &str| inherited(name) || job.env.iter().any(|(n, _)| n == name);
     if let Some(file) = &job.token_file {
         let invalid = |what: String| LaunchError::Invalid { what, remedy: "check --token-file".into() };
         Token::from_file(file).map_err(|error| invalid(error.to_string()))?;
         // Workers may change their folder before they read it.
         let file = std::path::absolute(file).map_err(|error| invalid(error.to_string()))?;
-        return Ok(JobToken::File(file));
+        return Ok(TokenSource::File(file));
     }
     if given(env::TOKEN) || given(env::TOKEN_FILE) {
-        return Ok(JobToken::Inherited);
+        return Ok(TokenSource::Inherited);
     }
     if job.nnodes == 1 {
         let made = Token::generate().map_err(std::io::Error::other);
         return made
-            .map(JobToken::Made)
+            .map(TokenSource::Generated)
             .map_err(|cause| LaunchError::system("cannot make the job's token", cause));
     }
     if stays_here(&job.master_addr) && job.masters.iter().all(|(host, _)| stays_here(host)) {
-        return Ok(JobToken::Inherited);
+        return Ok(TokenSource::Inherited);
     }
     Err(LaunchError::Invalid {
         what: format!(
@@ -68,23 +69,23 @@ fn stays_here(host: &str) -> bool {
     addresses.peek().is_some() && addresses.all(|address| address.ip().to_canonical().is_loopback())
 }
 
-impl JobToken {
-    /// What the workers' environment has on top, and what it must not have.
+impl TokenSource {
+    /// The variable to set for the workers, and the one that they must not inherit.
     pub(crate) fn variables(&self) -> (Option<(String, OsString)>, Option<&'static str>) {
         match self {
-            JobToken::Inherited => (None, None),
-            JobToken::Made(text) => (Some((env::TOKEN.into(), text.into())), Some(env::TOKEN_FILE)),
-            JobToken::File(path) => (Some((env::TOKEN_FILE.into(), path.into())), Some(env::TOKEN)),
+            TokenSource::Inherited => (None, None),
+            TokenSource::Generated(text) => (Some((env::TOKEN.into(), text.into())), Some(env::TOKEN_FILE)),
+            TokenSource::File(path) => (Some((env::TOKEN_FILE.into(), path.into())), Some(env::TOKEN)),
         }
     }
 }
 
-impl fmt::Debug for JobToken {
+impl fmt::Debug for TokenSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JobToken::Inherited => f.write_str("Inherited"),
-            JobToken::Made(_) => f.write_str("Made(…)"),
-            JobToken::File(path) => write!(f, "File({})", path.display()),
+            TokenSource::Inherited => f.write_str("Inherited"),
+            TokenSource::Generated(_) => f.write_str("Generated(…)"),
+            TokenSource::File(path) => write!(f, "File({})", path.display()),
         }
     }
 }
@@ -100,21 +101,21 @@ mod tests {
     #[test]
     fn one_node_gets_one_of_its_own() {
         let made = || match choose(&Job::new(["true"], 2), |_| false).unwrap() {
-            JobToken::Made(text) => text,
+            TokenSource::Generated(text) => text,
             other => panic!("{other:?}"),
         };
         let (one, other) = (made(), made());
         assert!(one != other && one.len() >= 32);
-        assert!(!format!("{:?}", JobToken::Made(one.clone())).contains(&one));
+        assert!(!format!("{:?}", TokenSource::Generated(one.clone())).contains(&one));
     }
 
     #[test]
     fn what_is_given_is_taken() {
         for name in [env::TOKEN, env::TOKEN_FILE] {
             for job in [Job::new(["true"], 2), several("192.0.2.1")] {
-                assert!(matches!(choose(&job, |n| n == name).unwrap(), JobToken::Inherited));
+                assert!(matches!(choose(&job, |n| n == name).unwrap(), TokenSource::Inherited));
                 let job = Job { env: vec![(name.into(), "x".into())], ..job };
-                assert!(matches!(choose(&job, |_| false).unwrap(), JobToken::Inherited));
+                assert!(matches!(choose(&job, |_| false).unwrap(), TokenSource::Inherited));
             }
         }
     }
@@ -129,7 +130,7 @@ mod tests {
         let one_elsewhere = Job { masters: vec![("192.0.2.1".into(), 1)], ..several("127.0.0.1") };
         assert!(choose(&one_elsewhere, |_| false).is_err());
         for here in ["127.0.0.1", "localhost", "::1"] {
-            assert!(matches!(choose(&several(here), |_| false).unwrap(), JobToken::Inherited), "{here}");
+            assert!(matches!(choose(&several(here), |_| false).unwrap(), TokenSource::Inherited), "{here}");
         }
     }
 

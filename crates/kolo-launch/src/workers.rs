@@ -21,49 +21,50 @@ use rustix::process::{
 use tempfile::TempDir;
 
 use crate::die_with_parent::die_with_parent;
-use crate::environment::{Meeting, variables};
+use crate::environment::{Rendezvous, variables};
 use crate::error::LaunchError;
-use crate::exit::{End, Exit};
+use crate::error_file;
 use crate::job::{Job, Output};
-use crate::report;
-use crate::stillness::Stillness;
-use crate::warden::Warden;
+use crate::reaper::Reaper;
+use crate::stopped_time::StoppedTime;
+use crate::worker_exit::{ExitStatus, WorkerExit};
 
 /// How long to wait for killed groups to be gone. Only a kernel that holds on to a process, or an init that
 /// does not collect orphans, takes that long.
-const GONE: Duration = Duration::from_millis(500);
+const KILL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// One worker.
+/// The process of one worker.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerProcess {
     pub rank: Rank,
     pub child: Child,
     pid: Pid,
     pidfd: OwnedFd,
     error_file: PathBuf,
-    end: Option<(Duration, End)>,
-    /// Its place on this node, and its name as a member.
-    pub local: usize,
+    exit: Option<(Duration, ExitStatus)>,
+    /// Its rank among the workers of this node.
+    pub local_rank: usize,
+    /// Its name as a member of an elastic job.
     pub member: String,
-    /// The coordinator knows of its end.
-    pub told: bool,
-    /// It failed, and the others have gone on.
+    /// Whether the coordinator knows that it has ended.
+    pub reported: bool,
+    /// Whether it failed, and the others have gone on.
     pub survived: bool,
-    /// It stood still when the launcher asked it to end.
+    /// Whether it was stopped when the launcher asked it to end.
     stopped: bool,
-    stillness: Stillness,
+    stopped_time: StoppedTime,
 }
 
 /// All workers of this node. Dropping it kills whatever is left of them.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    pub list: Vec<Worker>,
+    pub list: Vec<WorkerProcess>,
     started: Instant,
-    /// Workers were asked to end: from now on their ends are the launcher's doing.
-    asked: bool,
-    /// All were killed and reaped: their numbers may belong to others now.
+    /// Whether the workers were asked to end: from now on the launcher has ended those that end.
+    terminating: bool,
+    /// Whether all were killed and collected: their process ids may belong to others now.
     over: bool,
-    warden: Option<Warden>,
+    reaper: Option<Reaper>,
     error_files: TempDir,
 }
 
@@ -71,50 +72,50 @@ impl Workers {
     /// Starts all workers, or leaves none.
     ///
     /// They live no longer than the calling thread.
-    pub fn start(job: &Job, meeting: &Meeting) -> Result<Workers, LaunchError> {
+    pub fn start(job: &Job, rendezvous: &Rendezvous) -> Result<Workers, LaunchError> {
         let error_files = tempfile::Builder::new().prefix("kolo-launch-").tempdir().map_err(|cause| {
             LaunchError::system("cannot make a folder for the workers' error files", cause)
         })?;
         let mut workers = Workers {
             list: Vec::with_capacity(job.nproc),
             started: Instant::now(),
-            asked: false,
+            terminating: false,
             over: false,
-            warden: Warden::start(error_files.path()),
+            reaper: Reaper::start(error_files.path()),
             error_files,
         };
-        for local in 0..job.nproc {
-            workers.start_one(job, meeting, local)?;
+        for local_rank in 0..job.nproc {
+            workers.start_one(job, rendezvous, local_rank)?;
         }
         Ok(workers)
     }
 
-    /// Starts a worker at a place of this node, also in place of one that has ended.
+    /// Starts the worker of a local rank, also in place of one that has ended.
     ///
     /// It lives no longer than the calling thread.
     pub fn start_one(
         &mut self,
         job: &Job,
-        meeting: &Meeting,
-        local: usize,
-    ) -> Result<&mut Worker, LaunchError> {
-        let rank = job.rank(local);
-        let before = self.list.iter().filter(|worker| worker.local == local).count();
-        let member = member_name(job.node_rank, local, before);
+        rendezvous: &Rendezvous,
+        local_rank: usize,
+    ) -> Result<&mut WorkerProcess, LaunchError> {
+        let rank = job.rank(local_rank);
+        let before = self.list.iter().filter(|worker| worker.local_rank == local_rank).count();
+        let member = member_name(job.node_rank, local_rank, before);
         let error_file = self.error_files.path().join(format!("rank-{}.{before}.json", rank.0));
         let mut command = Command::new(&job.command[0]);
         command.args(&job.command[1..]).stdin(Stdio::null()).process_group(0);
-        if let Some(name) = meeting.token.variables().1 {
+        if let Some(name) = rendezvous.token.variables().1 {
             command.env_remove(name);
         }
         let inherited = |name: &str| std::env::var_os(name).is_some();
-        command.envs(variables(job, meeting, local, &member, &error_file, inherited));
-        if job.output == Output::Prefixed || local > 0 {
+        command.envs(variables(job, rendezvous, local_rank, &member, &error_file, inherited));
+        if job.output == Output::Prefixed || local_rank > 0 {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let line = self.warden.as_ref().map(Warden::line).transpose();
-        let line = line.map_err(|cause| LaunchError::system(format!("cannot start {rank}"), cause))?;
-        die_with_parent(&mut command, line);
+        let socket = self.reaper.as_ref().map(Reaper::socket).transpose();
+        let socket = socket.map_err(|cause| LaunchError::system(format!("cannot start {rank}"), cause))?;
+        die_with_parent(&mut command, socket);
         let mut child = command.spawn().map_err(|cause| cannot_start(&job.command[0], cause))?;
         let pid = Pid::from_child(&child);
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -125,35 +126,35 @@ impl Workers {
                 return Err(LaunchError::system(format!("cannot watch {rank}"), cause));
             }
         };
-        self.list.push(Worker {
+        self.list.push(WorkerProcess {
             rank,
             child,
             pid,
             pidfd,
             error_file,
-            end: None,
-            local,
+            exit: None,
+            local_rank,
             member,
-            told: false,
+            reported: false,
             survived: false,
             stopped: false,
-            stillness: Stillness::default(),
+            stopped_time: StoppedTime::default(),
         });
         Ok(self.list.last_mut().expect("just pushed"))
     }
 
     /// Kills a member that hangs.
     pub fn evict(&self, member: &str) {
-        let hangs = |worker: &&Worker| worker.member == member && worker.end.is_none();
+        let hangs = |worker: &&WorkerProcess| worker.member == member && worker.exit.is_none();
         self.list.iter().filter(hangs).for_each(|worker| signal_group(worker.pid, Signal::KILL));
     }
 
     /// Kills those that have been stopped (SIGSTOP) for `limit`, and gives their names.
     pub fn evict_stopped(&mut self, limit: Duration) -> Vec<String> {
         let (now, mut names) = (Instant::now(), Vec::new());
-        for worker in self.list.iter_mut().filter(|worker| worker.end.is_none()) {
-            let still = worker.stands_still();
-            if worker.stillness.look(still, now) >= limit {
+        for worker in self.list.iter_mut().filter(|worker| worker.exit.is_none()) {
+            let stopped = worker.is_stopped();
+            if worker.stopped_time.observe(stopped, now) >= limit {
                 signal_group(worker.pid, Signal::KILL);
                 names.push(worker.member.clone());
             }
@@ -164,39 +165,44 @@ impl Workers {
     /// Notes who has ended since the last call. All that are found together get the same time.
     pub fn collect(&mut self) -> Result<(), LaunchError> {
         let now = self.started.elapsed();
-        for worker in self.list.iter_mut().filter(|worker| worker.end.is_none()) {
-            let end = worker.look().map_err(|cause| {
+        for worker in self.list.iter_mut().filter(|worker| worker.exit.is_none()) {
+            let status = worker.poll().map_err(|cause| {
                 LaunchError::system(format!("cannot learn how {} ended", worker.rank), cause)
             })?;
-            worker.end = end
-                .map(|end| (now, if self.asked { End::ByLauncher { stopped: worker.stopped } } else { end }));
+            worker.exit = status.map(|status| match self.terminating {
+                true => (now, ExitStatus::ByLauncher { stopped: worker.stopped }),
+                false => (now, status),
+            });
         }
         Ok(())
     }
 
     /// Whether one has failed by itself, and the others could not go on.
     pub fn any_failed(&self) -> bool {
-        self.list.iter().any(|worker| !worker.survived && worker.end.is_some_and(|(_, end)| end.failed()))
+        self.list
+            .iter()
+            .any(|worker| !worker.survived && worker.exit.is_some_and(|(_, status)| status.failed()))
     }
 
+    /// Whether all have ended.
     pub fn all_ended(&self) -> bool {
-        self.list.iter().all(|worker| worker.end.is_some())
+        self.list.iter().all(|worker| worker.exit.is_some())
     }
 
     /// What becomes readable when a worker ends, for those that have not.
     pub fn pidfds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.list.iter().filter(|worker| worker.end.is_none()).map(|worker| worker.pidfd.as_fd())
+        self.list.iter().filter(|worker| worker.exit.is_none()).map(|worker| worker.pidfd.as_fd())
     }
 
     /// Asks all that are left to end, children of workers that have ended included.
-    pub fn ask(&mut self, signal: Signal) -> Result<(), LaunchError> {
+    pub fn terminate(&mut self, signal: Signal) -> Result<(), LaunchError> {
         self.collect()?;
-        for worker in self.list.iter_mut().filter(|worker| worker.end.is_none()) {
-            worker.stopped = worker.stands_still();
+        for worker in self.list.iter_mut().filter(|worker| worker.exit.is_none()) {
+            worker.stopped = worker.is_stopped();
         }
-        self.asked = true;
+        self.terminating = true;
         self.signal(signal);
-        // A process that stands still heeds the signal once it goes on.
+        // A stopped process takes the signal once it goes on.
         self.signal(Signal::CONT);
         Ok(())
     }
@@ -210,27 +216,27 @@ impl Workers {
         self.list.iter().for_each(|worker| signal_group(worker.pid, signal));
     }
 
-    /// Kills what is left, waits until it is gone, and says how each worker ended; of those that others have survived only if
-    /// nobody else is left to tell of.
-    pub fn finish(mut self) -> Vec<Exit> {
+    /// Kills what is left, waits until it is gone, and gives how each worker ended. Workers that others have
+    /// survived are left out, unless there are no others.
+    pub fn finish(mut self) -> Vec<WorkerExit> {
         self.end_all();
-        let exit = |worker: &Worker| {
-            let (after, end) = worker.end.unwrap_or((self.started.elapsed(), End::Stuck));
-            let failure = report::read(&worker.error_file);
-            Exit { rank: worker.rank, pid: worker.pid.as_raw_nonzero().get(), after, end, failure }
+        let exit = |worker: &WorkerProcess| {
+            let (after, status) = worker.exit.unwrap_or((self.started.elapsed(), ExitStatus::Stuck));
+            let error = error_file::read(&worker.error_file);
+            WorkerExit { rank: worker.rank, pid: worker.pid.as_raw_nonzero().get(), after, status, error }
         };
-        let lasting: Vec<Exit> = self.list.iter().filter(|worker| !worker.survived).map(exit).collect();
+        let lasting: Vec<WorkerExit> = self.list.iter().filter(|worker| !worker.survived).map(exit).collect();
         if lasting.is_empty() { self.list.iter().map(exit).collect() } else { lasting }
     }
 
-    /// Kills all groups, reaps their heads, and waits until nothing of them is left. A process that the kernel
-    /// holds on to is left to it.
+    /// Kills all groups, reaps their heads, and waits until nothing of them is left. A process that the
+    /// kernel holds on to is left to it.
     fn end_all(&mut self) {
         self.over = true;
         self.kill();
-        let until = Instant::now() + GONE;
+        let until = Instant::now() + KILL_TIMEOUT;
         // `try_wait` reaps: only now, after the last signal, may the groups' numbers become free.
-        let gone = |worker: &mut Worker| {
+        let gone = |worker: &mut WorkerProcess| {
             !matches!(worker.child.try_wait(), Ok(None)) && test_kill_process_group(worker.pid).is_err()
         };
         while !self.list.iter_mut().all(gone) && Instant::now() < until {
@@ -247,38 +253,40 @@ impl Drop for Workers {
     }
 }
 
-impl Worker {
+impl WorkerProcess {
     /// How it ended, as far as is known.
-    pub fn end(&self) -> Option<End> {
-        self.end.map(|(_, end)| end)
+    pub fn status(&self) -> Option<ExitStatus> {
+        self.exit.map(|(_, status)| status)
     }
 
-    /// What it has said of its failure.
-    pub fn words(&self) -> Option<String> {
-        report::read(&self.error_file).map(|failure| failure.message.replace('\n', "\n    "))
+    /// The message of its error file, fit for a line that has begun.
+    pub fn error_message(&self) -> Option<String> {
+        error_file::read(&self.error_file).map(|error| error.message.replace('\n', "\n    "))
     }
 
-    /// How it ended, if it has. Its entry in the kernel's table stays.
-    fn look(&self) -> io::Result<Option<End>> {
+    /// Asks the kernel how it ended, if it has. Its entry in the kernel's table stays.
+    fn poll(&self) -> io::Result<Option<ExitStatus>> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.pid), options)?;
         Ok(status.and_then(|status| {
-            let signal = status.terminating_signal().map(End::Signal);
-            signal.or(status.exit_status().map(End::Code))
+            let signal = status.terminating_signal().map(ExitStatus::Signal);
+            signal.or(status.exit_status().map(ExitStatus::Code))
         }))
     }
 
-    fn stands_still(&self) -> bool {
+    /// Whether a signal or a debugger has stopped it.
+    fn is_stopped(&self) -> bool {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         matches!(waitid(WaitId::Pid(self.pid), options), Ok(Some(status)) if status.stopped())
     }
 }
 
-/// A group without members cannot be signalled, and need not be.
+/// Sends a signal to a group. One without members cannot be signalled, and need not be.
 fn signal_group(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
 }
 
+/// Why a program cannot be started, and the remedy.
 fn cannot_start(program: &OsStr, cause: io::Error) -> LaunchError {
     let path = Path::new(program);
     let hint = match cause.kind() {

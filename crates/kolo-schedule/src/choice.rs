@@ -1,9 +1,11 @@
 //! Which algorithm solves a problem soonest.
 
-use crate::algorithm::{Algorithm, Problem};
+use crate::algorithm::Algorithm;
 use crate::algorithms::ALGORITHMS;
-use crate::cost::Network;
+use crate::cost::Cost;
 use crate::dtype::DType;
+use crate::network::Network;
+use crate::problem::Problem;
 
 /// A decision, with its reason.
 #[derive(Clone, Debug)]
@@ -44,27 +46,21 @@ pub fn choose(problem: &Problem<'_>, dtype: DType, network: &Network) -> Choice 
     let (mut predicted, mut others, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
     let adds = problem.operation.adds();
     for algorithm in ALGORITHMS {
-        if !algorithm.does(problem.operation) {
-            continue;
-        }
-        let obstacle = if let Err(why) = (algorithm.supports)(problem) {
-            Some(why)
-        } else if adds && !algorithm.keeps_tree {
-            Some("its bits would depend on the number of ranks")
-        } else if adds && !algorithm.adds_at_once && !dtype.sums_in_itself() {
-            Some("it would round 16-bit sums more than once")
-        } else {
-            None
-        };
-        let seconds = || network.seconds(&(algorithm.cost)(problem), dtype.size());
-        match obstacle {
-            Some(why) => {
+        let seconds = match Cost::of(algorithm, problem) {
+            Ok(cost) => network.seconds(&cost, dtype.size()),
+            Err(why) => {
                 excluded.push((algorithm.name, why));
-                if (algorithm.supports)(problem).is_ok() {
-                    others.push((algorithm.name, seconds()));
-                }
+                continue;
             }
-            None => predicted.push((algorithm, seconds())),
+        };
+        if adds && !algorithm.keeps_tree {
+            others.push((algorithm.name, seconds));
+            excluded.push((algorithm.name, "its bits would depend on the number of ranks"));
+        } else if adds && !algorithm.adds_at_once && !dtype.sums_in_itself() {
+            others.push((algorithm.name, seconds));
+            excluded.push((algorithm.name, "it would round 16-bit sums more than once"));
+        } else {
+            predicted.push((algorithm, seconds));
         }
     }
     predicted.sort_by(|a, b| a.1.total_cmp(&b.1));

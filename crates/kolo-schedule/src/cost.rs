@@ -1,178 +1,200 @@
-//! What an algorithm costs, and what that takes on a given network.
+//! What a collective costs, counted on its schedules: no algorithm says so itself.
 //!
-//! Costs count what lies on the critical path of the slowest rank: messages one after another, messages that it has to
-//! handle, bytes through one link in one direction, bytes added. T = messages·α + handled·h + bytes·β + added·γ: that is
-//! Thakur, Rabenseifner & Gropp 2005, section 2, with the overhead of a message (o in Culler et al. 1993, "LogP") apart
-//! from its latency, because on sockets it is what counts.
+//! Counts are those of the critical path, as in the literature: messages that wait for each other, elements that pass one link
+//! one after another, additions. They are what the [simulation](crate::simulate()) takes where nothing else takes time. In large
+//! worlds some ranks may [stand for all](crate::sample).
 
-use serde::{Deserialize, Serialize};
+use crate::algorithm::Algorithm;
+use crate::algorithms::LINE;
+use crate::messages::Messages;
+use crate::problem::Problem;
+use crate::rank::Rank;
+use crate::sample::Sample;
+use crate::simulate::{LinkTimes, Simulation, Times, Usage};
+use crate::topology::Topology;
 
-use crate::algorithm::Problem;
+/// A long collective is a pipeline of segments: it takes the first one through all stages, and every further one through the
+/// slowest stage. The cost of an element is therefore a + b/m for m segments, and a and b follow from two schedules of so
+/// many segments. Longer schedules need not be built.
+const FEW: usize = 6;
+const MANY: usize = 12;
 
 /// Messages and elements over one kind of link.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// Messages that wait for each other.
+    /// Messages that wait for each other. A long range counts as one message, in however many segments it travels.
     pub messages: f64,
-    /// Messages that the busiest rank sends and receives.
+    /// Messages that the busiest rank sends and receives, counted in the same way.
     pub handled: f64,
-    /// Elements that the busiest rank sends while it receives as many.
+    /// Elements that pass the busiest link both ways at once, as many in each direction: a rank's link within a node, a
+    /// node's between nodes.
     pub exchanged: f64,
-    /// Elements that it sends or receives one way, one after another.
+    /// Elements that pass links one way, one after another.
     pub one_way: f64,
-    /// The share of the ranks that are busy while they go one way, on average.
+    /// The share of the links that are busy while elements go one way, on average.
     pub busy: f64,
     /// Those of all of them that are added where they lie, if memory is shared: reading them is part of adding.
     pub read_in_place: f64,
 }
 
-/// What an algorithm costs.
+impl Default for Traffic {
+    /// Nothing is sent.
+    fn default() -> Self {
+        Traffic { messages: 0.0, handled: 0.0, exchanged: 0.0, one_way: 0.0, busy: 1.0, read_in_place: 0.0 }
+    }
+}
+
+/// What an algorithm costs on a problem.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Between ranks that share memory.
     pub near: Traffic,
     /// Between nodes; the ranks of a node share one link.
     pub far: Traffic,
-    /// Elements added to others by the busiest rank.
+    /// Elements added to others one after another.
     pub added: f64,
 }
 
-/// Bytes and seconds, ascending in bytes, at least one: no straight line, because caches serve short messages.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Curve(pub Vec<(f64, f64)>);
-
-impl Curve {
-    /// Seconds for so many bytes: on straight lines between what was measured, and beyond the last two.
-    pub fn seconds(&self, bytes: f64) -> f64 {
-        let points = &self.0;
-        let above = points.iter().position(|(length, _)| *length >= bytes).unwrap_or(points.len() - 1);
-        let (x0, y0) = points[above.max(1) - 1];
-        let (x1, y1) = points[above.max(1).min(points.len() - 1)];
-        if bytes <= points[0].0 || x1 <= x0 {
-            return points[0].1;
+impl Cost {
+    /// The cost of an algorithm on a problem. All ranks get the same, unless only the rank itself knows what it sends (see
+    /// [`Problem::seen_by`]).
+    ///
+    /// # Errors
+    ///
+    /// The algorithm's reason if it has no schedule for the problem.
+    pub fn of(algorithm: &Algorithm, problem: &Problem<'_>) -> Result<Cost, &'static str> {
+        let reference = problem.operation.root().unwrap_or(Rank(0));
+        let problem = &problem.seen_by(reference).unwrap_or_else(|| problem.clone());
+        let (sample, whole) = Sample::of(algorithm, problem)?;
+        let (lines, world) = (LINE * problem.world(), problem.world());
+        if whole.participants.len() == world || !problem.operation.adds() || problem.len >= lines {
+            return Self::of_sample(algorithm, problem, &sample, &whole);
         }
-        y0 + (bytes - x0) * (y1 - y0) / (x1 - x0)
+        // Of so short a buffer most ranks own nothing, and those that do cannot stand for them: a longer one says what each
+        // element costs.
+        let longer = &Problem { len: lines, segment: lines, ..problem.clone() };
+        let (sample, whole) = Sample::of(algorithm, longer)?;
+        let cost = Self::of_sample(algorithm, longer, &sample, &whole)?;
+        Ok(cost.of_elements(problem.len as f64 / lines as f64))
     }
 
-    /// Seconds that the bytes themselves take.
-    fn beyond_first(&self, bytes: f64) -> f64 {
-        self.seconds(bytes) - self.0[0].1
+    /// The same messages with so many times the elements.
+    fn of_elements(self, times: f64) -> Self {
+        let traffic = |traffic: Traffic| Traffic {
+            exchanged: traffic.exchanged * times,
+            one_way: traffic.one_way * times,
+            read_in_place: traffic.read_in_place * times,
+            ..traffic
+        };
+        Cost { near: traffic(self.near), far: traffic(self.far), added: self.added * times }
+    }
+
+    /// The cost as the ranks of a sample show it; `whole` are their messages if none is cut into segments.
+    pub(crate) fn of_sample(
+        algorithm: &Algorithm,
+        problem: &Problem<'_>,
+        sample: &Sample,
+        whole: &Messages,
+    ) -> Result<Cost, &'static str> {
+        let cut = |segment: usize| -> Result<Volume, &'static str> {
+            Ok(Volume::of(&sample.messages(algorithm, problem, segment)?, problem.topology))
+        };
+        let volume = match problem.len.div_ceil(problem.segment.max(1)) {
+            0 | 1 => Volume::of(whole, problem.topology),
+            2..=MANY => cut(problem.segment)?,
+            _ => {
+                let (few, many) = (cut(problem.len.div_ceil(FEW))?, cut(problem.len.div_ceil(MANY))?);
+                let (at_few, at_many) = (1.0 / FEW as f64, 1.0 / MANY as f64);
+                let at = problem.segment as f64 / problem.len as f64;
+                Volume::between(many, few, (at - at_many) / (at_few - at_many))
+            }
+        };
+        let (near, far) = messages_on_path(whole, problem.topology);
+        Ok(Cost {
+            near: traffic(near, whole.handled(false), volume.near),
+            far: traffic(far, whole.handled(true), volume.far),
+            added: volume.added,
+        })
     }
 }
 
-/// What one kind of link costs when all ranks use it at once.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Link {
-    /// Seconds that a collective takes to get going: ranks do not begin at one moment.
-    pub start: f64,
-    /// Seconds from the start of the shortest message to its arrival, but for its handling at both ends: α.
-    pub latency: f64,
-    /// Seconds of a rank's time for each message that it sends or receives: h.
-    pub per_message: f64,
-    /// Every rank sends and receives so many bytes.
-    pub exchange: Curve,
-    /// Half of the ranks send, the others receive.
-    pub one_way: Curve,
+/// What passes one kind of link, in elements.
+#[derive(Clone, Copy, Debug, Default)]
+struct Passed {
+    /// One after another in all.
+    total: f64,
+    /// What remains of it when nothing counts that is added where it lies.
+    copied: f64,
+    /// Of all, while the busiest link is used both ways.
+    both: f64,
+    /// While a link is used one way, on average.
+    one_way: f64,
 }
 
-impl Link {
-    /// A link of a latency in seconds (α) and a time for each byte (β).
-    pub fn new(latency: f64, per_byte: f64) -> Self {
-        const FAR: f64 = 1e6;
-        let curve = Curve(vec![(0.0, latency), (FAR, latency + FAR * per_byte)]);
-        Link { start: 0.0, latency, per_message: 0.0, exchange: curve.clone(), one_way: curve }
+/// Elements that are moved and added one after another.
+#[derive(Clone, Copy, Debug)]
+struct Volume {
+    near: Passed,
+    far: Passed,
+    added: f64,
+}
+
+impl Volume {
+    fn of(messages: &Messages, topology: &Topology) -> Self {
+        let passed = |far: bool| {
+            let used = LinkTimes { latency: 0.0, per_element: 1.0 };
+            let (near, far_used) =
+                if far { (LinkTimes::default(), used) } else { (used, LinkTimes::default()) };
+            let times = Times { near, far: far_used, add_per_element: 0.0 };
+            let run = Simulation::run(messages, topology, &times, |message| message.len);
+            let copied = match far {
+                true => run.end,
+                false => Simulation::run(messages, topology, &times, |message| message.copied).end,
+            };
+            let Usage { both, one_way } = run.usage(far);
+            Passed { total: run.end, copied, both, one_way }
+        };
+        let add = Times { add_per_element: 1.0, ..Times::default() };
+        let added = Simulation::run(messages, topology, &add, |_| 0).end;
+        let far = if topology.nodes().len() > 1 { passed(true) } else { Passed::default() };
+        Volume { near: passed(false), far, added }
     }
 
-    /// Seconds for some traffic whose elements count as so many bytes.
-    fn seconds(&self, traffic: &Traffic, crowding: f64, bytes: impl Fn(f64) -> f64) -> f64 {
-        if traffic.messages == 0.0 {
-            return 0.0;
+    /// What grows evenly from one volume at 0 to another one at 1, at `position`.
+    fn between(from: Self, to: Self, position: f64) -> Self {
+        let at = |from: f64, to: f64| from + (to - from) * position;
+        let passed = |from: Passed, to: Passed| Passed {
+            total: at(from.total, to.total),
+            copied: at(from.copied, to.copied),
+            both: at(from.both, to.both),
+            one_way: at(from.one_way, to.one_way),
+        };
+        Volume {
+            near: passed(from.near, to.near),
+            far: passed(from.far, to.far),
+            added: at(from.added, to.added),
         }
-        let messages = self.start + traffic.messages * self.latency + traffic.handled * self.per_message;
-        let slowed = traffic.busy.max(1.0 / crowding);
-        let (exchanged, one_way) = (bytes(traffic.exchanged), slowed * bytes(traffic.one_way));
-        messages + self.exchange.beyond_first(exchanged) + self.one_way.beyond_first(one_way)
     }
 }
 
-/// What a group measured when it formed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Network {
-    /// Between ranks that share memory.
-    pub near: Link,
-    /// Between nodes.
-    pub far: Link,
-    /// Ranks that sent at once over one link between nodes when `far` was measured.
-    pub sharing: f64,
-    /// So many bytes are added to others, one rank for itself.
-    pub add: Curve,
-    /// Ranks for each core of a host, at least 1: where it is more, idle ranks leave their core to others.
-    pub crowding: f64,
+/// The messages on the path with the most messages between nodes, and among such paths with the most within nodes: (near, far).
+fn messages_on_path(whole: &Messages, topology: &Topology) -> (f64, f64) {
+    // So little that no number of messages within nodes counts as one between nodes.
+    const LITTLE: f64 = 1.0 / (1u64 << 24) as f64;
+    let latency = |latency| LinkTimes { latency, per_element: 0.0 };
+    let times = Times { near: latency(LITTLE), far: latency(1.0), add_per_element: 0.0 };
+    let end = Simulation::run(whole, topology, &times, |_| 0).end;
+    (end.fract() / LITTLE, end.trunc())
 }
 
-impl Network {
-    /// Seconds that `cost` takes when an element has `size` bytes.
-    pub fn seconds(&self, cost: &Cost, size: usize) -> f64 {
-        let size = size as f64;
-        let moved = cost.near.exchanged + cost.near.one_way;
-        let copied = if moved > 0.0 { 1.0 - cost.near.read_in_place / moved } else { 0.0 };
-        let near = self.near.seconds(&cost.near, self.crowding, |elements| elements * size * copied);
-        let far = self.far.seconds(&cost.far, self.crowding, |elements| elements * size / self.sharing);
-        near + far + self.crowding * self.add.seconds(cost.added * size)
-    }
-}
-
-impl Default for Network {
-    /// Shared memory, and 10 Gbit/s between nodes: until something has been measured.
-    fn default() -> Self {
-        let (near, far) = (Link::new(5e-7, 5e-11), Link::new(3e-5, 8e-10));
-        let add = Curve(vec![(0.0, 0.0), (1e6, 1e6 * 5e-11)]);
-        Network { near, far, sharing: 1.0, add, crowding: 1.0 }
-    }
-}
-
-/// The cost of an algorithm that does not know of nodes: of what each rank sends, the share `crossing` leaves its node.
-pub(crate) fn flat(problem: &Problem<'_>, traffic: Traffic, crossing: f64, added: f64) -> Cost {
-    let nodes = problem.topology.nodes();
-    if nodes.len() == 1 {
-        return Cost { near: traffic, added, ..Cost::default() };
-    }
-    let sharing = nodes.iter().map(Vec::len).max().unwrap_or(1) as f64;
-    let out = sharing * crossing;
-    let far = Traffic { exchanged: traffic.exchanged * out, one_way: traffic.one_way * out, ..traffic };
-    Cost { far, added, ..Cost::default() }
-}
-
-/// The share of the peers of a rank that are on other nodes.
-pub(crate) fn peers_elsewhere(problem: &Problem<'_>) -> f64 {
-    let (world, nodes) = (problem.world() as f64, problem.topology.nodes().len() as f64);
-    if world > 1.0 { (world - world / nodes) / (world - 1.0) } else { 0.0 }
-}
-
-/// The share of the ranks that are the first of their node: what crosses when neighbours talk to neighbours only.
-pub(crate) fn first_of_node(problem: &Problem<'_>) -> f64 {
-    problem.topology.nodes().len() as f64 / problem.world() as f64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_curve_is_straight_between_what_was_measured() {
-        let curve = Curve(vec![(4.0, 1.0), (100.0, 2.0), (200.0, 6.0)]);
-        let seconds = [0.0, 4.0, 52.0, 100.0, 150.0, 200.0, 300.0].map(|bytes| curve.seconds(bytes));
-        assert_eq!(seconds, [1.0, 1.0, 1.5, 2.0, 4.0, 6.0, 10.0]);
-        assert_eq!(Curve(vec![(4.0, 1.0)]).seconds(100.0), 1.0);
-    }
-
-    /// 2α + nβ for an exchange of n bytes in two rounds: the textbook's formula.
-    #[test]
-    fn a_simple_link_costs_what_the_textbook_says() {
-        let traffic = Traffic { messages: 2.0, handled: 4.0, exchanged: 1e6, ..Traffic::default() };
-        let cost = Cost { far: traffic, added: 1e6, ..Cost::default() };
-        let add = Curve(vec![(0.0, 0.0), (1.0, 1e-10)]);
-        let network = Network { far: Link::new(1e-5, 1e-9), add, ..Network::default() };
-        assert!((network.seconds(&cost, 4) - (2e-5 + 4e-3 + 4e-4)).abs() < 1e-12);
+fn traffic(messages: f64, handled: usize, passed: Passed) -> Traffic {
+    let one_way = passed.total - passed.both;
+    Traffic {
+        messages,
+        handled: handled as f64,
+        exchanged: passed.both,
+        one_way,
+        busy: if one_way > 0.0 { (passed.one_way / one_way).min(1.0) } else { 1.0 },
+        read_in_place: passed.total - passed.copied,
     }
 }

@@ -89,6 +89,17 @@ impl Operation {
         }
     }
 
+    /// The one rank that gives or gets all, where there is one.
+    pub fn root(&self) -> Option<Rank> {
+        match self {
+            Operation::Broadcast(root)
+            | Operation::Reduce(root)
+            | Operation::Gather(root)
+            | Operation::Scatter(root) => Some(*root),
+            _ => None,
+        }
+    }
+
     /// Whether it adds, so that the order of additions matters.
     pub fn adds(&self) -> bool {
         matches!(self, Operation::AllReduce | Operation::ReduceScatter(_) | Operation::Reduce(_))

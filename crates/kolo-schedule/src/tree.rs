@@ -88,12 +88,14 @@ pub fn fold(nodes: &[Node]) -> Vec<Fold> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contributions {
     nodes: Vec<Vec<Node>>,
+    /// The size of the one subtree that every rank contributes, if all contribute one and of one size.
+    subtree: Option<usize>,
 }
 
 impl Contributions {
     /// The contributions when `shards` are divided among `world` ranks by [`share`].
     pub fn shared(shards: usize, world: usize) -> Self {
-        Contributions { nodes: (0..world).map(|rank| cover(share(shards, world, Rank(rank)))).collect() }
+        Self::of_nodes((0..world).map(|rank| cover(share(shards, world, Rank(rank)))).collect())
     }
 
     /// The contributions when each rank has so many shards: consecutive runs, in rank order. A rank may have none.
@@ -103,7 +105,14 @@ impl Contributions {
             first += count;
             cover(first - count..first)
         };
-        Contributions { nodes: shares.iter().map(run).collect() }
+        Self::of_nodes(shares.iter().map(run).collect())
+    }
+
+    fn of_nodes(nodes: Vec<Vec<Node>>) -> Self {
+        let count = nodes.first().and_then(|nodes| nodes.first()).map_or(0, |node| node.count);
+        let equal = |(rank, nodes): (usize, &Vec<Node>)| *nodes == [Node { first: rank * count, count }];
+        let subtree = nodes.iter().enumerate().all(equal).then_some(count);
+        Contributions { nodes, subtree }
     }
 
     /// One contribution for each rank, as in a plain all-reduce.
@@ -119,6 +128,11 @@ impl Contributions {
     /// The nodes of one rank. Empty for a rank without shards.
     pub fn of(&self, rank: Rank) -> &[Node] {
         &self.nodes[rank.0]
+    }
+
+    /// The number of shards of every rank, if each contributes one subtree and all are of one size.
+    pub fn one_subtree_each(&self) -> Option<usize> {
+        self.subtree
     }
 
     /// Number of parts in one rank's buffer: at least one, for the result.

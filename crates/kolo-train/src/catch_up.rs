@@ -65,7 +65,7 @@ impl<M: Model> Worker<'_, M> {
             self.record_generation(writer, progress);
             return Ok(());
         }
-        if folder.is_complete() {
+        if folder.is_complete() && progress.is_over() {
             // Another worker was rank 0 when the last death came, and has come to the end nevertheless.
             return Ok(());
         }

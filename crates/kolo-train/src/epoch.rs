@@ -78,6 +78,13 @@ impl<M: Model> Worker<'_, M> {
         }
         let row = StepRow::new(step, epoch, rate, self.step_began.elapsed(), &report);
         progress.add_step(row.clone());
+        // Where rank 0 may save, all bring what it does not have.
+        let position = &progress.position;
+        let every = self.job.config.checkpoint_steps;
+        let within = every.is_some_and(|steps| position.step.is_multiple_of(steps));
+        if within || position.step_in_epoch == 0 || progress.is_over() {
+            self.ddp.with_replica(|replica| replica.gather_residuals())?;
+        }
         if let Some(writer) = writer {
             self.record_step(&row, &report, progress, writer)?;
         }

@@ -49,7 +49,7 @@ pub use meter::{EpochRow, Meter, StepRow, percentile};
 pub use model::{Blueprint, Model, TrainingContext, count_correct, cross_entropy};
 pub use progress::Progress;
 pub use run_folder::RunFolder;
-pub use sinks::{GenerationRow, MetricSink, Record, Recorded, SINKS, SinkEntry, unix};
+pub use sinks::{GenerationRow, MetricSink, Record, SINKS, SinkContext, SinkEntry, unix_seconds};
 pub use slowdown::Slowdown;
 pub use stepper::Stepper;
 pub use summary::Summary;

@@ -8,7 +8,7 @@ use crate::config::TrainConfig;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
-use crate::sinks::{MetricSink, Record, Recorded, SinkEntry};
+use crate::sinks::{MetricSink, Record, SinkContext, SinkEntry};
 use crate::summary::Summary;
 
 /// Steps between two tries to align sinks that are behind.
@@ -30,7 +30,7 @@ struct Opened {
 impl RunWriter {
     /// Opens the sinks; they are behind until [`RunWriter::begin`] or [`RunWriter::follow`].
     pub(crate) fn new(folder: &RunFolder, config: &TrainConfig, sinks: &[SinkEntry]) -> Self {
-        let run = Recorded { folder, config };
+        let run = SinkContext { folder, config };
         let open = |entry: &SinkEntry| Opened { sink: (entry.open)(&run), is_behind: true };
         RunWriter { sinks: sinks.iter().map(open).collect(), checkpoints: Checkpoints::new(folder, config) }
     }

@@ -11,20 +11,21 @@ use crate::timed::timed;
 
 /// Sums over the shards of all ranks, in the order of the tree, as the passes need them.
 ///
-/// It has a group of its own beside the one that reduces buckets, which may be under way at the same time: neither's order
-/// depends on the other's.
+/// It has a group of its own beside the one that reduces buckets, which may be under way at the same time:
+/// neither's order depends on the other's.
 pub struct Exchange {
     group: Group,
     assignment: Assignment,
-    /// In the running step the first rank that has samples, and whether there is one that has none. That one cannot know which
-    /// sums are needed, so it is told before each of them.
+    /// In the running step the first rank that has samples, and whether there is one that has none. That one
+    /// cannot know which sums are needed, so it is told before each of them.
     leader: Option<Rank>,
     followed: bool,
     waited: Duration,
 }
 
 impl Exchange {
-    /// For ranks that have so many shards each, the same numbers on all of them. All ranks of `group` call it.
+    /// For ranks that have so many shards each, the same numbers on all of them. All ranks of `group` call
+    /// it.
     ///
     /// # Errors
     ///
@@ -53,8 +54,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// The sum of `len` numbers over all shards of all ranks; `own` has those of this rank's shards, `None` where a shard has no
-    /// samples. All busy ranks call it alike.
+    /// The sum of `len` numbers over all shards of all ranks; `own` has those of this rank's shards, `None`
+    /// where a shard has no samples. All busy ranks call it alike.
     ///
     /// # Errors
     ///
@@ -73,7 +74,8 @@ impl Exchange {
         self.announce(0).map(drop)
     }
 
-    /// In a step in which no shard of this rank has samples: takes part in the others' sums until they need no more.
+    /// In a step in which no shard of this rank has samples: takes part in the others' sums until they need
+    /// no more.
     ///
     /// # Errors
     ///

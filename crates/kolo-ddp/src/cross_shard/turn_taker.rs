@@ -1,7 +1,8 @@
 //! The shards of one rank in step: threads of which one computes at a time.
 //!
-//! The first shard computes until it needs a sum, then the second one, and so on; the last one adds with the other ranks, and
-//! all get the result, again in turn. So a rank computes on one thread at any time, in an order that is always the same.
+//! The first shard computes until it needs a sum, then the second one, and so on; the last one adds with the
+//! other ranks, and all get the result, again in turn. So a rank computes on one thread at any time, in an
+//! order that is always the same.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -48,7 +49,8 @@ struct State {
 }
 
 impl TurnTaker {
-    /// Turns for one step, which `exchange` has begun; `shards` says for each of this rank's shards whether it has samples.
+    /// Turns for one step, which `exchange` has begun; `shards` says for each of this rank's shards whether
+    /// it has samples.
     pub fn new(exchange: Exchange, shards: Vec<bool>) -> Arc<Self> {
         let state = State {
             exchange: Some(exchange),
@@ -61,8 +63,8 @@ impl TurnTaker {
         Arc::new(TurnTaker { shards, state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Waits for the turn of a shard, which is one that has samples, by its place among this rank's. Every such shard calls it
-    /// on a thread of its own, or on the only one if there is no other.
+    /// Waits for the turn of a shard, which is one that has samples, by its place among this rank's. Every
+    /// such shard calls it on a thread of its own, or on the only one if there is no other.
     pub fn enter(self: &Arc<Self>, shard: usize) -> Runner {
         let number = self.shards[..shard].iter().filter(|runs| **runs).count();
         let handle = ShardHandle { turns: self.clone(), shard, number };
@@ -126,8 +128,8 @@ impl ShardHandle {
         &self.turns
     }
 
-    /// Waits until all shards of all ranks have come to the same sum, and returns it. Where the step has failed it returns
-    /// `own`, so that the pass comes to its end, and [`TurnTaker::end`] says why.
+    /// Waits until all shards of all ranks have come to the same sum, and returns it. Where the step has
+    /// failed it returns `own`, so that the pass comes to its end, and [`TurnTaker::end`] says why.
     pub fn sum(&self, request: SumRequest, own: Vec<f64>) -> Vec<f64> {
         let mut state = self.turns.lock();
         if !self.agrees(&mut state, Some(request)) {

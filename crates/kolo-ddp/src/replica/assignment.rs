@@ -27,8 +27,8 @@ pub(super) fn check(config: &Config, shards: usize, world: usize) -> Result<(), 
     }
 }
 
-/// The shares with which the ranks of a group begin, and what becomes of stragglers; rank 0's for all, so that no rank
-/// can differ.
+/// The shares with which the ranks of a group begin, and what becomes of stragglers; rank 0's for all, so
+/// that no rank can differ.
 pub(super) fn agree(group: &Group, config: &Config, shards: usize) -> Result<(Vec<usize>, Policy), Error> {
     let world = group.world_size();
     let weighted = config.shares.as_ref().and_then(|weights| apportion(shards, weights, world).ok());

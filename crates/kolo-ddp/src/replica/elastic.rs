@@ -17,7 +17,8 @@ use crate::optimizer::Optimizer;
 const TRIES: usize = 100;
 
 impl Replica {
-    /// As [`Replica::new`], as a member of an elastic job: it takes the state of the others where they have begun.
+    /// As [`Replica::new`], as a member of an elastic job: it takes the state of the others where they have
+    /// begun.
     ///
     /// # Errors
     ///
@@ -38,7 +39,7 @@ impl Replica {
             let mut replica = Replica::apart(&group, specs.to_vec(), values.to_vec(), &config, optimizer)?;
             match replica.join(group.clone()) {
                 Ok(()) => {
-                    membership.has_state();
+                    membership.set_has_state();
                     replica.members.membership = Some(membership);
                     return Ok(replica);
                 }
@@ -52,9 +53,10 @@ impl Replica {
         Err(gave_up())
     }
 
-    /// After an error of [`Replica::step`] or any other call: goes on with those that are left, and whoever has come, where
-    /// the error is the death of another worker and the job is elastic; else returns the error. Afterwards
-    /// [`Replica::steps`] says which step is to be done next: the one that failed, or the one after it.
+    /// After an error of [`Replica::step`] or any other call: goes on with those that are left, and whoever
+    /// has come, where the error is the death of another worker and the job is elastic; else returns the
+    /// error. Afterwards [`Replica::steps`] says which step is to be done next: the one that failed, or the
+    /// one after it.
     ///
     /// # Errors
     ///
@@ -82,15 +84,15 @@ impl Replica {
         self.members.generation()
     }
 
-    /// At the end of the next step `rank` leaves the job, as by [`Replica::leave`], which goes on without it; `reason` is what the
-    /// launcher says then. To be called by all ranks after the same step, as when a report names a straggler. A change of the
-    /// group before that takes it back.
+    /// At the end of the next step `rank` leaves the job, as by [`Replica::leave`], which goes on without it;
+    /// `reason` is what the launcher says then. To be called by all ranks after the same step, as when a
+    /// report names a straggler. A change of the group before that takes it back.
     pub fn leave_out(&mut self, rank: Rank, reason: &str) {
         self.members.leave_out(rank, reason);
     }
 
-    /// Whether a step has been taken back after some of its updates had been made. Nothing can be saved before it has been done
-    /// again.
+    /// Whether a step has been taken back after some of its updates had been made. Nothing can be saved
+    /// before it has been done again.
     pub fn is_halfway(&self) -> bool {
         self.undo.as_ref().is_some_and(Undo::is_halfway)
     }

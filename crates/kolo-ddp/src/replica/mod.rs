@@ -31,8 +31,9 @@ use crate::verify::Verifier;
 
 /// A copy of the model that is trained together with those of other ranks.
 ///
-/// A step's updates are made when somebody asks for the values: [`Replica::latest`] waits for one bucket only, so that the next
-/// forward pass can begin while the gradients of later layers are still on the wire. Everything else here waits for all.
+/// A step's updates are made when somebody asks for the values: [`Replica::latest`] waits for one bucket
+/// only, so that the next forward pass can begin while the gradients of later layers are still on the wire.
+/// Everything else here waits for all.
 pub struct Replica {
     group: Arc<Group>,
     layout: Arc<Layout>,
@@ -52,7 +53,8 @@ pub struct Replica {
     steps: u64,
     /// The last one that is complete.
     last: Option<LastStep>,
-    /// What those updates multiply the summed gradient by, and by what besides, as its transforms have decided.
+    /// What those updates multiply the summed gradient by, and by what besides, as its transforms have
+    /// decided.
     scale: f64,
     factor: f64,
     /// What went wrong when [`Replica::latest`] could not say so.
@@ -65,9 +67,10 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica of the model with these tensors, whose `values` follow one another in the same order, stepped by an optimizer
-    /// of the table ([`named`](crate::optimizer::named)) or by the caller's own. Afterwards all ranks have the values of
-    /// rank 0; or, where some of them have trained before ([`Replica::regroup`]), theirs.
+    /// A replica of the model with these tensors, whose `values` follow one another in the same order,
+    /// stepped by an optimizer of the table ([`named`](crate::optimizer::named)) or by the caller's own.
+    /// Afterwards all ranks have the values of rank 0; or, where some of them have trained before
+    /// ([`Replica::regroup`]), theirs.
     ///
     /// # Errors
     ///
@@ -123,9 +126,10 @@ impl Replica {
         })
     }
 
-    /// Goes on with other ranks: those of the last group that are left, and new ones, which call [`Replica::new`]. A step
-    /// that has not come to its end on any of them is forgotten, so that it can be done again; where one has, all get what
-    /// it has. The values go on in the same bits as if nothing had happened.
+    /// Goes on with other ranks: those of the last group that are left, and new ones, which call
+    /// [`Replica::new`]. A step that has not come to its end on any of them is forgotten, so that it can be
+    /// done again; where one has, all get what it has. The values go on in the same bits as if nothing had
+    /// happened.
     ///
     /// To be called after an error, or between two steps. Shards are divided anew.
     ///
@@ -175,8 +179,9 @@ impl Replica {
         Ok(&self.values)
     }
 
-    /// The values of one tensor after all steps so far: waits for the buckets it is in, not for the others. Where its
-    /// reduction has failed they are those before the step, and the next call that can fail says why.
+    /// The values of one tensor after all steps so far: waits for the buckets it is in, not for the others.
+    /// Where its reduction has failed they are those before the step, and the next call that can fail says
+    /// why.
     pub fn latest(&mut self, id: SpanId) -> &[f32] {
         for bucket in self.step.buckets_of(id) {
             if self.step.outstanding() > 0
@@ -193,7 +198,8 @@ impl Replica {
         self.step.outstanding()
     }
 
-    /// The shards of each step that are this rank's: each of them has a pass ([`Replica::begin_shard`]), in order.
+    /// The shards of each step that are this rank's: each of them has a pass ([`Replica::begin_shard`]), in
+    /// order.
     pub fn shards(&self) -> Range<usize> {
         self.step.shards()
     }
@@ -229,20 +235,22 @@ impl Replica {
         self.steps
     }
 
-    /// The last step all of whose updates this rank has, also if [`Replica::step`] failed after it was complete, or if this rank
-    /// has it from another one ([`Replica::regroup`]). While updates of a step are still to be made it is the one before. `None`
-    /// before the first step and right after a checkpoint has been loaded.
+    /// The last step all of whose updates this rank has, also if [`Replica::step`] failed after it was
+    /// complete, or if this rank has it from another one ([`Replica::regroup`]). While updates of a step are
+    /// still to be made it is the one before. `None` before the first step and right after a checkpoint has
+    /// been loaded.
     pub fn last_step(&self) -> Option<LastStep> {
         self.last
     }
 
-    /// The training thread has waited so long for data since the last step: for [`StepReport::straggler`], which else takes that
-    /// time for computing.
+    /// The training thread has waited so long for data since the last step: for [`StepReport::straggler`],
+    /// which else takes that time for computing.
     pub fn data_waited(&mut self, time: Duration) {
         self.stragglers.data_waited(time);
     }
 
-    /// The training thread has waited so long for other ranks in the middle of its passes ([`cross_shard`](crate::cross_shard)).
+    /// The training thread has waited so long for other ranks in the middle of its passes
+    /// ([`cross_shard`](crate::cross_shard)).
     pub fn exchange_waited(&mut self, time: Duration) {
         self.step.add_exposed(time);
     }
@@ -258,7 +266,8 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a backward pass is missing or not finished, or no rank had a sample.
+    /// A collective failed (naming the rank), a backward pass is missing or not finished, or no rank had a
+    /// sample.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let numbers = self.stragglers.passes_over(&self.step, world);
@@ -304,8 +313,8 @@ impl Replica {
         })
     }
 
-    /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others up, and whether
-    /// shards have moved. All ranks conclude the same.
+    /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
+    /// up, and whether shards have moved. All ranks conclude the same.
     fn mind_stragglers(&mut self, heard: &Heard) -> Result<(Option<Straggler>, bool), Error> {
         let (world, speaks) = (self.group.world_size(), self.group.rank() == Rank(0));
         let (straggler, wanted) = self.stragglers.heard(heard.numbers.as_deref(), world, speaks);
@@ -332,8 +341,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the values, which pays
-    /// where the wire is slow.
+    /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the
+    /// values, which pays where the wire is slow.
     fn overlaps(&self) -> bool {
         let slow = self.group.reach() == kolo_comm::Distance::Network;
         self.config.forward_overlap && (slow || !self.config.elastic)
@@ -387,13 +396,14 @@ impl Replica {
         Ok(self.transforms.decide(scale))
     }
 
-    /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must. To be called between
-    /// two steps.
+    /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
+    /// To be called between two steps.
     pub fn add_transform(&mut self, transform: impl GradientTransform) {
         self.transforms.add(Box::new(transform), &self.layout);
     }
 
-    /// Sets a statistic to what this rank alone has made of it ([`Statistics::Local`](crate::Statistics::Local)).
+    /// Sets a statistic to what this rank alone has made of it
+    /// ([`Statistics::Local`](crate::Statistics::Local)).
     ///
     /// # Panics
     ///
@@ -413,8 +423,8 @@ impl Replica {
         Ok((&self.layout, &mut self.values, &mut *self.optimizer))
     }
 
-    /// Before rank 0 takes a checkpoint of a job whose reduction keeps residuals: brings those of all shards there. All ranks call it
-    /// after the same step. Does nothing where the reduction keeps none.
+    /// Before rank 0 takes a checkpoint of a job whose reduction keeps residuals: brings those of all shards
+    /// there. All ranks call it after the same step. Does nothing where the reduction keeps none.
     ///
     /// # Errors
     ///
@@ -447,6 +457,16 @@ impl Replica {
     /// How many shards a step has, if the reduction keeps something for each of them.
     pub(crate) fn shards_with_residuals(&self) -> usize {
         if self.config.reduction.keeps_residuals { self.shards } else { 0 }
+    }
+
+    /// How often the next step is expected to use each tensor.
+    pub(crate) fn expected_uses(&self) -> &[u32] {
+        self.step.expected_uses()
+    }
+
+    /// As another run expects it that went on from here.
+    pub(crate) fn expect_uses(&mut self, uses: Vec<u32>) {
+        self.step.expect_uses(uses);
     }
 
     pub(crate) fn resume(&mut self, steps: u64) {

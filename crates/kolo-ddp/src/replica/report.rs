@@ -13,10 +13,11 @@ pub enum Change {
     None,
     /// It goes on with other ranks: its rank, and its shards, may be others.
     Regrouped,
-    /// It has left, as it was asked to ([`Replica::leave`](crate::Replica::leave)). Its values are those of the whole step.
+    /// It has left, as it was asked to ([`Replica::leave`](crate::Replica::leave)). Its values are those of
+    /// the whole step.
     Left,
-    /// It has left, and all others with it: the job is over, and one of them, say rank 0, should save what it has come to. The
-    /// group can still be used for that.
+    /// It has left, and all others with it: the job is over, and one of them, say rank 0, should save what it
+    /// has come to. The group can still be used for that.
     AllLeft,
 }
 
@@ -27,9 +28,11 @@ pub struct StepReport {
     pub loss: f64,
     /// What the mean is over: samples of the global batch.
     pub count: f64,
-    /// Global norm of the gradient before its transforms; measured only where one of them, such as clipping, needs it.
+    /// Global norm of the gradient before its transforms; measured only where one of them, such as clipping,
+    /// needs it.
     pub gradient_norm: Option<f64>,
-    /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the wire.
+    /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the
+    /// wire.
     pub buckets: Vec<BucketTiming>,
     /// Time in which this rank's thread waited for communication since the last report.
     pub exposed: Duration,
@@ -39,8 +42,9 @@ pub struct StepReport {
     pub change: Change,
     /// A rank that has turned out to hold the others up; on all ranks alike, once a finding.
     pub straggler: Option<Straggler>,
-    /// Whether ranks have other shards from the next step on ([`Policy::Rebalance`](crate::straggler::Policy::Rebalance)): ask [`Replica::shards`](crate::Replica::shards)
-    /// again.
+    /// Whether ranks have other shards from the next step on
+    /// ([`Policy::Rebalance`](crate::straggler::Policy::Rebalance)): ask
+    /// [`Replica::shards`](crate::Replica::shards) again.
     pub shards_changed: bool,
 }
 

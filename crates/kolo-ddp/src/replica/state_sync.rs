@@ -1,8 +1,8 @@
 //! How the ranks of a new group come to one state: that of whoever is furthest.
 //!
-//! No two ranks of one group are more than a step apart, because a step needs all of them. Whoever has all of a step's
-//! updates gives its state to everybody; where all are equally far nothing travels. A step that nobody has completed is
-//! done again by all.
+//! No two ranks of one group are more than a step apart, because a step needs all of them. Whoever has all of
+//! a step's updates gives its state to everybody; where all are equally far nothing travels. A step that
+//! nobody has completed is done again by all.
 
 use std::sync::Arc;
 
@@ -17,8 +17,9 @@ use crate::last_step::LastStep;
 use crate::step::Step;
 use crate::straggler::StragglerObserver;
 
-/// What a rank tells the others before the first step of a group: whether its values are the job's, its steps and what the last
-/// of them came to, its shards, and whether it holds blocks that a step has updated and that have been taken back.
+/// What a rank tells the others before the first step of a group: whether its values are the job's, its steps
+/// and what the last of them came to, its shards, and whether it holds blocks that a step has updated and
+/// that have been taken back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Standing {
     joined: bool,
@@ -93,7 +94,8 @@ impl Replica {
         Ok(())
     }
 
-    /// All get the state of `donor`. Nobody gives up its own before it has all of it: the donor may die meanwhile.
+    /// All get the state of `donor`. Nobody gives up its own before it has all of it: the donor may die
+    /// meanwhile.
     fn take_over(
         &mut self,
         group: &Group,

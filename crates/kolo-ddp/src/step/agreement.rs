@@ -1,5 +1,5 @@
-//! What the ranks agree on in every step: whether any of them used a parameter more or less often than expected. What observers
-//! have to tell travels with it.
+//! What the ranks agree on in every step: whether any of them used a parameter more or less often than
+//! expected. What observers have to tell travels with it.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::piggyback::{FLAGS, Heard, Piggyback};
 use crate::error::Error;
 use crate::timed::timed;
 
-/// The agreement of one step on its way: a byte of the step's own and a few of its observers' from every rank, and the observers'
-/// numbers where they have some.
+/// The agreement of one step on its way: a byte of the step's own and a few of its observers' from every
+/// rank, and the observers' numbers where they have some.
 #[derive(Default)]
 pub(super) struct Agreement {
     flags: Option<Pending<u8>>,
@@ -19,7 +19,8 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Tells the others whether this rank saw another number of uses than expected, and what its observers have to tell.
+    /// Tells the others whether this rank saw another number of uses than expected, and what its observers
+    /// have to tell.
     ///
     /// # Errors
     ///
@@ -37,8 +38,8 @@ impl Agreement {
         Ok(())
     }
 
-    /// Waits for the others: whether any rank was surprised, and what their observers have told. `None` where nothing has been
-    /// started, because the step is not synchronised.
+    /// Waits for the others: whether any rank was surprised, and what their observers have told. `None` where
+    /// nothing has been started, because the step is not synchronised.
     ///
     /// # Errors
     ///

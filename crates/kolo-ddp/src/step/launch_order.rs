@@ -1,11 +1,12 @@
 //! In which order buckets go onto the wire.
 //!
-//! In the order of readiness the gradients of the first layers go last, and the next forward pass needs them first. Where
-//! the wire is slower than the backward pass a queue forms, and the order within it is free: whoever is needed first
-//! overtakes (Jayarajan et al. 2019, "Priority-based Parameter Propagation for Distributed DNN Training", section 4; Peng
-//! et al. 2019, "A Generic Communication Scheduler for Distributed DNN Training Acceleration"). But all ranks must start
-//! the same collectives in the same order, and their backward passes differ in time. So one rank plays a step through
-//! with the times of the first steps, and all follow the order that comes out.
+//! In the order of readiness the gradients of the first layers go last, and the next forward pass needs them
+//! first. Where the wire is slower than the backward pass a queue forms, and the order within it is free:
+//! whoever is needed first overtakes (Jayarajan et al. 2019, "Priority-based Parameter Propagation for
+//! Distributed DNN Training", section 4; Peng et al. 2019, "A Generic Communication Scheduler for Distributed
+//! DNN Training Acceleration"). But all ranks must start the same collectives in the same order, and their
+//! backward passes differ in time. So one rank plays a step through with the times of the first steps, and
+//! all follow the order that comes out.
 
 /// A place in the order in which the collectives of a step are started, the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +53,8 @@ impl LaunchOrder {
     }
 }
 
-/// Before anything has been measured: buckets in the order of readiness. The agreement comes before the last one, because
-/// that one is complete when the pass is over.
+/// Before anything has been measured: buckets in the order of readiness. The agreement comes before the last
+/// one, because that one is complete when the pass is over.
 pub(super) fn by_readiness(buckets: usize) -> Vec<LaunchSlot> {
     let mut slots: Vec<LaunchSlot> = (0..buckets).map(LaunchSlot::Bucket).collect();
     slots.insert(buckets.saturating_sub(1), LaunchSlot::Agreement);
@@ -69,9 +70,9 @@ pub(super) struct Expected {
     pub(super) travel: f64,
 }
 
-/// The order in which the wire would take them: whenever it is free, of what is ready, that which is needed first. Buckets
-/// are numbered by readiness, so the later ones are needed sooner; the agreement before all of them. It is ready when
-/// the pass is over, after `pass` seconds, and takes no time.
+/// The order in which the wire would take them: whenever it is free, of what is ready, that which is needed
+/// first. Buckets are numbered by readiness, so the later ones are needed sooner; the agreement before all of
+/// them. It is ready when the pass is over, after `pass` seconds, and takes no time.
 pub(super) fn by_need(buckets: &[Expected], pass: f64) -> Vec<LaunchSlot> {
     // Ordered by need.
     let mut waiting: Vec<(LaunchSlot, Expected)> =

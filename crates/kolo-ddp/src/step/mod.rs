@@ -1,16 +1,18 @@
 //! One step, as a state machine: `Collecting(shard i) → Reducing → Applying(bucket by bucket) → Idle`.
 //!
-//! **The way there.** The thread that runs a backward pass calls [`Step::add`] for every gradient that it has computed, which
-//! is copied into its place in a bucket. In the last of this rank's shards a bucket to which nothing is owed any more is handed to
-//! the group's communication thread, which reduces it while the backward pass goes on. All ranks hand over the same
-//! collectives in the same order ([`launch_order`]), whatever happened in their passes: the loss first, so that the
-//! divisor is known, then the buckets and the agreement.
+//! **The way there.** The thread that runs a backward pass calls [`Step::add`] for every gradient that it has
+//! computed, which is copied into its place in a bucket. In the last of this rank's shards a bucket to which
+//! nothing is owed any more is handed to the group's communication thread, which reduces it while the
+//! backward pass goes on. All ranks hand over the same collectives in the same order ([`launch_order`]),
+//! whatever happened in their passes: the loss first, so that the divisor is known, then the buckets and the
+//! agreement.
 //!
-//! **The way back.** Nobody is called when a bucket is back. Its buffer waits in the bucket until the *training thread* wants
-//! a value: the next forward pass asks for a parameter ([`Replica::latest`](crate::Replica::latest)), waits for that
-//! parameter's buckets only ([`Step::collect`]), runs the optimizer on them in place, and says so ([`Step::applied`]).
-//! What nobody has asked for when the next backward pass or [`Replica::step`](crate::Replica::step) begins is applied then, in
-//! the order of launches. The last bucket that is applied ends the step ([`Step::prepare_next`]).
+//! **The way back.** Nobody is called when a bucket is back. Its buffer waits in the bucket until the
+//! *training thread* wants a value: the next forward pass asks for a parameter
+//! ([`Replica::latest`](crate::Replica::latest)), waits for that parameter's buckets only
+//! ([`Step::collect`]), runs the optimizer on them in place, and says so ([`Step::applied`]). What nobody has
+//! asked for when the next backward pass or [`Replica::step`](crate::Replica::step) begins is applied then,
+//! in the order of launches. The last bucket that is applied ends the step ([`Step::prepare_next`]).
 //!
 //! | phase | entered by | thread | then |
 //! |---|---|---|---|
@@ -20,8 +22,8 @@
 //! | `Applying` | [`Step::begin_applying`] | training, as far as the next forward pass | [`Step::collect`], [`Step::applied`] |
 //! | `GivenUp` | [`Step::give_up`] | training, after a death | another group begins with another [`Step`] |
 //!
-//! What watches steps from outside (who takes part, who is slow) rides on the agreement as a [`Piggyback`], of which the step
-//! knows no more than its size.
+//! What watches steps from outside (who takes part, who is slow) rides on the agreement as a [`Piggyback`],
+//! of which the step knows no more than its size.
 
 mod agreement;
 mod bucket_state;
@@ -58,9 +60,11 @@ use crate::timed::timed;
 enum Phase {
     /// No step runs.
     Idle,
-    /// The passes of this rank's first `done` shards are over; `pass` is the number of the one that is under way.
+    /// The passes of this rank's first `done` shards are over; `pass` is the number of the one that is under
+    /// way.
     Collecting { done: usize, pass: Option<u64> },
-    /// All passes are over, and everything is on its way. A step that fails here stays here: its gradients are lost.
+    /// All passes are over, and everything is on its way. A step that fails here stays here: its gradients
+    /// are lost.
     Reducing,
     /// Gradients change values: `left` buckets are still to be applied of the step that ends as `ends`.
     Applying { left: usize, ends: LastStep },
@@ -102,7 +106,8 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// The steps of one rank of `group`, whose ranks have so many shards each, the same numbers on all of them.
+    /// The steps of one rank of `group`, whose ranks have so many shards each, the same numbers on all of
+    /// them.
     ///
     /// # Errors
     ///
@@ -145,12 +150,13 @@ impl Step {
 
     // Collecting.
 
-    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins; its loss is summed over `count` samples. Returns
-    /// the number of the pass, by which its later calls are known.
+    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins; its loss is summed over `count`
+    /// samples. Returns the number of the pass, by which its later calls are known.
     ///
     /// # Errors
     ///
-    /// A pass is under way, this rank has no more shards in this step, a step has failed, or memory cannot be had.
+    /// A pass is under way, this rank has no more shards in this step, a step has failed, or memory cannot be
+    /// had.
     pub(crate) fn begin_shard(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
         let (done, due) = (self.passes_done("begin_shard")?, self.shards().len());
         if done == due {
@@ -169,8 +175,8 @@ impl Step {
         Ok(self.passes)
     }
 
-    /// One contribution to a span's gradient has been computed. It is ignored if the pass is not under way any more, as after a
-    /// change of the group.
+    /// One contribution to a span's gradient has been computed. It is ignored if the pass is not under way
+    /// any more, as after a change of the group.
     ///
     /// # Panics
     ///
@@ -210,7 +216,7 @@ impl Step {
             let phase = "after its step has been given up";
             return Err(Error::OutOfOrder { call: "finish", phase, remedy: "begin the step anew" });
         };
-        self.buckets.end_shard(&self.uses.now, self.shards().start + done);
+        self.buckets.end_shard(&self.uses, self.shards().start + done);
         self.uses.end_shard();
         self.phase = Phase::Collecting { done: done + 1, pass: None };
         Ok(())
@@ -249,7 +255,7 @@ impl Step {
             if state.owed > 0 {
                 break;
             }
-            state.end_shard(&self.uses.now, shard);
+            state.end_shard(&self.uses, shard);
             self.launch(bucket);
         }
     }
@@ -266,14 +272,14 @@ impl Step {
 
     // Reducing.
 
-    /// `Collecting` → `Reducing`: all backward passes of this rank are over. Starts what has not been started, and waits until the
-    /// ranks agree. No collective is started between this and the next step, so that it does not matter when each rank
-    /// asks for which bucket.
+    /// `Collecting` → `Reducing`: all backward passes of this rank are over. Starts what has not been
+    /// started, and waits until the ranks agree. No collective is started between this and the next step, so
+    /// that it does not matter when each rank asks for which bucket.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a backward pass is missing or under way, no rank had a sample, or a step has failed
-    /// before.
+    /// A collective failed (naming the rank), a backward pass is missing or under way, no rank had a sample,
+    /// or a step has failed before.
     pub(crate) fn reduce(&mut self, number: u64, told: &Piggyback) -> Result<Totals, Error> {
         let (done, due) = (self.passes_done("step")?, self.shards().len());
         if done != due {
@@ -327,7 +333,8 @@ impl Step {
         Ok(())
     }
 
-    /// The sum over all shards of `len` elements, of which this rank has those of its shards, `None` where there are none.
+    /// The sum over all shards of `len` elements, of which this rank has those of its shards, `None` where
+    /// there are none.
     fn sum_late(&mut self, len: usize, late: Vec<Option<Vec<f32>>>) -> Result<ShardSum, Error> {
         let mut sum = ShardSum::new(&self.group, len, self.shards())?;
         for (shard, late) in self.shards().zip(late) {
@@ -356,8 +363,8 @@ impl Step {
         self.phase = Phase::Applying { left: self.buckets.states.len(), ends };
     }
 
-    /// Waits for a bucket; gives it and its reduced gradient. Belongs to `Reducing`, for who looks at all of the gradient first,
-    /// and to `Applying`.
+    /// Waits for a bucket; gives it and its reduced gradient. Belongs to `Reducing`, for who looks at all of
+    /// the gradient first, and to `Applying`.
     ///
     /// # Errors
     ///
@@ -391,7 +398,8 @@ impl Step {
         }
     }
 
-    /// What the step has ended as, when all of its updates are made and [`Step::prepare_next`] is to be called.
+    /// What the step has ended as, when all of its updates are made and [`Step::prepare_next`] is to be
+    /// called.
     pub(crate) fn ended(&self) -> Option<LastStep> {
         match self.phase {
             Phase::Applying { left: 0, ends } => Some(ends),
@@ -399,8 +407,9 @@ impl Step {
         }
     }
 
-    /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the order in which gradients
-    /// really became ready, and a few steps later they get their places in the order of launches.
+    /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the order
+    /// in which gradients really became ready, and a few steps later they get their places in the order of
+    /// launches.
     ///
     /// # Errors
     ///
@@ -459,17 +468,18 @@ impl Step {
         Ok(())
     }
 
-    /// Gives all ranks the numbers of one that has seen a backward pass. Rank 0 may have no shards, when there are
-    /// more ranks than shards.
+    /// Gives all ranks the numbers of one that has seen a backward pass. Rank 0 may have no shards, when
+    /// there are more ranks than shards.
     fn follow_witness(&self, numbers: &mut [i32]) -> Result<(), Error> {
         let witness = self.shares().iter().position(|share| *share > 0).unwrap_or(0);
         Ok(self.group.broadcast(numbers, Rank(witness))?)
     }
 
-    /// In `Idle`: divides the shards anew. All ranks call it alike. The sum stays what it was, because its tree is over the shards.
+    /// In `Idle`: divides the shards anew. All ranks call it alike. The sum stays what it was, because its
+    /// tree is over the shards.
     ///
-    /// A first small sum shows whether the algorithm that was asked for can add such shares. If it cannot, everything stays as it
-    /// was on all ranks, and the reason is returned.
+    /// A first small sum shows whether the algorithm that was asked for can add such shares. If it cannot,
+    /// everything stays as it was on all ranks, and the reason is returned.
     ///
     /// # Errors
     ///
@@ -500,7 +510,8 @@ impl Step {
         Buckets::new(plan, self.reduction, &self.layout, &self.group, assignment)
     }
 
-    /// What the reduction keeps for each shard that is this rank's from now on: where a shard has moved, its last owner tells all.
+    /// What the reduction keeps for each shard that is this rank's from now on: where a shard has moved, its
+    /// last owner tells all.
     fn move_residuals(&mut self, next: &Assignment) -> Result<Vec<Vec<f32>>, Error> {
         let (rank, mut own) = (self.group.rank(), self.residuals().into_iter());
         let mut moved = Vec::new();
@@ -517,7 +528,8 @@ impl Step {
         Ok(moved)
     }
 
-    /// Brings what the reduction keeps for all shards to rank 0, in the order of the shards; there it returns them. All ranks call it.
+    /// Brings what the reduction keeps for all shards to rank 0, in the order of the shards; there it returns
+    /// them. All ranks call it.
     ///
     /// # Errors
     ///
@@ -555,13 +567,19 @@ impl Step {
         self.synchronise = synchronise;
     }
 
-    /// How often each span is expected to be used in the next step. A step that changes it has all its buckets back by then, so
-    /// it is never done again.
+    /// How often each span is expected to be used in the next step. A step that changes it has all its
+    /// buckets back by then, so it is never done again.
     pub(crate) fn expected_uses(&self) -> &[u32] {
         &self.uses.expected
     }
 
-    /// Before the first step of a group: goes on where `last`, that of the group before, has ended, with so many uses expected.
+    /// Before the first step: how often it is expected to use each span.
+    pub(crate) fn expect_uses(&mut self, expected: Vec<u32>) {
+        self.uses.expected = expected;
+    }
+
+    /// Before the first step of a group: goes on where `last`, that of the group before, has ended, with so
+    /// many uses expected.
     pub(crate) fn follow(&mut self, last: &Step, expected: Vec<u32>) {
         self.uses.expected = expected;
         // So that a pass that is still held from then is known to be none of this group's.
@@ -605,13 +623,14 @@ impl Step {
         self.synchronise
     }
 
-    /// Whether this is one of the first steps, in which [`Step::prepare_next`] has to talk to the other ranks.
+    /// Whether this is one of the first steps, in which [`Step::prepare_next`] has to talk to the other
+    /// ranks.
     pub(crate) fn is_profiling(&self) -> bool {
         !self.profile.is_over()
     }
 
-    /// For each bucket of the last step the seconds from the start of this rank's last backward pass until its gradients were
-    /// there; 0 for buckets that got none in it.
+    /// For each bucket of the last step the seconds from the start of this rank's last backward pass until
+    /// its gradients were there; 0 for buckets that got none in it.
     pub(crate) fn ready_times(&self) -> &[f64] {
         self.profile.ready()
     }

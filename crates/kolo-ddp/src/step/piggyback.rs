@@ -1,5 +1,5 @@
-//! What observers of a step tell all ranks: it travels with the agreement, for which the ranks meet anyway, so nobody waits for
-//! it alone. The step does not know what it means.
+//! What observers of a step tell all ranks: it travels with the agreement, for which the ranks meet anyway,
+//! so nobody waits for it alone. The step does not know what it means.
 
 /// How many flags observers have.
 pub(crate) const FLAGS: usize = 2;

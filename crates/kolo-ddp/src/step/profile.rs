@@ -1,5 +1,5 @@
-//! The profile of the first steps, from which later ones learn: in which order gradients become ready, when, and how fast they
-//! travel.
+//! The profile of the first steps, from which later ones learn: in which order gradients become ready, when,
+//! and how fast they travel.
 
 use std::time::Instant;
 
@@ -7,11 +7,12 @@ use super::bucket_state::BucketTiming;
 use super::launch_order::{Expected, LaunchSlot, by_need};
 use crate::layout::SpanId;
 
-/// Steps whose times are measured, after the first one, which shows the order. Several, because any one may be disturbed.
+/// Steps whose times are measured, after the first one, which shows the order. Several, because any one may
+/// be disturbed.
 const MEASURED: usize = 5;
 
-/// How much later than measured a bucket is expected. One that is ready sooner waits for the one before it; one that is not
-/// ready at its turn leaves the wire idle while others wait.
+/// How much later than measured a bucket is expected. One that is ready sooner waits for the one before it;
+/// one that is not ready at its turn leaves the wire idle while others wait.
 const SLACK: f64 = 1.1;
 
 /// What has been seen so far of the first steps.
@@ -21,7 +22,8 @@ pub(super) struct Profile {
     order: Vec<SpanId>,
     /// When the last backward pass of the running step began.
     began: Instant,
-    /// In this step the seconds from there until each bucket was complete and, as the last one, until the pass was over.
+    /// In this step the seconds from there until each bucket was complete and, as the last one, until the
+    /// pass was over.
     now: Vec<f64>,
     /// The same for each measured step.
     ready: Vec<Vec<f64>>,
@@ -63,8 +65,8 @@ impl Profile {
         self.now.resize(buckets + 1, 0.0);
     }
 
-    /// For each bucket of this step, once its pass is over, the seconds from the start of the last backward pass until it was
-    /// complete.
+    /// For each bucket of this step, once its pass is over, the seconds from the start of the last backward
+    /// pass until it was complete.
     pub(super) fn ready(&self) -> &[f64] {
         &self.now[..self.now.len().saturating_sub(1)]
     }
@@ -106,7 +108,8 @@ impl Profile {
         if self.steps == 1 {
             return Lesson::Order(std::mem::take(&mut self.order));
         }
-        // Of all buckets together: a single short one may be all latency, or slip through a link that lets bursts pass.
+        // Of all buckets together: a single short one may be all latency, or slip through a link that lets
+        // bursts pass.
         let (bytes, seconds) = buckets
             .iter()
             .fold((0, 0.0), |(bytes, seconds), timing| (bytes + timing.bytes, seconds + timing.seconds));

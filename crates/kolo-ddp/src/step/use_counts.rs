@@ -1,9 +1,9 @@
 //! How often each span is used in a step, and what came unexpectedly.
 //!
-//! A parameter used k times is announced k times; reduction is linear, so contributions are added as they come. Up to
-//! the expected number they go into the bucket. What comes later (a parameter used more often than in the step
-//! before) is kept here and summed apart when the pass is over. Which contribution counts as late does not
-//! depend on the number of ranks, so neither does the sum.
+//! A parameter used k times is announced k times; reduction is linear, so contributions are added as they
+//! come. Up to the expected number they go into the bucket. What comes later (a parameter used more often
+//! than in the step before) is kept here and summed apart when the pass is over. Which contribution counts as
+//! late does not depend on the number of ranks, so neither does the sum.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(super) struct UseCounts {
     /// Contributions expected in every shard.
     pub(super) expected: Vec<u32>,
     /// Contributions in the current shard.
-    pub(super) now: Vec<u32>,
+    now: Vec<u32>,
     /// The most contributions in any shard of this step.
     most: Vec<u32>,
     /// What came beyond the expected number, by shard of this rank.
@@ -52,6 +52,11 @@ impl UseCounts {
         (*now - 1, self.expected[id.0])
     }
 
+    /// Whether the current shard has put anything for a span into its buckets: what comes late is kept apart.
+    pub(super) fn is_in_bucket(&self, id: SpanId) -> bool {
+        self.now[id.0].min(self.expected[id.0]) > 0
+    }
+
     /// A shard's pass is over.
     pub(super) fn end_shard(&mut self) {
         self.most.iter_mut().zip(&self.now).for_each(|(most, now)| *most = (*most).max(*now));
@@ -82,8 +87,9 @@ impl UseCounts {
         self.late.remove(&id).unwrap_or_else(|| vec![None; shards])
     }
 
-    /// Finds out how often each span was used in any shard of `group` (without one: of this rank), expects that from now on, and
-    /// names the spans that were used more often than expected so far: contributions to those have come late.
+    /// Finds out how often each span was used in any shard of `group` (without one: of this rank), expects
+    /// that from now on, and names the spans that were used more often than expected so far: contributions to
+    /// those have come late.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Remembers earlier comparisons of the ranks' times, so that one disturbed comparison is no finding. Only what all ranks know
-//! goes in, so all of them hold the same.
+//! Remembers earlier comparisons of the ranks' times, so that one disturbed comparison is no finding. Only
+//! what all ranks know goes in, so all of them hold the same.
 
 use super::diagnose::{Cause, Straggler, Times, diagnose};
 use super::median::median;

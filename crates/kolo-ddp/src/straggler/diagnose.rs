@@ -1,4 +1,5 @@
-//! From the times of all ranks to the one that holds the others up. Pure, so that all ranks conclude the same.
+//! From the times of all ranks to the one that holds the others up. Pure, so that all ranks conclude the
+//! same.
 
 use kolo_comm::Rank;
 
@@ -20,7 +21,8 @@ pub struct Times {
     pub exposed: f64,
     /// For whom its collectives waited longest, and for how long.
     pub waited_for: Option<(Rank, f64)>,
-    /// For each bucket the time from the start of the last backward pass until its gradients were there; 0 where none came.
+    /// For each bucket the time from the start of the last backward pass until its gradients were there; 0
+    /// where none came.
     pub ready: Vec<f64>,
 }
 
@@ -75,15 +77,16 @@ pub struct Straggler {
     pub rank: Rank,
     /// By what.
     pub cause: Cause,
-    /// How many times as long as the others it takes for a shard; with [`Cause::Communication`], how many times as long a step
-    /// takes because of it.
+    /// How many times as long as the others it takes for a shard; with [`Cause::Communication`], how many
+    /// times as long a step takes because of it.
     pub factor: f64,
     /// The same in words, with the numbers.
     pub reason: String,
 }
 
-/// Who of these ranks holds the others up, if anybody does. Computing and data count by shard: who has more of them is expected
-/// to take longer. A slow link is found among three ranks or more, because between two it has two ends.
+/// Who of these ranks holds the others up, if anybody does. Computing and data count by shard: who has more
+/// of them is expected to take longer. A slow link is found among three ranks or more, because between two it
+/// has two ends.
 pub fn diagnose(times: &[Times]) -> Option<Straggler> {
     slow(times).or_else(|| far(times))
 }

@@ -1,9 +1,10 @@
 //! Who holds the others up, why, and what becomes of it.
 //!
-//! A step takes the same time on all ranks, because they wait for one another; so wall times say nothing. Every rank measures
-//! on its own clock what it does itself (`step_timing`): computing, waiting for data, waiting for others. Every [`EVERY`] steps the
-//! ranks exchange the medians together with the agreement, for which they meet anyway. From the same table all of them then
-//! draw the same conclusions: who is slow and by what ([`diagnose`]), and which shards should move ([`rebalance`]).
+//! A step takes the same time on all ranks, because they wait for one another; so wall times say nothing.
+//! Every rank measures on its own clock what it does itself (`step_timing`): computing, waiting for data,
+//! waiting for others. Every [`EVERY`] steps the ranks exchange the medians together with the agreement, for
+//! which they meet anyway. From the same table all of them then draw the same conclusions: who is slow and by
+//! what ([`diagnose`]), and which shards should move ([`rebalance`]).
 
 mod detector;
 mod diagnose;

@@ -1,4 +1,5 @@
-//! Watches steps for slow ranks, from outside of them: times this rank, and compares it with the others now and then.
+//! Watches steps for slow ranks, from outside of them: times this rank, and compares it with the others now
+//! and then.
 
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ impl StragglerObserver {
         self.timing.data_waited(time);
     }
 
-    /// This rank's part of the step is done. If a comparison of all ranks is due: what it tells the others with the agreement.
+    /// This rank's part of the step is done. If a comparison of all ranks is due: what it tells the others
+    /// with the agreement.
     pub(crate) fn passes_over(&mut self, step: &Step, world: usize) -> Option<Vec<f64>> {
         self.timing.passes_over(step.exposed());
         if !step.is_synchronised() {
@@ -40,8 +42,8 @@ impl StragglerObserver {
         is_due.then(|| self.timing.take(step.shards().len(), step.buckets().count()).encode())
     }
 
-    /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others up, and better
-    /// shares. All ranks conclude the same; `speaks`: this one logs it.
+    /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
+    /// up, and better shares. All ranks conclude the same; `speaks`: this one logs it.
     pub(crate) fn heard(
         &mut self,
         numbers: Option<&[f64]>,
@@ -58,7 +60,8 @@ impl StragglerObserver {
         (straggler, rebalance)
     }
 
-    /// What has become of the shares that [`StragglerObserver::heard`] has found better: why they cannot be had, if so.
+    /// What has become of the shares that [`StragglerObserver::heard`] has found better: why they cannot be
+    /// had, if so.
     pub(crate) fn rebalanced(&mut self, wanted: &Rebalance, result: &Result<(), String>, speaks: bool) {
         match result {
             Ok(()) => self.timing.forget(),

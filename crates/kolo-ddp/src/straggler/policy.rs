@@ -8,9 +8,11 @@ pub enum Policy {
     Warn,
     /// Besides, whole shards move to the others, and back when it recovers.
     Rebalance,
-    /// The finding is for the caller to act on: it is in [`StepReport::straggler`](crate::StepReport::straggler) on all ranks
-    /// alike, and [`Replica::leave_out`](crate::Replica::leave_out) goes on without that rank, or where the job has no members
-    /// [`Replica::regroup`](crate::Replica::regroup). Needs [`Config::elastic`](crate::Config::elastic).
+    /// The finding is for the caller to act on: it is in
+    /// [`StepReport::straggler`](crate::StepReport::straggler) on all ranks alike, and
+    /// [`Replica::leave_out`](crate::Replica::leave_out) goes on without that rank, or where the job has no
+    /// members [`Replica::regroup`](crate::Replica::regroup). Needs
+    /// [`Config::elastic`](crate::Config::elastic).
     Drop,
 }
 

@@ -2,7 +2,8 @@
 
 use super::median::LEAST;
 
-/// What the predicted time of a step has to fall to, for whole shards to move at all: they take other data with them.
+/// What the predicted time of a step has to fall to, for whole shards to move at all: they take other data
+/// with them.
 const WORTH: f64 = 0.95;
 
 /// Other shares, and why.
@@ -14,11 +15,12 @@ pub struct Rebalance {
     pub reason: String,
 }
 
-/// Shares with which a step is predicted to take at least 5 % and a millisecond less than with `current`, where each rank takes so many
-/// `seconds` a shard; or `None`. `usual` are the shares that the job began with: they are preferred to others that
-/// are about as good, so that shards come back when a rank recovers.
+/// Shares with which a step is predicted to take at least 5 % and a millisecond less than with `current`,
+/// where each rank takes so many `seconds` a shard; or `None`. `usual` are the shares that the job began
+/// with: they are preferred to others that are about as good, so that shards come back when a rank recovers.
 ///
-/// With as many shards as ranks or more, who had some keeps one, so that it goes on being measured, and who had none gets none.
+/// With as many shards as ranks or more, who had some keeps one, so that it goes on being measured, and who
+/// had none gets none.
 ///
 /// # Panics
 ///

@@ -1,7 +1,8 @@
 //! What one rank's training thread does with its time, on its own timing.
 //!
-//! From the end of a step to the call that ends the next one the thread computes, unless it says that it waits for data
-//! or the reducer counts that it waits for communication. Medians, because evaluations and checkpoints lie between some steps.
+//! From the end of a step to the call that ends the next one the thread computes, unless it says that it
+//! waits for data or the reducer counts that it waits for communication. Medians, because evaluations and
+//! checkpoints lie between some steps.
 
 use std::time::{Duration, Instant};
 
@@ -42,14 +43,15 @@ impl StepTiming {
         self.data += time;
     }
 
-    /// All backward passes of the step are over; `exposed` is how long the thread has waited for communication in it so far.
+    /// All backward passes of the step are over; `exposed` is how long the thread has waited for
+    /// communication in it so far.
     pub(super) fn passes_over(&mut self, exposed: Duration) {
         let busy = self.began.map(|began| began.elapsed());
         self.compute = busy.map(|busy| busy.saturating_sub(exposed + self.data));
     }
 
-    /// The step is over. `exposed` is all of its waiting, `ready` when each bucket was ready since the last backward pass
-    /// began, `waited` what the group has counted for each rank since it formed.
+    /// The step is over. `exposed` is all of its waiting, `ready` when each bucket was ready since the last
+    /// backward pass began, `waited` what the group has counted for each rank since it formed.
     pub(super) fn step_over(&mut self, exposed: Duration, ready: &[f64], waited: Vec<Duration>) {
         // The first step begins with whatever was done before it.
         if let Some(compute) = self.compute.take() {

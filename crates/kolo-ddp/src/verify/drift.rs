@@ -6,8 +6,8 @@ use super::fingerprints;
 use crate::error::Error;
 use crate::layout::{Kind, Layout};
 
-/// Compares the prints of all tensors, or of all but the statistics. A collective: one all-gather of 8 bytes a rank, and a second
-/// one of 8 bytes a tensor where the ranks differ.
+/// Compares the prints of all tensors, or of all but the statistics. A collective: one all-gather of 8 bytes
+/// a rank, and a second one of 8 bytes a tensor where the ranks differ.
 ///
 /// # Errors
 ///
@@ -57,7 +57,8 @@ struct Odd {
     agreed: usize,
 }
 
-/// Most ranks are taken to be right; of equally many, those of the lowest rank. The lowest other rank is named.
+/// Most ranks are taken to be right; of equally many, those of the lowest rank. The lowest other rank is
+/// named.
 fn odd_one(ranks: &[&[i64]]) -> Option<Odd> {
     let alike = |rank: usize| ranks.iter().filter(|other| **other == ranks[rank]).count();
     let most = (0..ranks.len()).map(alike).max()?;
@@ -91,7 +92,8 @@ mod tests {
         assert_eq!(odd(&[]), None);
     }
 
-    /// Trains until a value of one rank changes behind the replica's back; returns each rank's errors by step.
+    /// Trains until a value of one rank changes behind the replica's back; returns each rank's errors by
+    /// step.
     fn train(world: usize, config: Config, culprit: usize, tensor: usize) -> Vec<Option<(u64, String)>> {
         threads::spawn(world, |group| {
             let rank = group.rank().0;

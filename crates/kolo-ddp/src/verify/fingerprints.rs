@@ -17,8 +17,9 @@ pub(super) fn all(prints: impl IntoIterator<Item = u64>) -> u64 {
     prints.into_iter().fold(GOLDEN_GAMMA, |all, print| splitmix64(all.wrapping_add(GOLDEN_GAMMA) ^ print))
 }
 
-/// Every operation here is a bijection of what was hashed so far and of the word that is added, so a change of a single
-/// word (a flipped bit, say) always changes the print; several changes cancel with probability 2⁻⁶⁴.
+/// Every operation here is a bijection of what was hashed so far and of the word that is added, so a change
+/// of a single word (a flipped bit, say) always changes the print; several changes cancel with probability
+/// 2⁻⁶⁴.
 fn print(values: &[f32]) -> u64 {
     let mut lanes: [u64; LANES] = std::array::from_fn(|lane| GOLDEN_GAMMA.wrapping_mul(lane as u64 + 1));
     let mut chunks = values.chunks_exact(2 * LANES);

@@ -1,8 +1,9 @@
 //! Are the replicas still equal, and do two runs go through the same bits?
 //!
-//! Two readers of the same fingerprints, after a step whose updates are all in: `drift` compares the ranks of this run
-//! with one another, every so many steps; the trace writes them down, so that `kolo verify` can compare this run with others.
-//! A step that is looked at waits for all of its reductions, also where they would have reached into the next forward pass.
+//! Two readers of the same fingerprints, after a step whose updates are all in: `drift` compares the ranks of
+//! this run with one another, every so many steps; the trace writes them down, so that `kolo verify` can
+//! compare this run with others. A step that is looked at waits for all of its reductions, also where they
+//! would have reached into the next forward pass.
 
 mod drift;
 mod fingerprints;
@@ -52,7 +53,8 @@ impl Verifier {
         self.wish.is_some() || (world > 1 && self.every > 0 && steps.is_multiple_of(self.every))
     }
 
-    /// Before anything has changed in a step, as often as one likes: tells the values with which the first one begins.
+    /// Before anything has changed in a step, as often as one likes: tells the values with which the first
+    /// one begins.
     ///
     /// # Errors
     ///
@@ -85,8 +87,8 @@ impl Verifier {
     ///
     /// # Errors
     ///
-    /// The ranks differ ([`Error::Drift`]), a collective failed, the trace cannot be written, or it is complete
-    /// ([`Error::Verified`]).
+    /// The ranks differ ([`Error::Drift`]), a collective failed, the trace cannot be written, or it is
+    /// complete ([`Error::Verified`]).
     pub(crate) fn verify(
         &mut self,
         group: &Group,

@@ -1,7 +1,7 @@
 //! The trace of a run: what every step ended in, as JSON Lines, for `kolo verify` to compare.
 //!
-//! With [`FILE`] in the environment rank 0 writes there: first a [`Start`], then a [`Step`] for each step. The ranks are
-//! compared with one another after every step then. All workers must have the same variables.
+//! With [`FILE`] in the environment rank 0 writes there: first a [`Start`], then a [`Step`] for each step.
+//! The ranks are compared with one another after every step then. All workers must have the same variables.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -14,12 +14,14 @@ use crate::error::Error;
 
 /// The file to write to; it must not exist.
 pub const FILE: &str = "KOLO_VERIFY_FILE";
-/// Steps after which the run is over: its next step is refused with [`Error::Verified`]. Without it the run goes to its end.
+/// Steps after which the run is over: its next step is refused with [`Error::Verified`]. Without it the run
+/// goes to its end.
 pub const STEPS: &str = "KOLO_VERIFY_STEPS";
 /// Size of buckets in MiB, in place of the program's own.
 pub const BUCKET_CAP_MB: &str = "KOLO_VERIFY_BUCKET_CAP_MB";
 
-/// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact everywhere.
+/// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact
+/// everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Bits(pub u64);

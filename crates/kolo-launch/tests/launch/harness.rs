@@ -206,7 +206,8 @@ pub fn until(otherwise: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether this process, and so every launcher it starts, ignores a signal, as background jobs of a script do.
+/// Whether this process, and so every launcher it starts, ignores a signal, as background jobs of a script
+/// do.
 pub fn ignored(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -233,7 +234,7 @@ pub fn launch_if_asked() {
     }
     print!("{BEGIN}");
     // As the command line does.
-    let master = spec["master"].as_str().map_or(Ok(()), |master| job.meet_at(Some(master), None, None));
+    let master = spec["master"].as_str().map_or(Ok(()), |master| job.set_master(Some(master), None, None));
     let code = match master.and_then(|()| run(&job)) {
         Ok(()) => 0,
         Err(error) => {

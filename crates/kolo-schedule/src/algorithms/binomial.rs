@@ -8,47 +8,19 @@
 
 use super::pipeline::{Stage, pipeline};
 use super::steps::{add_in_order, receive, send};
-use crate::algorithm::{Algorithm, Problem};
-use crate::cost::{Cost, Traffic, first_of_node, flat};
+use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
 use crate::operation::Operation;
+use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::{Range, Schedule, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "binomial",
     about: "2 log2 N messages, 2 log2 N times the bytes at the root; any N; keeps the tree",
-    operations: &["all-reduce", "reduce", "broadcast"],
     keeps_tree: true,
     adds_at_once: false,
-    supports: |problem| match problem.operation {
-        Operation::AllReduce | Operation::Reduce(_) => problem.one_subtree_each(),
-        _ => Ok(()),
-    },
-    cost,
     build,
 };
-
-fn cost(problem: &Problem<'_>) -> Cost {
-    let rounds = depth(problem.world()) as f64;
-    let moved = rounds * problem.len as f64;
-    let (messages, elements, added) = match problem.operation {
-        Operation::Broadcast(_) => (rounds, moved, 0.0),
-        Operation::Reduce(root) => {
-            let more = if root.0 == 0 { 0.0 } else { 1.0 };
-            (rounds + more, moved + more * problem.len as f64, moved)
-        }
-        _ => (2.0 * rounds, 2.0 * moved, moved),
-    };
-    // A long all-reduce goes up and down at once.
-    let pipelined = *problem.operation == Operation::AllReduce && problem.len > AHEAD * problem.segment;
-    let (exchanged, one_way) = if pipelined { (moved, 0.0) } else { (0.0, elements) };
-    let (handled, read_in_place) = (messages, added);
-    // All ranks are busy in the round between neighbours, half of them in the next, …
-    let world = problem.world() as f64;
-    let busy = (2.0 - 2.0 / world) / rounds.max(1.0);
-    let traffic = Traffic { messages, handled, exchanged, one_way, busy, read_in_place };
-    flat(problem, traffic, first_of_node(problem), added)
-}
 
 /// Segments that may be on their way up while the first one comes down a level.
 const AHEAD: usize = 4;
@@ -58,17 +30,17 @@ fn depth(world: usize) -> usize {
     world.next_power_of_two().ilog2() as usize
 }
 
-fn build(problem: &Problem<'_>) -> Schedule {
+fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let Problem { rank, len, segment, .. } = *problem;
     let world = problem.world();
     let whole = Range { start: 0, len };
     let cut = move |index: usize| whole.segment(index, segment);
     let up: Stage<'_> = Box::new(move |index| reduce(rank, world, cut(index)));
     let down = |root: Rank| -> Stage<'_> { Box::new(move |index| broadcast(rank, root, world, cut(index))) };
-    let stages = match problem.operation {
+    let stages = match *problem.operation {
+        Operation::Broadcast(root) => vec![(0, down(root))],
         Operation::Reduce(Rank(0)) => vec![(0, up)],
         Operation::Reduce(root) => {
-            let root = *root;
             let hand_over: Stage<'_> = Box::new(move |index| match rank {
                 Rank(0) => send(root, cut(index)).into_iter().collect(),
                 _ if rank == root => receive(Rank(0), cut(index)).into_iter().collect(),
@@ -76,11 +48,14 @@ fn build(problem: &Problem<'_>) -> Schedule {
             });
             vec![(0, up), (depth(world), hand_over)]
         }
-        Operation::Broadcast(root) => vec![(0, down(*root))],
         // What comes down is taken later than it was sent, so that the next ones are on their way up meanwhile.
-        _ => vec![(0, up), (AHEAD * rank.0.count_ones() as usize, down(Rank(0)))],
+        Operation::AllReduce => vec![(0, up), (AHEAD * rank.0.count_ones() as usize, down(Rank(0)))],
+        _ => return ANOTHER_OPERATION,
     };
-    Schedule { steps: pipeline(len.div_ceil(segment), &stages) }
+    if problem.operation.adds() {
+        problem.one_subtree_each()?;
+    }
+    Ok(Schedule { steps: pipeline(len.div_ceil(segment), &stages) })
 }
 
 /// Towards rank 0: takes the sums of the ranks at distance 1, 2, 4, … until it is this rank's turn to send.

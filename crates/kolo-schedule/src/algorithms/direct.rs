@@ -12,58 +12,21 @@ use std::sync::Arc;
 
 use super::pipeline::{Stage, pipeline};
 use super::steps::{longest, others, owned, receive, send};
-use crate::algorithm::{Algorithm, Problem};
-use crate::cost::{Cost, Traffic, flat, peers_elsewhere};
+use crate::algorithm::Algorithm;
 use crate::operation::{Message, Operation};
+use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::{Range, Schedule, Source, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
     about: "2(N-1) messages, 2(N-1)/N bytes; any N; keeps the tree",
-    operations: &[
-        "all-reduce",
-        "reduce-scatter",
-        "all-gather",
-        "broadcast",
-        "reduce",
-        "gather",
-        "scatter",
-        "all-to-all",
-        "exchange",
-    ],
     keeps_tree: true,
     adds_at_once: true,
-    supports: |_| Ok(()),
-    cost,
     build,
 };
 
-fn cost(problem: &Problem<'_>) -> Cost {
-    let (world, len) = (problem.world() as f64, problem.len as f64);
-    let (peers, share) = (world - 1.0, (world - 1.0) / world * len);
-    let (messages, handled, elements, added) = match problem.operation {
-        Operation::AllReduce => (2.0, 4.0 * peers, 2.0 * share, share),
-        Operation::Reduce(_) => (2.0, 3.0 * peers, 2.0 * share, share),
-        Operation::ReduceScatter(_) => (1.0, 2.0 * peers, share, share),
-        Operation::AllGather(_) => (1.0, 2.0 * peers, share, 0.0),
-        Operation::Broadcast(_) => (1.0, peers, peers * len, 0.0),
-        Operation::Gather(_) | Operation::Scatter(_) => (1.0, peers, share, 0.0),
-        Operation::AllToAll { .. } => (1.0, 2.0 * peers, share / 2.0, 0.0),
-        Operation::Exchange { send, receive } => {
-            let elements = send.iter().map(|message| message.range.len as f64).sum();
-            (1.0, (send.len() + receive.len()) as f64, elements, 0.0)
-        }
-    };
-    // The owner of a chunk reads the contributions where they lie.
-    let from_root =
-        matches!(problem.operation, Operation::Broadcast(_) | Operation::Gather(_) | Operation::Scatter(_));
-    let (exchanged, one_way) = if from_root { (0.0, elements) } else { (elements, 0.0) };
-    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place: added };
-    flat(problem, traffic, peers_elsewhere(problem), added)
-}
-
-fn build(problem: &Problem<'_>) -> Schedule {
+fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let (rank, world, len) = (problem.rank, problem.world(), problem.len);
     let whole = Range { start: 0, len };
     let steps = match problem.operation {
@@ -81,7 +44,7 @@ fn build(problem: &Problem<'_>) -> Schedule {
         Operation::AllToAll { send, receive } => all_to_all(problem, send, receive),
         Operation::Exchange { send, receive } => exchange(problem, send, receive),
     };
-    Schedule { steps }
+    Ok(Schedule { steps })
 }
 
 /// Who gets the sum of a chunk, besides its owner.

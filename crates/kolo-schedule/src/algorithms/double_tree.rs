@@ -6,8 +6,9 @@
 
 use super::pipeline::{Stage, pipeline};
 use super::steps::{receive, send};
-use crate::algorithm::{Algorithm, Problem};
-use crate::cost::{Cost, Traffic, flat, peers_elsewhere};
+use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
+use crate::operation::Operation;
+use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::{Range, Schedule, Source, Step};
 use crate::tree::Fold;
@@ -15,23 +16,10 @@ use crate::tree::Fold;
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "double-tree",
     about: "2 log2 N messages, 2 times the bytes; any N; bits depend on N",
-    operations: &["all-reduce"],
     keeps_tree: false,
     adds_at_once: false,
-    supports: |problem| problem.something_each(),
-    cost,
     build,
 };
-
-fn cost(problem: &Problem<'_>) -> Cost {
-    let (world, len) = (problem.world() as f64, problem.len as f64);
-    let messages = 2.0 * world.log2().max(1.0);
-    // Inside one tree three messages up and three down, at the edge of the other one up and one down.
-    let handled = if world > 2.0 { 8.0 } else { 4.0 };
-    let (exchanged, one_way, read_in_place) = ((world / 2.0).min(2.0) * len, 0.0, len);
-    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place };
-    flat(problem, traffic, peers_elsewhere(problem), 1.5 * len)
-}
 
 /// One rank's place in a tree.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,17 +49,30 @@ fn parent(place: usize, world: usize) -> Option<usize> {
     None
 }
 
+/// The places below `place`, ascending.
+fn children(place: usize, world: usize) -> impl Iterator<Item = usize> {
+    let half = (place & place.wrapping_neg()) / 2;
+    // Places past the end are passed over.
+    let right =
+        std::iter::successors(Some(half), |distance| Some(distance / 2)).take_while(|&distance| distance > 0);
+    let right = right.map(move |distance| place + distance).find(|&right| right <= world);
+    let left = (half > 0).then_some(place - half);
+    left.into_iter().chain(right)
+}
+
 /// A rank's seat in the tree in which rank r has place r + 1 + shift, round the end.
 fn seat(rank: Rank, world: usize, shift: usize) -> Seat {
     let place = |rank: usize| (rank + shift) % world + 1;
     let rank_at = |place: usize| Rank((place - 1 + world - shift) % world);
     let own = place(rank.0);
-    let children = (1..=world).filter(|&below| parent(below, world) == Some(own)).map(rank_at).collect();
+    let children = children(own, world).map(rank_at).collect();
     let depth = std::iter::successors(parent(own, world), |&above| parent(above, world)).count();
     Seat { parent: parent(own, world).map(rank_at), children, depth }
 }
 
-fn build(problem: &Problem<'_>) -> Schedule {
+fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
+    let Operation::AllReduce = problem.operation else { return ANOTHER_OPERATION };
+    problem.something_each()?;
     let Problem { rank, len, segment, .. } = *problem;
     let world = problem.world();
     let middle = len / 2;
@@ -93,7 +94,7 @@ fn build(problem: &Problem<'_>) -> Schedule {
     }
     let mut steps: Vec<Step> = problem.fold_own().into_iter().collect();
     steps.extend(pipeline((len - middle).div_ceil(segment), &stages));
-    Schedule { steps }
+    Ok(Schedule { steps })
 }
 
 fn up(seat: &Seat, range: Range) -> Vec<Step> {
@@ -130,6 +131,10 @@ mod tests {
                 let children: usize = seats.iter().map(|seat| seat.children.len()).sum();
                 assert_eq!(children, world - 1);
                 assert!(seats.iter().all(|seat| seat.children.len() <= 2));
+                for (rank, seat) in seats.iter().enumerate() {
+                    let below = |child: &Rank| seats[child.0].parent == Some(Rank(rank));
+                    assert!(seat.children.iter().all(below), "{world}: {seat:?}");
+                }
             }
             let inside = |rank, shift| !seat(Rank(rank), world, shift).children.is_empty();
             let both = (0..world).filter(|&rank| inside(rank, 0) && inside(rank, 1)).count();

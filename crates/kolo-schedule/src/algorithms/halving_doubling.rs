@@ -9,35 +9,19 @@
 
 use super::blocks::{Block, blocks, place};
 use super::steps::{add_in_order, segments};
-use crate::algorithm::{Algorithm, Problem};
-use crate::cost::{Cost, Traffic, first_of_node, flat};
+use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
+use crate::operation::Operation;
+use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::{Range, Schedule, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "halving-doubling",
     about: "2 log2 N messages, 2(N-1)/N bytes; any N; keeps the tree",
-    operations: &["all-reduce"],
     keeps_tree: true,
     adds_at_once: false,
-    supports: |problem| problem.one_subtree_each(),
-    cost,
     build,
 };
-
-fn cost(problem: &Problem<'_>) -> Cost {
-    let (world, len) = (problem.world() as f64, problem.len as f64);
-    let blocks = blocks(problem.world());
-    let rounds = f64::from(blocks[0].size.ilog2()) + (blocks.len() - 1) as f64;
-    // What a member of a smaller block hands over is all that it holds, and it gets as much back.
-    let more = blocks.get(1).map_or(0.0, |block| len / block.size as f64);
-    let share = (world - 1.0) / world * len;
-    let (messages, handled) = (2.0 * rounds, 4.0 * rounds);
-    let (exchanged, one_way, read_in_place) = (2.0 * (share + more), 0.0, share + more);
-    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place };
-    // With whole nodes as subtrees, the first rounds stay inside the node and 1/size of the buffer leaves it.
-    flat(problem, traffic, first_of_node(problem), share + more)
-}
 
 /// What a member of a block holds after the halvings: bit k of its place chooses the half of round k.
 fn held(len: usize, size: usize, place: usize) -> Range {
@@ -53,7 +37,9 @@ fn halves(range: Range) -> [Range; 2] {
     [Range::between(range.start, middle), Range::between(middle, range.end())]
 }
 
-fn build(problem: &Problem<'_>) -> Schedule {
+fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
+    let Operation::AllReduce = problem.operation else { return ANOTHER_OPERATION };
+    problem.one_subtree_each()?;
     let Problem { rank, len, segment, .. } = *problem;
     let blocks = blocks(problem.world());
     let (number, at) = place(&blocks, rank.0);
@@ -101,5 +87,5 @@ fn build(problem: &Problem<'_>) -> Schedule {
         steps.extend(send(peer, keep));
         steps.extend(take(peer, give));
     }
-    Schedule { steps }
+    Ok(Schedule { steps })
 }

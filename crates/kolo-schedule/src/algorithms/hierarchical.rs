@@ -8,8 +8,9 @@
 
 use super::pipeline::{Stage, pipeline};
 use super::steps::{longest, owned, receive, send};
-use crate::algorithm::{Algorithm, Problem};
-use crate::cost::{Cost, Traffic};
+use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
+use crate::operation::Operation;
+use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::{Range, Schedule, Source, Step};
 use crate::tree::{Fold, Node, fold};
@@ -17,24 +18,20 @@ use crate::tree::{Fold, Node, fold};
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "hierarchical",
     about: "shared memory inside nodes, 2(G-1)/G bytes between G nodes of one size; keeps the tree",
-    operations: &["all-reduce"],
     keeps_tree: true,
     adds_at_once: false,
-    supports,
-    cost,
     build,
 };
 
-fn supports(problem: &Problem<'_>) -> Result<(), &'static str> {
+/// The size of a node, and the subtree that each node holds.
+fn nodes(problem: &Problem<'_>) -> Result<(usize, Vec<Node>), &'static str> {
     let size = problem.topology.regular();
     let size = size.ok_or("it needs nodes of one size, each with consecutive ranks")?;
     if size == 1 || size == problem.world() {
         return Err("it needs several nodes, and several ranks on each");
     }
-    match subtrees(problem, size) {
-        Some(_) => Ok(()),
-        None => Err("it needs an equal, power-of-two number of shards on every node"),
-    }
+    let subtrees = subtrees(problem, size);
+    Ok((size, subtrees.ok_or("it needs an equal, power-of-two number of shards on every node")?))
 }
 
 /// The subtree that each node holds, if each holds one and all are of one size.
@@ -51,34 +48,10 @@ fn subtrees(problem: &Problem<'_>, size: usize) -> Option<Vec<Node>> {
     nodes.iter().all(|node| node.count == nodes[0].count).then_some(nodes)
 }
 
-fn cost(problem: &Problem<'_>) -> Cost {
-    let len = problem.len as f64;
-    let size = problem.topology.regular().unwrap_or(1) as f64;
-    let nodes = problem.world() as f64 / size;
-    let (inside, between) = ((size - 1.0) / size * len, (nodes - 1.0) / nodes * len);
-    Cost {
-        near: Traffic {
-            messages: 2.0,
-            handled: 4.0 * (size - 1.0),
-            exchanged: 2.0 * inside,
-            one_way: 0.0,
-            busy: 1.0,
-            read_in_place: inside,
-        },
-        far: Traffic {
-            messages: 2.0,
-            handled: 4.0 * (nodes - 1.0),
-            exchanged: 2.0 * between,
-            ..Traffic::default()
-        },
-        added: inside + between / size,
-    }
-}
-
-fn build(problem: &Problem<'_>) -> Schedule {
+fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
+    let Operation::AllReduce = problem.operation else { return ANOTHER_OPERATION };
     let Problem { rank, len, contributions, segment, .. } = *problem;
-    let size = problem.topology.regular().expect("supported");
-    let subtrees = subtrees(problem, size).expect("supported");
+    let (size, subtrees) = nodes(problem)?;
     let (node, place) = (rank.0 / size, rank.0 % size);
     let nodes = subtrees.len();
     let local = move |place: usize| Rank(node * size + place);
@@ -143,7 +116,7 @@ fn build(problem: &Problem<'_>) -> Schedule {
         neighbours().filter_map(|from| receive(local(from), chunk(from, index))).collect()
     });
     let stages = [(0, contribute), (1, add_inside), (2, add_between), (3, fetch_between), (4, fetch_inside)];
-    Schedule { steps: pipeline(count, &stages) }
+    Ok(Schedule { steps: pipeline(count, &stages) })
 }
 
 /// The sources of an addition: own parts where they lie, the others' from messages.

@@ -12,6 +12,8 @@ mod recursive_doubling;
 mod ring;
 mod steps;
 
+pub(crate) use steps::LINE;
+
 use crate::algorithm::Algorithm;
 
 /// Every algorithm there is. The command line, its help and the tests read this table.

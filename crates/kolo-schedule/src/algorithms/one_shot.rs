@@ -7,33 +7,22 @@
 use std::sync::Arc;
 
 use super::steps::{others, segments};
-use crate::algorithm::{Algorithm, Problem};
-use crate::cost::{Cost, Traffic, flat, peers_elsewhere};
+use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
+use crate::operation::Operation;
+use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::{Range, Schedule, Source, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "one-shot",
     about: "one round of N-1 messages, (N-1) times the bytes; any N; keeps the tree; for short messages",
-    operations: &["all-reduce"],
     keeps_tree: true,
     adds_at_once: true,
-    supports: |_| Ok(()),
-    cost,
     build,
 };
 
-fn cost(problem: &Problem<'_>) -> Cost {
-    let peers = problem.world() as f64 - 1.0;
-    let elements = peers * problem.len as f64;
-    // One copy serves all peers that share memory.
-    let read_in_place = elements - problem.len as f64;
-    let (messages, handled, exchanged, one_way) = (1.0, 2.0 * peers, elements, 0.0);
-    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place };
-    flat(problem, traffic, peers_elsewhere(problem), elements)
-}
-
-fn build(problem: &Problem<'_>) -> Schedule {
+fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
+    let Operation::AllReduce = problem.operation else { return ANOTHER_OPERATION };
     let Problem { rank, len, contributions, segment, .. } = *problem;
     let world = problem.world();
     let source = |&(from, part): &(Rank, usize)| match from == rank {
@@ -54,5 +43,5 @@ fn build(problem: &Problem<'_>) -> Schedule {
         let (sources, program) = (sources.clone(), program.clone());
         steps.push(Step::Reduce { range, sources, program, complete: true });
     }
-    Schedule { steps }
+    Ok(Schedule { steps })
 }

@@ -7,50 +7,29 @@
 
 use super::blocks::{blocks, place};
 use super::steps::{add_in_order, segments};
-use crate::algorithm::{Algorithm, Problem};
-use crate::cost::{Cost, Traffic, flat};
+use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
 use crate::operation::{Chunks, Operation};
+use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::{Range, Schedule, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "recursive-doubling",
     about: "log2 N messages, log2 N times the bytes; any N; keeps the tree; for short messages",
-    operations: &["all-reduce", "all-gather"],
     keeps_tree: true,
     adds_at_once: false,
-    supports: |problem| match problem.operation {
-        Operation::AllGather(Chunks::Equal) if problem.world().is_power_of_two() => Ok(()),
+    build,
+};
+
+fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
+    match problem.operation {
+        Operation::AllReduce => problem.one_subtree_each().map(|()| all_reduce(problem)),
+        Operation::AllGather(Chunks::Equal) if problem.world().is_power_of_two() => Ok(all_gather(problem)),
         Operation::AllGather(_) => {
             Err("its all-gather needs a world size that is a power of two, and equal chunks")
         }
-        _ => problem.one_subtree_each(),
-    },
-    cost,
-    build: |problem| match problem.operation {
-        Operation::AllGather(_) => all_gather(problem),
-        _ => all_reduce(problem),
-    },
-};
-
-fn cost(problem: &Problem<'_>) -> Cost {
-    let (world, len) = (problem.world() as f64, problem.len as f64);
-    if let Operation::AllGather(_) = problem.operation {
-        let (messages, exchanged) = (world.log2(), (world - 1.0) / world * len);
-        let traffic = Traffic { messages, handled: 2.0 * messages, exchanged, ..Traffic::default() };
-        return flat(problem, traffic, 1.0, 0.0);
+        _ => ANOTHER_OPERATION,
     }
-    let blocks = blocks(problem.world());
-    let inside = f64::from(blocks[0].size.ilog2());
-    let between = blocks.len() as f64 - 1.0;
-    let rounds = inside + between + between.min(1.0);
-    // Rounds over distances within a node do not leave it.
-    let nodes = problem.topology.nodes().len() as f64;
-    let crossing = if nodes > 1.0 { nodes.log2() / world.log2() } else { 1.0 };
-    // Copies are sent, so nothing is read in place.
-    let (messages, handled, exchanged) = (rounds, 2.0 * rounds, rounds * len);
-    let traffic = Traffic { messages, handled, exchanged, ..Traffic::default() };
-    flat(problem, traffic, crossing, (inside + between) * len)
 }
 
 fn all_reduce(problem: &Problem<'_>) -> Schedule {

@@ -7,41 +7,24 @@
 //! but not those of another world size.
 
 use super::steps::{owned, pair, receive, segments, send};
-use crate::algorithm::{Algorithm, Problem};
-use crate::cost::{Cost, Traffic, first_of_node, flat};
+use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
 use crate::operation::Operation;
+use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::{Range, Schedule, Source, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
     about: "2(N-1) messages to one neighbour, 2(N-1)/N bytes; any N; bits depend on N",
-    operations: &["all-reduce", "reduce-scatter", "all-gather", "broadcast"],
     keeps_tree: false,
     adds_at_once: false,
-    supports: |problem| match problem.operation {
-        Operation::AllReduce | Operation::ReduceScatter(_) => problem.something_each(),
-        _ => Ok(()),
-    },
-    cost,
     build,
 };
 
-fn cost(problem: &Problem<'_>) -> Cost {
-    let (world, len) = (problem.world() as f64, problem.len as f64);
-    let (rounds, share) = (world - 1.0, (world - 1.0) / world * len);
-    let (messages, elements, added) = match problem.operation {
-        Operation::AllReduce => (2.0 * rounds, 2.0 * share, share),
-        Operation::ReduceScatter(_) => (rounds, share, share),
-        Operation::AllGather(_) => (rounds, share, 0.0),
-        _ => (rounds, len + (rounds - 1.0).max(0.0) * len.min(problem.segment as f64), 0.0),
-    };
-    let (handled, exchanged, one_way, read_in_place) = (2.0 * messages, elements, 0.0, added);
-    let traffic = Traffic { messages, handled, exchanged, one_way, busy: 1.0, read_in_place };
-    flat(problem, traffic, first_of_node(problem), added)
-}
-
-fn build(problem: &Problem<'_>) -> Schedule {
+fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
+    if problem.operation.adds() {
+        problem.something_each()?;
+    }
     let (rank, world, len) = (problem.rank.0, problem.world(), problem.len);
     let (next, previous) = (Rank((rank + 1) % world), Rank((rank + world - 1) % world));
     let steps = match problem.operation {
@@ -60,14 +43,15 @@ fn build(problem: &Problem<'_>) -> Schedule {
         }
         Operation::AllGather(chunks) => gather(problem, &chunks.ranges(len, world), next, previous),
         Operation::ReduceScatter(chunks) => reduce(problem, &chunks.ranges(len, world), next, previous),
-        _ => {
+        Operation::AllReduce => {
             let chunks = owned(Range { start: 0, len }, world);
             let mut steps = reduce(problem, &chunks, next, previous);
             steps.extend(gather(problem, &chunks, next, previous));
             steps
         }
+        _ => return ANOTHER_OPERATION,
     };
-    Schedule { steps }
+    Ok(Schedule { steps })
 }
 
 /// The chunk that is `distance` places behind this rank on the ring.

@@ -6,10 +6,12 @@ use crate::rank::Rank;
 use crate::schedule::{MAX_UNTAKEN, Range, Source, Step};
 use crate::tree::Fold;
 
-/// The elements that each rank owns when a range is divided among `world`: whole cache lines (64 bytes at 4 bytes
-/// an element), so that two ranks never write one line. Very short buffers belong to the first ranks alone.
+/// Elements of a cache line of 64 bytes at 4 bytes an element.
+pub(crate) const LINE: usize = 16;
+
+/// The elements that each rank owns when a range is divided among `world`: whole cache lines, so that two ranks never write one
+/// line. Very short buffers belong to the first ranks alone.
 pub(super) fn owned(whole: Range, world: usize) -> Vec<Range> {
-    const LINE: usize = 16;
     let each = whole.len.div_ceil(world).next_multiple_of(LINE);
     let cut = |rank: usize| whole.start + (rank * each).min(whole.len);
     (0..world).map(|rank| Range::between(cut(rank), cut(rank + 1))).collect()

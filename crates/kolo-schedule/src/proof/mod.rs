@@ -1,6 +1,8 @@
 //! The proof: every schedule of every operation, run on sets of contributions by the [`machine`].
 
+mod costs;
 mod machine;
+mod simulation;
 
 use std::collections::BTreeMap;
 
@@ -62,7 +64,7 @@ fn prove_contributions(
     let world = contributions.world();
     let expected = tree(contributions);
     let mut proved = Vec::new();
-    for algorithm in ALGORITHMS.iter().filter(|algorithm| algorithm.does(operation)) {
+    for algorithm in ALGORITHMS {
         for (len, segment) in [(0, 4), (1, 4), (7, 100), (16 * world + 5, 3), (40 * world, 16)] {
             let len = if each { len * world } else { len };
             let cells = memory(contributions, len);
@@ -79,17 +81,19 @@ fn prove_contributions(
                 topology,
                 segment,
             };
-            if (algorithm.supports)(&problem(0)).is_err() {
+            let schedules: Vec<_> = (0..world).map(|rank| (algorithm.build)(&problem(rank))).collect();
+            if schedules.iter().all(Result::is_err) {
                 continue;
             }
+            // Either all ranks have a schedule or none has: they choose alike.
+            let schedules: Vec<Schedule> = schedules.into_iter().map(Result::unwrap).collect();
             proved.push(algorithm.name);
-            let cost = (algorithm.cost)(&problem(0));
-            assert!(
-                cost.near.messages + cost.far.messages > 0.0 || world == 1,
-                "{} costs nothing",
-                algorithm.name
-            );
-            let schedules: Vec<Schedule> = (0..world).map(|rank| (algorithm.build)(&problem(rank))).collect();
+            let cost = Cost::of(algorithm, &problem(0)).unwrap();
+            assert_eq!(Ok(cost), Cost::of(algorithm, &problem(world - 1)), "all ranks choose alike");
+            let sends =
+                |schedule: &Schedule| schedule.steps.iter().any(|step| matches!(step, Step::Send { .. }));
+            let messages = cost.near.messages + cost.far.messages;
+            assert_eq!(messages > 0.0, schedules.iter().any(sends), "{} costs {cost:?}", algorithm.name);
             let right = |cell: &str| match algorithm.keeps_tree {
                 true => cell == expected,
                 false => set(cell) == set(&expected),
@@ -282,7 +286,7 @@ fn prove_different(operations: &[Operation], memory: &[Vec<String>], check: impl
             let (operation, len) = (&operations[rank], memory[rank].len());
             let (contributions, topology) = (&contributions, &topology);
             let problem = Problem { operation, rank: Rank(rank), len, contributions, topology, segment };
-            (direct.build)(&problem)
+            (direct.build)(&problem).unwrap()
         };
         prove(&(0..world).map(build).collect::<Vec<_>>(), memory, &check);
     }

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use kolo_data::{DataSet, Part};
 use kolo_ddp::rate::Rate;
+use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::{BucketCaps, Sampler, Statistics, apportion};
 use serde::{Deserialize, Serialize};
@@ -73,11 +74,15 @@ pub struct TrainConfig {
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long)]
     pub bucket_cap_mb: Option<f64>,
+    /// How the gradients of all shards become what the optimizer sees (see below)
+    #[arg(long, value_name = "NAME", default_value = REDUCTIONS[0].name)]
+    pub reduction: String,
     /// Share of the features before the last layer that a training step drops
     #[arg(long, default_value_t = 0.0)]
     pub dropout: f64,
-    /// What batch normalisation is over
-    #[arg(long, value_enum, default_value = "per-shard")]
+    /// Batch normalisation: per-shard (by the shard's mean and variance), sync (by the global batch's), both
+    /// the same for any --nproc, or local (as per-shard, with running statistics of each worker's own)
+    #[arg(long, value_enum, hide_possible_values = true, default_value = "per-shard")]
     pub batch_norm: BatchNormalisation,
     /// Steps between two comparisons of all workers' weights; 0: never
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
@@ -109,11 +114,11 @@ pub const WORKERS: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BatchNormalisation {
-    /// The shard: the same result for any number of workers
+    /// The shard, whose running statistics the step averages: the same result for any number of workers.
     PerShard,
-    /// The global batch: the same result for any number of workers
+    /// The global batch: the same result for any number of workers.
     Sync,
-    /// The shard, with running statistics of each worker's own
+    /// The shard, with running statistics of each worker's own.
     Local,
 }
 
@@ -133,8 +138,8 @@ impl TrainConfig {
         at_least_1("--epochs", self.epochs as u64)?;
         at_least_1("--steps", self.steps)?;
         at_least_1("--batch-size", self.batch_size as u64)?;
-        at_least_1("--shards", self.shards as u64)?;
         at_least_1("--nproc", self.nproc as u64)?;
+        at_least_1("--shards", self.shards as u64)?;
         at_least_1("--checkpoint-epochs", self.checkpoint_epochs as u64)?;
         at_least_1("--checkpoint-steps", self.checkpoint_steps)?;
         at_least_1("--keep-checkpoints", self.keep_checkpoints as u64)?;
@@ -142,6 +147,7 @@ impl TrainConfig {
         below_1("--dropout", self.dropout)?;
         self.optimizer.check()?;
         self.transforms.check()?;
+        reduction::find(&self.reduction)?;
         self.rate.check()?;
         self.straggler()?;
         if self.threads != 1 {
@@ -208,6 +214,15 @@ impl TrainConfig {
         found.map(|(_, policy)| *policy).ok_or_else(unknown)
     }
 
+    /// Whether workers keep something that a death would lose, so that the job cannot go on without one of them.
+    ///
+    /// # Errors
+    ///
+    /// There is no reduction of that name; lists the known ones.
+    pub fn keeps_residuals(&self) -> Result<bool, Error> {
+        Ok(reduction::find(&self.reduction)?.keeps_residuals)
+    }
+
     /// Which samples each shard of each step has.
     pub(crate) fn sampler(&self, data: &dyn DataSet) -> Result<Sampler, Error> {
         let samples = data.samples(Part::Train);
@@ -244,6 +259,7 @@ impl TrainConfig {
             shards: Some(self.shards),
             caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
             transforms: self.transforms.0.clone(),
+            reduction: reduction::find(&self.reduction)?,
             ..kolo_ddp::Config::default()
         })
     }

@@ -18,8 +18,8 @@ pub struct RateConfig {
     /// The global batch that --lr is meant for
     #[arg(long)]
     pub base_batch: Option<usize>,
-    /// How the learning rate falls
-    #[arg(long, value_enum, default_value = "cosine")]
+    /// How the learning rate falls: constant, step, cosine
+    #[arg(long, value_enum, hide_possible_values = true, default_value = "cosine")]
     pub schedule: LearningRateSchedule,
     /// Steps over which the learning rate rises
     #[arg(long, default_value_t = 100)]

@@ -67,9 +67,9 @@ impl Generations {
             generation: generation.number,
             world_size,
             reason: generation.reason,
-            formed_unix: unix(generation.formed),
+            formed_unix: unix_seconds(generation.formed),
             first_step: step,
-            first_step_unix: unix(SystemTime::now()),
+            first_step_unix: unix_seconds(SystemTime::now()),
         };
         let fail = |e: serde_json::Error| Error::Encode { what: "a generation", problem: e.to_string() };
         self.file.add(&serde_json::to_string(&row).map_err(fail)?)?;
@@ -78,6 +78,6 @@ impl Generations {
 }
 
 /// Seconds since 1970.
-pub fn unix(time: SystemTime) -> f64 {
+pub fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }

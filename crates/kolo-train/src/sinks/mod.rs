@@ -12,8 +12,8 @@ mod steps;
 mod summary_file;
 mod terminal;
 
-pub use generations::{GenerationRow, unix};
-pub use sink::{MetricSink, Record, Recorded, SinkEntry};
+pub use generations::{GenerationRow, unix_seconds};
+pub use sink::{MetricSink, Record, SinkContext, SinkEntry};
 
 /// All sinks. The summary is the last one: a run that has one is complete.
 pub static SINKS: &[SinkEntry] =

@@ -76,12 +76,12 @@ pub struct SinkEntry {
     /// One line that says what is in it.
     pub about: &'static str,
     /// Opens it, on rank 0.
-    pub open: fn(&Recorded<'_>) -> Box<dyn MetricSink>,
+    pub open: fn(&SinkContext<'_>) -> Box<dyn MetricSink>,
 }
 
-/// The run that a sink writes down.
+/// What a sink has to know of the run that it writes down.
 #[derive(Clone, Copy, Debug)]
-pub struct Recorded<'a> {
+pub struct SinkContext<'a> {
     /// Where its files are.
     pub folder: &'a RunFolder,
     /// What it is.

@@ -2,6 +2,7 @@
 
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
+use crate::progress::Progress;
 use crate::run_folder::{RunFolder, SUMMARY};
 
 /// Entry of the table.
@@ -14,6 +15,15 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
 struct SummaryFile(RunFolder);
 
 impl MetricSink for SummaryFile {
+    /// A run that goes on is not complete any more.
+    fn align(&mut self, progress: &Progress) -> Result<(), Error> {
+        let path = self.0.path().join(SUMMARY);
+        if progress.step() < progress.total() && path.exists() {
+            std::fs::remove_file(&path).map_err(|e| Error::file(&path, e))?;
+        }
+        Ok(())
+    }
+
     fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
         let Record::Summary(summary) = record else { return Ok(()) };
         let fail = |e: serde_json::Error| Error::Encode { what: "the summary", problem: e.to_string() };

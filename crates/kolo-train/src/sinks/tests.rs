@@ -69,7 +69,7 @@ fn written(entry: &SinkEntry, interrupted: Option<(u64, u64)>) -> Option<String>
     let place = tempfile::tempdir().unwrap();
     let (folder, config) = (RunFolder::at(place.path().into()), TrainConfig::default());
     let open = |progress: &Progress| {
-        let mut sink = (entry.open)(&Recorded { folder: &folder, config: &config });
+        let mut sink = (entry.open)(&SinkContext { folder: &folder, config: &config });
         sink.align(progress).unwrap();
         Some(sink)
     };

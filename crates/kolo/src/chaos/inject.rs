@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::plan::{Fault, Injection, Victim};
 use super::workers::living_workers;
-use kolo_train::unix;
+use kolo_train::unix_seconds;
 
 /// How long an injection waits for a replacement of a lost worker, or until a worker is connected. A stopped
 /// worker is not counted as lost at once.
@@ -44,7 +44,7 @@ impl Target<'_> {
     /// Injects a fault; `over` says whether the run has ended meanwhile.
     pub(super) fn inject(&self, hit: &Injection, over: &mut dyn FnMut() -> bool) -> Injected {
         let pid = self.victim(hit.victim, over);
-        let unix = unix(SystemTime::now());
+        let unix = unix_seconds(SystemTime::now());
         let result = match (hit.fault, pid) {
             (Fault::Folder(ms), _) => away(self.folder, Duration::from_millis(ms)).map_err(|e| e.to_string()),
             (_, None) => Err("nobody was there".into()),

@@ -68,7 +68,7 @@ impl Launch {
             )));
         }
         job.node_rank = self.node_rank.unwrap_or(0);
-        job.meet_at(self.master.as_deref(), self.master_addr.as_deref(), self.master_port)?;
+        job.set_master(self.master.as_deref(), self.master_addr.as_deref(), self.master_port)?;
         job.run_id = self.run_id;
         job.env = self.communication.environment(self.algorithm.as_ref());
         job.token_file = self.token_file;

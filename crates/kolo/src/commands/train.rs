@@ -6,6 +6,7 @@ use clap::{Args, Command, Id};
 use kolo_comm::env::{self, is_worker};
 use kolo_data::{self as data, DATASETS};
 use kolo_ddp::optimizer::OPTIMIZERS;
+use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_train::models::{self, MODELS};
 use kolo_train::{Job, Membership, RunFolder, SINKS, Slowdown, TrainConfig};
@@ -94,6 +95,8 @@ fn tables() -> String {
     DATASETS.iter().for_each(|data| text += &format!("  {:24} {}\n", data.usage(), data.about));
     text += "\nOptimizers:\n";
     OPTIMIZERS.iter().for_each(|optimizer| text += &format!("  {:24} {}\n", optimizer.name, optimizer.about));
+    text += "\nReductions:\n";
+    REDUCTIONS.iter().for_each(|reduction| text += &format!("  {:24} {}\n", reduction.name, reduction.about));
     text += "\nIn the run folder, besides config.toml and checkpoints:\n";
     SINKS.iter().for_each(|sink| text += &format!("  {:24} {}\n", sink.name, sink.about));
     text
@@ -126,20 +129,25 @@ impl Train {
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.configuration()?;
         let algorithm = self.algorithm.as_deref();
-        if let Some(mut member) = self.communication.member(algorithm)? {
+        // A worker that dies would take its residuals along, so these stay to the end.
+        let member = match config.keeps_residuals()? {
+            true => None,
+            false => self.communication.member(algorithm)?,
+        };
+        if let Some(mut member) = member {
             let folder = match std::env::var_os(RUN_FOLDER) {
                 Some(path) => RunFolder::at(path.into()),
                 None => {
                     self.fit(&mut config, started()?)?;
-                    self.claim(&config, &member.job()?)?
+                    self.claim(&config, &member.job_id()?)?
                 }
             };
             return self.train(config, Membership::Elastic(member), Some(folder));
         }
         if config.straggler()? == Policy::Drop {
             return Err(Failure::input(
-                "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not started them or another \
-                 backend than Kolo's own connects them; use --straggler rebalance, which leaves a slow one less to do",
+                "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not started them, another \
+                 backend than Kolo's own connects them, or --reduction keeps residuals with each of them; use --straggler rebalance, which leaves a slow one less to do",
             ));
         }
         let group = self.communication.group(algorithm)?;

@@ -110,7 +110,7 @@ pub(super) fn obstacle(run: &Run, shards: usize) -> Option<&'static str> {
         (&Contributions::shared(shards, run.workers), &Topology::single(run.workers));
     let operation = &Operation::AllReduce;
     let problem = Problem { operation, rank: Rank(0), len: 1, contributions, topology, segment: 1 };
-    (algorithm.supports)(&problem).err()
+    (algorithm.build)(&problem).err()
 }
 
 /// Whether an algorithm adds in the order of the tree.

@@ -1,0 +1,18 @@
+//! Starts two workers of a program and passes their output on; here a shell that says which worker it is.
+//!
+//! Another program can be given: `cargo run -p kolo-launch --example two_workers -- python train.py`.
+
+use kolo_launch::{Job, run};
+
+fn main() {
+    let given: Vec<_> = std::env::args_os().skip(1).collect();
+    let script = r#"echo "rank $RANK of $WORLD_SIZE, the store is at $MASTER_ADDR:$MASTER_PORT""#;
+    let job = match given.is_empty() {
+        true => Job::new(["sh", "-c", script], 2),
+        false => Job::new(given, 2),
+    };
+    if let Err(error) = run(&job) {
+        eprintln!("error: {error}");
+        std::process::exit(error.exit_code().into());
+    }
+}

@@ -1,0 +1,217 @@
+//! One case a way in which jobs end.
+
+use signal_hook::consts::signal::{SIGKILL, SIGSEGV, SIGTERM};
+
+use super::*;
+use crate::error_file::WorkerError;
+
+const ENDED: ExitStatus = ExitStatus::ByLauncher { stopped: false };
+const STOPPED: ExitStatus = ExitStatus::ByLauncher { stopped: true };
+
+fn exit(rank: usize, millis: u64, status: ExitStatus) -> WorkerExit {
+    WorkerExit { rank: Rank(rank), pid: 100, after: Duration::from_millis(millis), status, error: None }
+}
+
+impl WorkerExit {
+    fn says(mut self, message: &str) -> WorkerExit {
+        self.error = Some(WorkerError { message: message.into(), culprit: None });
+        self
+    }
+
+    fn blaming(mut self, culprit: usize) -> WorkerExit {
+        self.error =
+            Some(WorkerError { message: format!("rank {culprit} died"), culprit: Some(Rank(culprit)) });
+        self
+    }
+}
+
+/// The report must not depend on the order in which the exits are listed.
+fn judge(exits: &[WorkerExit]) -> FailureReport {
+    let reports: Vec<FailureReport> = (0..exits.len())
+        .map(|turn| {
+            let mut turned = exits.to_vec();
+            turned.rotate_left(turn);
+            diagnose(&turned).expect("somebody failed")
+        })
+        .collect();
+    assert!(reports.windows(2).all(|pair| pair[0] == pair[1]), "{reports:#?}");
+    reports[0].clone()
+}
+
+fn root(exits: &[WorkerExit]) -> (usize, Reason) {
+    let report = judge(exits);
+    (report.root.rank.0, report.reason)
+}
+
+fn numbers(ranks: &[Rank]) -> Vec<usize> {
+    ranks.iter().map(|rank| rank.0).collect()
+}
+
+#[test]
+fn nobody_failed() {
+    assert_eq!(diagnose(&[]), None);
+    assert_eq!(diagnose(&[exit(0, 10, ExitStatus::Code(0)), exit(1, 20, ExitStatus::Code(0))]), None);
+    assert_eq!(
+        diagnose(&[exit(0, 10, ExitStatus::Code(0)), exit(1, 20, ENDED), exit(2, 20, ExitStatus::Stuck)]),
+        None
+    );
+}
+
+#[test]
+fn one_fails_others_are_ended() {
+    let report =
+        judge(&[exit(0, 900, ENDED), exit(1, 50, ExitStatus::Code(7)), exit(2, 20, ExitStatus::Code(0))]);
+    assert_eq!((report.root.rank, &report.reason), (Rank(1), &Reason::First));
+    assert_eq!((numbers(&report.consequences), report.exit_code), (vec![0], 7));
+}
+
+#[test]
+fn killed_and_its_victims_blame_it() {
+    let victim = |rank, millis| exit(rank, millis, ExitStatus::Code(1)).blaming(1);
+    let report =
+        judge(&[victim(0, 40), exit(1, 10, ExitStatus::Signal(SIGKILL)), victim(2, 35), victim(3, 60)]);
+    assert_eq!((report.root.rank, &report.reason), (Rank(1), &Reason::First));
+    assert_eq!((numbers(&report.consequences), report.exit_code), (vec![0, 2, 3], 137));
+    assert_eq!(report.alike, []);
+}
+
+#[test]
+fn victims_seen_before_the_killed_one() {
+    let killed = |millis| exit(1, millis, ExitStatus::Signal(SIGKILL));
+    let blames = exit(0, 10, ExitStatus::Code(1)).blaming(1);
+    let dumb = exit(0, 10, ExitStatus::Code(1));
+    // In the same poll, or shortly after.
+    assert_eq!(root(&[blames.clone(), killed(10)]), (1, Reason::Clearest));
+    assert_eq!(root(&[dumb.clone(), killed(60)]), (1, Reason::Clearest));
+    // Much later only blame leads there.
+    assert_eq!(root(&[blames, killed(500)]), (1, Reason::Blamed { by: Rank(0) }));
+    assert_eq!(root(&[dumb, killed(500)]), (0, Reason::First));
+}
+
+#[test]
+fn blame_is_followed_to_its_end() {
+    // 3 lost 2, 2 lost 1, 1 had an error of its own.
+    let own = |millis| exit(1, millis, ExitStatus::Code(1)).says("loss is not a number");
+    let chain = |millis| {
+        [
+            exit(3, 10, ExitStatus::Code(1)).blaming(2),
+            exit(2, 20, ExitStatus::Code(1)).blaming(1),
+            own(millis),
+        ]
+    };
+    assert_eq!(root(&chain(30)), (1, Reason::Clearest));
+    assert_eq!(root(&chain(600)), (1, Reason::Blamed { by: Rank(2) }));
+}
+
+#[test]
+fn two_fail_in_the_same_poll() {
+    let (a, b) = (exit(0, 10, ExitStatus::Code(3)), exit(1, 10, ExitStatus::Code(4)));
+    assert_eq!(root(&[a.clone(), b.clone()]), (0, Reason::First));
+    assert_eq!(root(&[a.clone(), b.clone().says("no space left")]), (1, Reason::Clearest));
+    let (said, crashed) = (a.says("odd"), exit(1, 10, ExitStatus::Signal(SIGSEGV)));
+    assert_eq!(root(&[said, crashed]), (1, Reason::Clearest));
+}
+
+#[test]
+fn consequences_by_signal_are_no_causes() {
+    let own = exit(1, 20, ExitStatus::Code(1)).says("bad label");
+    for consequence in [SIGPIPE, SIGABRT] {
+        assert_eq!(root(&[exit(0, 10, ExitStatus::Signal(consequence)), own.clone()]).0, 1);
+    }
+    // An abort is as good as an exit without a word; a broken pipe is less.
+    assert_eq!(root(&[exit(0, 10, ExitStatus::Signal(SIGABRT)), exit(1, 10, ExitStatus::Code(1))]).0, 0);
+    assert_eq!(root(&[exit(0, 10, ExitStatus::Signal(SIGPIPE)), exit(1, 10, ExitStatus::Code(1))]).0, 1);
+}
+
+#[test]
+fn time_decides_when_ends_are_apart() {
+    let own = exit(0, 10, ExitStatus::Code(1)).says("bad label");
+    assert_eq!(root(&[own, exit(1, 10 + 101, ExitStatus::Signal(SIGSEGV))]), (0, Reason::First));
+}
+
+#[test]
+fn blames_one_one_who_is_stopped() {
+    let report =
+        judge(&[exit(0, 10, ExitStatus::Code(1)).blaming(1), exit(1, 900, STOPPED), exit(2, 900, ENDED)]);
+    assert_eq!(report.root.rank, Rank(1));
+    assert!(matches!(&report.reason, Reason::Stopped { noticed } if noticed.rank == Rank(0)));
+    // The code is that of the worker that failed: the one that stood still has none.
+    assert_eq!((numbers(&report.consequences), report.exit_code), (vec![0, 2], 1));
+}
+
+#[test]
+fn being_stopped_without_blame_is_nobodys_fault() {
+    assert_eq!(root(&[exit(0, 10, ExitStatus::Code(5)), exit(1, 900, STOPPED)]), (0, Reason::First));
+}
+
+#[test]
+fn blames_one_who_did_not_fail() {
+    let accuser = exit(0, 10, ExitStatus::Code(1)).blaming(1);
+    let blames = |state| (0, Reason::Blames { culprit: Rank(1), state });
+    assert_eq!(root(&[accuser.clone(), exit(1, 900, ENDED)]), blames(BlamedState::Running));
+    assert_eq!(root(&[accuser.clone(), exit(1, 900, ExitStatus::Stuck)]), blames(BlamedState::Running));
+    assert_eq!(root(&[accuser.clone(), exit(1, 5, ExitStatus::Code(0))]), blames(BlamedState::EndedWell));
+    assert_eq!(root(&[accuser, exit(2, 900, ENDED)]), blames(BlamedState::Elsewhere));
+}
+
+#[test]
+fn blame_among_themselves() {
+    let (a, b) = (exit(0, 30, ExitStatus::Code(1)).blaming(1), exit(1, 20, ExitStatus::Code(2)).blaming(0));
+    assert_eq!(root(&[a.clone(), b.clone()]), (1, Reason::Mutual));
+    // One outside the circle leads into it, and is not in it.
+    let c = exit(2, 10, ExitStatus::Code(3)).blaming(0);
+    let report = judge(&[a, b, c]);
+    assert_eq!((report.root.rank, report.exit_code), (Rank(1), 2));
+    assert_eq!(numbers(&report.consequences), [0, 2]);
+}
+
+#[test]
+fn who_blames_itself_blames_nobody() {
+    assert_eq!(root(&[exit(0, 10, ExitStatus::Code(1)).blaming(0)]), (0, Reason::First));
+}
+
+#[test]
+fn the_same_for_all() {
+    let missing = |rank, millis| exit(rank, millis, ExitStatus::Code(2)).says("no such folder");
+    let report = judge(&[missing(0, 10), missing(1, 10), missing(2, 700), exit(3, 900, ENDED)]);
+    assert_eq!((report.root.rank, numbers(&report.alike)), (Rank(0), vec![1, 2]));
+    assert_eq!(numbers(&report.consequences), [3]);
+
+    // Without a word: at the same time alike, later perhaps a victim.
+    let report = judge(&[
+        exit(0, 10, ExitStatus::Code(2)),
+        exit(1, 15, ExitStatus::Code(2)),
+        exit(2, 500, ExitStatus::Code(2)),
+    ]);
+    assert_eq!((numbers(&report.alike), numbers(&report.consequences)), (vec![1], vec![2]));
+}
+
+#[test]
+fn two_lack_memory() {
+    let report = judge(&[
+        exit(0, 60, ExitStatus::Code(1)).blaming(2),
+        exit(1, 10, ExitStatus::Signal(SIGKILL)),
+        exit(2, 50, ExitStatus::Signal(SIGKILL)),
+    ]);
+    assert_eq!((report.root.rank, numbers(&report.alike)), (Rank(1), vec![2]));
+    assert_eq!(numbers(&report.consequences), [0]);
+}
+
+#[test]
+fn stuck_ones_are_listed_apart() {
+    let report = judge(&[exit(0, 10, ExitStatus::Signal(SIGTERM)), exit(1, 4000, ExitStatus::Stuck)]);
+    assert_eq!((numbers(&report.stuck), report.consequences.len()), (vec![1], 0));
+    assert_eq!(report.exit_code, 143);
+}
+
+#[test]
+fn exit_codes_are_never_zero() {
+    for (end, code) in [
+        (ExitStatus::Code(255), 255),
+        (ExitStatus::Code(256), 1),
+        (ExitStatus::Signal(9), 137),
+        (ExitStatus::Signal(64), 192),
+    ] {
+        assert_eq!(judge(&[exit(0, 0, end)]).exit_code, code);
+    }
+}

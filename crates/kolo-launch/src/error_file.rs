@@ -1,0 +1,172 @@
+//! The error file: JSON that a failing worker writes and the launcher reads.
+//!
+//! Its path is in `TORCHELASTIC_ERROR_FILE`, as torchrun's is, and both formats of torch are understood, so
+//! that Kolo's workers can fail under torchrun, and PyTorch's under Kolo.
+
+use std::fmt::Display;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::SystemTime;
+
+use kolo_comm::{Rank, env};
+use serde_json::{Value, json};
+
+/// Bytes that are read of an error file, which holds a message for people.
+const MAX_FILE: u64 = 1 << 20;
+/// Bytes that are shown of a message.
+const MAX_MESSAGE: usize = 16 << 10;
+
+/// What a worker wrote into its error file before it failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerError {
+    /// The error in words.
+    pub message: String,
+    /// The rank it holds responsible, if it is another one.
+    pub culprit: Option<Rank>,
+}
+
+/// Writes this worker's error file, which tells the launcher why it fails; for the worker to call before it
+/// exits.
+///
+/// `culprit` is the rank responsible, if it is another one (a peer that died, or did not answer). The first
+/// report of a process counts, later ones are dropped: what follows an error is not its cause. Does nothing
+/// without a launcher, that is when `TORCHELASTIC_ERROR_FILE` is not set.
+///
+/// # Errors
+///
+/// The file cannot be written. A worker that is failing anyway may ignore this.
+///
+/// ```
+/// # fn train() -> Result<(), String> { Ok(()) }
+/// if let Err(error) = train() {
+///     let _ = kolo_launch::report_failure(&error, None);
+///     eprintln!("error: {error}");
+///     std::process::exit(1);
+/// }
+/// ```
+pub fn report_failure(error: &dyn Display, culprit: Option<Rank>) -> io::Result<()> {
+    let Some(file) = std::env::var_os(env::ERROR_FILE).filter(|file| !file.is_empty()) else {
+        return Ok(());
+    };
+    let rank = std::env::var(env::RANK).ok().and_then(|text| text.parse().ok()).map(Rank);
+    write(Path::new(&file), &error.to_string(), rank, culprit)
+}
+
+fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) -> io::Result<()> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let report = json!({
+        "rank": rank.map(|rank| rank.0),
+        "message": message,
+        "culprit": culprit.map(|rank| rank.0),
+        // Seconds since 1970, under the name by which torchrun looks for the first failure.
+        "timestamp": now,
+    });
+    // The file appears whole or not at all, for a worker may be killed while it writes.
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut draft = tempfile::NamedTempFile::new_in(folder)?;
+    draft.write_all(report.to_string().as_bytes())?;
+    match draft.persist_noclobber(file) {
+        Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
+        _ => Ok(()),
+    }
+}
+
+/// Reads a worker's error file. `None` if there is none, or nothing in it is meant for people.
+pub(crate) fn read(file: &Path) -> Option<WorkerError> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(file).ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
+    parse(&bytes)
+}
+
+fn parse(bytes: &[u8]) -> Option<WorkerError> {
+    let (message, culprit) = match serde_json::from_slice::<Value>(bytes) {
+        Ok(report) => {
+            let message = &report["message"];
+            // torch nests the message of an exception: {"message": {"message": "ValueError: …", …}}
+            let words = message.as_str().or_else(|| message["message"].as_str())?;
+            let culprit = report["culprit"].as_u64().and_then(|rank| usize::try_from(rank).ok());
+            (words.to_owned(), culprit.map(Rank))
+        }
+        // A script's `echo why > $TORCHELASTIC_ERROR_FILE` is good enough.
+        Err(_) => {
+            let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains(unprintable))?;
+            (text.to_owned(), None)
+        }
+    };
+    let message = printable(message.trim());
+    (!message.is_empty()).then_some(WorkerError { message, culprit })
+}
+
+/// The text as it may go to the launcher's terminal: without escape sequences, and not without end.
+fn printable(text: &str) -> String {
+    let cut = text.floor_char_boundary(MAX_MESSAGE);
+    let shown = text[..cut].chars().map(|c| if unprintable(c) { '\u{fffd}' } else { c });
+    shown.chain((cut < text.len()).then_some('…')).collect()
+}
+
+fn unprintable(c: char) -> bool {
+    c.is_control() && c != '\n' && c != '\t'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(message: &str, culprit: Option<usize>) -> Option<WorkerError> {
+        Some(WorkerError { message: message.into(), culprit: culprit.map(Rank) })
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("error.json");
+        write(&file, "rank 1 died\n\"quoted\"", Some(Rank(0)), Some(Rank(1))).unwrap();
+        assert_eq!(read(&file), error("rank 1 died\n\"quoted\"", Some(1)));
+        let json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        assert_eq!(json["rank"], 0);
+        assert!(json["timestamp"].as_f64().unwrap() > 1.7e9);
+    }
+
+    #[test]
+    fn the_first_report_counts_and_no_draft_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("error.json");
+        write(&file, "the cause", None, None).unwrap();
+        write(&file, "what followed", None, Some(Rank(3))).unwrap();
+        assert_eq!(read(&file), error("the cause", None));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_is_an_error_not_a_panic() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(write(&folder.path().join("gone/error.json"), "x", None, None).is_err());
+    }
+
+    #[test]
+    fn formats_of_others_are_understood() {
+        let torch = br#"{"message": {"message": "ValueError: bad", "extraInfo": {"timestamp": "1"}}}"#;
+        assert_eq!(parse(torch), error("ValueError: bad", None));
+        assert_eq!(parse(br#"{"message": "flat", "culprit": 2}"#), error("flat", Some(2)));
+        assert_eq!(parse(br#"{"message": "odd", "culprit": "two"}"#), error("odd", None));
+        assert_eq!(parse(b"no disk space\n"), error("no disk space", None));
+    }
+
+    #[test]
+    fn garbage_is_no_report() {
+        for garbage in
+            [&b""[..], b"  \n", b"\xff\xfe\x00", b"\0\0", b"{}", b"[1, 2]", b"{\"message\": 3}", b"null"]
+        {
+            assert_eq!(parse(garbage), None, "{garbage:?}");
+        }
+        assert_eq!(read(Path::new("/nonexistent/report")), None);
+    }
+
+    #[test]
+    fn messages_are_fit_for_a_terminal() {
+        assert_eq!(parse(b"{\"message\": \"\\u001b[31mred\\nline\"}"), error("\u{fffd}[31mred\nline", None));
+        let long = "ä".repeat(MAX_MESSAGE);
+        let shown = parse(long.as_bytes()).unwrap().message;
+        assert!(shown.len() <= MAX_MESSAGE + '…'.len_utf8() && shown.ends_with('…'));
+    }
+}

@@ -1,0 +1,231 @@
+//! The failure report of a job: the root cause in the first line, as torchrun's report has it, and what
+//! followed from it.
+
+use std::fmt;
+
+use kolo_comm::Rank;
+use signal_hook::consts::signal::SIGKILL;
+
+use crate::worker_exit::{ExitStatus, WorkerExit};
+
+/// Which worker failed first, why it is taken to be that one, and what became of the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureReport {
+    /// The root cause: the worker to name first.
+    pub root: WorkerExit,
+    /// Why that one.
+    pub reason: Reason,
+    /// Workers to which the same happened by themselves: they blame nobody, and ended in the same way.
+    pub alike: Vec<Rank>,
+    /// Workers that ended because of it, by their own error or by the launcher.
+    pub consequences: Vec<Rank>,
+    /// Workers that could not be ended.
+    pub stuck: Vec<Rank>,
+    /// The code for the launcher to exit with, 1 … 255.
+    pub exit_code: u8,
+}
+
+/// Why a worker is taken to be the root cause.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It failed before all others.
+    First,
+    /// It failed at once with others, and its exit speaks the clearest: a fatal signal before an error of its
+    /// own, that before an exit without a message, that before an error that blames another.
+    Clearest,
+    /// It failed, and this failed worker's error led to it.
+    Blamed {
+        /// The worker that led to it.
+        by: Rank,
+    },
+    /// It was stopped, and this failed worker waited for it in vain.
+    Stopped {
+        /// The worker that waited, with its error.
+        noticed: Box<WorkerExit>,
+    },
+    /// It failed, and blames a worker that did not.
+    Blames {
+        /// The worker it blames.
+        culprit: Rank,
+        /// What that one was doing.
+        state: BlamedState,
+    },
+    /// It failed first of several that blame each other.
+    Mutual,
+}
+
+/// What a blamed worker that did not fail was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlamedState {
+    /// It was running until the launcher ended it.
+    Running,
+    /// It had ended well.
+    EndedWell,
+    /// It is not a worker of this node.
+    Elsewhere,
+}
+
+impl fmt::Display for FailureReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            Reason::Stopped { noticed } => {
+                let WorkerExit { rank, pid, .. } = self.root;
+                write!(f, "{rank} (pid {pid}) stood still (SIGSTOP, Ctrl-Z or a debugger); ")?;
+                describe(noticed, f)?;
+            }
+            _ => describe(&self.root, f)?,
+        }
+        match &self.reason {
+            Reason::Blames { culprit, state } => match state {
+                BlamedState::Running => {
+                    write!(f, "\n  it blames {culprit}, which was running until it was ended")?
+                }
+                BlamedState::EndedWell => write!(
+                    f,
+                    "\n  it blames {culprit}, which had ended without an error: do all ranks take the same steps?"
+                )?,
+                BlamedState::Elsewhere => {
+                    write!(f, "\n  it blames {culprit}, which runs on another node: see there")?
+                }
+            },
+            Reason::Mutual => write!(f, "\n  others blame it in turn; it was the first of them to fail")?,
+            Reason::First | Reason::Clearest | Reason::Blamed { .. } | Reason::Stopped { .. } => {}
+        }
+        for (what, ranks) in [
+            ("the same happened to", &self.alike),
+            ("ended because of it", &self.consequences),
+            ("could not be ended, the kernel holds on to it", &self.stuck),
+        ] {
+            if !ranks.is_empty() {
+                write!(f, "\n  {what}: {}", list(ranks))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `rank 1 (pid 4711) exited with code 3, 2.5 s after the start: its error`.
+fn describe(exit: &WorkerExit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(
+        f,
+        "{} (pid {}) {}, {:.1} s after the start",
+        exit.rank,
+        exit.pid,
+        exit.status,
+        exit.after.as_secs_f64()
+    )?;
+    if exit.status == ExitStatus::Signal(SIGKILL) {
+        write!(f, " (by hand, or by the kernel because memory ran out: see `dmesg`)")?;
+    }
+    match &exit.error {
+        Some(error) => write!(f, ": {}", error.message.replace('\n', "\n    ")),
+        None => Ok(()),
+    }
+}
+
+/// `rank 3`, or `ranks 0, 2, 5-7`.
+fn list(ranks: &[Rank]) -> String {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for Rank(rank) in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *rank => *last = *rank,
+            _ => runs.push((*rank, *rank)),
+        }
+    }
+    let run = |(first, last): (usize, usize)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}-{last}"),
+    };
+    let plural = if ranks.len() == 1 { "" } else { "s" };
+    format!("rank{plural} {}", runs.into_iter().map(run).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::diagnose::diagnose;
+    use crate::error_file::WorkerError;
+
+    #[test]
+    fn ranks_are_listed_briefly() {
+        for (ranks, text) in [
+            (&[3][..], "rank 3"),
+            (&[0, 1], "ranks 0, 1"),
+            (&[0, 2, 3], "ranks 0, 2, 3"),
+            (&[0, 2, 3, 4, 9], "ranks 0, 2-4, 9"),
+        ] {
+            let ranks: Vec<Rank> = ranks.iter().copied().map(Rank).collect();
+            assert_eq!(list(&ranks), text);
+        }
+    }
+
+    fn exit(
+        rank: usize,
+        millis: u64,
+        status: ExitStatus,
+        words: Option<(&str, Option<usize>)>,
+    ) -> WorkerExit {
+        let error = words
+            .map(|(message, culprit)| WorkerError { message: message.into(), culprit: culprit.map(Rank) });
+        WorkerExit {
+            rank: Rank(rank),
+            pid: 100 + rank as i32,
+            after: Duration::from_millis(millis),
+            status,
+            error,
+        }
+    }
+
+    fn say(exits: &[WorkerExit]) -> String {
+        diagnose(exits).unwrap().to_string()
+    }
+
+    #[test]
+    fn the_killed_one_comes_first() {
+        let victim = |rank| exit(rank, 3300, ExitStatus::Code(1), Some(("rank 1 died", Some(1))));
+        let killed = exit(1, 3200, ExitStatus::Signal(SIGKILL), None);
+        assert_eq!(
+            say(&[victim(0), killed, victim(2), victim(3)]),
+            "rank 1 (pid 101) was killed by SIGKILL, 3.2 s after the start (by hand, or by the kernel because \
+             memory ran out: see `dmesg`)\n  ended because of it: ranks 0, 2, 3"
+        );
+    }
+
+    #[test]
+    fn its_words_are_shown_and_equal_failures_named_together() {
+        let missing =
+            |rank| exit(rank, 10, ExitStatus::Code(2), Some(("no folder `data`\nsee --data", None)));
+        assert_eq!(
+            say(&[missing(0), missing(1), exit(2, 2000, ExitStatus::ByLauncher { stopped: false }, None)]),
+            "rank 0 (pid 100) exited with code 2, 0.0 s after the start: no folder `data`\n    see --data\n  \
+             the same happened to: rank 1\n  ended because of it: rank 2"
+        );
+    }
+
+    #[test]
+    fn a_stopped_one_comes_first() {
+        let waited = exit(0, 9000, ExitStatus::Code(1), Some(("rank 1 did not answer", Some(1))));
+        assert_eq!(
+            say(&[waited, exit(1, 9800, ExitStatus::ByLauncher { stopped: true }, None)]),
+            "rank 1 (pid 101) stood still (SIGSTOP, Ctrl-Z or a debugger); rank 0 (pid 100) exited with code 1, \
+             9.0 s after the start: rank 1 did not answer\n  ended because of it: rank 0"
+        );
+    }
+
+    #[test]
+    fn doubtful_blame_says_so() {
+        let blames_1 = || exit(0, 10, ExitStatus::Code(1), Some(("rank 1 did not answer", Some(1))));
+        for (other, said) in [
+            (exit(1, 900, ExitStatus::ByLauncher { stopped: false }, None), "was running until it was ended"),
+            (exit(1, 5, ExitStatus::Code(0), None), "had ended without an error"),
+            (exit(2, 900, ExitStatus::ByLauncher { stopped: false }, None), "runs on another node"),
+            (exit(1, 900, ExitStatus::Stuck, None), "could not be ended"),
+        ] {
+            let text = say(&[blames_1(), other]);
+            assert!(text.contains(said), "{text}");
+        }
+    }
+}

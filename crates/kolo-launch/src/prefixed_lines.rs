@@ -1,0 +1,100 @@
+//! Cuts a stream of bytes into lines and puts a prefix before each, in bounded memory.
+
+/// Bytes of the longest line. A longer one is broken into several: a program that never ends its line must
+/// not fill the memory.
+pub(crate) const MAX_LINE: usize = 64 << 10;
+
+/// One stream that is cut into lines. Its bytes may be anything; only `\n` means something.
+#[derive(Debug)]
+pub(crate) struct PrefixedLines {
+    prefix: Vec<u8>,
+    /// The line that has not ended yet, at most [`MAX_LINE`] bytes.
+    partial: Vec<u8>,
+}
+
+impl PrefixedLines {
+    pub fn new(prefix: String) -> PrefixedLines {
+        PrefixedLines { prefix: prefix.into(), partial: Vec::new() }
+    }
+
+    /// Takes what the stream brought and appends the lines that are whole by now to `out`.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (mut body, ends) = match piece.split_last() {
+                Some((b'\n', body)) => (body, true),
+                _ => (piece, false),
+            };
+            while !body.is_empty() {
+                if self.partial.len() == MAX_LINE {
+                    self.emit(out);
+                }
+                let (now, later) = body.split_at(body.len().min(MAX_LINE - self.partial.len()));
+                self.partial.extend_from_slice(now);
+                body = later;
+            }
+            if ends {
+                self.emit(out);
+            }
+        }
+    }
+
+    /// The stream is over: its last line counts even without an end.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
+        if !self.partial.is_empty() {
+            self.emit(out);
+        }
+    }
+
+    fn emit(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.prefix);
+        out.append(&mut self.partial);
+        out.push(b'\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefixed(pieces: &[&[u8]]) -> Vec<u8> {
+        let (mut lines, mut out) = (PrefixedLines::new("> ".into()), Vec::new());
+        pieces.iter().for_each(|piece| lines.push(piece, &mut out));
+        lines.finish(&mut out);
+        out
+    }
+
+    #[test]
+    fn lines_are_the_same_however_they_arrive() {
+        let text: &[u8] = b"one\n\ntwo \xff\x00 three\r\nlast";
+        let expected = b"> one\n> \n> two \xff\x00 three\r\n> last\n";
+        for cut in 0..=text.len() {
+            assert_eq!(prefixed(&[&text[..cut], &text[cut..]]), expected);
+        }
+        let bytes: Vec<&[u8]> = text.chunks(1).collect();
+        assert_eq!(prefixed(&bytes), expected);
+        assert_eq!(prefixed(&[]), b"");
+    }
+
+    #[test]
+    fn unfinished_lines_wait() {
+        let (mut lines, mut out) = (PrefixedLines::new("> ".into()), Vec::new());
+        lines.push(b"half", &mut out);
+        assert_eq!(out, b"");
+        lines.push(b" whole\nnext", &mut out);
+        assert_eq!(out, b"> half whole\n");
+    }
+
+    #[test]
+    fn endless_lines_are_broken_and_nothing_is_lost() {
+        for (length, broken_into) in [(MAX_LINE, 1), (MAX_LINE + 1, 2), (3 * MAX_LINE, 3)] {
+            let mut text = vec![b'x'; length];
+            text.push(b'\n');
+            for piece in [1000, MAX_LINE, text.len()] {
+                let out = prefixed(&text.chunks(piece).collect::<Vec<_>>());
+                assert_eq!(out.iter().filter(|byte| **byte == b'x').count(), length);
+                assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), broken_into);
+                assert!(out.split(|byte| *byte == b'\n').all(|line| line.len() <= MAX_LINE + 2));
+            }
+        }
+    }
+}

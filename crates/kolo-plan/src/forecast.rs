@@ -1,0 +1,81 @@
+//! What every algorithm would take.
+
+use kolo_schedule::tree::Contributions;
+use kolo_schedule::{ALGORITHMS, Algorithm, Cost, DType, Operation, Problem, Rank, longest_message};
+
+use crate::cluster::Cluster;
+
+/// What one algorithm would take.
+#[derive(Clone, Debug)]
+pub struct Forecast {
+    /// The algorithm.
+    pub algorithm: &'static Algorithm,
+    /// Its messages, elements and additions on the critical path.
+    pub cost: Cost,
+    /// Seconds that this takes on the cluster.
+    pub seconds: f64,
+}
+
+/// What an operation on `len` elements takes with each algorithm that can do it on the cluster, the fastest first. Each rank
+/// contributes one part to a sum. Also those are listed that are used on request only, because their sums depend on the
+/// number of ranks (see [`Algorithm::keeps_tree`]).
+pub fn forecast(operation: &Operation, len: usize, dtype: DType, cluster: &Cluster) -> Vec<Forecast> {
+    let topology = &cluster.topology;
+    let contributions = &Contributions::one_each(topology.world());
+    let (rank, segment) = (operation.root().unwrap_or(Rank(0)), longest_message(topology) / dtype.size());
+    let problem = Problem { operation, rank, len, contributions, topology, segment };
+    let of = |algorithm: &'static Algorithm| {
+        let cost = Cost::of(algorithm, &problem).ok()?;
+        Some(Forecast { algorithm, cost, seconds: cluster.network.seconds(&cost, dtype.size()) })
+    };
+    let mut forecasts: Vec<Forecast> = ALGORITHMS.iter().filter_map(of).collect();
+    forecasts.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    forecasts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fastest(len: usize, cluster: &Cluster) -> (&'static str, f64) {
+        let ranked = forecast(&Operation::AllReduce, len, DType::F32, cluster);
+        assert!(ranked.is_sorted_by(|a, b| a.seconds <= b.seconds));
+        (ranked[0].algorithm.name, ranked[0].seconds)
+    }
+
+    #[test]
+    fn no_algorithm_is_faster_than_its_links() {
+        for gigabits in [1.0, 10.0, 100.0] {
+            for nodes in [2usize, 3, 8, 40, 300] {
+                let (len, cluster) = (10_000_000, Cluster::over_ethernet(nodes, 1, gigabits));
+                let bytes = 2.0 * (nodes - 1) as f64 / nodes as f64 * 4.0 * len as f64;
+                let least = bytes * 8.0 / (gigabits * 1e9);
+                let (name, seconds) = fastest(len, &cluster);
+                assert!(seconds > 0.999 * least, "{name} on {nodes}: {seconds} s, the links take {least} s");
+                assert!(seconds < 2.0 * least, "{name} on {nodes}: {seconds} s, the links take {least} s");
+            }
+        }
+    }
+
+    #[test]
+    fn short_messages_pay_for_latency_and_long_ones_for_bytes() {
+        let (slow, fast) = (Cluster::over_ethernet(16, 1, 1.0), Cluster::over_ethernet(16, 1, 100.0));
+        assert!((fastest(1, &slow).1 / fastest(1, &fast).1 - 1.0).abs() < 0.05);
+        let (long, longer) = (fastest(10_000_000, &fast).1, fastest(10_000_000, &slow).1);
+        assert!(longer > 20.0 * long, "{longer} s over 1 Gbit/s, {long} s over 100 Gbit/s");
+    }
+
+    #[test]
+    fn sharing_a_link_costs_what_is_sent_through_it() {
+        let seconds = |name: &str, per_node| {
+            let cluster = Cluster::over_ethernet(64, per_node, 10.0);
+            let ranked = forecast(&Operation::AllReduce, 1_000_000, DType::F32, &cluster);
+            let found = ranked.iter().find(|forecast| forecast.algorithm.name == name);
+            found.map(|forecast| forecast.seconds)
+        };
+        // Who sends from every rank to every other one fills the link that eight ranks share.
+        assert!(seconds("direct", 8) > seconds("direct", 1).map(|alone| 4.0 * alone));
+        assert!(seconds("hierarchical", 8) < seconds("direct", 8).map(|direct| direct / 4.0));
+        assert_eq!(seconds("hierarchical", 1), None, "there is no hierarchy without nodes");
+    }
+}

@@ -1,0 +1,125 @@
+//! What a cost takes on a given network, in seconds.
+//!
+//! T = messages·α + handled·h + bytes·β + added·γ: that is Thakur, Rabenseifner & Gropp 2005, section 2, with the overhead of
+//! a message (o in Culler et al. 1993, "LogP") apart from its latency, because on sockets it is what counts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cost::{Cost, Traffic};
+
+/// Bytes and seconds, ascending in bytes, at least one: no straight line, because caches serve short messages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Curve(pub Vec<(f64, f64)>);
+
+impl Curve {
+    /// Seconds for so many bytes: on straight lines between what was measured, and beyond the last two.
+    pub fn seconds(&self, bytes: f64) -> f64 {
+        let points = &self.0;
+        let above = points.iter().position(|(length, _)| *length >= bytes).unwrap_or(points.len() - 1);
+        let (x0, y0) = points[above.max(1) - 1];
+        let (x1, y1) = points[above.max(1).min(points.len() - 1)];
+        if bytes <= points[0].0 || x1 <= x0 {
+            return points[0].1;
+        }
+        y0 + (bytes - x0) * (y1 - y0) / (x1 - x0)
+    }
+
+    /// Seconds that the bytes themselves take.
+    fn beyond_first(&self, bytes: f64) -> f64 {
+        self.seconds(bytes) - self.0[0].1
+    }
+}
+
+/// What one kind of link costs when all ranks use it at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// Seconds that a collective takes to get going: ranks do not begin at one moment.
+    pub start: f64,
+    /// Seconds from the start of the shortest message to its arrival, but for its handling at both ends: α.
+    pub latency: f64,
+    /// Seconds of a rank's time for each message that it sends or receives: h.
+    pub per_message: f64,
+    /// Every rank sends and receives so many bytes.
+    pub exchange: Curve,
+    /// Half of the ranks send, the others receive.
+    pub one_way: Curve,
+}
+
+impl Link {
+    /// A link of a latency in seconds (α) and a time for each byte (β).
+    pub fn new(latency: f64, per_byte: f64) -> Self {
+        const FAR: f64 = 1e6;
+        let curve = Curve(vec![(0.0, latency), (FAR, latency + FAR * per_byte)]);
+        Link { start: 0.0, latency, per_message: 0.0, exchange: curve.clone(), one_way: curve }
+    }
+
+    /// Seconds for some traffic whose elements count as so many bytes.
+    fn seconds(&self, traffic: &Traffic, crowding: f64, bytes: impl Fn(f64) -> f64) -> f64 {
+        if traffic.handled == 0.0 {
+            return 0.0;
+        }
+        let messages = self.start + traffic.messages * self.latency + traffic.handled * self.per_message;
+        let slowed = traffic.busy.max(1.0 / crowding);
+        let (exchanged, one_way) = (bytes(traffic.exchanged), slowed * bytes(traffic.one_way));
+        messages + self.exchange.beyond_first(exchanged) + self.one_way.beyond_first(one_way)
+    }
+}
+
+/// What a group measured when it formed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Network {
+    /// Between ranks that share memory.
+    pub near: Link,
+    /// Between nodes.
+    pub far: Link,
+    /// Ranks that sent at once over one link between nodes when `far` was measured.
+    pub sharing: f64,
+    /// So many bytes are added to others, one rank for itself.
+    pub add: Curve,
+    /// Ranks for each core of a host, at least 1: where it is more, idle ranks leave their core to others.
+    pub crowding: f64,
+}
+
+impl Network {
+    /// Seconds that `cost` takes when an element has `size` bytes.
+    pub fn seconds(&self, cost: &Cost, size: usize) -> f64 {
+        let size = size as f64;
+        let moved = cost.near.exchanged + cost.near.one_way;
+        let copied = if moved > 0.0 { 1.0 - cost.near.read_in_place / moved } else { 0.0 };
+        let near = self.near.seconds(&cost.near, self.crowding, |elements| elements * size * copied);
+        let far = self.far.seconds(&cost.far, self.crowding, |elements| elements * size / self.sharing);
+        near + far + self.crowding * self.add.seconds(cost.added * size)
+    }
+}
+
+impl Default for Network {
+    /// Shared memory, and 10 Gbit/s between nodes: until something has been measured.
+    fn default() -> Self {
+        let (near, far) = (Link::new(5e-7, 5e-11), Link::new(3e-5, 8e-10));
+        let add = Curve(vec![(0.0, 0.0), (1e6, 1e6 * 5e-11)]);
+        Network { near, far, sharing: 1.0, add, crowding: 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_is_straight_between_what_was_measured() {
+        let curve = Curve(vec![(4.0, 1.0), (100.0, 2.0), (200.0, 6.0)]);
+        let seconds = [0.0, 4.0, 52.0, 100.0, 150.0, 200.0, 300.0].map(|bytes| curve.seconds(bytes));
+        assert_eq!(seconds, [1.0, 1.0, 1.5, 2.0, 4.0, 6.0, 10.0]);
+        assert_eq!(Curve(vec![(4.0, 1.0)]).seconds(100.0), 1.0);
+    }
+
+    /// 2α + nβ for an exchange of n bytes in two rounds: the textbook's formula.
+    #[test]
+    fn a_simple_link_costs_what_the_textbook_says() {
+        let traffic = Traffic { messages: 2.0, handled: 4.0, exchanged: 1e6, ..Traffic::default() };
+        let cost = Cost { far: traffic, added: 1e6, ..Cost::default() };
+        let add = Curve(vec![(0.0, 0.0), (1.0, 1e-10)]);
+        let network = Network { far: Link::new(1e-5, 1e-9), add, ..Network::default() };
+        assert!((network.seconds(&cost, 4) - (2e-5 + 4e-3 + 4e-4)).abs() < 1e-12);
+    }
+}

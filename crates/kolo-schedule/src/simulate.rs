@@ -1,0 +1,276 @@
+//! The simulation of a collective: when each rank is done, if messages and additions take so and so long.
+//!
+//! The model is that of Hockney 1994 with the γ of Thakur, Rabenseifner & Gropp 2005: a message of n elements takes α + n·β,
+//! adding n elements to others takes n·γ. A rank sends one message at a time and receives one at a time, both at once; between
+//! nodes the same holds for a node, whose ranks share its link. Sending does not keep a rank from its next step.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::messages::{Action, Known, Messages, Sent};
+use crate::rank::Rank;
+use crate::schedule::Schedule;
+use crate::topology::Topology;
+
+/// What messages over one kind of link take.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LinkTimes {
+    /// α: seconds that a message takes whatever its length.
+    pub latency: f64,
+    /// β: seconds that an element takes, in one direction.
+    pub per_element: f64,
+}
+
+/// What everything takes that a schedule does.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Times {
+    /// Messages between ranks that share memory.
+    pub near: LinkTimes,
+    /// Messages between nodes.
+    pub far: LinkTimes,
+    /// γ: seconds that it takes to add an element to another.
+    pub add_per_element: f64,
+}
+
+/// Seconds until the last rank is done, all ranks starting at 0. `schedules` has one entry for each rank.
+///
+/// # Panics
+///
+/// If a schedule waits for a message that no other one sends; every schedule that an [`Algorithm`](crate::Algorithm) builds is
+/// proved not to.
+pub fn simulate(schedules: &[Schedule], topology: &Topology, times: &Times) -> f64 {
+    let known = |(rank, schedule): (usize, &Schedule)| (Rank(rank), 1.0, schedule.clone());
+    let known: Vec<Known> = schedules.iter().enumerate().map(known).collect();
+    Simulation::run(&Messages::of(&known, topology), topology, times, |message| message.len).end
+}
+
+/// A point of a link at which messages leave or arrive one after another: a rank's within its node, a node's towards others.
+#[derive(Clone, Copy, Debug, Default)]
+struct Port {
+    /// When its last message has left, and when its last one has arrived.
+    sending_until: f64,
+    receiving_until: f64,
+    /// How long it sends, receives, and does both at once.
+    sending: f64,
+    receiving: f64,
+    both: f64,
+}
+
+/// How the ports of one kind are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Usage {
+    /// How long the one sends and receives at once that does so longest.
+    pub(crate) both: f64,
+    /// How long a port sends or receives, but not both, on average.
+    pub(crate) one_way: f64,
+}
+
+/// One run of the simulation.
+pub(crate) struct Simulation<'a> {
+    messages: &'a Messages,
+    topology: &'a Topology,
+    times: Times,
+    /// The elements of a message that take time.
+    counted: fn(&Sent) -> usize,
+    /// One for each participant, then one for each node.
+    ports: Vec<Port>,
+    clocks: Vec<Clock>,
+    /// When each message arrives; NaN before it is sent.
+    arrivals: Vec<f64>,
+    /// Participants that can go on, the earliest first.
+    ready: BinaryHeap<Reverse<(Moment, usize)>>,
+    /// When the last participant is done.
+    pub(crate) end: f64,
+}
+
+/// Where a participant is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clock {
+    now: f64,
+    /// Actions done, and of the next one the messages taken.
+    done: usize,
+    taken: usize,
+    /// When the last message sent arrives.
+    last_arrival: f64,
+    /// The message without which it cannot go on.
+    awaits: Option<usize>,
+}
+
+/// A time that can be put in order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Moment(f64);
+
+impl Eq for Moment {}
+
+impl PartialOrd for Moment {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Moment {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl<'a> Simulation<'a> {
+    /// Runs until nobody can go on.
+    pub(crate) fn run(
+        messages: &'a Messages,
+        topology: &'a Topology,
+        times: &Times,
+        counted: fn(&Sent) -> usize,
+    ) -> Self {
+        let participants = messages.participants.len();
+        let mut run = Simulation {
+            messages,
+            topology,
+            times: *times,
+            counted,
+            ports: vec![Port::default(); participants + topology.nodes().len()],
+            clocks: vec![Clock::default(); participants],
+            arrivals: vec![f64::NAN; messages.sent.len()],
+            ready: (0..participants).map(|participant| Reverse((Moment(0.0), participant))).collect(),
+            end: 0.0,
+        };
+        // Of all that can go on, the one that does so first: links are taken in the order of time.
+        while let Some(Reverse((Moment(time), participant))) = run.ready.pop() {
+            run.advance(participant, time);
+        }
+        let stuck = run.clocks.iter().zip(&messages.participants).find(|(clock, _)| clock.awaits.is_some());
+        assert!(stuck.is_none(), "{} waits for ever", stuck.map_or(Rank(0), |(_, waiting)| waiting.rank));
+        run.end = run.clocks.iter().map(|clock| clock.now).fold(0.0, f64::max);
+        run.end = run.ports.iter().map(|port| port.sending_until).fold(run.end, f64::max);
+        run
+    }
+
+    /// How the ranks' own ports are used, or those of the nodes.
+    pub(crate) fn usage(&self, far: bool) -> Usage {
+        let (ranks, nodes) = self.ports.split_at(self.clocks.len());
+        let ports = if far { nodes } else { ranks };
+        let one_way: f64 = ports.iter().map(|port| port.sending + port.receiving - 2.0 * port.both).sum();
+        let both = ports.iter().map(|port| port.both).fold(0.0, f64::max);
+        Usage { both, one_way: one_way / ports.len().max(1) as f64 }
+    }
+
+    /// Does what a participant can do at this time.
+    fn advance(&mut self, participant: usize, time: f64) {
+        let done = self.clocks[participant].done;
+        let Some(action) = self.messages.participants[participant].actions.get(done) else { return };
+        let next = match action {
+            Action::Send(number) => {
+                let begin = self.begin(participant, *number);
+                if begin <= time {
+                    self.send(participant, *number, begin);
+                    self.clocks[participant].done += 1;
+                }
+                begin
+            }
+            Action::Take { messages, added } => {
+                if !self.take(participant, &self.messages.taken[messages.clone()]) {
+                    return;
+                }
+                let clock = &mut self.clocks[participant];
+                clock.now += self.times.add_per_element * *added as f64;
+                (clock.done, clock.taken) = (clock.done + 1, 0);
+                clock.now
+            }
+        };
+        self.ready.push(Reverse((Moment(next), participant)));
+    }
+
+    fn link(&self, message: &Sent) -> LinkTimes {
+        if message.far { self.times.far } else { self.times.near }
+    }
+
+    /// The port that a participant's messages to and from a kind of link pass.
+    fn port(&self, participant: usize, far: bool) -> usize {
+        let node = self.topology.node_of(self.messages.participants[participant].rank);
+        if far { self.clocks.len() + node } else { participant }
+    }
+
+    /// When a message can leave: as soon as both ends are free, or at once if it keeps no link busy.
+    fn begin(&self, participant: usize, number: usize) -> f64 {
+        let message = &self.messages.sent[number];
+        if self.link(message).per_element == 0.0 || (self.counted)(message) == 0 {
+            return self.clocks[participant].now;
+        }
+        let leaves =
+            self.clocks[participant].now.max(self.ports[self.port(participant, message.far)].sending_until);
+        let arrives = |receiver| self.ports[self.port(receiver, message.far)].receiving_until;
+        message.receiver.map_or(leaves, |receiver| leaves.max(arrives(receiver)))
+    }
+
+    fn send(&mut self, participant: usize, number: usize, begin: f64) {
+        let message = &self.messages.sent[number];
+        let (link, elements) = (self.link(message), (self.counted)(message) as f64);
+        let takes = |participant: usize| {
+            let stands_for = self.messages.participants[participant].stands_for;
+            elements * link.per_element * if message.far { stands_for } else { 1.0 }
+        };
+        let left = begin + takes(participant);
+        let received = message.receiver.map_or(left, |receiver| begin + takes(receiver));
+        let (out, into) =
+            (self.port(participant, message.far), message.receiver.map(|at| self.port(at, message.far)));
+        // The links are busy while the elements pass; the latency is spent between them.
+        self.ports[out].occupy_out(begin, left);
+        if let Some(into) = into {
+            self.ports[into].occupy_in(begin, received);
+        }
+        let arrival = left.max(received) + link.latency;
+        self.clocks[participant].last_arrival = arrival;
+        self.arrivals[number] = arrival;
+        if let Some(receiver) = message.receiver
+            && self.clocks[receiver].awaits.take_if(|awaited| *awaited == number).is_some()
+        {
+            self.ready.push(Reverse((Moment(self.clocks[receiver].now.max(arrival)), receiver)));
+        }
+    }
+
+    /// Waits for messages; false if one of them is not under way yet.
+    fn take(&mut self, participant: usize, numbers: &[usize]) -> bool {
+        while let Some(&number) = numbers.get(self.clocks[participant].taken) {
+            let message = &self.messages.sent[number];
+            if message.from_outside {
+                self.arrivals[number] = self.arrival_from_outside(participant, message);
+            }
+            let arrival = self.arrivals[number];
+            let clock = &mut self.clocks[participant];
+            if arrival.is_nan() {
+                clock.awaits = Some(number);
+                return false;
+            }
+            clock.now = clock.now.max(arrival);
+            clock.taken += 1;
+        }
+        true
+    }
+
+    /// When a message arrives whose sender's schedule is not known: that rank is taken to be as far as the receiver, so its
+    /// message arrives with the receiver's own last one, as in all algorithms in which every rank does the same. It cannot
+    /// arrive before the receiver's link has carried all that came from outside.
+    fn arrival_from_outside(&mut self, participant: usize, message: &Sent) -> f64 {
+        let link = self.link(message);
+        let stands_for = if message.far { self.messages.participants[participant].stands_for } else { 1.0 };
+        let port = self.port(participant, message.far);
+        let port = &mut self.ports[port];
+        port.receiving += link.per_element * (self.counted)(message) as f64 * stands_for;
+        port.both = port.sending.min(port.receiving);
+        self.clocks[participant].last_arrival.max(port.receiving + link.latency)
+    }
+}
+
+impl Port {
+    fn occupy_out(&mut self, begin: f64, end: f64) {
+        self.both += (end.min(self.receiving_until) - begin).max(0.0);
+        self.sending += end - begin;
+        self.sending_until = self.sending_until.max(end);
+    }
+
+    fn occupy_in(&mut self, begin: f64, end: f64) {
+        self.both += (end.min(self.sending_until) - begin).max(0.0);
+        self.receiving += end - begin;
+        self.receiving_until = self.receiving_until.max(end);
+    }
+}
