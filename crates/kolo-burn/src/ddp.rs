@@ -9,11 +9,10 @@ use std::time::Duration;
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use kolo_comm::{Group, Rank};
-use kolo_ddp::lockstep::Exchange;
+use kolo_comm::{Group, JobMembership, Rank};
+use kolo_ddp::cross_shard::Exchange;
 use kolo_ddp::optimizer::Optimizer;
-use kolo_ddp::{Change, Config, Kind, Layout, Replica, SpanId, Statistics, StepReport};
-use kolo_elastic::Member;
+use kolo_ddp::{Access, Change, Config, Kind, Layout, Replica, ShardPass, SpanId, Statistics, StepReport};
 
 use crate::Error;
 use crate::hook::{self, Sink};
@@ -87,7 +86,7 @@ impl<M: Module> Ddp<M> {
     ///
     /// As [`Ddp::new`]; or too few workers are there.
     pub fn elastic(
-        member: Member,
+        member: impl JobMembership + 'static,
         model: M,
         config: &Config,
         optimizer: impl Optimizer,
@@ -98,14 +97,14 @@ impl<M: Module> Ddp<M> {
         Ok(Self::of(model, exact, replica, config.statistics))
     }
 
-    fn of(model: M, exact: bool, mut replica: Replica, policy: Statistics) -> Self {
+    fn of(model: M, exact: bool, replica: Replica, policy: Statistics) -> Self {
         if !exact && replica.group().rank() == Rank(0) {
             log::warn!(
                 "the model's device may add in another order with every launch: the same bits are not \
                  promised on it"
             );
         }
-        let shards = replica.reducer().shards();
+        let shards = replica.shards();
         let (group, layout) = (replica.group().clone(), replica.layout().clone());
         let spans = layout.spans().iter().enumerate();
         let statistics =
@@ -160,7 +159,7 @@ impl<M: Module> Ddp<M> {
         self.shards.clone()
     }
 
-    /// The flat side: values, checkpoints, the reducer.
+    /// The flat side: values, checkpoints, the step.
     pub fn with_replica<R>(&self, look: impl FnOnce(&mut Replica) -> R) -> R {
         // A lazy parameter waits for the replica: `look` could not use the model.
         tensors::settle(self.model());
@@ -181,11 +180,13 @@ impl<M: Module> Ddp<M> {
         let sum: f32 = loss.sum.clone().into_scalar();
         // Looks at every parameter, so none is lazy after it.
         let nodes = tensors::nodes(self.model());
-        lock(&self.replica).begin_shard(f64::from(sum), loss.count)?;
-        hook::backward(loss.sum, nodes, Arc::new(ToReducer(self.replica.clone())))?;
-        self.report_statistics(loss.count)?;
-        lock(&self.replica).reducer().end_shard();
-        Ok(())
+        let pass = ShardPass::begin(self.replica.clone(), f64::from(sum), loss.count)?;
+        let sink = Arc::new(ToPass(Mutex::new(Some(pass))));
+        hook::backward(loss.sum, nodes, sink.clone())?;
+        let pass = lock(&sink.0).take();
+        let mut pass = pass.expect("the hook leaves the pass where it is");
+        self.report_statistics(&mut pass, loss.count)?;
+        Ok(pass.finish()?)
     }
 
     /// In place of [`Ddp::backward`] for a shard without samples, as in a short last batch.
@@ -194,11 +195,7 @@ impl<M: Module> Ddp<M> {
     ///
     /// This rank has no more shards in this step.
     pub fn skip_shard(&mut self) -> Result<(), Error> {
-        self.with_replica(|replica| {
-            replica.begin_shard(0.0, 0.0)?;
-            replica.reducer().end_shard();
-            Ok(())
-        })
+        self.with_replica(|replica| Ok(replica.begin_shard(0.0, 0.0)?.finish()?))
     }
 
     /// Ends the step: from now on the model has its new parameters.
@@ -234,8 +231,7 @@ impl<M: Module> Ddp<M> {
     /// After the replica has got another group, or its shards have moved.
     fn follow(&mut self) {
         self.exchange = None;
-        (self.group, self.shards) =
-            self.with_replica(|replica| (replica.group().clone(), replica.reducer().shards()));
+        (self.group, self.shards) = self.with_replica(|replica| (replica.group().clone(), replica.shards()));
     }
 
     /// The loop has waited so long for its next batch: so a rank whose data comes slowly is not taken for one
@@ -272,28 +268,34 @@ impl<M: Module> Ddp<M> {
     /// Every shard starts from the same statistics and tells how far its forward pass moved them; the step
     /// moves them by the weighted mean. Or, by [`Statistics::Local`], the next shard of this rank goes on
     /// where this one ended.
-    fn report_statistics(&mut self, count: f64) -> Result<(), Error> {
+    fn report_statistics(&mut self, pass: &mut ShardPass<impl Access>, count: f64) -> Result<(), Error> {
         if self.statistics.is_empty() {
             return Ok(());
         }
         let moved = tensors::inventory(self.model(), Which::Statistics)?.values;
-        self.report(&mut lock(&self.replica), &moved, count);
+        self.report(pass, &moved, count);
         self.write(Which::Statistics);
         Ok(())
     }
 
-    fn report(&self, replica: &mut Replica, mut moved: &[f32], count: f64) {
+    fn report(&self, pass: &mut ShardPass<impl Access>, mut moved: &[f32], count: f64) {
         for &id in &self.statistics {
             let span = self.layout.span(id);
             let (end, rest) = moved.split_at(span.len);
             moved = rest;
-            let start = replica.latest(id);
-            if end != start && self.policy == Statistics::Local {
-                replica.keep_statistic(id, end);
-            } else if end != start {
-                let change: Vec<f32> =
-                    end.iter().zip(start).map(|(end, start)| (end - start) * count as f32).collect();
-                replica.reducer().ready(id, &change);
+            let change: Option<Vec<f32>> = pass.with_replica(|replica| {
+                let start = replica.latest(id);
+                if end == start {
+                    return None;
+                }
+                if self.policy == Statistics::Local {
+                    replica.keep_statistic(id, end);
+                    return None;
+                }
+                Some(end.iter().zip(start).map(|(end, start)| (end - start) * count as f32).collect())
+            });
+            if let Some(change) = change {
+                pass.ready(id, &change);
             }
         }
     }
@@ -308,15 +310,18 @@ impl<M: Module> Ddp<M> {
     }
 }
 
-fn lock(replica: &Mutex<Replica>) -> MutexGuard<'_, Replica> {
-    replica.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct ToReducer(Arc<Mutex<Replica>>);
+/// Hands gradients to the pass that is under way. The graph may keep the sink longer than that.
+struct ToPass(Mutex<Option<ShardPass<Arc<Mutex<Replica>>>>>);
 
-impl Sink for ToReducer {
+impl Sink for ToPass {
     fn ready(&self, span: SpanId, gradient: &[f32]) {
-        lock(&self.0).reducer().ready(span, gradient);
+        if let Some(pass) = &mut *lock(&self.0) {
+            pass.ready(span, gradient);
+        }
     }
 }
 

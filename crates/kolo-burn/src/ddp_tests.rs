@@ -89,7 +89,7 @@ impl Backward<Flex, 1> for Gate {
 
     fn backward(self, ops: Ops<Waiter, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let until = Instant::now() + Duration::from_secs(30);
-        while !lock(&ops.state.0).reducer().is_back(0) {
+        while !lock(&ops.state.0).is_back(0) {
             assert!(Instant::now() < until, "no bucket was reduced while the backward pass went on");
             std::thread::yield_now();
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use burn::nn::BatchNorm;
 use burn::tensor::{Tensor, TensorData};
 
-use kolo_ddp::lockstep::Place;
+use kolo_ddp::cross_shard::ShardHandle;
 
 use crate::batch_norm;
 
@@ -15,14 +15,14 @@ use crate::batch_norm;
 #[derive(Debug)]
 pub struct ShardPass {
     shard: usize,
-    place: Place,
+    handle: ShardHandle,
     /// Normalisations so far.
     layers: AtomicUsize,
 }
 
 impl ShardPass {
-    pub(crate) fn new(shard: usize, place: Place) -> Self {
-        ShardPass { shard, place, layers: AtomicUsize::new(0) }
+    pub(crate) fn new(shard: usize, handle: ShardHandle) -> Self {
+        ShardPass { shard, handle, layers: AtomicUsize::new(0) }
     }
 
     /// Which shard of the step it is.
@@ -52,10 +52,10 @@ impl ShardPass {
         let [channels] = layer.gamma.dims();
         assert!(D > 1 && x.dims()[1] == channels, "{:?} for a layer of {channels} channels", x.dims());
         let number = self.layers.fetch_add(1, Ordering::Relaxed);
-        let (output, moments) = match batch_norm::forward(layer, x.clone(), number, &self.place) {
+        let (output, moments) = match batch_norm::forward(layer, x.clone(), number, &self.handle) {
             Ok(normalised) => normalised,
             Err(cause) => {
-                self.place.relay().fail(batch_norm::unreadable(&cause));
+                self.handle.turns().fail(batch_norm::unreadable(&cause));
                 return layer.forward(x);
             }
         };

@@ -18,6 +18,7 @@ mod fused;
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;
+mod job_membership;
 mod kernel;
 mod measure;
 mod membership;
@@ -35,6 +36,7 @@ pub use backend::BackendKind;
 pub use collective::Collective;
 pub use element::{Element, Number};
 pub use group::Group;
+pub use job_membership::{Generation, JobMembership};
 pub use membership::TransportChoice;
 pub use memory::Buffer;
 pub use options::Options;

@@ -55,15 +55,15 @@ fn train(group: Group) -> Result<([f32; 2], f64), Error> {
     let mut replica = Replica::new(Arc::new(group), specs, vec![0.0; 2], &config, Lion::default())?;
     let mut loss = f64::INFINITY;
     for step in 0..400 {
-        for shard in replica.reducer().shards() {
+        for shard in replica.shards() {
             let (slope, shift) = (replica.latest(SpanId(0))[0], replica.latest(SpanId(1))[0]);
             let points = (0..POINTS).map(|n| (shard * POINTS + n) as f32 / 16.0 - 1.0);
             let residuals: Vec<[f32; 2]> = points.map(|x| [x, slope * x + shift - (3.0 * x - 1.0)]).collect();
             let sum = |term: fn(&[f32; 2]) -> f32| residuals.iter().map(term).sum::<f32>();
-            replica.begin_shard(f64::from(sum(|[_, r]| r * r)), POINTS as f64)?;
-            replica.reducer().ready(SpanId(1), &[sum(|[_, r]| 2.0 * r)]);
-            replica.reducer().ready(SpanId(0), &[sum(|[x, r]| 2.0 * r * x)]);
-            replica.reducer().end_shard();
+            let mut pass = replica.begin_shard(f64::from(sum(|[_, r]| r * r)), POINTS as f64)?;
+            pass.ready(SpanId(1), &[sum(|[_, r]| 2.0 * r)]);
+            pass.ready(SpanId(0), &[sum(|[x, r]| 2.0 * r * x)]);
+            pass.finish()?;
         }
         loss = replica.step(0.05 * (1.0 - f64::from(step) / 400.0))?.loss;
     }

@@ -39,7 +39,7 @@ impl BucketCaps {
 
 /// Slices begin at multiples of so many elements of their span. Whatever is summed over a span is summed in blocks of
 /// that length, so that it does not depend on how the span was cut.
-pub(crate) const BLOCK: usize = 16 * 1024;
+pub const BLOCK: usize = 16 * 1024;
 
 /// A run of elements reduced by one collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,12 @@ impl Slice {
     /// Which elements of the bucket it is.
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.elements.len()
+    }
+
+    /// Which elements of flat memory it is.
+    pub fn place(&self, layout: &Layout) -> Range<usize> {
+        let start = layout.span(self.span).offset;
+        start + self.elements.start..start + self.elements.end
     }
 }
 

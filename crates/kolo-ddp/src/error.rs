@@ -56,6 +56,40 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
+    /// A job whose workers may die cannot have a reduction that keeps something with each of them.
+    #[error(
+        "the reduction `{reduction}` keeps residuals with each worker, which are lost when it dies; take `sum` in an elastic job, \
+         or train with workers that stay (`Config::elastic: false`)"
+    )]
+    ResidualsInElasticJob {
+        /// The reduction's name.
+        reduction: &'static str,
+    },
+    /// What the other ranks' shards keep from step to step is not here.
+    #[error(
+        "a checkpoint of a job with the reduction `{reduction}` holds residuals of all ranks; call `Replica::gather_residuals` on all \
+         of them after the step that it is of"
+    )]
+    ResidualsElsewhere {
+        /// The reduction's name.
+        reduction: &'static str,
+    },
+    /// A call of the step in a phase to which it does not belong.
+    #[error("`{call}` cannot be called {phase}; {remedy}")]
+    OutOfOrder {
+        /// What was called.
+        call: &'static str,
+        /// When it was called.
+        phase: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// A rank began another pass when its shards of the step were done.
+    #[error("this rank holds {due} shards a step; call `step` before the next backward pass")]
+    NoShardLeft {
+        /// Shards of this rank.
+        due: usize,
+    },
     /// A rank did not do its shards.
     #[error("this rank holds {due} shards a step but finished {done} before `step` was called")]
     ShardsMissing {

@@ -1,37 +1,46 @@
-//! Data parallelism over flat memory. Knows no tensor library.
+//! Data parallelism over flat memory: one step of training, shared by many workers, and what goes with it (optimizers,
+//! checkpoints, samplers). Knows no tensor library.
 //!
-//! The way of one gradient: a binding calls [`Reducer::ready`] when the backward pass has computed it; it is added into
-//! its [`Span`] of a [`Bucket`]; a full bucket moves to the communication thread and is summed over all shards in the
-//! order of the tree; it comes back while later ones are on the wire, even while the next forward pass has begun, and the
-//! [`Optimizer`](optimizer::Optimizer) steps its range. [`Replica`] holds all of it together for one worker.
+//! A tensor library's binding stands above: it gives a [`Replica`] the model's tensors and hands over gradients in a
+//! [`ShardPass`]. Groups and collectives (`kolo_comm`) stand below. The way of one gradient, there and back, is written
+//! down where it happens, in `step/mod.rs`.
 
 mod agree;
 mod buckets;
 pub mod checkpoint;
+mod config;
+pub mod cross_shard;
 mod error;
 pub mod key;
+mod last_step;
 mod layout;
-pub mod lockstep;
 mod losses;
+mod membership;
 pub mod norm;
 pub mod optimizer;
 pub mod rate;
-mod reducer;
+pub mod reduction;
 mod replica;
 mod sampler;
+mod shard_pass;
 mod shard_sum;
 mod shares;
 mod statistics;
+mod step;
 pub mod straggler;
 pub mod table;
+mod timed;
 pub mod transform;
 pub mod verify;
 
-pub use buckets::{Bucket, BucketCaps, Slice, plan};
+pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan};
+pub use config::Config;
 pub use error::Error;
+pub use last_step::LastStep;
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
-pub use reducer::{BucketTiming, Reducer, Totals};
-pub use replica::{Change, Config, LastStep, Replica, StepReport};
+pub use replica::{Change, Replica, StepReport};
 pub use sampler::{Epoch, Sampler};
-pub use shares::apportion;
+pub use shard_pass::{Access, ShardPass};
+pub use shares::{Assignment, apportion};
 pub use statistics::Statistics;
+pub use step::BucketTiming;

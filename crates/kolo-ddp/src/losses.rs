@@ -3,34 +3,40 @@
 //! It travels before the first bucket, so the divisor is known when gradients come back, and a short or empty shard
 //! weighs what it should.
 
-use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
-use kolo_comm::tree::Contributions;
 use kolo_comm::{Buffer, Collective, Group, Pending};
 
 use crate::error::Error;
+use crate::shares::Assignment;
+use crate::timed::timed;
 
 /// The losses of this rank's shards, summed in the same tree as the gradients.
 #[derive(Default)]
 pub(crate) struct ShardLosses {
     /// Loss and count of each shard so far.
-    pub(crate) values: Vec<[f64; 2]>,
+    values: Vec<[f64; 2]>,
     pending: Option<Pending<f64>>,
 }
 
 impl ShardLosses {
-    pub(crate) fn start(
-        &mut self,
-        group: &Group,
-        contributions: &Arc<Contributions>,
-        shards: Range<usize>,
-        synchronise: bool,
-    ) -> Result<(), Error> {
-        if !synchronise {
-            return Ok(());
-        }
+    /// Takes the loss of the next shard, summed over `count` samples.
+    pub(crate) fn push(&mut self, loss: f64, count: f64) {
+        self.values.push([loss, count]);
+    }
+
+    /// Forgets all shards: a new step.
+    pub(crate) fn reset(&mut self) {
+        self.values.clear();
+    }
+
+    /// Starts the sum over the shards of all ranks.
+    ///
+    /// # Errors
+    ///
+    /// Memory cannot be had.
+    pub(crate) fn start(&mut self, group: &Group, assignment: &Assignment) -> Result<(), Error> {
+        let Assignment { contributions, shards, .. } = assignment;
         let nodes = contributions.of(group.rank());
         let mut buffer: Buffer<f64> = group.alloc(2 * contributions.parts(group.rank()))?;
         for (part, node) in nodes.iter().enumerate() {
@@ -43,10 +49,15 @@ impl ShardLosses {
         Ok(())
     }
 
+    /// Waits for the sum of losses and counts; of this rank's own shards if nothing has been started.
+    ///
+    /// # Errors
+    ///
+    /// The collective failed (naming the rank).
     pub(crate) fn finish(&mut self, exposed: &mut Duration) -> Result<[f64; 2], Error> {
         match self.pending.take() {
             Some(pending) => {
-                let sum = crate::reducer::timed(exposed, || pending.wait())?;
+                let sum = timed(exposed, || pending.wait())?;
                 Ok([sum[0], sum[1]])
             }
             None => {

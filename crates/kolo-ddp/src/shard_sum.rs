@@ -10,7 +10,8 @@ use std::ops::Range;
 use kolo_comm::tree::Node;
 use kolo_comm::{Buffer, Error, Group, Number};
 
-/// See the module's text. The buffer is away while it is being reduced.
+/// The sums of one rank's shards so far, one for each node of the tree that they make up. The buffer is away while it is
+/// being reduced.
 pub(crate) struct ShardSum<T = f32> {
     buffer: Option<Buffer<T>>,
     len: usize,

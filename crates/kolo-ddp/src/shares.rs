@@ -1,9 +1,10 @@
 //! How many shards each rank gets. Whatever is decided here changes who computes what, never the sum.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use kolo_comm::Rank;
-use kolo_comm::tree::share;
+use kolo_comm::tree::{Contributions, share};
 
 /// Whole shards by weight, one weight a rank: each rank gets its part rounded down, and the shards that are left go to those
 /// who have lost most by that, the lower rank first where two have lost alike (Hamilton's method of largest remainders).
@@ -39,9 +40,34 @@ pub(crate) fn equal(shards: usize, world: usize) -> Vec<usize> {
 }
 
 /// The shards of one rank, where ranks have so many each.
-pub(crate) fn range(shares: &[usize], rank: Rank) -> Range<usize> {
+fn range(shares: &[usize], rank: Rank) -> Range<usize> {
     let first: usize = shares[..rank.0].iter().sum();
     first..first + shares[rank.0]
+}
+
+/// Who computes which shards of every step.
+#[derive(Clone, Debug)]
+pub struct Assignment {
+    /// Number of shards of every rank.
+    pub shares: Vec<usize>,
+    /// This rank's shards.
+    pub shards: Range<usize>,
+    /// What each rank gives to a sum in tree order.
+    pub contributions: Arc<Contributions>,
+}
+
+impl Assignment {
+    /// The assignment as `rank` sees it, where ranks have so many shards each.
+    pub(crate) fn new(shares: &[usize], rank: Rank) -> Self {
+        let contributions = Arc::new(Contributions::of_shares(shares));
+        Assignment { shares: shares.to_vec(), shards: range(shares, rank), contributions }
+    }
+
+    /// The rank that has each shard.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = Rank> {
+        let ranks = self.shares.iter().enumerate();
+        ranks.flat_map(|(rank, share)| std::iter::repeat_n(Rank(rank), *share))
+    }
 }
 
 #[cfg(test)]

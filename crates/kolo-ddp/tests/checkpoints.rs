@@ -6,11 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{NAMES, WIDTH, lively, replica, run_shard, specs};
-use kolo_comm::Group;
+use common::{NAMES, WIDTH, backward, lively, replica, run_shard, specs};
+use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Part, Position, Reader, Set, Snapshot, Writer};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
-use kolo_ddp::{Config, Replica};
+use kolo_ddp::reduction::REDUCTIONS;
+use kolo_ddp::{Config, Replica, SpanId};
 
 const FILES: [&str; 4] = ["weights.safetensors", "optimizer.safetensors", "position.json", "manifest.json"];
 
@@ -47,16 +48,21 @@ fn flip(path: &Path, bit: usize) {
     fs::write(path, data).unwrap();
 }
 
+/// Every optimizer with every reduction.
 #[test]
 fn a_checkpoint_continues_in_the_same_bits() {
-    for optimizer in OPTIMIZERS {
-        let new = || replica(Arc::new(Group::alone()), &Config::default(), optimizer.name, lively(optimizer));
+    for (optimizer, reduction) in
+        OPTIMIZERS.iter().flat_map(|optimizer| REDUCTIONS.iter().map(move |r| (optimizer, r)))
+    {
+        let config = Config { reduction, ..Config::default() };
+        let new = || replica(Arc::new(Group::alone()), &config, optimizer.name, lively(optimizer));
         let folder = tempfile::tempdir().unwrap();
         let mut first = new();
         (0..3).for_each(|n| step(&mut first, n));
         let path = checkpoint::save(folder.path(), &mut first, &at(3)).unwrap();
         let found = checkpoint::newest(folder.path()).unwrap().unwrap();
         assert_eq!((found.step, found.path, found.passed_over.len()), (3, path.clone(), 0));
+        assert_eq!(path.join("residuals.safetensors").exists(), reduction.keeps_residuals);
 
         let mut second = new();
         assert_eq!(checkpoint::load(&path, &mut second).unwrap(), at(3));
@@ -64,6 +70,66 @@ fn a_checkpoint_continues_in_the_same_bits() {
         assert_eq!(first.values().unwrap(), second.values().unwrap());
         let hashes = [&mut first, &mut second].map(|replica| checkpoint::weights_sha256(replica).unwrap());
         assert_eq!(hashes[0], hashes[1]);
+    }
+}
+
+/// Saved by rank 0 of three, read by one, two and four.
+#[test]
+fn a_checkpoint_continues_in_the_same_bits_with_another_number_of_workers() {
+    const SHARDS: usize = 4;
+    let steps = |replica: &mut Replica, steps: std::ops::Range<usize>| {
+        for step in steps {
+            for shard in replica.shards() {
+                let gradients = backward(replica.values().unwrap(), &[step * SHARDS + shard, 3 * shard]);
+                let mut pass = replica.begin_shard(gradients.loss, 2.0).unwrap();
+                // Each once: a run that continues does not know how often a parameter was used before.
+                for (span, gradient) in [
+                    (3, &gradients.last),
+                    (1, &gradients.shared[0]),
+                    (0, &gradients.first),
+                    (4, &gradients.mean),
+                ] {
+                    pass.ready(SpanId(span), gradient);
+                }
+                pass.finish().unwrap();
+            }
+            replica.step(0.05).unwrap();
+        }
+    };
+    for reduction in REDUCTIONS {
+        let folder = tempfile::tempdir().unwrap();
+        let config = Config { shards: Some(SHARDS), reduction, ..Config::default() };
+        let new = |group| replica(Arc::new(group), &config, "sgd", Settings::default());
+        let expected = threads::spawn(3, |group| {
+            let mut replica = new(group);
+            steps(&mut replica, 0..3);
+            let saves = replica.group().rank() == Rank(0);
+            if saves && reduction.keeps_residuals {
+                let error = checkpoint::save(folder.path(), &mut replica, &at(3)).unwrap_err().to_string();
+                assert!(error.contains(reduction.name) && error.contains("gather_residuals"), "{error}");
+            }
+            replica.gather_residuals().unwrap();
+            if saves {
+                checkpoint::save(folder.path(), &mut replica, &at(3)).unwrap();
+            }
+            steps(&mut replica, 3..6);
+            replica.values().unwrap().to_vec()
+        })
+        .unwrap()
+        .remove(0);
+        let path = checkpoint::path(folder.path(), 3);
+        for world in [1, 2, 4] {
+            for values in threads::spawn(world, |group| {
+                let mut replica = new(group);
+                checkpoint::load(&path, &mut replica).unwrap();
+                steps(&mut replica, 3..6);
+                replica.values().unwrap().to_vec()
+            })
+            .unwrap()
+            {
+                assert!(values == expected, "{reduction:?} on {world} ranks");
+            }
+        }
     }
 }
 

@@ -227,7 +227,7 @@ impl<'a> Worker<'a> {
     fn step(&mut self) -> Result<(), Stop> {
         let step = self.replica.steps();
         self.moment(step, 0)?;
-        for (n, shard) in self.replica.reducer().shards().enumerate() {
+        for (n, shard) in self.replica.shards().enumerate() {
             let mut values = vec![0.0; NAMES.len() * WIDTH + LARGE];
             // In the order in which buckets come back, so that some are still on the wire.
             for (moment, id) in [4, 2, 0, 1, 5, 3].into_iter().enumerate() {
@@ -239,22 +239,21 @@ impl<'a> Worker<'a> {
             }
             let samples = [step as usize * SHARDS + shard, 7 * shard];
             let pass = backward(&values, &samples);
-            self.replica.begin_shard(pass.loss, samples.len() as f64)?;
             let large: Vec<f32> = values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
-            let reducer = self.replica.reducer();
-            reducer.ready(SpanId(5), &large);
-            reducer.ready(SpanId(3), &pass.last);
-            reducer.ready(SpanId(1), &pass.shared[0]);
+            let mut shard = self.replica.begin_shard(pass.loss, samples.len() as f64)?;
+            shard.ready(SpanId(5), &large);
+            shard.ready(SpanId(3), &pass.last);
+            shard.ready(SpanId(1), &pass.shared[0]);
             if step.is_multiple_of(2) {
-                reducer.ready(SpanId(1), &pass.shared[1]);
+                shard.ready(SpanId(1), &pass.shared[1]);
             }
-            reducer.ready(SpanId(0), &pass.first);
-            reducer.ready(SpanId(4), &pass.mean);
-            reducer.end_shard();
+            shard.ready(SpanId(0), &pass.first);
+            shard.ready(SpanId(4), &pass.mean);
+            shard.finish()?;
         }
         self.moment(step, MOMENTS - 2)?;
         if let Err(dead) = self.moment(step, MOMENTS - 1) {
-            self.replica.reducer().finish(step)?;
+            self.replica.reduce_for_tests()?;
             return Err(dead);
         }
         let report = self.replica.step(0.05)?;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use common::{WIDTH, backward, clip, lively, replica, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer, Settings};
+use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::table::{Choice, Entry};
 use kolo_ddp::transform::TRANSFORMS;
 use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, Sampler, SpanId};
@@ -22,7 +23,7 @@ fn train(group: Group, shards: usize, config: &Config, optimizer: &Entry<dyn Opt
     for epoch in 0..2 {
         let order = sampler.epoch(epoch);
         for step in 0..sampler.steps() {
-            for shard in replica.reducer().shards() {
+            for shard in replica.shards() {
                 run_shard(&mut replica, order.shard(step, shard));
             }
             replica.step(0.05).unwrap();
@@ -30,6 +31,11 @@ fn train(group: Group, shards: usize, config: &Config, optimizer: &Entry<dyn Opt
         states.push(replica.values().unwrap().iter().map(|x| x.to_bits()).collect());
     }
     states
+}
+
+/// Every optimizer with every reduction.
+fn combinations() -> impl Iterator<Item = (&'static Entry<dyn Optimizer>, &'static reduction::Entry)> {
+    OPTIMIZERS.iter().flat_map(|optimizer| REDUCTIONS.iter().map(move |reduction| (optimizer, reduction)))
 }
 
 #[test]
@@ -40,7 +46,7 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
         // Without, and with each of the table.
         let transforms = TRANSFORMS.iter().map(|entry| vec![Choice::new(entry.name)]);
         for transforms in [Vec::new()].into_iter().chain(transforms) {
-            for optimizer in OPTIMIZERS {
+            for (optimizer, reduction) in combinations() {
                 let mut expected: Option<Vec<Vec<u32>>> = None;
                 for (world, caps, forward_overlap) in [
                     (1, large, false),
@@ -56,6 +62,7 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
                         caps,
                         transforms: transforms.clone(),
                         forward_overlap,
+                        reduction,
                         verify_every: 3,
                         ..Config::default()
                     };
@@ -65,7 +72,7 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
                         let expected = expected.get_or_insert_with(|| states.clone());
                         assert!(
                             *expected == states,
-                            "{shards} shards on {world} ranks, {}, {transforms:?}",
+                            "{shards} shards on {world} ranks, {}, {reduction:?}, {transforms:?}",
                             optimizer.name
                         );
                     }
@@ -79,10 +86,12 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
 #[test]
 fn unequal_shares_end_in_the_same_bits() {
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
-    let adamw = optimizer::find("adamw").unwrap();
-    for shards in [1, 6, 7] {
+    for (shards, (optimizer, reduction)) in
+        [1, 6, 7].into_iter().flat_map(|n| combinations().map(move |c| (n, c)))
+    {
         let config = |shares: Option<&[f64]>| Config {
             caps: Some(small),
+            reduction,
             transforms: clip(1.5),
             shares: shares.map(<[f64]>::to_vec),
             verify_every: 3,
@@ -90,7 +99,7 @@ fn unequal_shares_end_in_the_same_bits() {
         };
         let run = |world: usize, shares: Option<&[f64]>| {
             let config = config(shares);
-            threads::spawn(world, |group| train(group, shards, &config, adamw)).unwrap()
+            threads::spawn(world, |group| train(group, shards, &config, optimizer)).unwrap()
         };
         let expected = run(1, None).remove(0);
         for shares in [
@@ -101,7 +110,7 @@ fn unequal_shares_end_in_the_same_bits() {
             &[5.0, 1.0, 1.0, 1.0, 0.5, 2.0, 1.0, 1.0],
         ] {
             for states in run(shares.len(), Some(shares)) {
-                assert!(states == expected, "{shards} shards by {shares:?}");
+                assert!(states == expected, "{shards} shards by {shares:?}, {optimizer:?}, {reduction:?}");
             }
         }
     }
@@ -111,7 +120,7 @@ fn unequal_shares_end_in_the_same_bits() {
 #[test]
 fn slices_do_not_change_the_bits() {
     const LEN: usize = 70_000;
-    let train = |group: Group, caps: BucketCaps, optimizer: &Entry<dyn Optimizer>| {
+    let train = |group: Group, caps: BucketCaps, optimizer: &Entry<dyn Optimizer>, reduction| {
         let rank = group.rank().0;
         let spec = |name: &str, len: usize| ParamSpec {
             name: name.into(),
@@ -120,52 +129,59 @@ fn slices_do_not_change_the_bits() {
         };
         let specs = vec![spec("small", 10), spec("large", LEN), spec("last", 300)];
         let values = vec![rank as f32; LEN + 310];
-        let config = Config { shards: Some(4), caps: Some(caps), transforms: clip(1.0), ..Config::default() };
+        let (caps, transforms) = (Some(caps), clip(1.0));
+        let config = Config { shards: Some(4), caps, transforms, reduction, ..Config::default() };
         let optimizer = optimizer.build(&lively(optimizer)).unwrap();
         let mut replica = Replica::new(Arc::new(group), specs, values, &config, optimizer).unwrap();
         for step in 0..8 {
-            for shard in replica.reducer().shards() {
-                replica.begin_shard(1.0, 5.0).unwrap();
+            for shard in replica.shards() {
+                let mut pass = replica.begin_shard(1.0, 5.0).unwrap();
                 let uses = if step == 6 { 3 } else { 2 };
                 for (span, len, uses) in [(2, 300, 1), (1, LEN, uses), (0, 10, 1)] {
                     for time in 0..uses {
                         let gradient: Vec<f32> =
                             (0..len).map(|i| common::noise(shard * 10 + step + time, i)).collect();
-                        replica.reducer().ready(SpanId(span), &gradient);
+                        pass.ready(SpanId(span), &gradient);
                     }
                 }
-                replica.reducer().end_shard();
+                pass.finish().unwrap();
             }
             replica.step(0.01).unwrap();
         }
-        let buckets = replica.reducer().buckets().count();
+        let buckets = replica.buckets().count();
         let bits: Vec<u32> = replica.values().unwrap().iter().map(|x| x.to_bits()).collect();
         (bits, buckets)
     };
-    for optimizer in OPTIMIZERS {
+    for (optimizer, reduction) in combinations() {
         let run = |world, mib| {
-            threads::spawn(world, |group| train(group, BucketCaps::of_mib(mib), optimizer)).unwrap()
+            let train = |group| train(group, BucketCaps::of_mib(mib), optimizer, reduction);
+            threads::spawn(world, train).unwrap()
         };
         let whole = run(1, 25.0).remove(0);
         for (world, mib) in [(1, 0.0625), (3, 0.0625), (4, 0.15)] {
             for (bits, buckets) in run(world, mib) {
                 assert!(buckets > whole.1 + 1, "{buckets} buckets");
-                assert!(bits == whole.0, "{}, {world} ranks, buckets of {mib} MiB", optimizer.name);
+                assert!(
+                    bits == whole.0,
+                    "{}, {reduction:?}, {world} ranks, buckets of {mib} MiB",
+                    optimizer.name
+                );
             }
         }
     }
 }
 
-/// Plain SGD with rate 1 shows the gradient: N ranks against one pass over the whole batch.
+/// Plain SGD with rate 1 shows the gradient: N ranks against one pass over the whole batch. Only where nothing is kept for later.
 #[test]
 fn the_gradient_is_that_of_the_whole_batch() {
-    for world in 1..=4 {
+    let exact = REDUCTIONS.iter().filter(|reduction| !reduction.keeps_residuals);
+    for (world, reduction) in exact.flat_map(|reduction| (1..=4).map(move |world| (world, reduction))) {
         let batch: Vec<usize> = (0..14).collect();
         for moved in threads::spawn(world, |group| {
-            let config = Config { shards: Some(world), ..Config::default() };
+            let config = Config { shards: Some(world), reduction, ..Config::default() };
             let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
             let before = replica.values().unwrap().to_vec();
-            for shard in replica.reducer().shards() {
+            for shard in replica.shards() {
                 let share = kolo_comm::tree::share(batch.len(), world, kolo_comm::Rank(shard));
                 run_shard(&mut replica, &batch[share]);
             }

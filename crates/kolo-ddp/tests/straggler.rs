@@ -11,6 +11,7 @@ use common::{WIDTH, replica, run_shard};
 use kolo_comm::env::Place;
 use kolo_comm::{Group, Options, Rank, TransportChoice, threads};
 use kolo_ddp::optimizer::Settings;
+use kolo_ddp::reduction::{Entry, REDUCTIONS};
 use kolo_ddp::straggler::{Cause, EVERY, Policy, Straggler};
 use kolo_ddp::{BucketCaps, Config, Error, Replica};
 
@@ -28,34 +29,40 @@ struct Outcome {
     shares: Vec<Vec<usize>>,
 }
 
-fn config(straggler: Policy, elastic: bool) -> Config {
+fn config(straggler: Policy, elastic: bool, reduction: &'static Entry) -> Config {
     let caps = Some(BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH });
-    Config { shards: Some(SHARDS), straggler, elastic, caps, ..Config::default() }
+    Config { shards: Some(SHARDS), straggler, elastic, reduction, caps, ..Config::default() }
 }
 
 /// The culprit is slow in the steps before `until`, by what `work` does before each shard.
-fn train(group: Group, policy: Policy, steps: u64, until: u64, work: &dyn Fn(&mut Replica, bool)) -> Outcome {
+fn train(
+    group: Group,
+    (policy, reduction): (Policy, &'static Entry),
+    steps: u64,
+    until: u64,
+    work: &dyn Fn(&mut Replica, bool),
+) -> Outcome {
     let slow = group.rank() == CULPRIT;
-    let config = config(policy, policy == Policy::Drop);
+    let config = config(policy, policy == Policy::Drop, reduction);
     let mut replica = replica(Arc::new(group), &config, "adamw", Settings::default());
     let (mut found, mut shares) = (Vec::new(), Vec::new());
     for step in 0..steps {
-        for shard in replica.reducer().shards() {
+        for shard in replica.shards() {
             work(&mut replica, slow && step < until);
             run_shard(&mut replica, &[step as usize * SHARDS + shard, 3 * shard]);
         }
-        let before = replica.reducer().shares().to_vec();
+        let before = replica.shares().to_vec();
         let report = replica.step(0.01).unwrap();
-        assert_eq!(report.shards_changed, before != replica.reducer().shares());
+        assert_eq!(report.shards_changed, before != replica.shares());
         found.extend(report.straggler);
-        shares.push(replica.reducer().shares().to_vec());
+        shares.push(replica.shares().to_vec());
     }
     let bits = replica.values().unwrap().iter().map(|x| x.to_bits()).collect();
     Outcome { bits, found, shares }
 }
 
-fn alone(steps: u64) -> Vec<u32> {
-    let run = |group: Group| train(group, Policy::Warn, steps, 0, &|_, _| {});
+fn alone(steps: u64, reduction: &'static Entry) -> Vec<u32> {
+    let run = |group: Group| train(group, (Policy::Warn, reduction), steps, 0, &|_, _| {});
     threads::spawn(1, run).unwrap().remove(0).bits
 }
 
@@ -74,13 +81,13 @@ fn waiting_for_data(replica: &mut Replica, slow: bool) {
 #[test]
 fn the_slow_rank_is_named_with_its_cause() {
     // The first step is not measured, and a finding takes two looks.
-    let steps = 2 * EVERY + 3;
-    let expected = alone(steps);
+    let (steps, sum) = (2 * EVERY + 3, &REDUCTIONS[0]);
+    let expected = alone(steps, sum);
     for (work, cause, policy) in [
         (&computing as &(dyn Fn(&mut Replica, bool) + Sync), Cause::Compute, Policy::Warn),
         (&waiting_for_data, Cause::Data, Policy::Drop),
     ] {
-        for outcome in threads::spawn(3, |group| train(group, policy, steps, steps, work)).unwrap() {
+        for outcome in threads::spawn(3, |group| train(group, (policy, sum), steps, steps, work)).unwrap() {
             assert!(outcome.bits == expected, "{cause:?}");
             let [found] = &outcome.found[..] else { panic!("one finding: {:?}", outcome.found) };
             assert_eq!((found.rank, found.cause), (CULPRIT, cause), "{}", found.reason);
@@ -105,7 +112,7 @@ fn a_rank_with_a_slow_link_is_named() {
         let delay = if Rank(rank) == CULPRIT { SLOW } else { Duration::ZERO };
         let options = Options { transport: Some(TransportChoice::Tcp), delay, ..Options::default() };
         let group = Group::join(&place, &options).unwrap();
-        train(group, Policy::Warn, steps, 0, &computing)
+        train(group, (Policy::Warn, &REDUCTIONS[0]), steps, 0, &computing)
     };
     let run = &run;
     let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
@@ -121,10 +128,16 @@ fn a_rank_with_a_slow_link_is_named() {
 #[test]
 fn shards_leave_the_slow_rank_and_come_back_when_it_recovers() {
     let steps = 6 * EVERY + 3;
-    let expected = alone(steps);
-    let run = |group: Group| train(group, Policy::Shed, steps, 3 * EVERY + 1, &computing);
+    for reduction in REDUCTIONS {
+        shards_leave_and_come_back(steps, reduction);
+    }
+}
+
+fn shards_leave_and_come_back(steps: u64, reduction: &'static Entry) {
+    let expected = alone(steps, reduction);
+    let run = |group: Group| train(group, (Policy::Rebalance, reduction), steps, 3 * EVERY + 1, &computing);
     for outcome in threads::spawn(3, run).unwrap() {
-        assert!(outcome.bits == expected);
+        assert!(outcome.bits == expected, "{reduction:?}");
         assert!(outcome.shares.iter().all(|shares| shares.iter().sum::<usize>() == SHARDS));
         let least = outcome.shares.iter().map(|shares| shares[CULPRIT.0]).min();
         assert_eq!(least, Some(1), "it keeps one, to be measured by: {:?}", outcome.shares);
@@ -138,10 +151,15 @@ fn nobody_can_be_dropped_where_nobody_can_go_on() {
     let values = vec![0.0; specs.len() * WIDTH];
     let optimizer = || kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
     let group = Arc::new(Group::alone());
-    let made =
-        Replica::new(group.clone(), specs.clone(), values.clone(), &config(Policy::Drop, false), optimizer());
+    let made = Replica::new(
+        group.clone(),
+        specs.clone(),
+        values.clone(),
+        &config(Policy::Drop, false, &REDUCTIONS[0]),
+        optimizer(),
+    );
     assert!(matches!(made, Err(Error::Setting(words)) if words.contains("Config::elastic")));
-    let wrong = Config { shares: Some(vec![1.0, 2.0]), ..config(Policy::Warn, false) };
+    let wrong = Config { shares: Some(vec![1.0, 2.0]), ..config(Policy::Warn, false, &REDUCTIONS[0]) };
     let made = Replica::new(group, specs, values, &wrong, optimizer());
     assert!(matches!(made, Err(Error::Setting(words)) if words.contains("2 weights for 1 workers")));
 }

@@ -45,7 +45,7 @@ fn train(group: Group, config: &Config, transform: Option<Halve>, rate: f64) -> 
         replica.add_transform(transform);
     }
     for step in 0..3 {
-        for shard in replica.reducer().shards() {
+        for shard in replica.shards() {
             run_shard(&mut replica, &[step * 10 + shard]);
         }
         replica.step(rate).unwrap();

@@ -30,6 +30,7 @@ mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod home;
+mod job_membership;
 mod lead;
 mod line;
 mod member;
@@ -44,7 +45,8 @@ mod words;
 use std::time::Duration;
 
 pub use coordinator::Coordinator;
-pub use member::{Generation, Member};
+pub use kolo_comm::Generation;
+pub use member::Member;
 pub use orders::{Departure, Order};
 pub use roster::Rules;
 pub use seek::Nodes;

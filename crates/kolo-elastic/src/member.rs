@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::words::{self, Arrival, Seat};
 use super::{COORDINATOR, MEMBER};
+use kolo_comm::Generation;
 use kolo_comm::Group;
 use kolo_comm::Options;
 use kolo_comm::Pace;
@@ -45,17 +46,6 @@ pub struct Member {
     pace: Arc<Pace>,
     current: Option<Generation>,
     settled: bool,
-}
-
-/// The generation that a member is in.
-#[derive(Clone, Debug)]
-pub struct Generation {
-    /// Counts the job's generations, from 1.
-    pub number: u64,
-    /// Why the last one has ended.
-    pub reason: String,
-    /// When this member's group had formed.
-    pub formed: SystemTime,
 }
 
 impl Member {

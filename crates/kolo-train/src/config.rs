@@ -42,7 +42,7 @@ pub struct TrainConfig {
     pub nproc: usize,
     /// How the shards are divided among that many workers: a weight for each. Does not change the result.
     pub shares: Option<Vec<f64>>,
-    /// What becomes of a worker that holds the others up: `warn`, `shed` or `drop`. Does not change the
+    /// What becomes of a worker that holds the others up: `warn`, `rebalance` or `drop`. Does not change the
     /// result.
     #[serde(default = "warn")]
     pub straggler: String,

@@ -3,7 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kolo_elastic::Generation;
+use kolo_comm::Generation;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;

@@ -57,7 +57,7 @@ impl Worker<'_> {
             *desk = None;
             return Ok(());
         };
-        let generation = self.ddp.with_replica(|replica| replica.generation().cloned());
+        let generation = self.ddp.with_replica(|replica| replica.generation());
         let world = self.ddp.group().world_size();
         let begin =
             |desk: &mut Desk| generation.into_iter().for_each(|one| desk.generations.begin(one, world));

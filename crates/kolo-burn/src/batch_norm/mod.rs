@@ -20,7 +20,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata};
 use burn::nn::BatchNorm;
 use burn::tensor::{Shape, Tensor, TensorData};
 
-use kolo_ddp::lockstep::{Ask, Place};
+use kolo_ddp::cross_shard::{ShardHandle, SumRequest};
 
 use self::kernel::Extent;
 use crate::backend::{HostMemory, ReadError, on_backends};
@@ -42,11 +42,11 @@ pub(crate) fn forward<const D: usize>(
     layer: &BatchNorm,
     x: Tensor<D>,
     number: usize,
-    place: &Place,
+    handle: &ShardHandle,
 ) -> Result<(Tensor<D>, Moments), ReadError> {
     let dims = x.dims();
     let extent = Extent { samples: dims[0], channels: dims[1], inner: dims[2..].iter().product() };
-    let this = Layer { number, epsilon: layer.epsilon, extent, place: place.clone() };
+    let this = Layer { number, epsilon: layer.epsilon, extent, handle: handle.clone() };
     let [gamma, beta] = [layer.gamma.val(), layer.beta.val()].map(Tensor::into_dispatch);
     let (output, moments) = <Dispatch as GlobalNorm>::normalise(x.into_dispatch(), gamma, beta, this);
     moments.map(|moments| (Tensor::from_dispatch(output), moments))
@@ -91,7 +91,7 @@ struct Layer {
     number: usize,
     epsilon: f64,
     extent: Extent,
-    place: Place,
+    handle: ShardHandle,
 }
 
 impl Layer {
@@ -125,7 +125,7 @@ impl Layer {
     }
 
     fn sum(&self, what: &'static str, own: Vec<f64>) -> Vec<f64> {
-        self.place.sum(Ask { what, number: self.number, len: own.len() }, own)
+        self.handle.sum(SumRequest { what, number: self.number, len: own.len() }, own)
     }
 }
 
@@ -175,7 +175,7 @@ impl<B: HostMemory> Backward<B, 3> for Normalise {
             Ok(g) => g,
             Err(cause) => {
                 // The pass goes on to its end with zeros, where the relay says why.
-                layer.place.relay().fail(unreadable(&cause));
+                layer.handle.turns().fail(unreadable(&cause));
                 let zeros = tensor::<B>(vec![0.0; x.len()], shape, &device);
                 x_node.into_iter().for_each(|node| gradients.register::<B>(node.id, zeros.clone()));
                 let affine = [gamma_node, beta_node].into_iter().flatten();

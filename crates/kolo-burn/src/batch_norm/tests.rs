@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::nn::BatchNormConfig;
 use burn::tensor::Device;
 use kolo_comm::Group;
-use kolo_ddp::lockstep::{Exchange, Relay};
+use kolo_ddp::cross_shard::{Exchange, TurnTaker};
 
 use super::*;
 use crate::ShardPass;
@@ -14,10 +14,10 @@ fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| ((seed * 7_919 + i * 104_729) as f32 * 0.37).sin() * 2.0 + 5.0).collect()
 }
 
-fn relay() -> Arc<Relay> {
+fn turns() -> Arc<TurnTaker> {
     let mut exchange = Exchange::new(&Group::alone(), &[1]).unwrap();
     exchange.begin(true).unwrap();
-    Relay::new(exchange, vec![true])
+    TurnTaker::new(exchange, vec![true])
 }
 
 /// Output, gradients of x, γ and β, and running statistics.
@@ -48,12 +48,12 @@ fn pass<const D: usize>(
 }
 
 fn same_as_burn<const D: usize>(dims: [usize; D]) {
-    let relay = relay();
-    let runner = relay.enter(0);
-    let place = ShardPass::new(0, runner.place().clone());
+    let turns = turns();
+    let runner = turns.enter(0);
+    let place = ShardPass::new(0, runner.handle().clone());
     let own = pass(dims, |layer, x| place.batch_norm(layer, x));
     runner.leave();
-    relay.end().unwrap();
+    turns.end().unwrap();
     let burns = pass(dims, |layer, x| layer.forward(x));
     for (what, (own, burns)) in own.iter().zip(&burns).enumerate() {
         assert_eq!(own.len(), burns.len());
@@ -75,9 +75,9 @@ fn alone_it_does_what_burns_does() {
 #[test]
 fn in_evaluation_it_is_the_layers_own() {
     let layer = BatchNormConfig::new(3).init(&Device::flex());
-    let relay = relay();
-    let runner = relay.enter(0);
-    let place = ShardPass::new(0, runner.place().clone());
+    let turns = turns();
+    let runner = turns.enter(0);
+    let place = ShardPass::new(0, runner.handle().clone());
     let x = Tensor::<2>::from_data(TensorData::new(values(12, 3), [4, 3]), &Device::flex());
     let expected = layer.forward(x.clone()).into_data();
     place.batch_norm(&layer, x).into_data().assert_eq(&expected, true);

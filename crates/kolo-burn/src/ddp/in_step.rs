@@ -5,7 +5,7 @@ use std::thread::{Builder, scope};
 
 use burn::module::Module;
 
-use kolo_ddp::lockstep::{Exchange, Relay};
+use kolo_ddp::cross_shard::{Exchange, TurnTaker};
 use kolo_ddp::{Error as DdpError, SpanId};
 
 use super::{Ddp, Loss, lock};
@@ -48,7 +48,7 @@ impl<M: Module> Ddp<M> {
         }
         let mut exchange = match self.exchange.take() {
             Some(exchange) => exchange,
-            None => Exchange::new(&self.group, lock(&self.replica).reducer().shares())?,
+            None => Exchange::new(&self.group, lock(&self.replica).shares())?,
         };
         let busy: Vec<bool> = inputs.iter().map(Option::is_some).collect();
         exchange.begin(busy.contains(&true))?;
@@ -57,13 +57,13 @@ impl<M: Module> Ddp<M> {
             self.shards().try_for_each(|_| self.skip_shard())?;
             exchange
         } else if due == 1 && !apart {
-            let relay = Relay::new(exchange, busy);
-            inputs.into_iter().flatten().try_for_each(|input| self.only_pass(&relay, input, &forward))?;
-            relay.end()?
+            let turns = TurnTaker::new(exchange, busy);
+            inputs.into_iter().flatten().try_for_each(|input| self.only_pass(&turns, input, &forward))?;
+            turns.end()?
         } else {
-            let relay = Relay::new(exchange, busy);
-            let passes = self.passes(&relay, inputs, &forward)?;
-            let exchange = relay.end()?;
+            let turns = TurnTaker::new(exchange, busy);
+            let passes = self.passes(&turns, inputs, &forward)?;
+            let exchange = turns.end()?;
             self.reduce(passes)?;
             exchange
         };
@@ -72,17 +72,17 @@ impl<M: Module> Ddp<M> {
         Ok(())
     }
 
-    /// The passes of the only shard, on this thread. A failed step is told by the relay.
+    /// The passes of the only shard, on this thread. A failed step is told by the turns.
     fn only_pass<T>(
         &mut self,
-        relay: &Arc<Relay>,
+        turns: &Arc<TurnTaker>,
         input: T,
         forward: &impl Fn(&M, T, &ShardPass) -> Loss,
     ) -> Result<(), Error> {
-        let runner = relay.enter(0);
-        let pass = ShardPass::new(self.shards.start, runner.place().clone());
+        let runner = turns.enter(0);
+        let pass = ShardPass::new(self.shards.start, runner.handle().clone());
         let loss = some_samples(forward(self.model(), input, &pass), &pass)?;
-        if !relay.has_failed() {
+        if !turns.has_failed() {
             self.backward(loss)?;
             runner.leave();
         }
@@ -92,7 +92,7 @@ impl<M: Module> Ddp<M> {
     /// The passes of several shards, each in a thread of its own.
     fn passes<T: Send>(
         &self,
-        relay: &Arc<Relay>,
+        turns: &Arc<TurnTaker>,
         inputs: Vec<Option<T>>,
         forward: &(impl Fn(&M, T, &ShardPass) -> Loss + Sync),
     ) -> Result<Vec<Option<Passed>>, Error> {
@@ -102,9 +102,9 @@ impl<M: Module> Ddp<M> {
             let start = |(place, input): (usize, Option<(M, T)>)| {
                 let (model, input) = input?;
                 let shard = self.shards.start + place;
-                let work = move || passes_of(&model, input, place, shard, relay, forward);
+                let work = move || passes_of(&model, input, place, shard, turns, forward);
                 let thread = Builder::new().name(format!("kolo-shard-{shard}")).spawn_scoped(scope, work);
-                let failed = |cause| relay.fail(DdpError::Setting(format!("cannot start a thread: {cause}")));
+                let failed = |cause| turns.fail(DdpError::Setting(format!("cannot start a thread: {cause}")));
                 thread.map_err(failed).ok()
             };
             let threads: Vec<_> = inputs.into_iter().enumerate().map(start).collect();
@@ -126,12 +126,12 @@ impl<M: Module> Ddp<M> {
                 continue;
             };
             let mut replica = lock(&self.replica);
-            replica.begin_shard(passed.loss, passed.count)?;
+            let mut pass = replica.begin_shard(passed.loss, passed.count)?;
             for (span, gradient) in &passed.gradients {
-                replica.reducer().ready(*span, gradient);
+                pass.ready(*span, gradient);
             }
-            self.report(&mut replica, &passed.statistics, passed.count);
-            replica.reducer().end_shard();
+            self.report(&mut pass, &passed.statistics, passed.count);
+            pass.finish()?;
         }
         self.write(Which::Statistics);
         Ok(())
@@ -146,22 +146,22 @@ struct Passed {
     statistics: Vec<f32>,
 }
 
-/// The passes of one of several shards. Nothing where the step has failed, as the relay tells.
+/// The passes of one of several shards. Nothing where the step has failed, as the turns tells.
 fn passes_of<M: Module, T>(
     model: &M,
     input: T,
     place: usize,
     shard: usize,
-    relay: &Arc<Relay>,
+    turns: &Arc<TurnTaker>,
     forward: impl Fn(&M, T, &ShardPass) -> Loss,
 ) -> Result<Option<Passed>, Error> {
-    let runner = relay.enter(place);
-    if relay.has_failed() {
+    let runner = turns.enter(place);
+    if turns.has_failed() {
         return Ok(None);
     }
-    let pass = ShardPass::new(shard, runner.place().clone());
+    let pass = ShardPass::new(shard, runner.handle().clone());
     let loss = some_samples(forward(model, input, &pass), &pass)?;
-    if relay.has_failed() {
+    if turns.has_failed() {
         return Ok(None);
     }
     let sum: f32 = loss.sum.clone().into_scalar();

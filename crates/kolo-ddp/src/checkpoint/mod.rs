@@ -1,7 +1,8 @@
 //! Checkpoints: a folder with files that others can open, in which nothing depends on the number of workers.
 //!
 //! `weights.safetensors` holds the model under its parameters' own names, `optimizer.safetensors` the optimizer's state as
-//! `<state>/<parameter>`, `position.json` where the run was, and `manifest.json` the length and SHA-256 of each, so that
+//! `<state>/<parameter>`, `residuals.safetensors` what the reduction keeps for each shard as `shard<number>/<parameter>` (where it
+//! keeps something), `position.json` where the run was, and `manifest.json` the length and SHA-256 of each, so that
 //! damage is found and named. A checkpoint is written under a temporary name, synced and renamed: it is there whole or not at
 //! all. [`Writer`] does that on a thread of its own while training goes on; [`newest`] finds the last good one.
 //!
@@ -71,6 +72,17 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
     reader.expect_no_others(layout)?;
     for (name, values) in optimizer.state() {
         reader.read(Set::Optimizer, &format!("{name}/"), layout, 0, values)?;
+    }
+    reader.expect_residuals_of(replica.shards_with_residuals())?;
+    if replica.shards_with_residuals() > 0 {
+        let layout = replica.layout().clone();
+        let read = |shard| {
+            let mut values = vec![0.0; layout.len()];
+            reader.read(Set::Residuals, &snapshot::residual_prefix(shard), &layout, 0, &mut values)?;
+            Ok(values)
+        };
+        let residuals = replica.shards().map(read).collect::<Result<Vec<_>, Error>>()?;
+        replica.set_residuals(&residuals);
     }
     replica.resume(position.step);
     Ok(position)

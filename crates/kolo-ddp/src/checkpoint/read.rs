@@ -129,6 +129,23 @@ impl Reader {
         Ok(())
     }
 
+    /// That what a reduction has kept is there for so many shards, 0 for a reduction that keeps nothing.
+    pub(super) fn expect_residuals_of(&self, shards: usize) -> Result<(), Error> {
+        let files = self.manifest.files.iter().filter(|file| Set::Residuals.is_in(&file.name));
+        let shard_of = |tensor: &'_ TensorEntry| tensor.name.split('/').next().map(String::from);
+        let found: HashSet<String> =
+            files.flat_map(|file| file.tensors.iter().filter_map(shard_of)).collect();
+        let problem = match (found.len(), shards) {
+            (found, shards) if found == shards => return Ok(()),
+            (0, _) => "is missing: the run that wrote this checkpoint had a reduction that keeps none; continue with that one".into(),
+            (_, 0) => "holds what this run's reduction has no use for; continue with the one that wrote it".into(),
+            (found, shards) => {
+                format!("holds residuals of {found} shards where this job has {shards}; continue with {found} shards")
+            }
+        };
+        Err(Error::file(self.folder.join(Set::Residuals.file()), problem))
+    }
+
     /// The contents of a file, verified.
     fn file(&self, entry: &FileEntry) -> Result<Vec<u8>, Error> {
         let mut data = Vec::new();

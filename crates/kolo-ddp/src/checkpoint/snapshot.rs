@@ -11,13 +11,15 @@ use crate::error::Error;
 use crate::layout::Layout;
 use crate::replica::Replica;
 
-/// The two kinds of tensors, and how the files begin that hold them.
+/// The kinds of tensors, and how the files begin that hold them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
     /// The model's own values.
     Weights,
     /// The optimizer's state.
     Optimizer,
+    /// What the reduction keeps for each shard from step to step; in a checkpoint of a job whose reduction keeps something.
+    Residuals,
 }
 
 impl Set {
@@ -26,6 +28,7 @@ impl Set {
         match self {
             Set::Weights => "weights.safetensors",
             Set::Optimizer => "optimizer.safetensors",
+            Set::Residuals => "residuals.safetensors",
         }
     }
 
@@ -35,6 +38,11 @@ impl Set {
         let part = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".safetensors"));
         part.is_some_and(|part| part.is_empty() || part.starts_with('-'))
     }
+}
+
+/// Before the names of the parameters in what the reduction keeps for a shard.
+pub(super) fn residual_prefix(shard: usize) -> String {
+    format!("shard{shard}/")
 }
 
 /// A run of flat memory that goes into one file.
@@ -48,7 +56,7 @@ pub struct Part {
     pub set: Set,
     /// The file that it goes into, together with other parts of the same set.
     pub file: String,
-    /// Before the names of the parameters: `<state>/` for optimizer state.
+    /// Before the names of the parameters: `<state>/` for optimizer state, `shard<number>/` for residuals.
     pub prefix: String,
     /// The first element of flat memory.
     pub start: usize,
@@ -85,13 +93,15 @@ impl Snapshot {
     }
 
     /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in memory, after
-    /// waiting for the last step's gradients.
+    /// waiting for the last step's gradients. Where the reduction keeps residuals, those of all shards have to be here
+    /// ([`Replica::gather_residuals`]).
     ///
     /// # Errors
     ///
-    /// The last step's reduction failed (naming the rank).
+    /// The last step's reduction failed (naming the rank), or residuals are elsewhere.
     pub fn of(replica: &mut Replica, position: &Position) -> Result<Self, Error> {
         let layout = replica.layout().clone();
+        let residuals = replica.all_residuals()?;
         let (_, values, optimizer) = replica.parts()?;
         let part = |set: Set, prefix: String, values: &[f32]| Part {
             set,
@@ -104,6 +114,14 @@ impl Snapshot {
         for (name, values) in optimizer.state() {
             parts.push(part(Set::Optimizer, format!("{name}/"), values));
         }
+        let file = Set::Residuals.file();
+        parts.extend(residuals.into_iter().enumerate().map(|(shard, values)| Part {
+            set: Set::Residuals,
+            file: file.into(),
+            prefix: residual_prefix(shard),
+            start: 0,
+            values,
+        }));
         Self::new(layout, parts, position)
     }
 

@@ -1,35 +1,35 @@
-//! One worker's share of the model: flat parameters, the reducer and the optimizer. What a binding talks to.
+//! One worker's share of the model: flat parameters, the optimizer and the step. What a binding talks to.
 
-mod config;
+mod assignment;
 mod elastic;
-mod last;
-mod meet;
-mod pace;
 mod report;
+mod state_sync;
 mod undo;
 mod update;
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kolo_comm::{Group, Rank};
-use kolo_elastic::Member;
 
-pub use self::config::Config;
-pub use self::elastic::Change;
-pub use self::last::LastStep;
-pub use self::report::StepReport;
+pub use self::report::{Change, StepReport};
 use self::undo::Undo;
 use self::update::Applying;
-use crate::buckets::BucketCaps;
+use crate::buckets::{Bucket, BucketCaps};
+use crate::config::Config;
 use crate::error::Error;
+use crate::last_step::LastStep;
 use crate::layout::{Layout, ParamSpec, SpanId};
+use crate::membership::MembershipObserver;
 use crate::optimizer::Optimizer;
-use crate::reducer::Reducer;
-use crate::straggler::{Clock, Scout};
+use crate::shares::equal;
+use crate::step::{Heard, Piggyback, Step};
+use crate::straggler::{Straggler, StragglerObserver};
 use crate::transform::{Decision, GradientTransform, Transforms};
-use crate::verify::Watch;
+use crate::verify::Verifier;
 
-/// See the module's text.
+/// A copy of the model that is trained together with those of other ranks.
 ///
 /// A step's updates are made when somebody asks for the values: [`Replica::latest`] waits for one bucket only, so that the next
 /// forward pass can begin while the gradients of later layers are still on the wire. Everything else here waits for all.
@@ -37,7 +37,7 @@ pub struct Replica {
     group: Arc<Group>,
     layout: Arc<Layout>,
     values: Vec<f32>,
-    reducer: Reducer,
+    step: Step,
     transforms: Transforms,
     optimizer: Box<dyn Optimizer>,
     /// For the gradient of a tensor that the optimizer needs whole and that comes in several buckets.
@@ -47,28 +47,21 @@ pub struct Replica {
     shards: usize,
     /// Whether the values are the job's.
     joined: bool,
-    /// By which it finds its next group, in an elastic job; and whether it is to leave.
-    member: Option<Member>,
-    leaving: bool,
-    /// Who is to leave after the step that runs, and why.
-    parting: Option<(Rank, String)>,
     undo: Option<Undo>,
     /// Steps begun: of the last one some updates may be due.
     steps: u64,
-    /// The one whose updates are due, and the last one that is complete.
-    running: Option<LastStep>,
+    /// The last one that is complete.
     last: Option<LastStep>,
-    /// Whether each bucket's update is still to be made, and how many are.
-    due: Vec<bool>,
-    missing: usize,
     /// What those updates multiply the summed gradient by, and by what besides, as its transforms have decided.
     scale: f64,
     factor: f64,
     /// What went wrong when [`Replica::latest`] could not say so.
     failure: Option<Error>,
-    watch: Watch,
-    clock: Clock,
-    scout: Scout,
+    /// On rank 0 what the reduction kept for all shards when so many steps were done.
+    gathered: Option<(u64, Vec<Vec<f32>>)>,
+    verifier: Verifier,
+    stragglers: StragglerObserver,
+    members: MembershipObserver,
 }
 
 impl Replica {
@@ -87,7 +80,7 @@ impl Replica {
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
         let mut replica = Self::apart(&group, specs, values, config, Box::new(optimizer))?;
-        replica.meet(group)?;
+        replica.join(group)?;
         Ok(replica)
     }
 
@@ -102,12 +95,12 @@ impl Replica {
         let layout = Arc::new(Layout::new(specs));
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
         let shards = config.shards.unwrap_or(group.world_size());
-        pace::check(config, shards, group.world_size())?;
-        // A reducer of nothing, until the ranks have met.
-        let nothing = Arc::new(Layout::new(Vec::new()));
+        assignment::check(config, shards, group.world_size())?;
+        // A step of nothing, until the ranks have come to one state.
+        let (nothing, shares) = (Arc::new(Layout::new(Vec::new())), equal(shards, group.world_size()));
         optimizer.init(&layout);
         Ok(Replica {
-            reducer: Reducer::new(group.clone(), nothing, shards, BucketCaps::of_mib(25.0))?,
+            step: Step::new(group.clone(), nothing, &shares, config.reduction, BucketCaps::of_mib(25.0))?,
             transforms: Transforms::named(&config.transforms, &layout)?,
             optimizer,
             whole: Vec::new(),
@@ -116,21 +109,16 @@ impl Replica {
             config: config.clone(),
             shards,
             joined: false,
-            member: None,
-            leaving: false,
-            parting: None,
             undo: None,
             steps: 0,
-            running: None,
             last: None,
-            due: Vec::new(),
-            missing: 0,
             scale: 0.0,
             factor: 1.0,
             failure: None,
-            watch: Watch::new(config)?,
-            clock: Clock::default(),
-            scout: Scout::new(config.straggler, Vec::new()),
+            gathered: None,
+            verifier: Verifier::new(config)?,
+            stragglers: StragglerObserver::new(config.straggler, Vec::new()),
+            members: MembershipObserver::default(),
             group: group.clone(),
         })
     }
@@ -150,16 +138,16 @@ impl Replica {
         }
         self.roll_back();
         // Ranks may be others now, and fewer.
-        self.parting = None;
-        self.meet(group)
+        self.members.take_reason();
+        self.join(group)
     }
 
     /// Makes the updates of the last step whose gradients are back; forgets the step if some are not.
     fn roll_back(&mut self) {
         self.failure = None;
         // What fails here has failed before.
-        let _ = self.settle();
-        if std::mem::take(&mut self.missing) > 0 {
+        let _ = self.apply_outstanding();
+        if self.step.give_up() {
             self.steps -= 1;
             if let Some(undo) = &mut self.undo {
                 undo.revert(&mut self.values);
@@ -183,16 +171,16 @@ impl Replica {
     ///
     /// The last step's reduction failed (naming the rank).
     pub fn values(&mut self) -> Result<&[f32], Error> {
-        self.settle()?;
+        self.apply_outstanding()?;
         Ok(&self.values)
     }
 
     /// The values of one tensor after all steps so far: waits for the buckets it is in, not for the others. Where its
     /// reduction has failed they are those before the step, and the next call that can fail says why.
     pub fn latest(&mut self, id: SpanId) -> &[f32] {
-        for bucket in self.reducer.buckets_of(id) {
-            if self.missing > 0
-                && let Err(error) = self.update(bucket)
+        for bucket in self.step.buckets_of(id) {
+            if self.step.outstanding() > 0
+                && let Err(error) = self.apply(bucket)
             {
                 self.failure.get_or_insert(error);
             }
@@ -202,12 +190,38 @@ impl Replica {
 
     /// Buckets of the last step for which nobody has waited yet.
     pub fn outstanding(&self) -> usize {
-        self.missing
+        self.step.outstanding()
     }
 
-    /// Takes gradients during a backward pass.
-    pub fn reducer(&mut self) -> &mut Reducer {
-        &mut self.reducer
+    /// The shards of each step that are this rank's: each of them has a pass ([`Replica::begin_shard`]), in order.
+    pub fn shards(&self) -> Range<usize> {
+        self.step.shards()
+    }
+
+    /// Number of shards of every rank.
+    pub fn shares(&self) -> &[usize] {
+        self.step.shares()
+    }
+
+    /// What is reduced together, in the order in which it becomes ready.
+    pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        self.step.buckets()
+    }
+
+    /// Whether a bucket's reduction is over, and its update is still to be made.
+    pub fn is_back(&mut self, bucket: usize) -> bool {
+        self.step.is_back(bucket)
+    }
+
+    /// With `false`, steps use this rank's own gradients only and ranks drift apart: for measuring what
+    /// synchronisation costs.
+    pub fn synchronise(&mut self, synchronise: bool) {
+        self.step.synchronise(synchronise);
+    }
+
+    /// For a pass's guard.
+    pub(crate) fn step_mut(&mut self) -> &mut Step {
+        &mut self.step
     }
 
     /// Steps so far, also the last one if its updates are still to be made.
@@ -215,60 +229,68 @@ impl Replica {
         self.steps
     }
 
-    /// Before a shard's backward pass: its loss, summed over `count` samples.
-    ///
-    /// # Errors
-    ///
-    /// This rank has no more shards in this step, or the last step's reduction failed.
-    pub fn begin_shard(&mut self, loss: f64, count: f64) -> Result<(), Error> {
-        self.settle()?;
-        self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
-        self.reducer.begin_shard(loss, count)
+    /// The last step all of whose updates this rank has, also if [`Replica::step`] failed after it was complete, or if this rank
+    /// has it from another one ([`Replica::regroup`]). While updates of a step are still to be made it is the one before. `None`
+    /// before the first step and right after a checkpoint has been loaded.
+    pub fn last_step(&self) -> Option<LastStep> {
+        self.last
+    }
+
+    /// The training thread has waited so long for data since the last step: for [`StepReport::straggler`], which else takes that
+    /// time for computing.
+    pub fn data_waited(&mut self, time: Duration) {
+        self.stragglers.data_waited(time);
+    }
+
+    /// The training thread has waited so long for other ranks in the middle of its passes ([`cross_shard`](crate::cross_shard)).
+    pub fn exchange_waited(&mut self, time: Duration) {
+        self.step.add_exposed(time);
+    }
+
+    /// Begins the backward pass of the next shard and returns its number.
+    pub(crate) fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
+        self.apply_outstanding()?;
+        self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
+        self.step.begin_shard(loss, count)
     }
 
     /// Ends a step: whoever asks for values from now on gets them with its updates made.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a backward pass is missing, or no rank had a sample.
+    /// A collective failed (naming the rank), a backward pass is missing or not finished, or no rank had a sample.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
-        self.passes_over();
-        self.settle()?;
+        let (rank, world) = (self.group.rank(), self.group.world_size());
+        let numbers = self.stragglers.passes_over(&self.step, world);
+        self.apply_outstanding()?;
         // Once more for a rank without shards.
-        self.watch.begin(&self.group, &self.layout, &self.values, self.shards)?;
+        self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
         self.optimizer.begin(self.steps + 1, learning_rate);
-        if self.wants_change() {
-            self.reducer.want_change(self.leaves());
-        }
-        let totals = self.reducer.finish(self.steps)?;
+        let told = Piggyback { flags: self.members.flags(rank), numbers };
+        let totals = self.step.reduce(self.steps, &told)?;
         let scale = 1.0 / totals.count;
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
         let Decision { factor, norm: gradient_norm } = self.transform(scale)?;
         let done = LastStep { step: self.steps, loss: totals.loss * scale, count: totals.count };
-        self.steps += 1;
-        self.running = Some(done);
         (self.scale, self.factor) = (scale, factor);
-        self.missing = self.reducer.buckets().count();
-        self.due.clear();
-        self.due.resize(self.missing, true);
-        if self.missing == 0 {
+        self.steps += 1;
+        self.step.begin_applying(done);
+        if self.step.outstanding() == 0 {
             // A model without tensors.
-            self.complete()?;
+            self.complete(done)?;
         }
-        if !self.overlaps() || self.reducer.is_rehearsing() {
-            self.settle()?;
+        if !self.overlaps() || self.step.is_profiling() {
+            self.apply_outstanding()?;
         }
-        if self.watch.is_due(self.steps, self.group.world_size()) {
-            self.settle()?;
-            self.watch.look(&self.group, &self.layout, &self.values, &done)?;
+        if self.verifier.is_due(self.steps, world) {
+            self.apply_outstanding()?;
+            self.verifier.verify(&self.group, &self.layout, &self.values, &done)?;
         }
-        let (straggler, shards_changed) = self.look_around()?;
-        let (buckets, exposed) = self.reducer.take_timings();
-        self.clock.step_over(exposed, self.reducer.ready_times(), self.group.waited());
-        if let Some(member) = &self.member {
-            member.step_done();
-        }
-        let change = if totals.change { self.change(totals.stays)? } else { Change::None };
+        let (straggler, shards_changed) = self.mind_stragglers(&totals.heard)?;
+        let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
+        self.stragglers.step_over(exposed, &self.step, &self.group);
+        self.members.step_done();
+        let change = self.change_members(MembershipObserver::heard(&totals.heard))?;
         Ok(StepReport {
             loss: done.loss,
             count: done.count,
@@ -282,18 +304,30 @@ impl Replica {
         })
     }
 
+    /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others up, and whether
+    /// shards have moved. All ranks conclude the same.
+    fn mind_stragglers(&mut self, heard: &Heard) -> Result<(Option<Straggler>, bool), Error> {
+        let (world, speaks) = (self.group.world_size(), self.group.rank() == Rank(0));
+        let (straggler, wanted) = self.stragglers.heard(heard.numbers.as_deref(), world, speaks);
+        let Some(wanted) = wanted else { return Ok((straggler, false)) };
+        self.apply_outstanding()?;
+        let result = self.step.rebalance(&wanted.shares)?;
+        self.stragglers.rebalanced(&wanted, &result, speaks);
+        Ok((straggler, result.is_ok()))
+    }
+
     /// Makes all updates that are still to be made.
-    fn settle(&mut self) -> Result<(), Error> {
+    fn apply_outstanding(&mut self) -> Result<(), Error> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
-        if self.missing > 0 {
-            let order: Vec<usize> = self.reducer.order().collect();
+        if self.step.outstanding() > 0 {
+            let order = self.step.order();
             if self.config.elastic && self.undo.is_none() {
                 // Once all is back nothing can fail halfway.
-                order.iter().try_for_each(|bucket| self.reducer.collect(*bucket).map(drop))?;
+                order.iter().try_for_each(|bucket| self.step.collect(*bucket).map(drop))?;
             }
-            order.into_iter().try_for_each(|bucket| self.update(bucket))?;
+            order.into_iter().try_for_each(|bucket| self.apply(bucket))?;
         }
         Ok(())
     }
@@ -306,13 +340,12 @@ impl Replica {
     }
 
     /// Updates the values of a bucket, if that is still to be done.
-    fn update(&mut self, bucket: usize) -> Result<(), Error> {
-        if !self.due[bucket] {
+    fn apply(&mut self, bucket: usize) -> Result<(), Error> {
+        if !self.step.is_due(bucket) {
             return Ok(());
         }
-        self.reducer.collect(bucket)?;
-        self.due[bucket] = false;
-        self.missing -= 1;
+        self.step.collect(bucket)?;
+        self.step.applied(bucket);
         let applying = Applying {
             layout: &self.layout,
             values: &mut self.values,
@@ -322,28 +355,32 @@ impl Replica {
             scale: self.scale,
             factor: self.factor,
         };
-        applying.bucket(bucket, &self.due, &mut self.reducer)?;
-        if self.missing == 0 {
-            self.complete()?;
-        }
-        Ok(())
+        applying.bucket(bucket, &mut self.step)?;
+        self.step.ended().map_or(Ok(()), |done| self.complete(done))
     }
 
     /// All updates of a step are in.
-    fn complete(&mut self) -> Result<(), Error> {
+    fn complete(&mut self, done: LastStep) -> Result<(), Error> {
         if let Some(undo) = &mut self.undo {
             undo.commit();
         }
-        self.last = self.running.take();
-        self.reducer.end_step()
+        self.last = Some(done);
+        self.step.prepare_next()
+    }
+
+    /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied.
+    #[doc(hidden)]
+    pub fn reduce_for_tests(&mut self) -> Result<(), Error> {
+        self.step
+            .reduce(self.steps, &Piggyback { flags: self.members.flags(self.group.rank()), numbers: None })
+            .map(drop)
     }
 
     /// What the gradient's transforms decide, for which all of it has to be there.
     fn transform(&mut self, scale: f64) -> Result<Decision, Error> {
         if !self.transforms.is_empty() {
-            let order: Vec<usize> = self.reducer.order().collect();
-            for bucket in order {
-                let (bucket, gradient) = self.reducer.collect(bucket)?;
+            for bucket in self.step.order() {
+                let (bucket, gradient) = self.step.collect(bucket)?;
                 self.transforms.see(&self.layout, bucket, gradient);
             }
         }
@@ -367,13 +404,49 @@ impl Replica {
 
     /// What a checkpoint has to hold: the values and the optimizer's state, by name.
     pub(crate) fn parts(&mut self) -> Result<(&Layout, &mut [f32], &mut dyn Optimizer), Error> {
-        self.settle()?;
+        self.apply_outstanding()?;
         if self.is_halfway() {
             let problem =
                 "a step has failed when half of it was made; do it again before saving a checkpoint";
             return Err(Error::Setting(problem.into()));
         }
         Ok((&self.layout, &mut self.values, &mut *self.optimizer))
+    }
+
+    /// Before rank 0 takes a checkpoint of a job whose reduction keeps residuals: brings those of all shards there. All ranks call it
+    /// after the same step. Does nothing where the reduction keeps none.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub fn gather_residuals(&mut self) -> Result<(), Error> {
+        if self.config.reduction.keeps_residuals {
+            self.apply_outstanding()?;
+            self.gathered = Some((self.steps, self.step.gather_residuals()?));
+        }
+        Ok(())
+    }
+
+    /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing.
+    pub(crate) fn all_residuals(&mut self) -> Result<Vec<Vec<f32>>, Error> {
+        self.apply_outstanding()?;
+        match &self.gathered {
+            Some((steps, all)) if *steps == self.steps && all.len() == self.shards => Ok(all.clone()),
+            _ if self.step.shards().len() == self.shards || !self.config.reduction.keeps_residuals => {
+                Ok(self.step.residuals())
+            }
+            _ => Err(Error::ResidualsElsewhere { reduction: self.config.reduction.name }),
+        }
+    }
+
+    /// Goes on with what the reduction has kept for each of this rank's shards.
+    pub(crate) fn set_residuals(&mut self, flat: &[Vec<f32>]) {
+        self.step.set_residuals(flat);
+    }
+
+    /// How many shards a step has, if the reduction keeps something for each of them.
+    pub(crate) fn shards_with_residuals(&self) -> usize {
+        if self.config.reduction.keeps_residuals { self.shards } else { 0 }
     }
 
     pub(crate) fn resume(&mut self, steps: u64) {

@@ -2,9 +2,23 @@
 
 use std::time::Duration;
 
-use super::Change;
-use crate::reducer::BucketTiming;
+use crate::step::BucketTiming;
 use crate::straggler::Straggler;
+
+/// What became of a worker after a step that changed the members of the job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Change {
+    /// All is as before.
+    #[default]
+    None,
+    /// It goes on with other ranks: its rank, and its shards, may be others.
+    Regrouped,
+    /// It has left, as it was asked to ([`Replica::leave`](crate::Replica::leave)). Its values are those of the whole step.
+    Left,
+    /// It has left, and all others with it: the job is over, and one of them, say rank 0, should save what it has come to. The
+    /// group can still be used for that.
+    AllLeft,
+}
 
 /// What a step gave.
 #[derive(Clone, Debug)]
@@ -25,7 +39,8 @@ pub struct StepReport {
     pub change: Change,
     /// A rank that has turned out to hold the others up; on all ranks alike, once a finding.
     pub straggler: Option<Straggler>,
-    /// Whether ranks have other shards from the next step on ([`Policy::Shed`](crate::straggler::Policy::Shed)): ask [`Reducer::shards`](crate::Reducer::shards) again.
+    /// Whether ranks have other shards from the next step on ([`Policy::Rebalance`](crate::straggler::Policy::Rebalance)): ask [`Replica::shards`](crate::Replica::shards)
+    /// again.
     pub shards_changed: bool,
 }
 

@@ -9,7 +9,7 @@ use crate::buckets::Slice;
 use crate::error::Error;
 use crate::layout::{Kind, Layout, SpanId};
 use crate::optimizer::{Optimizer, Scope, Update};
-use crate::reducer::Reducer;
+use crate::step::Step;
 
 /// What the buckets of a step change, and how.
 pub(super) struct Applying<'a> {
@@ -25,14 +25,14 @@ pub(super) struct Applying<'a> {
 }
 
 impl Applying<'_> {
-    /// Applies a bucket that is back. Of a tensor that the optimizer needs whole, and of which other buckets are still `due`,
+    /// Applies a bucket that is back. Of a tensor that the optimizer needs whole, and of which other buckets are still due,
     /// nothing changes; the last of them changes all of it.
     ///
     /// # Errors
     ///
     /// A collective has failed (naming the rank).
-    pub(super) fn bucket(mut self, bucket: usize, due: &[bool], reducer: &mut Reducer) -> Result<(), Error> {
-        let (bucket, gradient) = reducer.collect(bucket)?;
+    pub(super) fn bucket(mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
+        let (bucket, gradient) = step.collect(bucket)?;
         let mut cut = Vec::new();
         for slice in &bucket.slices {
             match self.needs_more(slice) {
@@ -40,7 +40,7 @@ impl Applying<'_> {
                 false => self.slice(slice, &gradient[slice.range()]),
             }
         }
-        cut.into_iter().try_for_each(|id| self.tensor(id, due, reducer))
+        cut.into_iter().try_for_each(|id| self.tensor(id, step))
     }
 
     /// Whether a slice is a part of a tensor that the optimizer can only step as a whole.
@@ -52,16 +52,16 @@ impl Applying<'_> {
     }
 
     /// Applies a tensor that is cut across buckets, if all of them are back.
-    fn tensor(&mut self, id: SpanId, due: &[bool], reducer: &mut Reducer) -> Result<(), Error> {
-        let buckets = reducer.buckets_of(id);
-        if due[buckets.clone()].contains(&true) {
+    fn tensor(&mut self, id: SpanId, step: &mut Step) -> Result<(), Error> {
+        let buckets = step.buckets_of(id);
+        if buckets.clone().any(|bucket| step.is_due(bucket)) {
             return Ok(());
         }
         let len = self.layout.span(id).len;
         let mut whole = std::mem::take(self.whole);
         whole.resize(len.max(whole.len()), 0.0);
         for bucket in buckets {
-            let (bucket, gradient) = reducer.collect(bucket)?;
+            let (bucket, gradient) = step.collect(bucket)?;
             for slice in bucket.slices.iter().filter(|slice| slice.span == id) {
                 whole[slice.elements.clone()].copy_from_slice(&gradient[slice.range()]);
             }

@@ -2,7 +2,7 @@
 
 use kolo_comm::Rank;
 
-use super::{LEAST, median};
+use super::median::{LEAST, median};
 
 /// From how much longer than the others on a rank is slow.
 const FACTOR: f64 = 1.3;

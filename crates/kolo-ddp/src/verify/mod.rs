@@ -1,23 +1,24 @@
 //! Are the replicas still equal, and do two runs go through the same bits?
 //!
-//! Two readers of the same fingerprints, after a step whose updates are all in: the sentinel compares the ranks of this run
+//! Two readers of the same fingerprints, after a step whose updates are all in: `drift` compares the ranks of this run
 //! with one another, every so many steps; the trace writes them down, so that `kolo verify` can compare this run with others.
 //! A step that is looked at waits for all of its reductions, also where they would have reached into the next forward pass.
 
-mod prints;
-mod sentinel;
+mod drift;
+mod fingerprints;
 pub mod trace;
 
 use kolo_comm::{Group, Rank};
 
 use crate::buckets::BucketCaps;
+use crate::config::Config;
 use crate::error::Error;
+use crate::last_step::LastStep;
 use crate::layout::{Kind, Layout};
-use crate::replica::{Config, LastStep};
 use trace::{Bits, Start, Step, Tensor, Wish, Writer};
 
-/// See the module's text.
-pub(crate) struct Watch {
+/// Takes fingerprints of one rank's values after its steps.
+pub(crate) struct Verifier {
     /// Steps between two looks at the other ranks; 0: never.
     every: u64,
     /// Whether the ranks may hold different statistics.
@@ -29,7 +30,7 @@ pub(crate) struct Watch {
     seen: u64,
 }
 
-impl Watch {
+impl Verifier {
     /// What the configuration and the environment wish for.
     ///
     /// # Errors
@@ -38,7 +39,7 @@ impl Watch {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let local_statistics = config.statistics == crate::Statistics::Local;
         let wish = Wish::from_env()?;
-        Ok(Watch { every: config.verify_every, local_statistics, wish, writer: None, seen: 0 })
+        Ok(Verifier { every: config.verify_every, local_statistics, wish, writer: None, seen: 0 })
     }
 
     /// Bucket sizes to try in place of the program's.
@@ -46,7 +47,7 @@ impl Watch {
         self.wish.as_ref()?.caps
     }
 
-    /// Whether [`Watch::look`] wants to see the values after so many steps of so many ranks.
+    /// Whether [`Verifier::verify`] is to be called after so many steps of so many ranks.
     pub(crate) fn is_due(&self, steps: u64, world: usize) -> bool {
         self.wish.is_some() || (world > 1 && self.every > 0 && steps.is_multiple_of(self.every))
     }
@@ -74,7 +75,7 @@ impl Watch {
             world_size: group.world_size(),
             shards,
             transport: group.transport().into(),
-            tensors: layout.spans().iter().zip(prints::of(layout, values)).map(tensor).collect(),
+            tensors: layout.spans().iter().zip(fingerprints::of(layout, values)).map(tensor).collect(),
         };
         self.writer = Some(Writer::create(&wish.file, &start)?);
         Ok(())
@@ -86,7 +87,7 @@ impl Watch {
     ///
     /// The ranks differ ([`Error::Drift`]), a collective failed, the trace cannot be written, or it is complete
     /// ([`Error::Verified`]).
-    pub(crate) fn look(
+    pub(crate) fn verify(
         &mut self,
         group: &Group,
         layout: &Layout,
@@ -94,8 +95,8 @@ impl Watch {
         done: &LastStep,
     ) -> Result<(), Error> {
         self.seen += 1;
-        let prints = prints::of(layout, values);
-        sentinel::compare(group, layout, &prints, self.local_statistics, done.step)?;
+        let prints = fingerprints::of(layout, values);
+        drift::compare(group, layout, &prints, self.local_statistics, done.step)?;
         if let Some(writer) = &mut self.writer {
             let prints = prints.into_iter().map(Bits).collect();
             let loss_bits = Bits(done.loss.to_bits());

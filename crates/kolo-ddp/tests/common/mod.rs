@@ -84,14 +84,13 @@ pub fn backward(values: &[f32], samples: &[usize]) -> Pass {
 pub fn run_shard(replica: &mut Replica, samples: &[usize]) {
     let values: Vec<f32> = (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
     let pass = backward(&values, samples);
-    replica.begin_shard(pass.loss, samples.len() as f64).unwrap();
-    let reducer = replica.reducer();
+    let mut shard = replica.begin_shard(pass.loss, samples.len() as f64).unwrap();
     if !samples.is_empty() {
-        reducer.ready(SpanId(3), &pass.last);
-        reducer.ready(SpanId(1), &pass.shared[0]);
-        reducer.ready(SpanId(1), &pass.shared[1]);
-        reducer.ready(SpanId(0), &pass.first);
-        reducer.ready(SpanId(4), &pass.mean);
+        shard.ready(SpanId(3), &pass.last);
+        shard.ready(SpanId(1), &pass.shared[0]);
+        shard.ready(SpanId(1), &pass.shared[1]);
+        shard.ready(SpanId(0), &pass.first);
+        shard.ready(SpanId(4), &pass.mean);
     }
-    reducer.end_shard();
+    shard.finish().unwrap();
 }

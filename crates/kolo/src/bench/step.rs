@@ -79,7 +79,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
     for block in 0..options.blocks + WARM_UP {
         for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
-            trainee.ddp.with_replica(|replica| replica.reducer().synchronise(synchronise));
+            trainee.ddp.with_replica(|replica| replica.synchronise(synchronise));
             group.barrier()?;
             for step in 0..options.steps + 2 {
                 let began = Instant::now();

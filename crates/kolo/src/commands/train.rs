@@ -50,7 +50,7 @@ pub(crate) struct Train {
     /// How the shards are divided among the workers, a weight for each, as 3,1. Any weights end in the same bits [default: equally]
     #[arg(long, value_name = "WEIGHTS", value_delimiter = ',')]
     shares: Vec<f64>,
-    /// What becomes of a worker that holds the others up: warn, shed (shards move away from it), drop (it leaves) [default: warn]
+    /// What becomes of a worker that holds the others up: warn, rebalance (shards move away from it), drop (it leaves) [default: warn]
     #[arg(long)]
     straggler: Option<String>,
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
@@ -225,7 +225,7 @@ impl Train {
         if config.straggler()? == Policy::Drop {
             return Err(Failure::input(
                 "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not started them or another \
-                 backend than Kolo's own connects them; use --straggler shed, which leaves a slow one less to do",
+                 backend than Kolo's own connects them; use --straggler rebalance, which leaves a slow one less to do",
             ));
         }
         let group = self.talk.group(algorithm)?;

@@ -63,7 +63,7 @@ fn a_slow_worker_is_named_and_relieved_of_shards() {
     assert_eq!(weights, expected);
     assert!(words.contains("rank 0 takes") && words.contains("it waits for data for"), "{words}");
 
-    let (weights, words) = run("shed", "2", &["--slow", "1:compute:40", "--straggler", "shed"]);
+    let (weights, words) = run("rebalance", "2", &["--slow", "1:compute:40", "--straggler", "rebalance"]);
     assert_eq!(weights, expected);
     assert!(words.contains("shards go from [2, 2] to [3, 1]"), "{words}");
 }
@@ -109,7 +109,7 @@ fn shards_stay_where_the_algorithm_cannot_add_them() {
         "--slow",
         "1:compute:40",
         "--straggler",
-        "shed",
+        "rebalance",
         "--algorithm",
         "halving-doubling",
         "--out",
@@ -131,7 +131,7 @@ fn wrong_weights_are_told_before_anything_starts() {
         (&["--shares=3,-1"], &["--shares 3,-1", "-1"]),
         (&["--shares", "3,inf"], &["--shares 3,inf", "inf"]),
         (&["--shares", "3;1"], &["--shares", "3;1"]),
-        (&["--straggler", "kill"], &["--straggler `kill`", "warn, shed, drop"]),
+        (&["--straggler", "kill"], &["--straggler `kill`", "warn, rebalance, drop"]),
         (&["--slow", "1:sleep:3"], &["--slow", "RANK:compute:MILLISECONDS"]),
     ] {
         let (code, error) = fail(folder.path(), &[&["train"], args].concat());

@@ -1,13 +1,13 @@
 //! Which shards move away from a slow rank, and back: a pure function of measured seconds a shard.
 
-use super::LEAST;
+use super::median::LEAST;
 
 /// What the predicted time of a step has to fall to, for whole shards to move at all: they take other data with them.
 const WORTH: f64 = 0.95;
 
 /// Other shares, and why.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shed {
+pub struct Rebalance {
     /// Shards of each rank.
     pub shares: Vec<usize>,
     /// In words, with the numbers.
@@ -23,7 +23,7 @@ pub struct Shed {
 /// # Panics
 ///
 /// If the three are not of one length.
-pub fn shed(seconds: &[f64], current: &[usize], usual: &[usize]) -> Option<Shed> {
+pub fn rebalance(seconds: &[f64], current: &[usize], usual: &[usize]) -> Option<Rebalance> {
     assert!(seconds.len() == current.len() && current.len() == usual.len(), "one of each for every rank");
     if seconds.iter().any(|seconds| !seconds.is_finite() || *seconds <= 0.0) {
         return None;
@@ -41,7 +41,7 @@ pub fn shed(seconds: &[f64], current: &[usize], usual: &[usize]) -> Option<Shed>
         "shards go from {current:?} to {shares:?}, one number a rank, so that a step's computing takes {after:.3} s and not \
          {before:.3} s"
     );
-    Some(Shed { shares, reason })
+    Some(Rebalance { shares, reason })
 }
 
 /// Shares for finishing times as equal as whole shards allow.
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     fn shares(seconds: &[f64], current: &[usize], usual: &[usize]) -> Option<Vec<usize>> {
-        shed(seconds, current, usual).map(|shed| shed.shares)
+        rebalance(seconds, current, usual).map(|found| found.shares)
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(shares(&[0.1, 0.3], &[4, 4], &[4, 4]), Some(vec![6, 2]));
         assert_eq!(shares(&[0.1, 0.3], &[6, 2], &[4, 4]), None, "as good as it gets");
         assert_eq!(shares(&[0.1, 0.1], &[6, 2], &[4, 4]), Some(vec![4, 4]));
-        let reason = shed(&[0.1, 0.3], &[4, 4], &[4, 4]).unwrap().reason;
+        let reason = rebalance(&[0.1, 0.3], &[4, 4], &[4, 4]).unwrap().reason;
         assert!(
             reason.contains("[4, 4] to [6, 2]") && reason.contains("0.600 s and not 1.200 s"),
             "{reason}"

@@ -2,7 +2,7 @@
 
 use kolo_comm::{Group, Rank, threads, tree};
 use kolo_ddp::Error;
-use kolo_ddp::lockstep::{Ask, Exchange, Relay, Runner};
+use kolo_ddp::cross_shard::{Exchange, Runner, SumRequest, TurnTaker};
 
 const LEN: usize = 3;
 
@@ -27,15 +27,15 @@ fn sums(group: Group, shares: &[usize], has: impl Fn(usize) -> bool + Sync, numb
             exchange = Some(begun);
             continue;
         }
-        let relay = Relay::new(begun, runs.clone());
+        let turns = TurnTaker::new(begun, runs.clone());
         std::thread::scope(|scope| {
             let pass = |place: usize| {
-                let (relay, shard) = (&relay, shards[place]);
+                let (turns, shard) = (&turns, shards[place]);
                 scope.spawn(move || {
-                    let runner = relay.enter(place);
+                    let runner = turns.enter(place);
                     let sum = |number| {
-                        let ask = Ask { what: "test", number, len: LEN };
-                        runner.place().sum(ask, own(shard, number))
+                        let request = SumRequest { what: "test", number, len: LEN };
+                        runner.handle().sum(request, own(shard, number))
                     };
                     let bits = (0..numbers).flat_map(sum).map(f64::to_bits).collect();
                     runner.leave();
@@ -46,7 +46,7 @@ fn sums(group: Group, shares: &[usize], has: impl Fn(usize) -> bool + Sync, numb
             let threads: Vec<_> = places.into_iter().map(pass).collect();
             got.extend(threads.into_iter().map(|thread| thread.join().unwrap()));
         });
-        exchange = Some(relay.end().unwrap());
+        exchange = Some(turns.end().unwrap());
     }
     got
 }
@@ -81,18 +81,19 @@ fn a_sum_is_the_sum_of_the_shards_that_have_samples() {
 fn end_of(first: impl FnOnce(Runner) + Send, second: impl FnOnce(Runner) + Send) -> String {
     let mut exchange = Exchange::new(&Group::alone(), &[2]).unwrap();
     exchange.begin(true).unwrap();
-    let relay = Relay::new(exchange, vec![true, true]);
+    let turns = TurnTaker::new(exchange, vec![true, true]);
     std::thread::scope(|scope| {
-        scope.spawn(|| first(relay.enter(0)));
-        scope.spawn(|| second(relay.enter(1)));
+        scope.spawn(|| first(turns.enter(0)));
+        scope.spawn(|| second(turns.enter(1)));
     });
-    relay.end().map(drop).unwrap_err().to_string()
+    turns.end().map(drop).unwrap_err().to_string()
 }
 
 #[test]
 fn a_shard_that_ends_early_or_asks_for_another_sum_ends_the_step() {
-    let sum =
-        |runner: &Runner, number| runner.place().sum(Ask { what: "test", number, len: LEN }, vec![1.0; LEN]);
+    let sum = |runner: &Runner, number| {
+        runner.handle().sum(SumRequest { what: "test", number, len: LEN }, vec![1.0; LEN])
+    };
     let error = end_of(drop, |runner| assert_eq!(sum(&runner, 0), [1.0; LEN]));
     assert!(error.contains("ended before its time"), "{error}");
 
@@ -111,11 +112,11 @@ fn a_rank_that_is_gone_is_named() {
         if group.rank() == Rank(1) {
             return None;
         }
-        let relay = Relay::new(exchange, vec![true]);
-        let runner = relay.enter(0);
-        runner.place().sum(Ask { what: "test", number: 0, len: LEN }, own(0, 0));
+        let turns = TurnTaker::new(exchange, vec![true]);
+        let runner = turns.enter(0);
+        runner.handle().sum(SumRequest { what: "test", number: 0, len: LEN }, own(0, 0));
         runner.leave();
-        Some(relay.end().map(drop).unwrap_err())
+        Some(turns.end().map(drop).unwrap_err())
     });
     let error = ended.unwrap().remove(0).unwrap();
     assert!(matches!(&error, Error::Comm(kolo_comm::Error::Left { rank: Rank(1), .. })), "{error}");

@@ -1,4 +1,4 @@
-//! What one rank's training thread does with its time, on its own clock.
+//! What one rank's training thread does with its time, on its own timing.
 //!
 //! From the end of a step to the call that ends the next one the thread computes, unless it says that it waits for data
 //! or the reducer counts that it waits for communication. Medians, because evaluations and checkpoints lie between some steps.
@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 use kolo_comm::Rank;
 
 use super::diagnose::Times;
-use super::{EVERY, median};
+use super::median::median;
+
+/// Steps between two comparisons of all ranks' times, which are the medians of these steps.
+pub const EVERY: u64 = 20;
 
 /// One step, in seconds.
 struct Sample {
@@ -18,9 +21,9 @@ struct Sample {
     waited_for: Option<(Rank, f64)>,
 }
 
-/// See the module's text. What it keeps is bounded: the last [`EVERY`] steps.
+/// The times of this rank's last steps, at most [`EVERY`] of them.
 #[derive(Default)]
-pub(crate) struct Clock {
+pub(super) struct StepTiming {
     /// When the last step was over; `None` before the first.
     began: Option<Instant>,
     /// In the running step: waited for data, and computed, once that is over.
@@ -33,21 +36,21 @@ pub(crate) struct Clock {
     waited: Vec<Duration>,
 }
 
-impl Clock {
+impl StepTiming {
     /// The training thread has waited for data.
-    pub(crate) fn data_waited(&mut self, time: Duration) {
+    pub(super) fn data_waited(&mut self, time: Duration) {
         self.data += time;
     }
 
     /// All backward passes of the step are over; `exposed` is how long the thread has waited for communication in it so far.
-    pub(crate) fn passes_over(&mut self, exposed: Duration) {
+    pub(super) fn passes_over(&mut self, exposed: Duration) {
         let busy = self.began.map(|began| began.elapsed());
         self.compute = busy.map(|busy| busy.saturating_sub(exposed + self.data));
     }
 
     /// The step is over. `exposed` is all of its waiting, `ready` when each bucket was ready since the last backward pass
     /// began, `waited` what the group has counted for each rank since it formed.
-    pub(crate) fn step_over(&mut self, exposed: Duration, ready: &[f64], waited: Vec<Duration>) {
+    pub(super) fn step_over(&mut self, exposed: Duration, ready: &[f64], waited: Vec<Duration>) {
         // The first step begins with whatever was done before it.
         if let Some(compute) = self.compute.take() {
             if self.samples.len() as u64 == EVERY {
@@ -71,13 +74,13 @@ impl Clock {
         self.began = Some(Instant::now());
     }
 
-    /// Whether there are as many steps as a look is about.
-    pub(crate) fn is_full(&self) -> bool {
+    /// Whether there are as many steps as a comparison is about.
+    pub(super) fn is_full(&self) -> bool {
         self.samples.len() as u64 == EVERY
     }
 
     /// The medians of the steps so far, which are forgotten; of `buckets` buckets.
-    pub(crate) fn take(&mut self, shards: usize, buckets: usize) -> Times {
+    pub(super) fn take(&mut self, shards: usize, buckets: usize) -> Times {
         let of = |get: fn(&Sample) -> f64| median(self.samples.iter().map(get));
         let ready = |bucket: usize| {
             // After the first step buckets are others.
@@ -96,7 +99,8 @@ impl Clock {
         times
     }
 
-    pub(crate) fn forget(&mut self) {
+    /// Forgets the steps so far.
+    pub(super) fn forget(&mut self) {
         self.samples.clear();
         self.ready.clear();
     }
@@ -122,25 +126,25 @@ mod tests {
     #[test]
     fn medians_of_the_last_steps() {
         let second = Duration::from_secs;
-        let mut clock = Clock::default();
+        let mut timing = StepTiming::default();
         // Not measured: nobody knows when it began.
-        clock.passes_over(Duration::ZERO);
-        clock.step_over(second(9), &[1.0], vec![second(5); 3]);
-        assert!(!clock.is_full());
+        timing.passes_over(Duration::ZERO);
+        timing.step_over(second(9), &[1.0], vec![second(5); 3]);
+        assert!(!timing.is_full());
         for step in 1..=EVERY + 3 {
-            clock.data_waited(second(2));
-            clock.passes_over(Duration::ZERO);
+            timing.data_waited(second(2));
+            timing.passes_over(Duration::ZERO);
             // Rank 2 is waited for a second in each step, rank 1 once for very long.
             let spike = if step >= EVERY { 500 } else { 0 };
-            clock.step_over(second(3), &[1.0, 4.0], vec![second(5), second(5 + spike), second(5 + step)]);
+            timing.step_over(second(3), &[1.0, 4.0], vec![second(5), second(5 + spike), second(5 + step)]);
         }
-        assert!(clock.is_full());
-        let times = clock.take(7, 2);
+        assert!(timing.is_full());
+        let times = timing.take(7, 2);
         assert_eq!((times.shards, times.data, times.exposed), (7, 2.0, 3.0));
         assert_eq!(times.compute, 0.0, "it waited longer than the step took");
         assert_eq!(times.waited_for, Some((Rank(2), 1.0)));
         assert_eq!(times.ready, [1.0, 4.0]);
-        assert!(!clock.is_full(), "each look is about steps of its own");
-        assert_eq!(clock.take(0, 1).ready, [0.0]);
+        assert!(!timing.is_full(), "each comparison is about steps of its own");
+        assert_eq!(timing.take(0, 1).ready, [0.0]);
     }
 }

@@ -1,9 +1,10 @@
-//! The first steps, from which a reducer learns: in which order gradients become ready, when, and how fast they travel.
+//! The profile of the first steps, from which later ones learn: in which order gradients become ready, when, and how fast they
+//! travel.
 
 use std::time::Instant;
 
-use super::BucketTiming;
-use super::sequence::{Expected, Turn, by_need};
+use super::bucket_state::BucketTiming;
+use super::launch_order::{Expected, LaunchSlot, by_need};
 use crate::layout::SpanId;
 
 /// Steps whose times are measured, after the first one, which shows the order. Several, because any one may be disturbed.
@@ -13,8 +14,8 @@ const MEASURED: usize = 5;
 /// ready at its turn leaves the wire idle while others wait.
 const SLACK: f64 = 1.1;
 
-/// What has been seen so far.
-pub(super) struct Rehearsal {
+/// What has been seen so far of the first steps.
+pub(super) struct Profile {
     steps: usize,
     /// The order in which spans became complete in the first step.
     order: Vec<SpanId>,
@@ -28,7 +29,7 @@ pub(super) struct Rehearsal {
     rate: f64,
 }
 
-/// What a step of the rehearsal has taught.
+/// What a profiled step has taught.
 pub(super) enum Lesson {
     /// The order in which spans become ready.
     Order(Vec<SpanId>),
@@ -38,9 +39,10 @@ pub(super) enum Lesson {
     Wait,
 }
 
-impl Rehearsal {
+impl Profile {
+    /// Nothing has been seen.
     pub(super) fn new() -> Self {
-        Rehearsal {
+        Profile {
             steps: 0,
             order: Vec::new(),
             began: Instant::now(),
@@ -123,7 +125,7 @@ impl Rehearsal {
     }
 
     /// The order in which buckets go onto the wire, with the times of [`Lesson::Times`].
-    pub(super) fn sequence(&self, times: &[f64], buckets: &[BucketTiming]) -> Vec<Turn> {
+    pub(super) fn launch_order(&self, times: &[f64], buckets: &[BucketTiming]) -> Vec<LaunchSlot> {
         let pass = times[buckets.len()];
         let expected = |(timing, &ready): (&BucketTiming, &f64)| Expected {
             // What gets no gradient is complete when the pass is over.
@@ -131,8 +133,8 @@ impl Rehearsal {
             travel: timing.bytes as f64 / self.rate,
         };
         let expected: Vec<Expected> = buckets.iter().zip(times).map(expected).collect();
-        let turns = by_need(&expected, pass);
-        log::debug!("{:.3} GB/s, backward pass {pass:.3} s: {turns:?} for {expected:?}", self.rate / 1e9);
-        turns
+        let slots = by_need(&expected, pass);
+        log::debug!("{:.3} GB/s, backward pass {pass:.3} s: {slots:?} for {expected:?}", self.rate / 1e9);
+        slots
     }
 }

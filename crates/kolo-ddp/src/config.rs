@@ -1,6 +1,7 @@
 //! What a job asks of its replicas.
 
 use crate::buckets::BucketCaps;
+use crate::reduction::{Entry, REDUCTIONS};
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
 use crate::table::Choice;
@@ -19,6 +20,9 @@ pub struct Config {
     pub straggler: Policy,
     /// How large buckets may be. `None`: [`BucketCaps::for_group`].
     pub caps: Option<BucketCaps>,
+    /// How the gradients of all shards become what the optimizer sees: an entry of [`REDUCTIONS`]
+    /// ([`find`](crate::reduction::find)), or one of the user's own. The same on all ranks.
+    pub reduction: &'static Entry,
     /// What is done to the gradient before the optimizer sees it, one after another: entries of
     /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`. The same on all
     /// ranks.
@@ -30,7 +34,7 @@ pub struct Config {
     pub elastic: bool,
     /// Steps between two comparisons of the ranks' weights, which find a rank that has gone astray ([`Error::Drift`](crate::Error::Drift)); 0: never.
     /// A comparison takes a pass over the weights and eight bytes a rank. Steps that are not synchronised
-    /// ([`Reducer::synchronise`](crate::Reducer::synchronise)) leave the ranks with different weights on purpose: then 0.
+    /// ([`Replica::synchronise`](crate::Replica::synchronise)) leave the ranks with different weights on purpose: then 0.
     pub verify_every: u64,
     /// What becomes of running statistics.
     pub statistics: Statistics,
@@ -43,6 +47,7 @@ impl Default for Config {
             shares: None,
             straggler: Policy::Warn,
             caps: None,
+            reduction: &REDUCTIONS[0],
             transforms: Vec::new(),
             forward_overlap: true,
             elastic: false,

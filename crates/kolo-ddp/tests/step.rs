@@ -2,13 +2,13 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{WIDTH, backward, replica, run_shard, specs};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::{BucketCaps, Config, Error, Replica, SpanId};
+use kolo_ddp::{BucketCaps, Config, Error, Replica, ShardPass, SpanId};
 
 /// Every span has a bucket of its own.
 const TINY: BucketCaps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
@@ -22,18 +22,17 @@ fn the_first_bucket_is_reduced_before_the_backward_pass_is_over() {
         let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
         for step in 0..3 {
             let pass = backward(replica.values().unwrap(), &[step]);
-            replica.begin_shard(pass.loss, 1.0).unwrap();
-            let reducer = replica.reducer();
-            reducer.ready(SpanId(3), &pass.last);
+            let mut shard = replica.begin_shard(pass.loss, 1.0).unwrap();
+            shard.ready(SpanId(3), &pass.last);
             let until = Instant::now() + Duration::from_secs(30);
-            while !reducer.is_back(0) {
+            while !shard.with_replica(|replica| replica.is_back(0)) {
                 assert!(Instant::now() < until, "bucket 0 was not reduced during the backward pass");
                 std::thread::yield_now();
             }
-            reducer.ready(SpanId(1), &pass.shared[0]);
-            reducer.ready(SpanId(1), &pass.shared[1]);
-            reducer.ready(SpanId(0), &pass.first);
-            reducer.end_shard();
+            shard.ready(SpanId(1), &pass.shared[0]);
+            shard.ready(SpanId(1), &pass.shared[1]);
+            shard.ready(SpanId(0), &pass.first);
+            shard.finish().unwrap();
             assert!(replica.step(0.1).unwrap().started_early >= 1);
         }
     })
@@ -56,7 +55,7 @@ fn a_tensor_waits_for_its_own_bucket_only() {
         }
         // The first steps are for measuring.
         let before = replica.outstanding();
-        assert_eq!(before, replica.reducer().buckets().count());
+        assert_eq!(before, replica.buckets().count());
         let first = replica.latest(SpanId(0)).to_vec();
         assert_eq!(replica.outstanding(), before - 1);
         assert_eq!(first, replica.latest(SpanId(0)), "asked twice, updated once");
@@ -91,14 +90,13 @@ fn changing_numbers_of_uses_do_not_change_the_sum() {
         let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
         let mut states = Vec::new();
         for step in 0..6 {
-            for shard in replica.reducer().shards() {
+            for shard in replica.shards() {
                 let pass = backward(replica.values().unwrap(), &[step * 4 + shard]);
-                replica.begin_shard(pass.loss, 1.0).unwrap();
-                let reducer = replica.reducer();
-                reducer.ready(SpanId(3), &pass.last);
-                (0..uses(step, shard)).for_each(|n| reducer.ready(SpanId(1), &pass.shared[n % 2]));
-                reducer.ready(SpanId(0), &pass.first);
-                reducer.end_shard();
+                let mut guard = replica.begin_shard(pass.loss, 1.0).unwrap();
+                guard.ready(SpanId(3), &pass.last);
+                (0..uses(step, shard)).for_each(|n| guard.ready(SpanId(1), &pass.shared[n % 2]));
+                guard.ready(SpanId(0), &pass.first);
+                guard.finish().unwrap();
             }
             replica.step(0.1).unwrap();
             states.push(replica.values().unwrap().to_vec());
@@ -142,9 +140,55 @@ fn forgotten_and_empty_steps_are_errors() {
     let error = replica.step(0.1).unwrap_err();
     assert!(matches!(error, Error::ShardsMissing { due: 1, done: 0 }), "{error}");
     run_shard(&mut replica, &[1, 2]);
-    let error = replica.begin_shard(0.0, 1.0).unwrap_err();
+    let error = replica.begin_shard(0.0, 1.0).err().unwrap();
     assert!(error.to_string().contains("call `step`"), "{error}");
     replica.step(0.1).unwrap();
     run_shard(&mut replica, &[]);
     assert!(matches!(replica.step(0.1).unwrap_err(), Error::NoSamples { step: 1 }));
+    let error = replica.begin_shard(0.0, 1.0).err().unwrap();
+    assert!(matches!(error, Error::Lost), "a step that has failed is not gone on with: {error}");
+}
+
+/// A pass that ends without `finish`, as by an error in the middle of it, is named by whatever comes next.
+#[test]
+fn a_pass_that_is_not_finished_is_named_by_the_next_call() {
+    let config = Config { shards: Some(2), ..Config::default() };
+    let mut replica = replica(Arc::new(Group::alone()), &config, "sgd", Settings::default());
+    run_shard(&mut replica, &[1]);
+    let mut pass = replica.begin_shard(1.0, 1.0).unwrap();
+    pass.ready(SpanId(3), &[0.5; WIDTH]);
+    let nested = pass.with_replica(|replica| replica.begin_shard(1.0, 1.0).err().unwrap().to_string());
+    drop(pass);
+    let errors = [nested, replica.begin_shard(1.0, 1.0).err().unwrap().to_string()];
+    for (error, call) in errors
+        .into_iter()
+        .zip(["begin_shard"; 2])
+        .chain([(replica.step(0.1).unwrap_err().to_string(), "step")])
+    {
+        assert!(error.contains(&format!("`{call}` cannot be called")), "{error}");
+        assert!(
+            error.contains("while a shard's pass is under way") && error.contains("ShardPass::finish"),
+            "{error}"
+        );
+    }
+}
+
+/// A hook may hand over a gradient, or end its pass, when the step has been given up for another group.
+#[test]
+fn a_pass_of_a_step_that_was_given_up_harms_no_later_one() {
+    let config = Config { elastic: true, ..Config::default() };
+    let shared = Arc::new(Mutex::new(replica(Arc::new(Group::alone()), &config, "sgd", Settings::default())));
+    let mut stale = ShardPass::begin(shared.clone(), 1.0, 1.0).unwrap();
+    let before = stale.with_replica(|replica| {
+        replica.regroup(Arc::new(Group::alone())).unwrap();
+        replica.values().unwrap().to_vec()
+    });
+    let pass = ShardPass::begin(shared.clone(), 1.0, 1.0).unwrap();
+    stale.ready(SpanId(3), &[1.0; WIDTH]);
+    let error = stale.finish().unwrap_err().to_string();
+    assert!(error.contains("`finish` cannot be called after its step has been given up"), "{error}");
+    pass.finish().unwrap();
+    let mut replica = shared.lock().unwrap();
+    replica.step(0.1).unwrap();
+    assert_eq!(replica.values().unwrap(), before, "no gradient, no change");
 }

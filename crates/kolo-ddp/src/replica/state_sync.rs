@@ -9,11 +9,13 @@ use std::sync::Arc;
 use kolo_comm::{Group, Rank};
 
 use super::undo::Undo;
-use super::{LastStep, Replica, pace};
+use super::{Replica, assignment};
 use crate::agree;
 use crate::buckets::BucketCaps;
 use crate::error::Error;
-use crate::reducer::Reducer;
+use crate::last_step::LastStep;
+use crate::step::Step;
+use crate::straggler::StragglerObserver;
 
 /// What a rank tells the others before the first step of a group: whether its values are the job's, its steps and what the last
 /// of them came to, its shards, and whether it holds blocks that a step has updated and that have been taken back.
@@ -62,7 +64,7 @@ fn donor(standings: &[Standing]) -> Option<Rank> {
 
 impl Replica {
     /// Comes to one state with the ranks of `group`, and trains with them from now on.
-    pub(super) fn meet(&mut self, group: Arc<Group>) -> Result<(), Error> {
+    pub(super) fn join(&mut self, group: Arc<Group>) -> Result<(), Error> {
         agree::check(&group, &self.layout)?;
         let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
         let halfway = self.is_halfway();
@@ -71,17 +73,18 @@ impl Replica {
         group.all_gather(&own.encode(), &mut words)?;
         let standings: Vec<Standing> = words.chunks(WORDS).map(Standing::decode).collect();
         let mut expected = match self.joined {
-            true => self.reducer.expected_uses().to_vec(),
+            true => self.step.expected_uses().to_vec(),
             false => vec![1; self.layout.spans().len()],
         };
         if let Some(donor) = donor(&standings) {
             self.take_over(&group, donor, standings[donor.0], &mut expected)?;
         }
-        let caps = self.watch.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
-        let (shares, policy) = pace::agree(&group, &self.config, self.shards)?;
-        self.reducer = Reducer::with_shares(group.clone(), self.layout.clone(), &shares, caps)?;
-        self.keep_pace(policy, shares);
-        self.reducer.expect_uses(expected);
+        let caps = self.verifier.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
+        let (shares, policy) = assignment::agree(&group, &self.config, self.shards)?;
+        let mut step = Step::new(group.clone(), self.layout.clone(), &shares, self.config.reduction, caps)?;
+        step.follow(&self.step, expected);
+        self.step = step;
+        self.stragglers = StragglerObserver::new(policy, shares);
         self.group = group;
         self.joined = true;
         if self.config.elastic && self.overlaps() && self.undo.is_none() {

@@ -6,12 +6,12 @@
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::Exchange;
+use super::exchange::Exchange;
 use crate::error::Error;
 
 /// Which sum a shard needs. All shards must need the same ones in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct SumRequest {
     /// What is added, for the error's text.
     pub what: &'static str,
     /// Which one of these in the shard's pass, from 0.
@@ -20,15 +20,15 @@ pub struct Ask {
     pub len: usize,
 }
 
-impl fmt::Display for Ask {
+impl fmt::Display for SumRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ask { what, number, len } = self;
+        let SumRequest { what, number, len } = self;
         write!(f, "{len} numbers of {what} {number}")
     }
 }
 
-/// Where the threads of one rank meet. See the module's text.
-pub struct Relay {
+/// Lets the threads of one rank compute in turns.
+pub struct TurnTaker {
     /// For each of this rank's shards whether it runs; runners are numbered without the others.
     shards: Vec<bool>,
     state: Mutex<State>,
@@ -41,33 +41,33 @@ struct State {
     /// The runner that computes.
     turn: usize,
     /// What the first runner needs, or that it needs nothing more.
-    ask: Option<Ask>,
+    request: Option<SumRequest>,
     own: Vec<Option<Vec<f64>>>,
     sum: Vec<f64>,
     failure: Option<Error>,
 }
 
-impl Relay {
-    /// A relay for one step, which `exchange` has begun; `shards` says for each of this rank's shards whether it has samples.
+impl TurnTaker {
+    /// Turns for one step, which `exchange` has begun; `shards` says for each of this rank's shards whether it has samples.
     pub fn new(exchange: Exchange, shards: Vec<bool>) -> Arc<Self> {
         let state = State {
             exchange: Some(exchange),
             turn: 0,
-            ask: None,
+            request: None,
             own: vec![None; shards.len()],
             sum: Vec::new(),
             failure: None,
         };
-        Arc::new(Relay { shards, state: Mutex::new(state), changed: Condvar::new() })
+        Arc::new(TurnTaker { shards, state: Mutex::new(state), changed: Condvar::new() })
     }
 
     /// Waits for the turn of a shard, which is one that has samples, by its place among this rank's. Every such shard calls it
     /// on a thread of its own, or on the only one if there is no other.
     pub fn enter(self: &Arc<Self>, shard: usize) -> Runner {
         let number = self.shards[..shard].iter().filter(|runs| **runs).count();
-        let place = Place { relay: self.clone(), shard, number };
-        drop(place.wait(self.lock()));
-        Runner { place, over: false }
+        let handle = ShardHandle { turns: self.clone(), shard, number };
+        drop(handle.wait(self.lock()));
+        Runner { handle, over: false }
     }
 
     /// The step ends in this error, unless it has ended in another one. Nobody waits any more.
@@ -106,92 +106,94 @@ impl Relay {
     }
 }
 
-/// A shard's place in a relay, from which it asks for sums.
+/// What a shard's pass asks for sums by.
 #[derive(Clone)]
-pub struct Place {
-    relay: Arc<Relay>,
+pub struct ShardHandle {
+    turns: Arc<TurnTaker>,
     shard: usize,
     number: usize,
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for ShardHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Place({})", self.shard)
+        write!(f, "ShardHandle({})", self.shard)
     }
 }
 
-impl Place {
-    /// The relay.
-    pub fn relay(&self) -> &Relay {
-        &self.relay
+impl ShardHandle {
+    /// Whose turns it takes part in.
+    pub fn turns(&self) -> &TurnTaker {
+        &self.turns
     }
 
     /// Waits until all shards of all ranks have come to the same sum, and returns it. Where the step has failed it returns
-    /// `own`, so that the pass comes to its end, and [`Relay::end`] says why.
-    pub fn sum(&self, ask: Ask, own: Vec<f64>) -> Vec<f64> {
-        let mut state = self.relay.lock();
-        if !self.agrees(&mut state, Some(ask)) {
+    /// `own`, so that the pass comes to its end, and [`TurnTaker::end`] says why.
+    pub fn sum(&self, request: SumRequest, own: Vec<f64>) -> Vec<f64> {
+        let mut state = self.turns.lock();
+        if !self.agrees(&mut state, Some(request)) {
             return own;
         }
         state.own[self.shard] = Some(own.clone());
-        if self.number + 1 == self.relay.runners() {
-            state.add(ask.len);
+        if self.number + 1 == self.turns.runners() {
+            state.add(request.len);
             state.turn = 0;
         } else {
             state.turn = self.number + 1;
         }
-        self.relay.changed.notify_all();
+        self.turns.changed.notify_all();
         let state = self.wait(state);
         if state.failure.is_some() { own } else { state.sum.clone() }
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let waits = |state: &mut State| state.turn != self.number && state.failure.is_none();
-        self.relay.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner)
+        self.turns.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this shard needs what the first one needs; `None`: nothing more.
-    fn agrees(&self, state: &mut State, ask: Option<Ask>) -> bool {
+    fn agrees(&self, state: &mut State, request: Option<SumRequest>) -> bool {
         if state.failure.is_some() || state.exchange.is_none() {
             return false;
         }
         if self.number == 0 {
-            state.ask = ask;
+            state.request = request;
         }
-        if state.ask == ask {
+        if state.request == request {
             return true;
         }
-        let needs = |ask: Option<Ask>| ask.map_or("nothing more".into(), |ask| ask.to_string());
-        let (first, this) = (needs(state.ask), needs(ask));
+        let needs = |request: Option<SumRequest>| {
+            request.map_or("nothing more".into(), |request| request.to_string())
+        };
+        let (first, this) = (needs(state.request), needs(request));
         state.failure = Some(Error::Setting(format!(
             "shards in step part: one needs the sum of {first}, another one of {this}; every shard must take the same way \
              through the model"
         )));
-        self.relay.changed.notify_all();
+        self.turns.changed.notify_all();
         false
     }
 }
 
 /// A shard that computes. Dropped before [`Runner::leave`], as by an error or a panic, it fails the step.
 pub struct Runner {
-    place: Place,
+    handle: ShardHandle,
     over: bool,
 }
 
 impl Runner {
     /// From where the shard asks for sums.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn handle(&self) -> &ShardHandle {
+        &self.handle
     }
 
     /// The shard's passes are over: the next one's turn.
     pub fn leave(mut self) {
         self.over = true;
-        let relay = &self.place.relay;
-        let mut state = relay.lock();
-        if self.place.agrees(&mut state, None) {
-            state.turn = self.place.number + 1;
-            relay.changed.notify_all();
+        let turns = &self.handle.turns;
+        let mut state = turns.lock();
+        if self.handle.agrees(&mut state, None) {
+            state.turn = self.handle.number + 1;
+            turns.changed.notify_all();
         }
     }
 }
@@ -199,7 +201,7 @@ impl Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         if !self.over {
-            self.place.relay.fail(Error::Setting("a shard's pass has ended before its time".into()));
+            self.handle.turns.fail(Error::Setting("a shard's pass has ended before its time".into()));
         }
     }
 }

@@ -7,21 +7,57 @@
 //! the same collectives in the same order, and their backward passes differ in time. So one rank plays a step through
 //! with the times of the first steps, and all follow the order that comes out.
 
-/// What goes onto the wire.
+/// A place in the order in which the collectives of a step are started, the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// The sum of a bucket.
+pub(super) enum LaunchSlot {
+    /// The reduction of a bucket.
     Bucket(usize),
     /// The byte that says whether any rank saw something unexpected; known when the backward pass is over.
     Agreement,
 }
 
+/// The slots of a step, and how many of them have been started in the step that runs.
+pub(super) struct LaunchOrder {
+    slots: Vec<LaunchSlot>,
+    started: usize,
+}
+
+impl LaunchOrder {
+    /// Before the first start of a step.
+    pub(super) fn new(slots: Vec<LaunchSlot>) -> Self {
+        LaunchOrder { slots, started: 0 }
+    }
+
+    /// Whose turn it is; `None` when all have been started.
+    pub(super) fn next(&self) -> Option<LaunchSlot> {
+        self.slots.get(self.started).copied()
+    }
+
+    /// The next slot has been started.
+    pub(super) fn advance(&mut self) {
+        self.started += 1;
+    }
+
+    /// A new step.
+    pub(super) fn restart(&mut self) {
+        self.started = 0;
+    }
+
+    /// The order in which buckets are started, and come back.
+    pub(super) fn buckets(&self) -> impl Iterator<Item = usize> {
+        self.slots.iter().filter_map(|slot| match slot {
+            LaunchSlot::Bucket(bucket) => Some(*bucket),
+            LaunchSlot::Agreement => None,
+        })
+    }
+}
+
 /// Before anything has been measured: buckets in the order of readiness. The agreement comes before the last one, because
 /// that one is complete when the pass is over.
-pub(super) fn by_readiness(buckets: usize) -> Vec<Turn> {
-    let mut turns: Vec<Turn> = (0..buckets).map(Turn::Bucket).collect();
-    turns.insert(buckets.saturating_sub(1), Turn::Agreement);
-    turns
+pub(super) fn by_readiness(buckets: usize) -> Vec<LaunchSlot> {
+    let mut slots: Vec<LaunchSlot> = (0..buckets).map(LaunchSlot::Bucket).collect();
+    slots.insert(buckets.saturating_sub(1), LaunchSlot::Agreement);
+    slots
 }
 
 /// The times of one bucket, in seconds.
@@ -36,39 +72,43 @@ pub(super) struct Expected {
 /// The order in which the wire would take them: whenever it is free, of what is ready, that which is needed first. Buckets
 /// are numbered by readiness, so the later ones are needed sooner; the agreement before all of them. It is ready when
 /// the pass is over, after `pass` seconds, and takes no time.
-pub(super) fn by_need(buckets: &[Expected], pass: f64) -> Vec<Turn> {
+pub(super) fn by_need(buckets: &[Expected], pass: f64) -> Vec<LaunchSlot> {
     // Ordered by need.
-    let mut waiting: Vec<(Turn, Expected)> = vec![(Turn::Agreement, Expected { ready: pass, travel: 0.0 })];
+    let mut waiting: Vec<(LaunchSlot, Expected)> =
+        vec![(LaunchSlot::Agreement, Expected { ready: pass, travel: 0.0 })];
     let buckets = buckets.iter().enumerate().rev();
-    waiting.extend(buckets.map(|(bucket, times)| (Turn::Bucket(bucket), *times)));
-    let (mut now, mut turns) = (0.0, Vec::with_capacity(waiting.len()));
+    waiting.extend(buckets.map(|(bucket, times)| (LaunchSlot::Bucket(bucket), *times)));
+    let (mut now, mut slots) = (0.0, Vec::with_capacity(waiting.len()));
     while !waiting.is_empty() {
         let soonest = waiting.iter().map(|(_, times)| times.ready).fold(f64::INFINITY, f64::min);
         now = soonest.max(now);
         let next = waiting.iter().position(|(_, times)| times.ready <= now).unwrap_or(0);
-        let (turn, times) = waiting.remove(next);
+        let (slot, times) = waiting.remove(next);
         now += times.travel;
-        turns.push(turn);
+        slots.push(slot);
     }
-    turns
+    slots
 }
 
 /// As numbers, to be sent.
-pub(super) fn encode(turns: &[Turn]) -> Vec<i32> {
-    let number = |turn: &Turn| match turn {
-        Turn::Bucket(bucket) => *bucket as i32,
-        Turn::Agreement => -1,
+pub(super) fn encode(slots: &[LaunchSlot]) -> Vec<i32> {
+    let number = |slot: &LaunchSlot| match slot {
+        LaunchSlot::Bucket(bucket) => *bucket as i32,
+        LaunchSlot::Agreement => -1,
     };
-    turns.iter().map(number).collect()
+    slots.iter().map(number).collect()
 }
 
-pub(super) fn decode(numbers: &[i32]) -> Vec<Turn> {
-    numbers.iter().map(|&number| usize::try_from(number).map_or(Turn::Agreement, Turn::Bucket)).collect()
+pub(super) fn decode(numbers: &[i32]) -> Vec<LaunchSlot> {
+    numbers
+        .iter()
+        .map(|&number| usize::try_from(number).map_or(LaunchSlot::Agreement, LaunchSlot::Bucket))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Turn::{Agreement, Bucket};
+    use super::LaunchSlot::{Agreement, Bucket};
     use super::*;
 
     /// Ready one after another, a second apart.
@@ -78,16 +118,16 @@ mod tests {
 
     #[test]
     fn a_quick_wire_takes_them_as_they_come() {
-        let turns = by_need(&steady(4, 0.5), 4.1);
-        assert_eq!(turns, [Bucket(0), Bucket(1), Bucket(2), Bucket(3), Agreement]);
+        let slots = by_need(&steady(4, 0.5), 4.1);
+        assert_eq!(slots, [Bucket(0), Bucket(1), Bucket(2), Bucket(3), Agreement]);
     }
 
     #[test]
     fn on_a_slow_wire_what_is_needed_first_overtakes() {
         // Bucket 0 travels until second 4; by then 1, 2 and 3 wait.
-        let turns = by_need(&steady(5, 3.0), 5.0);
-        assert_eq!(turns, [Bucket(0), Bucket(3), Agreement, Bucket(4), Bucket(2), Bucket(1)]);
-        assert_eq!(decode(&encode(&turns)), turns);
+        let slots = by_need(&steady(5, 3.0), 5.0);
+        assert_eq!(slots, [Bucket(0), Bucket(3), Agreement, Bucket(4), Bucket(2), Bucket(1)]);
+        assert_eq!(decode(&encode(&slots)), slots);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use kolo_comm::{Group, Rank};
 
-use super::prints;
+use super::fingerprints;
 use crate::error::Error;
 use crate::layout::{Kind, Layout};
 
@@ -25,7 +25,7 @@ pub(super) fn compare(
     let tensors: Vec<usize> = (0..prints.len()).filter(compared).collect();
     let own: Vec<u64> = tensors.iter().map(|tensor| prints[*tensor]).collect();
     let mut wholes = vec![0; world];
-    group.all_gather(&[prints::all(own.iter().copied()) as i64], &mut wholes)?;
+    group.all_gather(&[fingerprints::all(own.iter().copied()) as i64], &mut wholes)?;
     if wholes.iter().all(|whole| *whole == wholes[0]) {
         return Ok(());
     }
@@ -101,11 +101,11 @@ mod tests {
             let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
             let mut replica = Replica::new(Arc::new(group), specs, vec![1.0; 120], &config, sgd).unwrap();
             for step in 0..6 {
-                for _ in replica.reducer().shards() {
-                    replica.begin_shard(1.0, 2.0).unwrap();
-                    replica.reducer().ready(SpanId(2), &[0.5; 40]);
-                    replica.reducer().ready(SpanId(0), &[0.25; 40]);
-                    replica.reducer().end_shard();
+                for _ in replica.shards() {
+                    let mut pass = replica.begin_shard(1.0, 2.0).unwrap();
+                    pass.ready(SpanId(2), &[0.5; 40]);
+                    pass.ready(SpanId(0), &[0.25; 40]);
+                    pass.finish().unwrap();
                 }
                 if step == 2 && rank == culprit {
                     // The lowest bit of one value.

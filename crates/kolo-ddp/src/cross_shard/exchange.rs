@@ -1,16 +1,13 @@
 //! Sums over all shards of a step that are needed while their passes are under way.
 
-use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
-use kolo_comm::tree::Contributions;
 use kolo_comm::{Collective, Group, Rank};
 
 use crate::error::Error;
-use crate::reducer::timed;
 use crate::shard_sum::ShardSum;
-use crate::shares;
+use crate::shares::Assignment;
+use crate::timed::timed;
 
 /// Sums over the shards of all ranks, in the order of the tree, as the passes need them.
 ///
@@ -18,8 +15,7 @@ use crate::shares;
 /// depends on the other's.
 pub struct Exchange {
     group: Group,
-    contributions: Arc<Contributions>,
-    shards: Range<usize>,
+    assignment: Assignment,
     /// In the running step the first rank that has samples, and whether there is one that has none. That one cannot know which
     /// sums are needed, so it is told before each of them.
     leader: Option<Rank>,
@@ -37,8 +33,7 @@ impl Exchange {
         let own = group.split(Some(0), 0)?;
         Ok(Exchange {
             group: own.ok_or_else(|| Error::Setting("a colour gives a group".into()))?,
-            contributions: Arc::new(Contributions::of_shares(shares)),
-            shards: shares::range(shares, group.rank()),
+            assignment: Assignment::new(shares, group.rank()),
             leader: None,
             followed: false,
             waited: Duration::ZERO,
@@ -84,7 +79,7 @@ impl Exchange {
     ///
     /// A collective failed (naming the rank).
     pub fn follow(&mut self) -> Result<(), Error> {
-        let nothing = vec![None; self.shards.len()];
+        let nothing = vec![None; self.assignment.shards.len()];
         // Ends with the leader's step, or with the group.
         while self.leader.is_some() {
             match self.announce(0)? {
@@ -109,15 +104,15 @@ impl Exchange {
     }
 
     fn add(&mut self, len: usize, own: &[Option<Vec<f64>>]) -> Result<Vec<f64>, Error> {
-        let mut sum = ShardSum::<f64>::new(&self.group, len, self.shards.clone())?;
-        for (shard, own) in self.shards.clone().zip(own) {
+        let mut sum = ShardSum::<f64>::new(&self.group, len, self.assignment.shards.clone())?;
+        for (shard, own) in self.assignment.shards.clone().zip(own) {
             match own {
                 Some(own) => sum.put(0, own, true),
                 None => sum.put_zeros(0, len),
             }
             sum.end_shard(shard);
         }
-        let collective = Collective::TreeSum { contributions: self.contributions.clone(), len };
+        let collective = Collective::TreeSum { contributions: self.assignment.contributions.clone(), len };
         let buffer = timed(&mut self.waited, || self.group.run(&collective, sum.take()))?;
         Ok(buffer[..len].to_vec())
     }

@@ -1,0 +1,13 @@
+//! What the last whole step came to. It is part of the state that ranks hand on: whoever has not seen a step's end, because
+//! that failed here or because it came later, knows of it nevertheless.
+
+/// A step all of whose updates are in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LastStep {
+    /// Its number, from 0.
+    pub step: u64,
+    /// Mean loss over the global batch, in the bits of [`StepReport::loss`](crate::StepReport::loss).
+    pub loss: f64,
+    /// What the mean is over: samples of the global batch.
+    pub count: f64,
+}

@@ -1,0 +1,86 @@
+//! The backward pass of one shard, as a guard: gradients can only be handed over while it is there, and to the shard that it was
+//! begun for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::Error;
+use crate::layout::SpanId;
+use crate::replica::Replica;
+
+/// How a pass reaches its replica.
+pub trait Access {
+    /// Runs `work` on the replica.
+    fn with<R>(&mut self, work: impl FnOnce(&mut Replica) -> R) -> R;
+}
+
+/// For a binding that has its gradients when the backward pass is over.
+impl Access for &mut Replica {
+    fn with<R>(&mut self, work: impl FnOnce(&mut Replica) -> R) -> R {
+        work(self)
+    }
+}
+
+/// For a binding whose hook runs inside the backward pass, where others use the replica, too.
+impl Access for Arc<Mutex<Replica>> {
+    fn with<R>(&mut self, work: impl FnOnce(&mut Replica) -> R) -> R {
+        work(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The backward pass of one shard, from its beginning to [`ShardPass::finish`].
+///
+/// Dropped without it, as by an error in the middle, it leaves the shard incomplete: the step cannot be completed then, as the
+/// next call says.
+#[must_use = "a pass that is not finished leaves its step incomplete"]
+pub struct ShardPass<A: Access> {
+    access: A,
+    number: u64,
+}
+
+impl Replica {
+    /// Begins the backward pass of this rank's next shard; `loss` is summed over `count` samples.
+    ///
+    /// # Errors
+    ///
+    /// Another pass is under way, this rank has no more shards in this step, or the last step's reduction failed.
+    pub fn begin_shard(&mut self, loss: f64, count: f64) -> Result<ShardPass<&mut Replica>, Error> {
+        ShardPass::begin(self, loss, count)
+    }
+}
+
+impl<A: Access> ShardPass<A> {
+    /// As [`Replica::begin_shard`], for a replica that is reached in another way.
+    ///
+    /// # Errors
+    ///
+    /// As [`Replica::begin_shard`].
+    pub fn begin(mut access: A, loss: f64, count: f64) -> Result<Self, Error> {
+        let number = access.with(|replica| replica.begin_pass(loss, count))?;
+        Ok(ShardPass { access, number })
+    }
+
+    /// One contribution to a tensor's gradient has been computed. Contributions to the same tensor are added.
+    ///
+    /// # Panics
+    ///
+    /// If its length is not the tensor's.
+    pub fn ready(&mut self, span: SpanId, gradient: &[f32]) {
+        let number = self.number;
+        self.access.with(|replica| replica.step_mut().add(number, span, gradient));
+    }
+
+    /// Runs `look` on the replica in the middle of the pass.
+    pub fn with_replica<R>(&mut self, look: impl FnOnce(&mut Replica) -> R) -> R {
+        self.access.with(look)
+    }
+
+    /// The pass is over: a tensor of which nothing has come has a gradient of zero.
+    ///
+    /// # Errors
+    ///
+    /// The step that it belongs to has been given up, as by [`Replica::regroup`].
+    pub fn finish(mut self) -> Result<(), Error> {
+        let number = self.number;
+        self.access.with(|replica| replica.step_mut().end_shard(number))
+    }
+}

@@ -1,0 +1,191 @@
+//! The buckets of a step: what each of them has got, and whether it is on its way.
+
+use std::time::Duration;
+
+use kolo_comm::Group;
+
+use crate::buckets::{Bucket, Slice};
+use crate::error::Error;
+use crate::layout::{Layout, SpanId};
+use crate::reduction::{Context, Entry, Reduction};
+use crate::shares::Assignment;
+use crate::timed::timed;
+
+/// How long one bucket's reduction took.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketTiming {
+    /// Bytes of gradient.
+    pub bytes: usize,
+    /// From its first message until it was back.
+    pub seconds: f64,
+}
+
+/// One bucket in the step that runs.
+pub(super) struct BucketState {
+    pub(super) bucket: Bucket,
+    reduction: Box<dyn Reduction>,
+    /// Contributions that the current shard still owes.
+    pub(super) owed: u32,
+    /// Whether its reduction has been started in this step.
+    pub(super) is_launched: bool,
+    /// Whether its result changes the values still.
+    pub(super) is_due: bool,
+    /// Its last reduction that is over.
+    timing: BucketTiming,
+}
+
+impl BucketState {
+    fn new(bucket: Bucket, reduction: Box<dyn Reduction>) -> Self {
+        let timing = BucketTiming { bytes: bucket.len * size_of::<f32>(), seconds: 0.0 };
+        BucketState { bucket, reduction, owed: 0, is_launched: false, is_due: false, timing }
+    }
+
+    /// Takes a contribution to one of its slices, the first one to that slice in this shard or a further one.
+    pub(super) fn add(&mut self, slice: usize, gradient: &[f32], first: bool) {
+        let Slice { offset, elements, .. } = &self.bucket.slices[slice];
+        self.reduction.add(*offset, &gradient[elements.clone()], first);
+        self.owed -= 1;
+    }
+
+    /// Zeros for spans without a gradient, then the shard joins the others.
+    pub(super) fn end_shard(&mut self, uses: &[u32], shard: usize) {
+        for slice in &self.bucket.slices {
+            if uses[slice.span.0] == 0 {
+                self.reduction.add_nothing(slice.offset, slice.elements.len());
+            }
+        }
+        self.reduction.end_shard(shard);
+    }
+
+    /// Starts the reduction over the shards of all ranks; without a `group`, over those of this rank.
+    pub(super) fn launch(&mut self, group: Option<&Group>, assignment: &Assignment) {
+        self.is_launched = true;
+        self.reduction.start(group, assignment);
+    }
+
+    /// Whether its reduction is over.
+    pub(super) fn is_back(&mut self) -> bool {
+        self.reduction.is_over()
+    }
+
+    /// Waits until the reduction is over.
+    ///
+    /// # Errors
+    ///
+    /// It failed (naming the rank), now or before.
+    pub(super) fn wait(&mut self, exposed: &mut Duration) -> Result<(), Error> {
+        if let Some(seconds) = timed(exposed, || self.reduction.wait())? {
+            self.timing.seconds = seconds;
+        }
+        Ok(())
+    }
+
+    /// The bucket and what its reduction has given.
+    pub(super) fn result(&mut self) -> (&Bucket, &mut [f32]) {
+        (&self.bucket, self.reduction.result())
+    }
+
+    fn reset(&mut self) {
+        (self.is_launched, self.is_due) = (false, false);
+        self.reduction.reset();
+    }
+}
+
+/// All buckets, in the order in which they become ready.
+pub(super) struct Buckets {
+    pub(super) states: Vec<BucketState>,
+    /// Where every span's slices are, in the span's order: bucket, and which of the bucket's slices.
+    pub(super) places: Vec<Vec<(usize, usize)>>,
+}
+
+impl Buckets {
+    /// Buckets with this content, for the shards of one rank of `group`.
+    ///
+    /// # Errors
+    ///
+    /// Memory cannot be had.
+    pub(super) fn new(
+        plan: Vec<Bucket>,
+        reduction: &Entry,
+        layout: &Layout,
+        group: &Group,
+        assignment: &Assignment,
+    ) -> Result<Self, Error> {
+        let mut buckets = Buckets { states: Vec::new(), places: vec![Vec::new(); layout.spans().len()] };
+        for bucket in plan {
+            for (slice, Slice { span, .. }) in bucket.slices.iter().enumerate() {
+                buckets.places[span.0].push((buckets.states.len(), slice));
+            }
+            let reduction = (reduction.build)(&Context { group, layout, bucket: &bucket, assignment })?;
+            buckets.states.push(BucketState::new(bucket, reduction));
+        }
+        Ok(buckets)
+    }
+
+    /// What is kept from step to step for each of this rank's shards, in the order of flat memory; nothing if the reduction keeps
+    /// nothing.
+    pub(super) fn residuals(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
+        let mut flat: Vec<Vec<f32>> = Vec::new();
+        for BucketState { bucket, reduction, .. } in &mut self.states {
+            let kept = reduction.residuals();
+            flat.resize_with(kept.len().max(flat.len()), || vec![0.0; layout.len()]);
+            for (flat, kept) in flat.iter_mut().zip(kept) {
+                bucket.slices.iter().for_each(|slice| {
+                    flat[slice.place(layout)].copy_from_slice(&kept[slice.range()]);
+                });
+            }
+        }
+        flat
+    }
+
+    /// Goes on with what was kept by others.
+    pub(super) fn set_residuals(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
+        for BucketState { bucket, reduction, .. } in &mut self.states {
+            for (flat, kept) in flat.iter().zip(reduction.residuals()) {
+                bucket.slices.iter().for_each(|slice| {
+                    kept[slice.range()].copy_from_slice(&flat[slice.place(layout)]);
+                });
+            }
+        }
+    }
+
+    /// What they are made of.
+    pub(super) fn plan(&self) -> impl Iterator<Item = &Bucket> {
+        self.states.iter().map(|state| &state.bucket)
+    }
+
+    /// The buckets that a span's elements are in.
+    pub(super) fn of_span(&self, id: SpanId) -> std::ops::Range<usize> {
+        let places = &self.places[id.0];
+        let bucket = |place: Option<&(usize, usize)>| place.map(|(bucket, _)| *bucket);
+        bucket(places.first()).unwrap_or(0)..bucket(places.last()).map_or(0, |last| last + 1)
+    }
+
+    /// Takes over the timings of buckets with the same content.
+    pub(super) fn keep_timings(&mut self, old: &Buckets) {
+        self.states.iter_mut().zip(&old.states).for_each(|(new, old)| new.timing = old.timing);
+    }
+
+    /// A shard's pass begins, in which each span owes so many contributions.
+    pub(super) fn begin_shard(&mut self, expected: &[u32]) {
+        for state in &mut self.states {
+            state.owed = state.bucket.slices.iter().map(|slice| expected[slice.span.0]).sum();
+        }
+    }
+
+    /// A shard's pass is over: those that are still here take what it has given.
+    pub(super) fn end_shard(&mut self, uses: &[u32], shard: usize) {
+        let here = self.states.iter_mut().filter(|state| !state.is_launched);
+        here.for_each(|state| state.end_shard(uses, shard));
+    }
+
+    /// Each one's last reduction that is over.
+    pub(super) fn timings(&self) -> Vec<BucketTiming> {
+        self.states.iter().map(|state| state.timing).collect()
+    }
+
+    /// A new step.
+    pub(super) fn reset(&mut self) {
+        self.states.iter_mut().for_each(BucketState::reset);
+    }
+}

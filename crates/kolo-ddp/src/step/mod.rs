@@ -1,0 +1,638 @@
+//! One step, as a state machine: `Collecting(shard i) → Reducing → Applying(bucket by bucket) → Idle`.
+//!
+//! **The way there.** The thread that runs a backward pass calls [`Step::add`] for every gradient that it has computed, which
+//! is copied into its place in a bucket. In the last of this rank's shards a bucket to which nothing is owed any more is handed to
+//! the group's communication thread, which reduces it while the backward pass goes on. All ranks hand over the same
+//! collectives in the same order ([`launch_order`]), whatever happened in their passes: the loss first, so that the
+//! divisor is known, then the buckets and the agreement.
+//!
+//! **The way back.** Nobody is called when a bucket is back. Its buffer waits in the bucket until the *training thread* wants
+//! a value: the next forward pass asks for a parameter ([`Replica::latest`](crate::Replica::latest)), waits for that
+//! parameter's buckets only ([`Step::collect`]), runs the optimizer on them in place, and says so ([`Step::applied`]).
+//! What nobody has asked for when the next backward pass or [`Replica::step`](crate::Replica::step) begins is applied then, in
+//! the order of launches. The last bucket that is applied ends the step ([`Step::prepare_next`]).
+//!
+//! | phase | entered by | thread | then |
+//! |---|---|---|---|
+//! | `Idle` | [`Step::prepare_next`] | training | shards may move ([`Step::rebalance`]) |
+//! | `Collecting` | [`Step::begin_shard`], for each shard | backward pass | [`Step::add`], [`Step::end_shard`] |
+//! | `Reducing` | [`Step::reduce`] | training, in `Replica::step` | everything is on its way; the ranks agree |
+//! | `Applying` | [`Step::begin_applying`] | training, as far as the next forward pass | [`Step::collect`], [`Step::applied`] |
+//! | `GivenUp` | [`Step::give_up`] | training, after a death | another group begins with another [`Step`] |
+//!
+//! What watches steps from outside (who takes part, who is slow) rides on the agreement as a [`Piggyback`], of which the step
+//! knows no more than its size.
+
+mod agreement;
+mod bucket_state;
+mod launch_order;
+mod piggyback;
+mod profile;
+mod use_counts;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kolo_comm::{Collective, Group, Op, Rank};
+
+use self::agreement::Agreement;
+pub use self::bucket_state::BucketTiming;
+use self::bucket_state::Buckets;
+use self::launch_order::{LaunchOrder, LaunchSlot};
+pub(crate) use self::piggyback::{FLAGS, Heard, Piggyback};
+use self::profile::{Lesson, Profile};
+use self::use_counts::UseCounts;
+use crate::buckets::{Bucket, BucketCaps, plan, reversed};
+use crate::error::Error;
+use crate::last_step::LastStep;
+use crate::layout::{Layout, SpanId};
+use crate::losses::ShardLosses;
+use crate::reduction::Entry;
+use crate::shard_sum::ShardSum;
+use crate::shares::Assignment;
+use crate::timed::timed;
+
+/// Where a step stands. A call in another phase than it belongs to is refused.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// No step runs.
+    Idle,
+    /// The passes of this rank's first `done` shards are over; `pass` is the number of the one that is under way.
+    Collecting { done: usize, pass: Option<u64> },
+    /// All passes are over, and everything is on its way. A step that fails here stays here: its gradients are lost.
+    Reducing,
+    /// Gradients change values: `left` buckets are still to be applied of the step that ends as `ends`.
+    Applying { left: usize, ends: LastStep },
+    /// It has failed, and what it had applied has been taken back.
+    GivenUp,
+}
+
+/// What is known when the ranks have agreed.
+pub(crate) struct Totals {
+    /// Sum of the loss over all samples.
+    pub(crate) loss: f64,
+    /// Number of samples (or whatever the loss counts).
+    pub(crate) count: f64,
+    /// Buckets whose reduction had been started before the last backward pass was over.
+    pub(crate) started_early: usize,
+    /// What observers have told.
+    pub(crate) heard: Heard,
+}
+
+/// The steps of one rank of a group, one after another; what survives a change of the group is the replica's.
+pub(crate) struct Step {
+    group: Arc<Group>,
+    layout: Arc<Layout>,
+    assignment: Assignment,
+    reduction: &'static Entry,
+    caps: BucketCaps,
+    synchronise: bool,
+    phase: Phase,
+    /// Passes begun so far.
+    passes: u64,
+    buckets: Buckets,
+    launches: LaunchOrder,
+    losses: ShardLosses,
+    uses: UseCounts,
+    agreement: Agreement,
+    profile: Profile,
+    /// Time in which this rank's thread waited for communication, not yet reported.
+    exposed: Duration,
+}
+
+impl Step {
+    /// The steps of one rank of `group`, whose ranks have so many shards each, the same numbers on all of them.
+    ///
+    /// # Errors
+    ///
+    /// There is not one number for each rank, all are 0, or memory cannot be had.
+    pub(crate) fn new(
+        group: Arc<Group>,
+        layout: Arc<Layout>,
+        shares: &[usize],
+        reduction: &'static Entry,
+        caps: BucketCaps,
+    ) -> Result<Self, Error> {
+        if shares.len() != group.world_size() {
+            let (given, ranks) = (shares.len(), group.world_size());
+            return Err(Error::Setting(format!("{given} shares for {ranks} ranks; give one for each")));
+        }
+        if shares.iter().all(|share| *share == 0) {
+            return Err(Error::Setting("shards is 0; a step needs at least 1".into()));
+        }
+        let assignment = Assignment::new(shares, group.rank());
+        let plan = plan(&layout, &reversed(&layout), caps);
+        let buckets = Buckets::new(plan, reduction, &layout, &group, &assignment)?;
+        Ok(Step {
+            launches: LaunchOrder::new(launch_order::by_readiness(buckets.states.len())),
+            uses: UseCounts::new(layout.spans().len()),
+            group,
+            layout,
+            assignment,
+            reduction,
+            caps,
+            synchronise: true,
+            phase: Phase::Idle,
+            passes: 0,
+            buckets,
+            losses: ShardLosses::default(),
+            agreement: Agreement::default(),
+            profile: Profile::new(),
+            exposed: Duration::ZERO,
+        })
+    }
+
+    // Collecting.
+
+    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins; its loss is summed over `count` samples. Returns
+    /// the number of the pass, by which its later calls are known.
+    ///
+    /// # Errors
+    ///
+    /// A pass is under way, this rank has no more shards in this step, a step has failed, or memory cannot be had.
+    pub(crate) fn begin_shard(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
+        let (done, due) = (self.passes_done("begin_shard")?, self.shards().len());
+        if done == due {
+            return Err(Error::NoShardLeft { due });
+        }
+        self.losses.push(loss, count);
+        self.uses.begin_shard();
+        self.buckets.begin_shard(&self.uses.expected);
+        self.passes += 1;
+        self.phase = Phase::Collecting { done, pass: Some(self.passes) };
+        if done + 1 == due {
+            self.profile.begin(self.buckets.states.len());
+            self.start_losses()?;
+            self.launch_complete(done);
+        }
+        Ok(self.passes)
+    }
+
+    /// One contribution to a span's gradient has been computed. It is ignored if the pass is not under way any more, as after a
+    /// change of the group.
+    ///
+    /// # Panics
+    ///
+    /// If its length is not the span's.
+    pub(crate) fn add(&mut self, pass: u64, id: SpanId, gradient: &[f32]) {
+        let Some(done) = self.shard_of(pass) else { return };
+        let span = self.layout.span(id);
+        assert_eq!(gradient.len(), span.len, "gradient of {}", span.spec.name);
+        let (last, (before, expected)) = (done + 1 == self.shards().len(), self.uses.count(id));
+        if before >= expected {
+            return self.uses.keep_late(id, gradient, done, self.shards().len());
+        }
+        if last && before + 1 == expected {
+            self.profile.span_complete(id);
+        }
+        for place in 0..self.buckets.places[id.0].len() {
+            let (bucket, slice) = self.buckets.places[id.0][place];
+            let state = &mut self.buckets.states[bucket];
+            state.add(slice, gradient, before == 0);
+            let complete = state.owed == 0;
+            if last {
+                if complete {
+                    self.profile.bucket_complete(bucket);
+                }
+                self.launch_complete(done);
+            }
+        }
+    }
+
+    /// A shard's backward pass is over: what has not come is zero.
+    ///
+    /// # Errors
+    ///
+    /// It is not under way any more, as after a change of the group.
+    pub(crate) fn end_shard(&mut self, pass: u64) -> Result<(), Error> {
+        let Some(done) = self.shard_of(pass) else {
+            let phase = "after its step has been given up";
+            return Err(Error::OutOfOrder { call: "finish", phase, remedy: "begin the step anew" });
+        };
+        self.buckets.end_shard(&self.uses.now, self.shards().start + done);
+        self.uses.end_shard();
+        self.phase = Phase::Collecting { done: done + 1, pass: None };
+        Ok(())
+    }
+
+    /// Which of this rank's shards a pass is of, if it is the one that is under way.
+    fn shard_of(&self, pass: u64) -> Option<usize> {
+        match self.phase {
+            Phase::Collecting { done, pass: Some(open) } if open == pass => Some(done),
+            _ => None,
+        }
+    }
+
+    /// How many of this rank's shards are complete, for a call that needs no pass to be under way.
+    fn passes_done(&self, call: &'static str) -> Result<usize, Error> {
+        match self.phase {
+            Phase::Idle => Ok(0),
+            Phase::Collecting { done, pass: None } => Ok(done),
+            Phase::Collecting { pass: Some(_), .. } => {
+                let phase = "while a shard's pass is under way";
+                Err(Error::OutOfOrder {
+                    call,
+                    phase,
+                    remedy: "call `ShardPass::finish` at the end of each pass",
+                })
+            }
+            Phase::Reducing | Phase::Applying { .. } | Phase::GivenUp => Err(Error::Lost),
+        }
+    }
+
+    /// In the pass of the last shard: starts every bucket that is complete and whose turn it is.
+    fn launch_complete(&mut self, done: usize) {
+        let shard = self.shards().start + done;
+        while let Some(LaunchSlot::Bucket(bucket)) = self.launches.next() {
+            let state = &mut self.buckets.states[bucket];
+            if state.owed > 0 {
+                break;
+            }
+            state.end_shard(&self.uses.now, shard);
+            self.launch(bucket);
+        }
+    }
+
+    fn launch(&mut self, bucket: usize) {
+        let group = self.synchronise.then_some(&*self.group);
+        self.buckets.states[bucket].launch(group, &self.assignment);
+        self.launches.advance();
+    }
+
+    fn start_losses(&mut self) -> Result<(), Error> {
+        if self.synchronise { self.losses.start(&self.group, &self.assignment) } else { Ok(()) }
+    }
+
+    // Reducing.
+
+    /// `Collecting` → `Reducing`: all backward passes of this rank are over. Starts what has not been started, and waits until the
+    /// ranks agree. No collective is started between this and the next step, so that it does not matter when each rank
+    /// asks for which bucket.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), a backward pass is missing or under way, no rank had a sample, or a step has failed
+    /// before.
+    pub(crate) fn reduce(&mut self, number: u64, told: &Piggyback) -> Result<Totals, Error> {
+        let (done, due) = (self.passes_done("step")?, self.shards().len());
+        if done != due {
+            return Err(Error::ShardsMissing { due, done });
+        }
+        self.phase = Phase::Reducing;
+        self.profile.pass_over();
+        if due == 0 {
+            self.start_losses()?;
+        }
+        let started_early = self.buckets.states.iter().filter(|state| state.is_launched).count();
+        while let Some(slot) = self.launches.next() {
+            match slot {
+                LaunchSlot::Bucket(bucket) => self.launch(bucket),
+                LaunchSlot::Agreement => {
+                    if self.synchronise {
+                        let surprise = due > 0 && self.uses.is_surprising();
+                        self.agreement.start(&self.group, surprise, told)?;
+                    }
+                    self.launches.advance();
+                }
+            }
+        }
+        let [loss, count] = self.losses.finish(&mut self.exposed)?;
+        if count <= 0.0 {
+            return Err(Error::NoSamples { step: number });
+        }
+        let agreed = self.agreement.finish(&mut self.exposed)?;
+        let (surprise, heard) = agreed.unwrap_or_else(|| (self.uses.is_surprising(), Heard::default()));
+        if surprise {
+            self.add_late()?;
+        }
+        Ok(Totals { loss, count, started_early, heard })
+    }
+
+    /// Adds what came beyond the expected number of uses, and expects that number from now on.
+    fn add_late(&mut self) -> Result<(), Error> {
+        let group = self.group.clone();
+        let all = self.synchronise.then_some(&*group);
+        for id in self.uses.exchange(all, &self.layout, &mut self.exposed)? {
+            let late = self.uses.take_late(id, self.shards().len());
+            let mut sum = self.sum_late(self.layout.span(id).len, late)?;
+            for place in 0..self.buckets.places[id.0].len() {
+                let (bucket, slice) = self.buckets.places[id.0][place];
+                let (bucket, total) = self.collect(bucket)?;
+                let slice = &bucket.slices[slice];
+                let late = &sum.result()[slice.elements.clone()];
+                total[slice.range()].iter_mut().zip(late).for_each(|(total, late)| *total += *late);
+            }
+        }
+        Ok(())
+    }
+
+    /// The sum over all shards of `len` elements, of which this rank has those of its shards, `None` where there are none.
+    fn sum_late(&mut self, len: usize, late: Vec<Option<Vec<f32>>>) -> Result<ShardSum, Error> {
+        let mut sum = ShardSum::new(&self.group, len, self.shards())?;
+        for (shard, late) in self.shards().zip(late) {
+            match late {
+                Some(gradient) => sum.put(0, &gradient, true),
+                None => sum.put_zeros(0, len),
+            }
+            sum.end_shard(shard);
+        }
+        if self.synchronise {
+            let contributions = self.assignment.contributions.clone();
+            let collective = Collective::TreeSum { contributions, len };
+            let buffer = timed(&mut self.exposed, || self.group.run(&collective, sum.take()))?;
+            sum.give_back(buffer);
+        } else {
+            sum.fold();
+        }
+        Ok(sum)
+    }
+
+    // Applying.
+
+    /// `Reducing` → `Applying`: every bucket's update is due, of a step that ends as `ends`.
+    pub(crate) fn begin_applying(&mut self, ends: LastStep) {
+        self.buckets.states.iter_mut().for_each(|state| state.is_due = true);
+        self.phase = Phase::Applying { left: self.buckets.states.len(), ends };
+    }
+
+    /// Waits for a bucket; gives it and its reduced gradient. Belongs to `Reducing`, for who looks at all of the gradient first,
+    /// and to `Applying`.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn collect(&mut self, bucket: usize) -> Result<(&Bucket, &mut [f32]), Error> {
+        let state = &mut self.buckets.states[bucket];
+        state.wait(&mut self.exposed)?;
+        Ok(state.result())
+    }
+
+    /// Whether a bucket's update is still to be made.
+    pub(crate) fn is_due(&self, bucket: usize) -> bool {
+        self.buckets.states[bucket].is_due
+    }
+
+    /// Updates that are still to be made.
+    pub(crate) fn outstanding(&self) -> usize {
+        match self.phase {
+            Phase::Applying { left, .. } => left,
+            _ => 0,
+        }
+    }
+
+    /// A bucket has changed the values.
+    pub(crate) fn applied(&mut self, bucket: usize) {
+        let state = &mut self.buckets.states[bucket];
+        if let Phase::Applying { left, .. } = &mut self.phase
+            && std::mem::take(&mut state.is_due)
+        {
+            *left -= 1;
+        }
+    }
+
+    /// What the step has ended as, when all of its updates are made and [`Step::prepare_next`] is to be called.
+    pub(crate) fn ended(&self) -> Option<LastStep> {
+        match self.phase {
+            Phase::Applying { left: 0, ends } => Some(ends),
+            _ => None,
+        }
+    }
+
+    /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the order in which gradients
+    /// really became ready, and a few steps later they get their places in the order of launches.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed, or memory cannot be had.
+    pub(crate) fn prepare_next(&mut self) -> Result<(), Error> {
+        self.uses.end_step();
+        // Without the others there is nothing to learn that all would follow.
+        if self.synchronise && !self.profile.is_over() {
+            match self.profile.end_step(&self.buckets.timings()) {
+                Lesson::Wait => {}
+                Lesson::Order(order) => self.rebuild(order)?,
+                Lesson::Times(times) => self.reorder(times)?,
+            }
+        }
+        self.launches.restart();
+        self.losses.reset();
+        self.buckets.reset();
+        self.phase = Phase::Idle;
+        Ok(())
+    }
+
+    /// Any phase → `GivenUp`, if updates are still to be made; says whether they were.
+    pub(crate) fn give_up(&mut self) -> bool {
+        let gives_up = self.outstanding() > 0;
+        if gives_up {
+            self.phase = Phase::GivenUp;
+        }
+        gives_up
+    }
+
+    // Between two steps.
+
+    /// All ranks cut their buckets in the order that one of them saw.
+    fn rebuild(&mut self, mut order: Vec<SpanId>) -> Result<(), Error> {
+        let mut seen = vec![false; self.layout.spans().len()];
+        order.iter().for_each(|id| seen[id.0] = true);
+        order.extend(reversed(&self.layout).into_iter().filter(|id| !seen[id.0]));
+        let mut ids: Vec<i32> = order.iter().map(|id| id.0 as i32).collect();
+        self.follow_witness(&mut ids)?;
+        let order: Vec<SpanId> = ids.into_iter().map(|id| SpanId(id as usize)).collect();
+        let plan = plan(&self.layout, &order, self.caps);
+        self.launches = LaunchOrder::new(launch_order::by_readiness(plan.len()));
+        let residuals = self.residuals();
+        self.buckets = self.build(plan, &self.assignment)?;
+        self.set_residuals(&residuals);
+        Ok(())
+    }
+
+    /// All ranks launch buckets in the order that follows from what one of them has measured.
+    fn reorder(&mut self, mut times: Vec<f64>) -> Result<(), Error> {
+        self.group.all_reduce(&mut times, Op::Max)?;
+        let slots = self.profile.launch_order(&times, &self.buckets.timings());
+        let mut numbers = launch_order::encode(&slots);
+        self.follow_witness(&mut numbers)?;
+        self.launches = LaunchOrder::new(launch_order::decode(&numbers));
+        Ok(())
+    }
+
+    /// Gives all ranks the numbers of one that has seen a backward pass. Rank 0 may have no shards, when there are
+    /// more ranks than shards.
+    fn follow_witness(&self, numbers: &mut [i32]) -> Result<(), Error> {
+        let witness = self.shares().iter().position(|share| *share > 0).unwrap_or(0);
+        Ok(self.group.broadcast(numbers, Rank(witness))?)
+    }
+
+    /// In `Idle`: divides the shards anew. All ranks call it alike. The sum stays what it was, because its tree is over the shards.
+    ///
+    /// A first small sum shows whether the algorithm that was asked for can add such shares. If it cannot, everything stays as it
+    /// was on all ranks, and the reason is returned.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed, or memory cannot be had.
+    pub(crate) fn rebalance(&mut self, shares: &[usize]) -> Result<Result<(), String>, Error> {
+        let assignment = Assignment::new(shares, self.group.rank());
+        let contributions = assignment.contributions.clone();
+        let trial = self.group.alloc::<f32>(contributions.parts(self.group.rank()))?;
+        match self.group.run(&Collective::TreeSum { contributions, len: 1 }, trial) {
+            Ok(_) => {}
+            Err(kolo_comm::Error::Invalid(reason)) => return Ok(Err(reason)),
+            Err(error) => return Err(error.into()),
+        }
+        let mut buckets = self.build(self.buckets.plan().cloned().collect(), &assignment)?;
+        buckets.keep_timings(&self.buckets);
+        if self.reduction.keeps_residuals {
+            let moved = self.move_residuals(&assignment)?;
+            buckets.set_residuals(&self.layout, &moved);
+        }
+        self.buckets = buckets;
+        // This rank may see no backward pass in the next step, and then has no times.
+        self.profile.forget_ready();
+        self.assignment = assignment;
+        Ok(Ok(()))
+    }
+
+    fn build(&self, plan: Vec<Bucket>, assignment: &Assignment) -> Result<Buckets, Error> {
+        Buckets::new(plan, self.reduction, &self.layout, &self.group, assignment)
+    }
+
+    /// What the reduction keeps for each shard that is this rank's from now on: where a shard has moved, its last owner tells all.
+    fn move_residuals(&mut self, next: &Assignment) -> Result<Vec<Vec<f32>>, Error> {
+        let (rank, mut own) = (self.group.rank(), self.residuals().into_iter());
+        let mut moved = Vec::new();
+        for (last, next) in self.assignment.owners().zip(next.owners()) {
+            let mut flat = if last == rank { own.next().unwrap_or_default() } else { Vec::new() };
+            if last != next {
+                flat.resize(self.layout.len(), 0.0);
+                self.group.broadcast(&mut flat, last)?;
+            }
+            if next == rank {
+                moved.push(flat);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Brings what the reduction keeps for all shards to rank 0, in the order of the shards; there it returns them. All ranks call it.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn gather_residuals(&mut self) -> Result<Vec<Vec<f32>>, Error> {
+        let (rank, mut own) = (self.group.rank(), self.residuals().into_iter());
+        let mut all = Vec::new();
+        for owner in self.assignment.owners().collect::<Vec<_>>() {
+            let mut flat = if owner == rank { own.next().unwrap_or_default() } else { Vec::new() };
+            if owner != Rank(0) && owner == rank {
+                timed(&mut self.exposed, || self.group.send(&flat, Rank(0)))?;
+            } else if owner != Rank(0) && rank == Rank(0) {
+                flat.resize(self.layout.len(), 0.0);
+                timed(&mut self.exposed, || self.group.receive(&mut flat, owner))?;
+            }
+            if rank == Rank(0) {
+                all.push(flat);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What the reduction keeps for each of this rank's shards, in the order of flat memory.
+    pub(crate) fn residuals(&mut self) -> Vec<Vec<f32>> {
+        self.buckets.residuals(&self.layout)
+    }
+
+    /// Goes on with what the reduction has kept for each of this rank's shards.
+    pub(crate) fn set_residuals(&mut self, flat: &[Vec<f32>]) {
+        self.buckets.set_residuals(&self.layout, flat);
+    }
+
+    /// With `false`, steps use this rank's own gradients only and ranks drift apart.
+    pub(crate) fn synchronise(&mut self, synchronise: bool) {
+        self.synchronise = synchronise;
+    }
+
+    /// How often each span is expected to be used in the next step. A step that changes it has all its buckets back by then, so
+    /// it is never done again.
+    pub(crate) fn expected_uses(&self) -> &[u32] {
+        &self.uses.expected
+    }
+
+    /// Before the first step of a group: goes on where `last`, that of the group before, has ended, with so many uses expected.
+    pub(crate) fn follow(&mut self, last: &Step, expected: Vec<u32>) {
+        self.uses.expected = expected;
+        // So that a pass that is still held from then is known to be none of this group's.
+        self.passes = last.passes;
+    }
+
+    // What can be seen from outside.
+
+    /// This rank's shards.
+    pub(crate) fn shards(&self) -> Range<usize> {
+        self.assignment.shards.clone()
+    }
+
+    /// Number of shards of every rank.
+    pub(crate) fn shares(&self) -> &[usize] {
+        &self.assignment.shares
+    }
+
+    /// The buckets, in the order in which they become ready.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = &Bucket> {
+        self.buckets.plan()
+    }
+
+    /// The buckets that a span's elements are in.
+    pub(crate) fn buckets_of(&self, id: SpanId) -> Range<usize> {
+        self.buckets.of_span(id)
+    }
+
+    /// The order in which buckets come back.
+    pub(crate) fn order(&self) -> Vec<usize> {
+        self.launches.buckets().collect()
+    }
+
+    /// Whether a bucket's reduction is over and nobody has collected it.
+    pub(crate) fn is_back(&mut self, bucket: usize) -> bool {
+        self.buckets.states[bucket].is_back()
+    }
+
+    /// Whether steps are synchronised, so that all ranks draw the same conclusions.
+    pub(crate) fn is_synchronised(&self) -> bool {
+        self.synchronise
+    }
+
+    /// Whether this is one of the first steps, in which [`Step::prepare_next`] has to talk to the other ranks.
+    pub(crate) fn is_profiling(&self) -> bool {
+        !self.profile.is_over()
+    }
+
+    /// For each bucket of the last step the seconds from the start of this rank's last backward pass until its gradients were
+    /// there; 0 for buckets that got none in it.
+    pub(crate) fn ready_times(&self) -> &[f64] {
+        self.profile.ready()
+    }
+
+    /// Each bucket's last reduction that is over.
+    pub(crate) fn timings(&self) -> Vec<BucketTiming> {
+        self.buckets.timings()
+    }
+
+    /// Time in which this rank's thread waited for communication since [`Step::take_exposed`].
+    pub(crate) fn exposed(&self) -> Duration {
+        self.exposed
+    }
+
+    /// The same, which counts from 0 again.
+    pub(crate) fn take_exposed(&mut self) -> Duration {
+        std::mem::take(&mut self.exposed)
+    }
+
+    /// This rank's thread has waited so long for communication that is none of the step's.
+    pub(crate) fn add_exposed(&mut self, time: Duration) {
+        self.exposed += time;
+    }
+}

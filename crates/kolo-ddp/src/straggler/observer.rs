@@ -1,0 +1,78 @@
+//! Watches steps for slow ranks, from outside of them: times this rank, and compares it with the others now and then.
+
+use std::time::Duration;
+
+use kolo_comm::Group;
+
+use super::detector::{Findings, StragglerDetector};
+use super::diagnose::{Straggler, Times};
+use super::policy::Policy;
+use super::rebalance::Rebalance;
+use super::step_timing::StepTiming;
+use crate::step::Step;
+
+/// One rank's view of who is slow in its group.
+pub(crate) struct StragglerObserver {
+    timing: StepTiming,
+    detector: StragglerDetector,
+}
+
+impl StragglerObserver {
+    /// Watches a group that begins with these shares.
+    pub(crate) fn new(policy: Policy, shares: Vec<usize>) -> Self {
+        StragglerObserver { timing: StepTiming::default(), detector: StragglerDetector::new(policy, shares) }
+    }
+
+    /// The training thread has waited so long for data since the last step.
+    pub(crate) fn data_waited(&mut self, time: Duration) {
+        self.timing.data_waited(time);
+    }
+
+    /// This rank's part of the step is done. If a comparison of all ranks is due: what it tells the others with the agreement.
+    pub(crate) fn passes_over(&mut self, step: &Step, world: usize) -> Option<Vec<f64>> {
+        self.timing.passes_over(step.exposed());
+        if !step.is_synchronised() {
+            // Not all ranks need have come here equally often with steps that count.
+            self.timing.forget();
+            return None;
+        }
+        let is_due = self.timing.is_full() && world > 1;
+        is_due.then(|| self.timing.take(step.shards().len(), step.buckets().count()).encode())
+    }
+
+    /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others up, and better
+    /// shares. All ranks conclude the same; `speaks`: this one logs it.
+    pub(crate) fn heard(
+        &mut self,
+        numbers: Option<&[f64]>,
+        world: usize,
+        speaks: bool,
+    ) -> (Option<Straggler>, Option<Rebalance>) {
+        let Some(numbers) = numbers else { return (None, None) };
+        let times = Times::decode(numbers, world);
+        log::debug!("times of all ranks: {times:?}");
+        let Findings { straggler, rebalance } = self.detector.compare(&times);
+        if let Some(straggler) = straggler.as_ref().filter(|_| speaks) {
+            log::warn!("{}", straggler.reason);
+        }
+        (straggler, rebalance)
+    }
+
+    /// What has become of the shares that [`StragglerObserver::heard`] has found better: why they cannot be had, if so.
+    pub(crate) fn rebalanced(&mut self, wanted: &Rebalance, result: &Result<(), String>, speaks: bool) {
+        match result {
+            Ok(()) => self.timing.forget(),
+            Err(_) => self.detector.stop_rebalancing(),
+        }
+        match result {
+            Ok(()) if speaks => log::warn!("{}", wanted.reason),
+            Err(reason) if speaks => log::warn!("shards stay where they are: {reason}"),
+            _ => {}
+        }
+    }
+
+    /// The step is over, in which the training thread waited so long for communication.
+    pub(crate) fn step_over(&mut self, exposed: Duration, step: &Step, group: &Group) {
+        self.timing.step_over(exposed, step.ready_times(), group.waited());
+    }
+}

@@ -1,0 +1,122 @@
+//! A reduction of the user's own, and what is refused.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{WIDTH, replica, run_shard};
+use kolo_comm::{Buffer, Collective, Group, Op, Pending, threads};
+use kolo_ddp::optimizer::Settings;
+use kolo_ddp::reduction::{self, Context, Entry, REDUCTIONS, Reduction};
+use kolo_ddp::{Assignment, BucketCaps, Config, Error};
+
+/// Majority vote of the shards' signs (Bernstein et al. 2018, "signSGD", algorithm 3): sums of whole numbers, which no order changes.
+struct Majority {
+    gradient: Vec<f32>,
+    votes: Option<Buffer<f32>>,
+    pending: Option<Pending<f32>>,
+}
+
+static MAJORITY: Entry = Entry {
+    name: "majority",
+    about: "majority vote of signs",
+    keeps_residuals: false,
+    build: |context: &Context| {
+        let votes = Some(context.group.alloc(context.bucket.len)?);
+        Ok(Box::new(Majority { gradient: vec![0.0; context.bucket.len], votes, pending: None }))
+    },
+};
+
+impl Reduction for Majority {
+    fn add(&mut self, offset: usize, gradient: &[f32], first: bool) {
+        let target = self.gradient[offset..].iter_mut();
+        target.zip(gradient).for_each(|(sum, g)| *sum = if first { *g } else { *sum + g });
+    }
+
+    fn add_nothing(&mut self, offset: usize, len: usize) {
+        self.gradient[offset..offset + len].fill(0.0);
+    }
+
+    fn end_shard(&mut self, _shard: usize) {
+        let votes = self.votes.as_mut().unwrap().iter_mut();
+        votes.zip(&self.gradient).for_each(|(votes, g)| *votes += g.total_cmp(&0.0) as i8 as f32);
+    }
+
+    fn start(&mut self, group: Option<&Group>, _: &Assignment) {
+        if let Some(group) = group {
+            self.pending = Some(group.start(Collective::AllReduce(Op::Sum), self.votes.take().unwrap()));
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.pending.as_mut().is_some_and(Pending::is_over)
+    }
+
+    fn wait(&mut self) -> Result<Option<f64>, Error> {
+        if let Some(pending) = self.pending.take() {
+            self.votes = Some(pending.wait()?);
+            let votes = self.votes.as_mut().ok_or(Error::Lost)?;
+            votes.iter_mut().for_each(|votes| *votes = votes.total_cmp(&0.0) as i8 as f32);
+            return Ok(Some(0.0));
+        }
+        Ok(None)
+    }
+
+    fn result(&mut self) -> &mut [f32] {
+        self.votes.as_mut().unwrap()
+    }
+
+    fn reset(&mut self) {
+        self.votes.as_mut().unwrap().fill(0.0);
+    }
+}
+
+#[test]
+fn a_reduction_of_the_users_own_trains_in_the_same_bits_on_any_number_of_ranks() {
+    let train = |group: Group, caps| {
+        let config = Config { shards: Some(5), caps: Some(caps), reduction: &MAJORITY, ..Config::default() };
+        let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
+        let before = replica.values().unwrap().to_vec();
+        for step in 0..8 {
+            for shard in replica.shards() {
+                run_shard(&mut replica, &[step * 5 + shard]);
+            }
+            replica.step(0.5).unwrap();
+        }
+        let moved = replica.values().unwrap().iter().zip(before).map(|(after, before)| after - before);
+        moved.collect::<Vec<f32>>()
+    };
+    let alone = train(Group::alone(), BucketCaps::of_mib(25.0));
+    // Each step moves a value by a tenth, the rate over five samples, or not at all.
+    let first = &alone[..WIDTH];
+    assert!(first.iter().all(|moved| (moved * 10.0 - (moved * 10.0).round()).abs() < 1e-3));
+    assert!(first.iter().any(|moved| *moved != 0.0));
+    for world in 2..=4 {
+        for moved in threads::spawn(world, |group| train(group, BucketCaps::of_mib(0.002))).unwrap() {
+            assert!(moved == alone, "{world} ranks");
+        }
+    }
+}
+
+#[test]
+fn names_are_unique_and_found_and_others_told_with_the_known_ones() {
+    for entry in REDUCTIONS {
+        assert_eq!(reduction::find(entry.name).unwrap(), entry);
+        assert_eq!(REDUCTIONS.iter().filter(|other| other.name == entry.name).count(), 1);
+        assert!(!entry.about.is_empty());
+    }
+    let error = reduction::find("mean").unwrap_err().to_string();
+    assert!(error.contains("`mean`") && error.contains(REDUCTIONS[0].name), "{error}");
+}
+
+/// A worker that dies would take its residuals along.
+#[test]
+fn what_keeps_residuals_is_refused_in_an_elastic_job() {
+    static KEEPS: Entry = Entry { name: "keeps", keeps_residuals: true, ..MAJORITY };
+    let config = Config { elastic: true, reduction: &KEEPS, ..Config::default() };
+    let (specs, values) = (common::specs(), vec![0.0; common::NAMES.len() * common::WIDTH]);
+    let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
+    let made = kolo_ddp::Replica::new(Arc::new(Group::alone()), specs, values, &config, sgd);
+    let error = made.err().unwrap().to_string();
+    assert!(error.contains("`keeps`") && error.contains("take `sum`"), "{error}");
+}
