@@ -7,7 +7,11 @@ use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, activation::relu};
-use kolo::{Config, Ddp, Group, Loss, Rank, Sampler, Settings, data, image_tensors, optimizer};
+use kolo::{
+    Config, Ddp, Group, Loss, Rank, Sampler, Settings,
+    data::{self, Part},
+    image_tensors, optimizer,
+};
 
 // Not needed, but Burn on a CPU is much faster with it.
 #[global_allocator]
@@ -29,7 +33,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = Device::flex().autodiff();
     device.seed(0);
     let dataset = data::open("fashion-mnist-small")?;
-    let normalise = data::Normalise::of(&dataset);
     let model = Mlp {
         hidden: LinearConfig::new(28 * 28, 128).init(&device),
         out: LinearConfig::new(128, 10).init(&device),
@@ -39,14 +42,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = Config { shards: Some(4), ..Config::default() };
     let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9))?;
     let mut ddp = Ddp::new(Group::from_env()?, model, &config, sgd)?;
-    let sampler = Sampler::new(dataset.train.len(), 32, 4, 0)?;
+    let sampler = Sampler::new(dataset.samples(Part::Train), 32, 4, 0)?;
     let criterion = CrossEntropyLossConfig::new().init(&device);
 
     for epoch in 0..3 {
         let order = sampler.epoch(epoch);
         for step in 0..sampler.steps() {
             for shard in ddp.shards() {
-                let batch = dataset.train.batch(order.shard(step, shard), &normalise, None);
+                let batch = dataset.batch(Part::Train, order.shard(step, shard), None);
                 let count = batch.len();
                 let (images, labels) = image_tensors(batch, &device);
                 let loss = criterion.forward(ddp.model().forward(images), labels);

@@ -5,20 +5,23 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use kolo_comm::env::Place;
-use kolo_comm::{Collective, Error, Group, Op, Options, Rank, Token, TransportChoice};
+use kolo_comm::env::WorkerEnv;
+use kolo_comm::{Collective, Error, Group, Op, Options, Rank, TCP, Token};
 
 /// All gradients of ResNet-18, 46.8 MB, and a small message.
 const LENGTHS: [(usize, usize); 3] = [(11_699_132, 40), (262_144, 400), (256, 4000)];
 
 fn group(rank: usize, master: SocketAddr, encrypt: bool) -> Result<Group, Error> {
     let options = Options {
-        transport: Some(TransportChoice::Tcp),
+        transport: Some(&TCP),
         token: Some(Token::new("a token that is no secret")?),
         encrypt,
         ..Options::default()
     };
-    Group::join(&Place { rank: Rank(rank), world_size: 2, local_rank: rank, master: master.into() }, &options)
+    Group::join(
+        &WorkerEnv { rank: Rank(rank), world_size: 2, local_rank: rank, endpoint: master.into() },
+        &options,
+    )
 }
 
 /// Median times of the plain and of the encrypted group.

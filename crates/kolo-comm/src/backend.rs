@@ -7,23 +7,13 @@ use kolo_rendezvous::Error;
 use kolo_schedule::{Algorithm, Choice, DType, Network, Rank};
 
 use crate::collective::Collective;
-use crate::options::Options;
 use crate::pace::Pace;
+use crate::transport::Distance;
 
 pub use crate::kernel::fold;
 pub use crate::memory::Memory;
 pub use crate::wait::WaitMode;
 pub use crate::with_type;
-
-/// A backend that is built into a program: an entry of the table that [`Options::from_env_with`] reads.
-#[derive(Debug)]
-pub struct BackendKind {
-    /// Its name, as in `KOLO_BACKEND`.
-    pub name: &'static str,
-    /// Forms the job's group: finds out this process's rank and the others by the backend's own means. The first argument is
-    /// the rank and the number of ranks that the launcher's variables say, if there is a launcher.
-    pub form: fn(Option<(Rank, usize)>, &Options) -> Result<FormedBackend, Error>,
-}
 
 /// A backend that has formed a job's group by its own means.
 pub struct FormedBackend {
@@ -51,6 +41,12 @@ pub trait Backend: Send {
     /// How the ranks talk, for logs and tables.
     fn name(&self) -> &'static str;
 
+    /// How far apart its ranks are, as far as the backend knows: whether messages are slow enough for buckets to be small. One
+    /// that hides its network, as MPI does, is tuned for it and counts as near.
+    fn reach(&self) -> Distance {
+        Distance::Host
+    }
+
     /// Waits for what may still be under way when a rank leaves in good order.
     fn finish(&mut self) {}
 
@@ -61,7 +57,7 @@ pub trait Backend: Send {
     ///
     /// The members cannot form a group.
     fn split(&mut self, _rank: Rank, _members: &[Rank]) -> Result<Box<dyn Backend>, Error> {
-        Err(Error::Invalid(format!("sub-groups over {} are formed by the group", self.name())))
+        unreachable!("the group connects sub-groups over {}", self.name())
     }
 
     /// Which algorithm is picked for a collective on so many elements, and why; `None` if the backend does not say.

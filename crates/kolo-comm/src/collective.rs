@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::call::Kind;
+use strum::{EnumDiscriminants, FromRepr, IntoStaticStr};
+
 use kolo_rendezvous::Error;
 use kolo_schedule::Op;
 use kolo_schedule::Rank;
@@ -10,7 +11,15 @@ use kolo_schedule::tree::Contributions;
 use kolo_schedule::{Chunks, Message, Operation};
 
 /// One collective, with everything but the data. All but all-to-all work in place.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, EnumDiscriminants)]
+#[strum_discriminants(
+    name(CollectiveKind),
+    vis(pub(crate)),
+    derive(FromRepr, IntoStaticStr),
+    repr(u8),
+    strum(serialize_all = "snake_case"),
+    doc = "What is called, without its arguments. The order is that of the codes in messages."
+)]
 pub enum Collective {
     /// Every rank ends with the sum over all ranks.
     AllReduce(Op),
@@ -44,6 +53,7 @@ pub enum Collective {
         receive: Arc<[usize]>,
     },
     /// Messages between two or more ranks, sent and received at once; only those ranks call it.
+    #[strum_discriminants(strum(serialize = "message"))]
     Exchange {
         /// What this rank sends.
         send: Arc<[Message]>,
@@ -90,20 +100,8 @@ impl Collective {
         self.kind().name()
     }
 
-    pub(crate) fn kind(&self) -> Kind {
-        match self {
-            Collective::AllReduce(_) => Kind::AllReduce,
-            Collective::TreeSum { .. } => Kind::TreeSum,
-            Collective::ReduceScatter(..) => Kind::ReduceScatter,
-            Collective::AllGather(_) => Kind::AllGather,
-            Collective::Broadcast(_) => Kind::Broadcast,
-            Collective::Reduce(..) => Kind::Reduce,
-            Collective::Gather(_) => Kind::Gather,
-            Collective::Scatter(_) => Kind::Scatter,
-            Collective::AllToAll { .. } => Kind::AllToAll,
-            Collective::Exchange { .. } => Kind::Exchange,
-            Collective::Barrier => Kind::Barrier,
-        }
+    pub(crate) fn kind(&self) -> CollectiveKind {
+        self.into()
     }
 
     /// The one rank that gives or gets all, where there is one.
@@ -154,7 +152,7 @@ impl Collective {
         let problem = match self {
             _ if self.root().is_some_and(|root| root.0 >= world) => {
                 let root = self.root().unwrap_or(Rank(0));
-                Some(format!("{} with root {root}, but the group has {world} ranks", self.kind()))
+                Some(format!("{} with root {root}, but the group has {world} ranks", self.name()))
             }
             Collective::TreeSum { contributions, .. } if contributions.world() != world => {
                 Some(format!("contributions of {} ranks in a group of {world}", contributions.world()))
@@ -192,5 +190,11 @@ impl Collective {
             _ => None,
         };
         problem.map_or(Ok(()), |problem| Err(Error::Invalid(problem)))
+    }
+}
+
+impl CollectiveKind {
+    pub(crate) fn name(self) -> &'static str {
+        self.into()
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::pace::Pace;
 use kolo_rendezvous::Error;
 
-/// See the module's text.
+/// The time that a group's next collective may take.
 #[derive(Clone, Debug)]
 pub(crate) enum Deadline {
     /// What the user has said.
@@ -38,7 +38,7 @@ impl Deadline {
     }
 
     /// How long the next collective may take, which begins now.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn limit(&self) -> Duration {
         match self {
             Deadline::Fixed(wish) => *wish,
             Deadline::Following(longest) => LEAST.max(longest.saturating_mul(FACTOR)),
@@ -78,14 +78,14 @@ mod tests {
     #[test]
     fn follows_the_longest_collective_above_a_floor_unless_told() {
         let mut deadline = Deadline::new(None);
-        assert_eq!(deadline.patience(), LEAST);
+        assert_eq!(deadline.limit(), LEAST);
         deadline.over(ago(30), &Ok(()));
         deadline.over(ago(1), &Ok(()));
-        assert!(deadline.patience() >= Duration::from_secs(600));
+        assert!(deadline.limit() >= Duration::from_secs(600));
         let mut fixed = Deadline::new(Some(Duration::from_secs(5)));
         fixed.follow(Arc::new(Pace::new(None)));
         fixed.over(ago(30), &Ok(()));
-        assert_eq!(fixed.patience(), Duration::from_secs(5));
+        assert_eq!(fixed.limit(), Duration::from_secs(5));
     }
 
     #[test]
@@ -94,12 +94,12 @@ mod tests {
         let mut deadline = Deadline::new(None);
         deadline.follow(pace.clone());
         deadline.over(ago(1), &Ok(()));
-        assert_eq!(deadline.patience(), LEAST);
+        assert_eq!(deadline.limit(), LEAST);
         (0..4).for_each(|_| pace.step_done());
-        let short = deadline.patience();
+        let short = deadline.limit();
         assert!(short < LEAST, "{short:?}");
         let waited = Duration::from_secs(100);
         deadline.over(None, &Err(Error::Timeout { rank: Rank(1), during: "a test".into(), waited }));
-        assert_eq!(deadline.patience(), 2 * waited);
+        assert_eq!(deadline.limit(), 2 * waited);
     }
 }

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
-use crate::call::{Call, Kind};
-use crate::collective::Collective;
+use crate::collective::{Collective, CollectiveKind};
 use crate::deadline::Deadline;
 use crate::executor;
+use crate::fingerprint::Fingerprint;
 use crate::memory::Memory;
 use crate::pace::Pace;
-use crate::transport::Transport;
-use crate::wait::Patience;
-use crate::wait::WaitMode;
+use crate::transport::{Distance, Routes};
+use crate::wait::{WaitContext, WaitMode};
 use kolo_rendezvous::Error;
 use kolo_rendezvous::Liveness;
 use kolo_schedule::Rank;
@@ -51,16 +50,17 @@ const SEGMENTS: (usize, usize) = (512 * 1024, 128 * 1024);
 /// How long this rank stays for others that still have to read what it has sent.
 const LINGER: Duration = Duration::from_secs(10);
 
+/// Kolo's own backend.
 pub(crate) struct Engine {
     rank: Rank,
     /// The job's rank of each of the group's.
     members: Arc<[Rank]>,
-    pub(crate) topology: Arc<Topology>,
-    pub(crate) transport: Box<dyn Transport>,
+    topology: Arc<Topology>,
+    routes: Routes,
     liveness: Arc<Liveness>,
-    pub(crate) deadline: Deadline,
+    deadline: Deadline,
     algorithm: Option<&'static Algorithm>,
-    pub(crate) network: Network,
+    network: Network,
     one_each: Arc<Contributions>,
     sequence: u32,
     plans: HashMap<Key, Plan>,
@@ -72,7 +72,7 @@ impl Engine {
         rank: Rank,
         members: Arc<[Rank]>,
         topology: Arc<Topology>,
-        transport: Box<dyn Transport>,
+        routes: Routes,
         liveness: Arc<Liveness>,
         deadline: Deadline,
     ) -> Self {
@@ -83,7 +83,7 @@ impl Engine {
             rank,
             members,
             topology,
-            transport,
+            routes,
             liveness,
             deadline,
             algorithm,
@@ -175,7 +175,7 @@ impl Engine {
             None => {
                 let choice = choose(&problem, dtype, &self.network);
                 let (name, why) = (choice.algorithm.name, choice.reason());
-                log::debug!("{} of {len} {dtype}: {name} ({why})", collective.kind());
+                log::debug!("{} of {len} {dtype}: {name} ({why})", collective.name());
                 choice.algorithm
             }
         };
@@ -199,24 +199,24 @@ impl Backend for Engine {
         }
         let kind = collective.kind();
         let sequence = match kind {
-            Kind::Exchange => 0,
+            CollectiveKind::Exchange => 0,
             _ => {
                 let next = self.sequence.wrapping_add(1);
                 std::mem::replace(&mut self.sequence, next)
             }
         };
         let Some((_, plan)) = &self.last else { unreachable!("every plan is looked up") };
-        let call = Call {
+        let call = Fingerprint {
             sequence,
             kind,
-            op: if kind == Kind::Exchange { Op::Sum } else { collective.op() },
+            op: if kind == CollectiveKind::Exchange { Op::Sum } else { collective.op() },
             root: collective.root(),
             dtype: memory.dtype,
             elements: agreed as u64,
             algorithm: plan.algorithm as u8,
         };
-        let timeout = self.deadline.patience();
-        let patience = Patience {
+        let timeout = self.deadline.limit();
+        let wait = WaitContext {
             here: rank,
             members: &self.members,
             call,
@@ -225,19 +225,23 @@ impl Backend for Engine {
             liveness: &self.liveness,
             began: Cell::new(None),
         };
-        let result = executor::run(&plan.schedule, memory, collective.op(), &mut *self.transport, &patience);
-        self.deadline.over(patience.began.get(), &result);
+        let result = executor::run(&plan.schedule, memory, collective.op(), &mut self.routes, &wait);
+        self.deadline.over(wait.began.get(), &result);
         result
     }
 
     fn name(&self) -> &'static str {
-        self.transport.name()
+        self.routes.name()
+    }
+
+    fn reach(&self) -> Distance {
+        self.routes.reach()
     }
 
     fn finish(&mut self) {
         let gone =
             |peer: Rank| self.liveness.failure().is_some() || self.liveness.has_left(self.members[peer.0]);
-        self.transport.drain(&gone, Instant::now() + LINGER);
+        self.routes.drain(&gone, Instant::now() + LINGER);
     }
 
     fn explain(&mut self, collective: &Collective, elements: usize, dtype: DType) -> Option<Choice> {

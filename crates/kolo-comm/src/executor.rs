@@ -3,8 +3,8 @@
 use crate::element::Element;
 use crate::kernel;
 use crate::memory::Memory;
-use crate::transport::{Span, Transport};
-use crate::wait::Patience;
+use crate::transport::{Routes, Segment};
+use crate::wait::WaitContext;
 use crate::with_type;
 use kolo_rendezvous::Error;
 use kolo_schedule::Op;
@@ -18,21 +18,21 @@ pub(crate) fn run(
     schedule: &Schedule,
     memory: &Memory<'_>,
     op: Op,
-    transport: &mut dyn Transport,
-    patience: &Patience<'_>,
+    routes: &mut Routes,
+    wait: &WaitContext<'_>,
 ) -> Result<(), Error> {
-    with_type!(memory.dtype, T => run_typed::<T>(schedule, memory, op, transport, patience))
+    with_type!(memory.dtype, T => run_typed::<T>(schedule, memory, op, routes, wait))
 }
 
 fn run_typed<T: Element>(
     schedule: &Schedule,
     memory: &Memory<'_>,
     op: Op,
-    transport: &mut dyn Transport,
-    patience: &Patience<'_>,
+    routes: &mut Routes,
+    wait: &WaitContext<'_>,
 ) -> Result<(), Error> {
     let start = memory.block.start().as_ptr().cast::<T>();
-    let world = patience.members.len();
+    let world = wait.members.len();
     let inside = |range: Range| {
         assert!(range.start + range.len <= memory.elements, "a schedule stays inside its buffer");
         range.start
@@ -42,15 +42,15 @@ fn run_typed<T: Element>(
         match step {
             Step::Send { to, range, copied } => {
                 let offset = inside(*range) * size_of::<T>();
-                let span = Span { block: memory.block, offset, bytes: range.len * size_of::<T>() };
-                transport.send(*to, span, *copied, patience)?;
+                let segment = Segment { block: memory.block, offset, bytes: range.len * size_of::<T>() };
+                routes.send(*to, segment, *copied, wait)?;
             }
             Step::Receive { from, range } => {
                 let bytes = range.len * size_of::<T>();
                 // SAFETY: inside the buffer, which `memory` holds exclusively.
                 unsafe {
                     let into = start.add(inside(*range)).cast();
-                    transport.receive_into(*from, into, bytes, patience)?;
+                    routes.receive_into(*from, into, bytes, wait)?;
                 }
             }
             Step::Copy { from, range } => {
@@ -73,9 +73,7 @@ fn run_typed<T: Element>(
                             // SAFETY: inside the buffer.
                             unsafe { start.add(inside(own)).cast_const() }
                         }
-                        Source::From(rank) => {
-                            transport.receive(*rank, range.len * size_of::<T>(), patience)?.cast()
-                        }
+                        Source::From(rank) => routes.receive(*rank, range.len * size_of::<T>(), wait)?.cast(),
                     };
                 }
                 let divide_by = (*complete && op == Op::Average).then_some(world);
@@ -87,11 +85,11 @@ fn run_typed<T: Element>(
                 }
                 for source in sources.iter() {
                     if let Source::From(rank) = source {
-                        transport.release(*rank);
+                        routes.release(*rank);
                     }
                 }
             }
         }
     }
-    transport.settle(patience)
+    routes.settle(wait)
 }

@@ -6,33 +6,32 @@ use std::time::Duration;
 
 use kolo_rendezvous::Liveness;
 use kolo_rendezvous::fuzzing::{Canned, Decoder, Seed, handshake, identity, session};
-use kolo_rendezvous::secure::Purpose;
+use kolo_rendezvous::secure::Protocol;
 use kolo_schedule::{DType, Op, Rank};
 
-use crate::call::{Call, Kind};
-use crate::membership;
-use crate::transport::channel::Sealed;
-use crate::transport::data_listener::Caller;
-use crate::transport::tcp::{HEADER, Header};
-use crate::wait::{Patience, WaitMode};
+use crate::collective::CollectiveKind;
+use crate::connect;
+use crate::fingerprint::Fingerprint;
+use crate::transport::fuzzing::{ConnectionId, HEADER, Header, Sealed};
+use crate::wait::{WaitContext, WaitMode};
 
 /// What a target is called, and its decoder.
 pub const TARGETS: &[(&str, Decoder)] =
-    &[("card", card), ("hello", hello), ("record", record), ("tcp_header", tcp_header)];
+    &[("peer_info", peer_info), ("hello", hello), ("record", record), ("tcp_header", tcp_header)];
 
-/// What a rank reads of another in the store: its card and its address.
-pub fn card(bytes: &[u8]) {
-    membership::decode_for_fuzzing(bytes);
+/// What a rank reads of another in the store: how it is reached, and why not.
+pub fn peer_info(bytes: &[u8]) {
+    connect::decode_for_fuzzing(bytes);
 }
 
 /// The first bytes of a connection where there is no token, and who it says is calling.
 pub fn hello(bytes: &[u8]) {
-    for purpose in [Purpose::Store, Purpose::Data] {
+    for purpose in [Protocol::Store, Protocol::Data] {
         if let Some(identity) = identity(bytes, purpose) {
-            Caller::decode(&identity);
+            ConnectionId::decode(&identity);
         }
     }
-    Caller::decode(bytes);
+    ConnectionId::decode(bytes);
 }
 
 /// Encrypted records. The first byte says how much is read at once.
@@ -47,7 +46,7 @@ pub fn record(bytes: &[u8]) {
 pub fn tcp_header(bytes: &[u8]) {
     let Some(header) = bytes.first_chunk::<HEADER>() else { return };
     let liveness = Liveness::new(2);
-    let patience = Patience {
+    let wait = WaitContext {
         here: Rank(0),
         members: &[Rank(0), Rank(1)],
         call: call(),
@@ -58,14 +57,14 @@ pub fn tcp_header(bytes: &[u8]) {
     };
     let header = Header::decode(header);
     let _ = header.under_way();
-    if let Err(error) = header.check(Rank(1), 12, &patience) {
+    if let Err(error) = header.check(Rank(1), 12, &wait) {
         let _ = error.to_string();
     }
 }
 
-fn call() -> Call {
-    let (kind, op, dtype) = (Kind::AllReduce, Op::Sum, DType::F32);
-    Call { sequence: 7, kind, op, root: None, dtype, elements: 3, algorithm: 0 }
+fn call() -> Fingerprint {
+    let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
+    Fingerprint { sequence: 7, kind, op, root: None, dtype, elements: 3, algorithm: 0 }
 }
 
 /// Good bytes for every target, under the names of their files.
@@ -81,8 +80,8 @@ pub fn seeds() -> Vec<Seed> {
     let header: Vec<u8> =
         call().pack().into_iter().chain([12, 0]).flat_map(|word: u64| word.to_le_bytes()).collect();
     vec![
-        ("card", "card", membership::seed_for_fuzzing().into()),
-        ("card", "address", br#""127.0.0.1:29500""#.into()),
+        ("peer_info", "peer", connect::seed_for_fuzzing().into()),
+        ("peer_info", "obstacles", br#"{"shm":"no memory"}"#.into()),
         ("hello", "data", hello),
         ("hello", "store", b"kolo\x01sp\n\0\0".into()),
         ("record", "three", records),

@@ -6,42 +6,37 @@
 //! the order of a [`tree`] that does not depend on who holds what. Another [`backend`] can do the collectives instead.
 
 pub mod backend;
-mod call;
-mod calls;
 mod collective;
+mod comm_thread;
+mod connect;
 mod deadline;
 mod element;
 mod engine;
 mod executor;
-mod fused;
+mod fingerprint;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;
 mod job_membership;
 mod kernel;
-mod measure;
-mod membership;
 mod memory;
 mod options;
 mod pace;
-mod split;
+mod pending;
 pub mod threads;
 mod transport;
-mod values;
 mod wait;
-mod worker;
 
-pub use backend::BackendKind;
 pub use collective::Collective;
 pub use element::{Element, Number};
 pub use group::Group;
 pub use job_membership::{Generation, JobMembership};
-pub use membership::TransportChoice;
 pub use memory::Buffer;
-pub use options::Options;
+pub use options::{BackendKind, Options};
 pub use pace::Pace;
-pub use worker::{Pending, Timing};
+pub use pending::{Pending, Timing};
+pub use transport::{Distance, SHM, TCP, THREADS, TRANSPORTS, TransportKind};
 
 pub use half::{bf16, f16};
 pub use kolo_rendezvous::secure::Token;

@@ -1,28 +1,37 @@
-//! How a group is formed, and what the environment says about it.
+//! How a group is formed, what the environment says about it, and the backends it may name.
 
 use std::time::Duration;
 
-use crate::backend::BackendKind;
-use crate::membership::TransportChoice;
-use kolo_rendezvous::Error;
-use kolo_rendezvous::Interface;
-use kolo_rendezvous::env;
+use crate::backend::FormedBackend;
+use crate::transport::TransportKind;
 use kolo_rendezvous::secure::Token;
-use kolo_schedule::{ALGORITHMS, Algorithm};
+use kolo_rendezvous::{Error, Interface, env};
+use kolo_schedule::{ALGORITHMS, Algorithm, Rank};
 
 /// What `KOLO_BACKEND` calls Kolo's own schedules over its own transports.
 const NATIVE: &str = "native";
+
+/// A backend that is built into a program: an entry of the table that [`Options::from_env_with`] reads.
+#[derive(Debug)]
+pub struct BackendKind {
+    /// Its name, as in `KOLO_BACKEND`.
+    pub name: &'static str,
+    /// Forms the job's group: finds out this process's rank and the others by the backend's own means. The first argument is
+    /// the rank and the number of ranks that the launcher's variables say, if there is a launcher.
+    pub form: fn(Option<(Rank, usize)>, &Options) -> Result<FormedBackend, Error>,
+}
 
 /// How a group is formed.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What does the work of the collectives instead of Kolo's own schedules over its own transports.
     pub backend: Option<&'static BackendKind>,
-    /// Overrides the choice of transport: shared memory where all ranks are on one host, else TCP.
-    pub transport: Option<TransportChoice>,
+    /// The only transport to use. By default any two ranks take the first one of [`TRANSPORTS`](crate::TRANSPORTS) that leads from one to the
+    /// other: shared memory within a host, TCP between hosts.
+    pub transport: Option<&'static TransportKind>,
     /// How long a rank waits for others, at the rendezvous and in a collective. By default five minutes for them to arrive,
     /// and in a collective 20 times as long as the longest one so far, at least two minutes; in elastic jobs less
-    /// ([`Member::step_done`](crate::elastic::Member::step_done)).
+    /// ([`Pace`](crate::Pace)).
     pub timeout: Option<Duration>,
     /// Overrides the choice of algorithm, for the operations that it does.
     pub algorithm: Option<&'static Algorithm>,
@@ -71,9 +80,9 @@ impl Options {
             options.backend = Some(found.ok_or_else(|| Error::environment(env::BACKEND, problem))?);
         }
         if let Ok(text) = std::env::var(env::TRANSPORT) {
-            let choice =
-                text.parse().map_err(|problem: String| Error::environment(env::TRANSPORT, problem))?;
-            options.transport = Some(choice);
+            let found = TransportKind::named(&text);
+            let problem = || format!("is `{text}`; known are {}", TransportKind::names().join(", "));
+            options.transport = Some(found.ok_or_else(|| Error::environment(env::TRANSPORT, problem()))?);
         }
         if let Ok(text) = std::env::var(env::TIMEOUT) {
             let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s < 1e9);

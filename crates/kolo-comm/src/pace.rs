@@ -5,10 +5,8 @@
 //! was seen in this generation: the longest wait for others, and the longest time that a member itself let pass between two
 //! collectives, as others may. Before and during the first steps, which load and compile, nothing is concluded.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::Duration;
-
-use kolo_rendezvous::lock;
 
 /// Times the longest time seen.
 const FACTOR: u32 = 10;
@@ -43,13 +41,13 @@ impl Pace {
 
     /// A generation begins.
     pub fn begin(&self) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         (state.steps, state.longest) = (0, Duration::ZERO);
     }
 
     /// A step has been done.
     pub fn step_done(&self) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         state.steps = state.steps.saturating_add(1);
         if state.steps == MEASURED {
             state.longest = Duration::ZERO;
@@ -58,25 +56,25 @@ impl Pace {
 
     /// A collective, or the time between two, took so long.
     pub fn note(&self, took: Duration) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         state.longest = state.longest.max(took);
     }
 
     /// A deadline of so long has run out.
     pub fn ran_out(&self, deadline: Duration) {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         state.least = state.least.max(deadline.saturating_mul(2));
     }
 
     /// How long a member may take; `None` while that is not known.
     pub fn known(&self) -> Option<Duration> {
-        let state = lock(&self.0);
+        let state = self.0.lock();
         (state.steps >= TRUSTED).then(|| state.deadline(state.least))
     }
 
     /// How long to wait for others in a collective.
     pub fn deadline(&self) -> Duration {
-        let state = lock(&self.0);
+        let state = self.0.lock();
         let least = if state.steps >= TRUSTED { state.least } else { state.least.max(UNKNOWN) };
         state.deadline(least)
     }

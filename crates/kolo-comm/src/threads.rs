@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::connect::Connected;
 use crate::group::Group;
-use crate::membership::{Founded, Ground};
-use crate::memory::{Backing, Mapping};
+use crate::memory::Backing;
 use crate::options::Options;
-use crate::transport::mailbox::{Mailbox, inbox_len};
+use crate::transport::{GroupContext, Routes, THREADS, connect_threads};
 use kolo_rendezvous::Error;
 use kolo_rendezvous::Liveness;
 use kolo_schedule::Rank;
@@ -21,17 +21,18 @@ pub fn groups(world: usize, options: &Options) -> Result<Vec<Group>, Error> {
     if world == 1 {
         return Ok(vec![Group::alone()]);
     }
-    let inbox = |_| Mapping::create(inbox_len(world)).map(|(pages, _)| Some(Arc::new(pages)));
-    let inboxes: Vec<Option<Arc<Mapping>>> = (0..world).map(inbox).collect::<Result<_, _>>()?;
     let liveness = Arc::new(Liveness::new(world));
     let topology = Arc::new(Topology::single(world));
-    let group = |rank| {
-        let transport = Box::new(Mailbox::within_process(Rank(rank), &inboxes, &liveness)?);
-        let (topology, ground) = (topology.clone(), Ground::of_threads());
-        let founded = Founded { transport, topology, backing: Backing::Heap, ground };
-        Group::of_threads(Rank(rank), founded, liveness.clone(), options)
-    };
-    (0..world).map(group).collect()
+    let context = GroupContext::of_threads(options.arrival());
+    let mut groups = Vec::new();
+    for (rank, transport) in connect_threads(world, &liveness)?.into_iter().enumerate() {
+        let peers = (0..world).filter(|peer| *peer != rank).map(Rank).collect();
+        let routes = Routes::new(world, vec![(&THREADS, transport, peers)]);
+        let (topology, context) = (topology.clone(), context.clone());
+        let connected = Connected { routes, topology, backing: Backing::Heap, context };
+        groups.push(Group::of_threads(Rank(rank), connected, liveness.clone(), options)?);
+    }
+    Ok(groups)
 }
 
 /// Runs `work` on `world` ranks, each a thread with its group; returns their results in rank order.

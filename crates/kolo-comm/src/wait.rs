@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use kolo_rendezvous::{Error, Liveness, Waiting};
+use kolo_rendezvous::{Error, Liveness, WaitGuard};
 use kolo_schedule::Rank;
 
-use crate::call::Call;
+use crate::fingerprint::Fingerprint;
 
 /// What the thread that has asked for a collective does while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,19 +18,19 @@ pub enum WaitMode {
 }
 
 /// How long one collective waits, and for what. Peers are ranks of the group; errors name the job's ranks.
-pub struct Patience<'a> {
-    pub here: Rank,
+pub(crate) struct WaitContext<'a> {
+    pub(crate) here: Rank,
     /// The job's rank of each of the group's.
-    pub members: &'a [Rank],
-    pub call: Call,
-    pub mode: WaitMode,
-    pub timeout: Duration,
-    pub liveness: &'a Liveness,
+    pub(crate) members: &'a [Rank],
+    pub(crate) call: Fingerprint,
+    pub(crate) mode: WaitMode,
+    pub(crate) timeout: Duration,
+    pub(crate) liveness: &'a Liveness,
     /// When this rank first waited in earnest: a collective of less than a microsecond does not look at clocks.
-    pub began: Cell<Option<Instant>>,
+    pub(crate) began: Cell<Option<Instant>>,
 }
 
-impl Patience<'_> {
+impl WaitContext<'_> {
     fn deadline(&self) -> Instant {
         let began = self.began.get().unwrap_or_else(Instant::now);
         self.began.set(Some(began));
@@ -38,17 +38,17 @@ impl Patience<'_> {
     }
 
     /// The job's rank of one of the group's.
-    pub fn name(&self, rank: Rank) -> Rank {
+    pub(crate) fn name(&self, rank: Rank) -> Rank {
         self.members[rank.0]
     }
 
     /// Notes that this rank waits for `peer`, until the note is dropped.
-    pub fn waiting(&self, peer: Rank) -> Waiting<'_> {
-        self.liveness.note(self.name(self.here), self.name(peer), self.deadline())
+    pub(crate) fn waiting(&self, peer: Rank) -> WaitGuard<'_> {
+        self.liveness.begin_wait(self.name(self.here), self.name(peer), self.deadline())
     }
 
     /// Whether waiting for `peer` still makes sense.
-    pub fn check(&self, peer: Rank) -> Result<(), Error> {
+    pub(crate) fn check(&self, peer: Rank) -> Result<(), Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
@@ -63,7 +63,7 @@ impl Patience<'_> {
     }
 
     /// How long one sleep may last. Wakers end it earlier; the bound is for a clock that needs looking at.
-    pub fn nap(&self) -> Duration {
+    pub(crate) fn sleep_limit(&self) -> Duration {
         const LONGEST: Duration = Duration::from_millis(200);
         self.deadline().saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), LONGEST)
     }

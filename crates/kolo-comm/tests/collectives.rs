@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kolo_comm::hash::mix;
+use kolo_comm::hash::splitmix64;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::tree::{Contributions, Node};
 use kolo_comm::{Collective, Error, Group, Op, Options, Rank};
@@ -85,7 +85,7 @@ fn long_and_short_ones_in_any_order() {
             let rank = group.rank().0;
             for call in 0..CALLS {
                 // The same on all ranks.
-                let draw = |salt: u64, below: usize| mix(call * 8 + salt) as usize % below;
+                let draw = |salt: u64, below: usize| splitmix64(call * 8 + salt) as usize % below;
                 let len = [draw(0, 8), draw(0, 600), draw(0, 20_000), draw(0, 150_000)][draw(1, 4)];
                 let root = Rank(draw(2, WORLD));
                 let value = |rank: usize, i: usize| ((rank + 2) * (i + call as usize)) as i64;
@@ -174,9 +174,9 @@ fn the_environment_chooses_the_transport() {
         let names = spawn(over, 2, &Options::default(), |group| group.transport());
         names.into_iter().map(Result::unwrap).collect::<Vec<_>>()
     };
-    assert_eq!(names(Over::Shm), ["shm", "shm"]);
-    assert_eq!(names(Over::Tcp), ["tcp", "tcp"]);
-    assert_eq!(names(Over::Threads), ["threads", "threads"]);
+    assert_eq!(names(Over::SHM), ["shm", "shm"]);
+    assert_eq!(names(Over::TCP), ["tcp", "tcp"]);
+    assert_eq!(names(Over::THREADS), ["threads", "threads"]);
     let mixed = spawn(Over::Mixed, 3, &Options::default(), |group| group.transport());
     assert!(mixed.into_iter().map(Result::unwrap).eq(["shm+tcp", "shm+tcp", "tcp"]));
 }
@@ -257,7 +257,7 @@ fn groups_can_be_used_at_the_same_time() {
 #[test]
 fn a_message_outlives_its_sender() {
     let options = Options { delay: Duration::from_millis(20), ..Options::default() };
-    for result in spawn(Over::Tcp, 2, &options, |group| {
+    for result in spawn(Over::TCP, 2, &options, |group| {
         let mut data = [group.rank().0 as f32 + 7.0; 1000];
         if group.rank() == Rank(0) {
             group.send(&data, Rank(1)).unwrap();
@@ -275,7 +275,7 @@ fn a_message_outlives_its_sender() {
 fn several_streams_and_distance_give_the_same() {
     let delay = Duration::from_millis(2);
     let options = Options { streams: Some(3), delay, ..Options::default() };
-    for result in spawn(Over::Tcp, 3, &options, |group| {
+    for result in spawn(Over::TCP, 3, &options, |group| {
         let began = std::time::Instant::now();
         for len in [1usize, 100, 700_000] {
             let mut data = vec![group.rank().0 as f32; len];

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kolo_comm::env::Place;
-use kolo_comm::{Error, Group, Op, Options, Rank, Token, TransportChoice};
+use kolo_comm::env::WorkerEnv;
+use kolo_comm::{Error, Group, Op, Options, Rank, TCP, Token};
 use kolo_testing::{ALL, Over, free_port, spawn};
 
 const TEXT: &str = "what all workers of the tests know";
@@ -18,12 +18,12 @@ fn options(token: Option<&str>, encrypt: bool) -> Options {
 }
 
 fn over_tcp(options: Options) -> Options {
-    Options { transport: Some(TransportChoice::Tcp), ..options }
+    Options { transport: Some(&TCP), ..options }
 }
 
 fn join(rank: usize, world: usize, master: SocketAddr, options: &Options) -> Result<Group, Error> {
     Group::join(
-        &Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() },
+        &WorkerEnv { rank: Rank(rank), world_size: world, local_rank: rank, endpoint: master.into() },
         options,
     )
 }
@@ -119,7 +119,7 @@ fn warned(ports: &[u16]) -> Vec<String> {
 #[test]
 fn with_the_token_every_transport_works_sealed_or_not() {
     // Threads of one process join nothing.
-    let joined = ALL.into_iter().filter(|over| *over != Over::Threads);
+    let joined = ALL.into_iter().filter(|over| *over != Over::THREADS);
     for (over, encrypt) in joined.flat_map(|over| [(over, false), (over, true)]) {
         for world in [2, 3, 5] {
             let lengths = [0usize, 1, 7, 16_379, 16_380, 100_003, 1_000_000];

@@ -57,7 +57,7 @@ fn many_ranks_with_short_lengths() {
 
 #[test]
 fn sixty_four_ranks() {
-    for over in [Over::Shm, Over::Tcp] {
+    for over in [Over::SHM, Over::TCP] {
         for result in spawn(over, 64, &Options::default(), |group| {
             SHORT_LENGTHS.iter().for_each(|len| every_operation::<f32>(&group, *len));
         }) {
@@ -129,7 +129,7 @@ fn sums_of_16_bit_floats_round_once() {
 fn an_algorithm_that_cannot_serve_the_group_is_refused() {
     let hierarchical = ALGORITHMS.iter().find(|algorithm| algorithm.name == "hierarchical");
     let options = Options { algorithm: hierarchical, ..Options::default() };
-    for result in spawn(Over::Shm, 2, &options, |_| ()) {
+    for result in spawn(Over::SHM, 2, &options, |_| ()) {
         let error = result.unwrap_err();
         assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains("several nodes"), "{error}");
     }

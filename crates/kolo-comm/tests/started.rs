@@ -6,8 +6,8 @@
 use std::net::{TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
-use kolo_comm::env::Place;
-use kolo_comm::{Group, Op, Options, Rank, TransportChoice};
+use kolo_comm::env::WorkerEnv;
+use kolo_comm::{Group, Op, Options, Rank, TCP};
 use kolo_testing::jobs::{Trial, end, find, trial};
 
 fn free_port() -> u16 {
@@ -166,9 +166,9 @@ fn a_group_over_ipv6() {
     };
     let master = listener.local_addr().unwrap();
     drop(listener);
-    let options = Options { transport: Some(TransportChoice::Tcp), ..Options::default() };
+    let options = Options { transport: Some(&TCP), ..Options::default() };
     let join = |rank: usize| {
-        let place = Place { rank: Rank(rank), world_size: 3, local_rank: rank, master: master.into() };
+        let place = WorkerEnv { rank: Rank(rank), world_size: 3, local_rank: rank, endpoint: master.into() };
         let group = Group::join(&place, &options).unwrap();
         let mut sum = [rank as f32];
         group.all_reduce(&mut sum, Op::Sum).unwrap();

@@ -21,8 +21,6 @@ pub struct AugmentKey {
     pub seed: u64,
     /// Epoch, from 0: each shows the images altered differently.
     pub epoch: u64,
-    /// What may be done to them.
-    pub augment: Augment,
 }
 
 /// What is done to one image.
@@ -36,13 +34,13 @@ pub(crate) struct Alteration {
     pub flip: bool,
 }
 
-impl AugmentKey {
+impl Augment {
     /// What is done to the image `sample` (its index in the data set).
-    pub(crate) fn alteration(&self, sample: usize) -> Alteration {
-        let key = Key::new(self.seed).with_str("augment").with(self.epoch).with(sample as u64);
-        let padding = usize::from(self.augment.crop_padding);
+    pub(crate) fn alteration(&self, key: AugmentKey, sample: usize) -> Alteration {
+        let key = Key::new(key.seed).with_str("augment").with(key.epoch).with(sample as u64);
+        let padding = usize::from(self.crop_padding);
         let offset = |n| key.with(n).below(2 * padding + 1) as isize - padding as isize;
-        Alteration { dy: offset(0), dx: offset(1), flip: self.augment.flip && key.with(2).below(2) == 1 }
+        Alteration { dy: offset(0), dx: offset(1), flip: self.flip && key.with(2).below(2) == 1 }
     }
 }
 
@@ -54,10 +52,10 @@ mod tests {
 
     #[test]
     fn every_alteration_is_about_as_frequent() {
-        let key = AugmentKey { seed: 3, epoch: 1, augment: BOTH };
+        let key = AugmentKey { seed: 3, epoch: 1 };
         let mut counts = std::collections::HashMap::new();
         for sample in 0..50_000 {
-            let Alteration { dy, dx, flip } = key.alteration(sample);
+            let Alteration { dy, dx, flip } = BOTH.alteration(key, sample);
             assert!(dy.abs() <= 2 && dx.abs() <= 2);
             *counts.entry((dy, dx, flip)).or_insert(0) += 1;
         }
@@ -68,8 +66,8 @@ mod tests {
     #[test]
     fn epochs_and_seeds_differ() {
         let of = |seed, epoch| {
-            let key = AugmentKey { seed, epoch, augment: BOTH };
-            (0..100).map(|sample| key.alteration(sample)).collect::<Vec<_>>()
+            let key = AugmentKey { seed, epoch };
+            (0..100).map(|sample| BOTH.alteration(key, sample)).collect::<Vec<_>>()
         };
         assert_eq!(of(1, 1), of(1, 1));
         assert_ne!(of(1, 1), of(1, 2));
@@ -78,7 +76,7 @@ mod tests {
 
     #[test]
     fn nothing_allowed_is_nothing_done() {
-        let key = AugmentKey { seed: 3, epoch: 1, augment: Augment::default() };
-        assert!((0..100).all(|sample| key.alteration(sample) == Alteration::default()));
+        let (nothing, key) = (Augment::default(), AugmentKey { seed: 3, epoch: 1 });
+        assert!((0..100).all(|sample| nothing.alteration(key, sample) == Alteration::default()));
     }
 }

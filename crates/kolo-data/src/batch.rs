@@ -1,7 +1,7 @@
 //! From bytes to the numbers a network takes: normalised, altered, and as tensors.
 
-use crate::augment::{Alteration, AugmentKey};
-use crate::images::{Dataset, Images};
+use crate::augment::{Alteration, Augment, AugmentKey};
+use crate::images::Images;
 
 /// What each byte of each channel becomes: `(byte / 255 - mean) / std`, looked up, since there are only 256
 /// of them.
@@ -17,11 +17,6 @@ impl Normalise {
         let table =
             |(mean, std): (&f32, &f32)| std::array::from_fn(|byte| (byte as f32 / 255.0 - mean) / std);
         Self { tables: mean.iter().zip(std).map(table).collect() }
-    }
-
-    /// With the statistics of a data set's training images.
-    pub fn of(dataset: &Dataset) -> Self {
-        Self::new(&dataset.mean, &dataset.std)
     }
 }
 
@@ -55,7 +50,12 @@ impl Images {
     /// # Panics
     ///
     /// If an index is not below [`len`](Images::len), or `normalise` has fewer channels than the images.
-    pub fn batch(&self, indices: &[usize], normalise: &Normalise, augment: Option<&AugmentKey>) -> Batch {
+    pub fn batch(
+        &self,
+        indices: &[usize],
+        normalise: &Normalise,
+        augment: Option<(Augment, AugmentKey)>,
+    ) -> Batch {
         assert!(
             normalise.tables.len() >= self.channels,
             "statistics of {} channels for images of {}",
@@ -65,7 +65,8 @@ impl Images {
         let size = self.image_bytes();
         let mut images = vec![0.0; indices.len() * size];
         for (&index, out) in indices.iter().zip(images.chunks_exact_mut(size.max(1))) {
-            let alteration = augment.map_or_else(Alteration::default, |key| key.alteration(index));
+            let alter = |(augment, key): (Augment, AugmentKey)| augment.alteration(key, index);
+            let alteration = augment.map_or_else(Alteration::default, alter);
             self.write(index, alteration, normalise, out);
         }
         let labels = indices.iter().map(|&index| i32::from(self.labels[index])).collect();
@@ -105,7 +106,6 @@ impl Images {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::augment::Augment;
 
     /// Ten images of 2 channels, 3x4, no two pixels alike.
     fn images() -> Images {
@@ -161,15 +161,15 @@ mod tests {
     #[test]
     fn a_sample_looks_the_same_in_whatever_batch_it_comes() {
         let images = images();
-        let key = AugmentKey { seed: 1, epoch: 2, augment: Augment { crop_padding: 2, flip: true } };
-        let together = images.batch(&[4, 7, 9], &unchanged(), Some(&key));
-        let alone = images.batch(&[7], &unchanged(), Some(&key));
+        let (both, key) = (Augment { crop_padding: 2, flip: true }, AugmentKey { seed: 1, epoch: 2 });
+        let together = images.batch(&[4, 7, 9], &unchanged(), Some((both, key)));
+        let alone = images.batch(&[7], &unchanged(), Some((both, key)));
         assert_eq!(together.images[24..48], alone.images);
         let later = AugmentKey { epoch: 3, ..key };
         let all: Vec<usize> = (0..10).collect();
         assert_ne!(
-            images.batch(&all, &unchanged(), Some(&key)),
-            images.batch(&all, &unchanged(), Some(&later))
+            images.batch(&all, &unchanged(), Some((both, key))),
+            images.batch(&all, &unchanged(), Some((both, later)))
         );
     }
 }

@@ -1,8 +1,6 @@
 //! Images and data sets in memory: bytes, as they came from the file. They become numbers only in a
 //! [`Batch`](crate::Batch).
 
-use crate::augment::Augment;
-
 /// Images of one size with their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images {
@@ -48,6 +46,28 @@ impl Images {
         }
         histograms.iter().map(mean_and_std).unzip()
     }
+
+    /// Images with black margins up to `side` x `side` pixels, and with the first channel repeated up to
+    /// `channels`: what networks made for colour pictures take. Images that are as large already stay as they
+    /// are.
+    pub fn spread(self, channels: usize, side: usize) -> Images {
+        let Images { channels: old_channels, height: old_height, width: old_width, pixels, labels } = self;
+        let (channels, height, width) =
+            (channels.max(old_channels), side.max(old_height), side.max(old_width));
+        let (top, left) = ((height - old_height) / 2, (width - old_width) / 2);
+        let old_plane = old_height * old_width;
+        let mut out = vec![0; labels.len() * channels * height * width];
+        let planes = pixels.chunks_exact(old_plane * old_channels).flat_map(|image| {
+            (0..channels)
+                .map(move |c| &image[if c < old_channels { c } else { 0 } * old_plane..][..old_plane])
+        });
+        for (plane, out) in planes.zip(out.chunks_exact_mut(height * width)) {
+            for (row, out) in plane.chunks_exact(old_width).zip(out.chunks_exact_mut(width).skip(top)) {
+                out[left..left + old_width].copy_from_slice(row);
+            }
+        }
+        Images { channels, height, width, pixels: out, labels }
+    }
 }
 
 fn mean_and_std(histogram: &[u64; 256]) -> (f32, f32) {
@@ -59,25 +79,6 @@ fn mean_and_std(histogram: &[u64; 256]) -> (f32, f32) {
     let variance = sum(2) / count - mean * mean;
     let std = if variance > 0.0 { variance.sqrt() } else { 255.0 };
     ((mean / 255.0) as f32, (std / 255.0) as f32)
-}
-
-/// A data set: what to train on, what to test on, and how its images are prepared.
-#[derive(Clone, Debug)]
-pub struct Dataset {
-    /// Its name in the table.
-    pub name: &'static str,
-    /// Number of classes; every label is below.
-    pub classes: usize,
-    /// Images to train on.
-    pub train: Images,
-    /// Images to test on.
-    pub test: Images,
-    /// Mean of each channel of the training images, of 0 to 1.
-    pub mean: Vec<f32>,
-    /// Standard deviation of each channel of the training images, of 0 to 1.
-    pub std: Vec<f32>,
-    /// How training images may be altered.
-    pub augment: Augment,
 }
 
 #[cfg(test)]
@@ -102,5 +103,26 @@ mod tests {
     fn no_images_have_harmless_statistics() {
         let images = Images { channels: 1, height: 2, width: 2, pixels: vec![], labels: vec![] };
         assert_eq!(images.mean_and_std(), (vec![0.0], vec![1.0]));
+    }
+
+    #[test]
+    fn grey_images_are_centred_and_repeated() {
+        let images =
+            Images { channels: 1, height: 28, width: 28, pixels: vec![9; 2 * 28 * 28], labels: vec![1, 2] };
+        let spread = images.clone().spread(3, 32);
+        assert_eq!(
+            (spread.channels, spread.height, spread.width, &spread.labels),
+            (3, 32, 32, &images.labels)
+        );
+        assert_eq!(spread.pixels.len(), 2 * 3 * 32 * 32);
+        let inside = |i: usize| (2..30).contains(&(i / 32 % 32)) && (2..30).contains(&(i % 32));
+        assert!(spread.pixels.iter().enumerate().all(|(i, &pixel)| pixel == if inside(i) { 9 } else { 0 }));
+    }
+
+    #[test]
+    fn colour_images_of_the_right_size_stay() {
+        let pixels: Vec<u8> = (0..3 * 32 * 32).map(|i| i as u8).collect();
+        let images = Images { channels: 3, height: 32, width: 32, pixels, labels: vec![1] };
+        assert_eq!(images.clone().spread(3, 32), images);
     }
 }

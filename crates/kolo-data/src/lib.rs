@@ -5,42 +5,43 @@
 //! which samples a worker takes; below it stands `kolo-ddp`, whose [`Key`](kolo_ddp::key::Key) draws the
 //! random numbers of an alteration.
 //!
-//! [`open`] reads a data set of the table [`DATASETS`] into memory as bytes ([`Images`]). [`Images::batch`]
-//! makes numbers of some of them, normalised and altered as (seed, epoch, sample) alone decide, and
-//! [`Prefetch`] does so ahead of time on its own thread.
+//! [`open`] reads a data set of the table [`DATASETS`] into memory. A [`DataSet`] gives batches of its
+//! samples, normalised, and altered as (seed, epoch, sample) alone decide; [`Prefetch`] prepares them ahead
+//! of time on a thread of its own.
 //!
 //! ```
-//! use kolo_data::{Normalise, open};
+//! use kolo_data::{Part, open};
 //!
 //! let dataset = open("fashion-mnist-small")?;
-//! let batch = dataset.test.batch(&[0, 1, 2], &Normalise::of(&dataset), None);
+//! let batch = dataset.batch(Part::Test, &[0, 1, 2], None);
 //! assert_eq!(batch.shape, [3, 1, 28, 28]);
 //! # Ok::<(), kolo_data::DataError>(())
 //! ```
 //!
-//! A further data set of a known format is one line in `table.rs`; a further format is one file and one line
-//! in `open.rs`.
+//! A further data set is a file in `sets/` and a line in its table. One's own is an [`ImageSet`] of images
+//! from anywhere, or any type that implements [`DataSet`].
 
 mod augment;
 mod batch;
-mod cifar;
-mod embedded;
+mod dataset;
+mod entry;
 mod error;
-mod file;
-mod idx;
+mod format;
+mod image_set;
 mod images;
 mod open;
 mod prefetch;
-mod shape;
-mod table;
+mod sets;
 #[cfg(test)]
 mod tests;
 
 pub use augment::{Augment, AugmentKey};
 pub use batch::{Batch, Normalise};
+pub use dataset::{DataSet, Part, SampleShape};
+pub use entry::{DatasetEntry, Folder, Location};
 pub use error::DataError;
-pub use images::{Dataset, Images};
+pub use image_set::ImageSet;
+pub use images::Images;
 pub use open::open;
 pub use prefetch::{Prefetch, PrefetchError, Request};
-pub use shape::Shape;
-pub use table::{DATASETS, DatasetEntry, Place};
+pub use sets::DATASETS;

@@ -9,7 +9,9 @@ use flate2::write::GzEncoder;
 use tempfile::TempDir;
 
 use super::*;
-use crate::file::Source;
+use crate::format::source::Source;
+use crate::format::{cifar, idx as format_idx};
+use crate::sets::{cifar10, mnist};
 use kolo_ddp::key::Key;
 
 const FOUR: [&str; 4] = [
@@ -56,7 +58,18 @@ fn message(damage: impl Fn(&Path)) -> String {
     let dir = TempDir::new().unwrap();
     write_idx(dir.path(), "", <[u8]>::to_vec);
     damage(dir.path());
-    open(&spec("fashion-mnist", dir.path())).unwrap_err().to_string()
+    refusal(&spec("fashion-mnist", dir.path()))
+}
+
+/// What opening says that cannot be done.
+fn refusal(spec: &str) -> String {
+    open(spec).err().expect("it cannot be opened").to_string()
+}
+
+/// The folder of a data set's files.
+fn folder(name: &str, dir: &Path) -> Folder {
+    let entry = DATASETS.iter().find(|entry| entry.name == name).unwrap();
+    entry.folder(dir.to_str()).unwrap()
 }
 
 fn assert_all(message: &str, parts: &[&str]) {
@@ -65,7 +78,7 @@ fn assert_all(message: &str, parts: &[&str]) {
 
 #[test]
 fn plain_gzip_and_nested_folders_all_give_the_same() {
-    let opened: Vec<Dataset> = ["", "MNIST/raw"]
+    let opened: Vec<ImageSet> = ["", "MNIST/raw"]
         .iter()
         .flat_map(|sub| [(sub, ""), (sub, ".gz")])
         .map(|(sub, suffix)| {
@@ -73,32 +86,39 @@ fn plain_gzip_and_nested_folders_all_give_the_same() {
             fs::create_dir_all(dir.path().join(sub)).unwrap();
             let pack = |bytes: &[u8]| if suffix.is_empty() { bytes.to_vec() } else { gzip(bytes) };
             write_idx(&dir.path().join(sub), suffix, pack);
-            open(&spec("mnist", dir.path())).unwrap()
+            mnist::read(&folder("mnist", dir.path())).unwrap()
         })
         .collect();
     for dataset in &opened {
-        assert_eq!((dataset.name, dataset.classes), ("mnist", 10));
+        let (train, test) = (dataset.images(Part::Train), dataset.images(Part::Test));
         assert_eq!(
-            (dataset.train.labels.as_slice(), dataset.test.labels.as_slice()),
+            (train.labels.as_slice(), test.labels.as_slice()),
             ([7, 0, 9].as_slice(), [1, 2].as_slice())
         );
-        assert_eq!((dataset.train.channels, dataset.train.height, dataset.train.width), (3, 32, 32));
-        assert_eq!((&dataset.train, &dataset.test), (&opened[0].train, &opened[0].test));
-        assert_eq!((dataset.mean.len(), dataset.std.len()), (3, 3));
+        let shape = SampleShape { channels: 3, height: 32, width: 32, classes: 10 };
+        assert_eq!((dataset.shape(), dataset.samples(Part::Train)), (shape, 3));
+        for part in [Part::Train, Part::Test] {
+            assert_eq!(dataset.images(part), opened[0].images(part));
+        }
+        // A batch is normalised, and altered where that is asked for only.
+        let key = AugmentKey { seed: 0, epoch: 0 };
+        let [plain, altered] = [None, Some(key)].map(|key| dataset.batch(Part::Train, &[0, 1, 2], key));
+        assert_eq!((plain.shape, &plain.labels), ([3, 3, 32, 32], &altered.labels));
+        assert!(plain.images != altered.images && plain.images.iter().sum::<f32>().abs() < 1.0);
     }
     // Row 1, column 1 of the first image (byte 29) is at row 3, column 3 of the padded one.
-    assert_eq!(opened[0].train.pixels[3 * 32 + 3], 29);
+    assert_eq!(opened[0].images(Part::Train).pixels[3 * 32 + 3], 29);
 }
 
 #[test]
 fn names_and_folders_are_checked() {
     assert_all(
-        &open("cifar11:x").unwrap_err().to_string(),
+        &refusal("cifar11:x"),
         &["`cifar11`", "fashion-mnist-small, fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR"],
     );
-    assert_all(&open("cifar10").unwrap_err().to_string(), &["`cifar10:DIR`", "cifar-10-binary.tar.gz"]);
-    assert_all(&open("fashion-mnist-small:x").unwrap_err().to_string(), &["takes no folder", "`x`"]);
-    let missing = open("fashion-mnist:/no/such").unwrap_err().to_string();
+    assert_all(&refusal("cifar10"), &["`cifar10:DIR`", "cifar-10-binary.tar.gz"]);
+    assert_all(&refusal("fashion-mnist-small:x"), &["takes no folder", "`x`"]);
+    let missing = refusal("fashion-mnist:/no/such");
     assert_all(&missing, &["/no/such", "apt-get install dataset-fashion-mnist", "fashion-mnist:DIR"]);
     for entry in DATASETS {
         assert!(!entry.about.is_empty() && entry.usage().starts_with(entry.name));
@@ -139,7 +159,7 @@ fn no_bytes_make_the_reader_panic() {
     let whole = [idx_images(2), gzip(&idx_images(2)), idx_labels(&[1, 2]), gzip(&idx_labels(&[1, 2]))];
     let read = |images: &[u8], labels: &[u8]| {
         let source = |bytes: &[u8]| Source::new(&PathBuf::from("x"), Cursor::new(bytes.to_vec()));
-        super::idx::read(source(images)?, source(labels)?, 10)
+        format_idx::read(source(images)?, source(labels)?, 10)
     };
     assert_eq!(read(&whole[1], &whole[3]).unwrap(), read(&whole[0], &whole[2]).unwrap());
     for (i, whole_file) in whole.iter().enumerate() {
@@ -175,15 +195,17 @@ fn cifar_is_read_from_the_unpacked_archive() {
     {
         fs::write(folder.join(format!("{name}.bin")), &bytes).unwrap();
     }
-    let dataset = open(&spec("cifar10", dir.path())).unwrap();
-    assert_eq!((dataset.train.len(), dataset.test.len()), (50_000, 10_000));
-    assert_eq!((dataset.train.labels[19], dataset.mean[2], dataset.std[1]), (9, 3.0 / 255.0, 1.0));
+    let dataset = cifar10::read(&self::folder("cifar10", dir.path())).unwrap();
+    let train = dataset.images(Part::Train);
+    assert_eq!((train.len(), dataset.samples(Part::Test)), (50_000, 10_000));
+    let (mean, std) = train.mean_and_std();
+    assert_eq!((train.labels[19], mean[2], std[1]), (9, 3.0 / 255.0, 1.0));
 
     fs::write(folder.join("data_batch_4.bin"), gzip(&records[..records.len() - 3073])).unwrap();
-    let cut = open(&spec("cifar10", &folder)).unwrap_err().to_string();
+    let cut = refusal(&spec("cifar10", &folder));
     assert_all(&cut, &["data_batch_4.bin", "30726927 bytes", "expected 30730000", "cut off"]);
     fs::remove_file(folder.join("data_batch_5.bin")).unwrap();
-    let missing = open(&spec("cifar10", &folder)).unwrap_err().to_string();
+    let missing = refusal(&spec("cifar10", &folder));
     assert_all(&missing, &["data_batch_5.bin", "cifar-10-binary.tar.gz"]);
 }
 

@@ -1,5 +1,5 @@
-//! An optimizer of one's own, given to a replica as those of the table are. It fits a line to points that two workers
-//! share, who are threads here, and ends in the same bits as one worker alone.
+//! An optimizer of one's own, given to a replica as those of the table are. It fits a line to points that two
+//! workers share, who are threads here, and ends in the same bits as one worker alone.
 //!
 //! `cargo run -p kolo-ddp --example own_optimizer`
 
@@ -9,7 +9,8 @@ use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{Optimizer, Update};
 use kolo_ddp::{Config, Error, Kind, Layout, ParamSpec, Replica, SpanId};
 
-/// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", program 1): the sign of a momentum, at the learning rate.
+/// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", program 1): the sign of a
+/// momentum, at the learning rate.
 #[derive(Default)]
 struct Lion {
     learning_rate: f32,

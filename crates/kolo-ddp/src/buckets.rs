@@ -33,7 +33,7 @@ impl BucketCaps {
     /// MiB. Over sockets the wire is the narrow place and buckets overtake one another, which small ones can do sooner: 4
     /// MiB, 35 ms at 1 Gbit/s, still many times what a reduction costs by itself.
     pub fn for_group(group: &Group) -> Self {
-        Self::of_mib(if group.transport().contains("tcp") { 4.0 } else { 25.0 })
+        Self::of_mib(if group.reach() == kolo_comm::Distance::Network { 4.0 } else { 25.0 })
     }
 }
 

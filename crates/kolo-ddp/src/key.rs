@@ -9,7 +9,7 @@
 //! `key.with(n)` is the n-th output, from 0, of the generator seeded with `key`.
 //! The step (an odd multiple) and the mixing are both bijections, so two different `n` never share a key.
 
-use kolo_comm::hash::{GAMMA, fnv1a, mix};
+use kolo_comm::hash::{GOLDEN_GAMMA, fnv1a, splitmix64};
 
 /// A 64-bit number derived from a seed and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Key {
 
     /// The key for number `n` below this one.
     pub fn with(self, n: u64) -> Self {
-        Self(mix(self.0.wrapping_add(GAMMA.wrapping_mul(n.wrapping_add(1)))))
+        Self(splitmix64(self.0.wrapping_add(GOLDEN_GAMMA.wrapping_mul(n.wrapping_add(1)))))
     }
 
     /// The key for `name` below this one.

@@ -13,8 +13,9 @@ pub enum Kind {
         /// Whether weight decay applies.
         decay: bool,
     },
-    /// Changed by the forward pass, such as the running mean of a batch normalisation. Every shard starts a step from
-    /// the same value; afterwards it moves by the average of the shards' changes, weighted by their samples.
+    /// Changed by the forward pass, such as the running mean of a batch normalisation. Every shard starts a
+    /// step from the same value; afterwards it moves by the average of the shards' changes, weighted by their
+    /// samples.
     Statistic,
 }
 

@@ -51,8 +51,8 @@ impl Rate {
     }
 }
 
-/// The linear scaling rule: a batch k times as large gets a rate k times as large (Goyal et al. 2017, section 2.1).
-/// `base` is the rate stated for `base_batch`.
+/// The linear scaling rule: a batch k times as large gets a rate k times as large (Goyal et al. 2017, section
+/// 2.1). `base` is the rate stated for `base_batch`.
 pub fn scale_linearly(base: f64, base_batch: usize, batch: usize) -> f64 {
     base * batch as f64 / base_batch as f64
 }

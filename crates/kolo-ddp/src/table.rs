@@ -1,7 +1,7 @@
 //! Tables of what can be chosen by name: optimizers, gradient transforms. Each entry has settings of its own.
 //!
-//! An entry lists its settings as data, with their defaults and what they may be. The command line, its help, `config.toml`
-//! and the tests read that list, so whoever adds an entry edits none of them.
+//! An entry lists its settings as data, with their defaults and what they may be. The command line, its help,
+//! `config.toml` and the tests read that list, so whoever adds an entry edits none of them.
 
 use std::collections::BTreeMap;
 use std::fmt;

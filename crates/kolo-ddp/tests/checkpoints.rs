@@ -6,12 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{NAMES, WIDTH, backward, lively, replica, run_shard, specs};
+use common::{NAMES, WIDTH, lively, replica, run_shard, specs};
 use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Part, Position, Reader, Set, Snapshot, Writer};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::reduction::REDUCTIONS;
-use kolo_ddp::{Config, Replica, SpanId};
+use kolo_ddp::{Config, Replica};
 
 const FILES: [&str; 4] = ["weights.safetensors", "optimizer.safetensors", "position.json", "manifest.json"];
 
@@ -80,18 +80,7 @@ fn a_checkpoint_continues_in_the_same_bits_with_another_number_of_workers() {
     let steps = |replica: &mut Replica, steps: std::ops::Range<usize>| {
         for step in steps {
             for shard in replica.shards() {
-                let gradients = backward(replica.values().unwrap(), &[step * SHARDS + shard, 3 * shard]);
-                let mut pass = replica.begin_shard(gradients.loss, 2.0).unwrap();
-                // Each once: a run that continues does not know how often a parameter was used before.
-                for (span, gradient) in [
-                    (3, &gradients.last),
-                    (1, &gradients.shared[0]),
-                    (0, &gradients.first),
-                    (4, &gradients.mean),
-                ] {
-                    pass.ready(SpanId(span), gradient);
-                }
-                pass.finish().unwrap();
+                run_shard(replica, &[step * SHARDS + shard, 3 * shard]);
             }
             replica.step(0.05).unwrap();
         }
@@ -255,7 +244,8 @@ fn interrupted(comes_back: bool) -> (tempfile::TempDir, PathBuf, Result<(), kolo
     (top, folder, end)
 }
 
-/// Whether the first try, the second one or both are made after the folder has come back, the checkpoint is there.
+/// Whether the first try, the second one or both are made after the folder has come back, the checkpoint is
+/// there.
 #[test]
 fn a_folder_that_comes_back_gets_its_checkpoint() {
     let (_top, folder, end) = interrupted(true);
@@ -300,7 +290,8 @@ fn what_a_killed_run_left_is_removed() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Three ranks that each hold a third of the optimizer's state, cut without regard to tensors, and five that read it.
+/// Three ranks that each hold a third of the optimizer's state, cut without regard to tensors, and five that
+/// read it.
 #[test]
 fn state_in_parts_is_read_by_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();

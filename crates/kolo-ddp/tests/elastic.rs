@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use common::{NAMES, WIDTH, backward, clip, lively, noise, specs};
-use kolo_comm::env::Place;
-use kolo_comm::{Group, Options, Rank, TransportChoice};
+use kolo_comm::env::WorkerEnv;
+use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind};
 use kolo_ddp::key::Key;
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer};
 use kolo_ddp::table::Entry;
@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const SHARDS: usize = 6;
 /// Elements of a sixth tensor, which travels in several buckets.
 const LARGE: usize = 40_000;
-/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward pass, after
-/// all backward passes, and when the ranks have agreed but not all buckets are back.
+/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward
+/// pass, after all backward passes, and when the ranks have agreed but not all buckets are back.
 const MOMENTS: usize = 3 + NAMES.len() + 1;
 
 /// Where the ranks of each generation find one another.
@@ -35,7 +35,12 @@ struct Meeting {
 
 impl Meeting {
     /// Waits for all `world` members of a generation, and forms their group.
-    fn join(&self, generation: usize, world: usize, transport: TransportChoice) -> Result<Arc<Group>, Error> {
+    fn join(
+        &self,
+        generation: usize,
+        world: usize,
+        transport: &'static TransportKind,
+    ) -> Result<Arc<Group>, Error> {
         let mut generations = self.generations.lock().unwrap();
         let (count, master) = generations.entry(generation).or_default();
         let rank = *count;
@@ -54,9 +59,10 @@ impl Meeting {
             generations = next;
         };
         drop(generations);
-        let place = Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() };
+        let place =
+            WorkerEnv { rank: Rank(rank), world_size: world, local_rank: rank, endpoint: master.into() };
         // Over sockets a distance, so that a death finds buckets on the wire.
-        let delay = Duration::from_millis(if transport == TransportChoice::Tcp { 1 } else { 0 });
+        let delay = Duration::from_millis(if transport == &TCP { 1 } else { 0 });
         let options = Options { transport: Some(transport), delay, ..Options::default() };
         Ok(Arc::new(Group::join(&place, &options)?))
     }
@@ -136,7 +142,7 @@ fn expected(error: &Error) {
 struct Worker<'a> {
     script: &'a Script,
     meeting: &'a Meeting,
-    transport: TransportChoice,
+    transport: &'static TransportKind,
     generation: usize,
     replica: Replica,
     known: Known,
@@ -152,7 +158,12 @@ fn config(clip_norm: Option<f64>) -> Config {
 }
 
 impl<'a> Worker<'a> {
-    fn new(script: &'a Script, meeting: &'a Meeting, transport: TransportChoice, first: usize) -> Self {
+    fn new(
+        script: &'a Script,
+        meeting: &'a Meeting,
+        transport: &'static TransportKind,
+        first: usize,
+    ) -> Self {
         for generation in first..script.generations.len() {
             let join = || {
                 let group = meeting.join(generation, script.generations[generation].world, transport)?;
@@ -270,7 +281,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn run(script: &Script, transport: TransportChoice) -> Vec<(Vec<u32>, Known)> {
+fn run(script: &Script, transport: &'static TransportKind) -> Vec<(Vec<u32>, Known)> {
     let meeting = Meeting::default();
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
@@ -290,8 +301,8 @@ fn deaths_and_joins_do_not_change_the_bits() {
         for (clip_norm, seeds) in [(None, 15), (Some(1.5), 5)] {
             let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
             let alone = Script { optimizer, clip_norm, generations };
-            let (expected, losses) = run(&alone, TransportChoice::Tcp).remove(0);
-            for transport in [TransportChoice::Shm, TransportChoice::Tcp] {
+            let (expected, losses) = run(&alone, &TCP).remove(0);
+            for transport in [&SHM, &TCP] {
                 for seed in (0..seeds).map(|seed| n as u64 * seeds + seed) {
                     let script = match seed % 3 {
                         0 => Script::new(seed, optimizer, clip_norm).then_alone(),

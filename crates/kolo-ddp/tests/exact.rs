@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::{WIDTH, backward, clip, lively, replica, run_shard};
 use kolo_comm::{Group, threads};
-use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer, Settings};
+use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings};
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::table::{Choice, Entry};
 use kolo_ddp::transform::TRANSFORMS;

@@ -1,75 +1,17 @@
 //! A reduction of the user's own, and what is refused.
 
 mod common;
+#[path = "../examples/own_reduction.rs"]
+mod own_reduction;
 
 use std::sync::Arc;
 
 use common::{WIDTH, replica, run_shard};
-use kolo_comm::{Buffer, Collective, Group, Op, Pending, threads};
+use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::Settings;
-use kolo_ddp::reduction::{self, Context, Entry, REDUCTIONS, Reduction};
-use kolo_ddp::{Assignment, BucketCaps, Config, Error};
-
-/// Majority vote of the shards' signs (Bernstein et al. 2018, "signSGD", algorithm 3): sums of whole numbers, which no order changes.
-struct Majority {
-    gradient: Vec<f32>,
-    votes: Option<Buffer<f32>>,
-    pending: Option<Pending<f32>>,
-}
-
-static MAJORITY: Entry = Entry {
-    name: "majority",
-    about: "majority vote of signs",
-    keeps_residuals: false,
-    build: |context: &Context| {
-        let votes = Some(context.group.alloc(context.bucket.len)?);
-        Ok(Box::new(Majority { gradient: vec![0.0; context.bucket.len], votes, pending: None }))
-    },
-};
-
-impl Reduction for Majority {
-    fn add(&mut self, offset: usize, gradient: &[f32], first: bool) {
-        let target = self.gradient[offset..].iter_mut();
-        target.zip(gradient).for_each(|(sum, g)| *sum = if first { *g } else { *sum + g });
-    }
-
-    fn add_nothing(&mut self, offset: usize, len: usize) {
-        self.gradient[offset..offset + len].fill(0.0);
-    }
-
-    fn end_shard(&mut self, _shard: usize) {
-        let votes = self.votes.as_mut().unwrap().iter_mut();
-        votes.zip(&self.gradient).for_each(|(votes, g)| *votes += g.total_cmp(&0.0) as i8 as f32);
-    }
-
-    fn start(&mut self, group: Option<&Group>, _: &Assignment) {
-        if let Some(group) = group {
-            self.pending = Some(group.start(Collective::AllReduce(Op::Sum), self.votes.take().unwrap()));
-        }
-    }
-
-    fn is_over(&mut self) -> bool {
-        self.pending.as_mut().is_some_and(Pending::is_over)
-    }
-
-    fn wait(&mut self) -> Result<Option<f64>, Error> {
-        if let Some(pending) = self.pending.take() {
-            self.votes = Some(pending.wait()?);
-            let votes = self.votes.as_mut().ok_or(Error::Lost)?;
-            votes.iter_mut().for_each(|votes| *votes = votes.total_cmp(&0.0) as i8 as f32);
-            return Ok(Some(0.0));
-        }
-        Ok(None)
-    }
-
-    fn result(&mut self) -> &mut [f32] {
-        self.votes.as_mut().unwrap()
-    }
-
-    fn reset(&mut self) {
-        self.votes.as_mut().unwrap().fill(0.0);
-    }
-}
+use kolo_ddp::reduction::{self, Entry, REDUCTIONS};
+use kolo_ddp::{BucketCaps, Config};
+use own_reduction::MAJORITY;
 
 #[test]
 fn a_reduction_of_the_users_own_trains_in_the_same_bits_on_any_number_of_ranks() {
@@ -96,6 +38,11 @@ fn a_reduction_of_the_users_own_trains_in_the_same_bits_on_any_number_of_ranks()
             assert!(moved == alone, "{world} ranks");
         }
     }
+}
+
+#[test]
+fn the_example_trains() {
+    own_reduction::main().unwrap();
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use common::{WIDTH, replica, run_shard};
-use kolo_comm::env::Place;
-use kolo_comm::{Group, Options, Rank, TransportChoice, threads};
+use kolo_comm::env::WorkerEnv;
+use kolo_comm::{Group, Options, Rank, TCP, threads};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::reduction::{Entry, REDUCTIONS};
 use kolo_ddp::straggler::{Cause, EVERY, Policy, Straggler};
@@ -108,9 +108,9 @@ fn a_rank_with_a_slow_link_is_named() {
     let master = listener.local_addr().unwrap();
     drop(listener);
     let run = |rank: usize| {
-        let place = Place { rank: Rank(rank), world_size: 3, local_rank: rank, master: master.into() };
+        let place = WorkerEnv { rank: Rank(rank), world_size: 3, local_rank: rank, endpoint: master.into() };
         let delay = if Rank(rank) == CULPRIT { SLOW } else { Duration::ZERO };
-        let options = Options { transport: Some(TransportChoice::Tcp), delay, ..Options::default() };
+        let options = Options { transport: Some(&TCP), delay, ..Options::default() };
         let group = Group::join(&place, &options).unwrap();
         train(group, (Policy::Warn, &REDUCTIONS[0]), steps, 0, &computing)
     };

@@ -17,7 +17,7 @@ use super::roster::Rules;
 use super::seek::{Nodes, Seeker};
 use kolo_comm::Options;
 use kolo_rendezvous::Error;
-use kolo_rendezvous::hash::mix;
+use kolo_rendezvous::hash::splitmix64;
 use kolo_rendezvous::lock;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
@@ -222,5 +222,5 @@ fn identity() -> u64 {
     let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let words = format!("{boot} {} {}", std::process::id(), since_1970.as_nanos());
-    mix(kolo_rendezvous::hash::fnv1a(words.as_bytes()))
+    splitmix64(kolo_rendezvous::hash::fnv1a(words.as_bytes()))
 }

@@ -10,7 +10,7 @@ use super::talk::{self, Down, Hello, Up};
 use super::words::Arrival;
 use super::{START, member_name, node_of};
 use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::store::{Server, probe};
+use kolo_rendezvous::store::{Server, get_once};
 
 /// How long a launcher may take to answer whether it is there.
 const KNOCK: Duration = Duration::from_secs(1);
@@ -313,6 +313,6 @@ pub(super) fn set(peers: &Server, key: &str, word: &impl serde::Serialize) {
 
 /// The launchers that live, as one of them says them.
 pub(super) fn ask(address: SocketAddr, access: &Access, patience: Duration) -> Option<Roll> {
-    let text = probe(address, access, talk::ROLL, patience).ok()??;
+    let text = get_once(address, access, talk::ROLL, patience).ok()??;
     serde_json::from_str(&text).ok()
 }

@@ -41,8 +41,8 @@ impl Line {
     ) -> Result<Line, Error> {
         let mut speaks = Store::connect(address, access, timeout)?;
         let mut hears = Store::connect(address, access, timeout)?;
-        speaks.hurry(SILENCE)?;
-        hears.hurry(SILENCE)?;
+        speaks.set_timeout(SILENCE)?;
+        hears.set_timeout(SILENCE)?;
         hears.will(&talk::end(id), text(&Up::Lost)?)?;
         let local = speaks.local_ip()?;
         let (up, words) = mpsc::channel();

@@ -104,11 +104,11 @@ impl Member {
             self.listener.listen_for(place.generation);
             let (rank, world) = (place.rank, place.world_size);
             log::info!("generation {}: rank {rank} of {world} ({})", place.generation, place.reason);
-            let at = env::Place {
+            let at = env::WorkerEnv {
                 rank: Rank(rank),
                 world_size: world,
                 local_rank: place.local_rank,
-                master: place.store.into(),
+                endpoint: place.store.into(),
             };
             match Group::join_served(&at, &self.options) {
                 Ok(group) => {
@@ -120,9 +120,7 @@ impl Member {
                     return Ok(group);
                 }
                 // Nothing that another try with other members would mend.
-                Err(error @ (Error::Environment { .. } | Error::Invalid(_) | Error::Mismatch { .. })) => {
-                    return Err(error);
-                }
+                Err(error) if error.is_misuse() => return Err(error),
                 Err(error) => {
                     log::info!("generation {} does not come about: {error}", place.generation);
                     reason = Some(error.to_string());

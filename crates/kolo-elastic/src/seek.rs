@@ -15,10 +15,10 @@ use super::line::{Line, SILENCE};
 use super::roll::{Peer, Roll};
 use super::talk::{self, Down, Hello, Up};
 use kolo_rendezvous::Error;
-use kolo_rendezvous::env::Master;
+use kolo_rendezvous::env::Endpoint;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
-use kolo_rendezvous::{Interface, Reach};
+use kolo_rendezvous::{AdvertisedAddress, Interface};
 
 /// How long one place may take to answer.
 const KNOCK: Duration = Duration::from_secs(1);
@@ -90,7 +90,7 @@ impl Seeker {
                 Ok(Some(found)) => return Ok(found),
                 Ok(None) => {}
                 // It will not be otherwise next time.
-                Err(error @ (Error::Invalid(_) | Error::Environment { .. })) => return Err(error),
+                Err(error) if error.is_misuse() => return Err(error),
                 Err(error) => met = Some(error),
             }
             std::thread::sleep(PAUSE);
@@ -105,9 +105,9 @@ impl Seeker {
     }
 
     fn look(&self) -> Result<Option<Found>, Error> {
-        let masters: Vec<Master> = self.nodes.masters.iter().filter_map(meeting_place).collect();
+        let masters: Vec<Endpoint> = self.nodes.masters.iter().filter_map(meeting_place).collect();
         let job = self.job();
-        for place in masters.iter().flat_map(|master| master.places()) {
+        for place in masters.iter().flat_map(|master| master.addresses()) {
             let Some(roll) = ask(*place, &self.access, KNOCK).filter(|roll| roll.job == job && !roll.over)
             else {
                 continue;
@@ -131,14 +131,14 @@ impl Seeker {
     }
 
     /// Begins the job, if this host is the first master and nobody else is there.
-    fn found(&self, master: &Master, job: String) -> Result<Option<Found>, Error> {
+    fn found(&self, master: &Endpoint, job: String) -> Result<Option<Found>, Error> {
         let mut refused = None;
-        for place in master.places() {
+        for place in master.addresses() {
             match self.listen(master, *place) {
                 Ok((peers, address)) => {
                     let node = self.nodes.node.unwrap_or(0);
                     let roll = Roll::new(&job, Peer { id: self.id, node, address });
-                    let ip = Reach::choose(self.interface.as_ref(), address.ip(), master).ip();
+                    let ip = AdvertisedAddress::choose(self.interface.as_ref(), address.ip(), master).ip();
                     return Ok(Some(Found { peers, ip, node, roll, line: None }));
                 }
                 Err(error) => refused = Some(error),
@@ -148,23 +148,24 @@ impl Seeker {
     }
 
     /// Listens to be found at a place of this host. Gives the address at which others reach it.
-    fn listen(&self, master: &Master, place: SocketAddr) -> Result<(Server, SocketAddr), Error> {
+    fn listen(&self, master: &Endpoint, place: SocketAddr) -> Result<(Server, SocketAddr), Error> {
         // Without a token nothing listens beyond loopback: then a name that leads there serves this host only.
-        let at = if self.access.token.is_some() { master.listen_at(place) } else { place };
+        let at = if self.access.token.is_some() { master.listen_address(place) } else { place };
         let server = Server::start(at, self.nodes.max, &self.access)?;
         let bound = server.address().map_err(|cause| Error::system("cannot read an address", cause))?;
-        let ip = if at == place { place.ip() } else { Reach::choose(None, place.ip(), master).ip() };
+        let ip =
+            if at == place { place.ip() } else { AdvertisedAddress::choose(None, place.ip(), master).ip() };
         Ok((server, (ip, bound.port()).into()))
     }
 
-    fn join(&self, leader: SocketAddr, roll: Roll, masters: &[Master]) -> Result<Found, Error> {
+    fn join(&self, leader: SocketAddr, roll: Roll, masters: &[Endpoint]) -> Result<Found, Error> {
         let line = Line::open(leader, self.id, &self.access, SILENCE)?;
-        let to_leader = Master::from(leader);
-        let ip = Reach::choose(self.interface.as_ref(), line.local, &to_leader).ip();
+        let to_leader = Endpoint::from(leader);
+        let ip = AdvertisedAddress::choose(self.interface.as_ref(), line.local, &to_leader).ip();
         let listed = masters
             .iter()
             .skip(1)
-            .flat_map(|master| master.places().iter().map(move |place| (master, *place)));
+            .flat_map(|master| master.addresses().iter().map(move |place| (master, *place)));
         let (peers, address) =
             match listed.into_iter().find_map(|(master, place)| self.listen(master, place).ok()) {
                 Some(listening) => listening,
@@ -193,8 +194,8 @@ pub(super) fn welcome(line: &Line, patience: Duration) -> Result<usize, Error> {
 }
 
 /// Where launchers meet that are told this host and port; `None` if the host is not known now.
-fn meeting_place((host, port): &(String, u16)) -> Option<Master> {
+fn meeting_place((host, port): &(String, u16)) -> Option<Endpoint> {
     let job = format!("kolo launch at {host}:{port}");
-    let resolved = Master::derived(host, &job, *port);
+    let resolved = Endpoint::derived(host, &job, *port);
     resolved.inspect_err(|problem| log::debug!("a master is {problem}")).ok()
 }

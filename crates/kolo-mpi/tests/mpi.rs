@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kolo_comm::env::Place;
+use kolo_comm::env::WorkerEnv;
 use kolo_comm::schedule::Chunks;
 use kolo_comm::tree::Contributions;
 use kolo_comm::{Collective, Error, Group, Op, Options, Rank, bf16};
@@ -198,7 +198,7 @@ fn sub_groups() {
 
 /// Nodes by name, as if there were two hosts.
 fn nodes() {
-    let place = Place::from_env().unwrap().unwrap();
+    let place = WorkerEnv::from_env().unwrap().unwrap();
     let node = Some(format!("node {}", place.rank.0 / 2));
     let group = Group::join(&place, &Options { node, ..Options::from_env().unwrap() }).unwrap();
     assert_eq!(group.topology().nodes(), [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]);

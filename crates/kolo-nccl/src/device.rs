@@ -6,7 +6,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError};
 
 use super::library;
 use kolo_rendezvous::Error;
-use kolo_rendezvous::env::{LOCAL_RANK, Place};
+use kolo_rendezvous::env::{LOCAL_RANK, WorkerEnv};
 
 /// A device and the group's stream on it.
 pub(super) struct Device {
@@ -56,7 +56,7 @@ pub(super) fn failed(what: impl Into<String>, cause: DriverError) -> Error {
 
 /// The device of this process by its place on its node.
 pub(super) fn local() -> Result<usize, Error> {
-    let local_rank = Place::from_env()?.map_or(0, |place| place.local_rank);
+    let local_rank = WorkerEnv::from_env()?.map_or(0, |place| place.local_rank);
     choose(local_rank, count()?, std::env::var_os("CUDA_VISIBLE_DEVICES").is_some())
 }
 

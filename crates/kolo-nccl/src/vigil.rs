@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use kolo_comm::Group;
 use kolo_rendezvous::Error;
-use kolo_rendezvous::Waiting;
+use kolo_rendezvous::WaitGuard;
 use kolo_schedule::Rank;
 
 /// One wait of this rank.
@@ -15,7 +15,7 @@ pub(super) struct Vigil<'a> {
     began: Instant,
     /// The first rank that was seen to have left, and when.
     left: Option<(Rank, Instant)>,
-    _note: Waiting<'a>,
+    _note: WaitGuard<'a>,
 }
 
 /// Before this a wait looks all the time: most collectives are over by then, and a sleep costs more than they take.
@@ -28,7 +28,7 @@ impl<'a> Vigil<'a> {
     pub(super) fn new(group: &'a Group, during: &'a str) -> Self {
         let began = Instant::now();
         let here = group.members()[group.rank().0];
-        let _note = group.liveness().note(here, Self::next(group), began + group.timeout());
+        let _note = group.liveness().begin_wait(here, Self::next(group), began + group.timeout());
         Vigil { group, during, began, left: None, _note }
     }
 

@@ -1,4 +1,4 @@
-//! What can go wrong between workers, named after the culprit.
+//! What can go wrong between workers, by kind; where a worker is at fault, the error names it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use kolo_schedule::Rank;
 /// Cloneable and serialisable: the first rank to see a failure tells all others, and every one of them
 /// reports the same culprit.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Error {
     /// A variable of the environment is missing or wrong.
     #[error("the environment variable {name} {problem}")]
@@ -21,12 +22,50 @@ pub enum Error {
         /// What is wrong with it, and the remedy.
         problem: String,
     },
+    /// The job's token is none, or cannot be read.
+    #[error("{origin} {problem}")]
+    Token {
+        /// Where the token is from: its file.
+        origin: String,
+        /// What is wrong with it, and the remedy.
+        problem: String,
+    },
     /// The store cannot listen.
     #[error(
         "cannot listen at {address}: {cause}; choose another port (MASTER_PORT, --master-port) or leave it out"
     )]
     Listen {
         /// Where.
+        address: SocketAddr,
+        /// The operating system's words.
+        cause: String,
+    },
+    /// A worker has a rank that its job does not have.
+    #[error("there is no {rank} among {world_size}; give all workers the same WORLD_SIZE")]
+    UnknownRank {
+        /// The worker's rank.
+        rank: Rank,
+        /// The number of workers, as rank 0 knows it.
+        world_size: usize,
+    },
+    /// Two workers have one rank.
+    #[error("two workers say they are {rank}; give each its own RANK")]
+    DuplicateRank {
+        /// The rank.
+        rank: Rank,
+    },
+    /// What listens at the store's address does not let this worker join.
+    #[error("cannot join the job at {address}: {cause}")]
+    JoinRejected {
+        /// The store's address.
+        address: SocketAddr,
+        /// Why the handshake failed.
+        cause: String,
+    },
+    /// The connection to the store broke.
+    #[error("lost the store of rank 0 at {address}: {cause}")]
+    StoreLost {
+        /// The store's address.
         address: SocketAddr,
         /// The operating system's words.
         cause: String,
@@ -90,6 +129,16 @@ pub enum Error {
     /// A new worker finds none left who has the state of the job.
     #[error("all workers that had the job's state have died; start again from the last checkpoint")]
     Orphaned,
+    /// No transport that may be used leads from one rank to another.
+    #[error("{from} cannot reach {to}: {}; is KOLO_TRANSPORT set?", reasons_of(reasons))]
+    NoTransport {
+        /// The rank that noticed.
+        from: Rank,
+        /// The rank that it needs to reach.
+        to: Rank,
+        /// The transports by name, and why each does not lead there.
+        reasons: Vec<(String, String)>,
+    },
     /// Two ranks called different collectives.
     #[error(
         "{here} called {ours}, but {there} called {theirs}; all ranks must make the same calls in one order"
@@ -107,21 +156,23 @@ pub enum Error {
     /// A call is wrong by itself.
     #[error("{0}")]
     Invalid(String),
-    /// The operating system refused something.
+    /// The operating system or a library refused something.
     #[error("{what}: {cause}")]
     System {
         /// What was tried.
         what: String,
-        /// The operating system's words.
+        /// The operating system's or the library's words.
         cause: String,
     },
 }
 
 impl Error {
+    /// An [`Error::Environment`] of this variable; `problem` is what is wrong with it, and the remedy.
     pub fn environment(name: &str, problem: impl Into<String>) -> Self {
         Error::Environment { name: name.into(), problem: problem.into() }
     }
 
+    /// An [`Error::System`]: `what` was tried, and `cause` are the words of who refused it.
     pub fn system(what: impl Into<String>, cause: impl std::fmt::Display) -> Self {
         Error::System { what: what.into(), cause: cause.to_string() }
     }
@@ -137,6 +188,35 @@ impl Error {
             _ => None,
         }
     }
+
+    /// Whether a setting or a call is wrong, so that neither another try nor other workers would help.
+    pub fn is_misuse(&self) -> bool {
+        matches!(
+            self,
+            Error::Environment { .. }
+                | Error::Token { .. }
+                | Error::UnknownRank { .. }
+                | Error::DuplicateRank { .. }
+                | Error::Mismatch { .. }
+                | Error::Invalid(_)
+        )
+    }
+
+    /// Whether the error may come of another worker's death, as this worker sees it: then the others can go
+    /// on without it.
+    pub fn is_lost_peer(&self) -> bool {
+        matches!(
+            self,
+            Error::Died { .. }
+                | Error::Left { .. }
+                | Error::Abandoned { .. }
+                | Error::Timeout { .. }
+                | Error::Missing { .. }
+                | Error::JoinRejected { .. }
+                | Error::StoreLost { .. }
+                | Error::System { .. }
+        )
+    }
 }
 
 fn others(waited: Duration) -> String {
@@ -144,6 +224,10 @@ fn others(waited: Duration) -> String {
         true => "no others will come".into(),
         false => format!("no others have come within {waited:?}"),
     }
+}
+
+fn reasons_of(reasons: &[(String, String)]) -> String {
+    reasons.iter().map(|(name, why)| format!("{name}: {why}")).collect::<Vec<_>>().join("; ")
 }
 
 fn ranks(ranks: &[Rank]) -> String {

@@ -1,5 +1,5 @@
-//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only with the feature `fuzzing`; not part of the
-//! interface.
+//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only with the feature `fuzzing`; not
+//! part of the interface.
 //!
 //! Keys are fixed here, so that the seeds reach behind the handshake and a finding can be repeated.
 
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use kolo_schedule::Rank;
 
-use crate::secure::handshake::{answer_with, call_with};
-use crate::secure::{Access, Purpose, Session, Token};
+use crate::secure::handshake::{initiate_with, respond_with};
+use crate::secure::{Access, Protocol, Session, Token};
 use crate::store::wire::{self, Reply, Request};
 
-const CALLER_KEY: &[u8; 32] = b"the caller's key, always the sam";
-const LISTENER_KEY: &[u8; 32] = b"the listener's key, as always...";
+const INITIATOR_KEY: &[u8; 32] = b"the caller's key, always the sam";
+const RESPONDER_KEY: &[u8; 32] = b"the listener's key, as always...";
 
 /// Takes any bytes without a panic, whatever it makes of them.
 pub type Decoder = fn(&[u8]);
@@ -27,8 +27,8 @@ pub type Seed = (&'static str, &'static str, Vec<u8>);
 pub const TARGETS: &[(&str, Decoder)] = &[
     ("store_request", store_request),
     ("store_reply", store_reply),
-    ("handshake_listener", handshake_listener),
-    ("handshake_caller", handshake_caller),
+    ("handshake_responder", handshake_responder),
+    ("handshake_initiator", handshake_initiator),
 ];
 
 /// What the store reads from a rank.
@@ -51,33 +51,33 @@ pub fn store_reply(bytes: &[u8]) {
     }
 }
 
-/// The listener's side of the handshake.
-pub fn handshake_listener(bytes: &[u8]) {
-    let purpose = Purpose::Data;
-    if let Ok(heard) = answer_with(&mut Canned(bytes), &access(), purpose, Some(LISTENER_KEY)) {
-        let _ = heard.welcome(&mut io::sink());
+/// The handshake's responder.
+pub fn handshake_responder(bytes: &[u8]) {
+    let protocol = Protocol::Data;
+    if let Ok(peer) = respond_with(&mut Canned(bytes), &access(), protocol, Some(RESPONDER_KEY)) {
+        let _ = peer.accept(&mut io::sink());
     }
 }
 
-/// The caller's side of the handshake, with a token and without.
-pub fn handshake_caller(bytes: &[u8]) {
+/// The handshake's initiator, with a token and without.
+pub fn handshake_initiator(bytes: &[u8]) {
     for access in [access(), Access::default()] {
-        let _ = call_with(&mut Canned(bytes), &access, Purpose::Data, b"rank", Some(CALLER_KEY));
+        let _ = initiate_with(&mut Canned(bytes), &access, Protocol::Data, b"rank", Some(INITIATOR_KEY));
     }
 }
 
-/// Who says to be calling, where there is no token; `None` if the listener refuses.
-pub fn identity(bytes: &[u8], purpose: Purpose) -> Option<Vec<u8>> {
-    answer_with(&mut Canned(bytes), &Access::default(), purpose, None).ok().map(|heard| heard.identity)
+/// The identity that a responder without a token reads; `None` if it rejects the bytes.
+pub fn identity(bytes: &[u8], protocol: Protocol) -> Option<Vec<u8>> {
+    respond_with(&mut Canned(bytes), &Access::default(), protocol, None).ok().map(|peer| peer.identity)
 }
 
-/// The listener's session of a handshake that is always the same.
+/// The responder's session of a handshake that is always the same.
 pub fn session() -> Session {
-    // What the caller says is always the same, so the session needs no caller.
-    static SAID: OnceLock<Vec<u8>> = OnceLock::new();
-    let said = SAID.get_or_init(|| handshake().0);
-    let heard = answer_with(&mut Canned(said), &access(), Purpose::Data, Some(LISTENER_KEY));
-    let session = heard.ok().and_then(|heard| heard.welcome(&mut io::sink()).ok().flatten());
+    // The initiator's bytes are always the same, so the session needs no initiator.
+    static SENT: OnceLock<Vec<u8>> = OnceLock::new();
+    let sent = SENT.get_or_init(|| handshake().0);
+    let peer = respond_with(&mut Canned(sent), &access(), Protocol::Data, Some(RESPONDER_KEY));
+    let session = peer.ok().and_then(|peer| peer.accept(&mut io::sink()).ok().flatten());
     session.expect("a handshake that is known to work")
 }
 
@@ -86,7 +86,7 @@ fn access() -> Access {
     Access { token: Some(token), encrypt: true }
 }
 
-/// A stream that says the given bytes and hears nothing.
+/// A stream from which the given bytes are read, and which ignores what is written.
 pub struct Canned<'a>(pub &'a [u8]);
 
 impl Read for Canned<'_> {
@@ -105,17 +105,17 @@ impl Write for Canned<'_> {
     }
 }
 
-/// Keeps what passes.
+/// A stream that keeps what is read from it and written to it.
 struct Recorded {
     stream: UnixStream,
-    heard: Vec<u8>,
-    said: Vec<u8>,
+    received: Vec<u8>,
+    sent: Vec<u8>,
 }
 
 impl Read for Recorded {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.stream.read(into)?;
-        self.heard.extend(&into[..count]);
+        self.received.extend(&into[..count]);
         Ok(count)
     }
 }
@@ -123,7 +123,7 @@ impl Read for Recorded {
 impl Write for Recorded {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.stream.write(bytes)?;
-        self.said.extend(&bytes[..count]);
+        self.sent.extend(&bytes[..count]);
         Ok(count)
     }
 
@@ -132,19 +132,24 @@ impl Write for Recorded {
     }
 }
 
-/// One handshake: what the caller said, what the listener said, and the caller's session.
+/// One handshake: the initiator's bytes, the responder's bytes, and the initiator's session.
 pub fn handshake() -> (Vec<u8>, Vec<u8>, Session) {
     let (theirs, mut ours) = UnixStream::pair().expect("the system has sockets");
-    let calling = std::thread::spawn(move || {
-        let mut stream = Recorded { stream: theirs, heard: Vec::new(), said: Vec::new() };
-        let session =
-            call_with(&mut stream, &access(), Purpose::Data, &[1, 0, 0, 0, 0, 0, 0, 0], Some(CALLER_KEY));
-        (stream.said, stream.heard, session)
+    let initiating = std::thread::spawn(move || {
+        let mut stream = Recorded { stream: theirs, received: Vec::new(), sent: Vec::new() };
+        let session = initiate_with(
+            &mut stream,
+            &access(),
+            Protocol::Data,
+            &[1, 0, 0, 0, 0, 0, 0, 0],
+            Some(INITIATOR_KEY),
+        );
+        (stream.sent, stream.received, session)
     });
-    let heard = answer_with(&mut ours, &access(), Purpose::Data, Some(LISTENER_KEY)).expect("one token");
-    heard.welcome(&mut ours).expect("the caller is there");
-    let (said, heard, caller) = calling.join().expect("no panic");
-    (said, heard, caller.expect("one token").expect("encryption is asked for"))
+    let peer = respond_with(&mut ours, &access(), Protocol::Data, Some(RESPONDER_KEY)).expect("one token");
+    peer.accept(&mut ours).expect("the initiator is there");
+    let (sent, received, session) = initiating.join().expect("no panic");
+    (sent, received, session.expect("one token").expect("encryption is asked for"))
 }
 
 fn framed(messages: &[impl serde::Serialize]) -> Vec<u8> {
@@ -164,30 +169,30 @@ pub fn seeds() -> Vec<Seed> {
         Request::Set { key: "card/0".into(), value: "{}".into() },
         Request::Get { key: "card/1".into(), wait_ms: 500 },
         Request::Will { key: "in/1".into(), value: "{}".into() },
-        Request::Watch { rank: Rank(1) },
+        Request::Monitor { rank: Rank(1) },
         Request::Waiting { on: Some(Rank(2)) },
         Request::Stalled { error: error() },
         Request::Failed { error: error() },
-        Request::Bye,
+        Request::Leave,
     ];
     let replies = [
         Reply::Value(Some("{}".into())),
         Reply::Value(None),
         Reply::Kept,
         Reply::Refused { why: "full".into() },
-        Reply::Watched,
+        Reply::Monitored,
         Reply::Probe,
         Reply::Left { rank: Rank(1) },
         Reply::Failed { error: error() },
     ];
-    let (caller_says, listener_says, _) = handshake();
+    let (initiator_sends, responder_sends, _) = handshake();
     vec![
         ("store_request", "all", framed(&requests)),
         ("store_reply", "all", framed(&replies)),
-        ("handshake_listener", "whole", caller_says),
-        ("handshake_caller", "whole", listener_says),
-        ("handshake_caller", "welcome", vec![0, 0, b'k']),
-        ("handshake_caller", "refused", vec![0, 0, b'w']),
+        ("handshake_responder", "whole", initiator_sends),
+        ("handshake_initiator", "whole", responder_sends),
+        ("handshake_initiator", "accepted", vec![0, 0, b'k']),
+        ("handshake_initiator", "rejected", vec![0, 0, b'w']),
     ]
 }
 
@@ -204,20 +209,20 @@ mod tests {
             own.for_each(|(_, _, bytes)| decode(bytes));
         }
         let whole = |name: &str| seeds.iter().find(|(target, _, _)| *target == name).unwrap().2.clone();
-        let listener = answer_with(
-            &mut Canned(&whole("handshake_listener")),
+        let listener = respond_with(
+            &mut Canned(&whole("handshake_responder")),
             &access(),
-            Purpose::Data,
-            Some(LISTENER_KEY),
+            Protocol::Data,
+            Some(RESPONDER_KEY),
         );
-        assert_eq!(listener.ok().map(|heard| heard.identity), Some(vec![1, 0, 0, 0, 0, 0, 0, 0]));
-        let caller = whole("handshake_caller");
-        let called = call_with(
+        assert_eq!(listener.ok().map(|peer| peer.identity), Some(vec![1, 0, 0, 0, 0, 0, 0, 0]));
+        let caller = whole("handshake_initiator");
+        let called = initiate_with(
             &mut Canned(&caller),
             &access(),
-            Purpose::Data,
+            Protocol::Data,
             &[1, 0, 0, 0, 0, 0, 0, 0],
-            Some(CALLER_KEY),
+            Some(INITIATOR_KEY),
         );
         assert!(called.is_ok(), "seeds reach behind the handshake");
     }

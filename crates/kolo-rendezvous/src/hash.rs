@@ -6,12 +6,12 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// What SplitMix64 adds from one output to the next (Steele, Lea & Flood 2014).
-pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The increment of SplitMix64's state from one output to the next (Steele, Lea & Flood 2014).
+pub const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64's output function, Stafford's variant 13: close numbers become far ones.
-pub fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+/// SplitMix64's output function of a state, Stafford's variant 13: close numbers become far ones.
+pub fn splitmix64(mut state: u64) -> u64 {
+    state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
 }

@@ -1,13 +1,14 @@
-//! At which network interface peers reach this worker.
+//! The network interface and address that a worker advertises to its peers.
 //!
-//! Without a wish it is the one that routes to rank 0's store: the connection to it has shown that it works.
+//! Unless the user names an interface it is the one that routes to rank 0's store: the connection to it has
+//! shown that it works.
 
 use std::fmt;
 use std::net::{IpAddr, TcpListener};
 
 use if_addrs::{IfAddr, get_if_addrs};
 
-use crate::env::{IFACE, Master};
+use crate::env::{Endpoint, IFACE};
 use crate::error::Error;
 use kolo_schedule::Rank;
 
@@ -17,7 +18,7 @@ pub struct Interface {
     name: String,
     /// In the order of the operating system; at least one.
     addresses: Vec<IpAddr>,
-    /// It has a carrier, as a bridge without members has not.
+    /// Whether it has a carrier, as a bridge without members has not.
     up: bool,
 }
 
@@ -26,7 +27,8 @@ impl Interface {
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`], for `KOLO_IFACE`: there is none of that name, and which there are.
+    /// [`Error::Environment`], for `KOLO_IFACE`, if there is none of that name; it lists those that there
+    /// are.
     pub fn named(name: &str) -> Result<Interface, Error> {
         let all = all().map_err(|cause| Error::system("cannot list the network interfaces", cause))?;
         let names = || all.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -63,47 +65,55 @@ fn all() -> std::io::Result<Vec<Interface>> {
     Ok(found)
 }
 
-/// Where peers reach this rank: an interface and its address.
+/// The address that a rank advertises to its peers, and the name of its interface.
 #[derive(Clone, Debug)]
-pub struct Reach {
+pub struct AdvertisedAddress {
     name: String,
     address: IpAddr,
 }
 
-impl fmt::Display for Reach {
+impl fmt::Display for AdvertisedAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at {} ({})", self.address, self.name)
     }
 }
 
-impl Reach {
-    /// The wish if there is one, else where the connection to the store begins, which is `local`.
-    pub fn choose(wish: Option<&Interface>, local: IpAddr, master: &Master) -> Reach {
-        if let Some(interface) = wish {
-            return Reach { name: interface.name.clone(), address: interface.address(local) };
+impl AdvertisedAddress {
+    /// An address of the interface that the user has named, else `local`, this end of the connection to the
+    /// store.
+    ///
+    /// If the name of the store's host is an alias of loopback, `local` is of no use to other hosts: then the
+    /// first interface that leads out of this host is taken.
+    pub fn choose(named: Option<&Interface>, local: IpAddr, endpoint: &Endpoint) -> AdvertisedAddress {
+        if let Some(interface) = named {
+            return AdvertisedAddress { name: interface.name.clone(), address: interface.address(local) };
         }
         // Only errors and the log need the names; not to know them is no reason to fail.
         let known = all().unwrap_or_default();
-        // The road to rank 0's own host says nothing if its name is a detour through loopback.
         let outside = |interface: &&Interface| interface.addresses.iter().all(|ip| !ip.is_loopback());
         let outward = known.iter().filter(outside).find(|interface| interface.up);
         match outward {
-            Some(interface) if master.is_detour(local) => {
-                Reach { name: interface.name.clone(), address: interface.address(local) }
+            Some(interface) if endpoint.is_loopback_alias(local) => {
+                AdvertisedAddress { name: interface.name.clone(), address: interface.address(local) }
             }
             _ => {
                 let of_local = known.iter().find(|interface| interface.addresses.contains(&local));
                 let name = of_local.map_or("unknown interface", |interface| &interface.name);
-                Reach { name: name.into(), address: local }
+                AdvertisedAddress { name: name.into(), address: local }
             }
         }
     }
 
+    /// The address.
     pub fn ip(&self) -> IpAddr {
         self.address
     }
 
-    /// Listens for peers, at a free port.
+    /// Listens for the peers of `rank` at a free port.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`]: the operating system refuses.
     pub fn listen(&self, rank: Rank) -> Result<TcpListener, Error> {
         let listener = TcpListener::bind((self.address, 0))
             .map_err(|cause| Error::system(format!("{rank} cannot listen for its peers {self}"), cause))?;
@@ -118,22 +128,22 @@ mod tests {
 
     const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    fn master() -> Master {
+    fn endpoint() -> Endpoint {
         std::net::SocketAddr::from((LOCAL, 1)).into()
     }
 
     #[test]
     fn loopback_is_found_by_name_and_by_address() {
-        let reach = Reach::choose(None, LOCAL, &master());
-        assert_eq!(reach.to_string(), format!("at 127.0.0.1 ({})", reach.name));
-        let named = Interface::named(&reach.name).unwrap();
-        assert_eq!(Reach::choose(Some(&named), LOCAL, &master()).address, LOCAL);
-        reach.listen(Rank(0)).unwrap();
+        let advertised = AdvertisedAddress::choose(None, LOCAL, &endpoint());
+        assert_eq!(advertised.to_string(), format!("at 127.0.0.1 ({})", advertised.name));
+        let named = Interface::named(&advertised.name).unwrap();
+        assert_eq!(AdvertisedAddress::choose(Some(&named), LOCAL, &endpoint()).address, LOCAL);
+        advertised.listen(Rank(0)).unwrap();
     }
 
     #[test]
     fn an_unknown_name_is_named_with_those_there_are() {
-        let loopback = Reach::choose(None, LOCAL, &master()).name;
+        let loopback = AdvertisedAddress::choose(None, LOCAL, &endpoint()).name;
         let error = Interface::named("nonesuch0").unwrap_err().to_string();
         assert!(["KOLO_IFACE", "nonesuch0", &loopback].iter().all(|part| error.contains(part)), "{error}");
     }

@@ -1,26 +1,33 @@
-//! How the workers of a job find each other and prove who they are.
+//! How the workers of a job find each other, prove who they are, and notice that one has died.
 //!
-//! A launcher tells each worker its place in environment variables ([`env`]). Rank 0 serves a small key-value [`store`] there;
-//! the others find it ([`meet()`]) and exchange through it what each must know of the others. Every connection between the
-//! job's processes begins with a handshake ([`secure`]). [`Liveness`] latches the first failure of a group and wakes whoever
-//! waits.
+//! A launcher tells each worker who it is in environment variables ([`env`]). Rank 0 serves a small key-value
+//! [`store`] at the address that they name; the others find it ([`establish_store`]) and exchange through it
+//! what each must know of the others. Every connection between the job's processes begins with a handshake
+//! ([`secure`]). [`Liveness`] latches the first failure of a group and wakes whoever waits. This crate never
+//! sees a collective or a buffer. kolo-schedule stands below it (for [`Rank`](kolo_schedule::Rank));
+//! kolo-comm, which forms groups, and kolo-elastic, which says who takes part, stand above.
 //!
-//! This crate never sees a collective or a buffer. kolo-schedule stands below it (for [`Rank`](kolo_schedule::Rank)), kolo-comm
-//! and kolo-elastic above.
+//! Two workers, here threads, meet at the store and exchange a value:
+//!
+//! ```
+#![doc = include_str!("../examples/exchange.rs")]
+//! ```
 
 pub mod env;
 mod error;
+mod establish_store;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hash;
 mod interface;
 mod liveness;
-mod meet;
+mod lock;
 pub mod secure;
 pub mod store;
 
 pub use error::Error;
-pub use interface::{Interface, Reach};
-pub use liveness::{Liveness, Waiting, culprit, lock};
-pub use meet::meet;
+pub use establish_store::establish_store;
+pub use interface::{AdvertisedAddress, Interface};
+pub use liveness::{Liveness, WaitGuard, Waker, culprit};
+pub use lock::lock;

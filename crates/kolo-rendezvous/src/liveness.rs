@@ -1,22 +1,26 @@
-//! Who is still there. One place per group where a failure is latched and from which every wait is woken.
+//! Which ranks are still there, and whom each waits for.
 //!
-//! The first failure wins: whatever goes wrong afterwards is a consequence, and every later call of the group
-//! reports the first one again.
+//! A group has one [`Liveness`]: a failure is latched there, and every wait is woken from there. The first
+//! failure counts: whatever goes wrong afterwards is a consequence, and every later call of the group reports
+//! the first one again.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
 use kolo_schedule::Rank;
 
-/// Wakes one sleeping wait; false if whoever might sleep there is gone for good.
+/// Wakes one sleeping wait; false if nothing will ever sleep there again.
 pub type Waker = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// Shared by a group's waits and by whoever watches its peers.
+/// What a group knows of its ranks, shared by its waits and by its failure detector.
 pub struct Liveness {
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
+    has_failed: Condvar,
     left: Vec<AtomicBool>,
     /// Whom each rank of this process waits for, plus one; 0 when it does not wait.
     waiting: Vec<AtomicUsize>,
@@ -26,10 +30,12 @@ pub struct Liveness {
 }
 
 impl Liveness {
+    /// A group of `world` ranks, all of them there.
     pub fn new(world: usize) -> Self {
         Liveness {
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
+            has_failed: Condvar::new(),
             left: (0..world).map(|_| AtomicBool::new(false)).collect(),
             waiting: (0..world).map(|_| AtomicUsize::new(0)).collect(),
             waited: (0..world).map(|_| OnceLock::new()).collect(),
@@ -37,15 +43,16 @@ impl Liveness {
         }
     }
 
-    /// Registers what wakes one sleeping wait.
-    pub fn on_event(&self, waker: Waker) {
-        lock(&self.wakers).push(waker);
+    /// Registers what wakes one sleeping wait when a rank fails or leaves.
+    pub fn register_waker(&self, waker: Waker) {
+        self.wakers.lock().push(waker);
     }
 
-    /// Latches a failure and wakes every wait. Returns the failure that stands: the first one.
+    /// Latches a failure and wakes every wait. Gives the failure that counts: the first one.
     pub fn fail(&self, error: Error) -> Error {
-        let first = lock(&self.failure).get_or_insert(error).clone();
+        let first = self.failure.lock().get_or_insert(error).clone();
         self.failed.store(true, Ordering::SeqCst);
+        self.has_failed.notify_all();
         self.wake();
         first
     }
@@ -58,21 +65,27 @@ impl Liveness {
         self.wake();
     }
 
+    /// Whether a rank has left in good order.
     pub fn has_left(&self, rank: Rank) -> bool {
         self.left.get(rank.0).is_some_and(|left| left.load(Ordering::SeqCst))
     }
 
+    /// The group's failure, if it has failed.
     pub fn failure(&self) -> Option<Error> {
-        if self.failed.load(Ordering::SeqCst) { lock(&self.failure).clone() } else { None }
+        if self.failed.load(Ordering::SeqCst) { self.failure.lock().clone() } else { None }
     }
 
-    /// Why a connection broke: what is known, or soon will be by another way; else `error` itself.
-    pub fn reason(&self, error: Error) -> Error {
-        let until = Instant::now() + Duration::from_secs(1);
-        while Instant::now() < until && self.failure().is_none() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        self.failure().unwrap_or(error)
+    /// The group's failure, as soon as it has failed; `None` if it has not within `timeout`.
+    pub fn wait_for_failure(&self, timeout: Duration) -> Option<Error> {
+        let mut failure = self.failure.lock();
+        self.has_failed.wait_while_for(&mut failure, |failure| failure.is_none(), timeout);
+        failure.clone()
+    }
+
+    /// Why a connection broke: the group's failure if it is known or becomes so within a second, else `error`
+    /// itself.
+    pub fn failure_or(&self, error: Error) -> Error {
+        self.wait_for_failure(Duration::from_secs(1)).unwrap_or(error)
     }
 
     /// Whom `rank` waits for at this moment, if it is a rank of this process.
@@ -80,30 +93,34 @@ impl Liveness {
         self.waiting[rank.0].load(Ordering::SeqCst).checked_sub(1).map(Rank)
     }
 
-    /// Notes that a rank of this process waits for another, until the note is dropped. Both are ranks of the job.
-    pub fn note(&self, here: Rank, peer: Rank, deadline: Instant) -> Waiting<'_> {
+    /// Notes that `here`, a rank of this process, waits for `peer`, until the guard is dropped. Both are
+    /// ranks of the job. A wait that ends after `deadline` stays noted, as evidence against `peer`.
+    pub fn begin_wait(&self, here: Rank, peer: Rank, deadline: Instant) -> WaitGuard<'_> {
         let note = &self.waiting[here.0];
         note.store(peer.0 + 1, Ordering::SeqCst);
-        Waiting { note, deadline, began: Instant::now(), waited: &self.waits_of(here)[peer.0] }
+        WaitGuard { note, deadline, began: Instant::now(), waited: &self.waits_of(here)[peer.0] }
     }
 
-    /// For how long `here`, a rank of this process, has slept until `peer` sent or took something; both of the job.
+    /// For how long `here`, a rank of this process, has slept until `peer` sent or took something; both of
+    /// the job.
     pub fn waited(&self, here: Rank, peer: Rank) -> Duration {
         Duration::from_nanos(self.waits_of(here)[peer.0].load(Ordering::Relaxed))
     }
 
-    /// Made when they are first needed: of most ranks another process takes note.
+    /// The times that a rank of this process has waited, allocated when they are first needed: most ranks are
+    /// another process's.
     fn waits_of(&self, here: Rank) -> &[AtomicU64] {
         self.waited[here.0].get_or_init(|| (0..self.waited.len()).map(|_| AtomicU64::new(0)).collect())
     }
 
     fn wake(&self) {
-        lock(&self.wakers).retain(|wake| wake());
+        self.wakers.lock().retain(|wake| wake());
     }
 }
 
-/// Who holds everybody up: whoever waits only passes the blame on. `waiting` says whom a rank waits for, as far
-/// as is known; a rank that does not answer is not waiting in good order.
+/// The rank that holds the others up, at the end of the chain of waits that begins with `blamed`: a rank that
+/// waits for another only passes the blame on. `waiting` says whom a rank waits for, as far as is known, in a
+/// group of `world` ranks; a rank that does not answer does not wait.
 pub fn culprit(blamed: Rank, world: usize, waiting: impl Fn(Rank) -> Option<Rank>) -> Rank {
     let mut culprit = blamed;
     // A chain longer than the group is a circle; then no rank is more to blame than another.
@@ -116,20 +133,15 @@ pub fn culprit(blamed: Rank, world: usize, waiting: impl Fn(Rank) -> Option<Rank
     blamed
 }
 
-/// A lock that is never poisoned in earnest: what it guards is replaced whole or not at all.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// See [`Liveness::note`].
-pub struct Waiting<'a> {
+/// A wait of one rank for another, from [`Liveness::begin_wait`] to its drop.
+pub struct WaitGuard<'a> {
     note: &'a AtomicUsize,
     deadline: Instant,
     began: Instant,
     waited: &'a AtomicU64,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         let now = Instant::now();
         let nanos = now.saturating_duration_since(self.began).as_nanos();
@@ -151,5 +163,18 @@ mod tests {
         let culprit = |blamed| culprit(Rank(blamed), waits.len(), |rank| waits[rank.0].map(Rank)).0;
         assert_eq!([0, 1, 2].map(culprit), [2, 2, 2]);
         assert_eq!(culprit(3), 3, "a circle leaves the blame where it was");
+    }
+
+    #[test]
+    fn the_first_failure_counts_and_ends_a_wait() {
+        let liveness = Liveness::new(2);
+        assert!(liveness.wait_for_failure(Duration::ZERO).is_none());
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| liveness.wait_for_failure(Duration::from_secs(60)));
+            liveness.fail(Error::Died { rank: Rank(1) });
+            let later = liveness.fail(Error::Died { rank: Rank(0) });
+            assert_eq!(later.culprit(), Some(Rank(1)));
+            assert_eq!(waiting.join().unwrap().and_then(|error| error.culprit()), Some(Rank(1)));
+        });
     }
 }

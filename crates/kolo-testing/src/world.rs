@@ -2,19 +2,37 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use kolo_comm::env::Place;
-use kolo_comm::{Error, Group, Options, Rank, TransportChoice, threads};
+use kolo_comm::env::WorkerEnv;
+use kolo_comm::{Error, Group, Options, Rank, SHM, TCP, THREADS, TRANSPORTS, TransportKind, threads};
 
+/// What the ranks of a test talk over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Over {
-    Threads,
-    Shm,
-    Tcp,
-    /// Nodes of two ranks: shared memory within, TCP between them.
+    /// One transport, between all ranks.
+    Only(&'static TransportKind),
+    /// Nodes of two ranks: the nearest transport within a node, the next one between nodes.
     Mixed,
 }
 
-pub const ALL: [Over; 4] = [Over::Threads, Over::Shm, Over::Tcp, Over::Mixed];
+impl Over {
+    /// Threads of one process.
+    pub const THREADS: Over = Over::Only(&THREADS);
+    /// Memory that processes share.
+    pub const SHM: Over = Over::Only(&SHM);
+    /// TCP on loopback.
+    pub const TCP: Over = Over::Only(&TCP);
+}
+
+/// Every transport of the table by itself, and all of them together.
+pub const ALL: [Over; TRANSPORTS.len() + 1] = {
+    let mut all = [Over::Mixed; TRANSPORTS.len() + 1];
+    let mut index = 0;
+    while index < TRANSPORTS.len() {
+        all[index] = Over::Only(TRANSPORTS[index]);
+        index += 1;
+    }
+    all
+};
 
 /// A port nobody listens on, a moment ago.
 pub fn free_port() -> SocketAddr {
@@ -31,13 +49,14 @@ pub fn spawn<R: Send>(
     work: impl Fn(Group) -> R + Sync,
 ) -> Vec<Result<R, Error>> {
     let transport = match over {
-        Over::Threads | Over::Mixed => None,
-        Over::Shm => Some(TransportChoice::Shm),
-        Over::Tcp => Some(TransportChoice::Tcp),
+        Over::Only(kind) => Some(kind).filter(|kind| kind.is_for_jobs()),
+        Over::Mixed => None,
     };
     let options = Options { transport, ..options.clone() };
     let mut ready = match over {
-        Over::Threads => threads::groups(world, &options).expect("memory").into_iter().map(Some).collect(),
+        Over::Only(kind) if !kind.is_for_jobs() => {
+            threads::groups(world, &options).expect("memory").into_iter().map(Some).collect()
+        }
         _ => (0..world).map(|_| None).collect::<Vec<Option<Group>>>(),
     };
     let master = free_port();
@@ -47,8 +66,12 @@ pub fn spawn<R: Send>(
             scope.spawn(move || {
                 let node = (over == Over::Mixed).then(|| format!("node {}", rank / 2));
                 let options = &Options { node, ..options.clone() };
-                let place =
-                    Place { rank: Rank(rank), world_size: world, local_rank: rank, master: master.into() };
+                let place = WorkerEnv {
+                    rank: Rank(rank),
+                    world_size: world,
+                    local_rank: rank,
+                    endpoint: master.into(),
+                };
                 let group = match group {
                     Some(group) => group,
                     None => Group::join(&place, options)?,

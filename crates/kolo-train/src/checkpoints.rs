@@ -1,21 +1,14 @@
 //! The checkpoints of a run: when one is due, who writes it, which one to continue from.
 
-use crate::models::ResNet;
+use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_comm::Op;
 use kolo_ddp::checkpoint::{self, Position, Reader, Snapshot, Writer};
 
 use crate::config::TrainConfig;
-use crate::course::Course;
 use crate::error::Error;
-use crate::folder::RunFolder;
-use crate::meter::Meter;
-
-/// In a position's notes: Σ loss × images and images of the epoch so far, and whether an epoch that ends
-/// there has a row in `metrics.csv`.
-const LOSS_SUM: &str = "loss_sum";
-const IMAGES: &str = "images";
-const RECORDED: &str = "recorded";
+use crate::progress::Progress;
+use crate::run_folder::RunFolder;
 
 /// Rank 0's side: takes copies between two steps, which a thread writes.
 pub(crate) struct Checkpoints {
@@ -59,20 +52,13 @@ impl Checkpoints {
     }
 
     /// Copies what a checkpoint holds, and leaves the rest to the thread.
-    pub(crate) fn take(&mut self, ddp: &Ddp<ResNet>, course: &Course) -> Result<(), Error> {
-        let epoch = course.epoch_meter();
-        // As text, because JSON's numbers need not come back in the same bits.
-        let notes = serde_json::json!({
-            LOSS_SUM: epoch.loss_sum.to_string(),
-            IMAGES: epoch.images.to_string(),
-            RECORDED: !course.is_unrecorded(),
-        });
-        let position = &Position { notes, ..course.position.clone() };
-        let snapshot = ddp.with_replica(|replica| Snapshot::of(replica, position))?;
+    pub(crate) fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+        let position = progress.noted();
+        let snapshot = ddp.with_replica(|replica| Snapshot::of(replica, &position))?;
         self.lost = self.open().map(|writer| writer.put(snapshot)).err();
-        if let Some(failure) = &self.lost {
+        if let Some(error) = &self.lost {
             log::warn!(
-                "checkpoint not written: {failure}; training goes on, the next checkpoint is another try"
+                "checkpoint not written: {error}; training goes on, the next checkpoint is another try"
             );
         }
         Ok(())
@@ -85,17 +71,6 @@ impl Checkpoints {
     }
 }
 
-/// The figures so far of the epoch that runs, or has just ended, where a run continues.
-pub(crate) fn meter(position: &Position) -> Meter {
-    let note = |name: &str| position.notes[name].as_str().and_then(|text| text.parse().ok());
-    Meter::of(note(LOSS_SUM).unwrap_or(0.0), note(IMAGES).unwrap_or(0.0))
-}
-
-/// Whether an epoch that ends where a run continues has a row in `metrics.csv`.
-pub(crate) fn is_recorded(position: &Position) -> bool {
-    position.notes[RECORDED].as_bool().unwrap_or(true)
-}
-
 /// Where the run was at the checkpoint of a step, from which others have continued; `None` if this worker
 /// does not see it.
 pub(crate) fn position(folder: &RunFolder, step: u64) -> Option<Position> {
@@ -104,7 +79,7 @@ pub(crate) fn position(folder: &RunFolder, step: u64) -> Option<Position> {
 }
 
 /// Reads the newest checkpoint that is good on every rank. A collective.
-pub(crate) fn resume(ddp: &mut Ddp<ResNet>, folder: &RunFolder) -> Result<Position, Error> {
+pub(crate) fn resume<M: Module>(ddp: &mut Ddp<M>, folder: &RunFolder) -> Result<Position, Error> {
     let found = folder.newest_checkpoint()?;
     // Where nodes have disks of their own, one of them may be damaged.
     let mut step = [found.step as i64];

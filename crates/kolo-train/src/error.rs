@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use kolo_data::{DataError, PrefetchError};
 use kolo_ddp::table::ChoiceError;
 
-use crate::models::UnknownModel;
-
 /// Why a run could not begin, go on, or end as it should.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -17,9 +15,6 @@ pub enum Error {
     /// The data set could not be opened.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// No model of the table has the name that the configuration gives.
-    #[error(transparent)]
-    Model(#[from] UnknownModel),
     /// The configuration asks for what data-parallel training cannot give: an unknown optimizer, too few
     /// samples.
     #[error(transparent)]
@@ -154,7 +149,6 @@ impl Error {
         matches!(
             self,
             Data(_)
-                | Model(_)
                 | Refused(_)
                 | Choice(_)
                 | Setting { .. }
@@ -171,8 +165,13 @@ impl Error {
         Error::Setting { option, value: value.to_string(), problem: problem.into() }
     }
 
-    pub(crate) fn unknown(what: &'static str, name: &str, known: impl AsRef<[&'static str]>) -> Self {
-        Error::Unknown { what, name: name.into(), known: known.as_ref().join(", ") }
+    pub(crate) fn unknown(
+        what: &'static str,
+        name: &str,
+        known: impl IntoIterator<Item = &'static str>,
+    ) -> Self {
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        Error::Unknown { what, name: name.into(), known }
     }
 
     pub(crate) fn file(path: &Path, source: std::io::Error) -> Self {

@@ -7,24 +7,33 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use kolo_ddp::{BucketTiming, LastStep, StepReport};
+use kolo_ddp::{LastStep, StepReport};
 use serde::Serialize;
 
 use crate::error::Error;
 
 /// A line of `steps.jsonl`.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct StepRow {
-    pub(crate) step: u64,
-    pub(crate) epoch: usize,
-    pub(crate) loss: f64,
-    pub(crate) images: u64,
-    pub(crate) learning_rate: f64,
-    pub(crate) seconds: f64,
-    pub(crate) comm_seconds: f64,
-    pub(crate) exposed_comm_seconds: f64,
+pub struct StepRow {
+    /// Number of the step, from 0.
+    pub step: u64,
+    /// Number of the epoch, from 0.
+    pub epoch: usize,
+    /// Mean loss over the global batch.
+    pub loss: f64,
+    /// Images of the global batch.
+    pub images: u64,
+    /// The rate with which it was taken.
+    pub learning_rate: f64,
+    /// How long it took on this worker.
+    pub seconds: f64,
+    /// T_comm: at least one bucket was being reduced.
+    pub comm_seconds: f64,
+    /// The training thread waited for communication.
+    pub exposed_comm_seconds: f64,
+    /// Global norm of the gradient before clipping, where it is clipped.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) gradient_norm: Option<f64>,
+    pub gradient_norm: Option<f64>,
 }
 
 impl StepRow {
@@ -71,19 +80,30 @@ impl StepRow {
 
 /// A row of `metrics.csv`.
 #[derive(Clone, Debug)]
-pub(crate) struct EpochRow {
+pub struct EpochRow {
     /// From 1.
-    pub(crate) epoch: usize,
-    pub(crate) seconds_per_step: f64,
-    pub(crate) images_per_second: f64,
-    pub(crate) comm_fraction: f64,
-    pub(crate) exposed_comm_fraction: f64,
-    pub(crate) train_loss: f64,
-    pub(crate) test_accuracy: f64,
-    pub(crate) learning_rate: f64,
+    pub epoch: usize,
+    /// Mean over the last 20 steps of the epoch.
+    pub seconds_per_step: f64,
+    /// Images of all workers by the time of the steps.
+    pub images_per_second: f64,
+    /// T_comm / (T_comp + T_comm).
+    pub comm_fraction: f64,
+    /// Share of the time in which the training thread waited for communication.
+    pub exposed_comm_fraction: f64,
+    /// Mean loss over the images of the epoch.
+    pub train_loss: f64,
+    /// Share of the test samples that are classified rightly, after the epoch.
+    pub test_accuracy: f64,
+    /// That of the last step.
+    pub learning_rate: f64,
 }
 
 impl EpochRow {
+    /// The first line of `metrics.csv`.
+    pub(crate) const CSV_HEADER: &'static str = "epoch,seconds_per_step,images_per_second,comm_fraction,\
+                                               exposed_comm_fraction,train_loss,test_accuracy,learning_rate\n";
+
     /// The columns of `metrics.csv`.
     pub(crate) fn csv(&self) -> String {
         format!(
@@ -102,7 +122,7 @@ impl EpochRow {
 
 /// Sums over steps.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Meter {
+pub struct Meter {
     /// Σ loss × images, to continue an epoch after a checkpoint within it.
     pub(crate) loss_sum: f64,
     pub(crate) images: f64,
@@ -137,69 +157,35 @@ impl Meter {
         self.all.push(row.seconds);
     }
 
-    pub(crate) fn train_loss(&self) -> f64 {
+    /// Mean loss over the images.
+    pub fn train_loss(&self) -> f64 {
         self.loss_sum / self.images.max(1.0)
     }
 
-    pub(crate) fn images_per_second(&self) -> f64 {
+    /// Images of all workers by the time of the steps.
+    pub fn images_per_second(&self) -> f64 {
         self.measured_images / self.seconds.max(1e-9)
     }
 
-    pub(crate) fn seconds_per_step(&self) -> f64 {
+    /// Mean of the last 20 steps.
+    pub fn seconds_per_step(&self) -> f64 {
         self.last.iter().sum::<f64>() / self.last.len().max(1) as f64
     }
 
-    pub(crate) fn comm_fraction(&self) -> f64 {
+    /// T_comm / (T_comp + T_comm).
+    pub fn comm_fraction(&self) -> f64 {
         let compute = self.seconds - self.exposed_seconds;
         self.comm_seconds / (compute + self.comm_seconds).max(1e-9)
     }
 
-    pub(crate) fn exposed_comm_fraction(&self) -> f64 {
+    /// Share of the time in which the training thread waited for communication.
+    pub fn exposed_comm_fraction(&self) -> f64 {
         self.exposed_seconds / self.seconds.max(1e-9)
     }
 
-    pub(crate) fn step_percentile(&self, percent: f64) -> f64 {
+    /// The time below which `percent` % of the steps lie.
+    pub fn step_percentile(&self, percent: f64) -> f64 {
         percentile(&self.all, percent)
-    }
-}
-
-/// A row of `buckets.csv`.
-#[derive(Clone, Debug)]
-pub(crate) struct BucketRow {
-    pub(crate) bucket: usize,
-    pub(crate) bytes: usize,
-    pub(crate) p50_us: f64,
-    pub(crate) p95_us: f64,
-    pub(crate) p99_us: f64,
-}
-
-/// How long each bucket's reductions took.
-#[derive(Debug, Default)]
-pub(crate) struct BucketMeter {
-    samples: Vec<(usize, Vec<f64>)>,
-}
-
-impl BucketMeter {
-    pub(crate) fn add(&mut self, buckets: &[BucketTiming]) {
-        let sizes = |other: &[BucketTiming]| other.iter().map(|bucket| bucket.bytes).collect::<Vec<_>>();
-        if self.samples.iter().map(|(bytes, _)| *bytes).collect::<Vec<_>>() != sizes(buckets) {
-            // The buckets have been rebuilt, as they are after the first step.
-            self.samples = buckets.iter().map(|bucket| (bucket.bytes, Vec::new())).collect();
-        }
-        for ((_, samples), bucket) in self.samples.iter_mut().zip(buckets) {
-            samples.push(bucket.seconds * 1e6);
-        }
-    }
-
-    pub(crate) fn rows(&self) -> Vec<BucketRow> {
-        let row = |(bucket, (bytes, samples)): (usize, &(usize, Vec<f64>))| BucketRow {
-            bucket,
-            bytes: *bytes,
-            p50_us: percentile(samples, 50.0),
-            p95_us: percentile(samples, 95.0),
-            p99_us: percentile(samples, 99.0),
-        };
-        self.samples.iter().enumerate().map(row).collect()
     }
 }
 

@@ -1,98 +1,191 @@
-//! What the user sees while it trains: one bar for the job on a terminal, plain lines elsewhere.
+//! How far a run has come, as every worker knows it: whoever is rank 0 tomorrow can go on writing.
 
-use std::io::IsTerminal;
-use std::time::{Duration, Instant};
-
-use indicatif::{ProgressBar, ProgressStyle};
+use kolo_ddp::checkpoint::Position;
 
 use crate::meter::{EpochRow, Meter, StepRow};
 
-/// Seconds between two plain lines.
-const EVERY: Duration = Duration::from_secs(5);
+/// In a position's notes: Σ loss × images and images of the epoch so far, and whether an epoch that ends
+/// there has a row in `metrics.csv`.
+const LOSS_SUM: &str = "loss_sum";
+const IMAGES: &str = "images";
+const RECORDED: &str = "recorded";
 
-/// See the module's text. Only rank 0 has one.
-pub(crate) struct Progress {
-    bar: Option<ProgressBar>,
-    started: Instant,
-    last_line: Instant,
-    first_step: u64,
+/// The position of a run, the steps and epochs that this worker knows of, and the figures of the epoch that
+/// runs.
+#[derive(Debug)]
+pub struct Progress {
+    /// Steps of an epoch, and of the whole run.
+    epoch_steps: usize,
     total: u64,
-    epochs: usize,
+    pub(crate) position: Position,
+    /// The step from which on this worker has all rows, and what the epoch's figures were there.
+    pub(crate) known_from: u64,
+    pub(crate) earlier: Meter,
+    /// The first step that those figures include.
+    pub(crate) covered_from: u64,
+    /// The steps from `known_from` on.
+    pub(crate) steps: Vec<StepRow>,
+    /// The figures of the epoch that runs, or has just ended.
+    epoch: Meter,
+    /// Steps done when the figures of an epoch were last written, and those figures.
+    recorded: u64,
+    epochs: Vec<EpochRow>,
 }
 
 impl Progress {
-    pub(crate) fn new(first_step: u64, total: u64, epochs: usize) -> Self {
-        let style = "{msg}\n[{elapsed_precise}] {wide_bar} {pos}/{len} steps";
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(total).with_position(first_step);
-            // The template is a constant; if it were wrong, indicatif's own would do.
-            bar.set_style(
-                ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-            bar
+    /// After `step` steps of a run of `total`, whose epochs have `epoch_steps` of them, and of which this
+    /// worker knows nothing more.
+    pub(crate) fn at(step: u64, epoch_steps: usize, total: u64) -> Self {
+        let epoch = epoch_steps as u64;
+        Progress {
+            epoch_steps,
+            total,
+            position: position(step, epoch_steps),
+            known_from: step,
+            earlier: Meter::default(),
+            covered_from: step,
+            steps: Vec::new(),
+            epoch: Meter::default(),
+            // An epoch that ends here may not have been recorded yet.
+            recorded: step.saturating_sub(1) / epoch * epoch,
+            epochs: Vec::new(),
+        }
+    }
+
+    /// Where a checkpoint was written, with the figures that [`Progress::noted`] had put into it.
+    pub(crate) fn resumed(position: &Position, epoch_steps: usize, total: u64) -> Self {
+        let mut progress = Progress::at(position.step, epoch_steps, total);
+        progress.covered_from = progress.first_of_epoch();
+        if position.notes[RECORDED].as_bool().unwrap_or(true) && progress.has_ended() {
+            (progress.recorded, progress.covered_from) = (position.step, position.step);
+        }
+        let note = |name: &str| position.notes[name].as_str().and_then(|text| text.parse().ok());
+        progress.earlier = Meter::of(note(LOSS_SUM).unwrap_or(0.0), note(IMAGES).unwrap_or(0.0));
+        progress.sum_epoch();
+        progress
+    }
+
+    /// The position with the figures of the epoch as its notes, for a checkpoint.
+    pub(crate) fn noted(&self) -> Position {
+        // As text, because JSON's numbers need not come back in the same bits.
+        let notes = serde_json::json!({
+            LOSS_SUM: self.epoch.loss_sum.to_string(),
+            IMAGES: self.epoch.images.to_string(),
+            RECORDED: !self.is_unrecorded(),
         });
-        let now = Instant::now();
-        Progress { bar, started: now, last_line: now, first_step, total, epochs }
+        Position { notes, ..self.position.clone() }
     }
 
-    pub(crate) fn say(&self, line: &str) {
-        match &self.bar {
-            Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
+    /// Steps done.
+    pub fn step(&self) -> u64 {
+        self.position.step
+    }
+
+    /// Steps of the whole run.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The last steps, up to the position: all of the run, or those that this worker knows of.
+    pub fn steps(&self) -> &[StepRow] {
+        &self.steps
+    }
+
+    /// The figures of the epochs whose ends this worker has seen.
+    pub fn epochs(&self) -> &[EpochRow] {
+        &self.epochs
+    }
+
+    /// Epochs of which there are figures, here or on another worker.
+    pub fn recorded_epochs(&self) -> usize {
+        self.recorded.div_ceil(self.epoch_steps as u64) as usize
+    }
+
+    /// The figures of the epoch that runs, or has just ended.
+    pub fn epoch_meter(&self) -> &Meter {
+        &self.epoch
+    }
+
+    /// The figures of all steps that this worker knows of.
+    pub(crate) fn meter(&self) -> Meter {
+        let mut meter = Meter::default();
+        self.steps.iter().for_each(|row| meter.add(row));
+        meter
+    }
+
+    /// A step has been done.
+    pub(crate) fn add_step(&mut self, row: StepRow) {
+        if self.position.step_in_epoch == 0 {
+            self.epoch = Meter::default();
+        }
+        self.position = position(row.step + 1, self.epoch_steps);
+        self.epoch.add(&row);
+        self.steps.push(row);
+    }
+
+    /// An epoch, or the run, has ended here and has these figures.
+    pub(crate) fn add_epoch(&mut self, row: EpochRow) {
+        self.recorded = self.position.step;
+        self.epochs.push(row);
+    }
+
+    /// Goes back to, or on from, that many steps: the last one may have to be done again.
+    pub(crate) fn move_to(&mut self, step: u64) {
+        if step != self.position.step {
+            self.steps.retain(|row| row.step < step);
+            self.position = position(step, self.epoch_steps);
+            self.sum_epoch();
         }
     }
 
-    pub(crate) fn step(&mut self, row: &StepRow, meter: &Meter) {
-        let done = row.step + 1;
-        let per_step = self.started.elapsed().as_secs_f64() / (done - self.first_step) as f64;
-        let left = Duration::from_secs_f64(per_step * self.total.saturating_sub(done) as f64);
-        let line = format!(
-            "epoch {}/{}  step {done}/{}  {:.0} images/s  loss {:.4}  ETA {}",
-            row.epoch + 1,
-            self.epochs,
-            self.total,
-            meter.images_per_second(),
-            row.loss,
-            clock(left),
-        );
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(done);
-                bar.set_message(line);
-            }
-            None if self.last_line.elapsed() >= EVERY => {
-                self.last_line = Instant::now();
-                eprintln!("{line}");
-            }
-            None => {}
-        }
+    /// Sums up the epoch that runs, or has just ended, from what is known of it.
+    pub(crate) fn sum_epoch(&mut self) {
+        let first = self.first_of_epoch();
+        self.epoch = if self.known_from > first { self.earlier.clone() } else { Meter::default() };
+        self.steps.iter().filter(|row| row.step >= first).for_each(|row| self.epoch.add(row));
     }
 
-    pub(crate) fn epoch(&self, row: &EpochRow) {
-        self.say(&format!(
-            "epoch {}/{}: train loss {:.4}, test accuracy {:.2} %, {:.0} images/s, communication {:.1} % of the work, \
-             {:.1} % of the time waited for",
-            row.epoch,
-            self.epochs,
-            row.train_loss,
-            100.0 * row.test_accuracy,
-            row.images_per_second,
-            100.0 * row.comm_fraction,
-            100.0 * row.exposed_comm_fraction,
-        ));
+    /// The first step of the epoch that runs, or has just ended.
+    pub(crate) fn first_of_epoch(&self) -> u64 {
+        let steps = self.epoch_steps as u64;
+        self.position.step.saturating_sub(1) / steps * steps
     }
 
-    pub(crate) fn end(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
+    /// Epochs begun.
+    pub(crate) fn epochs_begun(&self) -> usize {
+        self.position.epoch + usize::from(self.position.step_in_epoch > 0)
+    }
+
+    /// Whether all steps of the run are done.
+    pub(crate) fn is_over(&self) -> bool {
+        self.position.step >= self.total
+    }
+
+    /// Whether an epoch or the run has ended here.
+    fn has_ended(&self) -> bool {
+        self.position.step_in_epoch == 0 || self.is_over()
+    }
+
+    /// Whether an epoch, or the run, has ended since figures were last written.
+    pub(crate) fn is_unrecorded(&self) -> bool {
+        self.has_ended() && self.position.step > self.recorded
+    }
+
+    /// Steps done when the figures of an epoch were last written.
+    pub(crate) fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    /// Some worker has written figures up to step `recorded` only, so all make the later ones again.
+    pub(crate) fn record_again(&mut self, recorded: u64) {
+        self.recorded = recorded;
+        let epochs = self.recorded_epochs();
+        self.epochs.retain(|row| row.epoch <= epochs);
     }
 }
 
-fn clock(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds / 3600 {
-        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
-        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
-    }
+fn position(step: u64, epoch_steps: usize) -> Position {
+    let steps = epoch_steps as u64;
+    let (epoch, step_in_epoch) = ((step / steps) as usize, (step % steps) as usize);
+    Position { step, epoch, step_in_epoch, notes: serde_json::Value::Null }
 }

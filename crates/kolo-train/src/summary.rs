@@ -1,38 +1,90 @@
-//! `summary.json`: the whole run in one object.
+//! The whole run in a few figures.
 
-use crate::models::ResNet;
 use kolo_burn::Ddp;
 use kolo_comm::{Group, Op};
 use kolo_ddp::{Kind, checkpoint};
 use serde::Serialize;
 
-use crate::course::Course;
+use crate::config::TrainConfig;
 use crate::error::Error;
-use crate::worker::Worker;
+use crate::model::Model;
+use crate::progress::Progress;
 
-/// See the module's text.
-#[derive(Debug, Serialize)]
-pub(crate) struct Summary {
-    pub(crate) kolo: &'static str,
-    pub(crate) world_size: usize,
-    pub(crate) shards: usize,
-    pub(crate) transport: &'static str,
-    pub(crate) model: String,
-    pub(crate) data: String,
-    pub(crate) parameters: usize,
-    pub(crate) epochs: usize,
-    pub(crate) steps: u64,
-    pub(crate) train_seconds: f64,
-    pub(crate) images_per_second: f64,
-    pub(crate) step_seconds_p50: f64,
-    pub(crate) step_seconds_p95: f64,
-    pub(crate) comm_fraction: f64,
-    pub(crate) exposed_comm_fraction: f64,
-    pub(crate) train_loss: f64,
-    pub(crate) test_accuracy: f64,
-    pub(crate) weights_sha256: String,
-    /// The largest of all workers.
-    pub(crate) peak_rss_bytes: u64,
+/// What has come of a run, and how long it took.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Version of Kolo.
+    pub kolo: &'static str,
+    /// Workers at the end.
+    pub world_size: usize,
+    /// Shards a step.
+    pub shards: usize,
+    /// How the workers were connected.
+    pub transport: &'static str,
+    /// Name of the model.
+    pub model: String,
+    /// Name of the data set.
+    pub data: String,
+    /// Trained parameters of the model.
+    pub parameters: usize,
+    /// Epochs begun.
+    pub epochs: usize,
+    /// Steps done.
+    pub steps: u64,
+    /// Time since this worker began.
+    pub train_seconds: f64,
+    /// Images of all workers by the time of the steps.
+    pub images_per_second: f64,
+    /// Median of the steps' times.
+    pub step_seconds_p50: f64,
+    /// Nineteen steps of twenty were not slower.
+    pub step_seconds_p95: f64,
+    /// See [`EpochRow::comm_fraction`](crate::EpochRow).
+    pub comm_fraction: f64,
+    /// See [`EpochRow::exposed_comm_fraction`](crate::EpochRow).
+    pub exposed_comm_fraction: f64,
+    /// Mean loss of the last epoch.
+    pub train_loss: f64,
+    /// Share of the test samples that are classified rightly, after the last step.
+    pub test_accuracy: f64,
+    /// Of all parameters and running statistics.
+    pub weights_sha256: String,
+    /// The most memory that a worker had at once; the largest of all workers.
+    pub peak_rss_bytes: u64,
+}
+
+impl Summary {
+    /// After the evaluation, since which all updates are in: it needs the other ranks no more.
+    pub(crate) fn of<M: Model>(
+        ddp: &Ddp<M>,
+        config: &TrainConfig,
+        progress: &Progress,
+        peak_rss_bytes: u64,
+        train_seconds: f64,
+    ) -> Result<Self, Error> {
+        let (whole, last) = (progress.meter(), progress.epochs().last());
+        Ok(Summary {
+            kolo: env!("CARGO_PKG_VERSION"),
+            world_size: ddp.group().world_size(),
+            shards: config.shards,
+            transport: ddp.group().transport(),
+            model: config.model.clone(),
+            data: config.data.clone(),
+            parameters: parameters(ddp),
+            epochs: progress.epochs_begun(),
+            steps: progress.step(),
+            train_seconds,
+            images_per_second: whole.images_per_second(),
+            step_seconds_p50: whole.step_percentile(50.0),
+            step_seconds_p95: whole.step_percentile(95.0),
+            comm_fraction: whole.comm_fraction(),
+            exposed_comm_fraction: whole.exposed_comm_fraction(),
+            train_loss: last.map_or(0.0, |row| row.train_loss),
+            test_accuracy: last.map_or(0.0, |row| row.test_accuracy),
+            weights_sha256: ddp.with_replica(checkpoint::weights_sha256)?,
+            peak_rss_bytes,
+        })
+    }
 }
 
 /// The most memory that any worker had at once. A collective.
@@ -45,41 +97,8 @@ pub(crate) fn peak_rss(group: &Group) -> Result<u64, Error> {
     Ok(peak[0] as u64)
 }
 
-impl Worker<'_> {
-    /// Needs the others no more: since the evaluation all updates are in.
-    pub(crate) fn summary(
-        &self,
-        course: &Course,
-        peak_rss_bytes: u64,
-        seconds: f64,
-    ) -> Result<Summary, Error> {
-        let (whole, last) = (course.meter(), course.records().last());
-        Ok(Summary {
-            kolo: env!("CARGO_PKG_VERSION"),
-            world_size: self.ddp.group().world_size(),
-            shards: self.config.shards,
-            transport: self.ddp.group().transport(),
-            model: self.config.model.clone(),
-            data: self.config.data.clone(),
-            parameters: parameters(&self.ddp),
-            epochs: course.epochs(),
-            steps: course.position.step,
-            train_seconds: seconds,
-            images_per_second: whole.images_per_second(),
-            step_seconds_p50: whole.step_percentile(50.0),
-            step_seconds_p95: whole.step_percentile(95.0),
-            comm_fraction: whole.comm_fraction(),
-            exposed_comm_fraction: whole.exposed_comm_fraction(),
-            train_loss: last.map_or(0.0, |row| row.train_loss),
-            test_accuracy: last.map_or(0.0, |row| row.test_accuracy),
-            weights_sha256: self.ddp.with_replica(checkpoint::weights_sha256)?,
-            peak_rss_bytes,
-        })
-    }
-}
-
 /// Trained parameters of the model.
-pub(crate) fn parameters(ddp: &Ddp<ResNet>) -> usize {
+pub(crate) fn parameters<M: Model>(ddp: &Ddp<M>) -> usize {
     let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
     trained.map(|span| span.len).sum()
 }

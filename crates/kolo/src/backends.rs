@@ -2,5 +2,5 @@
 
 use kolo_comm::BackendKind;
 
-/// MPI says how to build it in where it is not.
+/// The MPI backend is listed even where it is not built in: then it says how to build it.
 pub(crate) static BACKENDS: &[&BackendKind] = &[&kolo_mpi::BACKEND];

@@ -5,17 +5,17 @@ use std::process::ExitCode;
 use kolo_comm::Rank;
 use kolo_launch::LaunchError;
 
-/// How shells tell of a program that SIGTERM has ended.
+/// The exit code that shells give to a program which SIGTERM has ended.
 const TERMINATED: u8 = 128 + 15;
 
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
-    /// The rank at fault, when it is another one.
+    /// The rank at fault, if it is not this process's.
     culprit: Option<Rank>,
     code: u8,
-    /// Whether this process is the one that speaks to the user.
+    /// Whether the launcher shows the message, so that this process need not.
     spoken_by_launcher: bool,
 }
 
@@ -36,7 +36,8 @@ impl Failure {
         self
     }
 
-    /// Marks it as a worker's: its launcher collects the messages of all workers and shows the one that matters.
+    /// Reports the failure to the launcher, which collects those of all workers and shows the one that
+    /// matters.
     pub(crate) fn of_worker(mut self) -> Self {
         let launched = std::env::var_os(kolo_comm::env::ERROR_FILE).is_some();
         self.spoken_by_launcher =
@@ -44,7 +45,7 @@ impl Failure {
         self
     }
 
-    /// Tells the user and ends with the code.
+    /// Prints the message, unless the launcher does, and returns the exit code.
     pub(crate) fn end(self) -> ExitCode {
         if !self.spoken_by_launcher {
             eprintln!("error: {}", self.message);
@@ -99,7 +100,7 @@ impl From<LaunchError> for Failure {
     }
 }
 
-/// A worker's panic reaches the launcher's report, too.
+/// Makes a worker's panic part of the launcher's report.
 pub(crate) fn report_panics() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

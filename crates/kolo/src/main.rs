@@ -5,14 +5,17 @@ mod bench;
 mod chaos;
 mod commands;
 mod fail;
+mod options;
 mod running;
+mod start_workers;
 mod verify;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-// Burn allocates and frees a tensor for every operation: with the system's allocator it takes more than twice the time.
+// Burn allocates and frees a tensor for every operation: with the system's allocator it takes more than twice
+// the time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! A run of this program as a child of its own, for commands that compare runs.
+//! Runs of this program as child processes, for commands that compare runs.
 
 use std::fs;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use crate::fail::Failure;
 
-/// How often a run is looked at.
+/// Time between two looks at whether a run has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A launcher that is not left behind: its workers end with it.
+/// A launcher that is killed when this is dropped; its workers end with it.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
-    /// How it ended; `None` if it has not within `limit`.
+    /// Waits for the run's end; `None` if it has not ended within `limit`.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
         let until = Instant::now() + limit;
         loop {
@@ -29,13 +29,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail where it has ended already.
+        // Both calls fail if the run has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What the workers told last, on a line of its own.
+/// The last error in the output of a run's workers, on a line of its own.
 pub(crate) fn last_error(log: &Path) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let error = text.lines().rfind(|line| line.starts_with("error:")).or_else(|| text.lines().last());

@@ -174,7 +174,7 @@ impl<B: HostMemory> Backward<B, 3> for Normalise {
         let g = match B::floats(gradients.consume::<B>(&ops.node)) {
             Ok(g) => g,
             Err(cause) => {
-                // The pass goes on to its end with zeros, where the relay says why.
+                // The pass goes on to its end with zeros, where the turn taker says why.
                 layer.handle.turns().fail(unreadable(&cause));
                 let zeros = tensor::<B>(vec![0.0; x.len()], shape, &device);
                 x_node.into_iter().for_each(|node| gradients.register::<B>(node.id, zeros.clone()));

@@ -1,27 +1,35 @@
-//! Groups: ranks that act together. How they come to be stands in [`forming`], what they can do together in
-//! [`crate::calls`].
+//! Groups: ranks that act together. A group is formed ([`forming`]), measures its network ([`measure`]), and runs collectives:
+//! on buffers (here), on slices ([`operations`], [`coalesced`]), on any value that serde can write ([`values`]).
 
+mod coalesced;
 mod forming;
+mod measure;
+mod operations;
+mod split;
+mod values;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::backend::Backend;
 use crate::collective::Collective;
+use crate::comm_thread::CommThread;
+use crate::connect::StoreSession;
 use crate::element::Element;
-use crate::membership::{Ground, Membership};
 use crate::memory::{Buffer, Pool};
 use crate::options::Options;
 use crate::pace::Pace;
+use crate::pending::{Pending, Timing};
+use crate::transport::{Distance, GroupContext};
 use crate::wait::WaitMode;
-use crate::worker::{Pending, Timing, Worker};
 use kolo_rendezvous::Error;
-use kolo_rendezvous::{Liveness, culprit, lock};
+use kolo_rendezvous::{Liveness, culprit};
 use kolo_schedule::DType;
 use kolo_schedule::Rank;
 use kolo_schedule::Topology;
 use kolo_schedule::{Choice, Network};
+use parking_lot::Mutex;
 
 /// Ranks that act together.
 ///
@@ -40,20 +48,21 @@ pub struct Group {
     members: Arc<[Rank]>,
     topology: Arc<Topology>,
     transport: &'static str,
+    reach: Distance,
     pool: Arc<Pool>,
     shared: Arc<Shared>,
-    worker: Mutex<Worker>,
-    /// What sub-groups are founded on; `None` if the backend makes them by itself.
-    pub(crate) ground: Option<Ground>,
+    comm_thread: Mutex<CommThread>,
+    /// What sub-groups are connected with; `None` if the backend makes them by itself.
+    context: Option<GroupContext>,
     options: Options,
 }
 
-/// What ties a rank to the others.
-enum Bond {
+/// Where a group comes from, which is what ties its ranks to each other.
+enum GroupOrigin {
     Alone,
     /// That many threads of one process, which share one [`Liveness`].
     Threads(usize),
-    Store(Mutex<Option<Membership>>),
+    Store(Mutex<Option<StoreSession>>),
     /// A backend that has formed the group by its own means, and its way to end the job.
     Foreign(fn(&Error)),
     /// A sub-group lives and dies with the group it was split from.
@@ -63,9 +72,9 @@ enum Bond {
 struct Shared {
     backend: Mutex<Box<dyn Backend>>,
     liveness: Arc<Liveness>,
-    /// Collectives handed to the worker and not done yet.
+    /// Collectives handed to the communication thread and not done yet.
     queued: AtomicUsize,
-    bond: Bond,
+    origin: GroupOrigin,
 }
 
 impl Shared {
@@ -79,7 +88,7 @@ impl Shared {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
-        let result = lock(&self.backend).run(collective, &buffer.erased(), mode);
+        let result = self.backend.lock().run(collective, &buffer.erased(), mode);
         match result {
             Ok(()) => Ok(buffer),
             Err(error @ Error::Invalid(_)) => Err(self.failed(error)),
@@ -97,10 +106,10 @@ impl Shared {
     }
 
     fn is_of_processes(&self) -> bool {
-        match &self.bond {
-            Bond::Store(_) => true,
-            Bond::Within(parent) => parent.is_of_processes(),
-            Bond::Alone | Bond::Threads(_) | Bond::Foreign(_) => false,
+        match &self.origin {
+            GroupOrigin::Store(_) => true,
+            GroupOrigin::Within(parent) => parent.is_of_processes(),
+            GroupOrigin::Alone | GroupOrigin::Threads(_) | GroupOrigin::Foreign(_) => false,
         }
     }
 
@@ -108,22 +117,22 @@ impl Shared {
     ///
     /// A wrong call harms nobody but the caller, because nothing has been sent.
     fn failed(&self, error: Error) -> Error {
-        if let Bond::Within(parent) = &self.bond {
+        if let GroupOrigin::Within(parent) = &self.origin {
             return parent.failed(error);
         }
         if let (Error::Invalid(_), _) | (_, Some(_)) = (&error, self.liveness.failure()) {
             return self.liveness.failure().unwrap_or(error);
         }
-        let error = match (&self.bond, error) {
-            (Bond::Store(membership), error) => match &*lock(membership) {
-                Some(membership) => membership.watch.tell(error, &self.liveness),
+        let error = match (&self.origin, error) {
+            (GroupOrigin::Store(session), error) => match &*session.lock() {
+                Some(session) => session.watch.report(error, &self.liveness),
                 None => error,
             },
-            (Bond::Foreign(end), error @ Error::Abandoned { .. }) => {
+            (GroupOrigin::Foreign(end), error @ Error::Abandoned { .. }) => {
                 end(&error);
                 error
             }
-            (Bond::Threads(world), Error::Timeout { rank, during, waited }) => {
+            (GroupOrigin::Threads(world), Error::Timeout { rank, during, waited }) => {
                 let rank = culprit(rank, *world, |rank| self.liveness.waiting_for(rank));
                 Error::Timeout { rank, during, waited }
             }
@@ -145,7 +154,7 @@ impl Group {
     }
 
     pub(crate) fn with_backend<R>(&self, work: impl FnOnce(&mut dyn Backend) -> R) -> R {
-        work(&mut **lock(&self.shared.backend))
+        work(&mut **self.shared.backend.lock())
     }
 
     /// This rank, in this group.
@@ -171,6 +180,11 @@ impl Group {
     /// How the ranks talk: `shm`, `tcp`, `shm+tcp`, `threads`, `solo` or `mpi`.
     pub fn transport(&self) -> &'static str {
         self.transport
+    }
+
+    /// How far apart the ranks are.
+    pub fn reach(&self) -> Distance {
+        self.reach
     }
 
     /// What the cost model knows of the network: measured when the group formed.
@@ -236,15 +250,15 @@ impl Group {
     /// Starts a collective on the communication thread. Collectives run in the order in which they were started.
     pub fn start<T: Element>(&self, collective: Collective, buffer: Buffer<T>) -> Pending<T> {
         let (sender, pending) = Pending::new();
-        let mut worker = lock(&self.worker);
-        if let Err(error) = self.admit(&buffer).and_then(|()| worker.ensure_started()) {
+        let mut thread = self.comm_thread.lock();
+        if let Err(error) = self.admit(&buffer).and_then(|()| thread.ensure_started()) {
             // The receiver is in this function's hands.
             let _ = sender.send(Err(error));
             return pending;
         }
         let shared = self.shared.clone();
         shared.queued.fetch_add(1, Ordering::AcqRel);
-        worker.submit(Box::new(move || {
+        thread.submit(Box::new(move || {
             let started = Instant::now();
             let result = shared.run(&collective, buffer, WaitMode::Background);
             let timing = Timing { started, ended: Instant::now() };
@@ -303,16 +317,16 @@ impl Drop for Group {
             self.abandon("it panicked");
         }
         // What has been started ends before the goodbye.
-        lock(&self.worker).finish();
-        lock(&self.shared.backend).finish();
-        match &self.shared.bond {
-            Bond::Alone | Bond::Within(_) => {}
-            Bond::Threads(_) => self.shared.liveness.leave(self.rank),
+        self.comm_thread.lock().finish();
+        self.shared.backend.lock().finish();
+        match &self.shared.origin {
+            GroupOrigin::Alone | GroupOrigin::Within(_) => {}
+            GroupOrigin::Threads(_) => self.shared.liveness.leave(self.rank),
             // The others may wait for this rank for ever.
-            Bond::Foreign(end) => self.shared.liveness.failure().iter().for_each(end),
-            Bond::Store(membership) => {
-                let membership = lock(membership).take();
-                membership.into_iter().for_each(|membership| membership.leave(LINGER));
+            GroupOrigin::Foreign(end) => self.shared.liveness.failure().iter().for_each(end),
+            GroupOrigin::Store(session) => {
+                let session = session.lock().take();
+                session.into_iter().for_each(|session| session.leave(LINGER));
             }
         }
     }

@@ -3,11 +3,12 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::mapping::{Mapping, number};
 use kolo_rendezvous::Error;
-use kolo_rendezvous::lock;
 
 /// Where a pool's blocks come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +108,7 @@ impl Pool {
             return Err(Error::Invalid(format!("a buffer of {bytes} bytes is too large")));
         }
         let len = bytes.max(1).next_multiple_of(PAGE);
-        let mut free = lock(&self.free);
+        let mut free = self.free.lock();
         let fitting = (0..free.len()).filter(|&i| free[i].len >= len && free[i].len <= 2 * len);
         match fitting.min_by_key(|&i| free[i].len) {
             Some(index) => Ok(free.swap_remove(index)),
@@ -123,16 +124,16 @@ impl Pool {
     /// descriptor for the one that they know.
     pub(crate) fn forget(&self) {
         if !self.is_shared() {
-            lock(&self.free).clear();
+            self.free.lock().clear();
         }
     }
 
     pub(crate) fn give_back(&self, block: Block) {
-        lock(&self.free).push(block);
+        self.free.lock().push(block);
     }
 
     /// Keeps a block from being used again. It goes with the pool.
     pub(crate) fn abandon(&self, block: Block) {
-        lock(&self.abandoned).push(block);
+        self.abandoned.lock().push(block);
     }
 }

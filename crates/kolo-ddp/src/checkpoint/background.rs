@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 
 use crate::error::Error;
 
-/// See the module's text. A job that fails is told as a warning and forgotten when the next one comes; the last one is tried
-/// once more at the end.
+/// The thread and the job that waits for it. A job that fails is told as a warning and forgotten when the
+/// next one comes; the last one is tried once more at the end.
 pub(super) struct Background<T> {
     shared: Arc<Shared<T>>,
     thread: Option<JoinHandle<Result<(), Error>>>,

@@ -1,4 +1,4 @@
-//! The folder in which a run keeps its checkpoints: which there are, which is the newest good one, which may go.
+//! The folder in which a run keeps its checkpoints: lists them, finds the newest good one, removes old ones.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -104,8 +104,8 @@ pub(super) fn clean(folder: &Path) {
     }
 }
 
-/// Removes checkpoints older than the one of `step`, which has just become durable, so that `keep` are left with it. Damaged
-/// ones do not count, and newer ones, which a run that went back has left, are not touched.
+/// Removes checkpoints older than the one of `step`, which has just become durable, so that `keep` are left
+/// with it. Damaged ones do not count, and newer ones, which a run that went back has left, are not touched.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! `manifest.json`: what a checkpoint consists of. Written last; without it a checkpoint is none.
 //!
-//! It also carries its own SHA-256, that of its text with zeros in place of those digits, so that damage to the manifest is
-//! not blamed on the files that it lists.
+//! It also carries its own SHA-256, that of its text with zeros in place of those digits, so that damage to
+//! the manifest is not blamed on the files that it lists.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -25,7 +25,7 @@ const MOST: u64 = 256 << 20;
 /// In place of the manifest's own hash while that is computed.
 const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// See the module's text.
+/// The table of contents of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`FORMAT`] of the Kolo that wrote it.

@@ -1,14 +1,15 @@
 //! Checkpoints: a folder with files that others can open, in which nothing depends on the number of workers.
 //!
-//! `weights.safetensors` holds the model under its parameters' own names, `optimizer.safetensors` the optimizer's state as
-//! `<state>/<parameter>`, `residuals.safetensors` what the reduction keeps for each shard as `shard<number>/<parameter>` (where it
-//! keeps something), `position.json` where the run was, and `manifest.json` the length and SHA-256 of each, so that
-//! damage is found and named. A checkpoint is written under a temporary name, synced and renamed: it is there whole or not at
-//! all. [`Writer`] does that on a thread of its own while training goes on; [`newest`] finds the last good one.
+//! `weights.safetensors` holds the model under its parameters' own names, `optimizer.safetensors` the
+//! optimizer's state as `<state>/<parameter>`, `residuals.safetensors` what the reduction keeps for each
+//! shard as `shard<number>/<parameter>` (where it keeps something), `position.json` where the run was, and
+//! `manifest.json` the length and SHA-256 of each, so that damage is found and named. A checkpoint is written
+//! under a temporary name, synced and renamed: it is there whole or not at all. [`Writer`] does that on a
+//! thread of its own while training goes on; [`newest`] finds the last good one.
 //!
-//! The manifest says which elements of which tensor a file holds, and reading asks for a range of flat memory. So ranks that
-//! each hold a part of the optimizer's state can write it as files of their own, and any other number of ranks can read it:
-//! see [`Part`].
+//! The manifest says which elements of which tensor a file holds, and reading asks for a range of flat
+//! memory. So ranks that each hold a part of the optimizer's state can write it as files of their own, and
+//! any other number of ranks can read it: see [`Part`].
 
 mod background;
 mod folder;
@@ -34,6 +35,9 @@ pub use snapshot::{Part, Set, Snapshot};
 pub use writer::Writer;
 
 const POSITION: &str = "position.json";
+/// What `position.json` has besides a [`Position`]: how often the next step is expected to use each tensor. Which contributions
+/// come late follows from it, and so in which order they are added.
+const USES: &str = "uses";
 
 /// Where a run was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,8 +52,8 @@ pub struct Position {
     pub notes: serde_json::Value,
 }
 
-/// Writes a checkpoint to `folder/step-<step>` and returns that path when it is durable. All replicas are equal, so one rank
-/// does it. [`Writer`] does the same without waiting.
+/// Writes a checkpoint to `folder/step-<step>` and returns that path when it is durable. All replicas are
+/// equal, so one rank does it. [`Writer`] does the same without waiting.
 ///
 /// # Errors
 ///
@@ -59,11 +63,13 @@ pub fn save(folder: &Path, replica: &mut Replica, position: &Position) -> Result
     write::write(folder, &Snapshot::of(replica, position)?)
 }
 
-/// Reads a checkpoint into a replica of the same model and optimizer, verifying every file. Every rank does it.
+/// Reads a checkpoint into a replica of the same model and optimizer, and verifies every file. Every rank
+/// does it.
 ///
 /// # Errors
 ///
-/// Names the file that is damaged or missing, or the first tensor that does not fit; the replica is of no use then.
+/// Names the file that is damaged or missing, or the first tensor that does not fit; the replica is of no use
+/// then.
 pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error> {
     let reader = Reader::open(checkpoint)?;
     let position = reader.position()?;
@@ -83,6 +89,9 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
         };
         let residuals = replica.shards().map(read).collect::<Result<Vec<_>, Error>>()?;
         replica.set_residuals(&residuals);
+    }
+    if let Some(uses) = reader.uses()?.filter(|uses| uses.len() == replica.layout().spans().len()) {
+        replica.expect_uses(uses);
     }
     replica.resume(position.step);
     Ok(position)

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
 use super::snapshot::Set;
-use super::{POSITION, Position, hex};
+use super::{POSITION, Position, USES, hex};
 use crate::error::Error;
 use crate::layout::{Layout, Span};
 
@@ -49,14 +49,23 @@ impl Reader {
     ///
     /// The file that says so is damaged or missing.
     pub fn position(&self) -> Result<Position, Error> {
+        serde_json::from_value(self.position_json()?).map_err(|e| Error::file(self.folder.join(POSITION), e))
+    }
+
+    /// How often the next step is expected to use each tensor, if the checkpoint says so.
+    pub(super) fn uses(&self) -> Result<Option<Vec<u32>>, Error> {
+        Ok(serde_json::from_value(self.position_json()?[USES].take()).ok())
+    }
+
+    fn position_json(&self) -> Result<serde_json::Value, Error> {
         let path = self.folder.join(POSITION);
         let entry = self.manifest.files.iter().find(|entry| entry.name == POSITION);
         let entry = entry.ok_or_else(|| Error::file(self.folder.join(MANIFEST), "lists no position.json"))?;
         serde_json::from_slice(&self.file(entry)?).map_err(|e| Error::file(&path, e))
     }
 
-    /// Reads a set of tensors into `values`, which are the elements of flat memory from `start` on. Opens only files that
-    /// hold some of them.
+    /// Reads a set of tensors into `values`, which are the elements of flat memory from `start` on. Opens
+    /// only files that hold some of them.
     ///
     /// # Errors
     ///

@@ -18,7 +18,8 @@ pub enum Set {
     Weights,
     /// The optimizer's state.
     Optimizer,
-    /// What the reduction keeps for each shard from step to step; in a checkpoint of a job whose reduction keeps something.
+    /// What the reduction keeps for each shard from step to step; in a checkpoint of a job whose reduction
+    /// keeps something.
     Residuals,
 }
 
@@ -32,7 +33,8 @@ impl Set {
         }
     }
 
-    /// Whether a file holds tensors of this set: `optimizer.safetensors`, or `optimizer-<anything>.safetensors` for a part.
+    /// Whether a file holds tensors of this set: `optimizer.safetensors`, or
+    /// `optimizer-<anything>.safetensors` for a part.
     pub(super) fn is_in(self, name: &str) -> bool {
         let stem = self.file().trim_end_matches(".safetensors");
         let part = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".safetensors"));
@@ -47,9 +49,10 @@ pub(super) fn residual_prefix(shard: usize) -> String {
 
 /// A run of flat memory that goes into one file.
 ///
-/// A rank that holds the optimizer's state of the elements 1000 to 1999 only has a part of each state with `start: 1000` and
-/// 1000 values, in the file `optimizer-<rank>.safetensors`. A tensor that such a part cuts is stored as far as it is in the
-/// part, flat, under the name `<tensor>[<first>..<end>]`; the manifest says which elements those are.
+/// A rank that holds the optimizer's state of the elements 1000 to 1999 only has a part of each state with
+/// `start: 1000` and 1000 values, in the file `optimizer-<rank>.safetensors`. A tensor that such a part cuts
+/// is stored as far as it is in the part, flat, under the name `<tensor>[<first>..<end>]`; the manifest says
+/// which elements those are.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// What it is of.
@@ -70,6 +73,8 @@ pub struct Snapshot {
     pub(super) position: Position,
     pub(super) layout: Arc<Layout>,
     pub(super) parts: Vec<Part>,
+    /// How often the next step is expected to use each tensor, in the order of the layout; empty if that is not known.
+    pub(super) uses: Vec<u32>,
 }
 
 impl Snapshot {
@@ -89,12 +94,12 @@ impl Snapshot {
                 return Err(Error::PartFile { file: file.clone(), whole: set.file() });
             }
         }
-        Ok(Snapshot { position: position.clone(), layout, parts })
+        Ok(Snapshot { position: position.clone(), layout, parts, uses: Vec::new() })
     }
 
-    /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in memory, after
-    /// waiting for the last step's gradients. Where the reduction keeps residuals, those of all shards have to be here
-    /// ([`Replica::gather_residuals`]).
+    /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in
+    /// memory, after waiting for the last step's gradients. Where the reduction keeps residuals, those of all
+    /// shards have to be here ([`Replica::gather_residuals`]).
     ///
     /// # Errors
     ///
@@ -122,7 +127,8 @@ impl Snapshot {
             start: 0,
             values,
         }));
-        Self::new(layout, parts, position)
+        let uses = replica.expected_uses().to_vec();
+        Ok(Snapshot { uses, ..Self::new(layout, parts, position)? })
     }
 
     /// Where the run was.

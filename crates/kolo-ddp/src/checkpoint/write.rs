@@ -1,6 +1,7 @@
 //! Writing a checkpoint: whole or not at all, whatever ends the process or the machine meanwhile.
 //!
-//! All files go into a hidden folder, each synced, the manifest last; then the folder itself is synced and renamed.
+//! All files go into a hidden folder, each synced, the manifest last; then the folder itself is synced and
+//! renamed.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -12,11 +13,11 @@ use sha2::{Digest, Sha256};
 use super::folder::{aside, draft, path};
 use super::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
 use super::snapshot::Snapshot;
-use super::{POSITION, hex};
+use super::{POSITION, USES, hex};
 use crate::error::Error;
 
-/// Writes a snapshot to `folder/step-<step>` and returns that path when it is durable. The folder must be there: one that has
-/// gone, as with a disk that is no longer mounted, is not made anew in the wrong place.
+/// Writes a snapshot to `folder/step-<step>` and returns that path when it is durable. The folder must be
+/// there: one that has gone, as with a disk that is no longer mounted, is not made anew in the wrong place.
 pub(super) fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
     let step = snapshot.position.step;
     let (target, draft) = (path(folder, step), draft(folder, step));
@@ -45,7 +46,9 @@ fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
         files.push(put(draft, &name, &data, entries)?);
     }
     let position = draft.join(POSITION);
-    let text = serde_json::to_vec_pretty(&snapshot.position).map_err(|e| Error::file(&position, e))?;
+    let mut content = serde_json::to_value(&snapshot.position).map_err(|e| Error::file(&position, e))?;
+    content[USES] = snapshot.uses.clone().into();
+    let text = serde_json::to_vec_pretty(&content).map_err(|e| Error::file(&position, e))?;
     files.push(put(draft, POSITION, &text, Vec::new())?);
     let manifest = draft.join(MANIFEST);
     let text = Manifest::of(files).text().map_err(|e| Error::file(&manifest, e))?;

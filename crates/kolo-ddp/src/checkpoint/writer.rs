@@ -10,18 +10,20 @@ use crate::error::Error;
 
 /// A thread that writes checkpoints and keeps the last few.
 ///
-/// One is written at a time; a newer one takes the place of one that still waits. One that cannot be written, because the disk
-/// is full or the folder gone, is a warning that names path and cause, and the next one is another try. Memory: the checkpoint
-/// that is being written, the one that waits, and the file that is under way.
+/// One is written at a time; a newer one takes the place of one that still waits. One that cannot be written,
+/// because the disk is full or the folder gone, is a warning that names path and cause, and the next one is
+/// another try. Memory: the checkpoint that is being written, the one that waits, and the file that is under
+/// way.
 ///
-/// Dropping it waits for what is under way or waits, too; [`Writer::finish`] also says whether that went well.
+/// Dropping it waits for what is under way or waits, too; [`Writer::finish`] also says whether that went
+/// well.
 pub struct Writer {
     background: Background<Snapshot>,
 }
 
 impl Writer {
-    /// A writer to a folder, which is made if it is not there. No other may write there meanwhile. When a checkpoint is
-    /// durable, older ones are removed, so that `keep` good ones are left.
+    /// A writer to a folder, which is made if it is not there. No other may write there meanwhile. When a
+    /// checkpoint is durable, older ones are removed, so that `keep` good ones are left.
     ///
     /// # Errors
     ///

@@ -32,7 +32,8 @@ struct AdamWSettings {
     epsilon: f32,
 }
 
-/// θ −= η·λ·θ; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; θ −= η·m̂ / (√v̂ + ε), with m̂ = m/(1−β₁ᵗ) and v̂ = v/(1−β₂ᵗ).
+/// θ −= η·λ·θ; m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; θ −= η·m̂ / (√v̂ + ε), with m̂ = m/(1−β₁ᵗ) and v̂ =
+/// v/(1−β₂ᵗ).
 ///
 /// As in PyTorch's `torch.optim.AdamW`, the decay is multiplied by the rate of the moment.
 struct AdamW {

@@ -1,9 +1,10 @@
 //! Optimizers over flat memory: rules by which gradients change parameters, each one fused pass.
 //!
-//! A new one is a file here and a line in [`OPTIMIZERS`]. A user's own is a type that implements [`Optimizer`]; everything
-//! that takes one of the table by [`named`] takes that as well.
+//! A new one is a file here and a line in [`OPTIMIZERS`]. A user's own is a type that implements
+//! [`Optimizer`]; everything that takes one of the table by [`named`] takes that as well.
 
 mod adamw;
+mod lamb;
 mod sgd;
 
 use std::ops::Range;
@@ -17,9 +18,11 @@ pub use crate::table::Settings;
 /// How much of a tensor a rule has to see at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Nothing but the element itself: any run of a tensor's elements can be stepped alone, as soon as its bucket is back.
+    /// Nothing but the element itself: any run of a tensor's elements can be stepped alone, as soon as its
+    /// bucket is back.
     Element,
-    /// All of the tensor, such as its norm: a tensor that is cut across buckets is stepped when the last of them is back.
+    /// All of the tensor, such as its norm: a tensor that is cut across buckets is stepped when the last of
+    /// them is back.
     Tensor,
 }
 
@@ -40,16 +43,17 @@ pub struct Update<'a> {
 
 /// A rule by which gradients change parameters.
 ///
-/// Its results may depend on the values that it is given and on its state only. With [`Scope::Element`] they must not depend
-/// on how a tensor was cut. Then the parameters are the same bits for any number of workers and any buckets.
+/// Its results may depend on the values that it is given and on its state only. With [`Scope::Element`] they
+/// must not depend on how a tensor was cut. Then the parameters are the same bits for any number of workers
+/// and any buckets.
 pub trait Optimizer: Send + 'static {
     /// How much of a tensor it has to see at once.
     fn scope(&self) -> Scope {
         Scope::Element
     }
 
-    /// Makes its state for the tensors of `layout`, as it is before the first step. Called before everything else, and again
-    /// where a worker has to begin anew.
+    /// Makes its state for the tensors of `layout`, as it is before the first step. Called before everything
+    /// else, and again where a worker has to begin anew.
     fn init(&mut self, layout: &Layout);
 
     /// Before the updates of step `step`, counted from 1.
@@ -58,8 +62,8 @@ pub trait Optimizer: Send + 'static {
     /// Steps some elements. In each step every element of every trained tensor is stepped once, in any order.
     fn update(&mut self, update: Update<'_>);
 
-    /// Its state: name and one value for each element of flat memory. Together with the number of the step it is all that
-    /// a checkpoint needs, and all that a worker gets which joins later.
+    /// Its state: name and one value for each element of flat memory. Together with the number of the step it
+    /// is all that a checkpoint needs, and all that a worker gets which joins later.
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])>;
 }
 
@@ -86,7 +90,7 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 }
 
 /// Every optimizer there is.
-pub static OPTIMIZERS: &[Entry<dyn Optimizer>] = &[sgd::ENTRY, adamw::ENTRY];
+pub static OPTIMIZERS: &[Entry<dyn Optimizer>] = &[sgd::ENTRY, adamw::ENTRY, lamb::ENTRY];
 
 /// The entry of that name in [`OPTIMIZERS`].
 ///

@@ -3,6 +3,7 @@
 //! A new one is a file here and a line in [`REDUCTIONS`]; one of the user's own is a `static` [`Entry`] anywhere, as
 //! [`Config::reduction`](crate::Config::reduction).
 
+mod ef_sign;
 mod interface;
 mod sum;
 
@@ -10,7 +11,7 @@ pub use self::interface::{Context, Entry, Reduction};
 use crate::table::ChoiceError;
 
 /// Every reduction there is; the first one is the default.
-pub static REDUCTIONS: &[Entry] = &[sum::ENTRY];
+pub static REDUCTIONS: &[Entry] = &[sum::ENTRY, ef_sign::ENTRY];
 
 /// The reduction of that name.
 ///

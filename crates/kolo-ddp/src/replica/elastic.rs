@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kolo_comm::{Error as CommError, Generation, Group, JobMembership, Rank};
+use kolo_comm::{Generation, Group, JobMembership, Rank};
 
 use super::Replica;
 use super::report::Change;
@@ -137,15 +137,7 @@ impl Replica {
 fn is_survivable(error: &Error) -> bool {
     match error {
         Error::Lost => true,
-        Error::Comm(error) => matches!(
-            error,
-            CommError::Died { .. }
-                | CommError::Left { .. }
-                | CommError::Abandoned { .. }
-                | CommError::Timeout { .. }
-                | CommError::Missing { .. }
-                | CommError::System { .. }
-        ),
+        Error::Comm(error) => error.is_lost_peer(),
         _ => false,
     }
 }

@@ -84,7 +84,7 @@ impl Replica {
         Ok(replica)
     }
 
-    /// A replica before it has met the other ranks.
+    /// A replica before it has come to one state with the other ranks.
     fn apart(
         group: &Arc<Group>,
         specs: Vec<ParamSpec>,
@@ -335,7 +335,7 @@ impl Replica {
     /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the values, which pays
     /// where the wire is slow.
     fn overlaps(&self) -> bool {
-        let slow = self.group.transport().contains("tcp");
+        let slow = self.group.reach() == kolo_comm::Distance::Network;
         self.config.forward_overlap && (slow || !self.config.elastic)
     }
 
@@ -447,6 +447,16 @@ impl Replica {
     /// How many shards a step has, if the reduction keeps something for each of them.
     pub(crate) fn shards_with_residuals(&self) -> usize {
         if self.config.reduction.keeps_residuals { self.shards } else { 0 }
+    }
+
+    /// How often the next step is expected to use each tensor.
+    pub(crate) fn expected_uses(&self) -> &[u32] {
+        self.step.expected_uses()
+    }
+
+    /// As another run expects it that went on from here.
+    pub(crate) fn expect_uses(&mut self, uses: Vec<u32>) {
+        self.step.expect_uses(uses);
     }
 
     pub(crate) fn resume(&mut self, steps: u64) {

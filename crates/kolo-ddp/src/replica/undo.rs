@@ -1,19 +1,22 @@
-//! What a step has overwritten, until all of it is in: so that a step in which a worker died can be done again.
+//! Undo keeps what a step has overwritten until all of it is in, so that a step in which a worker died can be
+//! done again.
 //!
-//! Updates are made bucket by bucket, some of them in the next forward pass. A step that fails meanwhile has updated some
-//! blocks and not others. Their old values are needed to compute the other blocks' gradients again; their new ones, and
-//! the optimizer's state that goes with them, are final, because a sum over all shards is the same whoever computes it. So
-//! both are kept: the step goes back to the old values, and where it has been before it takes the new ones from here.
+//! Updates are made bucket by bucket, some of them in the next forward pass. A step that fails meanwhile has
+//! updated some blocks and not others. Their old values are needed to compute the other blocks' gradients
+//! again; their new ones, and the optimizer's state that goes with them, are final, because a sum over all
+//! shards is the same whoever computes it. So both are kept: the step goes back to the old values, and where
+//! it has been before it takes the new ones from here.
 //!
-//! Blocks, not buckets, because the next group may cut its buckets otherwise. An optimizer that steps whole tensors
-//! ([`Scope::Tensor`](crate::optimizer::Scope)) changes all blocks of a tensor together. The cost is a copy of the values.
+//! It works in blocks, not buckets, because the next group may cut its buckets otherwise. An optimizer that
+//! steps whole tensors ([`Scope::Tensor`](crate::optimizer::Scope)) changes all blocks of a tensor together.
+//! The cost is a copy of the values.
 
 use std::ops::Range;
 
 use crate::buckets::{BLOCK, Slice};
 use crate::layout::{Layout, SpanId};
 
-/// Of one block, in the step that runs.
+/// Where a block stands in the step that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Not updated yet.
@@ -24,7 +27,8 @@ enum State {
     Reverted,
 }
 
-/// See the module's text.
+/// The other values of the blocks that the running step has updated: the old ones, or the new ones where the
+/// step has been taken back.
 #[derive(Clone)]
 pub(super) struct Undo {
     /// For each element of flat memory the value that is not in the model.
@@ -99,7 +103,8 @@ impl Undo {
         self.states.contains(&State::Reverted)
     }
 
-    /// What another rank needs besides the values to do the step again: which blocks have been taken back, and what they were.
+    /// What another rank needs besides the values to do the step again: which blocks have been taken back,
+    /// and what they were.
     pub(super) fn reverted(&mut self) -> (Vec<u8>, &mut [f32]) {
         (self.states.iter().map(|state| u8::from(*state == State::Reverted)).collect(), &mut self.other)
     }
@@ -119,8 +124,16 @@ impl Undo {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use kolo_comm::Group;
+
+    use super::super::{Config, Replica};
     use super::*;
+    use crate::buckets::BucketCaps;
     use crate::layout::{Kind, ParamSpec};
+    use crate::optimizer::{OPTIMIZERS, Optimizer, Settings};
+    use crate::table::Entry;
 
     #[test]
     fn a_step_done_again_ends_where_the_first_one_would_have() {
@@ -153,5 +166,64 @@ mod tests {
         let doubled: Vec<f32> = start.iter().map(|x| 2.0 * x).collect();
         assert_eq!(values, doubled);
         assert!(updates.iter().all(|count| *count == 1));
+    }
+
+    /// A step whose gradient is a multiple of the values.
+    fn step(replica: &mut Replica) {
+        let factor = 1.0 + replica.steps() as f32;
+        let values = replica.values().unwrap().to_vec();
+        let layout = replica.layout().clone();
+        let mut pass = replica.begin_shard(1.0, 2.0).unwrap();
+        for (n, span) in layout.spans().iter().enumerate().rev() {
+            let gradient: Vec<f32> = values[span.range()].iter().map(|x| x * factor).collect();
+            pass.ready(SpanId(n), &gradient);
+        }
+        pass.finish().unwrap();
+        replica.step(0.05).unwrap();
+    }
+
+    /// The bits of the values after ten steps of a model with a tensor that travels in three buckets. With
+    /// `fails` a reduction of the eighth step fails when the next forward pass has asked for so many of the
+    /// four tensors.
+    fn train(optimizer: &Entry<dyn Optimizer>, fails: Option<usize>) -> Vec<u32> {
+        const LENS: [usize; 4] = [10, 2 * BLOCK + 3, 300, 20];
+        let spec = |(n, len): (usize, &usize)| ParamSpec {
+            name: n.to_string(),
+            shape: vec![*len],
+            kind: if n == 3 { Kind::Statistic } else { Kind::Parameter { decay: n == 1 } },
+        };
+        let specs = LENS.iter().enumerate().map(spec).collect();
+        let values = (0..LENS.iter().sum()).map(|i: usize| (i as f32 * 0.37).sin()).collect();
+        let config = Config { caps: Some(BucketCaps::of_mib(0.01)), ..Config::default() };
+        let optimizer = optimizer.build(&Settings::default()).unwrap();
+        let group = || Arc::new(Group::alone());
+        let mut replica = Replica::new(group(), specs, values, &config, optimizer).unwrap();
+        replica.undo = Some(Undo::new(replica.layout()));
+        (0..8).for_each(|_| step(&mut replica));
+        if let Some(asked) = fails {
+            (0..asked).for_each(|n| drop(replica.latest(SpanId(n)).to_vec()));
+            // What a replica does where updates are missing that cannot be made any more.
+            if replica.step.give_up() {
+                replica.steps -= 1;
+                replica.undo.as_mut().unwrap().revert(&mut replica.values);
+            }
+            // The last two tensors share a bucket.
+            assert_eq!(replica.is_halfway(), asked == 1 || asked == 2, "{asked} tensors");
+            replica.join(group()).unwrap();
+        }
+        while replica.steps() < 10 {
+            step(&mut replica);
+        }
+        replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
+    }
+
+    #[test]
+    fn a_step_that_fails_halfway_does_not_change_the_bits() {
+        for optimizer in OPTIMIZERS {
+            let expected = train(optimizer, None);
+            for asked in 0..=4 {
+                assert!(train(optimizer, Some(asked)) == expected, "{optimizer:?}, {asked} tensors");
+            }
+        }
     }
 }

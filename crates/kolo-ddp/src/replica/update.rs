@@ -1,6 +1,7 @@
 //! The way back of a gradient: how a bucket that has been reduced changes the values.
 //!
-//! It runs on the thread that asks for values, in [`Replica::step`](super::Replica::step) or in the next forward pass.
+//! It runs on the thread that asks for values, in [`Replica::step`](super::Replica::step) or in the next
+//! forward pass.
 
 use std::ops::Range;
 
@@ -17,7 +18,8 @@ pub(super) struct Applying<'a> {
     pub(super) values: &'a mut [f32],
     pub(super) undo: Option<&'a mut Undo>,
     pub(super) optimizer: &'a mut dyn Optimizer,
-    /// Takes the gradient of one tensor that came in several buckets; grows to the longest of them in the first step.
+    /// Takes the gradient of one tensor that came in several buckets; grows to the longest of them in the
+    /// first step.
     pub(super) whole: &'a mut Vec<f32>,
     /// What the summed gradient is multiplied by, and by what besides where it is a parameter's.
     pub(super) scale: f64,
@@ -25,8 +27,8 @@ pub(super) struct Applying<'a> {
 }
 
 impl Applying<'_> {
-    /// Applies a bucket that is back. Of a tensor that the optimizer needs whole, and of which other buckets are still due,
-    /// nothing changes; the last of them changes all of it.
+    /// Applies a bucket that is back. Of a tensor that the optimizer needs whole, and of which other buckets
+    /// are still due, nothing changes; the last of them changes all of it.
     ///
     /// # Errors
     ///

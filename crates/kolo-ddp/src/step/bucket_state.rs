@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kolo_comm::Group;
 
+use super::use_counts::UseCounts;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
 use crate::layout::{Layout, SpanId};
@@ -48,9 +49,9 @@ impl BucketState {
     }
 
     /// Zeros for spans without a gradient, then the shard joins the others.
-    pub(super) fn end_shard(&mut self, uses: &[u32], shard: usize) {
+    pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: usize) {
         for slice in &self.bucket.slices {
-            if uses[slice.span.0] == 0 {
+            if !uses.is_in_bucket(slice.span) {
                 self.reduction.add_nothing(slice.offset, slice.elements.len());
             }
         }
@@ -174,7 +175,7 @@ impl Buckets {
     }
 
     /// A shard's pass is over: those that are still here take what it has given.
-    pub(super) fn end_shard(&mut self, uses: &[u32], shard: usize) {
+    pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: usize) {
         let here = self.states.iter_mut().filter(|state| !state.is_launched);
         here.for_each(|state| state.end_shard(uses, shard));
     }

@@ -210,7 +210,7 @@ impl Step {
             let phase = "after its step has been given up";
             return Err(Error::OutOfOrder { call: "finish", phase, remedy: "begin the step anew" });
         };
-        self.buckets.end_shard(&self.uses.now, self.shards().start + done);
+        self.buckets.end_shard(&self.uses, self.shards().start + done);
         self.uses.end_shard();
         self.phase = Phase::Collecting { done: done + 1, pass: None };
         Ok(())
@@ -249,7 +249,7 @@ impl Step {
             if state.owed > 0 {
                 break;
             }
-            state.end_shard(&self.uses.now, shard);
+            state.end_shard(&self.uses, shard);
             self.launch(bucket);
         }
     }
@@ -559,6 +559,11 @@ impl Step {
     /// it is never done again.
     pub(crate) fn expected_uses(&self) -> &[u32] {
         &self.uses.expected
+    }
+
+    /// Before the first step: how often it is expected to use each span.
+    pub(crate) fn expect_uses(&mut self, expected: Vec<u32>) {
+        self.uses.expected = expected;
     }
 
     /// Before the first step of a group: goes on where `last`, that of the group before, has ended, with so many uses expected.

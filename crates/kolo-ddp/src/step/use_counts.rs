@@ -19,7 +19,7 @@ pub(super) struct UseCounts {
     /// Contributions expected in every shard.
     pub(super) expected: Vec<u32>,
     /// Contributions in the current shard.
-    pub(super) now: Vec<u32>,
+    now: Vec<u32>,
     /// The most contributions in any shard of this step.
     most: Vec<u32>,
     /// What came beyond the expected number, by shard of this rank.
@@ -50,6 +50,11 @@ impl UseCounts {
         let now = &mut self.now[id.0];
         *now += 1;
         (*now - 1, self.expected[id.0])
+    }
+
+    /// Whether the current shard has put anything for a span into its buckets: what comes late is kept apart.
+    pub(super) fn is_in_bucket(&self, id: SpanId) -> bool {
+        self.now[id.0].min(self.expected[id.0]) > 0
     }
 
     /// A shard's pass is over.

@@ -25,8 +25,8 @@ struct ClipSettings {
 /// Multiplies the gradient so that its norm is at most the limit.
 struct Clip {
     settings: ClipSettings,
-    /// Sums of squares by tensor and block. They come in any order and are added in the model's: how tensors were cut into
-    /// buckets does not matter.
+    /// Sums of squares by tensor and block. They come in any order and are added in the model's: how tensors
+    /// were cut into buckets does not matter.
     squares: Vec<Vec<f64>>,
 }
 

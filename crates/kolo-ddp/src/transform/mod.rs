@@ -1,6 +1,7 @@
 //! Gradient transforms: what is decided over a step's whole gradient before the optimizer sees it.
 //!
-//! A new one is a file here and a line in [`TRANSFORMS`]; a user's own is a type that implements [`GradientTransform`].
+//! A new one is a file here and a line in [`TRANSFORMS`]; a user's own is a type that implements
+//! [`GradientTransform`].
 
 mod clip;
 
@@ -11,20 +12,21 @@ use crate::table::{self, Choice, ChoiceError, Entry};
 
 /// A look at the summed gradient, and what follows from it for the step.
 ///
-/// All ranks see the same bits, so they decide the same without asking one another; a transform must take nothing else into
-/// account. It does not see running statistics. A step with any transform waits for all of its gradient before the first
-/// parameter changes.
+/// All ranks see the same bits, so they decide the same without asking one another; a transform must take
+/// nothing else into account. It does not see running statistics. A step with any transform waits for all of
+/// its gradient before the first parameter changes.
 pub trait GradientTransform: Send + 'static {
     /// Makes room for what it has to know of the tensors of `layout`. Called once, before everything else.
     fn init(&mut self, layout: &Layout);
 
-    /// Looks at the gradient of a slice, which is summed over the global batch. In each step every element of every trained
-    /// tensor is seen once, in any order; a slice begins at a multiple of 16,384 elements of its tensor and, unless it ends
-    /// there, is a multiple of that long. Whatever is summed must be summed so that the order does not matter.
+    /// Looks at the gradient of a slice, which is summed over the global batch. In each step every element of
+    /// every trained tensor is seen once, in any order; a slice begins at a multiple of 16,384 elements of
+    /// its tensor and, unless it ends there, is a multiple of that long. Whatever is summed must be summed so
+    /// that the order does not matter.
     fn see(&mut self, slice: &Slice, gradient: &[f32]);
 
-    /// Decides, when all of the gradient has been seen. `scale` makes it the mean over the batch, after the transforms before
-    /// this one.
+    /// Decides, when all of the gradient has been seen. `scale` makes it the mean over the batch, after the
+    /// transforms before this one.
     fn decide(&mut self, scale: f64) -> Decision;
 }
 

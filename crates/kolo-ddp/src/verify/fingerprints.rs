@@ -1,6 +1,6 @@
 //! Fingerprints of tensors: equal bits give equal prints, on every machine.
 
-use kolo_comm::hash::{GAMMA, mix};
+use kolo_comm::hash::{GOLDEN_GAMMA, splitmix64};
 
 use crate::layout::Layout;
 
@@ -14,13 +14,13 @@ pub(super) fn of(layout: &Layout, values: &[f32]) -> Vec<u64> {
 
 /// One print for several.
 pub(super) fn all(prints: impl IntoIterator<Item = u64>) -> u64 {
-    prints.into_iter().fold(GAMMA, |all, print| mix(all.wrapping_add(GAMMA) ^ print))
+    prints.into_iter().fold(GOLDEN_GAMMA, |all, print| splitmix64(all.wrapping_add(GOLDEN_GAMMA) ^ print))
 }
 
 /// Every operation here is a bijection of what was hashed so far and of the word that is added, so a change of a single
 /// word (a flipped bit, say) always changes the print; several changes cancel with probability 2⁻⁶⁴.
 fn print(values: &[f32]) -> u64 {
-    let mut lanes: [u64; LANES] = std::array::from_fn(|lane| GAMMA.wrapping_mul(lane as u64 + 1));
+    let mut lanes: [u64; LANES] = std::array::from_fn(|lane| GOLDEN_GAMMA.wrapping_mul(lane as u64 + 1));
     let mut chunks = values.chunks_exact(2 * LANES);
     for chunk in &mut chunks {
         for (lane, pair) in lanes.iter_mut().zip(chunk.chunks_exact(2)) {
@@ -34,7 +34,7 @@ fn print(values: &[f32]) -> u64 {
 }
 
 fn add(hash: u64, word: u64) -> u64 {
-    (hash ^ word).wrapping_mul(GAMMA).rotate_left(29)
+    (hash ^ word).wrapping_mul(GOLDEN_GAMMA).rotate_left(29)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A model small enough to differentiate by hand: logits = x·W₂ᵀ·… written out below, with everything a real one has:
-//! several parameters, one used twice, one never used, and a statistic.
+//! A model small enough to differentiate by hand: logits = x·W₂ᵀ·… written out below, with everything a real
+//! one has: several parameters, one used twice, one never used, and a statistic.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -49,7 +49,8 @@ pub fn lively(entry: &Entry<dyn Optimizer>) -> Settings {
         .fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
 }
 
-/// Loss and gradients of one sample x (its number): ½ Σ (first·x + shared² + last·shared − x)², element by element.
+/// Loss and gradients of one sample x (its number): ½ Σ (first·x + shared² + last·shared − x)², element by
+/// element.
 pub struct Pass {
     pub loss: f64,
     pub first: Vec<f32>,
@@ -80,7 +81,8 @@ pub fn backward(values: &[f32], samples: &[usize]) -> Pass {
     pass
 }
 
-/// One shard's forward pass, which asks for tensor after tensor, and its backward pass: gradients of the last layer first.
+/// One shard's forward pass, which asks for tensor after tensor, and its backward pass: gradients of the last
+/// layer first.
 pub fn run_shard(replica: &mut Replica, samples: &[usize]) {
     let values: Vec<f32> = (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
     let pass = backward(&values, samples);

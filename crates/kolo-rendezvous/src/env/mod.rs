@@ -1,25 +1,20 @@
-//! Who am I? The environment variables by which a launcher tells a worker its place in the job.
+//! The environment variables by which a launcher tells a worker who it is.
 //!
 //! Kolo's own names are torchrun's, so that `torchrun` can start Kolo's workers and `kolo launch` can start
-//! PyTorch's. Other launchers are one file and one line in [`LAUNCHERS`] each. A process that none of them has started
-//! is a job of its own: world size 1.
+//! PyTorch's. Each other launcher is one file and one line of [`LAUNCHERS`]. A process that no launcher has
+//! started is a job of its own: world size 1.
 
-mod hostlist;
-mod hydra;
+mod endpoint;
 mod launchers;
-mod master;
-mod openmpi;
 mod ports;
-mod slurm;
-mod torchrun;
 mod variables;
 
-pub use launchers::{LAUNCHERS, Launcher};
-pub use master::Master;
+pub use endpoint::Endpoint;
+pub use launchers::{LAUNCHERS, Launcher, Numbers};
+pub use variables::Variables;
 
 use crate::error::Error;
 use kolo_schedule::Rank;
-use variables::Variables;
 
 /// This worker's rank in the job, `0 ≤ RANK < WORLD_SIZE`.
 pub const RANK: &str = "RANK";
@@ -57,72 +52,77 @@ pub const STREAMS: &str = "KOLO_STREAMS";
 pub const TCP_DELAY_US: &str = "KOLO_TCP_DELAY_US";
 /// Name of this worker's node; workers of one name share memory. By default those on one host do.
 pub const NODE: &str = "KOLO_NODE";
-/// Seconds that a worker waits for others, at the rendezvous and in a collective. Default: 300 to arrive; in a collective
-/// 20 times the longest one so far, at least 120; in elastic jobs 10 times, at least 15.
+/// Seconds that a worker waits for others, at the rendezvous and in a collective. Default: 300 to arrive; in
+/// a collective 20 times the longest one so far, at least 120; in elastic jobs 10 times, at least 15.
 pub const TIMEOUT: &str = "KOLO_TIMEOUT";
 /// Name of the network interface at which peers reach this worker: overrides the choice.
 pub const IFACE: &str = "KOLO_IFACE";
 
-/// A worker's place in its job.
+/// What a worker knows of its job before it has met the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// This worker.
+pub struct WorkerEnv {
+    /// This worker's rank in the job.
     pub rank: Rank,
-    /// Number of workers.
+    /// Number of workers in the job.
     pub world_size: usize,
-    /// This worker among those of its node.
+    /// This worker's rank among those of its host.
     pub local_rank: usize,
     /// Where rank 0 serves the store.
-    pub master: Master,
+    pub endpoint: Endpoint,
 }
 
-/// Whether some launcher has started this process as a worker; then [`Place::from_env`] says which one it is, or what is
-/// wrong with the launcher's variables.
+/// Whether some launcher has started this process as a worker; then [`WorkerEnv::from_env`] gives its rank,
+/// or says what is wrong with the launcher's variables.
 pub fn is_worker() -> bool {
-    launchers::of(&Variables(&own)).is_some()
+    launchers::detect(&Variables(&process_variable)).is_some()
 }
 
-fn own(name: &str) -> Option<String> {
+fn process_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// This worker's rank and the number of workers, as its launcher says them; `None` when there is none. Where they meet is
-/// not looked at: for those who need no store.
-pub fn seat() -> Result<Option<(Rank, usize)>, Error> {
-    let variables = Variables(&own);
-    let launcher = launchers::of(&variables);
-    launcher.map(|launcher| seat_by(launcher, &variables)).transpose()
+/// This worker's rank and the number of workers, as its launcher says them; `None` when no launcher has
+/// started this process. The variables that say where rank 0 is are not read: MPI needs no store.
+///
+/// # Errors
+///
+/// [`Error::Environment`] names the variable that is missing, is no number or contradicts another.
+pub fn rank_and_world_size() -> Result<Option<(Rank, usize)>, Error> {
+    let variables = Variables(&process_variable);
+    launchers::detect(&variables).map(|launcher| read_ranks(launcher, &variables)).transpose()
 }
 
-fn seat_by(launcher: &'static Launcher, variables: &Variables) -> Result<(Rank, usize), Error> {
-    let rank = launcher.number(variables, launcher.rank)?;
-    let world_size = launcher.number(variables, launcher.world_size)?;
+fn read_ranks(launcher: &dyn Launcher, variables: &Variables) -> Result<(Rank, usize), Error> {
+    let names = launcher.numbers();
+    let rank = variables.number(names.rank, names.world_size)?;
+    let world_size = variables.number(names.world_size, names.rank)?;
     if rank >= world_size {
-        let (name, whole) = (variables.first(launcher.rank), variables.first(launcher.world_size));
+        let (name, whole) = (variables.first(names.rank), variables.first(names.world_size));
         return Err(Error::environment(name, format!("is {rank}; it must be below {whole}={world_size}")));
     }
     Ok((Rank(rank), world_size))
 }
 
-impl Place {
+impl WorkerEnv {
     /// Reads the variables of the launcher that has started this process; `None` when there is none.
     ///
     /// # Errors
     ///
     /// [`Error::Environment`] names the variable that is missing, is no number or contradicts another.
-    pub fn from_env() -> Result<Option<Place>, Error> {
-        Self::from_variables(&Variables(&own))
+    pub fn from_env() -> Result<Option<WorkerEnv>, Error> {
+        Self::from_variables(&Variables(&process_variable))
     }
 
-    fn from_variables(variables: &Variables) -> Result<Option<Place>, Error> {
-        let Some(launcher) = launchers::of(variables) else { return Ok(None) };
-        let (rank, world_size) = seat_by(launcher, variables)?;
-        let local_rank = variables.number_if_set(launcher.local_rank)?.unwrap_or(rank.0);
-        let local_world_size = variables.number_if_set(launcher.local_world_size)?;
+    fn from_variables(variables: &Variables) -> Result<Option<WorkerEnv>, Error> {
+        let Some(launcher) = launchers::detect(variables) else { return Ok(None) };
+        let names = launcher.numbers();
+        let (rank, world_size) = read_ranks(launcher, variables)?;
+        let local_rank = variables.number_if_set(names.local_rank)?.unwrap_or(rank.0);
+        let local_world_size = variables.number_if_set(names.local_world_size)?;
         let one_host = local_world_size.is_none_or(|local| local == world_size);
-        let master = master::read(variables, launcher, world_size, one_host)?;
-        log::debug!("{} says: {rank} of {world_size}, meeting at {master}", launcher.name);
-        Ok(Some(Place { rank, world_size, local_rank, master }))
+        let endpoint = endpoint::read(variables, launcher, world_size, one_host)?;
+        log::debug!("{} says: {rank} of {world_size}, the store is at {endpoint}", launcher.name());
+        Ok(Some(WorkerEnv { rank, world_size, local_rank, endpoint }))
     }
 }
 

@@ -1,21 +1,22 @@
-//! Ports for jobs whose launcher gives none: derived from what all workers know, so that nobody has to be asked.
+//! Ports of the store for jobs whose launcher gives none: a hash of the job's name, which all workers know.
 
-use crate::hash::{GAMMA, fnv1a, mix};
+use crate::hash::{GOLDEN_GAMMA, fnv1a, splitmix64};
 
-/// Outside of what Linux (from 32768) and others give to outgoing connections, which could be any program's.
+/// The range lies below the ports that Linux (from 32768) and others give to outgoing connections.
 const LOWEST: u64 = 20_000;
 const COUNT: u64 = 10_000;
 
-/// How many places a job may try. Each is taken with some small probability; all of them never are.
+/// Ports that a job may try. Each is taken by somebody else with some small probability; all of them never
+/// are.
 const TRIES: usize = 8;
 
-/// The ports at which a job may meet, all different, in the order in which all its workers try them.
+/// The ports at which a job's store may be, all different, in the order in which all its workers try them.
 pub(super) fn of_job(job: &str) -> Vec<u16> {
     let seed = fnv1a(job.as_bytes());
     let mut ports = Vec::with_capacity(TRIES);
     // Twice as many throws as wanted: more than a few of them never hit a port for the second time.
     for throw in 1..=2 * TRIES as u64 {
-        let port = (LOWEST + mix(seed.wrapping_add(throw).wrapping_mul(GAMMA)) % COUNT) as u16;
+        let port = (LOWEST + splitmix64(seed.wrapping_add(throw).wrapping_mul(GOLDEN_GAMMA)) % COUNT) as u16;
         if ports.len() < TRIES && !ports.contains(&port) {
             ports.push(port);
         }

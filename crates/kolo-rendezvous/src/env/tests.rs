@@ -1,6 +1,7 @@
-//! What each launcher says, and what is made of it. The variables are those of real launchers: Open MPI 4.1.4, MPICH
-//! 4.0.2, torchrun of PyTorch 2.11, Slurm 22.05.
+//! What is made of each launcher's variables. The variables are the examples of the table, which real
+//! launchers have set.
 
+use super::launchers::Example;
 use super::*;
 
 type Set = &'static [(&'static str, &'static str)];
@@ -10,54 +11,41 @@ fn with<R>(vars: &[(&str, &str)], then: impl FnOnce(&Variables) -> R) -> R {
     then(&Variables(&find))
 }
 
-fn read(vars: &[(&str, &str)]) -> Result<Option<Place>, Error> {
-    with(vars, Place::from_variables)
+fn read(vars: &[(&str, &str)]) -> Result<Option<WorkerEnv>, Error> {
+    with(vars, WorkerEnv::from_variables)
 }
 
-fn place(vars: &[(&str, &str)]) -> Place {
+fn worker_env(vars: &[(&str, &str)]) -> WorkerEnv {
     read(vars).unwrap().unwrap()
 }
 
 fn launcher(vars: &[(&str, &str)]) -> &'static str {
-    with(vars, |variables| launchers::of(variables).map_or("none", |launcher| launcher.name))
+    with(vars, |variables| launchers::detect(variables).map_or("none", |launcher| launcher.name()))
 }
 
-const TORCHRUN: Set = &[
-    ("RANK", "3"),
-    ("WORLD_SIZE", "4"),
-    ("LOCAL_RANK", "1"),
-    ("LOCAL_WORLD_SIZE", "2"),
-    ("MASTER_ADDR", "127.0.0.1"),
-    ("MASTER_PORT", "29500"),
-    ("TORCHELASTIC_RUN_ID", "none"),
-    ("TORCHELASTIC_USE_AGENT_STORE", "True"),
-];
-const OPEN_MPI: Set = &[
-    ("OMPI_COMM_WORLD_RANK", "1"),
-    ("OMPI_COMM_WORLD_SIZE", "3"),
-    ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
-    ("OMPI_COMM_WORLD_LOCAL_SIZE", "3"),
-    ("OMPI_MCA_ess_base_jobid", "1641086977"),
-    ("OMPI_MCA_orte_hnp_uri", "1641086976.0;tcp://192.0.2.2:56547"),
-    ("PMIX_NAMESPACE", "1641086977"),
-];
-const MPICH: Set = &[
-    ("PMI_RANK", "2"),
-    ("PMI_SIZE", "3"),
-    ("MPI_LOCALRANKID", "2"),
-    ("MPI_LOCALNRANKS", "3"),
-    ("SLURM_JOB_ID", "77"),
-];
-const SLURM: Set = &[
-    ("SLURM_JOB_ID", "4711"),
-    ("SLURM_STEP_ID", "0"),
-    ("SLURM_PROCID", "5"),
-    ("SLURM_LOCALID", "1"),
-    ("SLURM_NTASKS", "16"),
-    ("SLURM_STEP_NUM_TASKS", "8"),
-    ("SLURM_NODEID", "2"),
-    ("SLURM_STEP_NODELIST", "127.0.0.[5-8]"),
-];
+fn example(name: &str) -> Example {
+    LAUNCHERS.iter().find(|launcher| launcher.name() == name).unwrap().example()
+}
+
+fn set(name: &str) -> Set {
+    example(name).variables
+}
+
+fn torchrun() -> Set {
+    set("torchrun")
+}
+
+fn open_mpi() -> Set {
+    set("Open MPI's mpirun")
+}
+
+fn mpich() -> Set {
+    set("MPICH's mpirun")
+}
+
+fn slurm() -> Set {
+    set("srun")
+}
 
 /// The set with some variables changed, and without those that become empty.
 fn changed<'a>(set: &[(&'a str, &'a str)], changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
@@ -66,40 +54,31 @@ fn changed<'a>(set: &[(&'a str, &'a str)], changes: &[(&'a str, &'a str)]) -> Ve
 }
 
 #[test]
-fn no_launcher_is_no_place() {
+fn no_launcher_is_no_worker_env() {
     assert_eq!(read(&[]).unwrap(), None);
     // What users set for all their programs is no launcher.
     assert_eq!(read(&[(MASTER_ADDR, "head"), (MASTER_PORT, "1"), (LOCAL_RANK, "0")]).unwrap(), None);
 }
 
 #[test]
-fn every_launcher_of_the_table_is_recognised() {
-    let sets = [TORCHRUN, OPEN_MPI, MPICH, SLURM];
-    assert_eq!(sets.len(), LAUNCHERS.len());
-    for (set, expected) in sets.iter().zip(&LAUNCHERS) {
-        assert_eq!(launcher(set), expected.name);
-    }
-}
-
-#[test]
-fn ranks_are_read() {
-    for (set, rank, world_size, local_rank) in
-        [(TORCHRUN, 3, 4, 1), (OPEN_MPI, 1, 3, 1), (MPICH, 2, 3, 2), (SLURM, 5, 8, 1)]
-    {
-        let place = place(set);
-        assert_eq!((place.rank, place.world_size, place.local_rank), (Rank(rank), world_size, local_rank));
+fn every_launcher_of_the_table_is_detected_and_its_numbers_read() {
+    for expected in LAUNCHERS {
+        let Example { variables, numbers, .. } = expected.example();
+        assert_eq!(launcher(variables), expected.name());
+        let env = worker_env(variables);
+        assert_eq!((env.rank.0, env.world_size, env.local_rank), numbers, "{}", expected.name());
     }
 }
 
 #[test]
 fn earlier_launchers_win() {
-    let all = [TORCHRUN, OPEN_MPI, MPICH, SLURM].concat();
+    let all: Vec<_> = LAUNCHERS.iter().flat_map(|launcher| launcher.example().variables).copied().collect();
     assert_eq!(launcher(&all), "torchrun");
-    assert_eq!(launcher(&all[TORCHRUN.len()..]), "Open MPI's mpirun");
+    assert_eq!(launcher(&all[torchrun().len()..]), "Open MPI's mpirun");
     // srun with PMI sets PMI_RANK, too.
-    assert_eq!(launcher(&changed(SLURM, &[("PMI_RANK", "5"), ("PMI_SIZE", "8")])), "srun");
+    assert_eq!(launcher(&changed(slurm(), &[("PMI_RANK", "5"), ("PMI_SIZE", "8")])), "srun");
     // A job script may set WORLD_SIZE for all.
-    assert_eq!(launcher(&changed(SLURM, &[(WORLD_SIZE, "8")])), "srun");
+    assert_eq!(launcher(&changed(slurm(), &[(WORLD_SIZE, "8")])), "srun");
 }
 
 #[test]
@@ -111,70 +90,68 @@ fn a_shell_of_slurm_is_a_job_of_its_own() {
         &[("SLURM_STEP_ID", "4294967290")],
         &[("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_PROCID", "0")],
     ] {
-        assert_eq!(read(&changed(SLURM, changes)).unwrap(), None, "{changes:?}");
+        assert_eq!(read(&changed(slurm(), changes)).unwrap(), None, "{changes:?}");
     }
 }
 
 #[test]
-fn given_places_are_taken() {
-    for (set, several) in [(&TORCHRUN[..6], false), (OPEN_MPI, false), (SLURM, true)] {
+fn given_endpoints_are_taken() {
+    for set in [&torchrun()[..6], open_mpi(), slurm()] {
         let set = changed(set, &[(MASTER_ADDR, "127.0.0.9"), (MASTER_PORT, "1234")]);
-        assert_eq!(place(&set).master.to_string(), "127.0.0.9:1234", "{several}");
+        assert_eq!(worker_env(&set).endpoint.to_string(), "127.0.0.9:1234");
     }
     let by_hand = [(RANK, "0"), (WORLD_SIZE, "2"), (MASTER_PORT, "29500")];
     assert_eq!(
-        place(&by_hand).master,
-        Master::from("127.0.0.1:29500".parse::<std::net::SocketAddr>().unwrap())
+        worker_env(&by_hand).endpoint,
+        Endpoint::from("127.0.0.1:29500".parse::<std::net::SocketAddr>().unwrap())
     );
     assert_eq!(
-        place(&[by_hand.as_slice(), &[(MASTER_ADDR, "::1")]].concat()).master.to_string(),
+        worker_env(&[by_hand.as_slice(), &[(MASTER_ADDR, "::1")]].concat()).endpoint.to_string(),
         "[::1]:29500"
     );
 }
 
 #[test]
-fn places_are_derived_where_none_is_given() {
-    for (set, host) in
-        [(TORCHRUN, "127.0.0.1"), (OPEN_MPI, "127.0.0.1"), (MPICH, "127.0.0.1"), (SLURM, "127.0.0.5")]
-    {
-        let master = place(set).master;
-        assert!(master.places().len() > 1 && master.job().is_some(), "{master}");
-        for at in master.places() {
-            assert_eq!(at.ip().to_string(), host, "{master}");
-            assert!((20_000..30_000).contains(&at.port()) && at.port() != 29500, "{master}");
+fn endpoints_are_derived_where_none_is_given() {
+    for launcher in LAUNCHERS {
+        let Example { variables, host, .. } = launcher.example();
+        let endpoint = worker_env(variables).endpoint;
+        assert!(endpoint.addresses().len() > 1 && endpoint.job().is_some(), "{endpoint}");
+        for address in endpoint.addresses() {
+            assert_eq!(address.ip().to_string(), host, "{endpoint}");
+            assert!((20_000..30_000).contains(&address.port()) && address.port() != 29500, "{endpoint}");
         }
     }
-    let one_node = changed(SLURM, &[("SLURM_STEP_NODELIST", "no-such-host")]);
-    assert!(place(&one_node).master.places()[0].ip().is_loopback());
+    let one_node = changed(slurm(), &[("SLURM_STEP_NODELIST", "no-such-host")]);
+    assert!(worker_env(&one_node).endpoint.addresses()[0].ip().is_loopback());
 }
 
 #[test]
 fn all_ranks_derive_the_same_and_other_jobs_another() {
-    for (set, rank, job) in [
-        (TORCHRUN, "RANK", "MASTER_PORT"),
-        (OPEN_MPI, "OMPI_COMM_WORLD_RANK", "PMIX_NAMESPACE"),
-        (MPICH, "PMI_RANK", "SLURM_JOB_ID"),
-        (SLURM, "SLURM_PROCID", "SLURM_STEP_ID"),
-    ] {
-        let master = |name, value| place(&changed(set, &[(name, value)])).master;
-        assert_eq!(master(rank, "0"), master(rank, "1"));
-        assert_ne!(master(job, "1000"), master(job, "1001"), "{job}");
+    for launcher in LAUNCHERS {
+        let Example { variables, job, .. } = launcher.example();
+        let endpoint = |name, value| worker_env(&changed(variables, &[(name, value)])).endpoint;
+        let rank = launcher.numbers().rank[0];
+        assert_eq!(endpoint(rank, "0"), endpoint(rank, "1"), "{}", launcher.name());
+        assert_ne!(endpoint(job, "1000"), endpoint(job, "1001"), "{job}");
     }
     // After a restart the agents of different nodes count differently.
-    let restarted = changed(TORCHRUN, &[("TORCHELASTIC_RESTART_COUNT", "1")]);
-    assert_eq!(place(TORCHRUN).master, place(&restarted).master);
+    let restarted = changed(torchrun(), &[("TORCHELASTIC_RESTART_COUNT", "1")]);
+    assert_eq!(worker_env(torchrun()).endpoint, worker_env(&restarted).endpoint);
 }
 
 #[test]
 fn a_group_of_one_meets_nobody() {
-    let alone =
-        place(&changed(TORCHRUN, &[("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "no such host")]));
-    assert_eq!(alone.master.to_string(), "127.0.0.1:0");
+    let alone = worker_env(&changed(
+        torchrun(),
+        &[("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "no such host")],
+    ));
+    assert_eq!(alone.endpoint.to_string(), "127.0.0.1:0");
 }
 
 #[test]
 fn errors_name_the_variable() {
-    let mpi = |changes: &[(&'static str, &'static str)]| changed(OPEN_MPI, changes);
+    let mpi = |changes: &[(&'static str, &'static str)]| changed(open_mpi(), changes);
     for (vars, names) in [
         (vec![(RANK, "1")], &["WORLD_SIZE", "RANK"][..]),
         (vec![(WORLD_SIZE, "2")], &["RANK", "WORLD_SIZE"]),
@@ -188,18 +165,18 @@ fn errors_name_the_variable() {
         (mpi(&[("OMPI_COMM_WORLD_RANK", "3")]), &["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE=3"]),
         (mpi(&[("OMPI_COMM_WORLD_LOCAL_SIZE", "2")]), &["MASTER_ADDR", "-x MASTER_ADDR", "-x MASTER_PORT"]),
         (
-            changed(MPICH, &[("MPI_LOCALNRANKS", "1"), ("SLURM_JOB_ID", "")]),
+            changed(mpich(), &[("MPI_LOCALNRANKS", "1"), ("SLURM_JOB_ID", "")]),
             &["MASTER_ADDR", "-genv MASTER_ADDR"],
         ),
-        (changed(MPICH, &[("SLURM_JOB_ID", "")]), &["MASTER_PORT", "-genv MASTER_PORT"]),
-        (changed(SLURM, &[("SLURM_STEP_NODELIST", "a[1")]), &["SLURM_STEP_NODELIST", "MASTER_ADDR"]),
-        (changed(SLURM, &[("SLURM_STEP_NODELIST", "")]), &["SLURM_STEP_NODELIST", "MASTER_ADDR"]),
+        (changed(mpich(), &[("SLURM_JOB_ID", "")]), &["MASTER_PORT", "-genv MASTER_PORT"]),
+        (changed(slurm(), &[("SLURM_STEP_NODELIST", "a[1")]), &["SLURM_STEP_NODELIST", "MASTER_ADDR"]),
+        (changed(slurm(), &[("SLURM_STEP_NODELIST", "")]), &["SLURM_STEP_NODELIST", "MASTER_ADDR"]),
         (
-            changed(SLURM, &[("SLURM_STEP_NODELIST", "a b[1-2]")]),
+            changed(slurm(), &[("SLURM_STEP_NODELIST", "a b[1-2]")]),
             &["MASTER_ADDR is not set", "`a b1`", "before `srun`"],
         ),
-        (changed(TORCHRUN, &[("MASTER_ADDR", "no such host")]), &["MASTER_ADDR is `no such host`"]),
-        (changed(SLURM, &[("SLURM_STEP_NUM_TASKS", "many")]), &["SLURM_STEP_NUM_TASKS", "many"]),
+        (changed(torchrun(), &[("MASTER_ADDR", "no such host")]), &["MASTER_ADDR is `no such host`"]),
+        (changed(slurm(), &[("SLURM_STEP_NUM_TASKS", "many")]), &["SLURM_STEP_NUM_TASKS", "many"]),
     ] {
         let message = read(&vars).unwrap_err().to_string();
         for name in names {

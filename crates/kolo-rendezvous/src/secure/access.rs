@@ -9,15 +9,18 @@ use crate::error::Error;
 /// What a job demands of those who connect.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
+    /// The job's token; without one, everything stays on loopback.
     pub token: Option<Token>,
-    /// Data connections stay inside the session that the handshake made. Only with a token.
+    /// Whether data connections stay encrypted after the handshake, which needs a token.
     pub encrypt: bool,
 }
 
 impl Access {
+    /// A job with this token, if it has one, whose data connections are encrypted or not.
+    ///
     /// # Errors
     ///
-    /// Encryption is asked for, but there is no token to make keys from.
+    /// [`Error::Environment`]: encryption is asked for, but there is no token to make keys from.
     pub fn new(token: Option<Token>, encrypt: bool) -> Result<Access, Error> {
         if encrypt && token.is_none() {
             let problem = format!(
@@ -31,7 +34,12 @@ impl Access {
         Ok(Access { token, encrypt })
     }
 
-    /// Refuses an address that other machines can reach when nothing keeps strangers out.
+    /// Checks that a process of this job may listen at an address.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Environment`]: other machines can reach the address, and there is no token to keep strangers
+    /// out.
     pub fn may_listen(&self, ip: IpAddr) -> Result<(), Error> {
         if self.token.is_some() || ip.to_canonical().is_loopback() {
             return Ok(());

@@ -1,64 +1,67 @@
-//! What is said before the first byte of a connection's own.
+//! The handshake: the messages before the first byte of a connection's own.
 //!
 //! ```text
-//!             with a token                                  without
-//! caller      opening (8 bytes), message 1: `psk, e`   →    opening, who it is   →
-//! listener    ←   message 2: `e, ee`
-//! caller      who it is, as the session's first record →
-//! listener    ←   welcome, as its first record              ←   welcome
+//!             with a token                                    without
+//! initiator   opening (8 bytes), message 1: `psk, e`     →    opening, identity   →
+//! responder   ←   message 2: `e, ee`
+//! initiator   identity, as the session's first record    →
+//! responder   ←   "accepted", as its first record             ←   "accepted"
 //! ```
 //!
-//! Instead of its part the listener may send a refusal. Message 1 can be repeated by whoever recorded it. The
-//! caller counts as authenticated only by its record: that is sealed under a key that the listener's own fresh part
-//! has gone into. The opening is part of the handshake's hash, so nobody in between can change version, purpose or
-//! mode. Only by the welcome the caller knows that it has not been pushed aside in a crowd, and need not call again.
+//! Instead of its part the responder may send a [`RejectReason`]. Message 1 can be replayed by whoever
+//! recorded it, so the initiator is authenticated only by its record: that is sealed under a key that the
+//! responder's own fresh part has gone into. The opening is part of the handshake's hash, so nobody in
+//! between can change version, protocol or protection. Only by "accepted" the initiator knows that the
+//! listener has not dropped it in a crowd, and need not connect again.
 
 use std::io::{self, Read, Write};
 
 use snow::{Builder, HandshakeState};
 
 use super::access::Access;
+use super::error::{HandshakeError, RejectReason};
 use super::record::Session;
-use super::refusal::{CallError, Refusal};
 use super::token::Token;
 
 /// AES-256-GCM, because `ring` runs it at several gigabytes a second on any processor with AES instructions.
 const SUITE: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 
-/// Longest message of the handshake, and longest word on who is calling.
+/// Longest message of the handshake; an identity is shorter by a record's authentication.
 const LONGEST: usize = 256;
 
-/// Takes the place of a message's length of 0: no message, but one byte that says why, or this.
-const WELCOME: u8 = b'k';
+/// A message's length of 0 announces no message but one byte: this, or the reason of a rejection.
+const ACCEPTED: u8 = b'k';
 
-/// What a connection is for.
+/// The protocol that a connection speaks after its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Purpose {
+pub enum Protocol {
+    /// Requests to the store.
     Store = b's',
+    /// Messages of collectives.
     Data = b'd',
 }
 
 /// How a connection is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Mode {
-    /// Not at all.
+enum Protection {
+    /// Nothing.
     Plain = b'p',
-    /// The caller proves that it knows the token.
+    /// The initiator proves that it knows the token.
     Proved = b'n',
-    /// And everything after is sealed.
+    /// It does, and everything after is encrypted.
     Sealed = b'e',
 }
 
 impl Access {
-    fn mode(&self, purpose: Purpose) -> Mode {
-        match (&self.token, purpose) {
-            (None, _) => Mode::Plain,
-            // What the store says is little and decides who talks to whom: always sealed.
-            (Some(_), Purpose::Store) => Mode::Sealed,
-            (Some(_), Purpose::Data) if self.encrypt => Mode::Sealed,
-            (Some(_), Purpose::Data) => Mode::Proved,
+    fn protection(&self, protocol: Protocol) -> Protection {
+        match (&self.token, protocol) {
+            (None, _) => Protection::Plain,
+            // The store's messages are few, and decide who talks to whom: they are always encrypted.
+            (Some(_), Protocol::Store) => Protection::Sealed,
+            (Some(_), Protocol::Data) if self.encrypt => Protection::Sealed,
+            (Some(_), Protocol::Data) => Protection::Proved,
         }
     }
 }
@@ -66,133 +69,154 @@ impl Access {
 /// The first bytes of every connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Opening {
-    purpose: Purpose,
-    mode: Mode,
+    protocol: Protocol,
+    protection: Protection,
 }
 
 impl Opening {
     fn encode(self) -> [u8; 8] {
         // The fifth byte is the protocol's version.
-        [b'k', b'o', b'l', b'o', 1, self.purpose as u8, self.mode as u8, b'\n']
+        [b'k', b'o', b'l', b'o', 1, self.protocol as u8, self.protection as u8, b'\n']
     }
 
     fn decode(bytes: [u8; 8]) -> Option<Opening> {
-        let purpose = [Purpose::Store, Purpose::Data].into_iter().find(|p| *p as u8 == bytes[5])?;
-        let mode = [Mode::Plain, Mode::Proved, Mode::Sealed].into_iter().find(|m| *m as u8 == bytes[6])?;
-        let opening = Opening { purpose, mode };
+        let protocol = [Protocol::Store, Protocol::Data].into_iter().find(|p| *p as u8 == bytes[5])?;
+        let protection = [Protection::Plain, Protection::Proved, Protection::Sealed]
+            .into_iter()
+            .find(|m| *m as u8 == bytes[6])?;
+        let opening = Opening { protocol, protection };
         (opening.encode() == bytes).then_some(opening)
     }
 
-    /// Whether a listener lets a caller with this opening go on.
-    fn check(self, demanded: Opening) -> Result<(), Refusal> {
-        match (self.mode, demanded.mode) {
-            _ if self.purpose != demanded.purpose => Err(Refusal::Purpose),
-            (brought, demanded) if brought == demanded => Ok(()),
-            (Mode::Plain, _) => Err(Refusal::TokenMissing),
-            (_, Mode::Plain) => Err(Refusal::TokenUnknown),
-            _ => Err(Refusal::Encryption),
+    /// Whether a responder that demands `demanded` goes on after this opening.
+    fn check(self, demanded: Opening) -> Result<(), RejectReason> {
+        match (self.protection, demanded.protection) {
+            _ if self.protocol != demanded.protocol => Err(RejectReason::Protocol),
+            (offered, demanded) if offered == demanded => Ok(()),
+            (Protection::Plain, _) => Err(RejectReason::TokenMissing),
+            (_, Protection::Plain) => Err(RejectReason::TokenUnknown),
+            _ => Err(RejectReason::Encryption),
         }
     }
 }
 
-/// The calling side: says who it is. Returns the session that all further bytes belong into, if they do.
-pub fn call(
+/// The connecting side of the handshake. `identity` is what the responder learns of this side, at most 240
+/// bytes. Gives the session that all further bytes belong into, if the connection stays encrypted.
+///
+/// # Errors
+///
+/// The responder has rejected this side, or is none of this job, or the connection broke.
+pub fn initiate(
     stream: &mut (impl Read + Write),
     access: &Access,
-    purpose: Purpose,
+    protocol: Protocol,
     identity: &[u8],
-) -> Result<Option<Session>, CallError> {
-    call_with(stream, access, purpose, identity, None)
+) -> Result<Option<Session>, HandshakeError> {
+    initiate_with(stream, access, protocol, identity, None)
 }
 
-/// [`call`], with a key that is not fresh where a fuzz target must see the same bytes each time.
-pub(crate) fn call_with(
+/// [`initiate`], with a key that is not fresh where a fuzz target must see the same bytes each time.
+pub(crate) fn initiate_with(
     stream: &mut (impl Read + Write),
     access: &Access,
-    purpose: Purpose,
+    protocol: Protocol,
     identity: &[u8],
     fixed: Option<&[u8; 32]>,
-) -> Result<Option<Session>, CallError> {
-    let mode = access.mode(purpose);
-    let opening = Opening { purpose, mode }.encode();
+) -> Result<Option<Session>, HandshakeError> {
+    let protection = access.protection(protocol);
+    let opening = Opening { protocol, protection }.encode();
     let Some(token) = &access.token else {
         stream.write_all(&[&opening[..], &framed(identity)].concat())?;
         return match read_answer(stream)? {
             None => Ok(None),
-            Some(_) => Err(CallError::Foreign),
+            Some(_) => Err(HandshakeError::Foreign),
         };
     };
     let mut noise = initiator(token, &opening, fixed);
-    let first = next_message(&mut noise).ok_or(CallError::Foreign)?;
+    let first = next_message(&mut noise).ok_or(HandshakeError::Foreign)?;
     stream.write_all(&[&opening[..], &framed(&first)].concat())?;
-    let second = read_answer(stream)?.ok_or(CallError::Foreign)?;
-    noise.read_message(&second, &mut [0; LONGEST]).map_err(|_| CallError::Impostor)?;
-    let mut session = session(noise).ok_or(CallError::Foreign)?;
+    let second = read_answer(stream)?.ok_or(HandshakeError::Foreign)?;
+    noise.read_message(&second, &mut [0; LONGEST]).map_err(|_| HandshakeError::Impostor)?;
+    let mut session = session(noise).ok_or(HandshakeError::Foreign)?;
     let mut frame = Vec::new();
     session.seal(identity, &mut frame)?;
     stream.write_all(&frame)?;
-    let welcome = read_answer(stream)?.ok_or(CallError::Foreign)?;
-    session.open(&welcome, &mut [0; LONGEST]).map_err(|_| CallError::Impostor)?;
-    Ok((mode == Mode::Sealed).then_some(session))
+    let accepted = read_answer(stream)?.ok_or(HandshakeError::Foreign)?;
+    session.open(&accepted, &mut [0; LONGEST]).map_err(|_| HandshakeError::Impostor)?;
+    Ok((protection == Protection::Sealed).then_some(session))
 }
 
-/// A caller that may come in, and is to be told so.
-pub struct Heard {
-    /// Who it says it is.
+/// An initiator that has proved that it knows the token, where there is one, and is not told yet that it is
+/// accepted.
+pub struct Authenticated {
+    /// The initiator's own words on who it is.
     pub identity: Vec<u8>,
     session: Option<Session>,
-    mode: Mode,
+    protection: Protection,
 }
 
-impl Heard {
-    /// Tells it. Returns the session that all further bytes belong into, if they do.
-    pub fn welcome(self, stream: &mut impl Write) -> io::Result<Option<Session>> {
+impl Authenticated {
+    /// Tells the initiator that it is accepted. Gives the session that all further bytes belong into, if the
+    /// connection stays encrypted.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
+    pub fn accept(self, stream: &mut impl Write) -> io::Result<Option<Session>> {
         let Some(mut session) = self.session else {
-            stream.write_all(&[0, 0, WELCOME])?;
+            stream.write_all(&[0, 0, ACCEPTED])?;
             return Ok(None);
         };
         let mut frame = Vec::new();
         session.seal(&[], &mut frame)?;
         stream.write_all(&frame)?;
-        Ok((self.mode == Mode::Sealed).then_some(session))
+        Ok((self.protection == Protection::Sealed).then_some(session))
     }
 }
 
-/// The listening side, up to the welcome.
-pub fn answer(stream: &mut (impl Read + Write), access: &Access, purpose: Purpose) -> Result<Heard, Refusal> {
-    answer_with(stream, access, purpose, None).inspect_err(|refusal| {
-        // The caller may be gone, or not listen; it is refused either way.
-        let _ = stream.write_all(&[0, 0, *refusal as u8]);
+/// The listening side of the handshake, up to [`Authenticated::accept`].
+///
+/// # Errors
+///
+/// Why the initiator is rejected, which it has been told.
+pub fn respond(
+    stream: &mut (impl Read + Write),
+    access: &Access,
+    protocol: Protocol,
+) -> Result<Authenticated, RejectReason> {
+    respond_with(stream, access, protocol, None).inspect_err(|reason| {
+        // The initiator may be gone, or not read; it is rejected either way.
+        let _ = stream.write_all(&[0, 0, *reason as u8]);
     })
 }
 
-/// [`answer`], with a key that is not fresh where a fuzz target must see the same bytes each time.
-pub(crate) fn answer_with(
+/// [`respond`], with a key that is not fresh where a fuzz target must see the same bytes each time.
+pub(crate) fn respond_with(
     stream: &mut (impl Read + Write),
     access: &Access,
-    purpose: Purpose,
+    protocol: Protocol,
     fixed: Option<&[u8; 32]>,
-) -> Result<Heard, Refusal> {
-    let mode = access.mode(purpose);
+) -> Result<Authenticated, RejectReason> {
+    let protection = access.protection(protocol);
     let mut opening = [0; 8];
     stream.read_exact(&mut opening)?;
-    Opening::decode(opening).ok_or(Refusal::Stranger)?.check(Opening { purpose, mode })?;
+    Opening::decode(opening).ok_or(RejectReason::Stranger)?.check(Opening { protocol, protection })?;
     let Some(token) = &access.token else {
-        return Ok(Heard { identity: read_frame(stream)?, session: None, mode });
+        return Ok(Authenticated { identity: read_frame(stream)?, session: None, protection });
     };
     let mut noise = responder(token, &opening, fixed);
     let first = read_frame(stream)?;
-    noise.read_message(&first, &mut [0; LONGEST]).map_err(|_| Refusal::TokenWrong)?;
-    // It fails only on a key of the caller's that is none.
-    let second = next_message(&mut noise).ok_or(Refusal::Stranger)?;
+    noise.read_message(&first, &mut [0; LONGEST]).map_err(|_| RejectReason::TokenWrong)?;
+    // It fails only on a key of the initiator's that is none.
+    let second = next_message(&mut noise).ok_or(RejectReason::Stranger)?;
     stream.write_all(&framed(&second))?;
-    let mut session = session(noise).ok_or(Refusal::Stranger)?;
+    let mut session = session(noise).ok_or(RejectReason::Stranger)?;
     let proof = read_frame(stream)?;
     let mut identity = vec![0; LONGEST];
-    // Only now the caller has proved that it knows the token and is here: see the module's text.
-    let long = session.open(&proof, &mut identity).map_err(|_| Refusal::TokenWrong)?;
+    // Only now the initiator has proved that it knows the token: message 1 could have been replayed.
+    let long = session.open(&proof, &mut identity).map_err(|_| RejectReason::TokenWrong)?;
     identity.truncate(long);
-    Ok(Heard { identity, session: Some(session), mode })
+    Ok(Authenticated { identity, session: Some(session), protection })
 }
 
 fn builder<'a>(token: &'a Token, opening: &'a [u8; 8], fixed: Option<&'a [u8; 32]>) -> Builder<'a> {
@@ -219,7 +243,7 @@ fn responder(token: &Token, opening: &[u8; 8], fixed: Option<&[u8; 32]>) -> Hand
         .expect("the suite needs the key that is set, and no other")
 }
 
-/// The handshake's next message of this side, which carries nothing besides.
+/// The handshake's next message of this side, with an empty payload.
 fn next_message(noise: &mut HandshakeState) -> Option<Vec<u8>> {
     let mut message = vec![0; LONGEST];
     let long = noise.write_message(&[], &mut message).ok()?;
@@ -239,35 +263,41 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Bytes behind their length. A record of the session has the same form.
-fn read_frame(stream: &mut impl Read) -> Result<Vec<u8>, Refusal> {
+fn read_frame(stream: &mut impl Read) -> Result<Vec<u8>, RejectReason> {
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;
     let len = usize::from(u16::from_le_bytes(len));
     if len > LONGEST {
-        return Err(Refusal::Stranger);
+        return Err(RejectReason::Stranger);
     }
     let mut bytes = vec![0; len];
     stream.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
-/// What the listener says to an opening: a message, or welcome (`None`), or why not.
-fn read_answer(stream: &mut impl Read) -> Result<Option<Vec<u8>>, CallError> {
+/// Reads the responder's answer: a message, or "accepted" (`None`).
+///
+/// # Errors
+///
+/// The responder's reason for a rejection; bytes that are no answer; a broken connection.
+fn read_answer(stream: &mut impl Read) -> Result<Option<Vec<u8>>, HandshakeError> {
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;
     let len = usize::from(u16::from_le_bytes(len));
     if len > LONGEST {
-        return Err(CallError::Foreign);
+        return Err(HandshakeError::Foreign);
     }
     let mut bytes = vec![0; len.max(1)];
     stream.read_exact(&mut bytes)?;
     match (len, bytes[0]) {
-        (0, WELCOME) => Ok(None),
-        (0, code) => Err(Refusal::from_code(code).map_or(CallError::Foreign, CallError::Refused)),
+        (0, ACCEPTED) => Ok(None),
+        (0, code) => {
+            Err(RejectReason::from_code(code).map_or(HandshakeError::Foreign, HandshakeError::Rejected))
+        }
         _ => Ok(Some(bytes)),
     }
 }
 
 #[cfg(test)]
 #[path = "handshake_tests.rs"]
-pub mod tests;
+pub(super) mod tests;

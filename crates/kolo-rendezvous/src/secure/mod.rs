@@ -1,31 +1,33 @@
-//! Who may join: every connection between the processes of a job begins here, the store's and those for data.
+//! Who may join: every connection between the processes of a job, to the store or for data, begins with a
+//! handshake.
 //!
-//! Without a job token Kolo listens on loopback only, and trusts whoever can connect there. With one (`KOLO_TOKEN`,
-//! or a file) every connection begins with a Noise handshake (`NNpsk0`, by the `snow` crate) whose key is made
-//! from the token. The store's connections stay inside that session; data connections leave it again, unless
-//! `KOLO_ENCRYPT=1` keeps them in.
+//! Without a job token Kolo listens on loopback only, and trusts whoever can connect there. With one
+//! (`KOLO_TOKEN`, or a file) the handshake is Noise's `NNpsk0` (by the `snow` crate), whose pre-shared key is
+//! made from the token. The store's connections stay encrypted after it; data connections do only with
+//! `KOLO_ENCRYPT=1`.
 //!
 //! | module | idea |
 //! |---|---|
-//! | [`token`] | the secret, and where it comes from |
-//! | [`access`] | what this job demands of those who connect |
-//! | [`handshake`] | what is said before the first byte of a connection's own |
-//! | [`record`] | bytes under the session's keys |
-//! | [`link`] | a connection of the store |
-//! | [`door`] | a listener that no stranger can block, exhaust or crash |
+//! | `token` | the secret, and where it comes from |
+//! | `access` | what this job demands of those who connect |
+//! | `handshake` | the messages before the first byte of a connection's own |
+//! | `record` | encrypted and authenticated records |
+//! | `stream` | a connection of the store; [`connect`] |
+//! | `listener` | a listener that no stranger can block, exhaust or crash |
 
 mod access;
-mod door;
+mod error;
 pub mod handshake;
-mod link;
+mod listener;
 mod record;
-mod refusal;
+mod stream;
 mod token;
 
 pub use access::Access;
-pub use door::{Door, Visitor};
-pub use handshake::Purpose;
-pub use link::{Link, introduce};
-pub use record::{LONGEST_FRAME, PREFIX, ROOM, Session};
-pub use refusal::CallError;
+pub use error::{HandshakeError, RejectReason};
+pub use handshake::Protocol;
+pub use listener::{Accepted, SecureListener};
+pub use record::{MAX_FRAME, MAX_PLAINTEXT, PREFIX, Session};
+pub(crate) use stream::SecureStream;
+pub use stream::connect;
 pub use token::Token;

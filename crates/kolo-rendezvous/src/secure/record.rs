@@ -1,26 +1,28 @@
-//! Bytes under a session's keys: records of at most 65535 bytes behind their length.
+//! Encrypted and authenticated records of at most 65535 bytes, each behind its length.
 //!
-//! A record that was changed, left out, repeated or moved does not open, because each is sealed under its number.
+//! A record that was changed, left out, repeated or moved does not open, because each is sealed under its
+//! number.
 
 use std::io;
 
 use snow::TransportState;
 
 /// Longest record, as Noise defines it.
-const LONGEST: usize = 65_535;
-/// What authentication adds.
+const MAX_RECORD: usize = 65_535;
+/// Bytes that authentication adds to a record.
 const TAG: usize = 16;
 /// Bytes before a record: its length, little-endian.
 pub const PREFIX: usize = 2;
 /// Longest record with its prefix.
-pub const LONGEST_FRAME: usize = PREFIX + LONGEST;
+pub const MAX_FRAME: usize = PREFIX + MAX_RECORD;
 /// Most bytes that fit into one record.
-pub const ROOM: usize = LONGEST - TAG;
+pub const MAX_PLAINTEXT: usize = MAX_RECORD - TAG;
 
-/// Records under one key, about a hundred gigabytes: far from where AES-GCM wears out, and too many to be felt.
+/// Records under one key, about a hundred gigabytes: far below AES-GCM's limit, and too many for a new key's
+/// cost to be felt.
 #[cfg(not(test))]
 const REKEY: u64 = 1 << 21;
-/// Tests go past it.
+/// Tests send more records than this.
 #[cfg(test)]
 const REKEY: u64 = 4;
 
@@ -34,7 +36,11 @@ impl Session {
         Session { keys }
     }
 
-    /// Puts `plain` (at most [`ROOM`] bytes) into `frame` as one record with its prefix.
+    /// Puts `plain` (at most [`MAX_PLAINTEXT`] bytes) into `frame` as one record with its prefix.
+    ///
+    /// # Errors
+    ///
+    /// `plain` is longer.
     pub fn seal(&mut self, plain: &[u8], frame: &mut Vec<u8>) -> io::Result<()> {
         let long = u16::try_from(plain.len() + TAG).map_err(|_| io::ErrorKind::InvalidInput)?;
         frame.resize(PREFIX + usize::from(long), 0);
@@ -46,7 +52,12 @@ impl Session {
         Ok(())
     }
 
-    /// Opens the next record, without its prefix. `into` has room for all of `record`; returns what it held.
+    /// Decrypts the next record, without its prefix, into `into`, which is at least as long as `record`.
+    /// Gives the number of bytes that the record held.
+    ///
+    /// # Errors
+    ///
+    /// The record was changed on its way, or is not the next one.
     pub fn open(&mut self, record: &[u8], into: &mut [u8]) -> io::Result<usize> {
         let opened = self.keys.read_message(record, into).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "a record was changed on its way, or is out of order")
@@ -66,15 +77,15 @@ mod tests {
     #[test]
     fn what_is_sealed_opens_in_order_and_only_there() {
         let (mut left, mut right) = sessions();
-        let (mut frame, mut into) = (Vec::new(), vec![0; LONGEST]);
-        for len in [0, 1, 1000, ROOM, 3, 4, 5, 6, 7] {
+        let (mut frame, mut into) = (Vec::new(), vec![0; MAX_RECORD]);
+        for len in [0, 1, 1000, MAX_PLAINTEXT, 3, 4, 5, 6, 7] {
             let plain = vec![len as u8; len];
             left.seal(&plain, &mut frame).unwrap();
             assert_eq!(right.open(&frame[PREFIX..], &mut into).unwrap(), len);
             assert!(into[..len] == plain);
             assert!(right.open(&frame[PREFIX..], &mut into).is_err(), "repeated");
         }
-        assert!(left.seal(&vec![0; ROOM + 1], &mut frame).is_err());
+        assert!(left.seal(&vec![0; MAX_PLAINTEXT + 1], &mut frame).is_err());
         left.seal(b"first", &mut frame).unwrap();
         left.seal(b"second", &mut frame).unwrap();
         assert!(right.open(&frame[PREFIX..], &mut into).is_err(), "one left out");
@@ -83,7 +94,7 @@ mod tests {
     #[test]
     fn no_changed_bit_opens() {
         let (mut left, mut right) = sessions();
-        let (mut frame, mut into) = (Vec::new(), vec![0; LONGEST]);
+        let (mut frame, mut into) = (Vec::new(), vec![0; MAX_RECORD]);
         left.seal(b"gradient", &mut frame).unwrap();
         let record = &mut frame[PREFIX..];
         for bit in 0..record.len() * 8 {

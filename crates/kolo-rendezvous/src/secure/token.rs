@@ -10,16 +10,17 @@ use ring::rand::{SecureRandom, SystemRandom};
 use crate::env;
 use crate::error::Error;
 
-/// Shorter ones are typing errors or can be guessed.
+/// Characters of the shortest token: shorter ones are typing errors or can be guessed.
 const SHORTEST: usize = 16;
 
-/// A token file is a line; whoever names a device or a data set by mistake is told so soon.
+/// Bytes that are read of a token file, which holds one line: a user may name a device or a data set by
+/// mistake.
 const LONGEST_FILE: u64 = 4096;
 
 /// The secret that lets a worker into its job.
 ///
-/// Kept as a hash, which is the key of the handshake; never printed. Its strength is that of the text: whoever
-/// records a handshake can try guesses against it at leisure, so the text should be random
+/// Kept as a hash, which is the key of the handshake; never printed. Its strength is that of the text:
+/// whoever records a handshake can try guesses against it at leisure, so the text should be random
 /// ([`Token::generate`]), not thought up.
 #[derive(Clone)]
 pub struct Token {
@@ -31,18 +32,19 @@ impl Token {
     ///
     /// # Errors
     ///
-    /// It is shorter than 16 characters.
+    /// [`Error::Token`]: it is shorter than 16 characters.
     pub fn new(text: &str) -> Result<Token, Error> {
-        Token::from_text(text).map_err(|problem| Error::Invalid(format!("the token {problem}")))
+        Token::from_text(text).map_err(|problem| Error::Token { origin: "the token".into(), problem })
     }
 
     /// The token in a file; white space around it does not count.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or is no token; the error names it.
+    /// [`Error::Token`] names the file, which cannot be read or is no token.
     pub fn from_file(path: &Path) -> Result<Token, Error> {
-        let named = |problem: String| Error::Invalid(format!("the token file {} {problem}", path.display()));
+        let origin = format!("the token file {}", path.display());
+        let named = |problem: String| Error::Token { origin, problem };
         read(path).and_then(|text| Token::from_text(&text)).map_err(named)
     }
 
@@ -55,11 +57,11 @@ impl Token {
         Token::from_lookup(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
-    /// As [`Token::from_env`], from variables that are found otherwise; empty ones should not be.
+    /// As [`Token::from_env`], with the variables that `lookup` finds, which are not empty.
     ///
     /// # Errors
     ///
-    /// As [`Token::from_env`].
+    /// [`Error::Environment`] names the variable, and the file, that is no token.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<Option<Token>, Error> {
         match (lookup(env::TOKEN), lookup(env::TOKEN_FILE)) {
             (None, None) => Ok(None),
@@ -86,11 +88,11 @@ impl Token {
     ///
     /// # Errors
     ///
-    /// The operating system has no random bytes.
+    /// [`Error::System`]: the operating system has no random bytes.
     pub fn generate() -> Result<String, Error> {
         let mut bytes = [0; 32];
         let filled = SystemRandom::new().fill(&mut bytes);
-        filled.map_err(|_| Error::Invalid("the operating system gives no random bytes".into()))?;
+        filled.map_err(|cause| Error::system("the operating system gives no random bytes", cause))?;
         Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
@@ -103,7 +105,7 @@ impl Token {
             ));
         }
         let mut hash = digest::Context::new(&digest::SHA256);
-        // The purpose is part of it: the same text elsewhere gives another key.
+        // The prefix keeps the key apart from another program's of the same text.
         hash.update(b"kolo job token\0");
         hash.update(text.as_bytes());
         let mut key = [0; 32];

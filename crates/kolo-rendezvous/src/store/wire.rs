@@ -1,4 +1,4 @@
-//! What travels between the store and its clients: JSON behind a length.
+//! The messages between the store and its clients: JSON behind a length.
 
 use std::io::{Error, ErrorKind, Read, Write};
 
@@ -7,31 +7,32 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::error::Error as GroupError;
 use kolo_schedule::Rank;
 
-/// Longest message accepted, so that a stranger's bytes cannot make us allocate.
-const LONGEST: usize = 1 << 20;
+/// Bytes of the longest message accepted, so that a stranger's bytes cannot make us allocate.
+const MAX_MESSAGE: usize = 1 << 20;
 
-/// From a client.
+/// A message of a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Keep a value.
+    /// Keep a value, in place of an older one.
     Set { key: String, value: String },
-    /// Tell a value, as soon as it is there, at most after that time.
+    /// Give a value, as soon as it is there, at most after that time.
     Get { key: String, wait_ms: u64 },
-    /// Keep this value once this connection has ended, however it does: the last will of whoever may be killed.
+    /// Keep this value once this connection has ended, however it does: the last will of a process that may
+    /// be killed.
     Will { key: String, value: String },
     /// From now on this connection stands for that rank's life.
-    Watch { rank: Rank },
-    /// The watched rank has seen a failure.
+    Monitor { rank: Rank },
+    /// The monitored rank has seen a failure.
     Failed { error: GroupError },
-    /// The watched rank has waited too long for another; the error blames that one.
+    /// The monitored rank has waited too long for another; the error blames that one.
     Stalled { error: GroupError },
-    /// The answer to [`Reply::Probe`]: whom the watched rank waits for.
+    /// The answer to [`Reply::Probe`]: whom the monitored rank waits for.
     Waiting { on: Option<Rank> },
-    /// The watched rank leaves in good order.
-    Bye,
+    /// The monitored rank leaves in good order.
+    Leave,
 }
 
-/// From the server.
+/// A message of the store.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
     /// The value asked for; `None` if it did not come in time.
@@ -41,8 +42,8 @@ pub enum Reply {
     /// A value is not kept, and why.
     Refused { why: String },
     /// This connection now stands for its rank's life.
-    Watched,
-    /// Whom does this rank wait for?
+    Monitored,
+    /// Asks whom this rank waits for.
     Probe,
     /// The group has failed.
     Failed { error: GroupError },
@@ -50,6 +51,7 @@ pub enum Reply {
     Left { rank: Rank },
 }
 
+/// Writes one message.
 pub fn write(stream: &mut impl Write, message: &impl Serialize) -> std::io::Result<()> {
     let body = serde_json::to_vec(message)?;
     let len = u32::try_from(body.len()).map_err(|_| ErrorKind::InvalidInput)?;
@@ -58,11 +60,12 @@ pub fn write(stream: &mut impl Write, message: &impl Serialize) -> std::io::Resu
     stream.write_all(&frame)
 }
 
+/// Reads one message.
 pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> std::io::Result<T> {
     let mut len = [0; 4];
     stream.read_exact(&mut len)?;
     let len = u32::from_le_bytes(len) as usize;
-    if len > LONGEST {
+    if len > MAX_MESSAGE {
         return Err(Error::new(ErrorKind::InvalidData, format!("a message of {len} bytes")));
     }
     // Grows with what comes, not with what is promised.
@@ -84,7 +87,7 @@ mod tests {
         assert!(read::<Request>(&mut &[255, 255, 255, 255, 0][..]).is_err());
         assert!(read::<Request>(&mut &[3, 0, 0, 0, b'x', b'y', b'z'][..]).is_err());
         let mut bytes = Vec::new();
-        write(&mut bytes, &Request::Watch { rank: Rank(3) }).unwrap();
-        assert!(matches!(read(&mut bytes.as_slice()), Ok(Request::Watch { rank: Rank(3) })));
+        write(&mut bytes, &Request::Monitor { rank: Rank(3) }).unwrap();
+        assert!(matches!(read(&mut bytes.as_slice()), Ok(Request::Monitor { rank: Rank(3) })));
     }
 }

@@ -41,8 +41,8 @@ pub struct Downsample {
     pub bn: BatchNorm,
 }
 
-/// Where in the network a block stands.
-pub(super) struct Place {
+/// Widths and stride of a block, which follow from where in the network it stands.
+pub(super) struct BlockShape {
     /// Channels that come in.
     pub input: usize,
     /// Channels of the 3x3 convolutions; what comes out is this times the kind's expansion.
@@ -52,8 +52,8 @@ pub(super) struct Place {
 }
 
 impl Block {
-    pub(super) fn new(kind: BlockKind, place: Place, path: &str, init: &Init) -> Self {
-        let Place { input, width, stride } = place;
+    pub(super) fn new(kind: BlockKind, shape: BlockShape, path: &str, init: &Init) -> Self {
+        let BlockShape { input, width, stride } = shape;
         let out = width * kind.expansion();
         let conv = |name: &str, channels, kernel, stride| {
             init.conv(&format!("{path}.{name}"), channels, kernel, stride)

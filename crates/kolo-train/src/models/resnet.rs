@@ -13,7 +13,7 @@ use burn::nn::{BatchNorm, Linear, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 
-use super::block::{Block, Place, normalise};
+use super::block::{Block, BlockShape, normalise};
 use super::config::{ResNetConfig, Stem};
 use super::init::Init;
 use kolo_burn::{Dropout, DropoutKey, ShardPass};
@@ -69,9 +69,9 @@ impl ResNet {
             (0..config.depths[number - 1])
                 .map(|index| {
                     let stride = if number > 1 && index == 0 { 2 } else { 1 };
-                    let place = Place { input: channels, width, stride };
+                    let shape = BlockShape { input: channels, width, stride };
                     channels = out;
-                    Block::new(config.block, place, &format!("layer{number}.{index}"), &init)
+                    Block::new(config.block, shape, &format!("layer{number}.{index}"), &init)
                 })
                 .collect()
         };

@@ -4,8 +4,13 @@ use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
+use kolo_comm::Group;
+use kolo_data::{Batch, SampleShape};
 
 use super::*;
+use crate::config::OptimizerChoice;
+use crate::model::Blueprint;
+use crate::stepper::Stepper;
 
 /// Shape and values of every float of a module by its path.
 #[derive(Default)]
@@ -36,14 +41,26 @@ fn floats(model: &ResNet) -> BTreeMap<String, (Vec<usize>, Vec<u32>)> {
     floats.found
 }
 
-fn config(name: &str, channels: usize, classes: usize) -> ResNetConfig {
-    (find(name).unwrap().config)(channels, classes)
+fn build(name: &str, channels: usize, classes: usize, seed: u64, device: &Device) -> ResNet {
+    let builders = [
+        ("small", resnets::small as fn(&Blueprint<'_>) -> ResNet),
+        ("resnet18", resnets::resnet18),
+        ("resnet34", resnets::resnet34),
+        ("resnet50", resnets::resnet50),
+    ];
+    let (_, build) = builders.into_iter().find(|(known, _)| *known == name).unwrap();
+    build(&blueprint(channels, classes, seed, device))
+}
+
+fn blueprint(channels: usize, classes: usize, seed: u64, device: &Device) -> Blueprint<'_> {
+    let samples = SampleShape { channels, height: 32, width: 32, classes };
+    Blueprint { seed, samples, dropout: 0.0, device }
 }
 
 #[test]
 fn parameter_counts_are_torchvisions() {
     for (name, count) in [("resnet18", 11_689_512), ("resnet34", 21_797_672), ("resnet50", 25_557_032)] {
-        let model = config(name, 3, 1000).init(0, &Device::flex());
+        let model = build(name, 3, 1000, 0, &Device::flex());
         let floats = floats(&model);
         let trained = floats.iter().filter(|(path, _)| !path.contains("running_"));
         assert_eq!(trained.map(|(_, (_, bits))| bits.len()).sum::<usize>(), count, "{name}");
@@ -53,7 +70,7 @@ fn parameter_counts_are_torchvisions() {
 #[test]
 fn paths_become_torchvisions_keys() {
     let keys = |name| -> BTreeMap<String, Vec<usize>> {
-        let found = floats(&config(name, 3, 10).init(0, &Device::flex()));
+        let found = floats(&build(name, 3, 10, 0, &Device::flex()));
         found.into_iter().map(|(path, (shape, _))| (torchvision_name(&path).name, shape)).collect()
     };
     let keys18 = keys("resnet18");
@@ -76,7 +93,7 @@ fn paths_become_torchvisions_keys() {
 
 #[test]
 fn a_bottleneck_halves_the_image_in_its_3x3() {
-    let model = config("resnet50", 3, 10).init(0, &Device::flex());
+    let model = build("resnet50", 3, 10, 0, &Device::flex());
     let block = &model.layer2[0];
     assert_eq!((block.conv1.stride, block.conv2.stride), ([1, 1], [2, 2]));
 }
@@ -84,19 +101,18 @@ fn a_bottleneck_halves_the_image_in_its_3x3() {
 #[test]
 fn the_same_seed_gives_the_same_bits_whatever_was_drawn_before() {
     let device = Device::flex();
-    let first = floats(&config("small", 1, 10).init(5, &device));
+    let first = floats(&build("small", 1, 10, 5, &device));
     device.seed(1);
     let _drawn = Tensor::<1>::random([3], burn::tensor::Distribution::Default, &device).into_data();
-    let elsewhere =
-        std::thread::spawn(|| floats(&config("small", 1, 10).init(5, &Device::flex().autodiff())));
-    assert_eq!(first, floats(&config("small", 1, 10).init(5, &device)));
+    let elsewhere = std::thread::spawn(|| floats(&build("small", 1, 10, 5, &Device::flex().autodiff())));
+    assert_eq!(first, floats(&build("small", 1, 10, 5, &device)));
     assert_eq!(first, elsewhere.join().unwrap());
-    assert_ne!(first, floats(&config("small", 1, 10).init(6, &device)));
+    assert_ne!(first, floats(&build("small", 1, 10, 6, &device)));
 }
 
 #[test]
 fn initial_values_have_torchvisions_spread() {
-    let found = floats(&config("resnet18", 3, 10).init(1, &Device::flex()));
+    let found = floats(&build("resnet18", 3, 10, 1, &Device::flex()));
     let values =
         |path: &str| found[path].1.iter().map(|bits| f64::from(f32::from_bits(*bits))).collect::<Vec<_>>();
     let conv = values("layer3.1.conv1.weight");
@@ -111,15 +127,30 @@ fn initial_values_have_torchvisions_spread() {
 }
 
 #[test]
-fn every_model_gives_a_score_for_each_class_and_a_gradient_for_each_parameter() {
+fn every_model_of_the_table_takes_steps_that_move_each_parameter() {
     let device = Device::flex().autodiff();
-    for entry in MODELS {
-        let model = (entry.config)(1, 7).init(0, &device);
-        let scores = model.forward(Tensor::ones([2, 1, 32, 32], &device));
-        assert_eq!(scores.dims(), [2, 7], "{}", entry.name);
-        let gradients = scores.sum().backward();
-        for weight in [&model.conv1.weight, &model.layer2[0].conv2.weight] {
-            assert!(weight.val().grad(&gradients).is_some(), "{}", entry.name);
-        }
+    let image = |sample: usize| (0..32 * 32).map(move |i| ((i * 31 + sample * 17) % 97) as f32 / 97.0 - 0.5);
+    for model in MODELS {
+        let blueprint = blueprint(1, 7, 0, &device);
+        let config = kolo_ddp::Config::default();
+        let mut stepper = model
+            .stepper(Group::alone(), &blueprint, &config, OptimizerChoice::default().build().unwrap())
+            .unwrap();
+        let values = |stepper: &dyn Stepper| {
+            let mut values = Vec::new();
+            stepper.with_replica(&mut |replica| values = replica.values().unwrap().to_vec());
+            values
+        };
+        let before = values(&*stepper);
+        let batch =
+            Batch { images: (0..2).flat_map(image).collect(), labels: vec![0, 6], shape: [2, 1, 32, 32] };
+        let report = stepper.step(batch, 0.1).unwrap();
+        assert!(report.loss.is_finite() && report.count == 2.0, "{}", model.name());
+        let after = values(&*stepper);
+        stepper.with_replica(&mut |replica| {
+            for span in replica.layout().spans() {
+                assert!(before[span.range()] != after[span.range()], "{}: {}", model.name(), span.spec.name);
+            }
+        });
     }
 }

@@ -1,5 +1,5 @@
-//! `kolo bench all-reduce --backend nccl`: sums over the memory of GPUs. Before them every operation on every type is
-//! compared with the native group's, so that this one command checks NCCL on a machine with GPUs.
+//! `kolo bench all-reduce --backend nccl`: sums over the memory of GPUs. Before them every operation on every
+//! type is compared with the native group's, so that this one command checks NCCL on a machine with GPUs.
 
 use std::sync::Arc;
 use std::time::Duration;

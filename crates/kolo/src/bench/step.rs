@@ -1,4 +1,5 @@
-//! `kolo bench step`: what synchronisation costs. The same processes run blocks of steps with and without it, in turn.
+//! `kolo bench step`: what synchronisation costs. The same processes run blocks of steps with and without it,
+//! in turn.
 
 use std::time::Instant;
 
@@ -6,10 +7,10 @@ use clap::Args;
 use kolo_ddp::{BucketCaps, Config};
 use serde::Serialize;
 
+use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
-use super::{Samples, at_least_1};
-use crate::commands::talk::Talk;
 use crate::fail::Failure;
+use crate::options::Communication;
 use kolo_train::check_bucket_cap;
 
 /// Step time with and without synchronisation, on random images.
@@ -29,12 +30,12 @@ pub(crate) struct Options {
     /// Pairs of blocks; short blocks, because a machine's speed drifts
     #[arg(long, default_value_t = 10)]
     blocks: usize,
-    /// Steps a block; besides these its first one is not measured, which waits for no communication of one before, nor
-    /// its last one, which has no next one to hide communication behind
+    /// Steps a block; besides these its first one is not measured, which waits for no communication of one
+    /// before, nor its last one, which has no next one to hide communication behind
     #[arg(long, default_value_t = 4)]
     steps: usize,
     #[command(flatten)]
-    pub(crate) talk: Talk,
+    pub(crate) communication: Communication,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -74,12 +75,12 @@ impl Options {
 }
 
 pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
-    let mut trainee = Trainee::new(options.talk.group(None)?, &options.work, &options.config())?;
-    let group = trainee.ddp.group().clone();
+    let mut trainee = Trainee::new(options.communication.group(None)?, &options.work, &options.config())?;
+    let group = trainee.stepper.group().clone();
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
     for block in 0..options.blocks + WARM_UP {
         for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
-            trainee.ddp.with_replica(|replica| replica.synchronise(synchronise));
+            trainee.stepper.with_replica(&mut |replica| replica.synchronise(synchronise));
             group.barrier()?;
             for step in 0..options.steps + 2 {
                 let began = Instant::now();
@@ -89,7 +90,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
                     exposed.0.extend(synchronise.then_some(waited));
                 }
             }
-            trainee.ddp.with_replica(|replica| replica.values().map(drop))?;
+            trainee.settle()?;
         }
     }
     let count = with.0.len();

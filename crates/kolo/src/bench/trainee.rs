@@ -1,16 +1,15 @@
 //! A training whose steps are measured: on random images, which a worker makes itself.
 
-use burn::nn::loss::CrossEntropyLossConfig;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::Device;
 use clap::Args;
-use kolo_burn::{Ddp, Loss};
 use kolo_comm::Group;
+use kolo_data::{Batch, SampleShape};
 use kolo_ddp::Config;
 use kolo_ddp::optimizer::{self, Optimizer};
 use kolo_ddp::table::Value;
-use kolo_train::models::{self, ResNet};
+use kolo_train::{Blueprint, Stepper, models};
 
-use super::at_least_1;
+use super::samples::at_least_1;
 use crate::fail::Failure;
 
 const CLASSES: usize = 10;
@@ -34,7 +33,7 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn check(&self) -> Result<(), Failure> {
-        models::find(&self.model).map_err(Failure::input)?;
+        models::find(&self.model)?;
         optimizer::find(&self.optimizer).map_err(Failure::input)?;
         at_least_1(&[("--batch-size", self.batch_size), ("--image-size", self.image_size)])
     }
@@ -46,34 +45,34 @@ impl Work {
     }
 }
 
-/// See the module's text.
+/// A model in training, and the images of this rank.
 pub(super) struct Trainee {
-    pub(super) ddp: Ddp<ResNet>,
-    images: Tensor<4>,
-    labels: Tensor<1, Int>,
+    pub(super) stepper: Box<dyn Stepper>,
+    batch: Batch,
 }
 
 impl Trainee {
     pub(super) fn new(group: Group, work: &Work, config: &Config) -> Result<Self, Failure> {
         let device = Device::flex().autodiff();
-        let (rank, batch, size) = (group.rank().0, work.batch_size, work.image_size);
-        let entry = models::find(&work.model).map_err(Failure::input)?;
-        let model = (entry.config)(3, CLASSES).init(0, &device);
-        let ddp = Ddp::new(group, model, config, work.optimizer()?)?;
+        let (rank, count, size) = (group.rank().0, work.batch_size, work.image_size);
+        let samples = SampleShape { channels: 3, height: size, width: size, classes: CLASSES };
+        let blueprint = Blueprint { seed: 0, samples, dropout: 0.0, device: &device };
+        let stepper = models::find(&work.model)?.stepper(group, &blueprint, config, work.optimizer()?)?;
         let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;
-        let pixels: Vec<f32> = (0..batch * 3 * size * size).map(pixel).collect();
-        let labels: Vec<i32> = (0..batch).map(|i| ((i + rank) % CLASSES) as i32).collect();
-        let images = Tensor::from_data(TensorData::new(pixels, [batch, 3, size, size]), &device);
-        let labels = Tensor::from_data(TensorData::new(labels, [batch]), &device);
-        Ok(Trainee { ddp, images, labels })
+        let images = (0..count * 3 * size * size).map(pixel).collect();
+        let labels = (0..count).map(|i| ((i + rank) % CLASSES) as i32).collect();
+        Ok(Trainee { stepper, batch: Batch { images, labels, shape: [count, 3, size, size] } })
     }
 
     /// One step; returns the seconds in which this rank waited for communication.
     pub(super) fn step(&mut self) -> Result<f64, Failure> {
-        let scores = self.ddp.model().forward(self.images.clone());
-        let criterion = CrossEntropyLossConfig::new().init(&scores.device());
-        let count = scores.dims()[0];
-        self.ddp.backward(Loss::mean(criterion.forward(scores, self.labels.clone()), count))?;
-        Ok(self.ddp.step(5e-4)?.exposed.as_secs_f64())
+        Ok(self.stepper.step(self.batch.clone(), 5e-4)?.exposed.as_secs_f64())
+    }
+
+    /// Waits until all updates are in.
+    pub(super) fn settle(&self) -> Result<(), Failure> {
+        let mut settled = Ok(());
+        self.stepper.with_replica(&mut |replica| settled = replica.values().map(drop));
+        Ok(settled?)
     }
 }

@@ -1,4 +1,4 @@
-//! Runs of the job: the undisturbed one, and those that are hit.
+//! Runs of the job: the undisturbed one, and those into which faults are injected.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -8,49 +8,49 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::check::{self, Ended};
-use super::deal::{Dealt, Target};
-use super::plan::{Hit, MOST};
-use super::workers::living;
+use super::inject::{Injected, Target};
+use super::plan::{Injection, MOST};
+use super::record::{self, RunRecord};
+use super::workers::living_workers;
 use crate::fail::Failure;
 use crate::running::{Running, last_error};
 
-/// What is run.
-pub(crate) struct Job {
+/// The job that all runs repeat.
+pub(crate) struct ChaosJob {
     /// Options of `kolo train`.
     pub(crate) options: Vec<OsString>,
-    /// Workers.
+    /// Number of workers.
     pub(crate) nproc: usize,
     /// How long a run may take.
     pub(crate) limit: Duration,
 }
 
-/// How a run that was hit has ended.
+/// How a run with faults has ended.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Verdict {
-    /// In the bits of the undisturbed one, with every step told once.
+pub(super) enum RunVerdict {
+    /// The run has ended in the bits of the undisturbed one, with one line for every step.
     Same,
-    /// Well, but something is missing or other than it should be.
+    /// The run has ended without an error, but something is missing or differs.
     Lost(String),
-    /// With an error.
+    /// The run has ended with an error.
     Failed(String),
-    /// It has not.
+    /// The run has not ended within the limit.
     Hung,
 }
 
-/// What has become of a run that was hit.
+/// A run with faults, and its result.
 pub(super) struct Run {
-    pub(super) hits: Vec<Dealt>,
-    /// The number of the last generation that has come to a step.
+    pub(super) hits: Vec<Injected>,
+    /// Number of the last generation in which a step was done.
     pub(super) generations: u64,
     pub(super) seconds: f64,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: RunVerdict,
 }
 
-impl Job {
+impl ChaosJob {
     /// Makes the run that the others are compared with.
-    pub(super) fn undisturbed(&self, place: &Path) -> Result<Ended, Failure> {
+    pub(super) fn undisturbed(&self, place: &Path) -> Result<RunRecord, Failure> {
         let mut running = self.start(place)?;
         let Some(status) = running.wait(self.limit)? else {
             let limit = self.limit.as_secs_f64();
@@ -63,15 +63,15 @@ impl Job {
             let words = last_error(&log(place));
             return Err(Failure::work(format!("the undisturbed run failed: {status}{words}")));
         }
-        Ended::of(&folder(place)).map_err(|lost| Failure::work(format!("the undisturbed run: {lost}")))
+        RunRecord::of(&folder(place)).map_err(|lost| Failure::work(format!("the undisturbed run: {lost}")))
     }
 
-    /// Makes a run and hits it, where an undisturbed one would take `length` seconds.
+    /// Makes a run and injects faults into it, where an undisturbed run takes `length` seconds.
     pub(super) fn disturbed(
         &self,
-        hits: &[Hit],
+        hits: &[Injection],
         place: &Path,
-        undisturbed: &Ended,
+        undisturbed: &RunRecord,
         length: f64,
     ) -> Result<Run, Failure> {
         let until = Instant::now() + self.limit;
@@ -80,40 +80,40 @@ impl Job {
         let status = running.wait(until.saturating_duration_since(Instant::now()))?;
         let seconds = (self.limit - until.saturating_duration_since(Instant::now())).as_secs_f64();
         drop(running);
-        let ended = || Ended::of(&folder(place)).and_then(|ended| ended.compare(undisturbed));
+        let ended = || RunRecord::of(&folder(place)).and_then(|ended| ended.compare(undisturbed));
         let verdict = match status {
-            None => Verdict::Hung,
+            None => RunVerdict::Hung,
             Some(status) if !status.success() => {
-                Verdict::Failed(format!("{status}{}", last_error(&log(place))))
+                RunVerdict::Failed(format!("{status}{}", last_error(&log(place))))
             }
-            Some(_) => ended().map_or_else(Verdict::Lost, |()| Verdict::Same),
+            Some(_) => ended().map_or_else(RunVerdict::Lost, |()| RunVerdict::Same),
         };
-        // None can be told where the folder holds nothing.
-        let rows = check::generations(&folder(place)).unwrap_or_default();
-        for hit in hits.iter_mut().filter(|hit| hit.missed.is_none() && hit.hit.deed.removes()) {
-            hit.recovery_seconds = check::recovery(hit.unix, &rows);
+        // A run folder without generations means that none has done a step.
+        let rows = record::generations(&folder(place)).unwrap_or_default();
+        for hit in hits.iter_mut().filter(|hit| hit.missed.is_none() && hit.hit.fault.removes()) {
+            hit.recovery_seconds = record::recovery(hit.unix, &rows);
         }
         let generations = rows.iter().map(|row| row.generation).max().unwrap_or(0);
         Ok(Run { hits, generations, seconds, verdict })
     }
 
-    /// Deals the hits at their times, as long as the run goes on.
+    /// Injects each fault at its time, as long as the run goes on.
     fn hit(
         &self,
-        hits: &[Hit],
+        hits: &[Injection],
         running: &mut Running,
         place: &Path,
         length: f64,
         until: Instant,
-    ) -> Result<Vec<Dealt>, Failure> {
-        let (launcher, mut dealt) = (running.0.id(), Vec::new());
-        // Before that a failure ends the job, as it should.
+    ) -> Result<Vec<Injected>, Failure> {
+        let (launcher, mut injected) = (running.0.id(), Vec::new());
+        // A fault before the first generation would end the job, as it should.
         while !begun(place) {
             if Instant::now() >= until || running.wait(Duration::from_millis(10))?.is_some() {
-                return Ok(dealt);
+                return Ok(injected);
             }
         }
-        let (began, originals) = (Instant::now(), living(launcher));
+        let (began, originals) = (Instant::now(), living_workers(launcher));
         let folder = folder(place);
         let target = Target { launcher, originals: &originals, folder: &folder };
         for hit in hits {
@@ -124,9 +124,9 @@ impl Job {
             let mut over = || {
                 Instant::now() >= until || running.wait(Duration::ZERO).is_ok_and(|status| status.is_some())
             };
-            dealt.push(target.deal(hit, &mut over));
+            injected.push(target.inject(hit, &mut over));
         }
-        Ok(dealt)
+        Ok(injected)
     }
 
     fn start(&self, place: &Path) -> Result<Running, Failure> {
@@ -144,7 +144,7 @@ impl Job {
     }
 }
 
-/// A run's folder, and the file of what it says.
+/// The run folder below a run's place; beside it, [`log`] is the file of the run's output.
 fn folder(place: &Path) -> PathBuf {
     place.join("run")
 }
@@ -153,7 +153,7 @@ fn log(place: &Path) -> PathBuf {
     place.join("output")
 }
 
-/// Whether rank 0 of the first generation has told who is there.
+/// Whether rank 0 of the first generation has printed how many workers there are.
 fn begun(place: &Path) -> bool {
     fs::read_to_string(log(place)).is_ok_and(|text| text.contains(" workers over "))
 }

@@ -1,12 +1,13 @@
 //! `kolo chaos`: does a job end in the same bits whatever happens to its workers?
 //!
-//! The job is run once undisturbed, and then again and again while workers are hit. What happens in a run is drawn from its
-//! seed ([`plan`]), done to its processes ([`deal`]), and what it has come to is read from its folder ([`check`]).
+//! The job is run once undisturbed, and then once for each seed, with faults. The faults of a run are drawn
+//! from its seed ([`plan`]), injected into its processes ([`inject`]), and its result is read from its folder
+//! ([`record`]).
 
-mod check;
-mod deal;
+mod inject;
 mod job;
 mod plan;
+mod record;
 mod report;
 mod workers;
 
@@ -15,24 +16,25 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-pub(crate) use job::Job;
+pub(crate) use job::ChaosJob;
 
 use crate::fail::Failure;
-use job::Verdict;
+use job::RunVerdict;
 use plan::plan;
 use report::Report;
 
-/// Makes all runs and tells the user, whose exit code says whether all went well. The folders of those that did not are kept.
-pub(crate) fn chaos(job: &Job, seeds: Range<u64>, json: Option<&Path>) -> Result<(), Failure> {
+/// Makes all runs and prints their results; an error if a run has not ended as it should. The folders of such
+/// runs are kept.
+pub(crate) fn chaos(job: &ChaosJob, seeds: Range<u64>, json: Option<&Path>) -> Result<(), Failure> {
     let undisturbed = job.undisturbed(place("undisturbed")?.path())?;
     let mut report = Report::begin(job, &undisturbed);
-    // A machine that was busy at first must not move all hits behind the end.
+    // A machine that was busy at first must not move all faults behind the end of the run.
     let mut shortest = undisturbed.train_seconds;
     for seed in seeds {
         let place = place(&format!("seed-{seed}"))?;
         let run = job.disturbed(&plan(seed, job.nproc), place.path(), &undisturbed, shortest)?;
         shortest = shortest.min(run.seconds);
-        let kept = (run.verdict != Verdict::Same).then(|| place.keep());
+        let kept = (run.verdict != RunVerdict::Same).then(|| place.keep());
         report.add(seed, run, kept.as_deref());
     }
     report.end(json)

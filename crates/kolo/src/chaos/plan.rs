@@ -1,135 +1,136 @@
-//! What is done to a run: a pure function of its seed.
+//! The faults of a run: a pure function of its seed.
 
 use std::fmt;
 
 use kolo_ddp::key::Key;
 use serde::Serialize;
 
-/// Most hits that a run takes.
+/// Most faults in one run.
 pub(crate) const MOST: usize = 3;
 
-/// Something that happens to a run.
+/// A fault that is to be injected into a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Hit {
-    /// When: a part of the time that the undisturbed run takes, from its first generation on.
+pub(crate) struct Injection {
+    /// When to inject it, as a part of the time that the undisturbed run takes, counted from the first
+    /// generation.
     pub(crate) at: f64,
-    pub(crate) deed: Deed,
+    pub(crate) fault: Fault,
     pub(crate) victim: Victim,
 }
 
-/// What happens.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Deed {
-    /// SIGKILL.
+pub(crate) enum Fault {
+    /// The worker gets SIGKILL.
     Kill,
-    /// SIGSTOP, for good.
+    /// The worker gets SIGSTOP, and never goes on.
     Stop,
-    /// SIGSTOP, and SIGCONT after so many milliseconds.
+    /// The worker gets SIGSTOP, and SIGCONT after so many milliseconds.
     Pause(u64),
-    /// SIGTERM: the worker leaves.
+    /// The worker gets SIGTERM and leaves the job.
     Leave,
-    /// Its TCP connections are shut: of every eight those whose bits are set, at least one.
+    /// The worker's TCP connections are shut: of every eight those whose bits are set, at least one.
     Cut(u8),
     /// The run folder is away for so many milliseconds.
     Folder(u64),
 }
 
-/// To whom, among the workers that live then.
+/// The worker that a fault strikes, among those that live at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Victim {
     /// Rank 0.
     First,
-    /// Any other; they are counted on from there.
+    /// One of the other ranks, counted modulo their number.
     Other(usize),
-    /// The last one that was started in a lost one's place; the hit waits for it.
+    /// The last worker that was started in place of a lost one; the injection waits for it.
     Replacement,
-    /// Nobody in particular.
+    /// The whole job.
     All,
 }
 
-impl Deed {
-    /// Whether the worker is lost by it, so that the others go on in another generation.
+impl Fault {
+    /// Whether the fault removes the worker, so that the others go on in another generation.
     pub(crate) fn removes(self) -> bool {
-        matches!(self, Deed::Kill | Deed::Stop | Deed::Leave | Deed::Cut(_))
+        matches!(self, Fault::Kill | Fault::Stop | Fault::Leave | Fault::Cut(_))
     }
 
-    /// Whether another worker is started then.
+    /// Whether the launcher starts another worker after the fault.
     fn replaces(self) -> bool {
-        self.removes() && self != Deed::Leave
+        self.removes() && self != Fault::Leave
     }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Deed::Kill => "kill",
-            Deed::Stop => "stop",
-            Deed::Pause(_) => "pause",
-            Deed::Leave => "leave",
-            Deed::Cut(_) => "cut",
-            Deed::Folder(_) => "folder away",
+            Fault::Kill => "kill",
+            Fault::Stop => "stop",
+            Fault::Pause(_) => "pause",
+            Fault::Leave => "leave",
+            Fault::Cut(_) => "cut",
+            Fault::Folder(_) => "folder away",
         }
     }
 }
 
-impl fmt::Display for Hit {
+impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.deed.name())?;
+        f.write_str(self.fault.name())?;
         match self.victim {
             Victim::First => f.write_str(" rank 0")?,
             Victim::Other(_) => f.write_str(" another")?,
             Victim::Replacement => f.write_str(" replacement")?,
             Victim::All => {}
         }
-        if let Deed::Pause(ms) | Deed::Folder(ms) = self.deed {
+        if let Fault::Pause(ms) | Fault::Folder(ms) = self.fault {
             write!(f, " for {ms} ms")?;
         }
         Ok(())
     }
 }
 
-/// The hits of a run with so many workers, in the order of their times. Never so many that nobody would be left who has been
-/// there from the beginning.
-pub(crate) fn plan(seed: u64, workers: usize) -> Vec<Hit> {
+/// The faults of a run with so many workers, in the order of their times. At least one worker that has been
+/// there from the beginning stays.
+pub(crate) fn plan(seed: u64, workers: usize) -> Vec<Injection> {
     let root = Key::new(seed).with_str("chaos");
     let count = 1 + root.with_str("count").below(MOST);
     let (mut at, mut removed, mut replaced) = (0.0, 0, false);
     let mut hits = Vec::with_capacity(count);
     for number in 0..count {
         let key = root.with(number as u64);
-        // Half of them follow at once.
+        // Half of the faults follow the one before at once.
         at += match (number, key.with_str("close").below(2)) {
             (0, _) => 0.5 * key.with_str("at").unit(),
             (_, 0) => 0.02 * key.with_str("at").unit(),
             _ => 0.2 * key.with_str("at").unit(),
         };
-        let mut deed = deed(key);
-        if deed.removes() && removed + 1 >= workers {
-            deed = Deed::Pause(300);
+        let mut fault = fault(key);
+        if fault.removes() && removed + 1 >= workers {
+            fault = Fault::Pause(300);
         }
-        hits.push(Hit { at, deed, victim: victim(key, deed, replaced) });
-        removed += usize::from(deed.removes());
-        replaced |= deed.replaces();
+        hits.push(Injection { at, fault, victim: victim(key, fault, replaced) });
+        removed += usize::from(fault.removes());
+        replaced |= fault.replaces();
     }
     hits
 }
 
-fn deed(key: Key) -> Deed {
+fn fault(key: Key) -> Fault {
     let within =
         |name: &str, range: std::ops::Range<usize>| range.start + key.with_str(name).below(range.len());
-    match key.with_str("deed").below(100) {
-        0..40 => Deed::Kill,
-        40..48 => Deed::Stop,
-        48..62 => Deed::Pause(within("pause", 20..1500) as u64),
-        62..74 => Deed::Leave,
-        74..88 => Deed::Cut(within("cut", 1..256) as u8),
-        _ => Deed::Folder(within("away", 20..800) as u64),
+    match key.with_str("fault").below(100) {
+        0..40 => Fault::Kill,
+        40..48 => Fault::Stop,
+        48..62 => Fault::Pause(within("pause", 20..1500) as u64),
+        62..74 => Fault::Leave,
+        74..88 => Fault::Cut(within("cut", 1..256) as u8),
+        _ => Fault::Folder(within("away", 20..800) as u64),
     }
 }
 
-fn victim(key: Key, deed: Deed, replaced: bool) -> Victim {
+fn victim(key: Key, fault: Fault, replaced: bool) -> Victim {
     match key.with_str("victim").below(3) {
-        _ if matches!(deed, Deed::Folder(_)) => Victim::All,
+        _ if matches!(fault, Fault::Folder(_)) => Victim::All,
         0 => Victim::First,
         1 if replaced => Victim::Replacement,
         _ => Victim::Other(key.with_str("other").below(16)),
@@ -153,9 +154,9 @@ mod tests {
         for (seed, workers) in (0..200).flat_map(|seed| [1, 2, 4].map(|workers| (seed, workers))) {
             let hits = plan(seed, workers);
             assert!((1..=MOST).contains(&hits.len()));
-            assert!(hits.iter().filter(|hit| hit.deed.removes()).count() < workers, "seed {seed}: {hits:?}");
+            assert!(hits.iter().filter(|hit| hit.fault.removes()).count() < workers, "seed {seed}: {hits:?}");
             assert!(hits.is_sorted_by(|one, next| one.at <= next.at), "seed {seed}: {hits:?}");
-            let before = |n: usize| hits[..n].iter().any(|hit| hit.deed.replaces());
+            let before = |n: usize| hits[..n].iter().any(|hit| hit.fault.replaces());
             let waits = |n: usize| hits[n].victim == Victim::Replacement;
             assert!((0..hits.len()).all(|n| !waits(n) || before(n)), "seed {seed}: {hits:?}");
         }
@@ -163,16 +164,16 @@ mod tests {
 
     #[test]
     fn a_hundred_seeds_have_everything() {
-        let plans: Vec<Vec<Hit>> = (0..100).map(|seed| plan(seed, 4)).collect();
+        let plans: Vec<Vec<Injection>> = (0..100).map(|seed| plan(seed, 4)).collect();
         let hits = || plans.iter().flatten();
         for name in ["kill", "stop", "pause", "leave", "cut", "folder away"] {
-            assert!(hits().any(|hit| hit.deed.name() == name), "{name}");
+            assert!(hits().any(|hit| hit.fault.name() == name), "{name}");
         }
         for victim in [Victim::First, Victim::Replacement] {
-            assert!(hits().any(|hit| hit.victim == victim && hit.deed == Deed::Kill), "{victim:?}");
+            assert!(hits().any(|hit| hit.victim == victim && hit.fault == Fault::Kill), "{victim:?}");
         }
-        let removes = |hit: &Hit| hit.deed.removes();
-        let close = |two: &[Hit]| two.iter().all(removes) && two[1].at - two[0].at < 0.02;
+        let removes = |hit: &Injection| hit.fault.removes();
+        let close = |two: &[Injection]| two.iter().all(removes) && two[1].at - two[0].at < 0.02;
         assert!(plans.iter().any(|hits| hits.windows(2).any(close)));
     }
 }

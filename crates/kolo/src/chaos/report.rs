@@ -1,12 +1,12 @@
-//! What the user sees: a line a run, then the sums.
+//! The output of `kolo chaos`: a line for each run, then the totals.
 
 use std::path::Path;
 
 use serde::Serialize;
 
-use super::check::Ended;
-use super::deal::Dealt;
-use super::job::{Job, Run, Verdict};
+use super::inject::Injected;
+use super::job::{ChaosJob, Run, RunVerdict};
+use super::record::RunRecord;
 use crate::fail::Failure;
 use kolo_train::percentile;
 
@@ -27,18 +27,18 @@ pub(super) struct Report {
 #[derive(Serialize)]
 struct Row {
     seed: u64,
-    hits: Vec<Dealt>,
+    hits: Vec<Injected>,
     generations: u64,
     seconds: f64,
-    verdict: Verdict,
-    /// Kept where the verdict is a bad one.
+    verdict: RunVerdict,
+    /// The run folder, which is kept if the run has not ended as it should.
     folder: Option<String>,
 }
 
-/// Seconds from a hit to the next step done.
+/// How long runs took to recover from faults of one kind: seconds from the fault to the next step done.
 #[derive(Serialize)]
 struct Recovery {
-    deed: &'static str,
+    fault: &'static str,
     hits: usize,
     p50_seconds: f64,
     p95_seconds: f64,
@@ -46,7 +46,7 @@ struct Recovery {
 }
 
 impl Report {
-    pub(super) fn begin(job: &Job, undisturbed: &Ended) -> Self {
+    pub(super) fn begin(job: &ChaosJob, undisturbed: &RunRecord) -> Self {
         let seconds = undisturbed.train_seconds;
         println!(
             "undisturbed: {} workers, {} steps in {seconds:.1} s, weights sha256 {}",
@@ -65,28 +65,28 @@ impl Report {
         }
     }
 
-    /// Tells of a run, whose files have been kept in `folder` if it has not gone well.
+    /// Prints a run's line. Its files are in `folder` if it has not ended as it should.
     pub(super) fn add(&mut self, seed: u64, run: Run, folder: Option<&Path>) {
         let Run { hits, generations, seconds, verdict } = run;
-        let deeds = if hits.is_empty() { "nothing".into() } else { join(&hits, describe) };
+        let faults = if hits.is_empty() { "nothing".into() } else { join(&hits, describe) };
         let said = match &verdict {
-            Verdict::Same => "the same bits".to_string(),
-            Verdict::Lost(what) => format!("LOST: {what}"),
-            Verdict::Failed(how) => format!("FAILED: {how}"),
-            Verdict::Hung => "HUNG".into(),
+            RunVerdict::Same => "the same bits".to_string(),
+            RunVerdict::Lost(what) => format!("LOST: {what}"),
+            RunVerdict::Failed(how) => format!("FAILED: {how}"),
+            RunVerdict::Hung => "HUNG".into(),
         };
-        println!("seed {seed}: {deeds}; {generations} generations, {seconds:.1} s; {said}");
+        println!("seed {seed}: {faults}; {generations} generations, {seconds:.1} s; {said}");
         match verdict {
-            Verdict::Same => {}
-            Verdict::Lost(_) => self.lost += 1,
-            Verdict::Failed(_) => self.failed += 1,
-            Verdict::Hung => self.hung += 1,
+            RunVerdict::Same => {}
+            RunVerdict::Lost(_) => self.lost += 1,
+            RunVerdict::Failed(_) => self.failed += 1,
+            RunVerdict::Hung => self.hung += 1,
         }
         let folder = folder.map(|folder| folder.display().to_string());
         self.runs.push(Row { seed, hits, generations, seconds, verdict, folder });
     }
 
-    /// The sums; an error where a run has not gone well.
+    /// Prints the totals; an error if a run has not ended as it should.
     pub(super) fn end(mut self, json: Option<&Path>) -> Result<(), Failure> {
         self.recoveries = self.recoveries();
         println!(
@@ -97,9 +97,9 @@ impl Report {
             self.hung
         );
         for recovery in &self.recoveries {
-            let Recovery { deed, hits, p50_seconds, p95_seconds, max_seconds } = recovery;
+            let Recovery { fault, hits, p50_seconds, p95_seconds, max_seconds } = recovery;
             println!(
-                "{deed:5}: {hits:3} times; the next step was done after {p50_seconds:.2} s (p50), {p95_seconds:.2} s (p95), \
+                "{fault:5}: {hits:3} times; the next step was done after {p50_seconds:.2} s (p50), {p95_seconds:.2} s (p95), \
                  {max_seconds:.2} s (most)"
             );
         }
@@ -108,7 +108,7 @@ impl Report {
             std::fs::write(path, text + "\n")
                 .map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
         }
-        let bad: Vec<&Row> = self.runs.iter().filter(|row| row.verdict != Verdict::Same).collect();
+        let bad: Vec<&Row> = self.runs.iter().filter(|row| row.verdict != RunVerdict::Same).collect();
         if bad.is_empty() {
             return Ok(());
         }
@@ -118,21 +118,21 @@ impl Report {
 
     fn recoveries(&self) -> Vec<Recovery> {
         let hits = || self.runs.iter().flat_map(|row| &row.hits);
-        let of = |deed: &'static str| {
-            let those = hits().filter(|dealt| dealt.hit.deed.name() == deed);
-            let seconds: Vec<f64> = those.filter_map(|dealt| dealt.recovery_seconds).collect();
+        let of = |fault: &'static str| {
+            let those = hits().filter(|injected| injected.hit.fault.name() == fault);
+            let seconds: Vec<f64> = those.filter_map(|injected| injected.recovery_seconds).collect();
             let [p50_seconds, p95_seconds, max_seconds] =
                 [50.0, 95.0, 100.0].map(|p| percentile(&seconds, p));
-            Recovery { deed, hits: seconds.len(), p50_seconds, p95_seconds, max_seconds }
+            Recovery { fault, hits: seconds.len(), p50_seconds, p95_seconds, max_seconds }
         };
         ["kill", "stop", "leave", "cut"].map(of).into_iter().filter(|recovery| recovery.hits > 0).collect()
     }
 }
 
-/// A hit in words.
-fn describe(dealt: &Dealt) -> String {
-    let (hit, percent) = (&dealt.hit, 100.0 * dealt.hit.at);
-    let end = match (&dealt.missed, dealt.recovery_seconds) {
+/// An injection in words.
+fn describe(injected: &Injected) -> String {
+    let (hit, percent) = (&injected.hit, 100.0 * injected.hit.at);
+    let end = match (&injected.missed, injected.recovery_seconds) {
         (Some(why), _) => format!(" not done: {why}"),
         (None, Some(seconds)) => format!(", a step {seconds:.2} s later"),
         (None, None) => String::new(),

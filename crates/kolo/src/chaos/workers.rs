@@ -1,25 +1,28 @@
-//! The workers of a launcher, as the kernel tells of them.
+//! The worker processes of a launcher, found in `/proc`.
 
 use std::fs;
 
 use kolo_elastic::MEMBER;
 
-/// The launcher's members that are neither dead nor stopped, in the order of their start: that of their ranks.
+/// The launcher's members that are neither dead nor stopped, in the order of their start: that of their
+/// ranks.
 ///
-/// One that has been forked but has not become its program yet shares everything with the launcher, and is none.
-pub(super) fn living(launcher: u32) -> Vec<i32> {
+/// A child that has been forked but has not executed its program yet still has the launcher's environment: it
+/// is no member.
+pub(super) fn living_workers(launcher: u32) -> Vec<i32> {
     let works = |pid: &i32| state(*pid).is_some_and(|state| !"ZXT".contains(state));
     children(launcher).into_iter().filter(|pid| is_member(*pid)).filter(works).collect()
 }
 
-/// By the environment with which it was started.
+/// Whether the process was started with a member's name in its environment.
 fn is_member(pid: i32) -> bool {
     let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let names = variables.split(|byte| *byte == 0).map(|text| text.split(|byte| *byte == b'=').next());
     names.into_iter().any(|name| name == Some(MEMBER.as_bytes()))
 }
 
-/// Only a thread that has started a process has it among its children.
+/// The child processes of all threads of the launcher: the kernel lists a child under the thread that started
+/// it.
 fn children(launcher: u32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{launcher}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -28,7 +31,8 @@ fn children(launcher: u32) -> Vec<i32> {
         .collect()
 }
 
-/// The letter after the program's name, which stands in parentheses and may hold anything.
+/// The process state letter of `/proc/<pid>/stat`. It follows the program's name, which stands in parentheses
+/// and may hold anything.
 fn state(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()
@@ -41,7 +45,7 @@ mod tests {
 
     use super::*;
 
-    /// The kernel fills in what it tells of a process a moment after that has become its program.
+    /// Waits: the kernel fills in `/proc` a moment after a process has executed its program.
     fn eventually(what: impl Fn() -> bool) -> bool {
         (0..5000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
@@ -54,12 +58,12 @@ mod tests {
         let sleep = |variable: &str| Command::new("sleep").arg("60").env(variable, "a/0").spawn().unwrap();
         let (mut member, mut other) = (sleep(MEMBER), sleep("OTHER"));
         let pid = |child: &Child| child.id() as i32;
-        let mine = || living(std::process::id());
+        let mine = || living_workers(std::process::id());
         assert!(eventually(|| mine().contains(&pid(&member))));
         assert!(eventually(|| children(std::process::id()).contains(&pid(&other))));
         assert!(!mine().contains(&pid(&other)));
         member.kill().unwrap();
-        // Dead, but not collected.
+        // The process is dead, but its parent has not waited for it.
         assert!(eventually(|| state(pid(&member)) == Some('Z')));
         assert!(!mine().contains(&pid(&member)));
         other.kill().unwrap();

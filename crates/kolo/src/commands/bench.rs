@@ -3,12 +3,11 @@
 use clap::{Args, Subcommand};
 use kolo_comm::env::is_worker;
 
-use super::elastic::Elastic;
-use super::run_again;
-use super::talk::Talk;
 use crate::bench::collective::{self, Operation};
 use crate::bench::{exact, step};
 use crate::fail::Failure;
+use crate::options::{Communication, Elastic};
+use crate::start_workers::start_workers;
 
 /// Measure a training step, or a collective.
 #[derive(Args)]
@@ -46,11 +45,11 @@ impl Bench {
         let (operation, options) = match &self.what {
             What::Step(options) => {
                 options.check()?;
-                return as_worker(options.nproc, &options.talk, || step::measure(options));
+                return as_worker(options.nproc, &options.communication, || step::measure(options));
             }
             What::Exact(options) => {
                 options.check()?;
-                return as_worker(options.nproc, &options.talk, || exact::measure(options));
+                return as_worker(options.nproc, &options.communication, || exact::measure(options));
             }
             What::AllReduce(options) => (Operation::AllReduce, options),
             What::ReduceScatter(options) => (Operation::ReduceScatter, options),
@@ -63,18 +62,18 @@ impl Bench {
             What::SendReceive(options) => (Operation::SendReceive, options),
         };
         options.check(operation)?;
-        as_worker(options.nproc, &options.talk, || collective::measure(operation, options))
+        as_worker(options.nproc, &options.communication, || collective::measure(operation, options))
     }
 }
 
-/// Measures, where this is a worker; else starts so many of them.
+/// Measures if this process is a worker; else starts `nproc` workers.
 fn as_worker(
     nproc: usize,
-    talk: &Talk,
+    communication: &Communication,
     measure: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     match is_worker() {
         true => measure().map_err(Failure::of_worker),
-        false => run_again(nproc, None, talk.environment(None), &Elastic::default()),
+        false => start_workers(nproc, None, communication.environment(None), &Elastic::default()),
     }
 }

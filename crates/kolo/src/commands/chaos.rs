@@ -1,4 +1,4 @@
-//! `kolo chaos`: hits a job's workers and compares the bits.
+//! `kolo chaos`: injects faults into a job and compares the bits.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,15 +7,16 @@ use std::time::Duration;
 use clap::Args;
 use kolo_comm::env::is_worker;
 
-use super::talk::seconds;
-use crate::chaos::{Job, chaos};
+use crate::chaos::{ChaosJob, chaos};
 use crate::fail::Failure;
+use crate::options::seconds;
 
-/// Check that a job survives its workers: run it, kill, stop, pause and cut off workers at random, and compare the bits.
+/// Check that a job survives its workers: run it, kill, stop, pause and cut off workers at random, and
+/// compare the bits.
 ///
-/// The job is `kolo train`, small unless its options are given: `kolo chaos -- --transport tcp --steps 500`. What happens in
-/// a run is drawn from its seed. A run that fails, hangs, loses a step or ends in other weights makes the exit code 1; its
-/// folder is kept. Linux only.
+/// The job is `kolo train`, small unless its options are given: `kolo chaos -- --transport tcp --steps 500`.
+/// What happens in a run is drawn from its seed. A run that fails, hangs, loses a step or ends in other
+/// weights makes the exit code 1; its folder is kept. Linux only.
 #[derive(Args)]
 pub(crate) struct Chaos {
     /// Runs, each with a seed of its own
@@ -38,11 +39,11 @@ pub(crate) struct Chaos {
     options: Vec<OsString>,
 }
 
-/// A job of some seconds, where its options say nothing else.
+/// Options that make a job of some seconds, unless the user gives others.
 const SMALL: [(&str, &str); 4] =
     [("--shards", "8"), ("--steps", "150"), ("--batch-size", "8"), ("--checkpoint-epochs", "100")];
 
-/// What `kolo chaos` decides, in place of whoever gives options.
+/// Options of `kolo train` that `kolo chaos` sets itself.
 const OWN: [&str; 5] = ["--nproc", "--out", "--resume", "--max-restarts", "--master-port"];
 
 impl Chaos {
@@ -65,7 +66,7 @@ impl Chaos {
             return Err(Failure::input(format!("--seed {}: that and --seeds are too much", self.seed)));
         };
         let options = with_defaults(self.options);
-        let job = Job { options, nproc: self.nproc, limit: Duration::from_secs_f64(self.limit) };
+        let job = ChaosJob { options, nproc: self.nproc, limit: Duration::from_secs_f64(self.limit) };
         chaos(&job, self.seed..end, self.json.as_deref())
     }
 }
@@ -78,7 +79,8 @@ fn given(options: &[OsString], name: &str) -> bool {
     })
 }
 
-/// What is said is said; the rest makes the job small, unless a file or another way says it.
+/// Adds the options of a small job that the user has not given, neither as options nor by a configuration
+/// file.
 fn with_defaults(mut options: Vec<OsString>) -> Vec<OsString> {
     let said = |name: &str| {
         let divided = name == "--shards" && given(&options, "--accumulate");

@@ -19,11 +19,11 @@ pub(crate) struct Checkpoint {
     json: bool,
 }
 
-/// What is told about one.
+/// What `kolo checkpoint` shows of one checkpoint.
 #[derive(Serialize)]
 struct Report {
     path: PathBuf,
-    /// What is wrong with it.
+    /// Why the checkpoint cannot be used; `None` if it is good.
     problem: Option<String>,
     position: Option<Position>,
     bytes: u64,
@@ -31,7 +31,7 @@ struct Report {
 }
 
 impl Report {
-    /// As much as can be read of it, whatever its state.
+    /// Reads as much of a checkpoint as can be read, whatever its state.
     fn of(path: PathBuf) -> Self {
         let problem = checkpoint::verify(&path).err().map(|error| error.to_string());
         let reader = Reader::open(&path).ok();
@@ -72,13 +72,13 @@ impl Checkpoint {
         let text = if self.json {
             serde_json::to_string_pretty(&reports).map_err(Failure::work)? + "\n"
         } else {
-            // Of the one that a run would continue from, the contents.
+            // The contents of the checkpoint from which a run would be resumed.
             let newest = reports.iter().rev().find(|report| report.problem.is_none());
             let lines: String = reports.iter().map(|report| report.line() + "\n").collect();
             lines + &newest.map(Report::contents).unwrap_or_default()
         };
         match std::io::stdout().write_all(text.as_bytes()) {
-            // Whoever reads has seen enough.
+            // The reader of the pipe has closed it.
             Err(e) if e.kind() == ErrorKind::BrokenPipe => {}
             result => result.map_err(|e| Failure::work(format!("cannot write to the output: {e}")))?,
         }
@@ -93,7 +93,7 @@ impl Checkpoint {
     }
 }
 
-/// The checkpoints that a path means, by rising step.
+/// The checkpoints at `folder`, by rising step.
 fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     if !folder.is_dir() {
         return Err(Failure::input(format!("there is no folder {}", folder.display())));

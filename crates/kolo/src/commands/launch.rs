@@ -6,24 +6,27 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::elastic::Elastic;
-use super::talk::{Talk, algorithms};
 use crate::fail::Failure;
+use crate::options::{Communication, Elastic, algorithms};
 
-/// Start any program as workers: with torchrun's variables, output prefixed by rank, the first failure reported first.
+/// Start any program as workers: with torchrun's variables, output prefixed by rank, the first failure
+/// reported first.
 #[derive(Args)]
 pub(crate) struct Launch {
     /// Workers on this node
     #[arg(long, default_value_t = 2)]
     nproc: usize,
-    /// Nodes of the job; run the command on each. With MIN:MAX it begins when MIN are there, and others may come later
+    /// Nodes of the job; run the command on each. With MIN:MAX it begins when MIN are there, and others may
+    /// come later
     #[arg(long, default_value = "1", value_name = "NODES or MIN:MAX", value_parser = nnodes)]
     nnodes: (Option<usize>, usize),
-    /// This node's number, from 0 [default: 0]; not with --nnodes MIN:MAX, where nodes are numbered as they come
+    /// This node's number, from 0 [default: 0]; not with --nnodes MIN:MAX, where nodes are numbered as they
+    /// come
     #[arg(long)]
     node_rank: Option<usize>,
-    /// Where rank 0 meets the others, the same on all nodes: node 0 and a port, [::1]:29500 with IPv6; others behind commas,
-    /// where a launcher that comes late finds the job when node 0 is gone [default: a free port of this machine]
+    /// Where rank 0 meets the others, the same on all nodes: node 0 and a port, [::1]:29500 with IPv6; others
+    /// behind commas, where a launcher that comes late finds the job when node 0 is gone [default: a free
+    /// port of this machine]
     #[arg(long, value_name = "HOST:PORT,…")]
     master: Option<String>,
     /// The host of --master, as torchrun spells it
@@ -35,14 +38,15 @@ pub(crate) struct Launch {
     /// Name of the job, the same on all nodes
     #[arg(long)]
     run_id: Option<String>,
-    /// File with the job's token, the same on all nodes [default: KOLO_TOKEN, or a new one where there is one node]
+    /// File with the job's token, the same on all nodes [default: KOLO_TOKEN, or a new one where there is one
+    /// node]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Algorithm of the collectives of Kolo's workers [default: the quickest that keeps the bits]
     #[arg(long, value_parser = algorithms())]
     algorithm: Option<String>,
     #[command(flatten)]
-    talk: Talk,
+    communication: Communication,
     #[command(flatten)]
     elastic: Elastic,
     /// Seconds between asking workers to end and killing them
@@ -66,7 +70,7 @@ impl Launch {
         job.node_rank = self.node_rank.unwrap_or(0);
         job.meet_at(self.master.as_deref(), self.master_addr.as_deref(), self.master_port)?;
         job.run_id = self.run_id;
-        job.env = self.talk.environment(self.algorithm.as_ref());
+        job.env = self.communication.environment(self.algorithm.as_ref());
         job.token_file = self.token_file;
         self.elastic.apply(&mut job);
         job.grace = Duration::try_from_secs_f64(self.grace)

@@ -4,22 +4,25 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Id};
 use kolo_comm::env::is_worker;
 use kolo_data as data;
+use kolo_train::models;
 
-use super::talk::seconds;
 use super::train::{self, Train};
 use crate::fail::Failure;
-use crate::verify::{Axes, Job, Program, verify};
+use crate::options::seconds;
+use crate::verify::{Axes, Program, VerifyJob, verify};
 
 /// Workers to compare with one, when nobody says how many: one more than divides shards evenly, too.
 const WORKERS: [usize; 2] = [2, 3];
 
-/// Check that a job ends in the same bits with any number of workers: run a few steps of it in several ways and compare.
+/// Check that a job ends in the same bits with any number of workers: run a few steps of it in several ways
+/// and compare.
 ///
-/// The job is `kolo train` with the options given here, or any program that trains by Kolo: `kolo verify -- ./my-trainer
-/// --its-options`. A difference is told with its step, its parameter and its likely cause; the exit code is 1 then.
+/// The job is `kolo train` with the options given here, or any program that trains by Kolo: `kolo verify --
+/// ./my-trainer --its-options`. A difference is told with its step, its parameter and its likely cause; the
+/// exit code is 1 then.
 #[derive(Args)]
 pub(crate) struct Verify {
     /// Numbers of workers to compare with one [default: 2,3, or --nproc]
@@ -42,8 +45,9 @@ pub(crate) struct Verify {
 }
 
 /// The options that only `kolo train` understands.
-fn of_train() -> impl Iterator<Item = &'static str> {
-    train::SETTINGS.into_iter().chain(["config", "shares", "straggler"]).filter(|name| *name != "steps")
+fn of_train() -> impl Iterator<Item = Id> {
+    let others = ["config_file", "shares", "straggler"].map(Id::from);
+    train::settings().into_iter().chain(others).filter(|name| name != "steps")
 }
 
 /// Steps when nobody says how many.
@@ -64,18 +68,18 @@ impl Verify {
                 "{option}: kolo verify begins at the beginning, meets where it can, and leaves no folder"
             )));
         }
-        let steps = self.train.steps.unwrap_or(STEPS);
+        let steps = self.train.config.steps.unwrap_or(STEPS);
         if steps == 0 {
             return Err(Failure::input("--steps 0: it must be at least 1"));
         }
-        let (transport, timeout) = self.train.talk.asked();
+        let (transport, timeout) = self.train.communication.asked();
         let axes = Axes {
             workers: match (self.workers.is_empty(), self.train.nproc) {
                 (false, _) => self.workers,
                 (true, Some(nproc)) => vec![nproc],
                 (true, None) => WORKERS.to_vec(),
             },
-            caps: self.train.bucket_cap_mb.map_or(self.bucket_caps_mb, |cap| vec![cap]),
+            caps: self.train.config.bucket_cap_mb.map_or(self.bucket_caps_mb, |cap| vec![cap]),
             transport,
             algorithm: self.train.algorithm.clone(),
             full: self.full,
@@ -88,16 +92,17 @@ impl Verify {
         };
         let options = timeout.into_iter().flat_map(|seconds| ["--timeout".into(), seconds.into()]);
         let (limit, options) = (Duration::from_secs_f64(self.limit), options.collect());
-        verify(&Job { program, steps, limit, options }, &axes)
+        verify(&VerifyJob { program, steps, limit, options }, &axes)
     }
 }
 
 impl Train {
     /// The configuration that all runs share, as a file.
     fn for_all(&self, folder: &Path) -> Result<Program, Failure> {
-        let mut config = self.settings()?;
+        let mut config = self.configuration()?;
         // How long it trains is decided by the trace.
         config.steps = None;
+        models::find(&config.model)?;
         data::open(&config.data).map_err(Failure::input)?;
         let path = folder.join("config.toml");
         std::fs::write(&path, config.to_toml()?)

@@ -1,11 +1,11 @@
-//! From the evidence to what is likely to blame: a pure decision.
+//! The likely cause of differences between runs: a pure decision on the outcomes.
 
 use std::fmt;
 
 use super::compare::{Difference, Outcome};
 use super::plan::{Run, keeps_tree};
 
-/// What is likely to blame.
+/// A likely cause of differences between runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cause {
     /// The job does not even repeat itself.
@@ -24,7 +24,7 @@ pub(crate) enum Cause {
     Forward,
     /// The same loss gives other gradients.
     Backward,
-    /// It depends on something that only Kolo decides on.
+    /// The result depends on something that Kolo alone decides on, such as the bucket size.
     Kolo(&'static str),
 }
 
@@ -68,7 +68,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What is likely to blame; `None` if all agree. `outcomes` begins with the reference.
+/// The likely cause of the differences among `outcomes`, of which the first is the reference; `None` if all
+/// agree.
 pub(crate) fn cause(outcomes: &[Outcome]) -> Option<Cause> {
     let differing: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.difference.is_some()).collect();
     let first = differing.first()?;
@@ -99,7 +100,7 @@ pub(crate) fn cause(outcomes: &[Outcome]) -> Option<Cause> {
     })
 }
 
-/// Who adds otherwise, where that explains every difference.
+/// The algorithm or library that adds in another order, if that explains every difference.
 fn another_order(differing: &[&Outcome]) -> Option<String> {
     let who = |outcome: &Outcome| match &outcome.run.algorithm {
         Some(name) if !keeps_tree(name) => Some(format!("`{name}`")),
@@ -110,7 +111,7 @@ fn another_order(differing: &[&Outcome]) -> Option<String> {
     all?.into_iter().next()
 }
 
-/// What the differing runs have in common and the others have not.
+/// The choice that all differing runs have in common and no other run has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Common {
     Workers,
@@ -159,7 +160,7 @@ mod tests {
         Run { workers, cap, transport: some(transport), algorithm: some(algorithm), again: false }
     }
 
-    /// One worker twice, and six runs of more; `differs` says which of them differ, and how.
+    /// Outcomes of one worker twice and of six runs with more; `differs` says which of them differ, and how.
     fn judge(differs: impl Fn(&Run) -> Option<Difference>) -> Option<Cause> {
         let alone = run(1, 25.0, "", "");
         let runs = [

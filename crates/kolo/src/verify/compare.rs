@@ -1,4 +1,4 @@
-//! Where two runs begin to differ.
+//! The first difference between two runs.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::plan::Run;
 pub(crate) struct Outcome {
     pub(crate) run: Run,
     pub(crate) trace: Trace,
-    /// `None`: it went through the same bits as the first run.
+    /// The first difference from the reference run; `None` if all bits are the same.
     pub(crate) difference: Option<Difference>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Difference {
     Loss { step: u64, then: Option<String> },
     /// Values after a step whose loss was the same.
     Values { step: u64, tensor: String, statistics_only: bool },
-    /// One has fewer steps.
+    /// One of the two runs has fewer steps.
     Length { reference: usize, own: usize },
 }
 
@@ -56,7 +56,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares a run with the first one, in the order in which a training computes: model, samples, loss, weights.
+/// Compares a run with the first one, in the order in which a training computes: model, samples, loss,
+/// weights.
 pub(crate) fn difference(reference: &Trace, own: &Trace) -> Option<Difference> {
     let (first, start) = (&reference.start, &own.start);
     if first.shards != start.shards {

@@ -1,8 +1,9 @@
 //! `kolo verify`: does a job end in the same bits however it is run?
 //!
-//! The job is run for a few steps with one worker, and then with more workers, other buckets, transports and algorithms
-//! ([`plan`]). Each run leaves a trace ([`kolo_ddp::verify::trace`]); all are compared with the first one ([`compare`]), and what
-//! the differing ones have in common says what is likely to blame ([`cause`]).
+//! The job is run for a few steps with one worker, and then with more workers, other buckets, transports and
+//! algorithms ([`plan`]). Each run leaves a trace ([`kolo_ddp::verify::trace`]); all are compared with the
+//! first one ([`compare`]), and what the differing ones have in common says what is likely to blame
+//! ([`cause`]).
 
 mod cause;
 mod compare;
@@ -15,12 +16,12 @@ use kolo_ddp::verify::trace::Trace;
 use crate::fail::Failure;
 
 pub(crate) use plan::{Axes, plan};
-pub(crate) use run::{Job, Program};
+pub(crate) use run::{Program, VerifyJob};
 
 use compare::{Outcome, difference};
 
-/// Runs the job in all ways and tells the user, whose exit code says whether they agree.
-pub(crate) fn verify(job: &Job, axes: &Axes) -> Result<(), Failure> {
+/// Runs the job in all ways of the plan and prints each comparison; an error if a run differs.
+pub(crate) fn verify(job: &VerifyJob, axes: &Axes) -> Result<(), Failure> {
     let runs = plan(axes)?;
     let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
     let mut table = report::Table::begin(&runs);

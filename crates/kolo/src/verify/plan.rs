@@ -1,4 +1,5 @@
-//! Which runs are compared: a selection that changes one thing after another, or everything with everything.
+//! The runs that are compared: a selection in which every choice occurs once, or every combination of
+//! choices.
 
 use kolo_comm::schedule::{ALGORITHMS, Operation, Problem};
 use kolo_comm::tree::Contributions;
@@ -9,7 +10,7 @@ use crate::fail::Failure;
 /// One way to run the job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Run {
-    /// Workers.
+    /// Number of workers.
     pub(crate) workers: usize,
     /// Size of buckets in MiB.
     pub(crate) cap: f64,
@@ -21,7 +22,7 @@ pub(crate) struct Run {
     pub(crate) again: bool,
 }
 
-/// What may be changed.
+/// The choices that may differ between runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Axes {
     /// Numbers of workers, besides one.
@@ -32,13 +33,12 @@ pub(crate) struct Axes {
     pub(crate) transport: Option<String>,
     /// The only algorithm to try.
     pub(crate) algorithm: Option<String>,
-    /// Everything with everything.
+    /// Whether to try every combination.
     pub(crate) full: bool,
 }
 
-const TRANSPORTS: [&str; 2] = ["shm", "tcp"];
-
-/// The runs to compare. The first one is the reference: one worker, large buckets; the second one is the same again.
+/// The runs to compare. The first one is the reference: one worker, large buckets; the second one is the same
+/// again.
 ///
 /// # Errors
 ///
@@ -58,7 +58,7 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         let (transports, algorithms) = (transports(axes), algorithms(axes, workers));
         let count = match axes.full {
             true => caps.len() * transports.len() * algorithms.len(),
-            // As many as the longest list has: every entry of each comes once.
+            // As many runs as the longest list has entries: every entry of each list occurs.
             false => caps.len().max(transports.len()).max(algorithms.len()),
         };
         for number in 0..count {
@@ -86,11 +86,12 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
 fn transports(axes: &Axes) -> Vec<String> {
     match &axes.transport {
         Some(transport) => vec![transport.clone()],
-        None => TRANSPORTS.map(String::from).to_vec(),
+        None => TransportKind::names().into_iter().map(String::from).collect(),
     }
 }
 
-/// The program's own choice first, then those that keep the tree and are made for such a number of workers.
+/// The algorithms to try: first the program's own choice (`None`), then those that keep the tree and support
+/// that number of workers.
 fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
     if let Some(algorithm) = &axes.algorithm {
         return vec![Some(algorithm.clone())];
@@ -102,7 +103,7 @@ fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
     names
 }
 
-/// Why a run cannot be made of a job of so many shards: its algorithm cannot divide them so.
+/// Why a run's algorithm cannot divide so many shards among its workers; `None` if it can.
 pub(super) fn obstacle(run: &Run, shards: usize) -> Option<&'static str> {
     let algorithm = ALGORITHMS.iter().find(|algorithm| Some(algorithm.name) == run.algorithm.as_deref())?;
     let (contributions, topology) =

@@ -1,4 +1,4 @@
-//! What the user sees: a row a run, then the verdict.
+//! The output of `kolo verify`: a row for each run, then the result.
 
 use super::cause::cause;
 use super::compare::Outcome;
@@ -32,7 +32,7 @@ impl Table {
         self.rows += 1;
     }
 
-    /// A run that is not made.
+    /// Prints a run that is not made, and why.
     pub(super) fn left_out(&mut self, run: &Run, why: &str) {
         Self::print(run, run.transport.as_deref().unwrap_or("-"), 0, &format!("left out: {why}"));
     }
@@ -43,7 +43,7 @@ impl Table {
     }
 }
 
-/// The verdict; an error where runs differ.
+/// Prints that all runs agree; an error with the likely cause if one differs.
 pub(super) fn end(outcomes: &[Outcome]) -> Result<(), Failure> {
     let differing = outcomes.iter().find(|outcome| outcome.difference.is_some());
     let (Some(Outcome { run, difference: Some(difference), .. }), Some(cause)) = (differing, cause(outcomes))

@@ -13,16 +13,16 @@ use super::report::describe;
 use crate::fail::Failure;
 use crate::running::{Running, last_error};
 
-/// What is run.
+/// The program that is run.
 pub(crate) enum Program {
     /// `kolo train` with this configuration.
     Train(PathBuf),
-    /// The user's own, started by `kolo launch`.
+    /// The user's own program, started by `kolo launch`.
     Own(Vec<OsString>),
 }
 
-/// What is run, and for how long.
-pub(crate) struct Job {
+/// The job that all runs repeat, and how long a run may take.
+pub(crate) struct VerifyJob {
     pub(crate) program: Program,
     pub(crate) steps: u64,
     /// Seconds after which a run is given up.
@@ -31,12 +31,13 @@ pub(crate) struct Job {
     pub(crate) options: Vec<OsString>,
 }
 
-impl Job {
+impl VerifyJob {
     /// Makes a run in a new folder and returns what it left.
     ///
     /// # Errors
     ///
-    /// It did not begin, failed, or took too long; tells the run, and the last error that its workers told.
+    /// The run did not begin, failed, or took too long; the error names the run and the last error of its
+    /// workers.
     pub(crate) fn trace(&self, run: &Run, folder: &Path) -> Result<Trace, Failure> {
         fs::create_dir(folder).map_err(|e| Failure::work(format!("{}: {e}", folder.display())))?;
         let (file, log) = (folder.join("trace.jsonl"), folder.join("output"));

@@ -1,4 +1,5 @@
-//! Everything wrong that a user may type or have on disk: one clear error with the remedy, and nothing started.
+//! Everything wrong that a user may type or have on disk: one clear error with the remedy, and nothing
+//! started.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +14,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--data", "imagenet"], &["imagenet", "cifar10"]),
         (&["train", "--data", "cifar10:nowhere"], &["nowhere"]),
         (&["train", "--optimizer", "adam"], &["unknown optimizer `adam`", "adamw"]),
-        (&["train", "--schedule", "linear"], &["unknown schedule `linear`", "cosine"]),
+        (&["train", "--schedule", "linear"], &["invalid value 'linear'", "--schedule", "cosine"]),
         (&["train", "--batch-size", "0"], &["--batch-size 0", "at least 1"]),
         (&["train", "--nproc", "0"], &["--nproc 0", "at least 1"]),
         (&["train", "--shards", "0"], &["--shards 0", "at least 1"]),

@@ -15,8 +15,8 @@ fn what_a_tree_sends_beside_a_ring() {
         assert!(row["seconds"].as_f64().unwrap() > 0.0);
         row["sent_bytes"].as_u64().unwrap()
     };
-    // A ring sends 2 (N - 1) / N of the buffer, which is the least. Of 8 shards two ranks hold runs of 3, which are two
-    // subtrees, so they send more.
+    // A ring sends 2 (N - 1) / N of the buffer, which is the least. Of 8 shards two ranks hold runs of 3,
+    // which are two subtrees, so they send more.
     let least = 2 * 98304 * 2 / 3;
     assert_eq!(sent("ring", 3), least);
     assert!(sent("tree", 3) >= least && sent("tree", 8) >= least * 3 / 2);

@@ -1,4 +1,5 @@
-//! Checkpoints of a real run: continued in the middle of an epoch by fewer workers, damaged, in the way of a full disk.
+//! Checkpoints of a real run: continued in the middle of an epoch by fewer workers, damaged, in the way of a
+//! full disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use super::program::{fail, kolo, stderr, succeed, summary};
 const TOTAL: u64 = 9;
 const EVERY: u64 = 2;
 
-/// Trains with five workers to the end. Returns the steps of its checkpoints, the first of them in the middle of its only epoch.
+/// Trains with five workers to the end. Returns the steps of its checkpoints, the first of them in the middle
+/// of its only epoch.
 fn five_workers(folder: &Path) -> Vec<u64> {
     let (total, every) = (TOTAL.to_string(), EVERY.to_string());
     let args = ["train", "--nproc", "5", "--batch-size", "8", "--optimizer", "adamw", "--lr", "1e-3"];
@@ -31,7 +33,8 @@ fn checkpoint(run: &Path, step: u64) -> PathBuf {
     run.join(format!("checkpoints/step-{step:08}"))
 }
 
-/// A run that was interrupted: as `whole`, with the checkpoints of these steps only and nothing that is written at the end.
+/// A run that was interrupted: as `whole`, with the checkpoints of these steps only and nothing that is
+/// written at the end.
 fn interrupted(folder: &Path, name: &str, steps: &[u64]) -> PathBuf {
     let (whole, run) = (folder.join("whole"), folder.join(name));
     let copy = |from: &Path, to: &Path| {

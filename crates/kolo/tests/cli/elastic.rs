@@ -10,7 +10,8 @@ use super::program::{alive, kolo, noise_images, stderr, succeed, summary, worker
 pub const RUN: [&str; 9] =
     ["train", "--shards", "8", "--steps", "150", "--batch-size", "8", "--checkpoint-epochs", "100"];
 
-/// The hash of the weights and the epoch's mean loss that a run has ended with, after as many lines of steps as it should have.
+/// The hash of the weights and the epoch's mean loss that a run has ended with, after as many lines of steps
+/// as it should have.
 pub fn result(folder: &Path) -> String {
     let steps = std::fs::read_to_string(folder.join("run/steps.jsonl")).unwrap();
     assert_eq!(steps.lines().count(), 150, "a line for each step");
@@ -33,8 +34,8 @@ pub fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     panic!("the job has not said `{what}`: {}", std::fs::read_to_string(words).unwrap());
 }
 
-/// Runs with so many workers, and `more` options. In each generation a signal, or several one after another, goes to one of those
-/// that live. Gives what it has ended with, and what was said.
+/// Runs with so many workers, and `more` options. In each generation a signal, or several one after another,
+/// goes to one of those that live. Gives what it has ended with, and what was said.
 fn disturbed(nproc: &str, transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
@@ -127,7 +128,8 @@ fn a_folder_that_is_away_at_a_death_is_mended_later() {
     assert_eq!(result(folder.path()), expected(), "{words}");
 }
 
-/// The second generation is the first worker alone, the third has a new one besides, who is alone in the fourth.
+/// The second generation is the first worker alone, the third has a new one besides, who is alone in the
+/// fourth.
 #[test]
 fn who_came_in_the_middle_of_an_epoch_knows_all_of_it() {
     let (end, words) = disturbed("2", "shm", &[], &[("KILL", 1), ("CONT", 0), ("KILL", 0)]);
@@ -135,7 +137,8 @@ fn who_came_in_the_middle_of_an_epoch_knows_all_of_it() {
     assert!(words.contains("generation 4 of 1 workers"), "{words}");
 }
 
-/// A run goes on from its checkpoint. One that cannot be read yet keeps its workers waiting until one of them is killed.
+/// A run goes on from its checkpoint. One that cannot be read yet keeps its workers waiting until one of them
+/// is killed.
 #[test]
 fn a_death_while_a_checkpoint_is_read_does_not_end_the_others() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Jobs that end. Where it is early a checkpoint holds all that has been done, and the run goes on from there to the same weights.
+//! Jobs that end. Where it is early a checkpoint holds all that has been done, and the run goes on from there
+//! to the same weights.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::elastic::{RUN, expected, has_said, result};
 use super::program::{kolo, succeed, workers};
 
-/// Starts three workers, does something to them when they train, and waits for the job's end; gives that and what was said.
+/// Starts three workers, does something to them when they train, and waits for the job's end; gives that and
+/// what was said.
 fn ended_early(folder: &Path, more: &[&str], act: impl Fn(&Child)) -> (ExitStatus, String) {
     let words = folder.join("words");
     let args = [&RUN[..], &["--nproc", "3", "--out", "run"], more].concat();
@@ -70,7 +72,8 @@ fn too_few_workers_keep_what_they_have() {
     }
 }
 
-/// Rank 0 is kept from writing the summary by a pipe that nobody reads, and killed there: another one writes it.
+/// Rank 0 is kept from writing the summary by a pipe that nobody reads, and killed there: another one writes
+/// it.
 #[test]
 fn nobody_goes_before_the_summary_is_written() {
     let folder = tempfile::tempdir().unwrap();

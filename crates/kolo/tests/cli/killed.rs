@@ -1,5 +1,5 @@
-//! `kill -9` of any worker at any moment, where the others may not go on without it: the job ends within 5 seconds, names the
-//! rank, and leaves nothing.
+//! `kill -9` of any worker at any moment, where the others may not go on without it: the job ends within 5
+//! seconds, names the rank, and leaves nothing.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;

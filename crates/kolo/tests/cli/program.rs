@@ -56,8 +56,8 @@ pub fn alive(pid: u32) -> bool {
     stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|state| state != 'Z')
 }
 
-/// A data set of its own, in the format of MNIST: so many training images of noise, and 20 to test with. Returns the argument
-/// of `--data`; flips and shifts apply.
+/// A data set of its own, in the format of MNIST: so many training images of noise, and 20 to test with.
+/// Returns the argument of `--data`; flips and shifts apply.
 pub fn noise_images(folder: &Path, train: usize) -> String {
     let data = folder.join("noise");
     std::fs::create_dir(&data).unwrap();

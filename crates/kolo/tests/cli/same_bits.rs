@@ -3,6 +3,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use kolo_ddp::optimizer::OPTIMIZERS;
+
 use super::program::{kolo, noise_images, succeed, summary};
 
 #[test]
@@ -49,9 +51,9 @@ fn any_number_of_workers_ends_in_the_same_weights() {
     assert!(fs::read_to_string(run.join("buckets.csv")).unwrap().lines().count() >= 2);
 }
 
-/// All that could depend on who computes what at once: dropout, augmentation, batch normalisation, a last batch in which half of
-/// the shards are empty, worker counts that divide 8 shards and that do not, and more workers than shards. A selection of the
-/// product of these; docs/exact.md has the command for all of it.
+/// All that could depend on who computes what at once: dropout, augmentation, batch normalisation, a last
+/// batch in which half of the shards are empty, worker counts that divide 8 shards and that do not, and more
+/// workers than shards. A selection of the product of these; docs/exact.md has the command for all of it.
 #[test]
 fn numbers_of_workers_buckets_transports_and_algorithms_end_in_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,6 +106,25 @@ fn any_number_of_workers_in_step_ends_in_the_same_weights() {
     assert_ne!(run("shard", "per-shard", &["--nproc", "1"]), one);
     assert_eq!(run("three", "sync", &["--nproc", "3", "--transport", "tcp", "--shares", "5,2,1"]), one);
     assert_eq!(run("nine", "sync", &["--nproc", "9"]), one);
+}
+
+/// Each optimizer of the table, by its defaults and from the configuration that a run leaves.
+#[test]
+fn every_optimizer_ends_in_the_same_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = |args: &[&str], name: &str| {
+        succeed(folder.path(), &[&["train", "--out", name], args].concat());
+        summary(&folder.path().join(name))["weights_sha256"].clone()
+    };
+    for optimizer in OPTIMIZERS.iter().map(|entry| entry.name) {
+        let [one, two, again] = ["one", "two", "again"].map(|name| format!("{optimizer}-{name}"));
+        let args = ["--shards", "2", "--steps", "2", "--batch-size", "8", "--optimizer", optimizer];
+        let expected = weights(&[&args[..], &["--nproc", "1"]].concat(), &one);
+        let split = ["--nproc", "2", "--bucket-cap-mb", "0.02", "--clip-norm", "1e6"];
+        assert_eq!(weights(&[&args[..], &split].concat(), &two), expected, "{optimizer}");
+        let config = format!("{two}/config.toml");
+        assert_eq!(weights(&["--config", &config, "--nproc", "1"], &again), expected, "{optimizer}");
+    }
 }
 
 #[test]

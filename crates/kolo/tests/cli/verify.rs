@@ -2,8 +2,8 @@
 
 use super::program::{fail, kolo, noise_images, stderr};
 
-/// Runs `kolo verify` with these words, of which DATA stands for images of noise and KOLO for the program; the code, the table,
-/// and the words after it.
+/// Runs `kolo verify` with these words, of which DATA stands for images of noise and KOLO for the program;
+/// the code, the table, and the words after it.
 fn verify(args: &str) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let data = noise_images(folder.path(), 40);
@@ -93,7 +93,10 @@ fn what_cannot_be_verified_is_told() {
         (&["verify", "--lr", "1", "--", "true"], &["--lr", "cannot be used with"]),
         (&["verify", "--dropout", "1"], &["--dropout 1", "below 1"]),
         (&["verify", "--nproc", "2", "--algorithm", "fastest"], &["fastest", "direct"]),
-        (&["train", "--batch-norm", "global"], &["--batch-norm `global`", "per-shard, sync, local"]),
+        (
+            &["train", "--batch-norm", "global"],
+            &["invalid value 'global'", "--batch-norm", "per-shard, sync, local"],
+        ),
     ] {
         let (code, error) = fail(folder.path(), args);
         assert!(code != 0 && words.iter().all(|word| error.contains(word)), "{args:?}: {error}");

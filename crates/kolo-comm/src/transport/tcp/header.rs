@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::transport::{same_call, same_length};
-use crate::wait::Patience;
+use crate::transport::interface::{same_call, same_length};
+use crate::wait::WaitContext;
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
@@ -38,9 +38,9 @@ impl Header {
     }
 
     /// Whether a message is the one that is expected.
-    pub(crate) fn check(&self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<(), Error> {
-        same_call(self.call, from, patience)?;
-        same_length(self.bytes, bytes, from, patience)
+    pub(crate) fn check(&self, from: Rank, bytes: usize, wait: &WaitContext<'_>) -> Result<(), Error> {
+        same_call(self.call, from, wait)?;
+        same_length(self.bytes, bytes, from, wait)
     }
 
     /// How long the message is still under way. At most a second, whatever the other side's clock says.

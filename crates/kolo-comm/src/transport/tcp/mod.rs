@@ -1,356 +1,77 @@
-//! The transport of ranks on different hosts: one TCP connection for each pair, or several.
-//!
-//! Over several connections message number m goes by connection m modulo their number, at both ends: a lost packet, or
-//! a window that is too small for the distance, then holds up one of them only.
-//!
-//! One thread drives all connections of a rank: while it waits for the message it needs, it pushes out whatever
-//! is still to be sent, so two ranks that send each other more than the kernel buffers do not block each other.
-//!
-//! Waiting: some reads that may come back empty, then `poll`. On a host with more ranks than cores the core is given
-//! up between the reads. How many depends on whether the last ones were worth it; none where they would take the core from
-//! a thread that computes meanwhile.
+//! The transport of ranks on different hosts.
 
+mod channel;
+mod connections;
+mod data_listener;
 mod header;
 mod incoming;
 mod outgoing;
+mod peer;
 
-use std::io::ErrorKind;
-use std::net::TcpStream;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::net::sockopt::set_socket_send_buffer_size;
-
-use super::channel::Channel;
-use super::tries::Tries;
-use super::{Busy, Idle, Span, Transport};
-use crate::wait::Patience;
-use crate::wait::WaitMode;
 use kolo_rendezvous::Error;
-use kolo_rendezvous::Liveness;
 use kolo_schedule::Rank;
 
-pub(crate) use header::{HEADER, Header};
-use incoming::Incoming;
-use outgoing::Outgoing;
+use self::connections::Tcp;
+use self::data_listener::DataListener;
+use super::interface::Transport;
+use super::kind::{Connecting, Connector, Distance, TransportKind};
+use crate::memory::Backing;
 
-/// When a connection breaks, the reason usually arrives by another way (who died, or why they gave up). It is
-/// worth this long a wait, because a broken connection alone does not tell a culprit from a victim.
-const REASON_WAIT: Duration = Duration::from_millis(1500);
+/// TCP connections, also between processes of one host.
+pub static TCP: TransportKind = TransportKind {
+    name: "tcp",
+    about: "TCP, also on one host",
+    reach: Distance::Network,
+    backing: Backing::Heap,
+    connector,
+};
 
-/// Bytes that may wait in the kernel for a rank on the same host. The kernel would let megabytes queue up, which leave the
-/// cache before they are read: a sixth more time where four ranks share two cores. Much less stalls a connection whose
-/// packets are 64 KiB long.
-const SEND_BUFFER: usize = 256 * 1024;
-
-/// Reads that may come back empty before a rank sleeps: the least and the most.
-const TRIES: (u32, u32) = (2, 128);
-
-/// One connection.
-struct Stream {
-    channel: Channel,
-    outgoing: Outgoing,
-    incoming: Incoming,
+/// A listener for the ranks above this one, until all are connected.
+struct TcpConnector<'a> {
+    group: Connecting<'a>,
+    listener: DataListener<'a>,
+    /// Where each rank listens, once they have said so.
+    addresses: Vec<SocketAddr>,
 }
 
-struct Peer {
-    streams: Vec<Stream>,
-    /// Messages sent and received so far.
-    sent: usize,
-    received: usize,
-    /// Messages received and not released, then buffers to use again. Words, so that any element is aligned.
-    scratch: Vec<Vec<u64>>,
-    unreleased: usize,
+fn connector<'a>(group: &Connecting<'a>) -> Result<Option<Box<dyn Connector + 'a>>, Error> {
+    let Some(advertised) = group.context.advertised.as_ref().filter(|_| group.world > 1) else {
+        return Ok(None);
+    };
+    let listener = DataListener::listen(advertised, group.rank, group.world, &group.context.access)?;
+    Ok(Some(Box::new(TcpConnector { group: *group, listener, addresses: Vec::new() })))
 }
 
-impl Peer {
-    /// The connection by which the next message goes out, and the one by which it comes in.
-    fn next_out(&mut self) -> &mut Stream {
-        let count = self.streams.len();
-        &mut self.streams[self.sent % count]
+impl Connector for TcpConnector<'_> {
+    fn address(&self) -> Result<String, Error> {
+        Ok(self.listener.address()?.to_string())
     }
 
-    fn next_in(&mut self) -> &mut Stream {
-        let count = self.streams.len();
-        &mut self.streams[self.received % count]
-    }
-
-    fn is_sending(&self) -> bool {
-        self.streams.iter().any(|stream| !stream.outgoing.is_empty())
-    }
-}
-
-/// See the module's text.
-pub(crate) struct Tcp {
-    peers: Vec<Option<Peer>>,
-    /// Readable when something has happened to the group.
-    alarm: Arc<OwnedFd>,
-    /// Messages count as under way for so long: distance, for trials on one host.
-    delay: Duration,
-    /// More ranks on this host than cores; and so many that those who compute need the cores of those who communicate.
-    crowded: bool,
-    busy: bool,
-    tries: Tries,
-}
-
-impl Tcp {
-    /// `peers` has the connections to each rank, none to this one; `on_host` ranks share this host's cores.
-    pub(crate) fn new(
-        peers: Vec<Vec<Channel>>,
-        on_host: usize,
-        delay: Duration,
-        liveness: &Liveness,
-    ) -> Result<Self, Error> {
-        let fail = |cause: String| Error::system("cannot set up a connection to a peer", cause);
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let alarm = Arc::new(eventfd(0, flags).map_err(|e| fail(e.to_string()))?);
-        let bell = Arc::downgrade(&alarm);
-        liveness.on_event(Box::new(move || match bell.upgrade() {
-            Some(bell) => {
-                // The only failure is a full counter, and then the descriptor is readable already.
-                let _ = rustix::io::write(&*bell, &1u64.to_ne_bytes());
-                true
-            }
-            None => false,
-        }));
-        let stream = |channel: Channel| {
-            let socket = channel.stream();
-            socket
-                .set_nodelay(true)
-                .and_then(|()| socket.set_nonblocking(true))
-                .map_err(|e| fail(e.to_string()))?;
-            if is_within_host(socket) {
-                // Without it the kernel's own choice stands.
-                let _ = set_socket_send_buffer_size(socket, SEND_BUFFER);
-            }
-            Ok(Stream { channel, outgoing: Outgoing::default(), incoming: Incoming::default() })
+    fn prepare(&mut self, addresses: &[Option<String>]) -> Result<(), Error> {
+        let parse = |(rank, address): (usize, &Option<String>)| {
+            let parsed = address.as_ref().and_then(|text| text.parse().ok());
+            let problem = || format!("it is {address:?}");
+            parsed.ok_or_else(|| {
+                Error::system(format!("rank {rank} has no address for data connections"), problem())
+            })
         };
-        let peer = |channels: Vec<Channel>| {
-            let streams = channels.into_iter().map(stream).collect::<Result<Vec<Stream>, Error>>()?;
-            let peer = Peer { streams, sent: 0, received: 0, scratch: Vec::new(), unreleased: 0 };
-            Ok(Some(peer).filter(|peer| !peer.streams.is_empty()))
-        };
-        let peers = peers.into_iter().map(peer).collect::<Result<_, Error>>()?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let (crowded, busy) = (on_host > cores, 2 * on_host > cores);
-        Ok(Tcp { peers, alarm, delay, crowded, busy, tries: Tries::new(TRIES.0, TRIES.1, TRIES.1) })
-    }
-
-    fn peer(&mut self, rank: Rank) -> &mut Peer {
-        self.peers[rank.0].as_mut().expect("there is a connection to every rank but this one")
-    }
-
-    /// Reads exactly `into`, sending meanwhile.
-    fn read(&mut self, from: Rank, into: &mut [u8], patience: &Patience<'_>) -> Result<(), Error> {
-        let (mut filled, mut empty) = (0, 0);
-        // News travels by another connection: a peer that has sent its part and left may be seen to have left first.
-        let mut left = None;
-        while filled < into.len() {
-            let stream = self.peer(from).next_in();
-            match stream.incoming.read_from(&mut stream.channel, &mut into[filled..]) {
-                Ok(0) => return Err(broken(from, patience)),
-                Ok(count) => {
-                    filled += count;
-                    self.tries.came_after(empty);
-                    (empty, left) = (0, None);
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                    self.push_out(patience)?;
-                    if self.worth_another_try(empty, patience.mode) {
-                        empty += 1;
-                        continue;
-                    }
-                    match self.sleep(Some(from), from, patience) {
-                        Err(Error::Left { .. })
-                            if left.get_or_insert_with(Instant::now).elapsed() < REASON_WAIT =>
-                        {
-                            std::thread::sleep(Duration::from_millis(1));
-                        }
-                        other => other?,
-                    }
-                }
-                Err(e) if e.kind() == ErrorKind::InvalidData => return Err(changed(from, &e)),
-                Err(_) => return Err(broken(from, patience)),
-            }
-        }
+        self.addresses = addresses.iter().enumerate().map(parse).collect::<Result<_, Error>>()?;
         Ok(())
     }
 
-    /// Whether to read again, after so many reads that came back empty, before sleeping.
-    fn worth_another_try(&mut self, empty: u32, mode: WaitMode) -> bool {
-        if self.busy && mode == WaitMode::Background {
-            return false;
-        }
-        let limit = self.tries.limit();
-        if empty < limit {
-            if self.crowded {
-                std::thread::yield_now();
-            }
-            return true;
-        }
-        if empty == limit {
-            self.tries.gave_up();
-        }
-        false
-    }
-
-    /// Writes what the kernel takes, to every peer.
-    fn push_out(&mut self, patience: &Patience<'_>) -> Result<(), Error> {
-        for (rank, peer) in self.peers.iter_mut().enumerate() {
-            for stream in peer.iter_mut().flat_map(|peer| &mut peer.streams) {
-                let written = stream.outgoing.write_to(&mut stream.channel);
-                written.map_err(|_| broken(Rank(rank), patience))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sleeps until `reading` has bytes, somebody takes bytes again, or the group has news. `blame` is the one
-    /// waited for.
-    fn sleep(&mut self, reading: Option<Rank>, blame: Rank, patience: &Patience<'_>) -> Result<(), Error> {
-        let _note = patience.waiting(blame);
-        patience.check(blame)?;
-        let mut fds = vec![PollFd::new(&*self.alarm, PollFlags::IN)];
-        for (rank, peer) in self.peers.iter().enumerate() {
-            let Some(peer) = peer else { continue };
-            for (number, stream) in peer.streams.iter().enumerate() {
-                let next = number == peer.received % peer.streams.len();
-                let mut flags = PollFlags::empty();
-                flags.set(PollFlags::IN, reading == Some(Rank(rank)) && next);
-                flags.set(PollFlags::OUT, !stream.outgoing.is_empty());
-                if !flags.is_empty() {
-                    fds.push(PollFd::new(&stream.channel, flags));
-                }
-            }
-        }
-        let nap = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(patience.nap().subsec_nanos()) };
-        match poll(&mut fds, Some(&nap)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(cause) => return Err(Error::system("cannot wait for a connection", cause)),
-        }
-        let mut count = [0; 8];
-        // Resets the alarm; there being nothing to read is the usual case.
-        let _ = rustix::io::read(&*self.alarm, &mut count);
-        Ok(())
-    }
-
-    /// The header of the next message, as soon as that has come all the way.
-    fn read_header(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<(), Error> {
-        let mut header = [0; HEADER];
-        self.read(from, &mut header, patience)?;
-        let header = Header::decode(&header);
-        header.check(from, bytes, patience)?;
-        while let Some(rest) = header.under_way() {
-            let _note = patience.waiting(from);
-            match patience.check(from) {
-                // It left after this message, which is here.
-                Ok(()) | Err(Error::Left { .. }) => {}
-                Err(error) => return Err(error),
-            }
-            self.push_out(patience)?;
-            // Shorter sleeps than this would take longer.
-            if rest > Duration::from_micros(100) {
-                std::thread::sleep(rest.min(Duration::from_millis(1)) - Duration::from_micros(60));
-            }
-        }
-        Ok(())
+    fn connect(self: Box<Self>, peers: &[Rank], on_host: usize) -> Result<Box<dyn Transport>, Error> {
+        let channels = self.listener.connect_all(&self.group, &self.addresses, peers)?;
+        let Connecting { context, liveness, .. } = self.group;
+        Ok(Box::new(Tcp::new(channels, on_host, context.delay, liveness)?))
     }
 }
 
-fn is_within_host(socket: &TcpStream) -> bool {
-    let ends = socket.local_addr().and_then(|here| Ok((here.ip(), socket.peer_addr()?.ip())));
-    ends.is_ok_and(|(here, there)| here == there)
-}
-
-/// Bytes that do not open under the session's keys: somebody between the two has touched them.
-fn changed(from: Rank, cause: &std::io::Error) -> Error {
-    Error::system(format!("the encrypted connection from {from} cannot be trusted"), cause)
-}
-
-/// What a broken connection means: the reason that is known, else that the peer died.
-fn broken(peer: Rank, patience: &Patience<'_>) -> Error {
-    let until = Instant::now() + REASON_WAIT;
-    while Instant::now() < until {
-        if let Err(error) = patience.check(peer) {
-            return error;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Error::Died { rank: patience.name(peer) }
-}
-
-impl Idle for Tcp {
-    fn go_on(&mut self, patience: &Patience<'_>) -> Result<Busy, Error> {
-        self.push_out(patience)?;
-        let waiting = self.peers.iter().flatten().any(Peer::is_sending);
-        Ok(if waiting { Busy::Yes } else { Busy::No })
-    }
-}
-
-impl Transport for Tcp {
-    fn send(&mut self, to: Rank, span: Span<'_>, copied: bool, patience: &Patience<'_>) -> Result<(), Error> {
-        let (call, bytes, due) = (patience.call.pack(), span.bytes as u64, header::due(self.delay));
-        let peer = self.peer(to);
-        let stream = peer.next_out();
-        stream.outgoing.push(&Header { call, bytes, due }, span);
-        stream.outgoing.write_to(&mut stream.channel).map_err(|_| broken(to, patience))?;
-        if copied {
-            stream.outgoing.copy_last();
-        }
-        peer.sent += 1;
-        Ok(())
-    }
-
-    fn receive(&mut self, from: Rank, bytes: usize, patience: &Patience<'_>) -> Result<*const u8, Error> {
-        self.read_header(from, bytes, patience)?;
-        let peer = self.peer(from);
-        if peer.scratch.len() == peer.unreleased {
-            peer.scratch.push(Vec::new());
-        }
-        let slot = peer.unreleased;
-        let mut scratch = std::mem::take(&mut peer.scratch[slot]);
-        scratch.resize(bytes.div_ceil(8).max(scratch.len()), 0);
-        let start = scratch.as_mut_ptr().cast::<u8>();
-        // SAFETY: the vector has at least `bytes` bytes, initialised.
-        let result = self.read(from, unsafe { std::slice::from_raw_parts_mut(start, bytes) }, patience);
-        let peer = self.peer(from);
-        peer.scratch[slot] = scratch;
-        peer.unreleased += 1;
-        peer.received += 1;
-        result.map(|()| start.cast_const())
-    }
-
-    fn release(&mut self, from: Rank) {
-        self.peer(from).unreleased = 0;
-    }
-
-    unsafe fn receive_into(
-        &mut self,
-        from: Rank,
-        into: *mut u8,
-        bytes: usize,
-        patience: &Patience<'_>,
-    ) -> Result<(), Error> {
-        self.read_header(from, bytes, patience)?;
-        // SAFETY: the caller vouches for `bytes` writable bytes; they belong to a buffer, hence are initialised.
-        self.read(from, unsafe { std::slice::from_raw_parts_mut(into, bytes) }, patience)?;
-        self.peer(from).received += 1;
-        Ok(())
-    }
-
-    fn settle(&mut self, patience: &Patience<'_>) -> Result<(), Error> {
-        loop {
-            self.push_out(patience)?;
-            let waiting = |peer: &Option<Peer>| peer.as_ref().is_some_and(Peer::is_sending);
-            let Some(rank) = self.peers.iter().position(waiting) else { return Ok(()) };
-            self.sleep(None, Rank(rank), patience)?;
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        "tcp"
-    }
+/// The decoders of this transport, for `crate::fuzzing`.
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    pub(crate) use super::channel::Sealed;
+    pub(crate) use super::data_listener::ConnectionId;
+    pub(crate) use super::header::{HEADER, Header};
 }

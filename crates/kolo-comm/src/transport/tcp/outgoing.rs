@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write};
 
 use super::header::{HEADER, Header};
-use crate::transport::Span;
+use crate::transport::interface::Segment;
 
 /// One message.
 struct Message {
@@ -39,15 +39,15 @@ impl Outgoing {
         self.0.is_empty()
     }
 
-    pub(super) fn push(&mut self, header: &Header, span: Span<'_>) {
-        let (header, data, bytes) = (header.encode(), span.start(), span.bytes);
+    pub(super) fn push(&mut self, header: &Header, segment: Segment<'_>) {
+        let (header, data, bytes) = (header.encode(), segment.start(), segment.bytes);
         self.0.push_back(Message { header, data, bytes, sent: 0, copy: Vec::new() });
     }
 
     /// Copies what the kernel has not taken yet of the last message: it may change from now on.
     pub(super) fn copy_last(&mut self) {
         if let Some(last) = self.0.back_mut() {
-            // SAFETY: the span's bytes, which nobody writes before this function returns.
+            // SAFETY: the segment's bytes, which nobody writes before this function returns.
             last.copy = unsafe { std::slice::from_raw_parts(last.data, last.bytes) }.to_vec();
             last.data = last.copy.as_ptr();
         }

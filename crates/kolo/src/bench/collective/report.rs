@@ -4,9 +4,10 @@ use kolo_comm::Group;
 use kolo_comm::schedule::Choice;
 use serde::Serialize;
 
+use super::operation::Operation;
+use super::options::Options;
 use super::sample::Case;
-use super::{Operation, Options};
-use crate::bench::{Samples, memory_bus};
+use crate::bench::samples::{Samples, memory_bus};
 use crate::fail::Failure;
 
 /// One size by one algorithm.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use kolo_comm::schedule::Choice;
 use kolo_comm::{Buffer, Collective, Element, Group, Op, Rank, bf16, f16};
 
-use super::Options;
 use super::operation::{Operation, Shape};
-use crate::bench::Samples;
+use super::options::Options;
+use crate::bench::samples::Samples;
 use crate::fail::Failure;
 
 /// Samples of one size: at least, and at most.

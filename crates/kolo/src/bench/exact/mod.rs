@@ -1,47 +1,19 @@
-//! `kolo bench exact`: what it costs that sums are added in tree order and that a job survives its workers, when nothing fails.
+//! `kolo bench exact`: what it costs that sums are added in tree order and that a job survives its workers,
+//! when nothing fails.
 //!
-//! Both parts measure alternatives in turn in the same processes, because a machine's speed drifts, and give ratios of what
-//! was measured next to each other.
+//! Both parts measure alternatives in turn in the same processes, because a machine's speed drifts, and give
+//! ratios of what was measured next to each other.
 
+mod options;
 mod steps;
 mod sums;
 mod turns;
 
-use clap::Args;
 use serde::Serialize;
 
-use super::at_least_1;
-use super::trainee::Work;
-use crate::commands::talk::Talk;
 use crate::fail::Failure;
 
-/// What exact sums and elasticity cost when nothing fails: the tree's sums beside the ring's, and steps with each of Kolo's promises
-/// beside steps with none.
-#[derive(Args)]
-pub(crate) struct Options {
-    /// Workers on this machine
-    #[arg(long, default_value_t = 2)]
-    pub(crate) nproc: usize,
-    /// Shards whose sums are measured beside those of one shard a worker
-    #[arg(long, default_value_t = 8)]
-    shards: usize,
-    /// Bytes of the sums
-    #[arg(long, value_delimiter = ',', default_values_t = [1 << 20, 25 << 20])]
-    sizes: Vec<usize>,
-    #[command(flatten)]
-    work: Work,
-    /// Rounds in which all alternatives are measured once
-    #[arg(long, default_value_t = 20)]
-    rounds: usize,
-    /// Steps of one alternative in a round
-    #[arg(long, default_value_t = 3)]
-    steps: usize,
-    #[command(flatten)]
-    pub(crate) talk: Talk,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
+pub(crate) use options::Options;
 
 #[derive(Serialize)]
 struct Report {
@@ -52,21 +24,8 @@ struct Report {
     steps: Vec<steps::Row>,
 }
 
-impl Options {
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        self.work.check()?;
-        let counts = [("--shards", self.shards), ("--rounds", self.rounds), ("--steps", self.steps)];
-        at_least_1(&[("--nproc", self.nproc)])?;
-        at_least_1(&counts)?;
-        match self.sizes.iter().find(|bytes| **bytes < size_of::<f32>()) {
-            Some(bytes) => Err(Failure::input(format!("--sizes {bytes}: a sum has at least 4 bytes"))),
-            None => Ok(()),
-        }
-    }
-}
-
 pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
-    let group = options.talk.group(None)?;
+    let group = options.communication.group(None)?;
     let sums = sums::measure(&group, options)?;
     let steps = steps::measure(&group, options)?;
     if group.rank().0 != 0 {

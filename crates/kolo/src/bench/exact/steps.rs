@@ -7,7 +7,7 @@ use kolo_comm::schedule::ALGORITHMS;
 use kolo_ddp::Config;
 use serde::Serialize;
 
-use super::Options;
+use super::options::Options;
 use super::turns::Turns;
 use crate::bench::trainee::Trainee;
 use crate::fail::Failure;
@@ -15,7 +15,7 @@ use crate::fail::Failure;
 /// Rounds before those that count: buckets find their places in the first steps.
 const WARM_UP: usize = 4;
 
-/// What is promised.
+/// A set of promises under which steps are measured.
 struct Variant {
     name: &'static str,
     /// Whether sums are added in tree order; else by a ring.
@@ -24,7 +24,8 @@ struct Variant {
     verify_every: u64,
 }
 
-/// Each with what the one before has. The sentinel looks at every step here, because one in a hundred would not show.
+/// The variants; each adds a promise to the one before. The sentinel compares weights after every step here:
+/// one step in a hundred would not show.
 const VARIANTS: [Variant; 4] = [
     Variant { name: "plain: ring, no elasticity, no sentinel", tree: false, elastic: false, verify_every: 0 },
     Variant { name: "sums in tree order", tree: true, elastic: false, verify_every: 0 },
@@ -44,7 +45,7 @@ pub(super) struct Row {
 pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Failure> {
     let mut trainees = Vec::new();
     for Variant { tree, elastic, verify_every, .. } in VARIANTS {
-        // One group for each, which is what remembers the algorithm.
+        // Each variant has a group of its own, because the group remembers the algorithm.
         let own =
             group.split(Some(0), 0)?.ok_or_else(|| Failure::work("a group of all ranks has no members"))?;
         let ring = ALGORITHMS.iter().find(|algorithm| algorithm.name == "ring");
@@ -56,7 +57,8 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
     let turns = Turns::measure(group, options.rounds, WARM_UP, VARIANTS.len(), |number| {
         let trainee = &mut trainees[number];
         let mut seconds = 0.0;
-        // As in `kolo bench step`, the first one waits for nothing of one before, and the last one has no next one.
+        // As in `kolo bench step`, the first one waits for nothing of one before, and the last one has no
+        // next one.
         for step in 0..steps + 2 {
             let began = Instant::now();
             trainee.step()?;
@@ -64,7 +66,7 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
                 seconds += began.elapsed().as_secs_f64();
             }
         }
-        trainee.ddp.with_replica(|replica| replica.values().map(drop))?;
+        trainee.settle()?;
         Ok(seconds)
     })?;
     let row = |(number, variant): (usize, &Variant)| Row {

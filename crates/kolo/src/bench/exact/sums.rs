@@ -8,7 +8,7 @@ use kolo_comm::tree::Contributions;
 use kolo_comm::{Buffer, Collective, DType, Group, Rank};
 use serde::Serialize;
 
-use super::Options;
+use super::options::Options;
 use super::turns::Turns;
 use crate::fail::Failure;
 
@@ -32,7 +32,7 @@ pub(super) struct Row {
 }
 
 /// One kind of sum, and a buffer for it.
-struct Kind {
+struct SumKind {
     order: &'static str,
     shards: usize,
     collective: Collective,
@@ -47,12 +47,14 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
     let mut rows = Vec::new();
     for &bytes in &options.sizes {
         let len = bytes / size_of::<f32>();
-        // What the size before has asked for by name must not be picked here.
+        // An algorithm that was forced for the size before must not be used for this one.
         group.use_algorithm(None)?;
-        let mut kinds =
-            vec![Kind::new(group, "ring", world, len, ring)?, Kind::new(group, "tree", world, len, None)?];
+        let mut kinds = vec![
+            SumKind::new(group, "ring", world, len, ring)?,
+            SumKind::new(group, "tree", world, len, None)?,
+        ];
         if options.shards != world {
-            kinds.push(Kind::new(group, "tree", options.shards, len, None)?);
+            kinds.push(SumKind::new(group, "tree", options.shards, len, None)?);
         }
         let count = kinds.len();
         let run = |number: usize| kinds[number].run(group);
@@ -71,7 +73,7 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
     Ok(rows)
 }
 
-impl Kind {
+impl SumKind {
     /// Sums of `len` elements by the algorithm asked for, or else by the one that the cost model picks.
     fn new(
         group: &Group,
@@ -79,7 +81,7 @@ impl Kind {
         shards: usize,
         len: usize,
         asked: Option<&'static Algorithm>,
-    ) -> Result<Kind, Failure> {
+    ) -> Result<SumKind, Failure> {
         let contributions = Arc::new(Contributions::shared(shards, group.world_size()));
         let collective = Collective::TreeSum { contributions: contributions.clone(), len };
         let picked = || Some(group.explain(&collective, len, DType::F32)?.algorithm);
@@ -89,7 +91,7 @@ impl Kind {
         let parts = contributions.of(group.rank()).len().max(1);
         let buffer = Some(group.alloc(len * parts)?);
         let sent = sent(group, algorithm, &contributions, len);
-        Ok(Kind { order, shards, collective, algorithm, sent, buffer })
+        Ok(SumKind { order, shards, collective, algorithm, sent, buffer })
     }
 
     /// Seconds of some sums, one after another.
@@ -105,7 +107,7 @@ impl Kind {
     }
 }
 
-/// Elements that the rank which sends most sends.
+/// The most elements that a rank sends.
 fn sent(group: &Group, algorithm: &Algorithm, contributions: &Contributions, len: usize) -> usize {
     let (operation, topology) = (&Operation::AllReduce, group.topology());
     let of = |rank| {

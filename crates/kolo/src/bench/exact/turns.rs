@@ -2,15 +2,15 @@
 
 use kolo_comm::Group;
 
-use crate::bench::Samples;
+use crate::bench::samples::Samples;
 use crate::fail::Failure;
 
 /// Seconds of each alternative in each round, of the slowest rank.
 pub(super) struct Turns(Vec<Samples>);
 
 impl Turns {
-    /// Runs each of `count` alternatives once in every round, in another order each time, and all ranks together. `work` takes its
-    /// number and gives the seconds that count. A collective.
+    /// Runs each of `count` alternatives once in every round, in another order each time, and all ranks
+    /// together. `work` takes its number and gives the seconds that count. A collective.
     pub(super) fn measure(
         group: &Group,
         rounds: usize,
@@ -34,11 +34,12 @@ impl Turns {
     }
 
     /// The median of an alternative.
-    pub(super) fn seconds(&self, alternative: usize) -> f64 {
+    pub(crate) fn seconds(&self, alternative: usize) -> f64 {
         self.0[alternative].percentile(50.0)
     }
 
-    /// An alternative's time by that of the first one in the same round: lower quartile, median, upper quartile.
+    /// An alternative's time by that of the first one in the same round: lower quartile, median, upper
+    /// quartile.
     pub(super) fn to_first(&self, alternative: usize) -> [f64; 3] {
         let ratio = |(own, first): (&f64, &f64)| own / first;
         let ratios = Samples(self.0[alternative].0.iter().zip(&self.0[0].0).map(ratio).collect());

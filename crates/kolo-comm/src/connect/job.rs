@@ -1,0 +1,133 @@
+//! Connects the ranks of a job over its store.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::peers::{Connected, connect};
+use crate::options::Options;
+use crate::transport::{Connecting, GroupContext};
+use kolo_rendezvous::env::WorkerEnv;
+use kolo_rendezvous::secure::Access;
+use kolo_rendezvous::store::{FailureDetector, Server, Store};
+use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, establish_store};
+use kolo_schedule::Rank;
+
+/// What ties a rank to its job: it watches the others, and serves the store if this rank does. Dropping it says goodbye.
+pub(crate) struct StoreSession {
+    // The order matters: first this rank's own goodbye, then the end of the store it may serve.
+    pub(crate) watch: FailureDetector,
+    server: Option<Server>,
+}
+
+impl StoreSession {
+    /// Keeps serving the store until the others have left, too, or `limit` has passed.
+    pub(crate) fn leave(self, limit: Duration) {
+        let StoreSession { watch, server } = self;
+        drop(watch);
+        if let Some(server) = server {
+            server.linger(limit);
+        }
+    }
+}
+
+/// A job's group, connected.
+pub(crate) struct Formed {
+    pub(crate) session: StoreSession,
+    pub(crate) connected: Connected,
+    pub(crate) liveness: Arc<Liveness>,
+}
+
+/// Who serves the store of a job's group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum StoreHost {
+    Rank0,
+    /// A process that is there before the ranks come.
+    Elsewhere,
+}
+
+/// How long a process that serves the store, and did before the ranks came, may take to answer; longer than a busy host lets
+/// anyone wait.
+const SERVED: Duration = Duration::from_secs(20);
+
+/// Meets the other ranks of the job and connects to them.
+pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Result<Formed, Error> {
+    let (rank, world, timeout) = (place.rank, place.world_size, options.arrival());
+    let access = Access::new(options.token.clone(), options.encrypt)?;
+    let (server, address) = match host {
+        StoreHost::Rank0 => establish_store(place, &access, timeout)?,
+        StoreHost::Elsewhere => (None, place.endpoint.addresses()[0]),
+    };
+    let liveness = Arc::new(Liveness::new(world));
+    let answering = if host == StoreHost::Elsewhere { timeout.min(SERVED) } else { timeout };
+    let mut store = Store::connect(address, &access, answering)?;
+    let advertised =
+        AdvertisedAddress::choose(options.interface.as_ref(), store.local_ip()?, &place.endpoint);
+    let watch = FailureDetector::start(address, rank, liveness.clone(), &access, answering)?;
+    let context = GroupContext {
+        node: options.node.as_ref().map_or_else(node, |name| format!("{} {name}", node())),
+        wish: options.transport,
+        advertised: Some(advertised),
+        access,
+        timeout,
+        delay: options.delay,
+        streams: options.streams.unwrap_or(1),
+        on_host: 1,
+    };
+    let group = Connecting { rank, world, context: &context, liveness: &liveness };
+    let connected = connect(&group, &mut |topic, own| over_store(&mut store, address, &group, topic, own))?;
+    Ok(Formed { session: StoreSession { watch, server }, connected, liveness })
+}
+
+/// Shows this rank's text in the store and collects everybody's.
+fn over_store(
+    store: &mut Store,
+    address: SocketAddr,
+    group: &Connecting<'_>,
+    topic: &str,
+    own: String,
+) -> Result<Vec<String>, Error> {
+    let Connecting { rank, world, context, liveness } = *group;
+    store.set(&format!("{topic}/{}", rank.0), own).map_err(|error| liveness.failure_or(error))?;
+    let until = Instant::now() + context.timeout;
+    let (mut texts, mut missing) = (Vec::new(), Vec::new());
+    for peer in 0..world {
+        match wait_for(store, &format!("{topic}/{peer}"), until, liveness)? {
+            Some(text) => texts.push(text),
+            None => missing.push(Rank(peer)),
+        }
+    }
+    match missing.is_empty() {
+        true => Ok(texts),
+        false => Err(Error::Missing { missing, address, waited: context.timeout }),
+    }
+}
+
+/// Waits in short turns, because a rank may die while others wait for it.
+fn wait_for(
+    store: &mut Store,
+    key: &str,
+    until: Instant,
+    liveness: &Liveness,
+) -> Result<Option<String>, Error> {
+    loop {
+        let rest = until.saturating_duration_since(Instant::now());
+        let answer = store.get(key, rest.min(Duration::from_millis(500)));
+        match (answer, liveness.failure()) {
+            (_, Some(error)) => return Err(error),
+            (Ok(None), None) if !rest.is_zero() => {}
+            (answer, None) => return answer.map_err(|error| liveness.failure_or(error)),
+        }
+    }
+}
+
+/// Everything that two processes must share to map each other's memory by process number. The network is part of
+/// it because separated networks are used to try out distance on one host.
+fn node() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = |name: &str| {
+        let link = std::fs::read_link(format!("/proc/self/ns/{name}"));
+        link.map(|link| link.display().to_string()).unwrap_or_default()
+    };
+    format!("{} {} {} uid {}", boot.trim(), space("pid"), space("net"), rustix::process::getuid().as_raw())
+}

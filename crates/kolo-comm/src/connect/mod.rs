@@ -1,0 +1,9 @@
+//! How ranks that form a group come to be connected.
+
+mod job;
+mod peers;
+
+pub(crate) use job::{StoreHost, StoreSession, form};
+pub(crate) use peers::{Connected, connect};
+#[cfg(feature = "fuzzing")]
+pub(crate) use peers::{decode_for_fuzzing, seed_for_fuzzing};

@@ -1,0 +1,276 @@
+//! The ranks of a group show each other how they can be reached, and every pair takes the nearest transport that leads from
+//! one to the other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::memory::Backing;
+use crate::transport::{Connecting, Connector, Distance, GroupContext, Routes, TRANSPORTS, TransportKind};
+use kolo_rendezvous::{Error, env};
+use kolo_schedule::{Rank, Topology};
+
+/// Shows this rank's text on a topic to all ranks that take part, and returns everybody's, in the rank order of the group that
+/// is formed. All ranks call it with the same topics in the same order.
+pub(crate) type Exchange<'a> = dyn FnMut(&str, String) -> Result<Vec<String>, Error> + 'a;
+
+/// A group's means of talking.
+pub(crate) struct Connected {
+    pub(crate) routes: Routes,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) backing: Backing,
+    /// For sub-groups.
+    pub(crate) context: GroupContext,
+}
+
+impl Connected {
+    /// One rank, which talks to nobody.
+    pub(crate) fn alone(context: GroupContext) -> Self {
+        let topology = Arc::new(Topology::single(1));
+        Connected { routes: Routes::alone(), topology, backing: Backing::Heap, context }
+    }
+}
+
+/// What a rank shows the others before they connect.
+#[derive(Serialize, Deserialize)]
+struct PeerInfo {
+    /// Ranks with equal nodes can map each other's memory.
+    node: String,
+    encrypt: bool,
+    streams: usize,
+    /// How it is reached, by the names of the transports that it can use.
+    addresses: BTreeMap<String, String>,
+}
+
+/// Why a rank cannot use a transport that is within reach, by the transport's name.
+type Obstacles = BTreeMap<String, String>;
+
+/// What all ranks have shown: the same on every rank, so that all decide alike.
+struct Peers {
+    infos: Vec<PeerInfo>,
+    obstacles: Vec<Obstacles>,
+}
+
+/// Connects this rank to all others of the group that is formed.
+pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Result<Connected, Error> {
+    let Connecting { rank, world, context, .. } = *group;
+    let mut ends = connectors(group)?;
+    let address =
+        |(kind, end): &(&TransportKind, Box<dyn Connector + '_>)| Ok((kind.name.to_string(), end.address()?));
+    let own = PeerInfo {
+        node: context.node.clone(),
+        encrypt: context.access.encrypt,
+        streams: context.streams,
+        addresses: ends.iter().map(address).collect::<Result<_, Error>>()?,
+    };
+    let infos: Vec<PeerInfo> = show(exchange, "peer", &own)?;
+    agree_on_encryption(&infos)?;
+    agree_on_streams(&infos)?;
+    let mut obstacles = Obstacles::new();
+    for (kind, end) in &mut ends {
+        if let Err(cause) = end.prepare(&addresses(kind, rank, &infos)) {
+            log::debug!("{rank} does without {}: {cause}", kind.name);
+            obstacles.insert(kind.name.into(), cause.to_string());
+        }
+    }
+    let peers = Peers { infos, obstacles: show(exchange, "obstacles", &obstacles)? };
+
+    let on_host = peers.infos.iter().filter(|info| host_of(&info.node) == host_of(&context.node)).count();
+    let mut connected = Vec::new();
+    let routes = peers.routes(rank)?;
+    for (kind, end) in ends {
+        let led: Vec<Rank> = (0..world).map(Rank).filter(|peer| routes[peer.0] == Some(kind)).collect();
+        if !led.is_empty() {
+            connected.push((kind, end.connect(&led, on_host)?, led));
+        }
+    }
+    let topology = Arc::new(peers.topology());
+    let routes = if world == 1 { Routes::alone() } else { Routes::new(world, connected) };
+    let backing = peers.backing(&topology);
+    Ok(Connected { routes, topology, backing, context: GroupContext { on_host, ..context.clone() } })
+}
+
+/// This rank's ends of all transports that it may use, nearest first.
+fn connectors<'a>(
+    group: &Connecting<'a>,
+) -> Result<Vec<(&'static TransportKind, Box<dyn Connector + 'a>)>, Error> {
+    let wished = |kind: &&TransportKind| group.context.wish.is_none_or(|wish| wish == *kind);
+    let mut ends = Vec::new();
+    for kind in TRANSPORTS.into_iter().filter(wished) {
+        ends.extend((kind.connector)(group)?.map(|end| (kind, end)));
+    }
+    Ok(ends)
+}
+
+/// Everybody's value on a topic.
+fn show<T: Serialize + DeserializeOwned>(
+    exchange: &mut Exchange<'_>,
+    topic: &str,
+    own: &T,
+) -> Result<Vec<T>, Error> {
+    let bad = |cause: serde_json::Error| Error::system(format!("rendezvous: unreadable `{topic}`"), cause);
+    let texts = exchange(topic, serde_json::to_string(own).map_err(bad)?)?;
+    texts.iter().map(|text| serde_json::from_str(text).map_err(bad)).collect()
+}
+
+/// Whether two ranks are near enough to each other for a transport.
+fn within_reach(kind: &TransportKind, one: &PeerInfo, other: &PeerInfo) -> bool {
+    kind.reach == Distance::Network || one.node == other.node
+}
+
+/// The addresses of those within reach of a rank.
+fn addresses(kind: &TransportKind, rank: Rank, infos: &[PeerInfo]) -> Vec<Option<String>> {
+    let near = |info: &&PeerInfo| within_reach(kind, &infos[rank.0], info);
+    infos.iter().map(|info| Some(info).filter(near)?.addresses.get(kind.name).cloned()).collect()
+}
+
+impl Peers {
+    /// Why a rank cannot use a transport, if it cannot.
+    fn obstacle(&self, kind: &TransportKind, rank: usize) -> Option<&str> {
+        match self.infos[rank].addresses.contains_key(kind.name) {
+            false => Some("it is not to be used there"),
+            true => self.obstacles[rank].get(kind.name).map(String::as_str),
+        }
+    }
+
+    /// The first rank within reach of `rank` that cannot use a transport, and why. One is enough to keep all of them from using
+    /// it: whoever shares memory with some ranks of its node shares it with all.
+    fn blocked(&self, kind: &TransportKind, rank: usize) -> Option<(Rank, &str)> {
+        let near = |other: &usize| within_reach(kind, &self.infos[rank], &self.infos[*other]);
+        (0..self.infos.len()).filter(near).find_map(|other| Some((Rank(other), self.obstacle(kind, other)?)))
+    }
+
+    /// The transports that lead to each rank; none to `rank` itself.
+    fn routes(&self, rank: Rank) -> Result<Vec<Option<&'static TransportKind>>, Error> {
+        let usable: Vec<&TransportKind> =
+            TRANSPORTS.into_iter().filter(|kind| self.blocked(kind, rank.0).is_none()).collect();
+        let near =
+            |kind: &&&TransportKind, peer: usize| within_reach(kind, &self.infos[rank.0], &self.infos[peer]);
+        let route = |peer: usize| match usable.iter().find(|kind| near(kind, peer)) {
+            _ if peer == rank.0 => Ok(None),
+            Some(kind) => Ok(Some(*kind)),
+            None => Err(self.no_route(rank, Rank(peer))),
+        };
+        (0..self.infos.len()).map(route).collect()
+    }
+
+    fn no_route(&self, from: Rank, to: Rank) -> Error {
+        let reason = |kind: &&TransportKind| {
+            let apart = !within_reach(kind, &self.infos[from.0], &self.infos[to.0]);
+            let reason = match self.blocked(kind, from.0) {
+                _ if apart => "they are on different hosts".to_string(),
+                Some((rank, why)) => format!("on {rank}, {why}"),
+                None => return None,
+            };
+            Some((kind.name.to_string(), reason))
+        };
+        let reasons = TRANSPORTS.iter().filter(|kind| kind.is_for_jobs()).filter_map(reason).collect();
+        Error::NoTransport { from, to, reasons }
+    }
+
+    /// Who shares memory with whom: ranks of one node, none of which has met an obstacle.
+    fn topology(&self) -> Topology {
+        let shares = |rank: usize| {
+            let near = |kind: &&&TransportKind| kind.reach < Distance::Network;
+            TRANSPORTS.iter().filter(near).any(|kind| self.blocked(kind, rank).is_none())
+        };
+        let apart = |rank: usize| (!shares(rank)).then_some(rank);
+        let names: Vec<_> = (0..self.infos.len()).map(|rank| (&self.infos[rank].node, apart(rank))).collect();
+        Topology::of_names(&names)
+    }
+
+    /// Where the group's buffers have to lie: alike on all ranks, because any two of them may read from each other's.
+    fn backing(&self, topology: &Topology) -> Backing {
+        let shares = |kind: &&&TransportKind, node: &[Rank]| {
+            kind.backing == Backing::Shared && node.len() > 1 && self.blocked(kind, node[0].0).is_none()
+        };
+        let shared = |kind: &&TransportKind| topology.nodes().iter().any(|node| shares(&kind, node));
+        if TRANSPORTS.iter().any(|kind| shared(kind)) { Backing::Shared } else { Backing::Heap }
+    }
+}
+
+fn agree_on_encryption(infos: &[PeerInfo]) -> Result<(), Error> {
+    let Some(other) = infos.iter().position(|info| info.encrypt != infos[0].encrypt) else { return Ok(()) };
+    let (with, without) = if infos[0].encrypt { (0, other) } else { (other, 0) };
+    let problem = format!("is 1 on rank {with}, but not on rank {without}; give all workers the same");
+    Err(Error::environment(env::ENCRYPT, problem))
+}
+
+fn agree_on_streams(infos: &[PeerInfo]) -> Result<(), Error> {
+    let Some(other) = infos.iter().position(|info| info.streams != infos[0].streams) else { return Ok(()) };
+    let (first, second) = (infos[0].streams, infos[other].streams);
+    let problem = format!("is {first} on rank 0, but {second} on rank {other}; give all workers the same");
+    Err(Error::environment(env::STREAMS, problem))
+}
+
+/// The part of a node's name that tells hosts apart.
+fn host_of(node: &str) -> &str {
+    node.split(' ').next().unwrap_or_default()
+}
+
+/// What `show` and the transports do with another rank's words.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_for_fuzzing(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let _ = serde_json::from_str::<PeerInfo>(&text);
+    let _ = serde_json::from_str::<Obstacles>(&text);
+    crate::transport::decode_address_for_fuzzing(&text);
+}
+
+#[cfg(feature = "fuzzing")]
+pub(crate) fn seed_for_fuzzing() -> String {
+    let address = |name: &str, text: &str| (name.to_string(), text.to_string());
+    let addresses = [address("shm", r#"{"pid":4711,"file":5}"#), address("tcp", "127.0.0.1:29500")].into();
+    let node = "boot pid:[1] net:[2] uid 0".into();
+    let info = PeerInfo { node, encrypt: false, streams: 1, addresses };
+    serde_json::to_string(&info).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::{SHM, TCP};
+
+    /// Ranks on nodes of these names, each with the transports that it can use.
+    fn peers(ranks: &[(&str, &[&TransportKind])]) -> Peers {
+        let info = |(node, kinds): &(&str, &[&TransportKind])| PeerInfo {
+            node: node.to_string(),
+            encrypt: false,
+            streams: 1,
+            addresses: kinds.iter().map(|kind| (kind.name.to_string(), String::new())).collect(),
+        };
+        Peers { infos: ranks.iter().map(info).collect(), obstacles: vec![Obstacles::new(); ranks.len()] }
+    }
+
+    fn names(peers: &Peers, rank: usize) -> Vec<&'static str> {
+        let routes = peers.routes(Rank(rank)).unwrap();
+        routes.into_iter().map(|kind| kind.map_or("-", |kind| kind.name)).collect()
+    }
+
+    #[test]
+    fn every_pair_takes_the_nearest_transport() {
+        let both: &[&TransportKind] = &[&SHM, &TCP];
+        let mut peers = peers(&[("a", both), ("a", both), ("b", both), ("b", both)]);
+        assert_eq!(names(&peers, 0), ["-", "shm", "tcp", "tcp"]);
+        assert_eq!(names(&peers, 3), ["tcp", "tcp", "shm", "-"]);
+        assert_eq!((peers.topology().nodes().len(), peers.backing(&peers.topology())), (2, Backing::Shared));
+        // One rank's obstacle parts its node, and no other.
+        peers.obstacles[1].insert("shm".into(), "no memory".into());
+        assert_eq!(names(&peers, 0), ["-", "tcp", "tcp", "tcp"]);
+        assert_eq!(names(&peers, 2), ["tcp", "tcp", "-", "shm"]);
+        assert_eq!(peers.topology().nodes().len(), 3);
+    }
+
+    #[test]
+    fn a_transport_that_does_not_reach_is_an_error_that_says_why() {
+        let peers = peers(&[("a", &[&SHM]), ("a", &[&SHM]), ("b", &[&SHM, &TCP])]);
+        let words = peers.routes(Rank(0)).unwrap_err().to_string();
+        assert!(words.contains("rank 0 cannot reach rank 2"), "{words}");
+        assert!(
+            words.contains("shm: they are on different hosts") && words.contains("tcp: on rank 0"),
+            "{words}"
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! The fingerprint of a collective call, sent along with every message: two ranks that call different things
+//! find out at the first message instead of hanging or mixing up their data.
+
+use crate::collective::CollectiveKind;
+use kolo_schedule::ALGORITHMS;
+use kolo_schedule::Rank;
+use kolo_schedule::{DType, Op};
+
+/// One collective call of one rank, as far as its peers must call the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint {
+    /// How many collectives this group had before; 0 for messages, which only two ranks know of.
+    pub(crate) sequence: u32,
+    pub(crate) kind: CollectiveKind,
+    pub(crate) op: Op,
+    pub(crate) root: Option<Rank>,
+    pub(crate) dtype: DType,
+    /// Elements of one part.
+    pub(crate) elements: u64,
+    /// Index in [`ALGORITHMS`].
+    pub(crate) algorithm: u8,
+}
+
+const ROOT_BITS: u32 = 20;
+const NO_ROOT: u64 = (1 << ROOT_BITS) - 1;
+const LENGTH_BITS: u32 = 56;
+
+impl Fingerprint {
+    /// Two words: sequence, kind, type, operation and root in the first; length and algorithm in the second.
+    pub(crate) fn pack(&self) -> [u64; 2] {
+        let root = self.root.map_or(NO_ROOT, |root| root.0 as u64 & NO_ROOT);
+        let what = self.kind as u64 | (self.dtype as u64) << 4 | (self.op as u64) << 8 | root << 12;
+        let length = self.elements & ((1 << LENGTH_BITS) - 1);
+        [u64::from(self.sequence) | what << 32, length | u64::from(self.algorithm) << LENGTH_BITS]
+    }
+
+    /// The call in words, from its packed form; also when that form came from a stranger.
+    pub(crate) fn describe(words: [u64; 2]) -> String {
+        let (sequence, what) = (words[0] as u32, words[0] >> 32);
+        let field = |shift: u32, bits: u32| (what >> shift & ((1 << bits) - 1)) as usize;
+        let kind =
+            CollectiveKind::from_repr(field(0, 4) as u8).map_or("unknown operation", CollectiveKind::name);
+        let dtype = DType::ALL.get(field(4, 4)).map_or("unknown elements", |dtype| dtype.name());
+        let op = Op::ALL.get(field(8, 4)).map_or("unknown".to_string(), |op| op.to_string());
+        let root = Rank(field(12, ROOT_BITS));
+        let argument = match kind {
+            "all_reduce" | "reduce_scatter" => format!("({op})"),
+            "reduce" => format!("({op} at {root})"),
+            "broadcast" | "scatter" => format!("(from {root})"),
+            "gather" => format!("(at {root})"),
+            _ => String::new(),
+        };
+        let length = words[1] & ((1 << LENGTH_BITS) - 1);
+        let by = ALGORITHMS.get((words[1] >> LENGTH_BITS) as usize).map_or("unknown", |by| by.name);
+        match kind {
+            "barrier" => format!("barrier (call {sequence})"),
+            "message" => format!("a message of {dtype}"),
+            "all_to_all" => format!("all_to_all of {dtype} (call {sequence})"),
+            _ => format!("{kind}{argument} of {length} {dtype} by {by} (call {sequence})"),
+        }
+    }
+}
+
+impl std::fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&Fingerprint::describe(self.pack()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_describe_themselves() {
+        let call = |kind, op, root| {
+            let (sequence, dtype, elements, algorithm) = (7, DType::Bf16, 12, 0);
+            Fingerprint { sequence, kind, op, root, dtype, elements, algorithm }.to_string()
+        };
+        let words = call(CollectiveKind::AllReduce, Op::Average, None);
+        assert_eq!(words, "all_reduce(average) of 12 bf16 by direct (call 7)");
+        let words = call(CollectiveKind::Reduce, Op::Product, Some(Rank(300)));
+        assert_eq!(words, "reduce(product at rank 300) of 12 bf16 by direct (call 7)");
+        assert_eq!(call(CollectiveKind::Barrier, Op::Max, None), "barrier (call 7)");
+        assert!(Fingerprint::describe([u64::MAX; 2]).contains("unknown operation"));
+    }
+}

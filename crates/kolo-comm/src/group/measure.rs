@@ -1,0 +1,241 @@
+//! What the network costs, measured when a group forms: some messages between neighbours, in some milliseconds.
+//!
+//! All ranks measure at once, because that is how collectives use the links: cores and network interfaces are shared.
+//! Sub-groups take over what the job's group has measured, and later groups of a process what earlier ones have.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crate::collective::Collective;
+use crate::group::Group;
+use crate::kernel;
+use kolo_rendezvous::Error;
+use kolo_schedule::Op;
+use kolo_schedule::Rank;
+use kolo_schedule::tree::Contributions;
+use kolo_schedule::{Curve, Link, Message, Network, Range};
+use parking_lot::Mutex;
+
+/// Bytes of the messages measured.
+const LENGTHS: [usize; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20];
+/// Bytes added to others: in the first cache, in the last one, and beyond it.
+const ADDED: [usize; 3] = [64 << 10, 1 << 20, 16 << 20];
+/// Samples of each length.
+const SAMPLES: usize = 5;
+/// Up to how many bytes there are more samples, and how many: short messages take microseconds and vary.
+const FEW: (usize, usize) = (4 << 10, 25);
+/// Messages sent at once, and rounds one after another, to find out what one of them takes.
+const MANY: usize = 8;
+
+/// Who sends.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Everybody, while receiving.
+    Both,
+    /// Every other rank, while the others receive.
+    One,
+}
+
+/// What is sent: so many messages at once, of so many bytes, in so many rounds.
+struct Talk {
+    messages: usize,
+    bytes: usize,
+    rounds: usize,
+}
+/// What takes longer is measured once, and is the last: longer messages take in proportion.
+const LONG: f64 = 8e-3;
+/// Bytes that all ranks' buffers may take in all: many ranks on one host measure short messages only.
+const MOST: usize = 256 << 20;
+/// Longest message between ranks that share memory: what has been shared once stays.
+const LONGEST_SHARED: usize = 8 << 20;
+
+/// What kind of group a measurement is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupClass {
+    transport: &'static str,
+    world: usize,
+    /// Ranks of the largest node.
+    largest: usize,
+    nodes: usize,
+}
+
+/// What this process has measured before: further groups need not.
+static MEASURED: Mutex<BTreeMap<GroupClass, Network>> = Mutex::new(BTreeMap::new());
+
+/// The figures of the group most like this one, with the same links: when a rank dies the others do not measure again.
+fn nearest(measured: &BTreeMap<GroupClass, Network>, kind: GroupClass) -> Option<&Network> {
+    let links = |kind: &GroupClass| (kind.transport, kind.largest > 1, kind.nodes > 1);
+    let alike = measured.iter().filter(|(other, _)| links(other) == links(&kind));
+    alike.min_by_key(|(other, _)| other.world.abs_diff(kind.world)).map(|(_, network)| network)
+}
+
+impl Group {
+    /// Measures the links within nodes and between nodes, unless a rank has done so before, if with more or fewer others: a death
+    /// or a newcomer keeps nobody waiting. Afterwards all ranks have the same figures: they must choose alike.
+    pub(crate) fn measured(self) -> Result<Group, Error> {
+        let topology = self.topology();
+        let (nodes, largest) =
+            (topology.nodes().len(), topology.nodes().iter().map(Vec::len).max().unwrap_or(1));
+        let kind = GroupClass { transport: self.transport(), world: self.world_size(), largest, nodes };
+        let known = nearest(&MEASURED.lock(), kind).cloned();
+        let all: Vec<Option<Network>> = self.all_gather_value(&known)?;
+        // Ranks may have measured in different jobs: the first one's count.
+        let mut network = match all.into_iter().flatten().next() {
+            Some(network) => network,
+            None => self.measure(largest)?,
+        };
+        (network.sharing, network.crowding) = (largest as f64, self.crowding()?);
+        log::debug!("{kind:?} costs {network:?}");
+        MEASURED.lock().insert(kind, network.clone());
+        self.with_backend(|backend| backend.learn(network));
+        Ok(self)
+    }
+
+    /// Ranks for each core of the fullest host, at least 1.
+    fn crowding(&self) -> Result<f64, Error> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let on_host = self.context.as_ref().map_or(1, |context| context.on_host);
+        self.slowest(&mut [(on_host as f64 / cores as f64).max(1.0)])
+    }
+
+    fn measure(&self, largest: usize) -> Result<Network, Error> {
+        let topology = self.topology();
+        let mut network = self.network();
+        if largest > 1 {
+            network.near = self.link(|own| topology.nodes()[own].clone())?;
+        }
+        if topology.nodes().len() > 1 {
+            // The ranks with this one's place on their nodes, where there are such.
+            let place = |own: usize| topology.nodes()[own].iter().position(|rank| *rank == self.rank());
+            network.far = self.link(|own| {
+                let place = place(own).unwrap_or(0);
+                topology.nodes().iter().filter_map(|node| node.get(place).copied()).collect()
+            })?;
+        }
+        let mut add = vec![(0.0, 0.0)];
+        for bytes in ADDED.into_iter().filter(|bytes| 2 * bytes * self.world_size() <= MOST) {
+            self.barrier()?;
+            add.push((bytes as f64, self.slowest(&mut add_seconds(bytes))?));
+        }
+        network.add = Curve(add);
+        self.forget_memory();
+        Ok(network)
+    }
+
+    /// What the links round a ring cost, on the slowest rank.
+    fn link(&self, ring: impl Fn(usize) -> Vec<Rank>) -> Result<Link, Error> {
+        let ring = ring(self.topology().node_of(self.rank()));
+        let curve = |way: Way| {
+            let mut measured = Vec::new();
+            for bytes in LENGTHS {
+                let seconds = self.talk(&ring, way, Talk { messages: 1, bytes, rounds: 1 })?;
+                measured.push((bytes as f64, seconds));
+                // Buffers for the next length, four times this one, in both directions.
+                let next = 2 * 4 * bytes;
+                let shared = self.shares_memory() && next > 2 * LONGEST_SHARED;
+                if seconds > LONG || shared || next * self.world_size() > MOST {
+                    break;
+                }
+            }
+            Ok::<_, Error>(Curve(measured))
+        };
+        let (exchange, one_way) = (curve(Way::Both)?, curve(Way::One)?);
+        let short =
+            |messages, rounds| self.talk(&ring, Way::Both, Talk { messages, bytes: LENGTHS[0], rounds });
+        let (one, more, rounds) = (exchange.0[0].1, short(MANY, 1)?, short(1, MANY)?);
+        // One round takes start + α + 2h, many messages 2h for each further one, many rounds α + 2h for each further one.
+        let further = (MANY - 1) as f64;
+        let (round, message) = ((rounds - one) / further, (more - one) / (2.0 * further));
+        let round = round.clamp(0.0, one);
+        let per_message = message.clamp(0.0, round / 2.0);
+        let latency = round - 2.0 * per_message;
+        Ok(Link { start: one - round, latency, per_message, exchange, one_way })
+    }
+
+    /// Seconds in which ranks send to the next one on the ring and receive from the one before.
+    fn talk(&self, ring: &[Rank], way: Way, talk: Talk) -> Result<f64, Error> {
+        let Talk { messages, bytes, rounds } = talk;
+        let place = ring.iter().position(|rank| *rank == self.rank()).unwrap_or(0);
+        let to = ring[(place + 1) % ring.len()];
+        let from = ring[(place + ring.len() - 1) % ring.len()];
+        // Whoever has nobody to talk to goes along with the others.
+        let (sends, receives) = match way {
+            Way::Both => (ring.len() > 1, ring.len() > 1),
+            Way::One => (place % 2 == 0 && place + 1 < ring.len(), place % 2 == 1),
+        };
+        let list = |on: bool, peer: Rank, start: usize| {
+            let range = |n: usize| Range { start: start + n * bytes, len: bytes };
+            (0..if on { messages } else { 0 }).map(|n| Message { peer, range: range(n) }).collect()
+        };
+        let (send, receive) = (list(sends, to, messages * bytes), list(receives, from, 0));
+        let exchange = Collective::Exchange { send, receive };
+        let mut buffer = self.alloc::<u8>(2 * messages * bytes)?;
+        let mut samples = Vec::new();
+        for number in 0..if bytes <= FEW.0 { FEW.1 } else { SAMPLES } {
+            self.barrier()?;
+            let began = Instant::now();
+            for _ in 0..rounds {
+                buffer = self.run(&exchange, buffer)?;
+            }
+            samples.push(began.elapsed().as_secs_f64());
+            // A distant peer is not asked twice: what takes long varies little.
+            if number == 0 && self.slowest(&mut samples)? > LONG {
+                break;
+            }
+        }
+        self.slowest(&mut samples)
+    }
+
+    /// Of each sample the slowest rank's, and of those the lower quartile: whatever else the machine does only ever makes
+    /// it slower.
+    fn slowest(&self, samples: &mut [f64]) -> Result<f64, Error> {
+        self.all_reduce(samples, Op::Max)?;
+        samples.sort_by(f64::total_cmp);
+        Ok(samples[samples.len() / 4])
+    }
+}
+
+/// Seconds to add so many bytes of `f32` to as many others: samples.
+fn add_seconds(bytes: usize) -> [f64; SAMPLES] {
+    let len = bytes / size_of::<f32>();
+    let (mut sum, more) = (vec![0f32; len], vec![1f32; len]);
+    let program = Contributions::one_each(2).program();
+    let mut once = || {
+        let began = Instant::now();
+        let into = sum.as_mut_ptr();
+        // SAFETY: both vectors have that many elements.
+        unsafe { kernel::fold(into, &[into.cast_const(), more.as_ptr()], len, &program, Op::Sum, None) };
+        began.elapsed().as_secs_f64()
+    };
+    // The first time, memory is fetched from the system.
+    once();
+    std::array::from_fn(|_| once())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_the_same_links_know_for_one_another() {
+        let kind = |transport, world, nodes| GroupClass { transport, world, largest: world / nodes, nodes };
+        let network = |add| Network { add: Curve(vec![(0.0, add)]), ..Network::default() };
+        let measured: BTreeMap<GroupClass, Network> = [
+            (kind("shm", 1, 1), network(1.0)),
+            (kind("shm", 4, 1), network(4.0)),
+            (kind("shm", 8, 1), network(8.0)),
+            (kind("shm+tcp", 8, 2), network(16.0)),
+        ]
+        .into();
+        let found = |kind| nearest(&measured, kind).map(|network| network.add.0[0].1);
+        assert_eq!(found(kind("shm", 8, 1)), Some(8.0));
+        assert_eq!(
+            found(kind("shm", 3, 1)),
+            Some(4.0),
+            "four ranks are more like three than one, which has no link"
+        );
+        assert_eq!(found(kind("shm+tcp", 4, 2)), Some(16.0));
+        assert_eq!(found(kind("shm+tcp", 2, 2)), None, "nobody has measured memory between such nodes");
+        assert_eq!(found(kind("tcp", 4, 4)), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! Sub-groups: some of the ranks of a group, with collectives of their own.
+
+use crate::connect;
+use crate::group::Group;
+use crate::transport::Connecting;
+use kolo_rendezvous::Error;
+use kolo_schedule::Rank;
+
+impl Group {
+    /// Splits the group: ranks that give the same colour form a group, ordered by key, then by rank here. A rank without a
+    /// colour gets none. All ranks must call it. (`MPI_Comm_split`.)
+    ///
+    /// The new groups can be used at the same time as this one. When a rank dies, all groups fail.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::run`]; or memory cannot be shared, or connections cannot be made.
+    pub fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Group>, Error> {
+        let mine = [colour.map_or(-1, i64::from), key];
+        let mut all = vec![0i64; 2 * self.world_size()];
+        self.all_gather(&mine, &mut all)?;
+        let mut members: Vec<(i64, Rank)> = (0..self.world_size())
+            .filter(|rank| all[2 * rank] == mine[0])
+            .map(|rank| (all[2 * rank + 1], Rank(rank)))
+            .collect();
+        members.sort();
+        let members: Vec<Rank> = match colour {
+            Some(_) => members.into_iter().map(|(_, rank)| rank).collect(),
+            None => vec![self.rank()],
+        };
+        let index = members.iter().position(|member| *member == self.rank());
+        let rank = Rank(index.expect("a rank has the colour it gave"));
+        // Ranks without a colour take part, because this group carries what is exchanged.
+        let Some(context) = &self.context else {
+            let backend = self.split_backend(rank, &members)?;
+            return Ok(colour.map(|_| self.beside(rank, &members, backend)));
+        };
+        let group = Connecting { rank, world: members.len(), context, liveness: self.liveness() };
+        // All ranks take part in every exchange, whatever group they form.
+        let mut exchange = |_: &str, own: String| {
+            let all = self.all_gather_varied(own.as_bytes())?;
+            Ok(members.iter().map(|member| String::from_utf8_lossy(&all[member.0]).into_owned()).collect())
+        };
+        let connected = connect::connect(&group, &mut exchange)?;
+        match colour {
+            Some(_) => self.within(rank, &members, connected).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The ranks that share memory with this one. All ranks must call it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::split`].
+    pub fn node(&self) -> Result<Group, Error> {
+        let colour = self.topology().node_of(self.rank()) as u32;
+        Ok(self.split(Some(colour), 0)?.expect("a rank with a colour gets a group"))
+    }
+
+    /// The first ranks of all nodes; `None` on all others. All ranks must call it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::split`].
+    pub fn firsts(&self) -> Result<Option<Group>, Error> {
+        let topology = self.topology();
+        let first = topology.nodes()[topology.node_of(self.rank())].first() == Some(&self.rank());
+        self.split(first.then_some(0), 0)
+    }
+}

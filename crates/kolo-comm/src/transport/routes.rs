@@ -1,0 +1,167 @@
+//! Which transport leads to which rank. A group whose ranks are all at one distance has one transport; one that spans
+//! nodes has shared memory within a node and a network between nodes.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use kolo_rendezvous::Error;
+use kolo_schedule::Rank;
+use parking_lot::Mutex;
+
+use super::interface::{NoOthers, Progress, Segment, Transport};
+use super::kind::{Distance, TransportKind};
+use crate::wait::WaitContext;
+
+/// The transports of one rank of a group.
+pub(crate) struct Routes {
+    /// Nearest first.
+    transports: Vec<Box<dyn Transport>>,
+    /// Index in `transports` for each rank of the group; 0 for this rank itself, which sends nothing to itself.
+    to: Vec<u8>,
+    name: &'static str,
+    reach: Distance,
+}
+
+/// All transports but one.
+struct Others<'a>(&'a mut [Box<dyn Transport>], &'a mut [Box<dyn Transport>]);
+
+impl Progress for Others<'_> {
+    fn progress(&mut self, wait: &WaitContext<'_>) -> Result<bool, Error> {
+        let mut more = false;
+        for transport in self.0.iter_mut().chain(&mut *self.1) {
+            more |= transport.progress(wait)?;
+        }
+        Ok(more)
+    }
+}
+
+impl Routes {
+    /// The routes of a group of one: there is nobody to talk to.
+    pub(crate) fn alone() -> Self {
+        Routes { transports: Vec::new(), to: vec![0], name: "solo", reach: Distance::Process }
+    }
+
+    /// `connected` has the transports that this rank uses, nearest first, with the ranks that they lead to.
+    pub(crate) fn new(
+        world: usize,
+        connected: Vec<(&'static TransportKind, Box<dyn Transport>, Vec<Rank>)>,
+    ) -> Self {
+        let mut to = vec![0; world];
+        let (mut transports, mut names, mut reach) = (Vec::new(), Vec::new(), Distance::Process);
+        for (index, (kind, transport, peers)) in connected.into_iter().enumerate() {
+            peers.iter().for_each(|peer| to[peer.0] = index as u8);
+            transports.push(transport);
+            names.push(kind.name);
+            reach = reach.max(kind.reach);
+        }
+        Routes { transports, to, name: joined(&names), reach }
+    }
+
+    /// The names of its transports, as in `KOLO_TRANSPORT`: `shm+tcp`.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// How far apart the farthest ranks are.
+    pub(crate) fn reach(&self) -> Distance {
+        self.reach
+    }
+
+    /// Does `work` with the transport of that index, and with the others. One transport needs no others: that is what most
+    /// groups have, and what a short collective pays for.
+    #[inline]
+    fn with<R>(&mut self, index: usize, work: impl FnOnce(&mut dyn Transport, &mut dyn Progress) -> R) -> R {
+        match &mut self.transports[..] {
+            [only] => work(&mut **only, &mut NoOthers),
+            several => {
+                let (before, rest) = several.split_at_mut(index);
+                let (this, after) = rest.split_first_mut().expect("a group sends to others only");
+                work(&mut **this, &mut Others(before, after))
+            }
+        }
+    }
+
+    #[inline]
+    fn index(&self, peer: Rank) -> usize {
+        usize::from(self.to[peer.0])
+    }
+
+    /// As [`Transport::send`].
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        to: Rank,
+        segment: Segment<'_>,
+        copied: bool,
+        wait: &WaitContext<'_>,
+    ) -> Result<(), Error> {
+        self.with(self.index(to), |this, others| this.send(to, segment, copied, wait, others))
+    }
+
+    /// As [`Transport::receive`].
+    #[inline]
+    pub(crate) fn receive(
+        &mut self,
+        from: Rank,
+        bytes: usize,
+        wait: &WaitContext<'_>,
+    ) -> Result<*const u8, Error> {
+        self.with(self.index(from), |this, others| this.receive(from, bytes, wait, others))
+    }
+
+    /// As [`Transport::receive_into`].
+    ///
+    /// # Safety
+    ///
+    /// `into` is writable for `bytes` bytes.
+    #[inline]
+    pub(crate) unsafe fn receive_into(
+        &mut self,
+        from: Rank,
+        into: *mut u8,
+        bytes: usize,
+        wait: &WaitContext<'_>,
+    ) -> Result<(), Error> {
+        // SAFETY: handed on.
+        self.with(self.index(from), |this, others| unsafe {
+            this.receive_into(from, into, bytes, wait, others)
+        })
+    }
+
+    /// As [`Transport::release`].
+    #[inline]
+    pub(crate) fn release(&mut self, from: Rank) {
+        let index = self.index(from);
+        self.transports[index].release(from);
+    }
+
+    /// As [`Transport::settle`], of all transports.
+    #[inline]
+    pub(crate) fn settle(&mut self, wait: &WaitContext<'_>) -> Result<(), Error> {
+        (0..self.transports.len())
+            .try_for_each(|index| self.with(index, |this, others| this.settle(wait, others)))
+    }
+
+    /// As [`Transport::drain`], of all transports.
+    pub(crate) fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
+        self.transports.iter_mut().for_each(|transport| transport.drain(gone, until));
+    }
+}
+
+/// The names of transports that are used together. They live as long as the program: there are few combinations.
+fn joined(names: &[&'static str]) -> &'static str {
+    static JOINED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    if let [only] = names {
+        return only;
+    }
+    let name = names.join("+");
+    let mut known = JOINED.lock();
+    match known.get(&*name) {
+        Some(known) => known,
+        None => {
+            let name: &'static str = name.leak();
+            known.insert(name);
+            name
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The transport of ranks that can see each other's memory.
+//!
+//! Every rank has an inbox in memory that all others have mapped: a bell, and a lane for each sender. A message is
+//! a slot in a lane that says where the bytes lie; the receiver reads them there. Nothing is copied.
+//!
+//! Waiting: a short spin, then sleep on the bell (a futex). The spin grows while waits turn out to be short and
+//! shrinks while they turn out to be long. So two ranks on two idle cores answer in a fraction of a microsecond, and a
+//! rank whose core is needed for training gives it up at once. Where there are more ranks than cores, spinning would keep
+//! the one waited for from its core: there a rank steps behind the others in the scheduler's queue instead
+//! (`sched_yield`), which takes a microsecond where waking a sleeper takes tens.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use rustix::thread::futex;
+
+use super::inbox::{IN_SLOT, Inbox, Slot, WITHIN, write_within};
+use super::outbox::{self, Outbox};
+use crate::memory::{Block, Mapping};
+use crate::transport::adaptive_spin::AdaptiveSpin;
+use crate::transport::interface::{Progress, SHORT_SLEEP, Segment, Transport, same_call, same_length};
+use crate::wait::WaitContext;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Liveness;
+use kolo_schedule::MAX_UNTAKEN;
+use kolo_schedule::Rank;
+
+/// Where the peers' blocks are.
+pub(super) enum PeerMemory {
+    /// In this process: a slot holds the address.
+    SameProcess,
+    /// In other processes: a slot holds file and offset. Blocks are mapped when first seen.
+    OtherProcesses { pids: Vec<u32>, seen: HashMap<(Rank, i32), Mapping> },
+}
+
+impl PeerMemory {
+    /// Ranks whose processes have these numbers, in rank order.
+    pub(super) fn of_processes(pids: Vec<u32>) -> Self {
+        PeerMemory::OtherProcesses { pids, seen: HashMap::new() }
+    }
+}
+
+/// Iterations of the spin, some 10 ns each: the least and the most.
+const SPIN: (u32, u32) = (16, 4096);
+/// Turns given up to others before sleeping, where there are more ranks than cores: the least and the most.
+const YIELDS: (u32, u32) = (4, 256);
+
+/// The lane of a peer, as far as this rank's own counts go.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    posted: u32,
+    /// Of the posted ones, how many the peer has taken when last looked at: its memory is looked at only when needed.
+    seen_taken: u32,
+    /// Of the posted ones, how many until the last one that refers to a buffer; none if the peer has taken it.
+    referring: Option<u32>,
+    received: u32,
+}
+
+/// One rank's inbox, and its ways into those of its peers.
+pub(crate) struct Mailbox {
+    here: Rank,
+    /// One for each rank that shares memory with this one.
+    inboxes: Vec<Option<Inbox>>,
+    memory: PeerMemory,
+    counts: Vec<Counts>,
+    outbox: Outbox,
+    /// More ranks than cores.
+    crowded: bool,
+    spin: AdaptiveSpin,
+}
+
+impl Mailbox {
+    /// The mailbox of rank `here`. `inboxes` has those of all ranks that share memory with it, its own among them.
+    pub(super) fn new(
+        here: Rank,
+        inboxes: &[Option<Arc<Mapping>>],
+        memory: PeerMemory,
+        liveness: &Liveness,
+    ) -> Result<Self, Error> {
+        let inbox = |pages: &Option<Arc<Mapping>>| pages.clone().map(|pages| Inbox { pages });
+        let inboxes: Vec<Option<Inbox>> = inboxes.iter().map(inbox).collect();
+        let own = inboxes[here.0].as_ref().expect("a rank has an inbox of its own");
+        let pages = Arc::downgrade(&own.pages);
+        liveness.register_waker(Box::new(move || match pages.upgrade() {
+            Some(pages) => {
+                Inbox { pages }.ring();
+                true
+            }
+            None => false,
+        }));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let crowded = inboxes.iter().flatten().count() > cores;
+        let outbox = Outbox::new(&outbox::pool(matches!(memory, PeerMemory::SameProcess)))?;
+        let counts = vec![Counts::default(); inboxes.len()];
+        let spin = if crowded {
+            AdaptiveSpin::new(YIELDS.0, YIELDS.1, YIELDS.1)
+        } else {
+            AdaptiveSpin::new(SPIN.0, SPIN.1, 256)
+        };
+        Ok(Mailbox { here, inboxes, memory, counts, outbox, crowded, spin })
+    }
+
+    fn inbox(&self, of: Rank) -> &Inbox {
+        self.inboxes[of.0].as_ref().expect("messages go by shared memory only where it is shared")
+    }
+
+    /// How many of this rank's messages a peer has taken.
+    fn taken(&self, by: Rank) -> u32 {
+        self.inbox(by).lane(self.here).taken.0.load(Ordering::Acquire)
+    }
+
+    /// Waits until `ready`, which looks at memory that `peer` writes before it rings this rank's bell. Meanwhile the group's
+    /// other transports make progress.
+    fn wait_until(
+        &mut self,
+        peer: Rank,
+        wait: &WaitContext<'_>,
+        others: &mut dyn Progress,
+        ready: impl Fn(&Self) -> bool,
+    ) -> Result<(), Error> {
+        for turn in 0..self.spin.limit() {
+            if ready(self) {
+                self.spin.came_after(turn);
+                return Ok(());
+            }
+            if self.crowded { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+        self.spin.gave_up();
+        let asleep = Instant::now();
+        let _note = wait.waiting(peer);
+        let own = self.inbox(self.here).clone();
+        let bell = own.bell();
+        loop {
+            let more_to_send = others.progress(wait)?;
+            bell.sleeping.store(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            let rings = bell.rings.load(Ordering::SeqCst);
+            // In this order: a peer may finish its part, leave, and be seen to have left before its part is.
+            let verdict = wait.check(peer);
+            if ready(self) {
+                break;
+            }
+            if verdict.is_ok() {
+                let limit = if more_to_send { SHORT_SLEEP } else { wait.sleep_limit() };
+                let limit = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
+                // Woken, rung meanwhile, interrupted or timed out: all lead to another look.
+                let _ = futex::wait(&bell.rings, futex::Flags::empty(), rings, Some(&limit));
+                continue;
+            }
+            bell.sleeping.store(0, Ordering::SeqCst);
+            return verdict;
+        }
+        bell.sleeping.store(0, Ordering::SeqCst);
+        self.spin.slept(asleep.elapsed());
+        Ok(())
+    }
+
+    /// The address at which this process can read what a slot describes.
+    fn locate(
+        &mut self,
+        from: Rank,
+        file: i32,
+        len: u64,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<*const u8, Error> {
+        match &mut self.memory {
+            PeerMemory::SameProcess => Ok(std::ptr::with_exposed_provenance(offset as usize)),
+            PeerMemory::OtherProcesses { pids, seen } => {
+                let pages = match seen.entry((from, file)) {
+                    std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+                    std::collections::hash_map::Entry::Vacant(entry) => {
+                        entry.insert(Mapping::open(pids[from.0], file, len as usize)?)
+                    }
+                };
+                if offset.checked_add(bytes).is_none_or(|end| end > pages.len() as u64) {
+                    let what = format!("unexpected message from {from}");
+                    return Err(Error::system(what, "bytes outside of its block"));
+                }
+                // SAFETY: inside the mapping, as just checked.
+                Ok(unsafe { pages.start().as_ptr().add(offset as usize).cast_const() })
+            }
+        }
+    }
+}
+
+impl Transport for Mailbox {
+    fn send(
+        &mut self,
+        to: Rank,
+        segment: Segment<'_>,
+        copied: bool,
+        wait: &WaitContext<'_>,
+        others: &mut dyn Progress,
+    ) -> Result<(), Error> {
+        let Counts { posted: number, seen_taken, .. } = self.counts[to.0];
+        if number.wrapping_sub(seen_taken) >= MAX_UNTAKEN as u32 {
+            let room = |this: &Self| number.wrapping_sub(this.taken(to)) < MAX_UNTAKEN as u32;
+            self.wait_until(to, wait, others, room)?;
+            self.counts[to.0].seen_taken = self.taken(to);
+        }
+
+        let (inboxes, here) = (&self.inboxes, self.here);
+        let lane =
+            inboxes[to.0].as_ref().expect("messages go by shared memory only where it is shared").lane(here);
+        let slot = &lane.slots[number as usize % MAX_UNTAKEN];
+        let (block, offset) = if copied && segment.bytes <= WITHIN {
+            // SAFETY: a segment lies inside its block, which the running collective holds.
+            write_within(slot, unsafe { std::slice::from_raw_parts(segment.start(), segment.bytes) });
+            (segment.block, segment.offset)
+        } else if copied {
+            let taken = |peer: Rank, number: u32| {
+                let lane = inboxes[peer.0].as_ref().expect("sent before").lane(here);
+                // Untaken are at most so many, from the count on; however long ago the message was, counters wrap around.
+                number.wrapping_sub(lane.taken.0.load(Ordering::Acquire)) >= MAX_UNTAKEN as u32
+            };
+            // SAFETY: a segment lies inside its block, which the running collective holds.
+            unsafe { self.outbox.copy(segment.start(), segment.bytes, to, number, taken)? }
+        } else {
+            self.outbox.forget_last();
+            self.counts[to.0].referring = Some(number.wrapping_add(1));
+            (segment.block, segment.offset)
+        };
+        if copied && segment.bytes <= WITHIN {
+            slot.file.store(IN_SLOT, Ordering::Relaxed);
+        } else {
+            describe(block, offset, &self.memory, slot);
+        }
+        slot.bytes.store(segment.bytes as u64, Ordering::Relaxed);
+        for (word, value) in slot.call.iter().zip(wait.call.pack()) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.counts[to.0].posted = number.wrapping_add(1);
+        slot.posted.store(number.wrapping_add(1), Ordering::Release);
+        self.inbox(to).ring();
+        Ok(())
+    }
+
+    fn receive(
+        &mut self,
+        from: Rank,
+        bytes: usize,
+        wait: &WaitContext<'_>,
+        others: &mut dyn Progress,
+    ) -> Result<*const u8, Error> {
+        self.outbox.forget_last();
+        let (here, number) = (self.here, self.counts[from.0].received);
+        let arrived = |this: &Self| {
+            let slot = &this.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
+            slot.posted.load(Ordering::Acquire) == number.wrapping_add(1)
+        };
+        self.wait_until(from, wait, others, arrived)?;
+
+        let slot = &self.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
+        let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        same_call([word(&slot.call[0]), word(&slot.call[1])], from, wait)?;
+        let sent = word(&slot.bytes);
+        same_length(sent, bytes, from, wait)?;
+        let file = slot.file.load(Ordering::Relaxed);
+        let (len, offset, within) = (word(&slot.len), word(&slot.offset), slot.within.as_ptr().cast());
+        let address = match file {
+            IN_SLOT => within,
+            file => self.locate(from, file, len, offset, sent)?,
+        };
+        self.counts[from.0].received = number.wrapping_add(1);
+        Ok(address)
+    }
+
+    fn release(&mut self, from: Rank) {
+        self.inbox(self.here).lane(from).taken.0.store(self.counts[from.0].received, Ordering::Release);
+        self.inbox(from).ring();
+    }
+
+    fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error> {
+        self.outbox.forget_last();
+        for peer in (0..self.inboxes.len()).map(Rank) {
+            // Looking costs as much as a short message does.
+            let Some(referring) = self.counts[peer.0].referring else { continue };
+            // Counters wrap around; the difference does not, because few messages are untaken.
+            let over = |this: &Self| this.taken(peer).wrapping_sub(referring) as i32 >= 0;
+            self.wait_until(peer, wait, others, over)?;
+            self.counts[peer.0].referring = None;
+        }
+        Ok(())
+    }
+
+    /// Waits, at most until `until`, until the peers have taken even the copies: they could not read them any more if
+    /// this process ended.
+    fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
+        let untaken = |peer: usize| {
+            peer != self.here.0
+                && self.inboxes[peer].is_some()
+                && self.taken(Rank(peer)) != self.counts[peer].posted
+                && !gone(Rank(peer))
+        };
+        while (0..self.inboxes.len()).any(untaken) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+/// Notes in a slot where bytes lie.
+fn describe(block: &Block, offset: usize, memory: &PeerMemory, slot: &Slot) {
+    let offset = match memory {
+        PeerMemory::SameProcess => block.start().as_ptr().expose_provenance() + offset,
+        PeerMemory::OtherProcesses { .. } => offset,
+    };
+    slot.file.store(block.file().unwrap_or(-1), Ordering::Relaxed);
+    slot.len.store(block.len() as u64, Ordering::Relaxed);
+    slot.offset.store(offset as u64, Ordering::Relaxed);
+}

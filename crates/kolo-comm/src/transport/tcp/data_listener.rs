@@ -1,0 +1,164 @@
+//! How ranks connect to each other for data: of two ranks the higher one connects to the lower one's listener, and no
+//! listener connects back.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::channel::Channel;
+use crate::transport::kind::Connecting;
+use kolo_rendezvous::AdvertisedAddress;
+use kolo_rendezvous::Error;
+use kolo_rendezvous::Liveness;
+use kolo_rendezvous::secure::{Accepted, Access, HandshakeError, Protocol, SecureListener, connect};
+use kolo_schedule::Rank;
+
+/// A rank's listener for data connections, and its own connections to the listeners of others.
+pub(super) struct DataListener<'a> {
+    access: &'a Access,
+    advertised: &'a AdvertisedAddress,
+    listener: SecureListener,
+    accepted: Receiver<(ConnectionId, Channel)>,
+}
+
+impl<'a> DataListener<'a> {
+    pub(super) fn listen(
+        advertised: &'a AdvertisedAddress,
+        rank: Rank,
+        world: usize,
+        access: &'a Access,
+    ) -> Result<DataListener<'a>, Error> {
+        access.may_listen(advertised.ip())?;
+        let listener = advertised.listen(rank)?;
+        let fail = |cause: std::io::Error| Error::system(format!("{rank} cannot listen {advertised}"), cause);
+        let (sender, accepted) = mpsc::channel();
+        let sender = Mutex::new(sender);
+        let serve = move |incoming: Accepted| match ConnectionId::decode(&incoming.identity) {
+            // If nobody listens any more, all ranks that were expected are here.
+            Some(id) => drop(sender.lock().send((id, Channel::new(incoming.stream, incoming.session)))),
+            None => log::debug!("refused a data connection from a process that is no rank"),
+        };
+        let listener = SecureListener::start(listener, access, Protocol::Data, world, serve).map_err(fail)?;
+        Ok(DataListener { access, advertised, listener, accepted })
+    }
+
+    pub(super) fn address(&self) -> Result<SocketAddr, Error> {
+        self.listener.address().map_err(|cause| Error::system("cannot read a listener's address", cause))
+    }
+
+    /// The next connection that was accepted, within `wait`.
+    fn next(&self, wait: Duration) -> Option<(ConnectionId, Channel)> {
+        self.accepted.recv_timeout(wait).ok()
+    }
+
+    /// The connections to each rank, in rank order: `streams` to each of `peers`, none to others. This rank connects to the
+    /// peers below it and accepts those above.
+    pub(super) fn connect_all(
+        &self,
+        group: &Connecting<'_>,
+        addresses: &[SocketAddr],
+        peers: &[Rank],
+    ) -> Result<Vec<Vec<Channel>>, Error> {
+        let Connecting { rank, world, context, liveness } = *group;
+        let mut channels: Vec<Vec<Option<Channel>>> = (0..world).map(|_| Vec::new()).collect();
+        peers.iter().for_each(|peer| channels[peer.0].resize_with(context.streams, || None));
+        let until = Instant::now() + context.timeout;
+        for &peer in peers.iter().filter(|peer| **peer < rank) {
+            for (stream, channel) in channels[peer.0].iter_mut().enumerate() {
+                let id = ConnectionId { rank, stream };
+                *channel = Some(self.connect(id, peer, addresses[peer.0], until, liveness)?);
+            }
+        }
+        while let Some(&missing) = peers.iter().find(|peer| channels[peer.0].iter().any(Option::is_none)) {
+            if let Some((id, channel)) = self.next(Duration::from_millis(50)) {
+                let of_rank = channels.get_mut(id.rank.0).filter(|_| id.rank > rank);
+                match of_rank.and_then(|streams| streams.get_mut(id.stream)) {
+                    // A rank that connects again has lost its first connection.
+                    Some(place) => *place = Some(channel),
+                    None => log::debug!("refused a data connection: {id:?} does not connect to {rank}"),
+                }
+            }
+            if let Some(error) = liveness.failure() {
+                return Err(error);
+            }
+            if Instant::now() > until {
+                let (missing, address, waited) = (vec![missing], self.address()?, context.timeout);
+                return Err(Error::Missing { missing, address, waited });
+            }
+        }
+        Ok(channels.into_iter().map(|streams| streams.into_iter().flatten().collect()).collect())
+    }
+
+    /// Connects to a peer's listener; tries again where that may help.
+    fn connect(
+        &self,
+        id: ConnectionId,
+        peer: Rank,
+        address: SocketAddr,
+        until: Instant,
+        liveness: &Liveness,
+    ) -> Result<Channel, Error> {
+        let here = id.rank;
+        loop {
+            match self.connect_once(id, address, until) {
+                Ok(channel) => return Ok(channel),
+                Err(cause) if !cause.is_transient() || Instant::now() >= until => {
+                    let advertised = self.advertised;
+                    let what = format!("{here}, reached {advertised}, cannot connect to {peer} at {address}");
+                    return Err(Error::system(what, cause));
+                }
+                Err(_) => {}
+            }
+            if let Some(error) = liveness.failure() {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn connect_once(
+        &self,
+        id: ConnectionId,
+        address: SocketAddr,
+        until: Instant,
+    ) -> Result<Channel, HandshakeError> {
+        let rest = until.saturating_duration_since(Instant::now());
+        let stream = TcpStream::connect_timeout(&address, rest.max(Duration::from_millis(1)))?;
+        let _ = stream.set_nodelay(true);
+        let session = connect(&stream, self.access, Protocol::Data, &id.encode(), until)?;
+        Ok(Channel::new(stream, session))
+    }
+}
+
+/// Which rank connects, and which of its connections this is: what it says in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ConnectionId {
+    pub(crate) rank: Rank,
+    pub(crate) stream: usize,
+}
+
+impl ConnectionId {
+    fn encode(self) -> [u8; 8] {
+        ((self.stream as u64) << 32 | self.rank.0 as u64).to_le_bytes()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<ConnectionId> {
+        let number = u64::from_le_bytes(bytes.try_into().ok()?);
+        Some(ConnectionId { rank: Rank(number as u32 as usize), stream: (number >> 32) as usize })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ranks_are_ranks() {
+        let id = ConnectionId { rank: Rank(7), stream: 3 };
+        assert_eq!(ConnectionId::decode(&id.encode()), Some(id));
+        assert_eq!(ConnectionId::decode(b"rank 7"), None);
+        assert_eq!(ConnectionId::decode(b""), None);
+    }
+}

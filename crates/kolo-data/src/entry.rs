@@ -1,0 +1,107 @@
+//! What the table of data sets says of each one, and where its files are.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::dataset::DataSet;
+use crate::error::DataError;
+use crate::format::source::Source;
+
+/// A data set that can be named. The command line's help, the error messages and [`open`](crate::open) read
+/// it.
+pub struct DatasetEntry {
+    /// What the user types.
+    pub name: &'static str,
+    /// One line for the help text.
+    pub about: &'static str,
+    /// Where its files are.
+    pub location: Location,
+    /// Where its files come from: completes "get it with …" or "get it from …".
+    pub get: &'static str,
+    /// Reads its files into memory.
+    pub open: fn(&Folder) -> Result<Arc<dyn DataSet>, DataError>,
+}
+
+/// Where the files of a data set are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// In the program itself.
+    Embedded,
+    /// In this folder, if the user names no other.
+    Usually(&'static str),
+    /// Where the user says.
+    Given,
+}
+
+impl DatasetEntry {
+    /// How the data set is written on the command line: `cifar10:DIR`, `fashion-mnist[:DIR]`,
+    /// `fashion-mnist-small`.
+    pub fn usage(&self) -> String {
+        match self.location {
+            Location::Embedded => self.name.into(),
+            Location::Usually(_) => format!("{}[:DIR]", self.name),
+            Location::Given => format!("{}:DIR", self.name),
+        }
+    }
+
+    /// The folder of its files, where the user has named `given` or none.
+    pub(crate) fn folder(&self, given: Option<&str>) -> Result<Folder, DataError> {
+        let name = self.name;
+        let folder = match (self.location, given) {
+            (Location::Embedded, None) => return Ok(self.folder_at(Path::new(""))),
+            (Location::Embedded, Some(folder)) => {
+                return Err(DataError::UnexpectedFolder { name, folder: folder.into() });
+            }
+            (Location::Given, None | Some("")) => {
+                return Err(DataError::NoFolder { name, source_hint: self.get });
+            }
+            (Location::Usually(folder), None | Some("")) => folder,
+            (_, Some(folder)) => folder,
+        };
+        if !Path::new(folder).is_dir() {
+            return Err(DataError::FolderMissing { name, dir: folder.into(), remedy: self.remedy() });
+        }
+        Ok(self.folder_at(Path::new(folder)))
+    }
+
+    fn folder_at(&self, path: &Path) -> Folder {
+        Folder { name: self.name, path: path.into(), remedy: self.remedy() }
+    }
+
+    /// What to do if the files are not there.
+    fn remedy(&self) -> String {
+        let get = self.get;
+        let how =
+            if get.starts_with("http") { format!("get it from {get}") } else { format!("get it with {get}") };
+        format!("{how}, or name the folder that has it: `{}:DIR`", self.name)
+    }
+}
+
+/// Where files may be inside a folder: there, or where unpacking the archive (or torchvision) puts them.
+const SUBFOLDERS: &[&str] =
+    &["", "cifar-10-batches-bin", "cifar-100-binary", "MNIST/raw", "FashionMNIST/raw"];
+
+/// The folder that holds a data set's files.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    name: &'static str,
+    path: PathBuf,
+    remedy: String,
+}
+
+impl Folder {
+    /// Opens the first of `names` that exists, in the folder or where an archive would have put it.
+    pub(crate) fn open(&self, names: &[String]) -> Result<Source, DataError> {
+        let paths =
+            SUBFOLDERS.iter().flat_map(|sub| names.iter().map(move |name| self.path.join(sub).join(name)));
+        match paths.into_iter().find(|path| path.is_file()) {
+            Some(path) => Source::open(&path),
+            None => Err(DataError::FileMissing {
+                name: self.name,
+                dir: self.path.clone(),
+                expected: names.join(", "),
+                remedy: self.remedy.clone(),
+            }),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The formats of data files, one file each, and the bytes that they are read from.
+
+pub(crate) mod cifar;
+pub(crate) mod idx;
+pub(crate) mod source;

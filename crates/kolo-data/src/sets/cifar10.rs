@@ -1,0 +1,34 @@
+//! [CIFAR-10](https://www.cs.toronto.edu/~kriz/cifar.html) (Krizhevsky 2009), binary version.
+
+use std::sync::Arc;
+
+use crate::augment::Augment;
+use crate::dataset::Part;
+use crate::entry::{DatasetEntry, Folder, Location};
+use crate::error::DataError;
+use crate::format::cifar::{self, Record};
+use crate::image_set::ImageSet;
+
+const CLASSES: usize = 10;
+const RECORD: Record = Record { label_bytes: 1, count: 10_000 };
+
+/// Entry of the table.
+pub(super) const ENTRY: DatasetEntry = DatasetEntry {
+    name: "cifar10",
+    about: "CIFAR-10, binary version, 50,000 images, 3x32x32",
+    location: Location::Given,
+    get: "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    open: |folder| Ok(Arc::new(read(folder)?)),
+};
+
+pub(crate) fn read(folder: &Folder) -> Result<ImageSet, DataError> {
+    let images = |part| {
+        let names: Vec<String> = match part {
+            Part::Train => (1..=5).map(|number| format!("data_batch_{number}.bin")).collect(),
+            Part::Test => vec!["test_batch.bin".into()],
+        };
+        cifar::in_folder(folder, &names, RECORD, CLASSES)
+    };
+    let augment = Augment { crop_padding: 4, flip: true };
+    Ok(ImageSet::new(images(Part::Train)?, images(Part::Test)?, CLASSES, augment))
+}

@@ -1,0 +1,27 @@
+//! [Fashion-MNIST](https://github.com/zalandoresearch/fashion-mnist) (Xiao et al. 2017), whole.
+
+use std::sync::Arc;
+
+use crate::augment::Augment;
+use crate::dataset::Part;
+use crate::entry::{DatasetEntry, Folder, Location};
+use crate::error::DataError;
+use crate::format::idx;
+use crate::image_set::ImageSet;
+
+const CLASSES: usize = 10;
+
+/// Entry of the table.
+pub(super) const ENTRY: DatasetEntry = DatasetEntry {
+    name: "fashion-mnist",
+    about: "Fashion-MNIST whole, 60,000 images, padded to 3x32x32",
+    location: Location::Usually("/usr/share/datasets/fashion-mnist"),
+    get: "`apt-get install dataset-fashion-mnist` (Debian, Ubuntu)",
+    open: |folder| Ok(Arc::new(read(folder)?)),
+};
+
+fn read(folder: &Folder) -> Result<ImageSet, DataError> {
+    let images = |part| Ok(idx::in_folder(folder, part, CLASSES)?.spread(3, 32));
+    let augment = Augment { crop_padding: 4, flip: true };
+    Ok(ImageSet::new(images(Part::Train)?, images(Part::Test)?, CLASSES, augment))
+}

@@ -1,0 +1,27 @@
+//! [MNIST](https://yann.lecun.com/exdb/mnist/) (LeCun et al. 1998): handwritten digits.
+
+use std::sync::Arc;
+
+use crate::augment::Augment;
+use crate::dataset::Part;
+use crate::entry::{DatasetEntry, Folder, Location};
+use crate::error::DataError;
+use crate::format::idx;
+use crate::image_set::ImageSet;
+
+const CLASSES: usize = 10;
+
+/// Entry of the table.
+pub(super) const ENTRY: DatasetEntry = DatasetEntry {
+    name: "mnist",
+    about: "MNIST, 60,000 images, padded to 3x32x32",
+    location: Location::Given,
+    get: "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    open: |folder| Ok(Arc::new(read(folder)?)),
+};
+
+pub(crate) fn read(folder: &Folder) -> Result<ImageSet, DataError> {
+    let images = |part| Ok(idx::in_folder(folder, part, CLASSES)?.spread(3, 32));
+    let augment = Augment { crop_padding: 2, flip: false };
+    Ok(ImageSet::new(images(Part::Train)?, images(Part::Test)?, CLASSES, augment))
+}

@@ -1,0 +1,113 @@
+//! LAMB: Adam's direction, with a step as long for each tensor as its learning rate times its own norm.
+
+use serde::Deserialize;
+
+use super::{Optimizer, Scope, Update};
+use crate::layout::{Kind, Layout};
+use crate::norm::sum_of_squares;
+use crate::table::{Entry, Setting};
+
+pub(super) const ENTRY: Entry<dyn Optimizer> = Entry {
+    name: "lamb",
+    about: "LAMB, layer-wise adaptive steps for large batches (You et al. 2020, algorithm 2)",
+    settings: &[
+        Setting::number("weight_decay", 0.01, 0.0..f64::INFINITY, "Weight decay"),
+        Setting::number("beta1", 0.9, 0.0..1.0, "Decay of the first moment"),
+        Setting::number("beta2", 0.999, 0.0..1.0, "Decay of the second moment"),
+        Setting::number("epsilon", 1e-6, 0.0..f64::INFINITY, "Added to the root of the second moment"),
+    ],
+    make: |settings| Box::new(Lamb { settings: settings.read(), ..Lamb::default() }),
+};
+
+/// Settings of [`Lamb`].
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LambSettings {
+    /// λ
+    weight_decay: f32,
+    /// β₁
+    beta1: f32,
+    /// β₂
+    beta2: f32,
+    /// ε
+    epsilon: f32,
+}
+
+/// m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; u = m̂ / (√v̂ + ε) + λ·θ; θ −= η · ‖θ‖/‖u‖ · u, with m̂ = m/(1−β₁ᵗ)
+/// and v̂ = v/(1−β₂ᵗ), for each tensor θ (φ of the paper is the identity).
+///
+/// The trust ratio ‖θ‖/‖u‖ is 1 where either norm is 0, so a tensor that begins as zeros gets away from
+/// there. A tensor without weight decay has λ = 0 and the trust ratio as all others; the paper makes no
+/// exception.
+///
+/// Memory: besides m and v one tensor, as long as the longest.
+#[derive(Default)]
+struct Lamb {
+    settings: LambSettings,
+    first: Vec<f32>,
+    second: Vec<f32>,
+    /// u of the tensor that is being stepped.
+    direction: Vec<f32>,
+    learning_rate: f64,
+    /// 1/(1−β₁ᵗ)
+    first_correction: f32,
+    /// 1/√(1−β₂ᵗ)
+    second_correction: f32,
+}
+
+impl Optimizer for Lamb {
+    fn scope(&self) -> Scope {
+        Scope::Tensor
+    }
+
+    fn init(&mut self, layout: &Layout) {
+        (self.first, self.second) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
+        let trained = layout.spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
+        self.direction = vec![0.0; trained.map(|span| span.len).max().unwrap_or(0)];
+    }
+
+    fn begin(&mut self, step: u64, learning_rate: f64) {
+        let correct = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
+        self.learning_rate = learning_rate;
+        self.first_correction = (1.0 / correct(self.settings.beta1)) as f32;
+        self.second_correction = (1.0 / correct(self.settings.beta2).sqrt()) as f32;
+    }
+
+    fn update(&mut self, update: Update<'_>) {
+        let Update { range, parameters, gradient, scale, decay } = update;
+        let LambSettings { beta1, beta2, epsilon, weight_decay } = self.settings;
+        let (correct_m, correct_v) = (self.first_correction, self.second_correction);
+        let decay = if decay { weight_decay } else { 0.0 };
+        let direction = &mut self.direction[..parameters.len()];
+        let moments = self.first[range.clone()].iter_mut().zip(&mut self.second[range]);
+        for (((u, p), g), (m, v)) in direction.iter_mut().zip(&*parameters).zip(gradient).zip(moments) {
+            let g = g * scale;
+            *m = beta1 * *m + (1.0 - beta1) * g;
+            *v = beta2 * *v + (1.0 - beta2) * g * g;
+            *u = *m * correct_m / (v.sqrt() * correct_v + epsilon) + decay * p;
+        }
+        let ratio = trust_ratio(sum_of_squares(parameters), sum_of_squares(direction));
+        let rate = (self.learning_rate * ratio) as f32;
+        parameters.iter_mut().zip(direction).for_each(|(p, u)| *p -= rate * *u);
+    }
+
+    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        vec![("first_moment", &mut self.first), ("second_moment", &mut self.second)]
+    }
+}
+
+/// ‖θ‖/‖u‖ from the squares of both.
+fn trust_ratio(parameters: f64, direction: f64) -> f64 {
+    if parameters > 0.0 && direction > 0.0 { (parameters / direction).sqrt() } else { 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_trust_ratio_is_1_where_a_norm_is_0() {
+        assert_eq!(trust_ratio(9.0, 4.0), 1.5);
+        assert_eq!([trust_ratio(0.0, 4.0), trust_ratio(9.0, 0.0), trust_ratio(0.0, 0.0)], [1.0; 3]);
+    }
+}

@@ -1,0 +1,44 @@
+//! Two workers of a job, here threads, meet at a store and exchange a value.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use kolo_rendezvous::env::WorkerEnv;
+use kolo_rendezvous::secure::Access;
+use kolo_rendezvous::store::Store;
+use kolo_rendezvous::{Error, establish_store};
+use kolo_schedule::Rank;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Tells the other rank a value, and gives the other's.
+fn exchange(worker: &WorkerEnv) -> Result<Option<String>, Error> {
+    let access = Access::default();
+    // Rank 0 serves the store as long as `server` lives.
+    let (server, address) = establish_store(worker, &access, TIMEOUT)?;
+    let mut store = Store::connect(address, &access, TIMEOUT)?;
+    let (own, other) = (worker.rank.0, 1 - worker.rank.0);
+    store.set(&format!("value/{own}"), format!("hello from rank {own}"))?;
+    let value = store.get(&format!("value/{other}"), TIMEOUT)?;
+    // Rank 0 stays until rank 1 has its value, too.
+    store.set(&format!("done/{own}"), String::new())?;
+    if server.is_some() {
+        store.get(&format!("done/{other}"), TIMEOUT)?;
+    }
+    Ok(value)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // A launcher would say this in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: `WorkerEnv::from_env()`.
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let workers = [0, 1].map(|rank| {
+        let worker =
+            WorkerEnv { rank: Rank(rank), world_size: 2, local_rank: rank, endpoint: address.into() };
+        std::thread::spawn(move || exchange(&worker))
+    });
+    for (rank, worker) in workers.into_iter().enumerate() {
+        let value = worker.join().expect("no worker panics")?;
+        println!("rank {rank} got: {}", value.ok_or("no value in time")?);
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Where rank 0 serves the store, and the other ranks look for it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+
+use super::variables::Variables;
+use super::{Launcher, MASTER_ADDR, MASTER_PORT, ports};
+use crate::error::Error;
+
+/// Where rank 0 serves the store: `MASTER_ADDR` and `MASTER_PORT`, or what takes their place.
+///
+/// There may be several addresses: a name can have several, and of derived ports some may be taken. Rank 0
+/// serves at the first at which it can listen; the others look for it at one after another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    host: String,
+    addresses: Vec<SocketAddr>,
+    job: Option<String>,
+}
+
+impl From<SocketAddr> for Endpoint {
+    /// An endpoint of this address only.
+    fn from(address: SocketAddr) -> Endpoint {
+        Endpoint { host: address.ip().to_string(), addresses: vec![address], job: None }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
+        f.write_str(&addresses.join(", "))
+    }
+}
+
+impl Endpoint {
+    /// The addresses of `host`, a name or an address, at these ports; `job` tells the job from others that
+    /// might use them.
+    ///
+    /// # Errors
+    ///
+    /// The name has no address. The text is the rest of a sentence, which the caller begins with who has
+    /// given the name.
+    fn resolve(host: &str, ports: &[u16], job: Option<String>) -> Result<Endpoint, String> {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let unknown = |cause: &str| format!("`{host}`, which does not resolve ({cause})");
+        let found = (bare, 0).to_socket_addrs().map_err(|cause| unknown(&cause.to_string()))?;
+        let found: Vec<SocketAddr> = found.collect();
+        if found.is_empty() {
+            return Err(unknown("no address"));
+        }
+        let mut addresses = Vec::with_capacity(ports.len() * found.len());
+        for port in ports {
+            for mut address in found.iter().copied() {
+                address.set_port(*port);
+                // A host table may have a name twice.
+                if !addresses.contains(&address) {
+                    addresses.push(address);
+                }
+            }
+        }
+        Ok(Endpoint { host: bare.into(), addresses, job })
+    }
+
+    /// The addresses of `host` at a port that is derived from the job's name, and another one than `except`.
+    ///
+    /// # Errors
+    ///
+    /// The name has no address. The text is the rest of a sentence, which the caller begins with who has
+    /// given the name.
+    pub fn derived(host: &str, job: &str, except: u16) -> Result<Endpoint, String> {
+        let port = ports::of_job(job).into_iter().find(|port| *port != except).unwrap_or(except);
+        Self::resolve(host, &[port], None)
+    }
+
+    /// The addresses, in the order in which all ranks try them; at least one.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The job's name, which tells its store from another job's at the same address; `None` where a user
+    /// chose the port.
+    pub fn job(&self) -> Option<&str> {
+        self.job.as_deref()
+    }
+
+    /// Whether the host table maps a machine's own name to its loopback, as Debian's does (127.0.1.1): no
+    /// other machine can reach it there.
+    pub fn is_loopback_alias(&self, ip: IpAddr) -> bool {
+        ip.is_loopback() && self.host.parse::<IpAddr>().is_err() && !self.host.contains("localhost")
+    }
+
+    /// Where rank 0 listens to be found at `address`: everywhere, if the name is a loopback alias.
+    pub fn listen_address(&self, address: SocketAddr) -> SocketAddr {
+        match address.ip() {
+            IpAddr::V4(ip) if self.is_loopback_alias(ip.into()) => {
+                (Ipv4Addr::UNSPECIFIED, address.port()).into()
+            }
+            IpAddr::V6(ip) if self.is_loopback_alias(ip.into()) => {
+                (Ipv6Addr::UNSPECIFIED, address.port()).into()
+            }
+            _ => address,
+        }
+    }
+
+    /// The host, as the user or the launcher has named it.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+}
+
+/// Reads the endpoint from what the user has set, then from what the launcher says.
+pub(super) fn read(
+    variables: &Variables,
+    launcher: &dyn Launcher,
+    world_size: usize,
+    one_host: bool,
+) -> Result<Endpoint, Error> {
+    if world_size == 1 {
+        return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into());
+    }
+    let asked = variables.get(MASTER_ADDR);
+    let host = asked.clone().map_or_else(|| host(variables, launcher, one_host), Ok)?;
+    let port = port(variables)?.filter(|_| !launcher.occupies_master_port(variables));
+    let (ports, job) = match (port, launcher.job_name(variables, one_host)) {
+        (Some(port), _) => (vec![port], None),
+        (None, Some(job)) => (ports::of_job(&job), Some(job)),
+        (None, None) => return Err(missing(MASTER_PORT, "is not set", launcher)),
+    };
+    Endpoint::resolve(&host, &ports, job).map_err(|problem| match asked {
+        Some(_) => Error::environment(MASTER_ADDR, format!("is {problem}; set it to rank 0's host")),
+        None => {
+            missing(MASTER_ADDR, &format!("is not set, and {} gives {problem}", launcher.name()), launcher)
+        }
+    })
+}
+
+fn port(variables: &Variables) -> Result<Option<u16>, Error> {
+    let Some(text) = variables.get(MASTER_PORT) else { return Ok(None) };
+    match text.parse() {
+        Ok(port) if port > 0 => Ok(Some(port)),
+        _ => {
+            let problem = format!("is `{text}`; it must be a port number from 1 to 65535");
+            Err(Error::environment(MASTER_PORT, problem))
+        }
+    }
+}
+
+fn host(variables: &Variables, launcher: &dyn Launcher, one_host: bool) -> Result<String, Error> {
+    match launcher.rank_0_host(variables)? {
+        Some(host) => Ok(host),
+        None if one_host => Ok(Ipv4Addr::LOCALHOST.to_string()),
+        None => Err(missing(MASTER_ADDR, "is not set, and the workers are on several hosts", launcher)),
+    }
+}
+
+fn missing(name: &str, problem: &str, launcher: &dyn Launcher) -> Error {
+    Error::environment(name, format!("{problem}; {}", launcher.remedy()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(host: &str, ports: &[u16]) -> Vec<String> {
+        Endpoint::resolve(host, ports, None).unwrap().addresses.iter().map(SocketAddr::to_string).collect()
+    }
+
+    #[test]
+    fn addresses_of_both_families_with_and_without_brackets() {
+        assert_eq!(resolve("127.0.0.2", &[5]), ["127.0.0.2:5"]);
+        assert_eq!(resolve("::1", &[5, 6]), ["[::1]:5", "[::1]:6"]);
+        assert_eq!(resolve("[::1]", &[5]), ["[::1]:5"]);
+        assert!(resolve("localhost", &[5]).contains(&"127.0.0.1:5".into()));
+    }
+
+    #[test]
+    fn a_name_without_address_is_named() {
+        let error = Endpoint::resolve("no such host", &[5], None).unwrap_err();
+        assert!(error.contains("no such host"), "{error}");
+    }
+
+    #[test]
+    fn only_a_name_that_resolves_to_loopback_is_an_alias() {
+        let endpoint = |host: &str| Endpoint { host: host.into(), addresses: vec![], job: None };
+        let place = "127.0.1.1:5".parse().unwrap();
+        assert_eq!(endpoint("head").listen_address(place), "0.0.0.0:5".parse().unwrap());
+        assert_eq!(endpoint("127.0.1.1").listen_address(place), place);
+        assert_eq!(endpoint("localhost").listen_address(place), place);
+        let elsewhere = "192.0.2.1:5".parse().unwrap();
+        assert_eq!(endpoint("head").listen_address(elsewhere), elsewhere);
+        assert_eq!(endpoint("head").listen_address("[::1]:5".parse().unwrap()), "[::]:5".parse().unwrap());
+    }
+}

@@ -1,0 +1,121 @@
+//! Rank 0 starts the store at one of the endpoint's addresses, and the other ranks find it there.
+//!
+//! Rank 0 listens at the first address that it can have and keeps the job's name in the store. The others ask
+//! at each address until a store of that name answers: another job's store, PyTorch's or another program is
+//! passed over. Where there is one address only, chosen by the user, nobody asks: whatever is wrong there is
+//! reported, not passed over.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use crate::env::{Endpoint, MASTER_ADDR, WorkerEnv};
+use crate::error::Error;
+use crate::secure::Access;
+use crate::store::{Server, Store, get_once};
+use kolo_schedule::Rank;
+
+/// The key under which a store keeps its job's name.
+const JOB: &str = "job";
+/// How long one address may take to answer, before the next one is tried.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time between two rounds through all addresses.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The store's address, and on rank 0 the store itself, which it starts; the other ranks look for it for
+/// `timeout`.
+///
+/// # Errors
+///
+/// Rank 0 can listen at none of the endpoint's addresses ([`Error::Listen`], or [`Error::Environment`] that
+/// names `MASTER_ADDR`); no store of the job was found ([`Error::Missing`]).
+pub fn establish_store(
+    worker: &WorkerEnv,
+    access: &Access,
+    timeout: Duration,
+) -> Result<(Option<Server>, SocketAddr), Error> {
+    match worker.rank {
+        Rank(0) => serve(&worker.endpoint, worker.world_size, access)
+            .map(|(server, address)| (Some(server), address)),
+        _ => find(&worker.endpoint, access, timeout).map(|address| (None, address)),
+    }
+}
+
+fn serve(endpoint: &Endpoint, world_size: usize, access: &Access) -> Result<(Server, SocketAddr), Error> {
+    let mut first = None;
+    for address in endpoint.addresses() {
+        // Without a token nothing listens beyond loopback: then a name that is an alias of it serves this
+        // host only.
+        let listen_at = if access.token.is_some() { endpoint.listen_address(*address) } else { *address };
+        match Server::start(listen_at, world_size, access) {
+            Ok(server) => {
+                let address = announce(endpoint, *address, &server, access)?;
+                return Ok((server, address));
+            }
+            Err(error) => {
+                log::debug!("rank 0 does not serve at {address}: {error}");
+                first.get_or_insert(explain(endpoint, *address, error));
+            }
+        }
+    }
+    Err(first.unwrap_or_else(|| Error::environment(MASTER_ADDR, "has no address")))
+}
+
+/// Keeps the job's name in the store, for ranks that ask there. Gives the address with the port that the
+/// store really has.
+fn announce(
+    endpoint: &Endpoint,
+    mut address: SocketAddr,
+    server: &Server,
+    access: &Access,
+) -> Result<SocketAddr, Error> {
+    let listens =
+        server.address().map_err(|cause| Error::system("cannot read the store's address", cause))?;
+    address.set_port(listens.port());
+    let mut store = Store::connect(address, access, ANSWER_TIMEOUT)?;
+    store.set(JOB, endpoint.job().unwrap_or_default().into())?;
+    log::info!("rank 0 serves the store at {address}, listening at {listens}");
+    Ok(address)
+}
+
+/// Why rank 0 cannot listen at an address. Only a bind tells whether an address is this host's.
+fn explain(endpoint: &Endpoint, address: SocketAddr, error: Error) -> Error {
+    if !matches!(error, Error::Listen { .. }) {
+        return error;
+    }
+    match TcpListener::bind((address.ip(), 0)) {
+        Err(cause) if cause.kind() == ErrorKind::AddrNotAvailable => {
+            let (host, ip) = (endpoint.host(), address.ip());
+            let leads = if host == ip.to_string() { String::new() } else { format!(" (it leads to {ip})") };
+            let problem = format!(
+                "must be rank 0's host, but `{host}`{leads} is no address of this host, where rank 0 runs"
+            );
+            Error::environment(MASTER_ADDR, problem)
+        }
+        _ => error,
+    }
+}
+
+fn find(endpoint: &Endpoint, access: &Access, timeout: Duration) -> Result<SocketAddr, Error> {
+    let first = endpoint.addresses()[0];
+    if endpoint.addresses().len() == 1 && endpoint.job().is_none() {
+        return Ok(first);
+    }
+    let until = Instant::now() + timeout;
+    loop {
+        for address in endpoint.addresses() {
+            match get_once(*address, access, JOB, ANSWER_TIMEOUT) {
+                Ok(Some(name)) if name == endpoint.job().unwrap_or_default() => {
+                    log::debug!("found the store at {address}");
+                    return Ok(*address);
+                }
+                // Nobody listens there yet, or another program or job.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        if Instant::now() >= until {
+            return Err(Error::Missing { missing: vec![Rank(0)], address: first, waited: timeout });
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,229 @@
+//! A listener that no stranger can block, exhaust or crash.
+//!
+//! Every connection gets a thread of its own and [`HANDSHAKE_TIMEOUT`] for its handshake, so nobody waits for
+//! a silent peer. The number of handshakes at once is bounded; beyond it the oldest is dropped, so that a
+//! peer that knows the token gets through a flood of those that do not.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::access::Access;
+use super::error::RejectReason;
+use super::handshake::{self, Authenticated, Protocol};
+use super::record::Session;
+use super::stream::{DeadlineStream, HANDSHAKE_TIMEOUT};
+
+/// Handshakes at once, besides two for every rank.
+const HANDSHAKES: usize = 64;
+
+/// How long a listener reads on from a peer that it has rejected: the kernel would take the answer back if
+/// what the peer has sent were left unread.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A connection whose handshake is done.
+pub struct Accepted {
+    /// The connection.
+    pub stream: TcpStream,
+    /// The session that all further bytes belong into, if the connection stays encrypted.
+    pub session: Option<Session>,
+    /// The peer's own words on who it is, at most 240 bytes.
+    pub identity: Vec<u8>,
+}
+
+/// A listener and its threads, which end on drop.
+pub struct SecureListener {
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    listener: TcpListener,
+    access: Access,
+    protocol: Protocol,
+    limit: usize,
+    serve: Box<dyn Fn(Accepted) + Send + Sync>,
+    pending: Mutex<Pending>,
+    /// Threads within a handshake; that of a dropped connection takes a moment to end.
+    threads: AtomicUsize,
+    /// Whether a warning was given, for each reason.
+    warned: [AtomicBool; RejectReason::ALL.len()],
+}
+
+/// Connections within their handshake, in the order in which they came.
+#[derive(Default)]
+struct Pending {
+    closing: bool,
+    count: u64,
+    streams: BTreeMap<u64, TcpStream>,
+}
+
+impl SecureListener {
+    /// Accepts connections for a job of `world` ranks until the value is dropped. Each accepted connection is
+    /// given to `serve` on a thread of its own, which `serve` must end when the listener is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The operating system starts no thread.
+    pub fn start(
+        listener: TcpListener,
+        access: &Access,
+        protocol: Protocol,
+        world: usize,
+        serve: impl Fn(Accepted) + Send + Sync + 'static,
+    ) -> io::Result<SecureListener> {
+        let shared = Arc::new(Shared {
+            listener,
+            access: access.clone(),
+            protocol,
+            limit: HANDSHAKES.saturating_add(world.saturating_mul(2)),
+            serve: Box::new(serve),
+            pending: Mutex::default(),
+            threads: AtomicUsize::new(0),
+            warned: Default::default(),
+        });
+        let for_thread = shared.clone();
+        let accepting =
+            std::thread::Builder::new().name("kolo-listener".into()).spawn(move || accept(&for_thread))?;
+        Ok(SecureListener { shared, accepting: Some(accepting) })
+    }
+
+    /// The address at which it listens.
+    ///
+    /// # Errors
+    ///
+    /// The operating system does not tell.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.shared.listener.local_addr()
+    }
+}
+
+impl Drop for SecureListener {
+    fn drop(&mut self) {
+        {
+            let mut pending = self.shared.pending.lock();
+            pending.closing = true;
+            // One that cannot be shut down is closed already.
+            pending.streams.values().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+        }
+        // On Linux this ends a blocked `accept`.
+        let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
+        if let Some(thread) = self.accepting.take() {
+            // It ends with an error only by a bug, which has been printed as a panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept(shared: &Arc<Shared>) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    loop {
+        let accepted = shared.listener.accept();
+        if shared.pending.lock().closing {
+            break;
+        }
+        threads.retain(|thread| !thread.is_finished());
+        match accepted {
+            Ok((stream, from)) => threads.extend(shared.begin_handshake(stream, from)),
+            // No more descriptors, or a peer that hung up at once: the next one may have better luck.
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    threads.into_iter().for_each(|thread| drop(thread.join()));
+}
+
+impl Shared {
+    /// Gives a connection a thread, if there is room.
+    fn begin_handshake(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) -> Option<JoinHandle<()>> {
+        let copy = stream.try_clone().ok()?;
+        let number = {
+            let mut pending = self.pending.lock();
+            if pending.streams.len() >= self.limit {
+                self.log_rejection(from, RejectReason::Crowded);
+                let oldest = pending.streams.pop_first();
+                oldest.into_iter().for_each(|(_, stream)| drop(stream.shutdown(Shutdown::Both)));
+            }
+            if self.threads.load(Ordering::SeqCst) >= 2 * self.limit {
+                return None;
+            }
+            pending.count += 1;
+            let number = pending.count;
+            pending.streams.insert(number, copy);
+            number
+        };
+        self.threads.fetch_add(1, Ordering::SeqCst);
+        let shared = self.clone();
+        let thread = std::thread::Builder::new().name("kolo-accepted".into());
+        let thread = thread.spawn(move || shared.handle(stream, from, number));
+        thread
+            .inspect_err(|cause| {
+                log::warn!("cannot start a thread for a connection from {from}: {cause}");
+                self.threads.fetch_sub(1, Ordering::SeqCst);
+                self.pending.lock().streams.remove(&number);
+            })
+            .ok()
+    }
+
+    /// The thread of one connection: its handshake, then `serve`.
+    fn handle(&self, stream: TcpStream, from: SocketAddr, number: u64) {
+        // Without it small answers wait for the peer's acknowledgement; losing it costs time only.
+        let _ = stream.set_nodelay(true);
+        let until = Instant::now() + HANDSHAKE_TIMEOUT;
+        let peer =
+            handshake::respond(&mut DeadlineStream { stream: &stream, until }, &self.access, self.protocol);
+        if let Err(reason) = &peer {
+            self.log_rejection(from, *reason);
+            drain(&stream);
+        }
+        let still_pending = self.pending.lock().streams.remove(&number).is_some();
+        let accepted = match peer {
+            Ok(peer) if still_pending => accept_peer(peer, stream, until).ok(),
+            // A peer whose connection was dropped while it finished connects again.
+            _ => None,
+        };
+        self.threads.fetch_sub(1, Ordering::SeqCst);
+        accepted.into_iter().for_each(|accepted| (self.serve)(accepted));
+    }
+
+    /// Warns once for each reason, so that nobody can fill the log.
+    fn log_rejection(&self, from: SocketAddr, reason: RejectReason) {
+        let index = RejectReason::ALL.iter().position(|known| *known == reason);
+        let first = index.is_none_or(|index| !self.warned[index].swap(true, Ordering::SeqCst));
+        let level = if first { log::Level::Warn } else { log::Level::Debug };
+        let to = match self.protocol {
+            Protocol::Store => "the store",
+            Protocol::Data => "a data listener",
+        };
+        log::log!(
+            level,
+            "refused a connection from {from} to {to}: {reason} (later ones are logged as debug)"
+        );
+    }
+}
+
+fn accept_peer(peer: Authenticated, stream: TcpStream, until: Instant) -> io::Result<Accepted> {
+    let identity = peer.identity.clone();
+    let session = peer.accept(&mut DeadlineStream { stream: &stream, until })?;
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    Ok(Accepted { stream, session, identity })
+}
+
+/// Reads what a rejected peer still sends, see [`DRAIN_TIMEOUT`].
+fn drain(stream: &TcpStream) {
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut limited = DeadlineStream { stream, until: Instant::now() + DRAIN_TIMEOUT };
+    let (mut bytes, mut read) = ([0; 512], 0);
+    while read < 16 * bytes.len() {
+        match limited.read(&mut bytes) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => read += count,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Connections: the connecting side of the handshake, and the store's streams, encrypted where there is a
+//! token.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::access::Access;
+use super::error::HandshakeError;
+use super::handshake::{self, Protocol};
+use super::record::{MAX_PLAINTEXT, PREFIX, Session};
+
+/// How long a handshake may take, on both sides.
+pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A stream whose every byte must come before a moment: a peer that sends one byte now and then is cut off as
+/// well.
+pub(super) struct DeadlineStream<'a> {
+    pub(super) stream: &'a TcpStream,
+    pub(super) until: Instant,
+}
+
+impl DeadlineStream<'_> {
+    fn rest(&self) -> io::Result<Option<Duration>> {
+        let rest = self.until.saturating_duration_since(Instant::now());
+        if rest.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(rest)) }
+    }
+}
+
+impl Read for DeadlineStream<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.rest()?)?;
+        (&mut &*self.stream).read(into)
+    }
+}
+
+impl Write for DeadlineStream<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.rest()?)?;
+        (&mut &*self.stream).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Does the connecting side's handshake on a new connection, before `until` and within 5 s. `identity` is
+/// what the listener learns of this side, at most 240 bytes. Gives the session that all further bytes belong
+/// into, if the connection stays encrypted.
+///
+/// # Errors
+///
+/// The listener has rejected this side, or is none of this job, or the connection broke.
+pub fn connect(
+    stream: &TcpStream,
+    access: &Access,
+    protocol: Protocol,
+    identity: &[u8],
+    until: Instant,
+) -> Result<Option<Session>, HandshakeError> {
+    let mut limited = DeadlineStream { stream, until: until.min(Instant::now() + HANDSHAKE_TIMEOUT) };
+    let session = handshake::initiate(&mut limited, access, protocol, identity)?;
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    Ok(session)
+}
+
+/// A connection of the store. One copy may read while others write.
+pub(crate) struct SecureStream {
+    stream: TcpStream,
+    keys: Option<Arc<Keys>>,
+    /// Bytes that were decrypted, of which the first `read` have been read.
+    decrypted: Vec<u8>,
+    read: usize,
+}
+
+struct Keys {
+    session: Mutex<Session>,
+    /// Held while a record is sealed and sent: records must leave in the order in which they were sealed.
+    sending: Mutex<()>,
+}
+
+impl SecureStream {
+    /// The stream of a connection whose handshake is done, and gave this session.
+    pub fn new(stream: TcpStream, session: Option<Session>) -> SecureStream {
+        let keys = session.map(|session| Keys { session: Mutex::new(session), sending: Mutex::new(()) });
+        SecureStream { stream, keys: keys.map(Arc::new), decrypted: Vec::new(), read: 0 }
+    }
+
+    /// The same connection, to write to.
+    pub fn write_half(&self) -> io::Result<SecureStream> {
+        let stream = self.stream.try_clone()?;
+        Ok(SecureStream { stream, keys: self.keys.clone(), decrypted: Vec::new(), read: 0 })
+    }
+
+    /// The address of this end.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
+    /// Ends every read and write after `timeout`, which is more than zero.
+    pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(timeout))?;
+        self.stream.set_write_timeout(Some(timeout))
+    }
+
+    /// Ends the connection for all copies.
+    pub fn shutdown(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Both)
+    }
+}
+
+impl Read for SecureStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Some(keys) = &self.keys else { return self.stream.read(into) };
+        while self.read == self.decrypted.len() {
+            let mut len = [0; PREFIX];
+            match self.stream.read(&mut len[..1])? {
+                0 => return Ok(0),
+                _ => self.stream.read_exact(&mut len[1..])?,
+            }
+            let mut record = vec![0; usize::from(u16::from_le_bytes(len))];
+            self.stream.read_exact(&mut record)?;
+            self.decrypted.resize(record.len(), 0);
+            self.read = 0;
+            let opened = keys.session.lock().open(&record, &mut self.decrypted);
+            self.decrypted.truncate(*opened.as_ref().unwrap_or(&0));
+            opened?;
+        }
+        let count = into.len().min(self.decrypted.len() - self.read);
+        into[..count].copy_from_slice(&self.decrypted[self.read..][..count]);
+        self.read += count;
+        Ok(count)
+    }
+}
+
+impl Write for SecureStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(keys) = &self.keys else { return self.stream.write(bytes) };
+        let count = bytes.len().min(MAX_PLAINTEXT);
+        let mut frame = Vec::new();
+        let _sending = keys.sending.lock();
+        keys.session.lock().seal(&bytes[..count], &mut frame)?;
+        self.stream.write_all(&frame)?;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

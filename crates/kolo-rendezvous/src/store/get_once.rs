@@ -1,0 +1,33 @@
+//! One request to whatever listens at an address, which may be no store at all.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::wire::{self, Reply, Request};
+use crate::secure::{Access, Protocol, SecureStream, connect};
+
+/// The value that a store at `address` has for a key now, by a connection of its own.
+///
+/// Connecting may take as long as `timeout`, and so may each part of the answer.
+///
+/// # Errors
+///
+/// Nothing listens there, or it is no store of this job.
+pub fn get_once(
+    address: SocketAddr,
+    access: &Access,
+    key: &str,
+    timeout: Duration,
+) -> io::Result<Option<String>> {
+    let stream = TcpStream::connect_timeout(&address, timeout)?;
+    let session = connect(&stream, access, Protocol::Store, &[], Instant::now() + timeout)
+        .map_err(|error| io::Error::other(error.to_string()))?;
+    let mut stream = SecureStream::new(stream, session);
+    stream.set_timeout(timeout)?;
+    wire::write(&mut stream, &Request::Get { key: key.into(), wait_ms: 0 })?;
+    match wire::read(&mut stream)? {
+        Reply::Value(value) => Ok(value),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}

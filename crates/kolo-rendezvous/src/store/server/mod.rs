@@ -1,0 +1,179 @@
+//! The server of the store, on rank 0. It has one thread for each connection; they are few and they sleep.
+
+mod monitor;
+mod state;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::wire::{self, Reply, Request};
+use crate::error::Error;
+use crate::secure::{Accepted, Access, Protocol, SecureListener, SecureStream};
+use monitor::{monitor, tell_all};
+use state::{ENTRY, Shared, State};
+
+/// Most connections at once, besides [`CONNECTIONS_PER_RANK`].
+const CONNECTIONS: usize = 64;
+const CONNECTIONS_PER_RANK: usize = 16;
+
+/// A client that does not take an answer for this long is not served any more.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A running store. Ends on drop.
+pub struct Server {
+    shared: Arc<Shared>,
+    /// Dropped last, when all that its threads serve has been shut down.
+    listener: SecureListener,
+}
+
+impl Server {
+    /// Listens at `address`, for a group of `world` ranks; port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// The operating system refuses ([`Error::Listen`]); without a token `address` must be loopback
+    /// ([`Error::Environment`]).
+    pub fn start(address: SocketAddr, world: usize, access: &Access) -> Result<Server, Error> {
+        access.may_listen(address.ip())?;
+        let fail = |cause: io::Error| Error::Listen { address, cause: cause.to_string() };
+        let listener = TcpListener::bind(address).map_err(fail)?;
+        let shared = Arc::new(Shared { world, ..Shared::default() });
+        let for_listener = shared.clone();
+        let serve = move |accepted| serve(&for_listener, accepted);
+        let listener =
+            SecureListener::start(listener, access, Protocol::Store, world, serve).map_err(fail)?;
+        Ok(Server { shared, listener })
+    }
+
+    /// The address at which it listens.
+    ///
+    /// # Errors
+    ///
+    /// The operating system does not tell.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.address()
+    }
+
+    /// Keeps a value, as if a client had asked for it.
+    ///
+    /// # Errors
+    ///
+    /// The key is too long, or the store full: in words.
+    pub fn set(&self, key: &str, value: String) -> Result<(), String> {
+        self.shared.state.lock().keep(key.into(), value)?;
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Takes all values out whose keys begin with `prefix`, with what follows it in their keys. If there are
+    /// none it waits for the next change of the store or [`Server::notify`], at most `wait`.
+    pub fn take(&self, prefix: &str, wait: Duration) -> Vec<(String, String)> {
+        let mut state = self.shared.state.lock();
+        let found = |state: &State| state.values.keys().any(|key| key.starts_with(prefix));
+        if !found(&state) {
+            self.shared.changed.wait_for(&mut state, wait);
+        }
+        let keys = state.values.keys().filter_map(|key| Some(key.strip_prefix(prefix)?.to_string()));
+        let keys: Vec<String> = keys.collect();
+        let mut taken = Vec::new();
+        for key in keys {
+            let whole = format!("{prefix}{key}");
+            if let Some(value) = state.values.remove(&whole) {
+                state.kept -= whole.len() + value.len() + ENTRY;
+                taken.push((key, value));
+            }
+        }
+        taken
+    }
+
+    /// Ends a wait in [`Server::take`].
+    pub fn notify(&self) {
+        self.shared.changed.notify_all();
+    }
+
+    /// Tells all ranks, also those that come later, that the group has failed.
+    pub fn fail(&self, error: Error) {
+        let mut state = self.shared.state.lock();
+        if state.failed.is_none() {
+            state.failed = Some(error.clone());
+            tell_all(&mut state, &Reply::Failed { error });
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Waits until every rank that came has left or the group has failed, at most `limit`.
+    pub fn linger(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        let mut state = self.shared.state.lock();
+        while state.failed.is_none() && !state.monitored.is_empty() {
+            if self.shared.changed.wait_until(&mut state, until).timed_out() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        state.closing = true;
+        // A connection that cannot be shut down is closed already.
+        state.connections.values().for_each(|stream| drop(stream.shutdown()));
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Serves one connection until it ends.
+fn serve(shared: &Shared, accepted: Accepted) {
+    let Accepted { stream, session, .. } = accepted;
+    // It fails only on a duration of zero.
+    let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
+    let stream = SecureStream::new(stream, session);
+    let number = {
+        let mut state = shared.state.lock();
+        let most = CONNECTIONS.saturating_add(shared.world.saturating_mul(CONNECTIONS_PER_RANK));
+        let full = state.connections.len() >= most;
+        let (Ok(copy), false) = (stream.write_half(), state.closing || full) else { return };
+        state.count += 1;
+        let number = state.count;
+        state.connections.insert(number, copy);
+        number
+    };
+    let mut will = None;
+    answer(shared, stream, &mut will);
+    if let Some((key, value)) = will {
+        if let Err(why) = shared.state.lock().keep(key, value) {
+            log::warn!("a last will is not kept: {why}");
+        }
+        shared.changed.notify_all();
+    }
+    shared.state.lock().connections.remove(&number);
+}
+
+/// Answers requests until the connection ends, which a request that cannot be understood does. `will` is the
+/// client's last will.
+fn answer(shared: &Shared, mut stream: SecureStream, will: &mut Option<(String, String)>) {
+    while let Ok(request) = wire::read(&mut stream) {
+        let reply = match request {
+            Request::Set { key, value } => match shared.state.lock().keep(key, value) {
+                Ok(()) => {
+                    shared.changed.notify_all();
+                    Reply::Kept
+                }
+                Err(why) => Reply::Refused { why },
+            },
+            Request::Get { key, wait_ms } => Reply::Value(shared.get(&key, Duration::from_millis(wait_ms))),
+            Request::Will { key, value } => {
+                *will = Some((key, value));
+                Reply::Kept
+            }
+            Request::Monitor { rank } => return monitor(shared, rank, stream),
+            _ => return,
+        };
+        if wire::write(&mut stream, &reply).is_err() {
+            return;
+        }
+    }
+}

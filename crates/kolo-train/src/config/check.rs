@@ -1,0 +1,38 @@
+//! Checks of single settings. Each names the option as the command line spells it.
+
+use crate::error::Error;
+
+/// Refuses a count of 0.
+pub(crate) fn at_least_1(option: &'static str, count: impl Into<Option<u64>>) -> Result<(), Error> {
+    match count.into() {
+        Some(0) => Err(Error::setting(option, 0, "it must be at least 1")),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses 0, negative numbers, infinity and what is no number.
+pub(crate) fn greater_than_0(option: &'static str, value: impl Into<Option<f64>>) -> Result<(), Error> {
+    match value.into() {
+        Some(value) if !(value > 0.0 && value.is_finite()) => {
+            Err(Error::setting(option, value, "it must be greater than 0"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses what is no share of a whole.
+pub(crate) fn below_1(option: &'static str, value: f64) -> Result<(), Error> {
+    match (0.0..1.0).contains(&value) {
+        true => Ok(()),
+        false => Err(Error::setting(option, value, "it must be at least 0 and below 1")),
+    }
+}
+
+/// Refuses a bucket size that is none.
+///
+/// # Errors
+///
+/// `mib` is not greater than 0.
+pub fn check_bucket_cap(mib: Option<f64>) -> Result<(), Error> {
+    greater_than_0("--bucket-cap-mb", mib)
+}

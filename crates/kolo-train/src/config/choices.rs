@@ -1,0 +1,159 @@
+//! What is chosen from tables by name: the optimizer and the gradient transforms. Their options are made from
+//! the tables, so whoever adds an entry edits nothing here.
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer};
+use kolo_ddp::table::{Allowed, Choice, ChoiceError, Entry, Setting, Settings, Value};
+use kolo_ddp::transform::{self, TRANSFORMS};
+use serde::{Deserialize, Serialize};
+
+use super::defaults::defaults;
+use crate::error::Error;
+
+const OPTIMIZER: &str = "optimizer";
+
+/// Where a training has another default than the table.
+const RECIPE: [(&str, f64); 2] = [("weight_decay", 5e-4), ("momentum", 0.9)];
+
+/// The optimizer of a run, with a value for each of its settings: `--optimizer`, and an option for each
+/// setting that some optimizer has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OptimizerChoice(pub Choice);
+
+impl Default for OptimizerChoice {
+    fn default() -> Self {
+        defaults()
+    }
+}
+
+impl OptimizerChoice {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        optimizer::find(&self.0.name)?.complete(&self.0.settings)?;
+        Ok(())
+    }
+
+    pub(crate) fn build(&self) -> Result<Box<dyn Optimizer>, Error> {
+        Ok(optimizer::named(&self.0.name, &self.0.settings)?)
+    }
+}
+
+impl Args for OptimizerChoice {
+    fn augment_args(command: Command) -> Command {
+        let optimizer = Arg::new(OPTIMIZER).long(OPTIMIZER).value_name("NAME").default_value("sgd");
+        let settings = settings(OPTIMIZERS).into_iter().map(|(setting, owners)| {
+            option(setting, format!("{} [default: {}]", setting.about, owners.join(", ")))
+        });
+        command.arg(optimizer.help("Optimizer (see below)")).args(settings)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for OptimizerChoice {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let name = matches.get_one::<String>(OPTIMIZER).cloned().unwrap_or_default();
+        let entry = optimizer::find(&name).map_err(refused)?;
+        let defaults = entry.settings.iter().map(|setting| (setting.name.to_string(), default(setting)));
+        // What is given may be none of its settings.
+        let given = given(settings(OPTIMIZERS).into_iter().map(|(setting, _)| setting), matches);
+        let settings = entry.complete(&defaults.chain(given).collect()).map_err(refused)?;
+        Ok(OptimizerChoice(Choice { name, settings }))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// What is done to the gradient before the optimizer sees it, one after another: a transform takes part if an
+/// option for one of its settings is given.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TransformChoices(pub Vec<Choice>);
+
+impl TransformChoices {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.0.iter().try_for_each(|Choice { name, settings }| {
+            transform::find(name)?.complete(settings)?;
+            Ok(())
+        })
+    }
+}
+
+impl Args for TransformChoices {
+    fn augment_args(command: Command) -> Command {
+        let settings = settings(TRANSFORMS).into_iter();
+        command
+            .args(settings.map(|(setting, _)| option(setting, format!("{} [default: off]", setting.about))))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for TransformChoices {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = TRANSFORMS.iter().map(|entry| (entry, given(entry.settings.iter(), matches)));
+        let choice = |(entry, given): (&Entry<_>, Settings)| {
+            let settings = entry.complete(&given).map_err(refused)?;
+            Ok(Choice { name: entry.name.into(), settings })
+        };
+        given
+            .filter(|(_, given)| !given.is_empty())
+            .map(choice)
+            .collect::<Result<_, _>>()
+            .map(TransformChoices)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn default(setting: &Setting) -> Value {
+    let own = RECIPE.iter().find(|(name, _)| *name == setting.name);
+    own.map_or(setting.default, |(_, number)| Value::Number(*number))
+}
+
+/// Each setting of a table once, with the entries that have it and their defaults.
+fn settings<T: ?Sized>(table: &'static [Entry<T>]) -> Vec<(&'static Setting, Vec<String>)> {
+    let mut all: Vec<(&Setting, Vec<String>)> = Vec::new();
+    for entry in table {
+        for setting in entry.settings {
+            let owner = format!("{} {}", entry.name, default(setting));
+            match all.iter_mut().find(|(known, _)| known.name == setting.name) {
+                Some((_, owners)) => owners.push(owner),
+                None => all.push((setting, vec![owner])),
+            }
+        }
+    }
+    all
+}
+
+fn option(setting: &'static Setting, help: String) -> Arg {
+    let option = Arg::new(setting.name).long(setting.name.replace('_', "-")).help(help);
+    match setting.allowed {
+        Allowed::Flag => option.action(ArgAction::SetTrue),
+        _ => option.value_name("NUMBER").value_parser(value_parser!(f64)),
+    }
+}
+
+/// The values of those settings that the command line gives.
+fn given(settings: impl Iterator<Item = &'static Setting>, matches: &ArgMatches) -> Settings {
+    let value = |setting: &Setting| match setting.allowed {
+        Allowed::Flag => matches.get_flag(setting.name).then_some(Value::Flag(true)),
+        _ => matches.get_one::<f64>(setting.name).map(|number| Value::Number(*number)),
+    };
+    settings.filter_map(|setting| Some((setting.name.into(), value(setting)?))).collect()
+}
+
+fn refused(error: ChoiceError) -> clap::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{}\n", Error::Choice(error)))
+}

@@ -1,0 +1,301 @@
+//! What a run is: all that is needed to repeat it.
+//!
+//! The same structs are the options of the command line, the sections of a `config.toml`, and what the
+//! trainer reads. A field is a setting of all three; its first comment is its help text, and its default is
+//! written in its attribute.
+
+mod check;
+mod choices;
+mod defaults;
+mod rate;
+
+use std::path::Path;
+
+use kolo_data::{DataSet, Part};
+use kolo_ddp::rate::Rate;
+use kolo_ddp::straggler::Policy;
+use kolo_ddp::{BucketCaps, Sampler, Statistics, apportion};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use check::{at_least_1, below_1};
+
+pub use check::check_bucket_cap;
+pub use choices::{OptimizerChoice, TransformChoices};
+pub use rate::{LearningRateSchedule, RateConfig};
+
+/// The whole configuration of a run.
+///
+/// `TrainConfig::default()` is the run of `kolo train` without options.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Version of Kolo that wrote the configuration.
+    #[arg(skip = env!("CARGO_PKG_VERSION"))]
+    pub kolo: String,
+    /// Network (see below)
+    #[arg(long, default_value = "small")]
+    pub model: String,
+    /// Data set (see below)
+    #[arg(long, default_value = "fashion-mnist-small")]
+    pub data: String,
+    /// Train on the images as they are, without random crop and flip
+    #[arg(long = "no-augment", action = clap::ArgAction::SetFalse)]
+    pub augment: bool,
+    /// Passes over the training data
+    #[arg(long, default_value_t = 8)]
+    pub epochs: usize,
+    /// End after that many steps
+    #[arg(long)]
+    pub steps: Option<u64>,
+    /// Seed of weights, order and augmentation
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Images a shard (a micro-batch of one worker)
+    #[arg(long, default_value_t = 32)]
+    pub batch_size: usize,
+    /// Shards a step. Together with the batch size it is the global batch, whatever the number of workers.
+    #[arg(skip = WORKERS)]
+    pub shards: usize,
+    /// Workers the run was started with. Does not change its result.
+    #[arg(skip = WORKERS)]
+    pub nproc: usize,
+    /// How the shards are divided among that many workers: a weight for each. Does not change the result.
+    #[arg(skip)]
+    pub shares: Option<Vec<f64>>,
+    /// What becomes of a worker that holds the others up: `warn`, `rebalance` or `drop`. Does not change the
+    /// result.
+    #[arg(skip = Policy::ALL[0].0)]
+    pub straggler: String,
+    /// Threads that compute in each worker. Part of the job, because kernels may round differently with more.
+    #[arg(skip = 1_usize)]
+    pub threads: usize,
+    /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
+    #[arg(long)]
+    pub bucket_cap_mb: Option<f64>,
+    /// Share of the features before the last layer that a training step drops
+    #[arg(long, default_value_t = 0.0)]
+    pub dropout: f64,
+    /// Batch normalisation: per-shard (by the shard's mean and variance), sync (by the global batch's), both
+    /// the same for any --nproc, or local (as per-shard, with running statistics of each worker's own)
+    #[arg(long, value_enum, hide_possible_values = true, default_value = "per-shard")]
+    pub batch_norm: BatchNormalisation,
+    /// Steps between two comparisons of all workers' weights; 0: never
+    #[arg(long, value_name = "STEPS", default_value_t = 100)]
+    pub verify_every: u64,
+    /// Epochs between checkpoints
+    #[arg(long, value_name = "EPOCHS", default_value_t = 1)]
+    pub checkpoint_epochs: usize,
+    /// Also write a checkpoint every so many steps
+    #[arg(long, value_name = "STEPS")]
+    pub checkpoint_steps: Option<u64>,
+    /// Checkpoints to keep; older ones are removed
+    #[arg(long, value_name = "CHECKPOINTS", default_value_t = 3)]
+    pub keep_checkpoints: usize,
+    /// Which optimizer, and how it is set.
+    #[command(flatten)]
+    pub optimizer: OptimizerChoice,
+    /// The learning rate over the run.
+    #[command(flatten)]
+    pub rate: RateConfig,
+    /// What is done to the gradient before the optimizer sees it.
+    #[command(flatten)]
+    pub transforms: TransformChoices,
+}
+
+/// Workers of a run where nobody says how many.
+pub const WORKERS: usize = 2;
+
+/// What batch normalisation takes its mean and variance over in training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BatchNormalisation {
+    /// The shard, whose running statistics the step averages: the same result for any number of workers.
+    PerShard,
+    /// The global batch: the same result for any number of workers.
+    Sync,
+    /// The shard, with running statistics of each worker's own.
+    Local,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        defaults::defaults()
+    }
+}
+
+impl TrainConfig {
+    /// Checks all that can be checked without the model and the data.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that cannot be, with its value.
+    pub fn check(&self) -> Result<(), Error> {
+        at_least_1("--epochs", self.epochs as u64)?;
+        at_least_1("--steps", self.steps)?;
+        at_least_1("--batch-size", self.batch_size as u64)?;
+        at_least_1("--nproc", self.nproc as u64)?;
+        at_least_1("--shards", self.shards as u64)?;
+        at_least_1("--checkpoint-epochs", self.checkpoint_epochs as u64)?;
+        at_least_1("--checkpoint-steps", self.checkpoint_steps)?;
+        at_least_1("--keep-checkpoints", self.keep_checkpoints as u64)?;
+        check_bucket_cap(self.bucket_cap_mb)?;
+        below_1("--dropout", self.dropout)?;
+        self.optimizer.check()?;
+        self.transforms.check()?;
+        self.rate.check()?;
+        self.straggler()?;
+        if self.threads != 1 {
+            let problem = "a worker computes on 1 thread; raise --nproc";
+            return Err(Error::setting("threads =", self.threads, problem));
+        }
+        Ok(())
+    }
+
+    /// Reads a configuration from a file and checks it. What the file does not say has its default.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or a field is unknown or cannot have its value.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let fail = |problem: &dyn std::fmt::Display| Error::Config {
+            path: path.to_owned(),
+            problem: problem.to_string(),
+        };
+        let text = std::fs::read_to_string(path).map_err(|e| fail(&e))?;
+        let config: TrainConfig = toml::from_str(&text).map_err(|e| fail(&e))?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The configuration as the text of a `config.toml`.
+    ///
+    /// # Errors
+    ///
+    /// A value that TOML cannot express.
+    pub fn to_toml(&self) -> Result<String, Error> {
+        let fail = |e: toml::ser::Error| Error::Encode { what: "the configuration", problem: e.to_string() };
+        toml::to_string(self).map_err(fail)
+    }
+
+    /// Takes over a run for `nproc` workers, or for as many as it was made for. Other workers than that get
+    /// equal shares, unless new weights come with them.
+    pub fn run_by(&mut self, nproc: Option<usize>) {
+        let nproc = nproc.unwrap_or(self.nproc);
+        self.shares = self.shares.take().filter(|_| nproc == self.nproc);
+        self.nproc = nproc;
+    }
+
+    /// Checks `--shares` against the number of workers, which another launcher may have decided.
+    ///
+    /// # Errors
+    ///
+    /// The weights are not one for each worker, or no weights.
+    pub fn check_shares(&self) -> Result<(), Error> {
+        let Some(weights) = &self.shares else { return Ok(()) };
+        let given = weights.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
+        let wrong = |problem| Error::setting("--shares", given, problem);
+        apportion(self.shards, weights, self.nproc).map(drop).map_err(wrong)
+    }
+
+    /// What becomes of a worker that holds the others up.
+    ///
+    /// # Errors
+    ///
+    /// There is no policy of that name; lists the known ones.
+    pub fn straggler(&self) -> Result<Policy, Error> {
+        let found = Policy::ALL.iter().find(|(name, _)| *name == self.straggler);
+        let unknown = || Error::unknown("--straggler", &self.straggler, Policy::ALL.map(|(name, _)| name));
+        found.map(|(_, policy)| *policy).ok_or_else(unknown)
+    }
+
+    /// Which samples each shard of each step has.
+    pub(crate) fn sampler(&self, data: &dyn DataSet) -> Result<Sampler, Error> {
+        let samples = data.samples(Part::Train);
+        Sampler::new(samples, self.batch_size, self.shards, self.seed).map_err(Error::Refused)
+    }
+
+    /// Steps of the whole run.
+    pub(crate) fn total_steps(&self, sampler: &Sampler) -> u64 {
+        let all = (self.epochs * sampler.steps()) as u64;
+        self.steps.map_or(all, |limit| limit.min(all))
+    }
+
+    /// The learning rate of each step.
+    pub(crate) fn rate(&self, sampler: &Sampler) -> Rate {
+        self.rate.over(self.epochs, sampler)
+    }
+
+    /// Whether shards go through a step together, because its normalisations are over the global batch.
+    pub(crate) fn in_step(&self) -> bool {
+        self.batch_norm == BatchNormalisation::Sync
+    }
+
+    /// What the step has to know.
+    pub(crate) fn ddp(&self) -> Result<kolo_ddp::Config, Error> {
+        Ok(kolo_ddp::Config {
+            // In step, all shards tell the same statistics.
+            statistics: match self.batch_norm {
+                BatchNormalisation::PerShard | BatchNormalisation::Sync => Statistics::PerShard,
+                BatchNormalisation::Local => Statistics::Local,
+            },
+            straggler: self.straggler()?,
+            shares: self.shares.clone(),
+            verify_every: self.verify_every,
+            shards: Some(self.shards),
+            caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
+            transforms: self.transforms.0.clone(),
+            ..kolo_ddp::Config::default()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<TrainConfig, Error> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        TrainConfig::read(file.path())
+    }
+
+    #[test]
+    fn a_configuration_survives_its_file() {
+        let mut config =
+            TrainConfig { shares: Some(vec![3.0, 1.0]), steps: Some(7), ..TrainConfig::default() };
+        config.rate.schedule = LearningRateSchedule::Step;
+        config.batch_norm = BatchNormalisation::Sync;
+        assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn what_a_file_does_not_say_is_the_command_lines_default() {
+        assert_eq!(read("").unwrap(), TrainConfig::default());
+        let config = read("epochs = 3\n[rate]\nlr = 0.5\n").unwrap();
+        assert_eq!((config.epochs, config.rate.lr), (3, 0.5));
+        assert_eq!(config.rate.warmup_steps, RateConfig::default().warmup_steps);
+    }
+
+    #[test]
+    fn what_cannot_be_is_told_with_its_value() {
+        for (text, words) in [
+            ("epochs = 0", "--epochs 0: it must be at least 1"),
+            ("dropout = 1.0", "--dropout 1: it must be at least 0 and below 1"),
+            ("[rate]\nlr = -0.5", "--lr -0.5: it must be greater than 0"),
+            ("[rate]\nschedule = \"linear\"", "expected one of `constant`, `step`, `cosine`"),
+            ("batch_norm = \"global\"", "expected one of `per-shard`, `sync`, `local`"),
+            ("[optimizer]\nname = \"adam\"", "unknown optimizer `adam`; known are sgd, adamw"),
+            (
+                "[optimizer]\nname = \"sgd\"\nsettings = { momentum = 1.5 }",
+                "--momentum 1.5: it must be at least 0",
+            ),
+            ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, rebalance, drop"),
+            ("threads = 2", "threads = 2: a worker computes on 1 thread"),
+            ("epoch = 1", "unknown field `epoch`"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.is_input() && error.to_string().contains(words), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A job that ends before its run: the last of its workers keep what it has come to.
+
+use kolo_comm::Group;
+
+use crate::error::Error;
+use crate::model::Model;
+use crate::progress::Progress;
+use crate::run_writer::RunWriter;
+use crate::worker::Worker;
+
+impl<M: Model> Worker<'_, M> {
+    /// After an error: goes on with those that are left. If they are too few, the first of them goes on
+    /// alone, for as long as it takes to save what they have come to; `Ok(true)`: that can be done now.
+    pub(crate) fn recover(&mut self, error: Error) -> Result<bool, Error> {
+        let Error::Training(error) = error else { return Err(error) };
+        let Err(error) = self.ddp.recover(error) else { return Ok(false) };
+        if !is_the_first_of_too_few(&error) || self.steps() == 0 {
+            return Err(error.into());
+        }
+        self.ddp.regroup(Group::alone())?;
+        self.too_few = Some(error.to_string());
+        if self.ddp.with_replica(|replica| replica.is_halfway()) {
+            // One more step, and out.
+            self.ddp.with_replica(|replica| replica.leave());
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// When all have left: writes a checkpoint, so that nothing is lost. Rank 0 ends with the error that says
+    /// so.
+    pub(crate) fn end_early(&self, progress: &Progress, writer: Option<RunWriter>) -> Result<(), Error> {
+        let Some(writer) = writer else { return Ok(()) };
+        let (step, total) = (progress.step(), self.total);
+        let kept = match writer.end_early(&self.ddp, progress) {
+            Ok(()) => "a checkpoint holds all of it".into(),
+            Err(failure) => {
+                // A launcher that was asked to end does not show the error itself.
+                log::error!("{failure}");
+                format!("what has been done since the last checkpoint is lost: {failure}")
+            }
+        };
+        Err(Error::EndedEarly { too_few: self.too_few.clone(), step, total, kept })
+    }
+}
+
+fn is_the_first_of_too_few(error: &kolo_burn::Error) -> bool {
+    use kolo_comm::Error::TooFew;
+    matches!(error, kolo_burn::Error::Ddp(kolo_ddp::Error::Comm(TooFew { first: true, .. })))
+}

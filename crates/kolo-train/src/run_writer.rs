@@ -1,0 +1,117 @@
+//! What rank 0 does besides training: it writes the run down.
+
+use burn::module::Module;
+use kolo_burn::Ddp;
+
+use crate::checkpoints::Checkpoints;
+use crate::config::TrainConfig;
+use crate::error::Error;
+use crate::progress::Progress;
+use crate::run_folder::RunFolder;
+use crate::sinks::{MetricSink, Record, SinkContext, SinkEntry};
+use crate::summary::Summary;
+
+/// Steps between two tries to align sinks that are behind.
+const EVERY: u64 = 50;
+
+/// Rank 0's sinks and checkpoints.
+pub(crate) struct RunWriter {
+    sinks: Vec<Opened>,
+    pub(crate) checkpoints: Checkpoints,
+}
+
+struct Opened {
+    sink: Box<dyn MetricSink>,
+    /// The sink may hold steps that will be done again, or lack some that a dead rank 0 has not come to
+    /// write. Until it is aligned it gets no records: the progress knows all that is missing.
+    is_behind: bool,
+}
+
+impl RunWriter {
+    /// Opens the sinks; they are behind until [`RunWriter::begin`] or [`RunWriter::follow`].
+    pub(crate) fn new(folder: &RunFolder, config: &TrainConfig, sinks: &[SinkEntry]) -> Self {
+        let run = SinkContext { folder, config };
+        let open = |entry: &SinkEntry| Opened { sink: (entry.open)(&run), is_behind: true };
+        RunWriter { sinks: sinks.iter().map(open).collect(), checkpoints: Checkpoints::new(folder, config) }
+    }
+
+    /// Before the first step, where a folder that cannot be written to ends the run.
+    pub(crate) fn begin(&mut self, progress: &Progress) -> Result<(), Error> {
+        self.sinks.iter_mut().try_for_each(|opened| opened.align(progress))?;
+        self.checkpoints.open().map(drop)
+    }
+
+    /// Goes on where the progress is, after others may have written. What is in the way is told and tried
+    /// again later.
+    pub(crate) fn follow(&mut self, progress: &Progress) {
+        self.sinks.iter_mut().for_each(|opened| opened.is_behind = true);
+        self.align(progress);
+    }
+
+    fn align(&mut self, progress: &Progress) {
+        for opened in self.sinks.iter_mut().filter(|opened| opened.is_behind) {
+            tell(opened.align(progress));
+        }
+    }
+
+    /// Hands a record, which is the last of `progress`, to all sinks.
+    pub(crate) fn record(&mut self, record: &Record<'_>, progress: &Progress) {
+        for opened in self.sinks.iter_mut().filter(|opened| !opened.is_behind) {
+            tell(opened.sink.record(record));
+        }
+        match record {
+            Record::Step { row, .. } if row.step.is_multiple_of(EVERY) => self.align(progress),
+            Record::Epoch(_) => self.flush(progress),
+            _ => {}
+        }
+    }
+
+    /// Writes what waits. What cannot be written now is tried again later.
+    pub(crate) fn flush(&mut self, progress: &Progress) {
+        self.align(progress);
+        for opened in self.sinks.iter_mut().filter(|opened| !opened.is_behind) {
+            tell(opened.sink.flush());
+        }
+    }
+
+    /// Where the run ends early: writes all that there is, and a checkpoint to go on from.
+    pub(crate) fn end_early<M: Module>(mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+        self.flush(progress);
+        self.checkpoints.take(ddp, progress)?;
+        drop(self.sinks);
+        self.checkpoints.finish()
+    }
+
+    /// At the end of the run. All that can be written is, before the first failure ends it.
+    pub(crate) fn end(self, summary: &Summary, progress: &Progress) -> Result<(), Error> {
+        let RunWriter { mut sinks, checkpoints } = self;
+        let checkpoint = checkpoints.finish();
+        let flushed = sinks.iter_mut().map(|opened| opened.flush_aligned(progress)).collect::<Vec<_>>();
+        // The summary comes last: it says that nothing is missing.
+        let record = Record::Summary(summary);
+        let ended = sinks.iter_mut().map(|opened| opened.sink.record(&record)).collect::<Vec<_>>();
+        flushed.into_iter().chain(ended).collect::<Result<(), Error>>()?;
+        checkpoint
+    }
+}
+
+impl Opened {
+    fn align(&mut self, progress: &Progress) -> Result<(), Error> {
+        self.sink.align(progress)?;
+        self.is_behind = false;
+        Ok(())
+    }
+
+    fn flush_aligned(&mut self, progress: &Progress) -> Result<(), Error> {
+        if self.is_behind {
+            self.align(progress)?;
+        }
+        self.sink.flush()
+    }
+}
+
+fn tell(written: Result<(), Error>) {
+    if let Err(error) = written {
+        log::warn!("{error}; training goes on and tries again later");
+    }
+}

@@ -1,0 +1,125 @@
+//! A file to which lines are added while a run goes on. A full disk does not end a training: what cannot be
+//! written waits in memory for the next try, and nothing is written in part or twice.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::PathBuf;
+
+use crate::error::Error;
+use crate::run_folder::RunFolder;
+
+/// Bytes that may wait before somebody asks for them to be written.
+const ENOUGH: usize = 8 << 10;
+
+/// Lines of a file, of which the last ones wait to be written.
+pub(super) struct AppendFile {
+    folder: RunFolder,
+    path: PathBuf,
+    /// The first line of a new file; it ends in a line break, or is empty.
+    header: &'static str,
+    waiting: String,
+    /// Tried when as many bytes wait.
+    next_try: usize,
+}
+
+impl AppendFile {
+    /// A file that may be there or not.
+    pub(super) fn new(folder: &RunFolder, name: &str, header: &'static str) -> Self {
+        let path = folder.path().join(name);
+        AppendFile { folder: folder.clone(), path, header, waiting: String::new(), next_try: ENOUGH }
+    }
+
+    /// Adds a line, which is written now or later.
+    ///
+    /// # Errors
+    ///
+    /// It is time to write, which fails: the line waits.
+    pub(super) fn add(&mut self, line: &str) -> Result<(), Error> {
+        self.waiting += line;
+        self.waiting.push('\n');
+        if self.waiting.len() >= self.next_try { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what waits, and makes the file if it is not there.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        let written = self.write();
+        if written.is_ok() {
+            self.waiting.clear();
+        }
+        self.next_try = self.waiting.len() + ENOUGH;
+        written.map_err(|e| Error::file(&self.path, e))
+    }
+
+    /// Whether there is something to be written.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Drops what waits, and those lines of the file that are not to be kept. Returns what is left of the
+    /// file.
+    pub(super) fn rewind(&mut self, keep: impl Fn(&str) -> bool) -> Result<String, Error> {
+        self.waiting.clear();
+        self.next_try = ENOUGH;
+        self.folder.check()?;
+        let text = match fs::read_to_string(&self.path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
+            read => read.map_err(|e| Error::file(&self.path, e))?,
+        };
+        let kept: String = text.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
+        // On a full disk nothing could be written, and usually nothing has to be.
+        if kept != text {
+            self.folder.write(&self.path, kept.as_bytes())?;
+        }
+        Ok(kept)
+    }
+
+    fn write(&self) -> Result<(), io::Error> {
+        // Opened for each write, because the folder may have been away meanwhile.
+        let mut file: File = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        let before = file.metadata()?.len();
+        let header = if before == 0 { self.header } else { "" };
+        let written = file.write_all([header, &self.waiting].concat().as_bytes());
+        if written.is_err() {
+            // Half a line would be the next one's beginning.
+            let _ = file.set_len(before);
+        }
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let (place, away) = (folder.path().join("run"), folder.path().join("away"));
+        fs::create_dir(&place).unwrap();
+        let mut lines = AppendFile::new(&RunFolder::at(place.clone()), "a.csv", "head\n");
+        lines.add("1").unwrap();
+        lines.flush().unwrap();
+        fs::rename(&place, &away).unwrap();
+        lines.add("2").unwrap();
+        assert!(lines.flush().unwrap_err().to_string().contains("a.csv"));
+        assert!(lines.is_waiting() && matches!(lines.rewind(|_| true), Err(Error::FolderGone { .. })));
+        lines.add("2").unwrap();
+        fs::rename(&away, &place).unwrap();
+        lines.flush().unwrap();
+        lines.add("never").unwrap();
+        assert_eq!(lines.rewind(|line| line != "2").unwrap(), "head\n1\n");
+        lines.add("3").unwrap();
+        lines.flush().unwrap();
+        assert_eq!(fs::read_to_string(place.join("a.csv")).unwrap(), "head\n1\n3\n");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_and_everything_waits() {
+        let mut lines = AppendFile::new(&RunFolder::at("/dev".into()), "full", "");
+        let failed = (0..ENOUGH).filter(|_| lines.add("line").is_err()).count();
+        // A try for every `ENOUGH` bytes, not one for every line.
+        assert_eq!((failed, lines.waiting.len()), (4, 5 * ENOUGH));
+        let error = lines.flush().unwrap_err().to_string();
+        assert!(error.contains("/dev/full") && error.contains("No space left"), "{error}");
+    }
+}

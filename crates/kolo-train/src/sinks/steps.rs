@@ -1,0 +1,41 @@
+//! `steps.jsonl`: a line a step.
+
+use super::append_file::AppendFile;
+use super::sink::{MetricSink, Record, SinkEntry};
+use crate::error::Error;
+use crate::progress::Progress;
+
+/// Entry of the table.
+pub(super) const ENTRY: SinkEntry = SinkEntry {
+    name: "steps.jsonl",
+    about: "a line a step: loss, time, communication",
+    open: |run| Box::new(Steps(AppendFile::new(run.folder, ENTRY.name, ""))),
+};
+
+struct Steps(AppendFile);
+
+impl MetricSink for Steps {
+    fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        match record {
+            Record::Step { row, .. } => self.0.add(&row.json()?),
+            _ => Ok(()),
+        }
+    }
+
+    fn align(&mut self, progress: &Progress) -> Result<(), Error> {
+        let kept = self.0.rewind(|line| step_of(line).is_some_and(|step| step < progress.step()))?;
+        let last = kept.lines().rev().find_map(step_of);
+        for row in progress.steps().iter().filter(|row| last.is_none_or(|last| row.step > last)) {
+            self.0.add(&row.json()?)?;
+        }
+        self.0.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.0.flush()
+    }
+}
+
+fn step_of(line: &str) -> Option<u64> {
+    serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64()
+}

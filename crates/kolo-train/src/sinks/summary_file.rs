@@ -1,0 +1,33 @@
+//! `summary.json`: the whole run in one object, written when nothing is missing any more.
+
+use super::sink::{MetricSink, Record, SinkEntry};
+use crate::error::Error;
+use crate::progress::Progress;
+use crate::run_folder::{RunFolder, SUMMARY};
+
+/// Entry of the table.
+pub(super) const ENTRY: SinkEntry = SinkEntry {
+    name: SUMMARY,
+    about: "the whole run in one object; a run that has one is complete",
+    open: |run| Box::new(SummaryFile(run.folder.clone())),
+};
+
+struct SummaryFile(RunFolder);
+
+impl MetricSink for SummaryFile {
+    /// A run that goes on is not complete any more.
+    fn align(&mut self, progress: &Progress) -> Result<(), Error> {
+        let path = self.0.path().join(SUMMARY);
+        if progress.step() < progress.total() && path.exists() {
+            std::fs::remove_file(&path).map_err(|e| Error::file(&path, e))?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        let Record::Summary(summary) = record else { return Ok(()) };
+        let fail = |e: serde_json::Error| Error::Encode { what: "the summary", problem: e.to_string() };
+        let text = serde_json::to_string_pretty(summary).map_err(fail)?;
+        self.0.write(&self.0.path().join(SUMMARY), (text + "\n").as_bytes())
+    }
+}

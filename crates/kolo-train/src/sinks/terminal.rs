@@ -1,0 +1,157 @@
+//! What the user sees: one bar for the job on a terminal, plain lines elsewhere, and the result at the end.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::sink::{MetricSink, Record, SinkEntry};
+use crate::error::Error;
+use crate::meter::{EpochRow, Meter, StepRow};
+use crate::progress::Progress;
+use crate::summary::Summary;
+
+/// Entry of the table.
+pub(super) const ENTRY: SinkEntry = SinkEntry {
+    name: "terminal",
+    about: "progress on standard error, the result on standard output",
+    open: |run| {
+        let (folder, epochs) = (run.folder.path().to_owned(), run.config.epochs);
+        Box::new(Terminal { folder, epochs, shown: None })
+    },
+};
+
+/// Seconds between two plain lines.
+const EVERY: Duration = Duration::from_secs(5);
+
+struct Terminal {
+    folder: PathBuf,
+    epochs: usize,
+    /// From the first alignment on.
+    shown: Option<Shown>,
+}
+
+/// The steps that have been shown.
+struct Shown {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    last_line: Instant,
+    first_step: u64,
+    total: u64,
+}
+
+impl MetricSink for Terminal {
+    fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        match record {
+            Record::Note(line) => self.say(line),
+            Record::Generation { .. } => {}
+            Record::Step { row, epoch, .. } => self.step(row, epoch),
+            Record::Epoch(row) => self.epoch(row),
+            Record::Summary(summary) => self.end(summary),
+        }
+        Ok(())
+    }
+
+    fn align(&mut self, progress: &Progress) -> Result<(), Error> {
+        self.shown.get_or_insert_with(|| Shown::from(progress));
+        Ok(())
+    }
+}
+
+impl Shown {
+    fn from(progress: &Progress) -> Self {
+        let (first_step, total, now) = (progress.step(), progress.total(), Instant::now());
+        let style = "{msg}\n[{elapsed_precise}] {wide_bar} {pos}/{len} steps";
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(total).with_position(first_step);
+            // The template is a constant; if it were wrong, indicatif's own would do.
+            bar.set_style(
+                ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
+            bar
+        });
+        Shown { bar, started: now, last_line: now, first_step, total }
+    }
+}
+
+impl Terminal {
+    fn say(&self, line: &str) {
+        match self.shown.as_ref().and_then(|shown| shown.bar.as_ref()) {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    fn step(&mut self, row: &StepRow, epoch: &Meter) {
+        let Some(shown) = &mut self.shown else { return };
+        let done = row.step + 1;
+        let per_step =
+            shown.started.elapsed().as_secs_f64() / done.saturating_sub(shown.first_step).max(1) as f64;
+        let left = Duration::from_secs_f64(per_step * shown.total.saturating_sub(done) as f64);
+        let line = format!(
+            "epoch {}/{}  step {done}/{}  {:.0} images/s  loss {:.4}  ETA {}",
+            row.epoch + 1,
+            self.epochs,
+            shown.total,
+            epoch.images_per_second(),
+            row.loss,
+            clock(left),
+        );
+        match &shown.bar {
+            Some(bar) => {
+                bar.set_position(done);
+                bar.set_message(line);
+            }
+            None if shown.last_line.elapsed() >= EVERY => {
+                shown.last_line = Instant::now();
+                eprintln!("{line}");
+            }
+            None => {}
+        }
+    }
+
+    fn epoch(&self, row: &EpochRow) {
+        self.say(&format!(
+            "epoch {}/{}: train loss {:.4}, test accuracy {:.2} %, {:.0} images/s, communication {:.1} % of the \
+             work, {:.1} % of the time waited for",
+            row.epoch,
+            self.epochs,
+            row.train_loss,
+            100.0 * row.test_accuracy,
+            row.images_per_second,
+            100.0 * row.comm_fraction,
+            100.0 * row.exposed_comm_fraction,
+        ));
+    }
+
+    fn end(&mut self, summary: &Summary) {
+        self.shown = None;
+        println!("test accuracy   {:.2} %", 100.0 * summary.test_accuracy);
+        println!("train loss      {:.4}", summary.train_loss);
+        println!("training time   {:.1} s, {:.0} images/s", summary.train_seconds, summary.images_per_second);
+        println!(
+            "communication   {:.1} % of the work, {:.1} % of the time waited for",
+            100.0 * summary.comm_fraction,
+            100.0 * summary.exposed_comm_fraction
+        );
+        println!("weights         sha256 {}", summary.weights_sha256);
+        println!("run folder      {}", self.folder.display());
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds / 3600 {
+        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}

@@ -1,0 +1,115 @@
+//! What every sink of the table promises: what it has written does not depend on who was interrupted where.
+
+use std::time::Duration;
+
+use kolo_ddp::{BucketTiming, Change, StepReport};
+
+use super::*;
+use crate::config::TrainConfig;
+use crate::meter::{EpochRow, StepRow};
+use crate::progress::Progress;
+use crate::run_folder::RunFolder;
+
+/// Steps of an epoch, and of the run.
+const STEPS: usize = 4;
+const TOTAL: u64 = 10;
+
+fn report() -> StepReport {
+    StepReport {
+        loss: 0.5,
+        count: 8.0,
+        gradient_norm: Some(0.25),
+        buckets: vec![BucketTiming { bytes: 4096, seconds: 0.001 }],
+        exposed: Duration::ZERO,
+        started_early: 0,
+        change: Change::None,
+        straggler: None,
+        shards_changed: false,
+    }
+}
+
+fn epoch_row(epoch: usize) -> EpochRow {
+    EpochRow {
+        epoch,
+        seconds_per_step: 0.1,
+        images_per_second: 80.0,
+        comm_fraction: 0.2,
+        exposed_comm_fraction: 0.1,
+        train_loss: 0.5,
+        test_accuracy: 0.9,
+        learning_rate: 0.01,
+    }
+}
+
+/// Takes steps up to step `until` and hands each to the sink, if there is one.
+fn go(progress: &mut Progress, until: u64, sink: &mut Option<Box<dyn MetricSink>>) {
+    while progress.step() < until {
+        let (step, report) = (progress.step(), report());
+        let row = StepRow::new(step, step as usize / STEPS, 0.01, Duration::from_millis(100), &report);
+        progress.add_step(row.clone());
+        let epoch = progress.epoch_meter().clone();
+        if let Some(sink) = sink {
+            sink.record(&Record::Step { row: &row, report: &report, epoch: &epoch }).unwrap();
+        }
+        if progress.is_unrecorded() {
+            let row = epoch_row(progress.epochs_begun());
+            progress.add_epoch(row.clone());
+            if let Some(sink) = sink {
+                sink.record(&Record::Epoch(&row)).unwrap();
+                sink.flush().unwrap();
+            }
+        }
+    }
+}
+
+/// What is in the sink's file after a whole run. It may be interrupted: then a sink that has written up to
+/// some step is gone, and another worker, which has taken the same steps, goes on from an earlier or a later
+/// one.
+fn written(entry: &SinkEntry, interrupted: Option<(u64, u64)>) -> Option<String> {
+    let place = tempfile::tempdir().unwrap();
+    let (folder, config) = (RunFolder::at(place.path().into()), TrainConfig::default());
+    let open = |progress: &Progress| {
+        let mut sink = (entry.open)(&SinkContext { folder: &folder, config: &config });
+        sink.align(progress).unwrap();
+        Some(sink)
+    };
+    let mut progress = Progress::at(0, STEPS, TOTAL);
+    let mut sink = open(&progress);
+    if let Some((until, from)) = interrupted {
+        go(&mut progress, until, &mut sink);
+        if let Some(sink) = &mut sink {
+            sink.flush().unwrap();
+        }
+        progress = Progress::at(0, STEPS, TOTAL);
+        go(&mut progress, from, &mut None);
+        sink = open(&progress);
+    }
+    go(&mut progress, TOTAL, &mut sink);
+    sink?.flush().unwrap();
+    std::fs::read_to_string(place.path().join(entry.name)).ok()
+}
+
+#[test]
+fn a_file_is_the_same_whoever_has_written_it() {
+    for entry in SINKS {
+        let whole = written(entry, None);
+        for interrupted in [(3, 3), (6, 5), (6, 3), (5, 8), (8, 8), (10, 7), (2, 10)] {
+            // Timings of reductions are known to those who have seen them only.
+            if entry.name == "buckets.csv" && interrupted.1 == TOTAL {
+                continue;
+            }
+            assert_eq!(written(entry, Some(interrupted)), whole, "{} {interrupted:?}", entry.name);
+        }
+    }
+    let steps = SINKS.iter().find(|entry| entry.name == "steps.jsonl").and_then(|entry| written(entry, None));
+    assert_eq!(steps.unwrap().lines().count(), TOTAL as usize);
+}
+
+#[test]
+fn names_are_unique_and_the_summary_is_last() {
+    for entry in SINKS {
+        assert_eq!(SINKS.iter().filter(|other| other.name == entry.name).count(), 1, "{}", entry.name);
+        assert!(!entry.about.is_empty());
+    }
+    assert_eq!(SINKS.last().map(|entry| entry.name), Some(crate::run_folder::SUMMARY));
+}

@@ -1,0 +1,67 @@
+//! A worker that is slow on purpose, for trials of what becomes of it.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What is made slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// The passes of a shard, in the training thread.
+    Compute,
+    /// The preparation of a shard's batch.
+    Data,
+}
+
+/// One worker sleeps for each of its shards, in its training thread or where its batches are prepared.
+/// Written `RANK:compute:MILLISECONDS` or `RANK:data:MILLISECONDS`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slowdown {
+    rank: usize,
+    work: Work,
+    pause: Duration,
+}
+
+impl FromStr for Slowdown {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let work = match parts[..] {
+            [_, "compute", _] => Some(Work::Compute),
+            [_, "data", _] => Some(Work::Data),
+            _ => None,
+        };
+        let number = |part: usize| parts.get(part).and_then(|part| part.parse::<u32>().ok());
+        match (number(0), work, number(2)) {
+            (Some(rank), Some(work), Some(pause)) => {
+                Ok(Slowdown { rank: rank as usize, work, pause: Duration::from_millis(pause.into()) })
+            }
+            _ => Err("give RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS".into()),
+        }
+    }
+}
+
+impl Slowdown {
+    /// For how long `rank` sleeps at this work; usually not at all.
+    pub(crate) fn pause(slowdown: Option<&Slowdown>, rank: usize, work: Work) -> Duration {
+        let own = slowdown.filter(|slowdown| slowdown.rank == rank && slowdown.work == work);
+        own.map_or(Duration::ZERO, |slowdown| slowdown.pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_worker_is_slow_at_one_kind_of_work() {
+        let slowdown: Slowdown = "1:data:20".parse().unwrap();
+        let pause = |rank, work| Slowdown::pause(Some(&slowdown), rank, work);
+        assert_eq!(pause(1, Work::Data), Duration::from_millis(20));
+        assert_eq!((pause(0, Work::Data), pause(1, Work::Compute)), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(Slowdown::pause(None, 1, Work::Data), Duration::ZERO);
+        for wrong in ["", "1:data", "1:sleep:2", "x:data:2", "1:data:-2", "1:data:2:3"] {
+            assert!(wrong.parse::<Slowdown>().is_err(), "{wrong}");
+        }
+    }
+}

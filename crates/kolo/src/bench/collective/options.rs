@@ -1,0 +1,89 @@
+//! The options of `kolo bench <operation>`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kolo_comm::{DType, Op};
+
+use super::operation::Operation;
+use crate::fail::Failure;
+use crate::options::{Communication, algorithms};
+
+/// How a collective is measured.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Workers on this machine
+    #[arg(long, default_value_t = 2)]
+    pub(crate) nproc: usize,
+    /// Bytes, separated by commas; of the larger one where input and output differ
+    #[arg(long, value_delimiter = ',', default_values_t = [4, 64, 1024, 16384, 65536, 262_144, 1_048_576, 4_194_304, 16_777_216, 46_800_000, 100_000_000])]
+    pub(super) sizes: Vec<usize>,
+    /// Type of the elements
+    #[arg(long, default_value = "f32", value_parser = DType::ALL.map(DType::name))]
+    pub(super) dtype: String,
+    /// How contributions are combined
+    #[arg(long, default_value = "sum", value_parser = ["sum", "average", "max", "min", "product"])]
+    pub(super) op: String,
+    /// Root of a broadcast, reduce, gather or scatter
+    #[arg(long, default_value_t = 0)]
+    pub(super) root: usize,
+    /// Seconds a size
+    #[arg(long, default_value_t = 1.0)]
+    pub(super) seconds: f64,
+    /// Algorithm, or `all` for each in turn [default: picked by the cost model]
+    #[arg(long, value_parser = algorithm_names())]
+    pub(super) algorithm: Option<String>,
+    /// Show for each size what the cost model predicts for each algorithm, beside what was measured
+    #[arg(long)]
+    pub(super) explain: bool,
+    /// What does the work: Kolo's groups, or NCCL on GPUs (all-reduce of f32)
+    #[arg(long, default_value = "native", value_parser = ["native", "nccl"])]
+    pub(super) backend: String,
+    #[command(flatten)]
+    pub(crate) communication: Communication,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Draw bus bandwidth against bytes into an SVG file
+    #[arg(long, value_name = "FILE")]
+    pub(super) plot: Option<PathBuf>,
+}
+
+fn algorithm_names() -> Vec<&'static str> {
+    algorithms().into_iter().chain(["all"]).collect()
+}
+
+impl Options {
+    pub(crate) fn check(&self, operation: Operation) -> Result<(), Failure> {
+        if self.nproc == 0 {
+            return Err(Failure::input("--nproc 0: it must be at least 1"));
+        }
+        if self.backend == "nccl" && (operation != Operation::AllReduce || self.dtype() != DType::F32) {
+            return Err(Failure::input("--backend nccl: it measures all-reduce of f32 only"));
+        }
+        let size = self.dtype().size();
+        if let Some(bytes) = self.sizes.iter().find(|bytes| !bytes.is_multiple_of(size) || **bytes == 0) {
+            let remedy = format!("give a multiple of {size} bytes, greater than 0");
+            return Err(Failure::input(format!("--sizes {bytes}: {remedy}")));
+        }
+        if !(self.seconds > 0.0 && self.seconds < 3600.0) {
+            return Err(Failure::input(format!("--seconds {}: give a time greater than 0", self.seconds)));
+        }
+        if let Some(folder) = self.plot.as_ref().and_then(|file| file.parent())
+            && !(folder.as_os_str().is_empty() || folder.is_dir())
+        {
+            return Err(Failure::input(format!("--plot: there is no folder {}", folder.display())));
+        }
+        Ok(())
+    }
+
+    /// The type of the elements.
+    pub(super) fn dtype(&self) -> DType {
+        DType::ALL.into_iter().find(|dtype| dtype.name() == self.dtype).unwrap_or(DType::F32)
+    }
+
+    /// How contributions are combined.
+    pub(super) fn op(&self) -> Op {
+        Op::ALL.into_iter().find(|op| op.to_string() == self.op).unwrap_or(Op::Sum)
+    }
+}

@@ -1,0 +1,124 @@
+//! The result of a run, read from its folder.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use kolo_train::GenerationRow;
+
+/// The fields of `summary.json` by which runs are compared.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(super) struct RunRecord {
+    pub(super) weights_sha256: String,
+    pub(super) steps: u64,
+    pub(super) train_seconds: f64,
+}
+
+#[derive(Deserialize)]
+struct StepLine {
+    step: u64,
+}
+
+impl RunRecord {
+    /// Reads the record of the run in `folder`; the error says which step `steps.jsonl` lacks or has twice.
+    pub(super) fn of(folder: &Path) -> Result<RunRecord, String> {
+        let path = folder.join("summary.json");
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let ended: RunRecord = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let mut told: Vec<u64> =
+            lines::<StepLine>(&folder.join("steps.jsonl"))?.iter().map(|line| line.step).collect();
+        told.sort_unstable();
+        match (0..ended.steps).zip(&told).find(|(step, told)| step != *told) {
+            Some((step, told)) if *told > step => Err(format!("steps.jsonl lacks step {step}")),
+            Some((_, told)) => Err(format!("steps.jsonl has step {told} twice")),
+            None if told.len() as u64 == ended.steps => Ok(ended),
+            None => Err(format!("steps.jsonl has {} lines for {} steps", told.len(), ended.steps)),
+        }
+    }
+
+    /// Compares the record with the undisturbed run's; the error says what differs.
+    pub(super) fn compare(&self, undisturbed: &RunRecord) -> Result<(), String> {
+        if self.steps != undisturbed.steps {
+            return Err(format!("{} steps instead of {}", self.steps, undisturbed.steps));
+        }
+        match self.weights_sha256 == undisturbed.weights_sha256 {
+            true => Ok(()),
+            false => Err("other weights than the undisturbed run's".into()),
+        }
+    }
+}
+
+/// The generations of a run in which at least one step was done.
+pub(super) fn generations(folder: &Path) -> Result<Vec<GenerationRow>, String> {
+    lines(&folder.join("generations.jsonl"))
+}
+
+/// Seconds from a fault at `unix`, which ended a generation, until a later generation had done its first
+/// step.
+pub(super) fn recovery(unix: f64, generations: &[GenerationRow]) -> Option<f64> {
+    let later = generations.iter().filter(|row| row.formed_unix > unix);
+    later.map(|row| row.first_step_unix - unix).min_by(f64::total_cmp)
+}
+
+fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, String> {
+    let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let text = fs::read_to_string(path).map_err(|e| wrong(&e))?;
+    text.lines().map(|line| serde_json::from_str(line).map_err(|e| wrong(&e))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The record of a run of four steps whose `steps.jsonl` has lines for `steps`.
+    fn ended(steps: &[u64]) -> Result<RunRecord, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let text = r#"{"weights_sha256": "ab", "steps": 4, "train_seconds": 1.5, "model": "x"}"#;
+        fs::write(folder.path().join("summary.json"), text).unwrap();
+        let lines: String =
+            steps.iter().map(|step| format!("{{\"step\": {step}, \"loss\": 1.0}}\n")).collect();
+        fs::write(folder.path().join("steps.jsonl"), lines).unwrap();
+        RunRecord::of(folder.path())
+    }
+
+    #[test]
+    fn every_step_is_told_once() {
+        assert_eq!(ended(&[0, 1, 2, 3]).unwrap().steps, 4);
+        for (steps, words) in [
+            (&[0, 1, 3][..], "lacks step 2"),
+            (&[0, 1, 1, 2, 3], "step 1 twice"),
+            (&[0, 1, 2], "3 lines for 4"),
+            (&[0, 1, 2, 3, 3], "5 lines for 4"),
+            (&[], "0 lines for 4"),
+        ] {
+            let error = ended(steps).unwrap_err();
+            assert!(error.contains(words), "{steps:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn weights_and_steps_are_compared() {
+        let one = ended(&[0, 1, 2, 3]).unwrap();
+        assert_eq!(one.compare(&RunRecord { train_seconds: 9.0, ..one.clone() }), Ok(()));
+        assert!(one.compare(&RunRecord { steps: 5, ..one.clone() }).is_err());
+        assert!(one.compare(&RunRecord { weights_sha256: "cd".into(), ..one.clone() }).is_err());
+    }
+
+    #[test]
+    fn recovery_ends_with_the_next_generations_first_step() {
+        let row = |generation: u32, formed: f64, stepped: f64| GenerationRow {
+            generation: generation.into(),
+            world_size: 3,
+            reason: String::new(),
+            formed_unix: formed,
+            first_step: 0,
+            first_step_unix: stepped,
+        };
+        let rows = [row(1, 10.0, 11.0), row(2, 20.5, 20.75), row(3, 22.0, 23.0)];
+        assert_eq!(recovery(20.0, &rows), Some(0.75));
+        assert_eq!(recovery(21.0, &rows), Some(2.0));
+        assert_eq!(recovery(24.0, &rows), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! How workers communicate: options of every command that starts some, passed on by environment.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use crate::backends::BACKENDS;
+use clap::Args;
+use kolo_comm::schedule::ALGORITHMS;
+use kolo_comm::{Group, Options, TransportKind, env};
+use kolo_elastic::Member;
+
+use crate::fail::Failure;
+
+/// How workers communicate.
+#[derive(Args)]
+pub(crate) struct Communication {
+    /// The only transport to use, also on one machine [default: shared memory between workers of one machine, else TCP]
+    #[arg(long, value_parser = TransportKind::names())]
+    transport: Option<String>,
+    /// Seconds that a worker waits for others [default: 300 to arrive, then 20 times the longest collective
+    /// so far, at least 120; in elastic jobs 10 times, at least 15]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<f64>,
+}
+
+/// A number of seconds that can be waited for.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e9);
+    seconds.ok_or_else(|| "give a number of seconds greater than 0".into())
+}
+
+impl Communication {
+    /// The values of `--transport` and `--timeout`, as the command line spells them.
+    pub(crate) fn asked(&self) -> (Option<String>, Option<String>) {
+        (self.transport.clone(), self.timeout.map(|seconds| seconds.to_string()))
+    }
+
+    /// The environment variables by which workers are told these options and the algorithm.
+    pub(crate) fn environment(&self, algorithm: Option<&String>) -> Vec<(String, OsString)> {
+        let timeout = self.timeout.map(|seconds| seconds.to_string());
+        [
+            (env::TRANSPORT, self.transport.clone()),
+            (env::TIMEOUT, timeout),
+            (env::ALGORITHM, algorithm.cloned()),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_string(), value?.into())))
+        .collect()
+    }
+
+    /// Joins the group of the job, as a worker. Options of the command line win over environment variables.
+    pub(crate) fn group(&self, algorithm: Option<&str>) -> Result<Group, Failure> {
+        Ok(Group::of_job(&self.options(algorithm)?)?)
+    }
+
+    /// This worker as a member of an elastic job, if it is one.
+    pub(crate) fn member(&self, algorithm: Option<&str>) -> Result<Option<Member>, Failure> {
+        Ok(Member::of_job(&self.options(algorithm)?)?)
+    }
+
+    fn options(&self, algorithm: Option<&str>) -> Result<Options, Failure> {
+        let mut options = Options::from_env_with(BACKENDS)?;
+        if let Some(transport) = &self.transport {
+            options.transport = TransportKind::named(transport);
+        }
+        options.timeout = self.timeout.map(Duration::from_secs_f64).or(options.timeout);
+        let named = ALGORITHMS.iter().find(|entry| Some(entry.name) == algorithm);
+        options.algorithm = named.or(options.algorithm);
+        Ok(options)
+    }
+}
+
+/// The names that `--algorithm` knows.
+pub(crate) fn algorithms() -> Vec<&'static str> {
+    ALGORITHMS.iter().map(|algorithm| algorithm.name).collect()
+}

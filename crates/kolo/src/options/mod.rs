@@ -1,0 +1,7 @@
+//! Options that several commands have.
+
+mod communication;
+mod elastic;
+
+pub(crate) use communication::{Communication, algorithms, seconds};
+pub(crate) use elastic::Elastic;

@@ -1,0 +1,40 @@
+//! A command that works on several workers starts itself as each of them.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use crate::fail::Failure;
+use crate::options::Elastic;
+
+/// Runs this very command again as `nproc` workers, of which rank 0 speaks to the user, and waits for them.
+pub(crate) fn start_workers(
+    nproc: usize,
+    master_port: Option<u16>,
+    env: Vec<(String, OsString)>,
+    elastic: &Elastic,
+) -> Result<(), Failure> {
+    let program =
+        std::env::current_exe().map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
+    let command = std::iter::once(program.into_os_string()).chain(std::env::args_os().skip(1));
+    let mut job = kolo_launch::Job::new(command, nproc);
+    job.master_port = master_port;
+    job.env = env;
+    for (name, value) in ALLOCATOR {
+        if std::env::var_os(name).is_none() {
+            job.env.push((name.into(), value.into()));
+        }
+    }
+    job.output = kolo_launch::Output::RankZero;
+    job.grace = GRACE;
+    elastic.apply(&mut job);
+    Ok(kolo_launch::run(&job)?)
+}
+
+/// Workers of a training that are asked to end finish their step and write a checkpoint: as long as job
+/// managers usually wait.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Training allocates the same tensors in every step. A worker that gives freed pages back to the system gets
+/// them anew, cleared, page by page: about a tenth of a step on small machines. So mimalloc keeps them, in
+/// large pages where it may.
+const ALLOCATOR: [(&str, &str); 2] = [("MIMALLOC_PURGE_DELAY", "-1"), ("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1")];
