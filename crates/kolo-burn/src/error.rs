@@ -4,12 +4,9 @@ use burn::tensor::DType;
 
 use crate::backend::ReadError;
 
-/// An error of the binding, by kind.
+/// Why a Burn model cannot be trained, by kind. [`kolo_ddp::Error::Binding`] carries it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A data-parallel step failed.
-    #[error(transparent)]
-    Ddp(#[from] kolo_ddp::Error),
     /// The model is on a device that records no gradients.
     #[error(
         "{device} records no gradients; build the model on a device with autodiff, as \
@@ -39,6 +36,9 @@ pub enum Error {
     /// A gradient could not be read in the backward pass.
     #[error("a gradient cannot be read: {0}")]
     Gradient(#[source] ReadError),
+    /// A tensor of [`sync_batch_norm`](crate::sync_batch_norm) could not be read.
+    #[error("batch normalisation over the global batch: a tensor cannot be read: {0}")]
+    BatchNorm(#[source] ReadError),
     /// A parameter's values could not be read.
     #[error("parameter `{parameter}` cannot be read: {cause}")]
     Read {
@@ -47,10 +47,4 @@ pub enum Error {
         /// What Burn says.
         cause: String,
     },
-}
-
-impl From<kolo_comm::Error> for Error {
-    fn from(error: kolo_comm::Error) -> Self {
-        Error::Ddp(error.into())
-    }
 }

@@ -27,15 +27,11 @@ use burn::tensor::Tensor;
 use burn_std::tensor::container::TensorContainer;
 
 use kolo_ddp::SpanId;
+use kolo_ddp::binding::GradientSink;
 
 use crate::Error;
-use crate::backend::{self, HostMemory, ReadError, on_backends};
-
-/// Takes gradients as they are computed, on the thread that runs the backward pass.
-pub(crate) trait Sink: Send + Sync {
-    /// A contribution to the gradient of a parameter.
-    fn ready(&self, span: SpanId, gradient: &[f32]);
-}
+use crate::backend::{HostMemory, ReadError, on_backends};
+use crate::device;
 
 /// Which node of the graph is which parameter.
 pub(crate) type Nodes = HashMap<NodeId, SpanId>;
@@ -85,8 +81,8 @@ pub(crate) fn node_of<const D: usize>(tensor: Tensor<D>) -> Option<NodeId> {
 /// # Errors
 ///
 /// The loss is on a device without autodiff, or a gradient cannot be read.
-pub(crate) fn backward(loss: Tensor<1>, nodes: Nodes, sink: Arc<dyn Sink>) -> Result<(), Error> {
-    backend::check(&loss.device())?;
+pub(crate) fn backward(loss: Tensor<1>, nodes: Nodes, sink: Arc<dyn GradientSink>) -> Result<(), Error> {
+    device::check(&loss.device())?;
     let watch = Watch { nodes: Arc::new(nodes), sink, failure: Arc::default() };
     let failure = watch.failure.clone();
     let watched = <Dispatch as Graph>::watch(loss.into_dispatch(), watch);
@@ -99,7 +95,7 @@ pub(crate) fn backward(loss: Tensor<1>, nodes: Nodes, sink: Arc<dyn Sink>) -> Re
 #[derive(Clone)]
 pub(crate) struct Watch {
     nodes: Arc<Nodes>,
-    sink: Arc<dyn Sink>,
+    sink: Arc<dyn GradientSink>,
     /// Why a gradient could not be read: inside the pass nobody can be told.
     failure: Arc<Mutex<Option<ReadError>>>,
 }

@@ -1,18 +1,30 @@
-//! Kolo for Burn: gradients seen the moment they are ready, flat parameters, and layers that need the group.
+//! Kolo's binding to [Burn](https://burn.dev): it trains any Burn module on any of Burn's devices, on many
+//! workers as on one.
+//!
+//! It turns a module's parameters into flat memory and back, sees each gradient at the moment it is computed,
+//! and has the layers that need more than their own shard ([`sync_batch_norm`]) or must not depend on who
+//! computes them ([`Dropout`]). It never sees ranks, transports or optimizers: those are below, in `kolo_ddp`
+//! (whose [`Ddp`](kolo_ddp::Ddp) drives it through [`Binding`](kolo_ddp::binding::Binding)) and `kolo_comm`.
+//! Above stand training loops: `kolo_train`'s, or one's own, as in this crate's example `two_workers`.
 
 mod backend;
 mod batch_norm;
-mod ddp;
+mod device;
 mod dropout;
 mod error;
 mod hook;
-#[cfg(test)]
-mod residual_net;
-mod shard_pass;
+mod loss;
+mod model;
 mod tensors;
+#[cfg(test)]
+mod tests;
 
 pub use backend::ReadError;
-pub use ddp::{Ddp, Loss};
+pub use batch_norm::sync_batch_norm;
 pub use dropout::{Dropout, DropoutKey};
 pub use error::Error;
-pub use shard_pass::ShardPass;
+pub use loss::Loss;
+pub use model::BurnModel;
+
+/// A Burn module of which every worker holds a replica: [`kolo_ddp::Ddp`] of this binding.
+pub type Ddp<M> = kolo_ddp::Ddp<BurnModel<M>>;

@@ -5,30 +5,16 @@ use std::any::Any;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamMapper};
 use burn::tensor::{DType, Device, GradientCheckpointingStrategy, Tensor, TensorData};
 
-use kolo_ddp::{Kind, Layout, ParamSpec, SpanId};
+use kolo_ddp::binding::{Inventory, Values, Which};
+use kolo_ddp::{Kind, ParamSpec, SpanId};
 
 use crate::Error;
-use crate::backend::is_exact;
 use crate::hook::{Nodes, node_of};
-
-/// What a module consists of, in the order in which Burn visits it.
-pub(crate) struct Inventory {
-    pub(crate) specs: Vec<ParamSpec>,
-    pub(crate) values: Vec<f32>,
-}
-
-/// Which tensors to read or write.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Which {
-    All,
-    Statistics,
-}
 
 /// Names, shapes and values of float tensors. Those that do not require gradients are statistics: they are
 /// what the forward pass changes, such as running means, or frozen, and then they do not change at all.
 pub(crate) fn inventory<M: Module>(module: &M, which: Which) -> Result<Inventory, Error> {
-    let found = Inventory { specs: Vec::new(), values: Vec::new() };
-    let mut visitor = Take { path: Vec::new(), which, found, error: None };
+    let mut visitor = Read { path: Vec::new(), which, found: Inventory::default(), error: None };
     // Running statistics keep their newest value aside until they are synchronised, which making a validation
     // copy does.
     drop(module.valid());
@@ -39,42 +25,14 @@ pub(crate) fn inventory<M: Module>(module: &M, which: Which) -> Result<Inventory
     }
 }
 
-/// Refuses a model whose gradients cannot be seen; else says whether its device adds in one order, so that
-/// the bits are exact.
-///
-/// # Errors
-///
-/// A trained parameter is on a backend that Kolo does not see, or none is trained because the device records
-/// no gradients.
-pub(crate) fn check_devices<M: Module>(module: &M) -> Result<bool, Error> {
-    struct Devices {
-        first: Option<Device>,
-        trained: Vec<Device>,
-    }
-    impl ModuleVisitor for Devices {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let tensor = param.val();
-            self.first.get_or_insert_with(|| tensor.device());
-            if tensor.is_require_grad() && !self.trained.contains(&tensor.device()) {
-                self.trained.push(tensor.device());
-            }
-        }
-    }
-    let mut devices = Devices { first: None, trained: Vec::new() };
-    module.visit(&mut devices);
-    let checked =
-        if devices.trained.is_empty() { devices.first.into_iter().collect() } else { devices.trained };
-    checked.iter().try_fold(true, |exact, device| Ok(exact & is_exact(device)?))
-}
-
-struct Take {
+struct Read {
     path: Vec<String>,
     which: Which,
     found: Inventory,
     error: Option<Error>,
 }
 
-impl Take {
+impl Read {
     fn read<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Result<(), Error> {
         let parameter = || name.to_owned();
         if tensor.dtype() != DType::F32 {
@@ -88,7 +46,7 @@ impl Take {
     }
 }
 
-impl ModuleVisitor for Take {
+impl ModuleVisitor for Read {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.path.push(name.into());
     }
@@ -129,8 +87,8 @@ pub(crate) fn nodes<M: Module>(module: &M) -> Nodes {
     visitor.nodes
 }
 
-/// Initialises what is lazy.
-pub(crate) fn settle<M: Module>(module: &M) {
+/// Gives every parameter that waits for its values these values.
+pub(crate) fn initialise<M: Module>(module: &M) {
     struct Touch;
     impl ModuleVisitor for Touch {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -144,7 +102,7 @@ pub(crate) fn settle<M: Module>(module: &M) {
 /// A copy whose parameters are leaves of its own and whose running statistics are its own; values are shared.
 /// Burn keeps the graphs of all that comes from one leaf under one lock, also while it goes through one of
 /// them.
-pub(crate) fn copy<M: Module>(module: &M) -> M {
+pub(crate) fn copy_with_own_leaves<M: Module>(module: &M) -> M {
     struct Strategy(Option<GradientCheckpointingStrategy>);
     impl ModuleVisitor for Strategy {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -184,38 +142,31 @@ impl ModuleVisitor for Mappers {
     }
 }
 
-/// Writes new values into the module: trained parameters take theirs from `source` when they are first used,
-/// statistics at once.
-pub(crate) fn write<M: Module, S: FnOnce() -> Vec<f32> + Send + Sync + 'static>(
-    module: M,
-    layout: &Layout,
-    which: Which,
-    mappers: &Mappers,
-    source: impl Fn(SpanId) -> S,
-) -> M {
-    module.map(&mut Write { layout, which, mappers, source, next: 0 })
+/// Writes new values into the module: trained parameters take theirs when they are first used, statistics at
+/// once.
+pub(crate) fn write<M: Module>(module: M, which: Which, mappers: &Mappers, values: &Values) -> M {
+    module.map(&mut Write { which, mappers, values, next: 0 })
 }
 
-struct Write<'a, F> {
-    layout: &'a Layout,
+struct Write<'a> {
     which: Which,
     mappers: &'a Mappers,
-    source: F,
+    values: &'a Values,
     next: usize,
 }
 
-impl<S: FnOnce() -> Vec<f32> + Send + Sync + 'static, F: Fn(SpanId) -> S> ModuleMapper for Write<'_, F> {
+impl ModuleMapper for Write<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let id = SpanId(self.next);
         self.next += 1;
-        let spec = &self.layout.span(id).spec;
+        let spec = &self.values.layout().span(id).spec;
         let (shape, statistic) = (spec.shape.clone(), spec.kind == Kind::Statistic);
         if self.which == Which::Statistics && !statistic {
             return param;
         }
-        let source = (self.source)(id);
-        let lies = param.lazy_shape();
-        let tensor = move |device: &Device| Tensor::from_data(TensorData::new(source(), shape), device);
+        let newest = self.values.of(id);
+        let in_memory = param.lazy_shape();
+        let tensor = move |device: &Device| Tensor::from_data(TensorData::new(newest.wait(), shape), device);
         if statistic {
             return param.map(|old| tensor(&old.device()));
         }
@@ -225,7 +176,7 @@ impl<S: FnOnce() -> Vec<f32> + Send + Sync + 'static, F: Fn(SpanId) -> S> Module
             move |device, trained| tensor(device).set_require_grad(trained),
             device,
             true,
-            lies,
+            in_memory,
         );
         match self.mappers.0[id.0].downcast_ref::<ParamMapper<Tensor<D>>>() {
             Some(mapper) => {

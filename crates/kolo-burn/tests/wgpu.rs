@@ -1,7 +1,7 @@
 //! The gradient hook on a device of wgpu (Vulkan): two workers train a small network as they do on `flex`.
 //!
-//! Where there is no adapter the tests are ignored, with the reason. `bench/wgpu.sh` runs them on a processor, by Mesa's
-//! lavapipe.
+//! Where there is no adapter the tests are ignored, with the reason. `bench/wgpu.sh` runs them on a
+//! processor, by Mesa's lavapipe.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -9,10 +9,11 @@ use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use kolo_burn::{Ddp, Dropout, DropoutKey, Error, Loss, ShardPass};
+use kolo_burn::{Ddp, Dropout, DropoutKey, Loss, sync_batch_norm};
 use kolo_comm::{Group, threads};
-use kolo_ddp::Config;
+use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::{Config, Error};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 const CLASSES: usize = 4;
@@ -60,7 +61,7 @@ impl Net {
     }
 }
 
-fn loss(net: &Net, step: usize, shard: usize, device: &Device, pass: Option<&ShardPass>) -> Loss {
+fn loss(net: &Net, step: usize, shard: usize, device: &Device, pass: Option<&CrossShardPass>) -> Loss {
     let count = 3 + shard;
     let pixels =
         TensorData::new(wave(50 + step * SHARDS + shard, count * SIDE * SIDE), [count, 1, SIDE, SIDE]);
@@ -68,7 +69,7 @@ fn loss(net: &Net, step: usize, shard: usize, device: &Device, pass: Option<&Sha
     let labels = Tensor::<1, Int>::from_data(TensorData::new(labels, [count]), device);
     let key = DropoutKey { seed: 5, epoch: 0, step, shard };
     let scores = net.forward(Tensor::from_data(pixels, device), &key, |norm, x| match pass {
-        Some(pass) => pass.batch_norm(norm, x),
+        Some(pass) => sync_batch_norm(norm, x, pass),
         None => norm.forward(x),
     });
     Loss::mean(CrossEntropyLossConfig::new().init(device).forward(scores, labels), count)
@@ -80,7 +81,8 @@ struct Trajectory {
     values: Vec<f32>,
 }
 
-/// One worker's training. `together`: all shards go through the model in step, normalised over the global batch.
+/// One worker's training. `together`: all shards go through the model in step, normalised over the global
+/// batch.
 fn train(group: Group, device: &Device, together: bool) -> Result<Trajectory, Error> {
     let config = Config { shards: Some(SHARDS), verify_every: 2, ..Config::default() };
     let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9))?;
@@ -89,7 +91,7 @@ fn train(group: Group, device: &Device, together: bool) -> Result<Trajectory, Er
     for step in 0..STEPS {
         if together {
             let shards = ddp.shards().map(Some).collect();
-            ddp.in_step(shards, |net, shard, pass| loss(net, step, shard, device, Some(pass)))?;
+            ddp.cross_shard_passes(shards, |net, shard, pass| loss(net, step, shard, device, Some(pass)))?;
         } else {
             for shard in ddp.shards() {
                 let loss = loss(ddp.model(), step, shard, device, None);

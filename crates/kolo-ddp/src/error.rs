@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use kolo_comm::Rank;
 
+use crate::binding::BindingError;
 use crate::table::ChoiceError;
 
 /// An error of data-parallel training, named after the culprit.
@@ -50,6 +51,29 @@ pub enum Error {
     /// A setting that cannot be.
     #[error("{0}")]
     Setting(String),
+    /// The model, or the tensor library's binding, cannot do what it was asked for.
+    #[error(transparent)]
+    Binding(#[from] BindingError),
+    /// Cross-shard passes were given another number of inputs than this rank has shards.
+    #[error("{given} inputs for the {due} shards of this rank; give one for each")]
+    InputsMismatch {
+        /// Inputs that were given.
+        given: usize,
+        /// Shards of this rank.
+        due: usize,
+    },
+    /// A shard took part in cross-shard passes with a loss over nothing.
+    #[error("the loss of shard {shard} is over no samples; give `None` for its input")]
+    EmptyShard {
+        /// Number of the shard in the step.
+        shard: usize,
+    },
+    /// A shard's passes could not have a thread of their own.
+    #[error("cannot start a thread for a shard's passes: {cause}")]
+    Thread {
+        /// What the operating system says.
+        cause: std::io::Error,
+    },
     /// The step has no samples, so there is no gradient.
     #[error("step {step} has no samples on any rank; is the data set empty?")]
     NoSamples {

@@ -1,15 +1,18 @@
 //! Data parallelism over flat memory: one step of training, shared by many workers, and what goes with it
 //! (optimizers, checkpoints, samplers). Knows no tensor library.
 //!
-//! A tensor library's binding stands above: it gives a [`Replica`] the model's tensors and hands over
-//! gradients in a [`ShardPass`]. Groups and collectives (`kolo_comm`) stand below. The way of one gradient,
-//! there and back, is written down where it happens, in `step/mod.rs`.
+//! A tensor library's [binding](binding::Binding) stands above: [`Ddp`] asks it for the model's tensors and gets
+//! gradients from it; a program without one gives them to a [`Replica`] in a [`ShardPass`]. Groups and collectives
+//! (`kolo_comm`) stand below. The way of one gradient, there and back, is written down where it happens, in
+//! `step/mod.rs`.
 
 mod agree;
+pub mod binding;
 mod buckets;
 pub mod checkpoint;
 mod config;
 pub mod cross_shard;
+mod ddp;
 mod error;
 pub mod key;
 mod last_step;
@@ -35,6 +38,7 @@ pub mod verify;
 
 pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan};
 pub use config::Config;
+pub use ddp::Ddp;
 pub use error::Error;
 pub use last_step::LastStep;
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};

@@ -1,7 +1,7 @@
 //! The backward pass of one shard, as a guard: gradients can only be handed over while it is there, and to
 //! the shard that it was begun for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
 use crate::layout::SpanId;
@@ -23,8 +23,13 @@ impl Access for &mut Replica {
 /// For a binding whose hook runs inside the backward pass, where others use the replica, too.
 impl Access for Arc<Mutex<Replica>> {
     fn with<R>(&mut self, work: impl FnOnce(&mut Replica) -> R) -> R {
-        work(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut lock(self))
     }
+}
+
+/// Locks what a backward pass shares with the training loop. A panic elsewhere leaves it as it is.
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The backward pass of one shard, from its beginning to [`ShardPass::finish`].

@@ -44,7 +44,7 @@ impl<M: Model> Worker<'_, M> {
     }
 }
 
-fn is_the_first_of_too_few(error: &kolo_burn::Error) -> bool {
+fn is_the_first_of_too_few(error: &kolo_ddp::Error) -> bool {
     use kolo_comm::Error::TooFew;
-    matches!(error, kolo_burn::Error::Ddp(kolo_ddp::Error::Comm(TooFew { first: true, .. })))
+    matches!(error, kolo_ddp::Error::Comm(TooFew { first: true, .. }))
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use kolo_burn::{DropoutKey, ShardPass};
+use kolo_burn::{BurnModel, DropoutKey};
 use kolo_data::{AugmentKey, Batch, Part, Prefetch, Request};
 use kolo_ddp::checkpoint::Position;
+use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_ddp::straggler::{Policy, Straggler};
 use kolo_ddp::{Change, StepReport};
 
@@ -129,7 +130,7 @@ impl<M: Model> Worker<'_, M> {
         let key = move |shard| DropoutKey { seed, epoch, step, shard };
         if self.job.config.in_step() {
             let inputs = self.ddp.shards().map(|_| self.batch(batches)).collect::<Result<Vec<_>, _>>()?;
-            self.shards_in_step(inputs, key)?;
+            self.cross_shard_passes(inputs, key)?;
         } else {
             for shard in self.ddp.shards() {
                 let batch = self.batch(batches)?;
@@ -151,24 +152,27 @@ impl<M: Model> Worker<'_, M> {
         if batch.is_empty() {
             return Ok(self.ddp.skip_shard()?);
         }
-        let context = TrainingContext { dropout, in_step: None, device: &self.trainable };
+        let context = TrainingContext { dropout, cross_shard: None, device: &self.trainable };
         let loss = self.ddp.model().loss(batch, &context);
         Ok(self.ddp.backward(loss)?)
     }
 
     /// All of this rank's shards together, normalised over the global batch.
-    fn shards_in_step(
+    fn cross_shard_passes(
         &mut self,
         inputs: Vec<Batch>,
         key: impl Fn(usize) -> DropoutKey + Sync,
     ) -> Result<(), Error> {
         let (pause, device) = (self.pause(Work::Compute), &self.trainable);
         let inputs = inputs.into_iter().map(|batch| (!batch.is_empty()).then_some(batch)).collect();
-        let forward = |model: &M, batch: Batch, pass: &ShardPass| {
+        let forward = |model: &BurnModel<M>, batch: Batch, pass: &CrossShardPass| {
             std::thread::sleep(pause);
-            model.loss(batch, &TrainingContext { dropout: &key(pass.shard()), in_step: Some(pass), device })
+            model.loss(
+                batch,
+                &TrainingContext { dropout: &key(pass.shard()), cross_shard: Some(pass), device },
+            )
         };
-        Ok(self.ddp.in_step(inputs, forward)?)
+        Ok(self.ddp.cross_shard_passes(inputs, forward)?)
     }
 
     /// This rank's batches of some steps of an epoch, prepared ahead.

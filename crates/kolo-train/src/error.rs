@@ -11,7 +11,7 @@ use kolo_ddp::table::ChoiceError;
 pub enum Error {
     /// A training step, a collective or a checkpoint failed; names the rank, the parameter or the file.
     #[error(transparent)]
-    Training(#[from] kolo_burn::Error),
+    Training(#[from] kolo_ddp::Error),
     /// The data set could not be opened.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -176,12 +176,6 @@ impl Error {
 
     pub(crate) fn file(path: &Path, source: std::io::Error) -> Self {
         Error::File { path: path.to_owned(), source }
-    }
-}
-
-impl From<kolo_ddp::Error> for Error {
-    fn from(error: kolo_ddp::Error) -> Self {
-        Error::Training(error.into())
     }
 }
 

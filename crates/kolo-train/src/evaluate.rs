@@ -14,7 +14,7 @@ const BATCH: usize = 250;
 /// The share of test samples that the model classifies rightly. A collective.
 pub(crate) fn accuracy<M: Model>(ddp: &Ddp<M>, data: &dyn DataSet, device: &Device) -> Result<f64, Error> {
     let (rank, world) = (ddp.rank().0, ddp.group().world_size());
-    let model = ddp.evaluated();
+    let model = ddp.model().valid();
     let samples = data.samples(Part::Test);
     let indices: Vec<usize> = (0..samples).collect();
     let own = indices.chunks(BATCH).skip(rank).step_by(world);

@@ -3,8 +3,9 @@
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor};
-use kolo_burn::{DropoutKey, Loss, ShardPass};
+use kolo_burn::{DropoutKey, Loss};
 use kolo_data::{Batch, SampleShape};
+use kolo_ddp::cross_shard::CrossShardPass;
 
 /// A model that can be trained: any Burn module that has a loss.
 pub trait Model: Module {
@@ -36,8 +37,8 @@ pub struct Blueprint<'a> {
 pub struct TrainingContext<'a> {
     /// By which dropout draws its masks.
     pub dropout: &'a DropoutKey,
-    /// Present where normalisations are over the global batch: they go through [`ShardPass::batch_norm`].
-    pub in_step: Option<&'a ShardPass>,
+    /// Present where normalisations are over the global batch: they go through [`sync_batch_norm`](kolo_burn::sync_batch_norm).
+    pub cross_shard: Option<&'a CrossShardPass>,
     /// The device of the model's parameters.
     pub device: &'a Device,
 }

@@ -39,7 +39,7 @@ impl<M: Model> Stepper for DdpStepper<M> {
 
     fn step(&mut self, batch: Batch, learning_rate: f64) -> Result<StepReport, Error> {
         let dropout = &DropoutKey { seed: 0, epoch: 0, step: 0, shard: self.ddp.rank().0 };
-        let context = TrainingContext { dropout, in_step: None, device: &self.device };
+        let context = TrainingContext { dropout, cross_shard: None, device: &self.device };
         let loss = self.ddp.model().loss(batch, &context);
         self.ddp.backward(loss)?;
         Ok(self.ddp.step(learning_rate)?)

@@ -38,7 +38,7 @@ pub fn train<M: Model>(
     match Worker::new(job, membership, build) {
         Ok(mut worker) => worker.run(),
         // It was started in place of one that died at the very end, and the others have come to it.
-        Err(Error::Training(kolo_burn::Error::Ddp(kolo_ddp::Error::Comm(kolo_comm::Error::Orphaned))))
+        Err(Error::Training(kolo_ddp::Error::Comm(kolo_comm::Error::Orphaned)))
             if job.folder.as_ref().is_some_and(|folder| folder.is_complete()) =>
         {
             Ok(None)

@@ -64,7 +64,7 @@ impl From<kolo_train::Error> for Failure {
     fn from(error: kolo_train::Error) -> Self {
         use kolo_train::Error::{EndedEarly, Training};
         let culprit = match &error {
-            Training(kolo_burn::Error::Ddp(kolo_ddp::Error::Comm(error))) => error.culprit(),
+            Training(kolo_ddp::Error::Comm(error)) => error.culprit(),
             _ => None,
         };
         let code = match &error {
@@ -73,12 +73,6 @@ impl From<kolo_train::Error> for Failure {
             _ => 1,
         };
         Failure { culprit, code, ..Failure::work(&error) }
-    }
-}
-
-impl From<kolo_burn::Error> for Failure {
-    fn from(error: kolo_burn::Error) -> Self {
-        kolo_train::Error::from(error).into()
     }
 }
 

@@ -4,16 +4,17 @@
 //! alone, too: [`comm`] for collectives, [`ddp`] for data parallelism over flat memory, [`data`] for batches,
 //! [`train`] for whole runs, [`launch`] for starting workers.
 
-pub use kolo_burn::{Ddp, Dropout, DropoutKey, Error, Loss, ShardPass};
+pub use kolo_burn::{BurnModel, Ddp, Dropout, DropoutKey, Loss, sync_batch_norm};
 pub use kolo_comm as comm;
 pub use kolo_comm::{Group, Op, Rank};
 pub use kolo_data as data;
 pub use kolo_ddp as ddp;
+pub use kolo_ddp::cross_shard::CrossShardPass;
 pub use kolo_ddp::optimizer::{self, Optimizer, Settings};
 pub use kolo_ddp::rate::{Decay, Rate};
 pub use kolo_ddp::table::Choice;
 pub use kolo_ddp::transform::{self, GradientTransform};
-pub use kolo_ddp::{BucketCaps, Config, Sampler, Statistics, StepReport};
+pub use kolo_ddp::{BucketCaps, Config, Error, Sampler, Statistics, StepReport};
 pub use kolo_launch as launch;
 pub use kolo_train as train;
 pub use kolo_train::{image_tensors, models};

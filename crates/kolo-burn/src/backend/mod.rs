@@ -13,10 +13,7 @@ use std::fmt::Debug;
 use std::ops::Deref;
 
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, DType, DispatchDevice, ExecutionError};
-use burn::tensor::Device;
-
-use crate::Error;
+use burn::backend::{Backend, DType, ExecutionError};
 
 /// Defines a trait that every backend of the table implements, also with autodiff around it. A backend is one
 /// line here and one file beside this one. CUDA, ROCm, wgpu and CubeCL's CPU are one backend to Burn: the
@@ -51,35 +48,4 @@ pub enum ReadError {
     /// The device could not compute it or copy it.
     #[error("the device cannot read it: {0}")]
     Device(#[from] ExecutionError),
-}
-
-/// Refuses a device on which the hook would see nothing.
-///
-/// # Errors
-///
-/// It is none of the table's, or does not record gradients.
-pub(crate) fn check(device: &Device) -> Result<(), Error> {
-    is_exact(device).map(drop)
-}
-
-/// Whether sums on this device are added in one order, so that the weights are the same bits on every run and
-/// on every machine of a kind. A kernel of a GPU may choose another order with every launch.
-///
-/// # Errors
-///
-/// As [`check`].
-pub(crate) fn is_exact(device: &Device) -> Result<bool, Error> {
-    let DispatchDevice::Autodiff(autodiff) = device.as_dispatch() else {
-        return Err(Error::NoAutodiff { device: format!("{:?}", device.as_dispatch()) });
-    };
-    match autodiff.clone().inner() {
-        DispatchDevice::Flex(_) => Ok(true),
-        #[cfg(feature = "cubecl")]
-        DispatchDevice::Cube(_) => Ok(false),
-        #[allow(
-            unreachable_patterns,
-            reason = "another crate may switch on a backend of Burn's that is not in the table"
-        )]
-        other => Err(Error::Backend { device: format!("{other:?}") }),
-    }
 }

@@ -20,33 +20,70 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata};
 use burn::nn::BatchNorm;
 use burn::tensor::{Shape, Tensor, TensorData};
 
-use kolo_ddp::cross_shard::{ShardHandle, SumRequest};
+use kolo_ddp::cross_shard::{CrossShardPass, ShardHandle, SumRequest};
 
 use self::kernel::Extent;
+use crate::Error;
 use crate::backend::{HostMemory, ReadError, on_backends};
+
+/// What `layer.forward(x)` does in training, with mean and variance of the global batch instead of the
+/// shard's, of which its running statistics learn as well (the variance as Burn counts it: over n, not n −
+/// 1). PyTorch calls it `SyncBatchNorm`. In evaluation, or where the layer is frozen, it is
+/// `layer.forward(x)`.
+///
+/// All shards must call it in the same order. Each call waits for all of them in the forward pass, and once
+/// more in the backward pass. On a device `x` and its gradient travel to the host, where the sums are made.
+///
+/// # Shapes
+///
+/// - `x`, output: `[samples, channels, …]`
+///
+/// # Panics
+///
+/// If `x` has fewer than two dimensions, or other channels than the layer.
+pub fn sync_batch_norm<const D: usize>(layer: &BatchNorm, x: Tensor<D>, pass: &CrossShardPass) -> Tensor<D> {
+    let device = x.device();
+    if !device.is_autodiff() || !layer.training.is_enabled() {
+        return layer.forward(x);
+    }
+    let [channels] = layer.gamma.dims();
+    assert!(D > 1 && x.dims()[1] == channels, "{:?} for a layer of {channels} channels", x.dims());
+    let (output, moments) = match normalise(layer, x.clone(), pass) {
+        Ok(normalised) => normalised,
+        Err(cause) => {
+            pass.handle().turns().fail(unreadable(cause));
+            return layer.forward(x);
+        }
+    };
+    for (running, value) in [(&layer.running_mean, moments.mean), (&layer.running_var, moments.variance)] {
+        let value = Tensor::<1>::from_data(TensorData::new(value, [channels]), &device);
+        let kept = running.value_sync().mul_scalar(1.0 - layer.momentum);
+        running.update(kept.add(value.mul_scalar(layer.momentum)));
+    }
+    output
+}
 
 /// Mean and variance of each channel over the global batch, in the precision of the layer's running
 /// statistics.
-pub(crate) struct Moments {
-    pub(crate) mean: Vec<f32>,
-    pub(crate) variance: Vec<f32>,
+struct Moments {
+    mean: Vec<f32>,
+    variance: Vec<f32>,
 }
 
-/// Normalises `x` with the global batch's mean and variance, as the layer with this number; all shards call
-/// it alike. On a device `x` and the gradients travel to the host, where the sums are made.
+/// Normalises `x` with the global batch's mean and variance.
 ///
 /// # Errors
 ///
 /// A tensor cannot be read as `f32`.
-pub(crate) fn forward<const D: usize>(
+fn normalise<const D: usize>(
     layer: &BatchNorm,
     x: Tensor<D>,
-    number: usize,
-    handle: &ShardHandle,
+    pass: &CrossShardPass,
 ) -> Result<(Tensor<D>, Moments), ReadError> {
     let dims = x.dims();
     let extent = Extent { samples: dims[0], channels: dims[1], inner: dims[2..].iter().product() };
-    let this = Layer { number, epsilon: layer.epsilon, extent, handle: handle.clone() };
+    let handle = pass.handle().clone();
+    let this = Layer { number: pass.next_layer(), epsilon: layer.epsilon, extent, handle };
     let [gamma, beta] = [layer.gamma.val(), layer.beta.val()].map(Tensor::into_dispatch);
     let (output, moments) = <Dispatch as GlobalNorm>::normalise(x.into_dispatch(), gamma, beta, this);
     moments.map(|moments| (Tensor::from_dispatch(output), moments))
@@ -175,7 +212,7 @@ impl<B: HostMemory> Backward<B, 3> for Normalise {
             Ok(g) => g,
             Err(cause) => {
                 // The pass goes on to its end with zeros, where the turn taker says why.
-                layer.handle.turns().fail(unreadable(&cause));
+                layer.handle.turns().fail(unreadable(cause));
                 let zeros = tensor::<B>(vec![0.0; x.len()], shape, &device);
                 x_node.into_iter().for_each(|node| gradients.register::<B>(node.id, zeros.clone()));
                 let affine = [gamma_node, beta_node].into_iter().flatten();
@@ -204,10 +241,8 @@ impl<B: HostMemory> Backward<B, 3> for Normalise {
 }
 
 /// What ends the step of all shards when a tensor of this one cannot be read.
-pub(crate) fn unreadable(cause: &ReadError) -> kolo_ddp::Error {
-    kolo_ddp::Error::Setting(format!(
-        "batch normalisation over the global batch: a tensor cannot be read: {cause}"
-    ))
+fn unreadable(cause: ReadError) -> kolo_ddp::Error {
+    kolo_ddp::Error::Binding(Box::new(Error::BatchNorm(cause)))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use kolo_comm::Group;
 use kolo_ddp::cross_shard::{Exchange, TurnTaker};
 
 use super::*;
-use crate::ShardPass;
 
 fn values(len: usize, seed: usize) -> Vec<f32> {
     (0..len).map(|i| ((seed * 7_919 + i * 104_729) as f32 * 0.37).sin() * 2.0 + 5.0).collect()
@@ -50,8 +49,8 @@ fn pass<const D: usize>(
 fn same_as_burn<const D: usize>(dims: [usize; D]) {
     let turns = turns();
     let runner = turns.enter(0);
-    let place = ShardPass::new(0, runner.handle().clone());
-    let own = pass(dims, |layer, x| place.batch_norm(layer, x));
+    let shard = CrossShardPass::new(0, runner.handle());
+    let own = pass(dims, |layer, x| sync_batch_norm(layer, x, &shard));
     runner.leave();
     turns.end().unwrap();
     let burns = pass(dims, |layer, x| layer.forward(x));
@@ -77,8 +76,8 @@ fn in_evaluation_it_is_the_layers_own() {
     let layer = BatchNormConfig::new(3).init(&Device::flex());
     let turns = turns();
     let runner = turns.enter(0);
-    let place = ShardPass::new(0, runner.handle().clone());
+    let shard = CrossShardPass::new(0, runner.handle());
     let x = Tensor::<2>::from_data(TensorData::new(values(12, 3), [4, 3]), &Device::flex());
     let expected = layer.forward(x.clone()).into_data();
-    place.batch_norm(&layer, x).into_data().assert_eq(&expected, true);
+    sync_batch_norm(&layer, x, &shard).into_data().assert_eq(&expected, true);
 }

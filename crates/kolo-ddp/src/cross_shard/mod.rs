@@ -6,7 +6,9 @@
 //! not either.
 
 mod exchange;
+mod pass;
 mod turn_taker;
 
 pub use self::exchange::Exchange;
+pub use self::pass::CrossShardPass;
 pub use self::turn_taker::{Runner, ShardHandle, SumRequest, TurnTaker};

@@ -11,7 +11,8 @@ use burn::tensor::activation::relu;
 
 use super::config::BlockKind;
 use super::init::Init;
-use kolo_burn::ShardPass;
+use kolo_burn::sync_batch_norm;
+use kolo_ddp::cross_shard::CrossShardPass;
 
 /// A residual block.
 #[derive(Module, Debug)]
@@ -92,7 +93,7 @@ impl Block {
     }
 
     /// Normalised over the global batch where there is a `pass`.
-    pub(super) fn forward_in(&self, x: Tensor<4>, pass: Option<&ShardPass>) -> Tensor<4> {
+    pub(super) fn forward_in(&self, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
         let mut y = relu(normalise(&self.bn1, self.conv1.forward(x.clone()), pass));
         y = normalise(&self.bn2, self.conv2.forward(y), pass);
         if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
@@ -107,9 +108,9 @@ impl Block {
 }
 
 /// Over the global batch, or over the shard's.
-pub(super) fn normalise(layer: &BatchNorm, x: Tensor<4>, pass: Option<&ShardPass>) -> Tensor<4> {
+pub(super) fn normalise(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
     match pass {
-        Some(pass) => pass.batch_norm(layer, x),
+        Some(pass) => sync_batch_norm(layer, x, pass),
         None => layer.forward(x),
     }
 }

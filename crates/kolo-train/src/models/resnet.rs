@@ -16,7 +16,8 @@ use burn::tensor::{Device, Tensor};
 use super::block::{Block, BlockShape, normalise};
 use super::config::{ResNetConfig, Stem};
 use super::init::Init;
-use kolo_burn::{Dropout, DropoutKey, ShardPass};
+use kolo_burn::{Dropout, DropoutKey};
+use kolo_ddp::cross_shard::CrossShardPass;
 
 /// A residual network; built by [`ResNetConfig::init`].
 #[derive(Module, Debug)]
@@ -110,13 +111,18 @@ impl ResNet {
     }
 
     /// As [`ResNet::forward_training`], normalised over the global batch.
-    pub fn forward_in_step(&self, images: Tensor<4>, key: &DropoutKey, pass: &ShardPass) -> Tensor<2> {
+    pub fn forward_cross_shard(
+        &self,
+        images: Tensor<4>,
+        key: &DropoutKey,
+        pass: &CrossShardPass,
+    ) -> Tensor<2> {
         self.fc.forward(self.dropout.forward(self.features(images, Some(pass)), "fc", key))
     }
 
     /// Averaged over the image: `[batch, features]`. Normalised over the global batch where there is a
     /// `pass`.
-    fn features(&self, images: Tensor<4>, pass: Option<&ShardPass>) -> Tensor<2> {
+    fn features(&self, images: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<2> {
         let mut x = relu(normalise(&self.bn1, self.conv1.forward(images), pass));
         if let Some(maxpool) = &self.maxpool {
             x = maxpool.forward(x);

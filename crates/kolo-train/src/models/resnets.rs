@@ -12,8 +12,8 @@ use crate::tensors::image_tensors;
 impl Model for ResNet {
     fn loss(&self, batch: Batch, context: &TrainingContext<'_>) -> Loss {
         let (images, labels) = image_tensors(batch, context.device);
-        let scores = match context.in_step {
-            Some(pass) => self.forward_in_step(images, context.dropout, pass),
+        let scores = match context.cross_shard {
+            Some(pass) => self.forward_cross_shard(images, context.dropout, pass),
             None => self.forward_training(images, context.dropout),
         };
         cross_entropy(scores, labels)

@@ -4,13 +4,13 @@
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use kolo_comm::{Group, threads, tree};
+use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{Config, Kind};
 
-use super::super::tests::{noise, velocity};
-use super::*;
-use crate::DropoutKey;
-use crate::residual_net::ResidualNet;
+use super::residual_net::ResidualNet;
+use super::{noise, velocity};
+use crate::{BurnModel, Ddp, DropoutKey, Loss, sync_batch_norm};
 
 fn plain() -> Device {
     Device::flex().autodiff()
@@ -43,10 +43,10 @@ fn step(ddp: &mut Ddp<ResidualNet>, step: usize, samples: usize, shards: usize, 
         (!own.is_empty()).then_some(own)
     };
     let inputs = ddp.shards().map(of_shard).collect();
-    ddp.in_step(inputs, |model: &ResidualNet, samples: Vec<usize>, pass| {
+    ddp.cross_shard_passes(inputs, |model: &BurnModel<ResidualNet>, samples: Vec<usize>, pass| {
         let (images, labels) = batch(&samples, device);
         let key = DropoutKey { seed: 5, epoch: 0, step, shard: pass.shard() };
-        loss(model.forward_in_step(images, &key, pass), labels)
+        loss(model.forward_cross_shard(images, &key, pass), labels)
     })
     .unwrap();
     ddp.step(0.05).unwrap();
@@ -119,18 +119,18 @@ fn the_same_bits_on_any_number_of_ranks() {
 }
 
 /// One rank with two shards, whose model takes another way for the second one.
-fn apart(forward: impl Fn(&ResidualNet, usize, &ShardPass) -> Loss + Sync) -> String {
+fn apart(forward: impl Fn(&BurnModel<ResidualNet>, usize, &CrossShardPass) -> Loss + Sync) -> String {
     let mut ddp = ddp(Group::alone(), 2, 0.0, &plain());
-    ddp.in_step(vec![Some(0), Some(1)], forward).unwrap_err().to_string()
+    ddp.cross_shard_passes(vec![Some(0), Some(1)], forward).unwrap_err().to_string()
 }
 
 #[test]
 fn shards_that_part_are_told_and_nobody_waits() {
-    let layers = |model: &ResidualNet, times: usize, pass: &ShardPass| {
+    let layers = |model: &BurnModel<ResidualNet>, times: usize, pass: &CrossShardPass| {
         let (images, labels) = batch(&[1, 2], &plain());
         let mut x = model.conv1.forward(images);
         for _ in 0..times {
-            x = pass.batch_norm(&model.bn1, x);
+            x = sync_batch_norm(&model.bn1, x, pass);
         }
         let [samples, channels, ..] = x.dims();
         loss(x.mean_dim(2).mean_dim(3).reshape([samples, channels]), labels)
@@ -159,12 +159,12 @@ fn a_rank_that_leaves_ends_the_others_step() {
         step(&mut ddp, 0, 9, 4, &plain());
         (ddp.rank().0 != 2).then(|| {
             let inputs = ddp.shards().map(Some).collect();
-            let forward = |model: &ResidualNet, shard, pass: &ShardPass| {
+            let forward = |model: &BurnModel<ResidualNet>, shard, pass: &CrossShardPass| {
                 let (images, labels) = batch(&[shard], &plain());
                 let key = DropoutKey { seed: 5, epoch: 0, step: 1, shard };
-                loss(model.forward_in_step(images, &key, pass), labels)
+                loss(model.forward_cross_shard(images, &key, pass), labels)
             };
-            ddp.in_step(inputs, forward).unwrap_err().to_string()
+            ddp.cross_shard_passes(inputs, forward).unwrap_err().to_string()
         })
     });
     for error in errors.unwrap().into_iter().flatten() {
@@ -175,7 +175,7 @@ fn a_rank_that_leaves_ends_the_others_step() {
 #[test]
 fn inputs_must_be_as_many_as_shards() {
     let mut ddp = ddp(Group::alone(), 2, 0.0, &plain());
-    let forward = |_: &ResidualNet, (), _: &ShardPass| unreachable!("nothing is computed");
-    let error = ddp.in_step(vec![Some(())], forward).unwrap_err().to_string();
+    let forward = |_: &BurnModel<ResidualNet>, (), _: &CrossShardPass| unreachable!("nothing is computed");
+    let error = ddp.cross_shard_passes(vec![Some(())], forward).unwrap_err().to_string();
     assert!(error.contains("1 inputs for the 2 shards"), "{error}");
 }

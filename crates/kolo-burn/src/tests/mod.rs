@@ -1,5 +1,9 @@
-//! The promises of [`Ddp`](super::Ddp), on real networks.
+//! The promises of [`Ddp`](crate::Ddp), on real networks.
 
+mod cross_shard;
+mod residual_net;
+
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -7,17 +11,18 @@ use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::{Autodiff, Flex};
+use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::tanh;
-use burn::tensor::{Device, Int, TensorData};
-use kolo_comm::{threads, tree};
-use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::{BucketCaps, checkpoint};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use kolo_comm::{Group, threads, tree};
+use kolo_ddp::binding::Which;
+use kolo_ddp::optimizer::{self, Optimizer, Settings};
+use kolo_ddp::{BucketCaps, Config, Kind, Replica, Statistics, checkpoint};
 
-use super::*;
-use crate::DropoutKey;
-use crate::residual_net::ResidualNet;
+use self::residual_net::ResidualNet;
+use crate::{Ddp, DropoutKey, Loss, tensors};
 
 const WIDTH: usize = 48;
 
@@ -89,7 +94,7 @@ impl Backward<Flex, 1> for Gate {
 
     fn backward(self, ops: Ops<Waiter, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let until = Instant::now() + Duration::from_secs(30);
-        while !lock(&ops.state.0).is_back(0) {
+        while !ops.state.0.lock().unwrap().is_back(0) {
             assert!(Instant::now() < until, "no bucket was reduced while the backward pass went on");
             std::thread::yield_now();
         }
@@ -120,7 +125,7 @@ fn buckets_are_reduced_while_the_backward_pass_goes_on() {
         let mut ddp =
             Ddp::new(group, Net::new(&device), &tiny_buckets(2), sgd(&Settings::default())).unwrap();
         for step in 0..3 {
-            let handle = ddp.replica.clone();
+            let handle = ddp.shared_replica();
             // Buckets are in the order of readiness from the second step on. (Burn computes the gradient of a
             // bias at the very end of the pass, though its layer is the last.)
             let between = |x| if step == 0 { x } else { gate(x, &handle) };
@@ -215,7 +220,7 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
             }
         }
         // The model holds what the replica holds, running statistics included.
-        let inventory = tensors::inventory(ddp.model(), Which::All).unwrap();
+        let inventory = tensors::inventory::<ResidualNet>(ddp.model(), Which::All).unwrap();
         ddp.with_replica(|replica| assert_eq!(inventory.values, replica.values().unwrap()));
         states
     };
@@ -240,7 +245,7 @@ fn local_statistics_are_each_ranks_own() {
             }
             ddp.step(0.05).unwrap();
         }
-        let values = tensors::inventory(ddp.model(), Which::All).unwrap().values;
+        let values = tensors::inventory::<ResidualNet>(ddp.model(), Which::All).unwrap().values;
         ddp.with_replica(|replica| assert_eq!(values, replica.values().unwrap()));
         [true, false].map(|statistic| {
             let spans = ddp.layout().spans().iter();
@@ -266,13 +271,16 @@ fn parameters_keep_their_mappers_and_wait_until_they_are_used() {
         ddp.backward(Loss::sum(out.powi_scalar(2).sum(), 1)).unwrap();
         ddp.step(0.01).unwrap();
     }
-    let waiting = lock(&ddp.replica).outstanding();
+    let waiting = ddp.shared_replica().lock().unwrap().outstanding();
     assert!(waiting > 1 && !ddp.model().last.weight.is_initialized());
     let weight = ddp.model().last.weight.val();
-    assert!(lock(&ddp.replica).outstanding() < waiting && !ddp.model().first.weight.is_initialized());
+    assert!(
+        ddp.shared_replica().lock().unwrap().outstanding() < waiting
+            && !ddp.model().first.weight.is_initialized()
+    );
     let saved = ddp.model().last.weight.transform_for_save().val();
     saved.into_data().assert_eq(&weight.mul_scalar(2.0).into_data(), true);
-    let model = ddp.into_model().unwrap();
+    let model = ddp.into_model().unwrap().into_module();
     assert!(model.first.weight.is_initialized() && model.last.weight.is_initialized());
 }
 

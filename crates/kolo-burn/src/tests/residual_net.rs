@@ -5,9 +5,10 @@ use burn::nn::conv::Conv2d;
 use burn::nn::{BatchNorm, BatchNormConfig, Linear, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor, TensorData};
+use kolo_ddp::cross_shard::CrossShardPass;
 
 use crate::dropout::{Dropout, DropoutKey};
-use crate::shard_pass::ShardPass;
+use crate::sync_batch_norm;
 
 /// `fc(dropout(mean(block(relu(bn1(conv1(x)))))))`, where the block halves the image and has a projection as
 /// its shortcut.
@@ -67,13 +68,18 @@ impl ResidualNet {
     }
 
     /// Scores in training, normalised over the global batch.
-    pub(crate) fn forward_in_step(&self, images: Tensor<4>, key: &DropoutKey, pass: &ShardPass) -> Tensor<2> {
+    pub(crate) fn forward_cross_shard(
+        &self,
+        images: Tensor<4>,
+        key: &DropoutKey,
+        pass: &CrossShardPass,
+    ) -> Tensor<2> {
         self.fc.forward(self.dropout.forward(self.features(images, Some(pass)), "fc", key))
     }
 
-    fn features(&self, images: Tensor<4>, pass: Option<&ShardPass>) -> Tensor<2> {
+    fn features(&self, images: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<2> {
         let norm = |layer: &BatchNorm, x| match pass {
-            Some(pass) => pass.batch_norm(layer, x),
+            Some(pass) => sync_batch_norm(layer, x, pass),
             None => layer.forward(x),
         };
         let x = relu(norm(&self.bn1, self.conv1.forward(images)));

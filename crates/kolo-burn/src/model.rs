@@ -1,0 +1,75 @@
+//! A Burn module as [`kolo_ddp::Ddp`] trains it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use burn::module::Module;
+use kolo_ddp::binding::{Binding, BindingError, GradientSink, Inventory, Values, Which};
+
+use crate::loss::Loss;
+use crate::tensors::{self, Mappers};
+use crate::{device, hook};
+
+/// A Burn module in training. It is used like the module itself, of which it keeps what new values must not
+/// change.
+pub struct BurnModel<M> {
+    /// Always there; taken only while it is being rewritten.
+    module: Option<M>,
+    mappers: Arc<Mappers>,
+}
+
+impl<M: Module> BurnModel<M> {
+    /// The module itself.
+    pub fn into_module(mut self) -> M {
+        self.module.take().expect(HERE)
+    }
+}
+
+const HERE: &str = "the module is away only inside `write`";
+
+impl<M: Module> From<M> for BurnModel<M> {
+    fn from(module: M) -> Self {
+        BurnModel { mappers: Arc::new(Mappers::of(&module)), module: Some(module) }
+    }
+}
+
+impl<M> Deref for BurnModel<M> {
+    type Target = M;
+
+    fn deref(&self) -> &M {
+        self.module.as_ref().expect(HERE)
+    }
+}
+
+/// A clone has parameters that are leaves of its own, and running statistics of its own; values are shared.
+/// So its backward pass can run while that of another clone does.
+impl<M: Module> Clone for BurnModel<M> {
+    fn clone(&self) -> Self {
+        let module = tensors::copy_with_own_leaves::<M>(self);
+        BurnModel { module: Some(module), mappers: self.mappers.clone() }
+    }
+}
+
+impl<M: Module> Binding for BurnModel<M> {
+    type Loss = Loss;
+
+    fn inventory(&self, which: Which) -> Result<Inventory, BindingError> {
+        if which == Which::All {
+            device::check_model::<M>(self)?;
+        }
+        Ok(tensors::inventory::<M>(self, which)?)
+    }
+
+    fn write(&mut self, which: Which, values: &Values) {
+        let module = self.module.take();
+        self.module = module.map(|module| tensors::write(module, which, &self.mappers, values));
+    }
+
+    fn backward(&self, loss: Loss, sink: Arc<dyn GradientSink>) -> Result<(), BindingError> {
+        Ok(hook::backward(loss.sum, tensors::nodes::<M>(self), sink)?)
+    }
+
+    fn wait_for_values(&self) {
+        tensors::initialise::<M>(self);
+    }
+}

@@ -1,0 +1,258 @@
+//! One worker's model in a job, of any tensor library: what the training loop calls.
+
+mod cross_shard_passes;
+mod statistics;
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kolo_comm::{Group, JobMembership, Rank};
+
+use self::statistics::StatisticsReport;
+use crate::binding::{Binding, GradientSink, Inventory, Loss, Values, Which};
+use crate::checkpoint::{self, Position};
+use crate::config::Config;
+use crate::cross_shard::Exchange;
+use crate::error::Error;
+use crate::layout::{Layout, SpanId};
+use crate::optimizer::Optimizer;
+use crate::replica::{Change, Replica, StepReport};
+use crate::shard_pass::{ShardPass, lock};
+
+/// A model of which every worker holds a replica.
+///
+/// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`], or
+/// [`Ddp::cross_shard_passes`] once for all of them, and then [`Ddp::step`]. With one worker it trains like
+/// any other loop.
+///
+/// After a step a binding may make the model's parameters wait: whoever uses one first waits until its
+/// gradient is back. So the first layers compute while the gradients of the last ones are still on the wire.
+pub struct Ddp<B> {
+    model: B,
+    /// Shared with the hook, which runs inside the backward pass, and with parameters that wait for their
+    /// values.
+    replica: Arc<Mutex<Replica>>,
+    group: Arc<Group>,
+    layout: Arc<Layout>,
+    shards: Range<usize>,
+    statistics: StatisticsReport,
+    /// For cross-shard sums: made for the first step that needs them, and again when the group or its shares
+    /// are others.
+    exchange: Option<Exchange>,
+}
+
+impl<B: Binding> Ddp<B> {
+    /// Joins the replicas: checks that all ranks hold the same model and gives all of them rank 0's values.
+    ///
+    /// # Errors
+    ///
+    /// The models differ (naming the parameter and the rank), the binding cannot train the model, a setting
+    /// is wrong, or a collective failed.
+    pub fn new(
+        group: Group,
+        model: impl Into<B>,
+        config: &Config,
+        optimizer: impl Optimizer,
+    ) -> Result<Self, Error> {
+        let model = model.into();
+        let Inventory { specs, values } = model.inventory(Which::All)?;
+        let replica = Replica::new(Arc::new(group), specs, values, config, optimizer)?;
+        Ok(Self::of(model, replica, config))
+    }
+
+    /// As [`Ddp::new`], as a member of a job whose workers may come and go: see [`Replica::elastic`]. Where
+    /// the others have trained already this one takes their state, and [`Replica::steps`] says how many steps
+    /// that were.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ddp::new`]; or too few workers are there.
+    pub fn elastic(
+        member: impl JobMembership + 'static,
+        model: impl Into<B>,
+        config: &Config,
+        optimizer: impl Optimizer,
+    ) -> Result<Self, Error> {
+        let model = model.into();
+        let Inventory { specs, values } = model.inventory(Which::All)?;
+        let replica = Replica::elastic(member, &specs, &values, config, optimizer)?;
+        Ok(Self::of(model, replica, config))
+    }
+
+    fn of(model: B, replica: Replica, config: &Config) -> Self {
+        let (group, layout, shards) = (replica.group().clone(), replica.layout().clone(), replica.shards());
+        let statistics = StatisticsReport::new(&layout, config.statistics);
+        let replica = Arc::new(Mutex::new(replica));
+        let mut ddp = Ddp { model, replica, group, layout, shards, statistics, exchange: None };
+        ddp.write(Which::All);
+        ddp
+    }
+
+    /// The model, whose forward pass is to be run here.
+    pub fn model(&self) -> &B {
+        &self.model
+    }
+
+    /// The model, trained. It has nothing to do with the other ranks any more.
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed (naming the rank).
+    pub fn into_model(self) -> Result<B, Error> {
+        self.with_replica(|replica| replica.values().map(drop))?;
+        Ok(self.model)
+    }
+
+    /// This worker's rank.
+    pub fn rank(&self) -> Rank {
+        self.group.rank()
+    }
+
+    /// The ranks that train together.
+    pub fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    /// Where each of the model's tensors lives in flat memory.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The shards of each step that are this rank's: call [`Ddp::backward`] once for each, in order. They
+    /// stay the same until a step's report says that they have changed, or the ranks do ([`Ddp::regroup`]).
+    pub fn shards(&self) -> Range<usize> {
+        self.shards.clone()
+    }
+
+    /// The flat side: values, checkpoints, timings. `look` must not use the model.
+    pub fn with_replica<R>(&self, look: impl FnOnce(&mut Replica) -> R) -> R {
+        self.model.wait_for_values();
+        look(&mut lock(&self.replica))
+    }
+
+    /// The replica itself, for what looks at it in the middle of a backward pass, such as a layer or another
+    /// thread. A parameter that waits for its values waits for whoever has locked it.
+    pub fn shared_replica(&self) -> Arc<Mutex<Replica>> {
+        self.replica.clone()
+    }
+
+    /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's
+    /// shards. A loss over no samples counts as [`Ddp::skip_shard`].
+    ///
+    /// # Errors
+    ///
+    /// This rank has no more shards in this step, or the binding refuses the loss.
+    pub fn backward(&mut self, loss: B::Loss) -> Result<(), Error> {
+        if loss.count() == 0.0 {
+            return self.skip_shard();
+        }
+        let (sum, count) = (loss.sum(), loss.count());
+        // Beginning the pass holds the replica, for which a parameter that waits would wait.
+        self.model.wait_for_values();
+        let pass = ShardPass::begin(self.replica.clone(), sum, count)?;
+        let sink = Arc::new(ToPass(Mutex::new(Some(pass))));
+        let result = self.model.backward(loss, sink.clone());
+        let pass = lock(&sink.0).take();
+        result?;
+        let mut pass = pass.expect("nobody else takes it");
+        if !self.statistics.is_empty() {
+            let moved = self.model.inventory(Which::Statistics)?.values;
+            self.statistics.report(&self.layout, &mut pass, &moved, count);
+            self.write(Which::Statistics);
+        }
+        pass.finish()
+    }
+
+    /// In place of [`Ddp::backward`] for a shard without samples, as in a short last batch.
+    ///
+    /// # Errors
+    ///
+    /// This rank has no more shards in this step.
+    pub fn skip_shard(&mut self) -> Result<(), Error> {
+        self.with_replica(|replica| replica.begin_shard(0.0, 0.0)?.finish())
+    }
+
+    /// Ends the step: from now on the model has its new parameters.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a sample. A
+    /// reduction that fails while the next forward pass waits for it leaves that parameter as it was, and the
+    /// next call here says why.
+    pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
+        let report = self.with_replica(|replica| replica.step(learning_rate))?;
+        if report.change == Change::Regrouped || report.shards_changed {
+            self.follow_replica();
+        }
+        self.write(Which::All);
+        Ok(report)
+    }
+
+    /// After an error of any call here: goes on with those that are left where it is another worker's death
+    /// and the job is elastic, else returns it. See [`Replica::recover`].
+    ///
+    /// # Errors
+    ///
+    /// `error` itself, or what stands in the way of going on.
+    pub fn recover(&mut self, error: Error) -> Result<(), Error> {
+        self.with_replica(|replica| replica.recover(error))?;
+        self.follow_replica();
+        self.write(Which::All);
+        Ok(())
+    }
+
+    /// Goes on with other ranks, after an error or between two steps: see [`Replica::regroup`]. Shards are
+    /// divided anew, and a step that has not come to its end is to be done again: [`Replica::steps`] says
+    /// which is the next one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Replica::regroup`].
+    pub fn regroup(&mut self, group: Group) -> Result<(), Error> {
+        self.with_replica(|replica| replica.regroup(Arc::new(group)))?;
+        self.follow_replica();
+        self.write(Which::All);
+        Ok(())
+    }
+
+    /// Continues from a checkpoint of the same model and optimizer; every rank calls it.
+    ///
+    /// # Errors
+    ///
+    /// Names the file and the first tensor that does not fit.
+    pub fn load(&mut self, checkpoint: &Path) -> Result<Position, Error> {
+        let position = self.with_replica(|replica| checkpoint::load(checkpoint, replica))?;
+        self.write(Which::All);
+        Ok(position)
+    }
+
+    /// The loop has waited so long for its next batch: so a rank whose data comes slowly is not taken for one
+    /// that computes slowly ([`Replica::data_waited`]).
+    pub fn data_waited(&self, time: Duration) {
+        lock(&self.replica).data_waited(time);
+    }
+
+    /// After the replica has got another group, or its shards have moved.
+    fn follow_replica(&mut self) {
+        self.exchange = None;
+        (self.group, self.shards) = self.with_replica(|replica| (replica.group().clone(), replica.shards()));
+    }
+
+    fn write(&mut self, which: Which) {
+        let values = Values { layout: self.layout.clone(), replica: self.replica.clone() };
+        self.model.write(which, &values);
+    }
+}
+
+/// Hands gradients to the pass that is under way. The library's graph may keep the sink longer than that.
+struct ToPass(Mutex<Option<ShardPass<Arc<Mutex<Replica>>>>>);
+
+impl GradientSink for ToPass {
+    fn ready(&self, span: SpanId, gradient: &[f32]) {
+        if let Some(pass) = &mut *lock(&self.0) {
+            pass.ready(span, gradient);
+        }
+    }
+}

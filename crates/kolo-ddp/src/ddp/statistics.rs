@@ -1,0 +1,54 @@
+//! What the forward passes of the shards have made of a model's statistics.
+
+use crate::layout::{Kind, Layout, SpanId};
+use crate::shard_pass::{Access, ShardPass};
+use crate::statistics::Statistics;
+
+/// Reports how far each shard's forward pass has moved the statistics.
+///
+/// Every shard starts from the same ones; the step moves them by the weighted mean. Or, by
+/// [`Statistics::Local`], the next shard of this rank goes on where this one ended.
+pub(super) struct StatisticsReport {
+    spans: Vec<SpanId>,
+    policy: Statistics,
+}
+
+impl StatisticsReport {
+    pub(super) fn new(layout: &Layout, policy: Statistics) -> Self {
+        let spans = (0..layout.spans().len()).map(SpanId);
+        let spans = spans.filter(|id| layout.span(*id).spec.kind == Kind::Statistic).collect();
+        StatisticsReport { spans, policy }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// `moved` has the statistics after the forward pass, one after another.
+    pub(super) fn report(
+        &self,
+        layout: &Layout,
+        pass: &mut ShardPass<impl Access>,
+        mut moved: &[f32],
+        count: f64,
+    ) {
+        for &id in &self.spans {
+            let (end, rest) = moved.split_at(layout.span(id).len);
+            moved = rest;
+            let change: Option<Vec<f32>> = pass.with_replica(|replica| {
+                let start = replica.latest(id);
+                if end == start {
+                    return None;
+                }
+                if self.policy == Statistics::Local {
+                    replica.keep_statistic(id, end);
+                    return None;
+                }
+                Some(end.iter().zip(start).map(|(end, start)| (end - start) * count as f32).collect())
+            });
+            if let Some(change) = change {
+                pass.ready(id, &change);
+            }
+        }
+    }
+}
