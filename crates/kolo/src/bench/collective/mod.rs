@@ -8,19 +8,20 @@ mod options;
 mod plot;
 mod report;
 mod sample;
+mod subcommand;
 
-use kolo_comm::schedule::ALGORITHMS;
+use kolo_comm::schedule::{ALGORITHMS, OperationKind};
 use kolo_comm::{DType, Group, bf16, f16};
 
-pub(crate) use operation::Operation;
-pub(crate) use options::Options;
+use options::Options;
 use report::{Report, Row};
 use sample::Case;
+pub(crate) use subcommand::MeasureCollective;
 
 use super::device;
 use crate::fail::Failure;
 
-pub(crate) fn measure(operation: Operation, options: &Options) -> Result<(), Failure> {
+pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(), Failure> {
     if options.backend == "nccl" {
         return device::measure(&options.sizes, options.seconds, options.json);
     }
@@ -55,7 +56,7 @@ pub(crate) fn measure(operation: Operation, options: &Options) -> Result<(), Fai
 
 fn all_sizes<T: sample::Exact>(
     group: &Group,
-    operation: Operation,
+    operation: OperationKind,
     options: &Options,
 ) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use kolo_comm::schedule::OperationKind;
 use kolo_comm::{DType, Op};
 
-use super::operation::Operation;
 use crate::fail::Failure;
 use crate::options::{Communication, algorithms};
 
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "f32", value_parser = DType::ALL.map(DType::name))]
     pub(super) dtype: String,
     /// How contributions are combined
-    #[arg(long, default_value = "sum", value_parser = ["sum", "average", "max", "min", "product"])]
+    #[arg(long, default_value = "sum", value_parser = Op::ALL.map(Op::name))]
     pub(super) op: String,
     /// Root of a broadcast, reduce, gather or scatter
     #[arg(long, default_value_t = 0)]
@@ -54,11 +54,11 @@ fn algorithm_names() -> Vec<&'static str> {
 }
 
 impl Options {
-    pub(crate) fn check(&self, operation: Operation) -> Result<(), Failure> {
+    pub(crate) fn check(&self, operation: OperationKind) -> Result<(), Failure> {
         if self.nproc == 0 {
             return Err(Failure::input("--nproc 0: it must be at least 1"));
         }
-        if self.backend == "nccl" && (operation != Operation::AllReduce || self.dtype() != DType::F32) {
+        if self.backend == "nccl" && (operation != OperationKind::AllReduce || self.dtype() != DType::F32) {
             return Err(Failure::input("--backend nccl: it measures all-reduce of f32 only"));
         }
         let size = self.dtype().size();

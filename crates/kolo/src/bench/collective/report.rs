@@ -1,10 +1,9 @@
 //! Tables and JSON.
 
 use kolo_comm::Group;
-use kolo_comm::schedule::Choice;
+use kolo_comm::schedule::{Choice, OperationKind};
 use serde::Serialize;
 
-use super::operation::Operation;
 use super::options::Options;
 use super::sample::Case;
 use crate::bench::samples::{Samples, memory_bus};
@@ -49,7 +48,7 @@ impl Row {
             p50_us: p50 * 1e6,
             p99_us: samples.percentile(99.0) * 1e6,
             algbw_gbps,
-            busbw_gbps: algbw_gbps * case.operation.bus_factor(case.world()),
+            busbw_gbps: algbw_gbps * case.operation.properties().bus.factor(case.world()),
             predicted_us: predicted.map(|seconds| seconds * 1e6),
             samples: samples.0.len(),
             why: choice.map(Choice::reason).unwrap_or_default(),
@@ -85,12 +84,12 @@ impl Report {
     /// A collective, because all ranks load the memory bus together.
     pub(super) fn new(
         group: &Group,
-        operation: Operation,
+        operation: OperationKind,
         options: &Options,
         rows: Vec<Row>,
     ) -> Result<Report, Failure> {
         let world_size = group.world_size();
-        let shared = operation == Operation::AllReduce && matches!(group.transport(), "shm" | "threads");
+        let shared = operation == OperationKind::AllReduce && matches!(group.transport(), "shm" | "threads");
         let memory_gbps = if shared { Some(memory_bus(group)?) } else { None };
         // The least there is: every contribution is read once, and the sum written once on every rank.
         let traffic = (2 * world_size) as f64;

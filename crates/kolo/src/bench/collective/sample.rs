@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use kolo_comm::schedule::Choice;
+use kolo_comm::schedule::{Choice, OperationKind};
 use kolo_comm::{Buffer, Collective, Element, Group, Op, Rank, bf16, f16};
 
-use super::operation::{Operation, Shape};
+use super::operation::{Shape, fitting, shape};
 use super::options::Options;
 use crate::bench::samples::Samples;
 use crate::fail::Failure;
@@ -45,7 +45,7 @@ impl Exact for bf16 {
 /// One operation at one size.
 pub(super) struct Case<'a> {
     group: &'a Group,
-    pub(super) operation: Operation,
+    pub(super) operation: OperationKind,
     op: Op,
     root: Rank,
     /// Elements, of the larger one where input and output differ.
@@ -54,10 +54,10 @@ pub(super) struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    pub(super) fn new(group: &'a Group, operation: Operation, options: &Options, len: usize) -> Self {
+    pub(super) fn new(group: &'a Group, operation: OperationKind, options: &Options, len: usize) -> Self {
         let (rank, world) = (group.rank(), group.world_size());
-        let (op, root, len) = (options.op(), Rank(options.root), operation.fitting(len, world));
-        let shape = operation.shape(len, op, root, rank, world);
+        let (op, root, len) = (options.op(), Rank(options.root), fitting(operation, len, world));
+        let shape = shape(operation, len, op, root, rank, world);
         Case { group, operation, op, root, len, shape }
     }
 
@@ -122,28 +122,28 @@ impl<'a> Case<'a> {
         let (checked, expected): (std::ops::Range<usize>, Box<dyn Fn(usize) -> usize + '_>) = match self
             .operation
         {
-            Operation::AllReduce => (0..self.len, Box::new(combined)),
-            Operation::ReduceScatter => (rank * each..(rank + 1) * each, Box::new(combined)),
-            Operation::Reduce => (0..if rank == root { self.len } else { 0 }, Box::new(combined)),
-            Operation::Broadcast => (0..self.len, Box::new(|index| number(root, index))),
-            Operation::AllGather => {
+            OperationKind::AllReduce => (0..self.len, Box::new(combined)),
+            OperationKind::ReduceScatter => (rank * each..(rank + 1) * each, Box::new(combined)),
+            OperationKind::Reduce => (0..if rank == root { self.len } else { 0 }, Box::new(combined)),
+            OperationKind::Broadcast => (0..self.len, Box::new(|index| number(root, index))),
+            OperationKind::AllGather => {
                 let own = move |index: usize| number(index / each, index);
                 (0..self.len, Box::new(own))
             }
-            Operation::Gather if rank == root => {
+            OperationKind::Gather if rank == root => {
                 let index_there = move |index: usize| if index / each == root { index } else { index % each };
                 (0..self.len, Box::new(move |index| number(index / each, index_there(index))))
             }
-            Operation::Scatter if rank != root => {
+            OperationKind::Scatter if rank != root => {
                 (0..each, Box::new(move |index| number(root, rank * each + index)))
             }
-            Operation::Gather | Operation::Scatter => (0..0, Box::new(from_each)),
-            Operation::AllToAll => {
+            OperationKind::Gather | OperationKind::Scatter => (0..0, Box::new(from_each)),
+            OperationKind::AllToAll => {
                 let sent = move |index: usize| number(index / each, rank * each + index % each);
                 (0..self.len, Box::new(sent))
             }
-            Operation::SendReceive if world == 1 => (0..0, Box::new(from_each)),
-            Operation::SendReceive => (0..self.len, Box::new(move |index| number(previous, index))),
+            OperationKind::Exchange if world == 1 => (0..0, Box::new(from_each)),
+            OperationKind::Exchange => (0..self.len, Box::new(move |index| number(previous, index))),
         };
         for index in checked {
             let (got, right) = (buffer[index], T::of(expected(index)));
