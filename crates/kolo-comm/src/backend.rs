@@ -35,7 +35,8 @@ pub trait Backend: Send {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] says that the call was wrong by itself and nothing was sent; after any other the group has failed.
+    /// [`Error::is_refusal`] tells a call that is wrong by itself, before anything was sent; after any other error the group
+    /// has failed.
     fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: WaitMode) -> Result<(), Error>;
 
     /// How the ranks talk, for logs and tables.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use strum::{EnumDiscriminants, FromRepr, IntoStaticStr};
 
-use kolo_rendezvous::Error;
+use kolo_rendezvous::InvalidCall;
 use kolo_schedule::Op;
 use kolo_schedule::Rank;
 use kolo_schedule::tree::Contributions;
@@ -129,68 +129,81 @@ impl Collective {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`], in words.
-    pub fn check(&self, rank: Rank, world: usize, elements: usize) -> Result<(), Error> {
-        let divided = |chunks: &Chunks| match chunks {
-            Chunks::Equal if !elements.is_multiple_of(world) => {
-                Some(format!("{elements} elements on {rank} do not divide into {world} equal chunks"))
-            }
-            Chunks::Varied(counts) if counts.len() != world => {
-                Some(format!("{} chunks for a group of {world} ranks", counts.len()))
-            }
-            Chunks::Varied(counts) if counts.iter().sum::<usize>() != elements => {
-                let sum = counts.iter().sum::<usize>();
-                Some(format!("chunks of {sum} elements in all, but {elements} elements on {rank}"))
-            }
-            _ => None,
-        };
-        let inside = |message: &Message| {
-            message.peer.0 < world
-                && message.peer != rank
-                && message.range.start.checked_add(message.range.len).is_some_and(|end| end <= elements)
-        };
-        let problem = match self {
-            _ if self.root().is_some_and(|root| root.0 >= world) => {
-                let root = self.root().unwrap_or(Rank(0));
-                Some(format!("{} with root {root}, but the group has {world} ranks", self.name()))
-            }
-            Collective::TreeSum { contributions, .. } if contributions.world() != world => {
-                Some(format!("contributions of {} ranks in a group of {world}", contributions.world()))
-            }
-            Collective::TreeSum { contributions, len } if elements < contributions.parts(rank) * len => {
-                let parts = contributions.parts(rank);
-                Some(format!("{elements} elements on {rank} are less than {parts} parts of {len}"))
-            }
-            Collective::ReduceScatter(_, chunks) | Collective::AllGather(chunks) => divided(chunks),
-            Collective::Gather(root) | Collective::Scatter(root) if *root == rank => divided(&Chunks::Equal),
-            Collective::AllToAll { send, receive } => {
-                let sum = send.iter().chain(receive.iter()).sum::<usize>();
-                if send.len() != world || receive.len() != world {
-                    Some(format!("all_to_all needs a count for each of the {world} ranks"))
-                } else if sum != elements {
-                    Some(format!("{sum} elements sent and received, but {elements} elements on {rank}"))
-                } else if send[rank.0] != receive[rank.0] {
-                    let (sent, taken) = (send[rank.0], receive[rank.0]);
-                    Some(format!("{rank} sends itself {sent} elements and receives {taken}"))
-                } else {
-                    None
+    /// What is wrong.
+    pub fn check(&self, rank: Rank, world: usize, elements: usize) -> Result<(), InvalidCall> {
+        if let Some(root) = self.root().filter(|root| root.0 >= world) {
+            return Err(InvalidCall::Root { operation: self.name().into(), root, world });
+        }
+        match self {
+            Collective::TreeSum { contributions, len } => {
+                let (given, parts) = (contributions.world(), || contributions.parts(rank));
+                match () {
+                    _ if given != world => Err(InvalidCall::Contributors { given, world }),
+                    _ if elements < parts() * len => {
+                        Err(InvalidCall::Parts { rank, elements, parts: parts(), len: *len })
+                    }
+                    _ => Ok(()),
                 }
             }
-            Collective::Exchange { send, receive } => {
-                let wrong = send.iter().chain(receive.iter()).find(|message| !inside(message));
-                wrong.map(|Message { peer, range }| {
-                    let (start, len) = (range.start, range.len);
-                    format!(
-                        "a message of {len} elements from {start} on between {rank} and {peer}: there are \
-                         {world} ranks and {elements} elements, and nobody sends to itself"
-                    )
-                })
+            Collective::ReduceScatter(_, chunks) | Collective::AllGather(chunks) => {
+                check_chunks(chunks, rank, world, elements)
             }
-            Collective::Barrier if elements != 1 => Some("a barrier's buffer has one element".into()),
-            _ => None,
-        };
-        problem.map_or(Ok(()), |problem| Err(Error::Invalid(problem)))
+            Collective::Gather(root) | Collective::Scatter(root) if *root == rank => {
+                check_chunks(&Chunks::Equal, rank, world, elements)
+            }
+            Collective::AllToAll { send, receive } => check_counts(send, receive, rank, world, elements),
+            Collective::Exchange { send, receive } => send
+                .iter()
+                .chain(receive.iter())
+                .try_for_each(|message| check_message(message, rank, world, elements)),
+            Collective::Barrier if elements != 1 => Err(InvalidCall::Barrier { elements }),
+            _ => Ok(()),
+        }
     }
+}
+
+/// Whether chunks for `world` ranks make up a buffer.
+fn check_chunks(chunks: &Chunks, rank: Rank, world: usize, elements: usize) -> Result<(), InvalidCall> {
+    let Chunks::Varied(counts) = chunks else {
+        let equal = elements.is_multiple_of(world);
+        return if equal { Ok(()) } else { Err(InvalidCall::UnequalChunks { rank, elements, world }) };
+    };
+    let (chunks, sum) = (counts.len(), counts.iter().sum::<usize>());
+    match () {
+        _ if chunks != world => Err(InvalidCall::ChunkCount { chunks, world }),
+        _ if sum != elements => Err(InvalidCall::ChunkLengths { rank, sum, elements }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether what an all-to-all sends and receives makes up a buffer.
+fn check_counts(
+    send: &[usize],
+    receive: &[usize],
+    rank: Rank,
+    world: usize,
+    elements: usize,
+) -> Result<(), InvalidCall> {
+    if send.len() != world || receive.len() != world {
+        return Err(InvalidCall::Counts { world });
+    }
+    let (sum, sent, received) = (send.iter().chain(receive).sum::<usize>(), send[rank.0], receive[rank.0]);
+    match () {
+        _ if sum != elements => Err(InvalidCall::CountSum { rank, sum, elements }),
+        _ if sent != received => Err(InvalidCall::OwnChunk { rank, sent, received }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a message is to or from another rank, and lies inside the buffer.
+fn check_message(message: &Message, rank: Rank, world: usize, elements: usize) -> Result<(), InvalidCall> {
+    let Message { peer, range } = *message;
+    let (start, len) = (range.start, range.len);
+    let inside = start.checked_add(len).is_some_and(|end| end <= elements);
+    if peer.0 < world && peer != rank && inside {
+        return Ok(());
+    }
+    Err(InvalidCall::Message { rank, peer, start, len, world, elements })
 }
 
 impl CollectiveKind {

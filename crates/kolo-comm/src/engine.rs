@@ -125,8 +125,11 @@ impl Engine {
     }
 
     fn build(algorithm: &Algorithm, problem: &Problem<'_>) -> Result<Schedule, Error> {
-        (algorithm.build)(problem)
-            .map_err(|why| Error::Invalid(format!("algorithm {} cannot be used here: {why}", algorithm.name)))
+        let unusable = |why: &str| {
+            let (algorithm, reason) = (algorithm.name.into(), why.into());
+            Error::AlgorithmUnusable { algorithm, reason }
+        };
+        (algorithm.build)(problem).map_err(unusable)
     }
 
     /// Whether the last plan serves again. Most calls repeat the last one, and a short one takes a quarter of a microsecond:

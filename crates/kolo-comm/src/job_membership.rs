@@ -21,7 +21,7 @@ pub trait JobMembership: Send {
     fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error>;
 
     /// From now on this worker has the state of the job, so that its successors need not begin anew.
-    fn has_state(&mut self);
+    fn set_has_state(&mut self);
 
     /// A step of the generation is done. What steps take says how long to wait for a worker that is silent.
     fn step_done(&self);

@@ -7,6 +7,7 @@
 
 pub mod backend;
 mod collective;
+mod collectives;
 mod comm_thread;
 mod connect;
 mod deadline;
@@ -29,6 +30,7 @@ mod transport;
 mod wait;
 
 pub use collective::Collective;
+pub use collectives::Collectives;
 pub use element::{Element, Number};
 pub use group::Group;
 pub use job_membership::{Generation, JobMembership};
@@ -40,5 +42,5 @@ pub use transport::{Distance, SHM, TCP, THREADS, TRANSPORTS, TransportKind};
 
 pub use half::{bf16, f16};
 pub use kolo_rendezvous::secure::Token;
-pub use kolo_rendezvous::{Error, Interface, Liveness, env, hash};
+pub use kolo_rendezvous::{BackendError, Error, Interface, InvalidCall, Liveness, env, hash};
 pub use kolo_schedule::{self as schedule, DType, Op, Rank, Topology, tree};

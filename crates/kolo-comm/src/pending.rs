@@ -47,7 +47,7 @@ impl<T: Element> Pending<T> {
     ///
     /// As [`Pending::wait`].
     pub fn wait_timed(self) -> Result<(Buffer<T>, Timing), Error> {
-        let lost = |_| Err(Error::Invalid("the communication thread has panicked".into()));
+        let lost = |_| Err(Error::CommThreadPanicked);
         self.ready.unwrap_or_else(|| self.result.recv().unwrap_or_else(lost))
     }
 

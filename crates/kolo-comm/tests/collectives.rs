@@ -156,7 +156,7 @@ fn wrong_calls_are_refused_and_harm_nobody() {
     for over in ALL {
         for result in spawn(over, 2, &Options::default(), |group| {
             let wrong = group.all_gather(&[0u8; 3], &mut [0u8; 5]).unwrap_err();
-            assert!(matches!(wrong, Error::Invalid(_)), "{wrong}");
+            assert!(matches!(wrong, Error::InvalidCall(_)), "{wrong}");
             let wrong = group.broadcast(&mut [0u8], Rank(2)).unwrap_err();
             assert!(wrong.to_string().contains("rank 2"), "{wrong}");
             let foreign = Group::alone().alloc::<f32>(4).unwrap();

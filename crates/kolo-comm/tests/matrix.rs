@@ -131,6 +131,9 @@ fn an_algorithm_that_cannot_serve_the_group_is_refused() {
     let options = Options { algorithm: hierarchical, ..Options::default() };
     for result in spawn(Over::SHM, 2, &options, |_| ()) {
         let error = result.unwrap_err();
-        assert!(matches!(error, Error::Invalid(_)) && error.to_string().contains("several nodes"), "{error}");
+        assert!(
+            matches!(error, Error::AlgorithmUnusable { .. }) && error.to_string().contains("several nodes"),
+            "{error}"
+        );
     }
 }

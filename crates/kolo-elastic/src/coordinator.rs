@@ -1,4 +1,5 @@
-//! The coordinator: every launcher has one, to which its workers come; that of the first launcher leads.
+//! The coordinator that every launcher runs: its node's members arrive at it, and it agrees with the
+//! coordinators of other nodes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,25 +8,30 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::home::Home;
-use super::lead::Lead;
-use super::member_name;
-use super::orders::{Departure, Order};
-use super::role::{Own, Role};
-use super::roll::Terms;
-use super::roster::Rules;
-use super::seek::{Nodes, Seeker};
 use kolo_comm::Options;
 use kolo_rendezvous::Error;
-use kolo_rendezvous::hash::splitmix64;
 use kolo_rendezvous::lock;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
 
-/// How often a coordinator looks at the time when nothing happens.
+use crate::context::{Context, new_launcher_id};
+use crate::discovery::Discovery;
+use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
+use crate::followers::Followers;
+use crate::launcher_protocol::ToLeader;
+use crate::launcher_view::NodeLimits;
+use crate::leader::Leader;
+use crate::local_members::{LocalMembers, take_arrivals, take_cpu_times};
+use crate::member_name::initial_members;
+use crate::node_config::NodeConfig;
+use crate::role::Role;
+use crate::worker_set::MembershipPolicy;
+
+/// A coordinator looks at the time so often when nothing happens.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A running coordinator. Ends on drop, in good order.
+/// A running coordinator: a store for the members of one node, and a thread that decides about them or
+/// follows the one that does. On drop it ends in good order, and tells its leader.
 pub struct Coordinator {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -33,194 +39,203 @@ pub struct Coordinator {
 }
 
 struct Shared {
-    /// Where members meet.
-    meeting: Arc<Server>,
-    own: Own,
+    /// Where members arrive.
+    store: Arc<Server>,
+    context: Context,
     state: Mutex<State>,
     closing: Arc<AtomicBool>,
 }
 
 struct State {
     role: Role,
-    home: Home,
+    local: LocalMembers,
 }
 
 impl Coordinator {
-    /// Listens at `address` (port 0 takes a free one) for the members of a job of about `size` workers, all of one launcher.
-    /// What it wants done comes by the receiver.
+    /// Starts the coordinator of a job of one node, for about `size` members. It listens at `address`; port 0
+    /// takes a free one. The receiver gets its events.
     ///
     /// # Errors
     ///
-    /// The address cannot be listened at.
-    pub fn start(
+    /// The address cannot be listened at, or no thread can be started.
+    pub fn single_node(
         address: SocketAddr,
         size: usize,
-        rules: Rules,
+        policy: MembershipPolicy,
         options: &Options,
-    ) -> Result<(Coordinator, Receiver<Order>), Error> {
+    ) -> Result<(Coordinator, Receiver<CoordinatorEvent>), Error> {
         let access = Access::new(options.token.clone(), options.encrypt)?;
-        let lead = Lead::new(rules, access.clone(), address.ip(), None, 0);
-        let own =
-            Own { id: identity(), rules, access, terms: Terms { min: 1, max: 1 }, starts: 0, seeker: None };
-        Self::run(address, size, own, Role::Leading(Box::new(lead)), Arc::default(), &[])
+        let leader = Leader::new(policy, access.clone(), address.ip(), None, 0);
+        let context = Context {
+            launcher_id: new_launcher_id(),
+            policy,
+            access,
+            limits: NodeLimits { min: 1, max: 1 },
+            deferred_workers: 0,
+            discovery: None,
+        };
+        Self::run(address, size, context, Role::Leading(Box::new(leader)), Arc::default(), &[])
     }
 
-    /// As [`Coordinator::start`], for one of several launchers of a job, on loopback for its own members. It finds the others
-    /// meanwhile; when that fails it says so by [`Order::Lost`].
+    /// Starts the coordinator of one node of several, for about `size` members, which reach it over loopback.
+    /// It finds the coordinators of the other nodes meanwhile; when that fails the receiver gets
+    /// [`CoordinatorEvent::Detached`].
     ///
     /// # Errors
     ///
     /// Nothing can be listened at, or no thread can be started.
-    pub fn among(
-        nodes: Nodes,
+    pub fn multi_node(
+        nodes: NodeConfig,
         size: usize,
-        rules: Rules,
+        policy: MembershipPolicy,
         options: &Options,
-    ) -> Result<(Coordinator, Receiver<Order>), Error> {
+    ) -> Result<(Coordinator, Receiver<CoordinatorEvent>), Error> {
         let access = Access::new(options.token.clone(), options.encrypt)?;
-        let terms = Terms { min: nodes.min, max: nodes.max };
-        // Before any of them can come, and before others hear of them: the first generation waits for all.
-        let first =
-            nodes.node.into_iter().flat_map(|node| (0..nodes.workers).map(move |local| (node, local)));
-        let first: Vec<String> = first.map(|(node, local)| member_name(node, local, 0)).collect();
-        let (id, starts, closing) = (identity(), nodes.later(), Arc::new(AtomicBool::new(false)));
-        let interface = options.interface.clone();
-        let seeker =
-            Arc::new(Seeker { nodes, id, access: access.clone(), interface, closing: closing.clone() });
-        let found = seeker.start()?;
-        let own = Own { id, rules, access, terms, starts, seeker: Some(seeker) };
-        Self::run((Ipv4Addr::LOCALHOST, 0).into(), size, own, Role::Seeking(found), closing, &first)
+        let limits = NodeLimits { min: nodes.min_nodes, max: nodes.max_nodes };
+        // These members are known before any of them can arrive, and before other launchers hear of this one:
+        // the first generation waits for all.
+        let first = nodes.node_rank.into_iter().flat_map(|rank| initial_members(rank, nodes.local_workers));
+        let first: Vec<String> = first.collect();
+        let (launcher_id, deferred_workers) = (new_launcher_id(), nodes.deferred_workers());
+        let (interface, closing) = (options.interface.clone(), Arc::new(AtomicBool::new(false)));
+        let discovery = Arc::new(Discovery {
+            nodes,
+            id: launcher_id,
+            access: access.clone(),
+            interface,
+            closing: closing.clone(),
+        });
+        let role = Role::Discovering(discovery.start()?);
+        let discovery = Some(discovery);
+        let context = Context { launcher_id, policy, access, limits, deferred_workers, discovery };
+        Self::run((Ipv4Addr::LOCALHOST, 0).into(), size, context, role, closing, &first)
     }
 
     fn run(
         address: SocketAddr,
         size: usize,
-        own: Own,
+        context: Context,
         role: Role,
         closing: Arc<AtomicBool>,
         first: &[String],
-    ) -> Result<(Coordinator, Receiver<Order>), Error> {
-        let meeting = Arc::new(Server::start(address, size, &own.access)?);
-        let address = meeting
-            .address()
-            .map_err(|cause| Error::system("cannot read the coordinator's address", cause))?;
-        let (orders, receiver) = mpsc::channel();
-        let mut home = Home::new(meeting.clone(), orders);
-        first.iter().for_each(|member| home.expect(member));
+    ) -> Result<(Coordinator, Receiver<CoordinatorEvent>), Error> {
+        let store = Arc::new(Server::start(address, size, &context.access)?);
+        let address =
+            store.address().map_err(|cause| Error::system("cannot read the coordinator's address", cause))?;
+        let (events, receiver) = mpsc::channel();
+        let mut local = LocalMembers::new(store.clone(), events);
+        first.iter().for_each(|member| local.started(member));
         if let Role::Leading(_) = role {
-            home.join(own.id);
+            local.publish_job_id(context.launcher_id);
         }
-        let shared = Arc::new(Shared { meeting, own, state: Mutex::new(State { role, home }), closing });
+        let state = Mutex::new(State { role, local });
+        let shared = Arc::new(Shared { store, context, state, closing });
         let for_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("kolo-coordinator".into())
-            .spawn(move || while for_thread.look() {})
+            .spawn(move || while for_thread.tick() {})
             .map_err(|cause| Error::system("cannot start a thread", cause))?;
         Ok((Coordinator { shared, thread: Some(thread), address }, receiver))
     }
 
-    /// Where it listens.
+    /// Where the coordinator listens for members.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A member has been started. The first generation waits for it.
-    pub fn expect(&self, member: &str) {
+    /// Takes note that a member has been started on this node. The first generation waits for it.
+    pub fn member_started(&self, member: &str) {
         let mut state = lock(&self.shared.state);
-        state.home.expect(member);
-        state.role.expect(member);
+        state.local.started(member);
+        state.role.member_event(member, MemberEvent::Started);
         drop(state);
-        self.shared.meeting.notify();
+        self.shared.store.notify();
     }
 
-    /// A member's process has ended. Those of its generation hear of it at once.
-    pub fn gone(&self, member: &str, departure: &Departure) {
+    /// Takes note that a member's process has ended. Those of its generation hear of a failure at once.
+    pub fn member_exited(&self, member: &str, exit: &MemberExit) {
         let mut state = lock(&self.shared.state);
-        state.home.members.remove(member);
-        state.role.gone(member, departure);
+        state.local.exited(member);
+        state.role.member_event(member, MemberEvent::Exited(exit.clone()));
         drop(state);
-        self.shared.meeting.notify();
+        self.shared.store.notify();
     }
 
-    /// Nobody else will be started here: too few members need not wait for others, if this is the only launcher.
+    /// No more members will be started on this node: too few members need not wait for others, if this is the
+    /// only launcher.
     pub fn close(&self) {
         lock(&self.shared.state).role.close();
-        self.shared.meeting.notify();
+        self.shared.store.notify();
     }
 
-    /// The work of the members that have been started here is done: no launcher is to join the job any more.
-    pub fn done(&self) {
-        lock(&self.shared.state).role.done();
+    /// The work of this node's members is done: no launcher may join the job any more.
+    pub fn work_done(&self) {
+        lock(&self.shared.state).role.work_done();
     }
 
-    /// Whether all members of the last generation have ended well, as far as is known here. Those who come now are told that they
-    /// are too late.
-    pub fn is_over(&self) -> bool {
-        matches!(&lock(&self.shared.state).role, Role::Leading(lead) if lead.is_over())
+    /// Whether all members of the last generation have ended well, as far as is known here. Members that
+    /// arrive now are told that they are too late.
+    pub fn is_finished(&self) -> bool {
+        matches!(&lock(&self.shared.state).role, Role::Leading(leader) if leader.is_finished())
     }
 
-    /// Generations so far, as far as is known here.
+    /// The number of the last generation, as far as is known here; 0 before the first.
     pub fn generation(&self) -> u64 {
-        lock(&self.shared.state).home.formed.generation
+        lock(&self.shared.state).local.formed.generation
     }
 
-    /// Members that other launchers have started and that have not ended.
-    pub fn elsewhere(&self) -> usize {
-        lock(&self.shared.state).home.elsewhere
+    /// Members of other nodes that have been started and have not ended.
+    pub fn remote_members(&self) -> usize {
+        lock(&self.shared.state).local.remote_members
     }
 
-    /// This node's number and the number of nodes with which the job has begun, once it has. Jobs of one launcher never say so.
-    pub fn place(&self) -> Option<(usize, usize)> {
+    /// This node's rank and the number of nodes with which the job has begun; `None` before that, and in jobs
+    /// of one node.
+    pub fn node_rank_and_count(&self) -> Option<(usize, usize)> {
         let state = lock(&self.shared.state);
-        state.home.node.zip(state.home.began)
+        state.local.node_rank.zip(state.local.initial_nodes)
     }
 
-    /// Whether other launchers need this one, because it leads.
-    pub fn is_needed(&self) -> bool {
+    /// Whether this coordinator leads those of other nodes, which need it even when it has no members of its
+    /// own.
+    pub fn has_followers(&self) -> bool {
+        let leads = |followers: &Followers| !followers.is_empty();
         let state = lock(&self.shared.state);
-        matches!(&state.role, Role::Leading(lead) if lead.crew.as_ref().is_some_and(|crew| !crew.is_empty()))
+        matches!(&state.role, Role::Leading(leader) if leader.followers.as_ref().is_some_and(leads))
     }
 }
 
 impl Drop for Coordinator {
     fn drop(&mut self) {
         self.shared.closing.store(true, Ordering::Release);
-        self.shared.meeting.notify();
+        self.shared.store.notify();
         if let Some(thread) = self.thread.take() {
-            // It cannot panic in earnest, and nobody could do anything about it here.
+            // A panic of the thread is told by the thread itself, and nothing could be done about it here.
             let _ = thread.join();
         }
         let mut state = lock(&self.shared.state);
-        if let Role::Following(follow) = &state.role {
-            follow.bye();
+        if let Role::Following(follower) = &state.role {
+            follower.send(ToLeader::Goodbye);
         }
-        // Waits until that is said.
-        state.role = Role::Over(String::new());
+        // The connection is dropped with the role, and waits until the goodbye is sent.
+        state.role = Role::Detached(String::new());
     }
 }
 
 impl Shared {
     /// Hears what is new and does what follows. False when it is time to end.
-    fn look(&self) -> bool {
-        let arrivals = Home::take(&self.meeting, TICK);
+    fn tick(&self) -> bool {
+        let arrivals = take_arrivals(&self.store, TICK);
         let mut state = lock(&self.state);
-        let State { role, home } = &mut *state;
+        let State { role, local } = &mut *state;
         for (member, arrival) in arrivals {
-            home.members.insert(member.clone(), Some(arrival.clone()));
-            role.arrive(&member, arrival);
+            local.arrived(&member, arrival.clone());
+            role.member_event(&member, MemberEvent::Arrived(arrival));
         }
-        for (member, total) in Home::worked(&self.meeting) {
-            role.worked(&member, total);
+        for (member, total) in take_cpu_times(&self.store) {
+            role.member_event(&member, MemberEvent::CpuTime(total));
         }
-        *role = std::mem::replace(role, Role::Over(String::new())).look(&self.own, home);
+        *role = std::mem::replace(role, Role::Detached(String::new())).tick(&self.context, local);
         !self.closing.load(Ordering::Acquire)
     }
-}
-
-/// Tells a launcher from all others of its job.
-fn identity() -> u64 {
-    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let words = format!("{boot} {} {}", std::process::id(), since_1970.as_nanos());
-    splitmix64(kolo_rendezvous::hash::fnv1a(words.as_bytes()))
 }

@@ -1,29 +1,32 @@
-//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only with the feature `fuzzing`; not part of the
-//! interface.
+//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only with the feature `fuzzing`; not
+//! part of the interface.
 
 use kolo_rendezvous::fuzzing::{Decoder, Seed};
 
-use crate::{member_name, node_of, roll, talk, words};
+use crate::launcher_protocol::{Formed, Hello, ToFollower, ToLeader};
+use crate::launcher_view::LauncherView;
+use crate::member_name::{member_name, node_rank_of};
+use crate::worker_protocol::{Arrival, Reply};
 
-/// What a target is called, and its decoder.
+/// The targets of this crate: the name of each, and its decoder.
 pub const TARGETS: &[(&str, Decoder)] = &[("membership", membership)];
 
-/// What launchers and members read of each other.
+/// Decodes what launchers and members read of each other.
 pub fn membership(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let _ = serde_json::from_str::<talk::Up>(&text);
-    let _ = serde_json::from_str::<talk::Down>(&text);
-    let _ = serde_json::from_str::<roll::Roll>(&text);
-    let _ = serde_json::from_str::<words::Arrival>(&text);
-    let _ = serde_json::from_str::<words::Seat>(&text);
-    let _ = node_of(&text);
+    let _ = serde_json::from_str::<ToLeader>(&text);
+    let _ = serde_json::from_str::<ToFollower>(&text);
+    let _ = serde_json::from_str::<LauncherView>(&text);
+    let _ = serde_json::from_str::<Arrival>(&text);
+    let _ = serde_json::from_str::<Reply>(&text);
+    let _ = node_rank_of(&text);
 }
 
-/// Good bytes for every target, under the names of their files.
+/// Good bytes for every target, with the names of their files.
 pub fn seeds() -> Vec<Seed> {
     let formed =
-        talk::Formed { generation: 1, members: vec![member_name(0, 0, 0)], reason: "the job begins".into() };
+        Formed { generation: 1, members: vec![member_name(0, 0, 0)], reason: "the job begins".into() };
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 29500));
-    let hello = talk::Hello { address, node: Some(1), starts: 2, back: Some(formed) };
-    vec![("membership", "launcher", serde_json::to_vec(&talk::Up::Hello(hello)).unwrap_or_default())]
+    let hello = Hello { address, node_rank: Some(1), deferred_workers: 2, rejoins: Some(formed) };
+    vec![("membership", "launcher", serde_json::to_vec(&ToLeader::Hello(hello)).unwrap_or_default())]
 }

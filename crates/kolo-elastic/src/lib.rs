@@ -1,70 +1,69 @@
-//! Jobs whose workers may change: some die, others come, and the job goes on.
+//! Who takes part in a job whose workers may change: some die, others join, and the job goes on.
 //!
-//! A job lives through *generations*. In each of them a fixed set of workers forms a group; a death, a worker that comes or
-//! one that leaves ends it, and the next one begins. Who belongs to it is decided by the [`Coordinator`], which the
-//! launcher runs because it outlives the workers and knows at once when one of them has ended. A worker is a [`Member`]:
-//! it comes to the meeting, waits for its seat, and forms a group with the others who have got one. The group is like any
-//! other; its store is served by the coordinator.
+//! This crate decides which workers form a group, and in which order of ranks; it never sees a gradient, a
+//! collective or a tensor, and starts no process. kolo-launch stands above it: it starts and watches the
+//! workers, and runs a [`Coordinator`] to which it tells who has started and who has ended. The workers stand
+//! above it as well: a training loop (kolo-train) is a [`Member`], which it asks for its next group. Below it
+//! are kolo-comm, whose groups members form, and kolo-rendezvous, whose stores carry all messages, so that a
+//! job's token and encryption hold here as well.
 //!
-//! What they say to one another are values in a store (`words`); what is decided is a pure function (`roster`).
+//! A job lives through *generations*. In each of them a fixed set of workers forms a group; a death, a worker
+//! that joins or one that leaves ends it, and the next one begins. A member *arrives* at the coordinator of
+//! its node, waits for its *assignment* in the next generation, and forms a group with the others that have
+//! got one. The group is like any other; its store is served by the leader.
 //!
-//! A job of several nodes has a launcher on each, and each a coordinator for its own workers. The coordinators know each other;
-//! the one that has come first leads: the others pass on to it what their workers say, and their seats back. When it is
-//! gone the next one leads, and workers notice no more than the end of a generation.
+//! A job of several nodes has a launcher on each, and each launcher a coordinator for its own workers. The
+//! coordinator of the launcher that came first is the *leader*: it alone decides. The *followers* pass on
+//! what happens to their members, and hand them the leader's replies. When the leader is lost the next
+//! launcher in the order of joining leads, in the next *term*, and workers notice no more than the end of a
+//! generation.
+//!
+//! From the top down; no two files import each other:
 //!
 //! | module | idea |
 //! |---|---|
-//! | `coordinator`, `orders`, `role`, `home` | one for each launcher; what it does for the job; its own workers |
-//! | `member`, `pace` | a worker; how long it may take |
-//! | `roster` | which workers are there, and when a generation begins |
-//! | `roll` | which launchers are there, and who leads |
-//! | `lead`, `crew` | the one that leads; the others as it sees them |
-//! | `follow`, `line` | one that does not lead; its connection to the one that does |
-//! | `seek` | how launchers find each other |
-//! | `words`, `talk` | what workers and coordinators, and coordinators among themselves, say |
+//! | `coordinator` | what a launcher runs: a store for its node's members, and a thread |
+//! | `role` | what the thread does for the job: discover it, lead it, follow its leader |
+//! | `follower`, `leader` | the two roles; `context` is what both are told |
+//! | `discovery`, `node_config` | how launchers find each other at the start |
+//! | `followers`, `follower_state` | the followers as the leader sees them |
+//! | `leader_connection` | the leader as a follower reaches it |
+//! | `local_members` | the members of a coordinator's own node |
+//! | `member`, `regroup_listener` | a worker, and what it hears while it works |
+//! | `succession` | which launcher leads next: a pure function |
+//! | `worker_set` | when a generation begins and who belongs to it: a pure function |
+//! | `launcher_view` | which launchers are there, in which order |
+//! | `launcher_protocol`, `worker_protocol`, `events` | what all of these say to one another |
+//! | `member_name`, `timeouts` | names of members, and times, on which both sides of a connection agree |
 
+mod context;
 mod coordinator;
-mod crew;
-mod follow;
+mod discovery;
+mod events;
+mod follower;
+mod follower_state;
+mod followers;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod home;
-mod job_membership;
-mod lead;
-mod line;
+mod launcher_protocol;
+mod launcher_view;
+mod leader;
+mod leader_connection;
+mod local_members;
 mod member;
-mod orders;
+mod member_name;
+mod node_config;
+mod regroup_listener;
 mod role;
-mod roll;
-mod roster;
-mod seek;
-mod talk;
-mod words;
-
-use std::time::Duration;
+mod succession;
+mod timeouts;
+mod worker_protocol;
+mod worker_set;
 
 pub use coordinator::Coordinator;
-pub use kolo_comm::Generation;
+pub use events::{CoordinatorEvent, MemberExit};
 pub use member::Member;
-pub use orders::{Departure, Order};
-pub use roster::Rules;
-pub use seek::Nodes;
-
-/// Where the job's coordinator listens.
-pub const COORDINATOR: &str = "KOLO_COORDINATOR";
-/// This worker's name among the job's members: `<node>/<what tells it from others there>`.
-pub const MEMBER: &str = "KOLO_MEMBER";
-
-/// How long a job may take to begin.
-const START: Duration = Duration::from_secs(300);
-
-/// The name of a member: which node, which of its workers, and how many there have been in its place before.
-pub fn member_name(node: usize, local: usize, before: usize) -> String {
-    format!("node{node}/{local}.{before}")
-}
-
-/// The node in a member's name.
-fn node_of(member: &str) -> Option<usize> {
-    member.strip_prefix("node")?.split('/').next()?.parse().ok()
-}
+pub use member_name::{COORDINATOR, MEMBER, member_name};
+pub use node_config::NodeConfig;
+pub use worker_set::MembershipPolicy;

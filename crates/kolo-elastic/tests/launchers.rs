@@ -1,19 +1,21 @@
-//! A job of several launchers, each with a coordinator for its own workers: it outlives any of them, the first included.
+//! A job of several launchers, each with a coordinator for its own workers: it outlives any of them, the
+//! first included.
 
 use std::net::TcpListener;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use kolo_comm::{Op, Options};
-use kolo_elastic::{Coordinator, Member, Nodes, Order, Rules, member_name};
+use kolo_comm::{JobMembership, Op, Options};
+use kolo_elastic::{Coordinator, CoordinatorEvent, Member, MembershipPolicy, NodeConfig, member_name};
 
-const RULES: Rules = Rules {
-    min: 1,
-    start: Duration::from_secs(60),
-    patience: Duration::from_secs(60),
-    wait: Duration::from_secs(60),
+const POLICY: MembershipPolicy = MembershipPolicy {
+    min_members: 1,
+    start_timeout: Duration::from_secs(60),
+    rejoin_timeout: Duration::from_secs(60),
+    too_few_timeout: Duration::from_secs(60),
 };
 /// Longer than anything takes on the busiest machine; only a hang gets there.
 const HANG: Duration = Duration::from_secs(120);
@@ -24,10 +26,20 @@ fn masters(count: usize) -> Vec<(String, u16)> {
     free.iter().map(|free| ("127.0.0.1".into(), free.local_addr().unwrap().port())).collect()
 }
 
+/// One of so many nodes of a job that begins at these places; each has one worker.
+fn node_config(
+    masters: &[(String, u16)],
+    node_rank: Option<usize>,
+    nodes: RangeInclusive<usize>,
+) -> NodeConfig {
+    let (min_nodes, max_nodes) = nodes.into_inner();
+    NodeConfig { masters: masters.to_vec(), node_rank, min_nodes, max_nodes, local_workers: 1 }
+}
+
 /// A launcher with one worker, which is a thread.
 struct Launcher<'scope> {
     coordinator: Coordinator,
-    orders: Receiver<Order>,
+    events: Receiver<CoordinatorEvent>,
     worker: ScopedJoinHandle<'scope, Vec<(u64, usize)>>,
 }
 
@@ -43,28 +55,33 @@ impl Ends {
     }
 }
 
+/// The number of the generation that a member is in.
+fn number(member: &Member) -> u64 {
+    member.generation().map_or(0, |generation| generation.number)
+}
+
 /// Starts a launcher, which is to become node `node`, and its worker.
 fn launch<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     ends: &'env Ends,
-    nodes: Nodes,
+    config: NodeConfig,
     node: usize,
 ) -> Launcher<'scope> {
-    let (coordinator, orders) = Coordinator::among(nodes, 1, RULES, &Options::default()).unwrap();
-    assert_eq!(place(&coordinator).0, node);
+    let (coordinator, events) = Coordinator::multi_node(config, 1, POLICY, &Options::default()).unwrap();
+    assert_eq!(rank_and_count(&coordinator).0, node);
     let (name, address) = (member_name(node, 0, 0), coordinator.address());
-    coordinator.expect(&name);
+    coordinator.member_started(&name);
     let worker = scope.spawn(move || {
-        let mut member = Member::new(address, &name, &Options::default()).unwrap();
+        let mut member = Member::connect(address, &name, &Options::default()).unwrap();
         work(&mut member, &ends.killed[node], &ends.done)
     });
-    Launcher { coordinator, orders, worker }
+    Launcher { coordinator, events, worker }
 }
 
 /// A worker's life: the generations and sizes of the groups it has been in.
 fn work(member: &mut Member, killed: &AtomicBool, done: &AtomicBool) -> Vec<(u64, usize)> {
-    let mut group = member.join(None).unwrap();
-    let mut seen = vec![(member.generation(), group.world_size())];
+    let mut group = member.next_group(None).unwrap();
+    let mut seen = vec![(number(member), group.world_size())];
     let until = Instant::now() + HANG;
     while Instant::now() < until {
         if killed.load(Ordering::SeqCst) {
@@ -72,19 +89,18 @@ fn work(member: &mut Member, killed: &AtomicBool, done: &AtomicBool) -> Vec<(u64
             return seen;
         }
         let flag = |set: bool| f32::from(u8::from(set));
-        let mut data = [1.0, flag(member.change_wanted()), flag(done.load(Ordering::SeqCst))];
+        let mut data = [1.0, flag(member.is_change_wanted()), flag(done.load(Ordering::SeqCst))];
         let reason = match group.all_reduce(&mut data, Op::Sum) {
             Ok(()) if data[2] > 0.0 => return seen,
             Ok(()) if data[1] > 0.0 => "others come".to_string(),
             Ok(()) => {
                 assert_eq!(data[0], group.world_size() as f32);
-                std::thread::sleep(Duration::from_millis(2));
                 continue;
             }
             Err(error) => error.to_string(),
         };
-        group = member.join(Some(&reason)).unwrap();
-        seen.push((member.generation(), group.world_size()));
+        group = member.next_group(Some(&reason)).unwrap();
+        seen.push((number(member), group.world_size()));
     }
     panic!("a worker has worked for ever; it has seen {seen:?}");
 }
@@ -94,14 +110,24 @@ impl Launcher<'_> {
     fn formed(&self, nodes: &[usize]) -> u64 {
         let names: Vec<String> = nodes.iter().map(|node| member_name(*node, 0, 0)).collect();
         let until = Instant::now() + HANG;
-        while let Ok(order) = self.orders.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            match order {
-                Order::Formed { generation, members, .. } if members == names => return generation,
-                Order::Formed { .. } => {}
+        while let Ok(event) = self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match event {
+                CoordinatorEvent::GenerationFormed { generation, members, .. } if members == names => {
+                    return generation;
+                }
+                CoordinatorEvent::GenerationFormed { .. } => {}
                 other => panic!("{other:?} instead of a generation of {names:?}"),
             }
         }
         panic!("no generation of {names:?}");
+    }
+
+    /// The number and the size of the generation of which the next event tells.
+    fn next_generation(&self) -> (u64, usize) {
+        match self.events.recv_timeout(HANG).unwrap() {
+            CoordinatorEvent::GenerationFormed { generation, members, .. } => (generation, members.len()),
+            other => panic!("{other:?} instead of a generation"),
+        }
     }
 
     /// Ends it as `kill -9` does: worker and connections at once, without a word.
@@ -116,28 +142,23 @@ impl Launcher<'_> {
 #[test]
 fn a_job_outlives_its_launchers_the_first_included() {
     let (ends, masters) = (Ends::new(), masters(1));
-    let nodes = |node| Nodes { masters: masters.clone(), node: Some(node), min: 3, max: 3, workers: 1 };
+    let config = |rank| node_config(&masters, Some(rank), 3..=3);
     std::thread::scope(|scope| {
         // All at once, for none begins without the others.
         let starting: Vec<_> = (0..3)
             .map(|node| {
-                let (ends, nodes) = (&ends, nodes(node));
-                scope.spawn(move || launch(scope, ends, nodes, node))
+                let (ends, config) = (&ends, config(node));
+                scope.spawn(move || launch(scope, ends, config, node))
             })
             .collect();
         let mut launchers = starting.into_iter().map(|starting| starting.join().unwrap());
         let [first, second, third] = std::array::from_fn(|_| launchers.next().unwrap());
         for launcher in [&first, &second, &third] {
             // Others may have come in another order.
-            let members = launcher.orders.recv_timeout(HANG).unwrap();
-            assert!(
-                matches!(&members, Order::Formed { generation: 1, members, .. } if members.len() == 3),
-                "{members:?}"
-            );
+            assert_eq!(launcher.next_generation(), (1, 3));
         }
         assert_eq!(first.kill(0, &ends), [(1, 3)]);
-        let pair = second.orders.recv_timeout(HANG).unwrap();
-        assert!(matches!(&pair, Order::Formed { members, .. } if members.len() == 2), "{pair:?}");
+        assert_eq!(second.next_generation().1, 2);
         second.kill(1, &ends);
         third.formed(&[2]);
         ends.done.store(true, Ordering::SeqCst);
@@ -149,16 +170,16 @@ fn a_job_outlives_its_launchers_the_first_included() {
 #[test]
 fn launchers_come_late_and_find_the_living() {
     let (ends, masters) = (Ends::new(), masters(2));
-    let nodes = || Nodes { masters: masters.clone(), node: None, min: 1, max: 2, workers: 1 };
+    let config = || node_config(&masters, None, 1..=2);
     std::thread::scope(|scope| {
-        let first = launch(scope, &ends, nodes(), 0);
+        let first = launch(scope, &ends, config(), 0);
         first.formed(&[0]);
-        let second = launch(scope, &ends, nodes(), 1);
+        let second = launch(scope, &ends, config(), 1);
         first.formed(&[0, 1]);
         first.kill(0, &ends);
         second.formed(&[1]);
         ends.killed[0].store(false, Ordering::SeqCst);
-        let third = launch(scope, &ends, nodes(), 0);
+        let third = launch(scope, &ends, config(), 0);
         let last = second.formed(&[1, 0]);
         ends.done.store(true, Ordering::SeqCst);
         assert_eq!(third.worker.join().unwrap(), [(last, 2)]);
@@ -169,16 +190,18 @@ fn launchers_come_late_and_find_the_living() {
 #[test]
 fn whoever_is_one_too_many_is_told_why() {
     let masters = masters(1);
-    let nodes = |node| Nodes { masters: masters.clone(), node: Some(node), min: 1, max: 2, workers: 1 };
-    let start = |node| Coordinator::among(nodes(node), 1, RULES, &Options::default()).unwrap();
-    let (first, _orders) = start(0);
-    place(&first);
-    let (twice, orders) = start(0);
-    let Ok(Order::Lost { why }) = orders.recv_timeout(HANG) else { panic!("a second node 0 is let in") };
-    assert!(why.contains("node 0") && why.contains("--node-rank"), "{why}");
+    let config = node_config(&masters, Some(0), 1..=2);
+    let start = || Coordinator::multi_node(config.clone(), 1, POLICY, &Options::default()).unwrap();
+    let (first, _events) = start();
+    rank_and_count(&first);
+    let (twice, events) = start();
+    let Ok(CoordinatorEvent::Detached { reason }) = events.recv_timeout(HANG) else {
+        panic!("a second node 0 is let in")
+    };
+    assert!(reason.contains("node 0") && reason.contains("--node-rank"), "{reason}");
     // Its own workers do not wait for ever either.
-    let mut member = Member::new(twice.address(), "node0/0.0", &Options::default()).unwrap();
-    let error = member.join(None).map(drop).unwrap_err().to_string();
+    let mut member = Member::connect(twice.address(), "node0/0.0", &Options::default()).unwrap();
+    let error = member.next_group(None).map(drop).unwrap_err().to_string();
     assert!(error.contains("node 0"), "{error}");
 }
 
@@ -186,23 +209,23 @@ fn whoever_is_one_too_many_is_told_why() {
 fn whoever_comes_when_the_work_is_done_begins_another_job() {
     let masters = masters(1);
     let start = || {
-        let nodes = Nodes { masters: masters.clone(), node: None, min: 1, max: 2, workers: 1 };
-        Coordinator::among(nodes, 1, RULES, &Options::default()).unwrap()
+        let config = node_config(&masters, None, 1..=2);
+        Coordinator::multi_node(config, 1, POLICY, &Options::default()).unwrap()
     };
-    let (first, _first_orders) = start();
-    assert_eq!(place(&first), (0, 1));
-    first.done();
-    let (second, _second_orders) = start();
+    let (first, _first_events) = start();
+    assert_eq!(rank_and_count(&first), (0, 1));
+    first.work_done();
+    let (second, _second_events) = start();
     drop(first);
-    assert_eq!(place(&second), (0, 1), "the first of its own");
+    assert_eq!(rank_and_count(&second), (0, 1), "the first of its own");
 }
 
-/// A launcher's number and the number of nodes, once the job has begun.
-fn place(coordinator: &Coordinator) -> (usize, usize) {
+/// A launcher's node rank and the number of nodes, once the job has begun.
+fn rank_and_count(coordinator: &Coordinator) -> (usize, usize) {
     let until = Instant::now() + HANG;
     loop {
-        if let Some(place) = coordinator.place() {
-            return place;
+        if let Some(found) = coordinator.node_rank_and_count() {
+            return found;
         }
         assert!(Instant::now() < until, "no job is found");
         std::thread::sleep(Duration::from_millis(5));

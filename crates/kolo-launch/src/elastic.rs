@@ -1,15 +1,16 @@
-//! Keeps an elastic job going when workers die: tells the coordinator which have ended, ends those that hang,
-//! and starts others.
+//! Keeps a job alive when its workers die: tells the coordinator who has started and who has ended, kills
+//! workers that hang, and starts others in their places.
 //!
-//! It concerns workers that are members of an elastic job (see [`kolo_elastic`]). Where no generation has
-//! been formed, because the program is not elastic or a worker failed before, a failure ends the job as ever.
+//! All of it concerns workers that are members of an elastic job (see [`kolo_elastic`], which decides who
+//! belongs to a generation). Where no generation has been formed, because the program is not elastic or a
+//! worker failed before, a failure ends the job as in any other.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use kolo_comm::{Interface, Options, Token, env};
-use kolo_elastic::{Coordinator, Departure, Nodes, Order, Rules};
+use kolo_elastic::{Coordinator, CoordinatorEvent, MemberExit, MembershipPolicy, NodeConfig};
 use signal_hook::consts::signal::SIGTERM;
 
 use crate::error::LaunchError;
@@ -19,48 +20,60 @@ use crate::token::TokenSource;
 use crate::worker_exit::{ExitStatus, SHELL_SIGNAL_BASE};
 use crate::workers::{WorkerProcess, Workers};
 
-/// How long after a death another worker is started. When a mistake of the program ends all workers at once,
-/// none is.
+/// A worker is replaced so long after its death. Where a mistake of the program ends all workers at once,
+/// none is replaced.
 const RESTART_DELAY: Duration = Duration::from_millis(500);
-/// How long a worker may be stopped by a signal. The kernel knows it for certain, so no time that work takes
-/// has to be guessed.
+/// A worker that a signal has stopped for so long is killed. The kernel says for certain that it is stopped,
+/// so no time that work takes has to be guessed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the first generation waits for workers that have been started.
+/// The first generation waits so long for workers that have been started.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
+/// The time between two looks at whether enough nodes have come.
+const NODES_POLL: Duration = Duration::from_millis(20);
 
-/// The status of a worker that was asked to end with all others, as a shell tells of a program that SIGTERM
-/// has ended: none is started in its place.
+/// A worker that ends with this code, as a shell tells of a program that SIGTERM has ended, says that all
+/// were asked to end: it is not replaced.
 const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
 
-/// This launcher's part in an elastic job.
+/// The coordinator of this node, and the replacements of its workers.
 pub(crate) struct Elastic {
     coordinator: Coordinator,
-    orders: Receiver<Order>,
-    min: usize,
-    restarts: usize,
-    /// When a worker is to be started, and its local rank.
+    events: Receiver<CoordinatorEvent>,
+    min_members: usize,
+    restarts_left: usize,
+    /// The local ranks of dead workers that are to be replaced, and when.
     due_restarts: Vec<(Instant, usize)>,
-    /// Whether the job ends, so that no worker is started any more.
-    ending: bool,
+    /// The job ends: no worker is started any more.
+    closed: bool,
 }
 
 impl Elastic {
-    /// A coordinator for this node's workers.
+    /// Starts a coordinator for this node's workers.
     pub fn start(job: &Job, token: &TokenSource) -> Result<Elastic, LaunchError> {
         let fail = |error: kolo_comm::Error| {
             LaunchError::system("cannot start the coordinator", std::io::Error::other(error.to_string()))
         };
         let options = options(job, token).map_err(fail)?;
-        let rules = Rules { min: job.min, start: START_TIMEOUT, patience: job.patience, wait: job.wait };
+        let policy = MembershipPolicy {
+            min_members: job.min,
+            start_timeout: START_TIMEOUT,
+            rejoin_timeout: job.patience,
+            too_few_timeout: job.wait,
+        };
         let size = job.nproc + job.restarts;
-        let (coordinator, orders) = match job.nnodes {
-            1 => Coordinator::start((Ipv4Addr::LOCALHOST, 0).into(), size, rules, &options),
-            _ => Coordinator::among(nodes(job), size, rules, &options),
+        let (coordinator, events) = match job.nnodes {
+            1 => Coordinator::single_node((Ipv4Addr::LOCALHOST, 0).into(), size, policy, &options),
+            _ => Coordinator::multi_node(node_config(job), size, policy, &options),
         }
         .map_err(fail)?;
-        let (due_restarts, ending) = (Vec::new(), false);
-        let (min, restarts) = (job.min, job.restarts);
-        Ok(Elastic { coordinator, orders, min, restarts, due_restarts, ending })
+        Ok(Elastic {
+            coordinator,
+            events,
+            min_members: job.min,
+            restarts_left: job.restarts,
+            due_restarts: Vec::new(),
+            closed: false,
+        })
     }
 
     /// Waits until a job begins whose nodes may come and go. Gives the job with this node's rank and the
@@ -68,12 +81,12 @@ impl Elastic {
     pub fn wait_for_node_rank(&self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {
         let until = Instant::now() + START_TIMEOUT;
         loop {
-            if let Some((node_rank, nnodes)) = self.coordinator.place() {
+            if let Some((node_rank, nnodes)) = self.coordinator.node_rank_and_count() {
                 return Ok(Job { node_rank, nnodes, ..job.clone() });
             }
-            for order in self.orders.try_iter() {
-                if let Order::Lost { why } = order {
-                    return Err(LaunchError::Launchers { why });
+            for event in self.events.try_iter() {
+                if let CoordinatorEvent::Detached { reason } = event {
+                    return Err(LaunchError::Launchers { why: reason });
                 }
             }
             if let Some(signal) = signals.pending().next() {
@@ -81,11 +94,12 @@ impl Elastic {
             }
             if Instant::now() >= until {
                 let min = job.nnodes_min.unwrap_or(job.nnodes);
-                let why =
-                    format!("it needs {min} nodes (--nnodes), and fewer have come within {START_TIMEOUT:?}");
-                return Err(LaunchError::Launchers { why });
+                let fewer = format!("fewer have come within {START_TIMEOUT:?}");
+                return Err(LaunchError::Launchers {
+                    why: format!("it needs {min} nodes (--nnodes), and {fewer}"),
+                });
             }
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(NODES_POLL);
         }
     }
 
@@ -94,35 +108,35 @@ impl Elastic {
         self.coordinator.address()
     }
 
-    /// Tells the coordinator that a worker is about to be started, or has been.
-    pub fn expect(&self, member: &str) {
-        self.coordinator.expect(member);
+    /// Tells the coordinator of a worker that is about to be started, or has been.
+    pub fn member_started(&self, member: &str) {
+        self.coordinator.member_started(member);
     }
 
-    /// Ends the job: members that are left need not wait for others.
+    /// The job ends: members that are left need not wait for others.
     pub fn close(&mut self) {
-        if !self.ending {
-            self.ending = true;
+        if !self.closed {
+            self.closed = true;
             self.coordinator.close();
         }
     }
 
-    /// Whether the launcher is needed without any worker: another one is about to be started, or launchers of
-    /// other nodes are led by this one.
+    /// Whether the launcher must stay even without any worker: one is about to be started, or launchers of
+    /// other nodes follow this one.
     pub fn needs_launcher(&self, workers: &Workers) -> bool {
-        let led = || self.coordinator.generation() > 0 && self.coordinator.is_needed();
-        !workers.any_failed() && (!self.due_restarts.is_empty() || led())
+        let leads = || self.coordinator.generation() > 0 && self.coordinator.has_followers();
+        !workers.any_failed() && (!self.due_restarts.is_empty() || leads())
     }
 
-    /// Passes on what is new between coordinator and workers. Gives the local ranks for which a worker is to
+    /// Hears the coordinator and tells it who has ended. Gives the local ranks of the workers that are to
     /// be started now.
     ///
     /// # Errors
     ///
     /// The other launchers have gone on without this one: its workers must not.
     pub fn update(&mut self, workers: &mut Workers) -> Result<Vec<usize>, LaunchError> {
-        for order in self.orders.try_iter().collect::<Vec<_>>() {
-            self.follow(order, workers)?;
+        for event in self.events.try_iter().collect::<Vec<_>>() {
+            self.handle(event, workers)?;
         }
         if self.coordinator.generation() > 0 {
             for member in workers.evict_stopped(STOP_TIMEOUT) {
@@ -133,12 +147,19 @@ impl Elastic {
             }
         }
         let here = workers.list.iter().filter(|worker| worker.status().is_none()).count();
-        let alive = here + self.coordinator.elsewhere();
+        let alive = here + self.coordinator.remote_members();
         self.report_exits(workers, alive);
-        let now = Instant::now();
-        if alive == 0 || self.ending {
+        if workers_are_done(workers) {
+            self.coordinator.work_done();
+        }
+        if alive == 0 || self.closed {
             self.due_restarts.clear();
         }
+        Ok(self.take_due_restarts())
+    }
+
+    fn take_due_restarts(&mut self) -> Vec<usize> {
+        let now = Instant::now();
         let due = self
             .due_restarts
             .iter()
@@ -146,38 +167,33 @@ impl Elastic {
             .map(|(_, local_rank)| *local_rank)
             .collect();
         self.due_restarts.retain(|(at, _)| *at > now);
-        let well = |worker: &WorkerProcess| worker.status().is_some_and(|status| !status.failed());
-        let done = |worker: &WorkerProcess| worker.survived || well(worker);
-        if workers.list.iter().any(well) && workers.list.iter().all(done) {
-            self.coordinator.done();
-        }
-        Ok(due)
+        due
     }
 
-    /// Tells the coordinator which workers have ended, and decides whether the job goes on without them.
-    /// `alive` workers are left on all nodes.
+    /// Tells the coordinator who has ended, and decides whether the job goes on without them. `alive` workers
+    /// are left on all nodes.
     fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
         let formed = self.coordinator.generation() > 0;
         let mut too_few = false;
         for worker in workers.list.iter_mut().filter(|worker| !worker.reported) {
             let Some(status) = worker.status() else { continue };
             worker.reported = true;
-            let departure =
-                if status.failed() { Departure::Failed(status.to_string()) } else { Departure::Well };
-            self.coordinator.gone(&worker.member, &departure);
-            // No worker is started in place of one that has ended well.
-            let coming = self.due_restarts.len() + if status.failed() { self.restarts } else { 0 };
-            let enough = alive > 0 && alive + coming >= self.min && status != TERMINATED;
+            let exit =
+                if status.failed() { MemberExit::Failed(status.to_string()) } else { MemberExit::Clean };
+            self.coordinator.member_exited(&worker.member, &exit);
+            // A worker that has left in good order is not replaced.
+            let coming = self.due_restarts.len() + if status.failed() { self.restarts_left } else { 0 };
+            let enough = alive > 0 && alive + coming >= self.min_members && status != TERMINATED;
             too_few |= formed && !enough;
-            // A worker that was started when the work was done is not needed, however it ends.
-            let over = self.coordinator.is_over();
-            if status.failed() && formed && (enough || over) && !self.ending {
+            // A replacement that comes when the work is done is not needed, however it ends.
+            let finished = self.coordinator.is_finished();
+            if status.failed() && formed && (enough || finished) && !self.closed {
                 worker.survived = true;
                 if let Some(message) = worker.error_message() {
                     eprintln!("kolo: {} ({}) {status}: {message}", worker.rank, worker.member);
                 }
-                if self.restarts > 0 && !over {
-                    self.restarts -= 1;
+                if self.restarts_left > 0 && !finished {
+                    self.restarts_left -= 1;
                     self.due_restarts.push((Instant::now() + RESTART_DELAY, worker.local_rank));
                 }
             }
@@ -187,34 +203,41 @@ impl Elastic {
         }
     }
 
-    fn follow(&mut self, order: Order, workers: &Workers) -> Result<(), LaunchError> {
-        match order {
-            Order::Formed { generation, members, reason } if generation > 1 => {
+    fn handle(&mut self, event: CoordinatorEvent, workers: &Workers) -> Result<(), LaunchError> {
+        match event {
+            CoordinatorEvent::GenerationFormed { generation, members, reason } if generation > 1 => {
                 eprintln!("kolo: generation {generation} of {} workers: {reason}", members.len());
             }
-            Order::Formed { .. } => {}
-            Order::Evict { member } => {
+            CoordinatorEvent::GenerationFormed { .. } => {}
+            CoordinatorEvent::MemberHung { member } => {
                 eprintln!("kolo: worker {member} hangs and is ended");
                 workers.evict(&member);
             }
-            Order::TooFew { present } => {
+            CoordinatorEvent::TooFewMembers { present } => {
                 eprintln!("kolo: {present} workers are left, and no others have come: the job ends");
                 self.close();
             }
-            Order::Lost { why } if self.coordinator.generation() > 0 && !self.ending => {
-                return Err(LaunchError::Launchers { why });
+            CoordinatorEvent::Detached { reason } if self.coordinator.generation() > 0 && !self.closed => {
+                return Err(LaunchError::Launchers { why: reason });
             }
-            // Members are told when they come; a program that is not elastic does not need the other
+            // Members are told when they arrive; a program that is not elastic does not need the other
             // launchers.
-            Order::Lost { .. } => {}
+            CoordinatorEvent::Detached { .. } => {}
         }
         Ok(())
     }
 }
 
-/// The coordinator's options: the token and the network interface that the workers get.
+/// Whether some worker has ended well and all others have as well, or are dead workers that the others have
+/// survived.
+fn workers_are_done(workers: &Workers) -> bool {
+    let well = |worker: &WorkerProcess| worker.status().is_some_and(|status| !status.failed());
+    workers.list.iter().any(well) && workers.list.iter().all(|worker| worker.survived || well(worker))
+}
+
+/// The coordinator's options: token and interface as the workers get them.
 fn options(job: &Job, token: &TokenSource) -> Result<Options, kolo_comm::Error> {
-    // As for the workers: what the job says wins over what is inherited.
+    // A variable of the job wins over an inherited one, as for the workers.
     let given = |name: &str| job.env.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     let variable =
         |name: &str| given(name).or_else(|| std::env::var_os(name)).filter(|value| !value.is_empty());
@@ -230,16 +253,16 @@ fn options(job: &Job, token: &TokenSource) -> Result<Options, kolo_comm::Error> 
     Ok(Options { token, interface, ..Options::default() })
 }
 
-/// Where the launchers of a job of several nodes find each other, and how many they are.
-fn nodes(job: &Job) -> Nodes {
+/// What the coordinator needs to know of the nodes of a job of several.
+fn node_config(job: &Job) -> NodeConfig {
     // The job has been checked: there is a port.
     let first = (job.master_addr.clone(), job.master_port.unwrap_or(0));
-    Nodes {
+    NodeConfig {
         masters: std::iter::once(first).chain(job.masters.iter().cloned()).collect(),
-        node: job.nnodes_min.is_none().then_some(job.node_rank),
-        min: job.nnodes_min.unwrap_or(job.nnodes),
-        max: job.nnodes,
-        workers: job.nproc,
+        node_rank: job.nnodes_min.is_none().then_some(job.node_rank),
+        min_nodes: job.nnodes_min.unwrap_or(job.nnodes),
+        max_nodes: job.nnodes,
+        local_workers: job.nproc,
     }
 }
 

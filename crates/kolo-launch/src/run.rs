@@ -41,7 +41,7 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     let rendezvous =
         Rendezvous { port, run_id: run_id(job, port), token, coordinator: Some(elastic.address()) };
     // Before any of them can come: the first generation waits for all that are expected.
-    (0..job.nproc).for_each(|local| elastic.expect(&member_name(job.node_rank, local, 0)));
+    (0..job.nproc).for_each(|local| elastic.member_started(&member_name(job.node_rank, local, 0)));
     let mut workers = Workers::start(job, &rendezvous)?;
     let mut streams = OutputForwarder::start(&mut workers)?;
     let interrupted = supervise(&mut workers, &mut signals, job.grace, |workers, goes_on| {
@@ -50,7 +50,7 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
         }
         for local_rank in elastic.update(workers)? {
             let worker = workers.start_one(job, &rendezvous, local_rank)?;
-            elastic.expect(&worker.member);
+            elastic.member_started(&worker.member);
             streams.add(worker)?;
         }
         Ok(elastic.needs_launcher(workers))

@@ -1,20 +1,22 @@
-//! NCCL on this machine's GPUs, one rank each: first every operation on every type against the native group, then
-//! all-reduce at several sizes, every element verified. The same as `kolo bench all-reduce --backend nccl`, without Burn:
+//! NCCL on this machine's GPUs, one rank each: first every operation on every type against the native group, then the median time
+//! of an all-reduce at several sizes. `kolo bench all-reduce --backend nccl` measures more; this needs no tensor library:
 //!
 //! ```sh
 //! cargo build --release -p kolo-nccl --example all_reduce
 //! torchrun --nproc-per-node 2 --no-python target/release/examples/all_reduce
 //! ```
-//!
-//! Sizes in bytes may follow.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
-use kolo_comm::{Error, Group};
-use kolo_nccl::{DeviceGroup, Measured};
+use kolo_comm::{Collectives, Error, Group, Op};
+use kolo_nccl::DeviceGroup;
 
-const SIZES: [usize; 6] = [4, 1024, 65_536, 1_048_576, 16_777_216, 100_000_000];
+/// Numbers of `f32` that are summed.
+const LENGTHS: [usize; 4] = [1, 1 << 10, 1 << 18, 25_000_000];
+/// Sums of each length, of which the first ones do not count.
+const SUMS: usize = 25;
+const WARM_UP: usize = 5;
 
 fn main() {
     env_logger::init();
@@ -25,33 +27,25 @@ fn main() {
 }
 
 fn run() -> Result<(), Error> {
-    let sizes = std::env::args().skip(1).map(|size| {
-        let bytes = size.parse().ok().filter(|bytes: &usize| *bytes > 0 && bytes.is_multiple_of(4));
-        bytes.ok_or_else(|| Error::Invalid(format!("{size}: give a multiple of 4 bytes, greater than 0")))
-    });
-    let mut sizes = sizes.collect::<Result<Vec<usize>, Error>>()?;
-    if sizes.is_empty() {
-        sizes = SIZES.to_vec();
-    }
     let devices = DeviceGroup::local(&Arc::new(Group::from_env()?))?;
-    let first = devices.rank().0 == 0;
-    let compared = kolo_nccl::check(&devices)?;
+    let compared = kolo_testing::assert_same_results(&devices, &**devices.group());
+    let (world, first) = (devices.world_size(), devices.rank().0 == 0);
     if first {
-        println!(
-            "# {} ranks, {}; {compared} results are the native group's",
-            devices.world_size(),
-            devices.describe()
-        );
-        let columns = ["bytes", "mean µs", "p50 µs", "p99 µs", "algbw GB/s", "busbw GB/s"];
-        println!("{}", columns.map(|column| format!("{column:>12}")).join(" "));
+        println!("{world} ranks, {}: {compared} results are the native group's", devices.describe());
     }
-    for bytes in sizes {
-        let row = kolo_nccl::measure_all_reduce(&devices, bytes, Duration::from_secs(1))?;
+    for len in LENGTHS {
+        let mut times = Vec::new();
+        let mut buffer = devices.alloc::<f32>(len)?;
+        for _ in 0..SUMS {
+            devices.barrier()?;
+            let began = Instant::now();
+            buffer = devices.all_reduce(buffer, Op::Sum)?;
+            times.push(began.elapsed());
+        }
+        times.drain(..WARM_UP);
+        times.sort();
         if first {
-            let Measured { mean_us, p50_us, p99_us, algbw_gbps, busbw_gbps, .. } = row;
-            println!(
-                "{bytes:>12} {mean_us:>12.1} {p50_us:>12.1} {p99_us:>12.1} {algbw_gbps:>12.3} {busbw_gbps:>12.3}"
-            );
+            println!("{:>11} bytes: {:.1?}", 4 * len, times[times.len() / 2]);
         }
     }
     Ok(())

@@ -8,11 +8,11 @@ use cudarc::driver::{CudaSlice, DevicePtr};
 
 use super::device::{Device, failed};
 use kolo_comm::Element;
-use kolo_rendezvous::Error;
+use kolo_rendezvous::{Error, InvalidCall};
 
 /// Elements in the memory of a [`DeviceGroup`](super::DeviceGroup)'s device.
 ///
-/// As a native [`Buffer`](crate::Buffer) it moves into a collective and back out of it.
+/// As a native [`Buffer`](kolo_comm::Buffer) it moves into a collective and back out of it.
 pub struct DeviceBuffer<T> {
     /// One byte where there is no element, because CUDA has no empty memory.
     bytes: ManuallyDrop<CudaSlice<u8>>,
@@ -25,8 +25,8 @@ pub struct DeviceBuffer<T> {
 impl<T: Element> DeviceBuffer<T> {
     /// A buffer of `len` zeros.
     pub(super) fn zeroed(device: &Device, len: usize) -> Result<Self, Error> {
-        let size = len.checked_mul(size_of::<T>());
-        let size = size.ok_or_else(|| Error::Invalid(format!("a buffer of {len} elements is too large")))?;
+        let each = size_of::<T>();
+        let size = len.checked_mul(each).ok_or(InvalidCall::BufferTooLarge { elements: len, size: each })?;
         let bytes = device.stream.alloc_zeros::<u8>(size.max(1));
         let bytes =
             bytes.map_err(|cause| failed(format!("cannot allocate {size} bytes on the device"), cause))?;

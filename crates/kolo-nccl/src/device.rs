@@ -5,8 +5,8 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError};
 
 use super::library;
-use kolo_rendezvous::Error;
 use kolo_rendezvous::env::{LOCAL_RANK, WorkerEnv};
+use kolo_rendezvous::{BackendError, Error};
 
 /// A device and the group's stream on it.
 pub(super) struct Device {
@@ -22,8 +22,7 @@ impl Device {
     pub(super) fn open(number: usize) -> Result<Device, Error> {
         let count = count()?;
         if number >= count {
-            let problem = format!("there is no CUDA device {number}: this process sees {}", devices(count));
-            return Err(Error::Invalid(problem));
+            return Err(BackendError::NoDevice { number, count }.into());
         }
         let fail = |cause: DriverError| failed(format!("cannot open CUDA device {number}"), cause);
         let context = CudaContext::new(number).map_err(fail)?;

@@ -6,8 +6,10 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Display;
 use std::sync::OnceLock;
 
-use super::LIBRARY;
 use kolo_rendezvous::Error;
+
+/// File name or path of NCCL's library: overrides the search for `libnccl.so.2`.
+pub const LIBRARY: &str = "KOLO_NCCL_LIBRARY";
 
 /// `ncclResult_t`. Not an enumeration: a newer library may know more results.
 #[repr(transparent)]

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use cudarc::driver::CudaEvent;
 
 use super::buffer::DeviceBuffer;
-use super::group::Inner;
+use super::state::State;
 use kolo_comm::Element;
 use kolo_rendezvous::Error;
 
 /// A collective that has been started.
 #[must_use = "a collective is only over when it has been waited for"]
 pub struct DevicePending<T> {
-    inner: Arc<Inner>,
+    state: Arc<State>,
     started: Result<CudaEvent, Error>,
     buffer: DeviceBuffer<T>,
     during: String,
@@ -20,12 +20,12 @@ pub struct DevicePending<T> {
 
 impl<T: Element> DevicePending<T> {
     pub(super) fn new(
-        inner: Arc<Inner>,
+        state: Arc<State>,
         started: Result<CudaEvent, Error>,
         buffer: DeviceBuffer<T>,
         during: String,
     ) -> Self {
-        DevicePending { inner, started, buffer, during }
+        DevicePending { state, started, buffer, during }
     }
 
     /// Waits for the end and gives the buffer back. The time that a peer has begins now.
@@ -34,14 +34,14 @@ impl<T: Element> DevicePending<T> {
     ///
     /// What ended the collective: the first failure of the group; or it was refused.
     pub fn wait(self) -> Result<DeviceBuffer<T>, Error> {
-        let DevicePending { inner, started, mut buffer, during } = self;
-        inner.pass(&started?, &during).inspect_err(|_| buffer.lose())?;
+        let DevicePending { state, started, mut buffer, during } = self;
+        state.pass(&started?, &during).inspect_err(|_| buffer.lose())?;
         Ok(buffer)
     }
 
     /// Whether it is over, so that waiting returns at once.
     pub fn is_over(&self) -> bool {
-        let over = |event| self.inner.device.bind().and_then(|()| self.inner.over(event));
+        let over = |event| self.state.device.bind().and_then(|()| self.state.over(event));
         // Where it has failed, waiting says so at once.
         self.started.as_ref().map_or(true, |event| over(event).unwrap_or(true))
     }

@@ -1,7 +1,7 @@
 //! Which NCCL calls make a collective. Pure: NCCL runs all of one list as one group, so that none waits for another.
 
 use kolo_comm::Collective;
-use kolo_rendezvous::Error;
+use kolo_rendezvous::{BackendError, Error};
 use kolo_schedule::Op;
 use kolo_schedule::Rank;
 use kolo_schedule::{Chunks, Range};
@@ -59,10 +59,7 @@ pub(super) fn plan(
         Collective::AllReduce(op) => vec![Step::AllReduce { op: *op, range }],
         // The value of its one element is unspecified: whichever comes.
         Collective::Barrier => vec![Step::AllReduce { op: Op::Max, range }],
-        Collective::TreeSum { .. } => {
-            let why = "NCCL adds in an order of its own: sums in tree order are made by the native group";
-            return Err(Error::Invalid(why.into()));
-        }
+        Collective::TreeSum { .. } => return Err(BackendError::TreeOrder { backend: "NCCL".into() }.into()),
         Collective::ReduceScatter(op, Chunks::Equal) => vec![Step::ReduceScatter { op: *op, each }],
         Collective::ReduceScatter(op, varied) => {
             chunks(varied).into_iter().map(|(root, range)| Step::Reduce { op: *op, root, range }).collect()

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kolo_comm::Group;
+use kolo_comm::{Collectives, Group};
 use kolo_nccl::DeviceGroup;
 
 /// Where there is no driver, as in CI; where there is one, the group forms or says what else is missing.
@@ -22,17 +22,42 @@ fn a_missing_driver_is_one_clear_sentence() {
 
 mod faked {
     use std::os::unix::fs::symlink;
+    use std::path::{Path, PathBuf};
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
     use kolo_comm::{Collective, Error, Op, Options, Rank, threads};
-    use kolo_nccl::{check, measure_all_reduce};
+    use kolo_testing::assert_same_results;
 
     use super::*;
 
     /// Longer than anything takes on the busiest machine; only a hang gets there.
     const HANG: Duration = Duration::from_secs(120);
     const INSIDE: &str = "KOLO_TEST_FAKE_GPU";
+
+    /// What `cargo build -p kolo-nccl --examples` has built.
+    fn example(file: &str) -> PathBuf {
+        let built = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples").join(file);
+        assert!(built.exists(), "{} is missing: cargo build -p kolo-nccl --examples", built.display());
+        built
+    }
+
+    /// A folder with the stand-ins under the names that are looked for.
+    fn fakes(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("kolo-fake-gpu-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        // Both names of CUDA: the binding looks for the second, this library for the first.
+        for link in ["libcuda.so.1", "libcuda.so", "libnccl.so.2"] {
+            symlink(example("libfake_gpu.so"), folder.join(link)).unwrap();
+        }
+        folder
+    }
+
+    fn over_fakes(program: &Path, folder: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", folder).stdin(Stdio::null());
+        command
+    }
 
     /// Whether this process has the stand-ins. If not, runs the test again in one that has: which libraries are loaded
     /// is settled when a process starts.
@@ -41,24 +66,11 @@ mod faked {
             return true;
         }
         let program = std::env::current_exe().unwrap();
-        let fake = program.ancestors().nth(2).unwrap().join("examples/libfake_gpu.so");
-        assert!(
-            fake.exists(),
-            "{} is missing: cargo build -p kolo-comm --features nccl --examples",
-            fake.display()
-        );
-        let folder = std::env::temp_dir().join(format!("kolo-fake-gpu-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        // Both names: the binding looks for the second, this library for the first.
-        for link in ["libcuda.so.1", "libcuda.so", "libnccl.so.2"] {
-            symlink(&fake, folder.join(link)).unwrap();
-        }
-        let mut test = Command::new(&program)
+        let folder = fakes(name);
+        let mut test = over_fakes(&program, &folder)
             .args([&format!("faked::{name}"), "--exact", "--nocapture"])
             .env(INSIDE, "1")
-            .env("LD_LIBRARY_PATH", &folder)
             .envs(settings.iter().copied())
-            .stdin(Stdio::null())
             .spawn()
             .unwrap();
         let until = Instant::now() + HANG;
@@ -107,23 +119,21 @@ mod faked {
             return;
         }
         for world in 1..=4 {
-            for compared in on_devices(world, PATIENT, |devices| check(&devices).unwrap()) {
+            let compare = |devices: DeviceGroup| assert_same_results(&devices, &**devices.group());
+            for compared in on_devices(world, PATIENT, compare) {
                 assert!(compared.unwrap() > 100, "on {world} ranks");
             }
         }
     }
 
     #[test]
-    fn the_benchmark_runs() {
-        if !inside("the_benchmark_runs", &[]) {
-            return;
-        }
-        let run =
-            |devices: DeviceGroup| measure_all_reduce(&devices, 4096, Duration::from_millis(50)).unwrap();
-        for row in on_devices(2, PATIENT, run) {
-            let row = row.unwrap();
-            assert!(row.samples >= 20 && row.p50_us > 0.0 && row.p50_us <= row.p99_us, "{row:?}");
-        }
+    fn the_example_runs() {
+        let folder = fakes("the_example_runs");
+        let ended = over_fakes(&example("all_reduce"), &folder).output().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let words = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && words.contains("results are the native group's"), "{ended:?}");
+        assert!(words.contains("100000000 bytes: "), "{words}");
     }
 
     #[test]
@@ -133,7 +143,7 @@ mod faked {
         }
         let sums = on_devices(3, PATIENT, |devices| {
             let start = |value: f32| {
-                devices.start(&Collective::AllReduce(Op::Sum), devices.copied(&vec![value; 1000]).unwrap())
+                devices.start(Collective::AllReduce(Op::Sum), devices.copied(&vec![value; 1000]).unwrap())
             };
             let pending: Vec<_> = (0..5).map(|value| start(value as f32)).collect();
             // One that nobody waits for harms nobody.
@@ -155,14 +165,14 @@ mod faked {
         }
         on_devices(2, PATIENT, |devices| {
             let refused = |result: Result<_, Error>, words: &str| match result {
-                Err(Error::Invalid(problem)) => assert!(problem.contains(words), "{problem}"),
+                Err(error) if error.is_refusal() => assert!(error.to_string().contains(words), "{error}"),
                 other => panic!("{other:?}"),
             };
             let buffer = || devices.alloc::<f32>(3).unwrap();
             refused(devices.all_gather(buffer()), "do not divide into 2 equal chunks");
             refused(devices.broadcast(buffer(), Rank(2)), "the group has 2 ranks");
             refused(devices.all_to_all(buffer()), "3 elements are not 2 × 2 ranks");
-            refused(devices.write(&[1.0], &mut buffer()).map(|()| buffer()), "1 elements here and 3");
+            refused(devices.write(&[1.0], &mut buffer()).map(|()| buffer()), "1 elements in and 3");
             refused(devices.send(buffer(), devices.rank()), "nobody sends to itself");
             let there = Rank(1 - devices.rank().0);
             let swapped = match devices.rank().0 {

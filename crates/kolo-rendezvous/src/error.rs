@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backend_error::BackendError;
+use crate::invalid_call::InvalidCall;
 use kolo_schedule::Rank;
 
 /// An error of rendezvous or of a collective.
@@ -153,7 +155,24 @@ pub enum Error {
         /// The other's call.
         theirs: String,
     },
-    /// A call is wrong by itself.
+    /// A call of a collective is wrong by itself.
+    #[error(transparent)]
+    InvalidCall(#[from] InvalidCall),
+    /// An algorithm that was asked for cannot be used on this group.
+    #[error("algorithm {algorithm} cannot be used here: {reason}")]
+    AlgorithmUnusable {
+        /// The algorithm's name.
+        algorithm: String,
+        /// What the group lacks, in the algorithm's words.
+        reason: String,
+    },
+    /// A library that does the collectives cannot do what it is asked for.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The communication thread has panicked, and printed why.
+    #[error("the communication thread has panicked")]
+    CommThreadPanicked,
+    /// A request is wrong by itself.
     #[error("{0}")]
     Invalid(String),
     /// The operating system or a library refused something.
@@ -198,7 +217,22 @@ impl Error {
                 | Error::UnknownRank { .. }
                 | Error::DuplicateRank { .. }
                 | Error::Mismatch { .. }
+                | Error::NoTransport { .. }
+                | Error::InvalidCall(_)
+                | Error::AlgorithmUnusable { .. }
+                | Error::Backend(_)
+                | Error::CommThreadPanicked
                 | Error::Invalid(_)
+        )
+    }
+
+    /// Whether a collective was refused before anything was sent, so that the group is not harmed and can be used on.
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            Error::InvalidCall(_)
+                | Error::AlgorithmUnusable { .. }
+                | Error::Backend(BackendError::TreeOrder { .. })
         )
     }
 

@@ -24,7 +24,7 @@ use crate::pending::{Pending, Timing};
 use crate::transport::{Distance, GroupContext};
 use crate::wait::WaitMode;
 use kolo_rendezvous::Error;
-use kolo_rendezvous::{Liveness, culprit};
+use kolo_rendezvous::{InvalidCall, Liveness, culprit};
 use kolo_schedule::DType;
 use kolo_schedule::Rank;
 use kolo_schedule::Topology;
@@ -91,7 +91,7 @@ impl Shared {
         let result = self.backend.lock().run(collective, &buffer.erased(), mode);
         match result {
             Ok(()) => Ok(buffer),
-            Err(error @ Error::Invalid(_)) => Err(self.failed(error)),
+            Err(error) if error.is_refusal() => Err(self.failed(error)),
             Err(error) => {
                 // A peer that has not noticed yet may still be reading it: another process in pages of its own, so that
                 // these can go with the group; a thread, or MPI, where it lies.
@@ -120,8 +120,11 @@ impl Shared {
         if let GroupOrigin::Within(parent) = &self.origin {
             return parent.failed(error);
         }
-        if let (Error::Invalid(_), _) | (_, Some(_)) = (&error, self.liveness.failure()) {
-            return self.liveness.failure().unwrap_or(error);
+        if let Some(first) = self.liveness.failure() {
+            return first;
+        }
+        if error.is_refusal() {
+            return error;
         }
         let error = match (&self.origin, error) {
             (GroupOrigin::Store(session), error) => match &*session.lock() {
@@ -236,7 +239,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// The call is wrong by itself ([`Error::Invalid`]; the group is not harmed), a peer called something else, died,
+    /// The call is wrong by itself ([`Error::is_refusal`]; the group is not harmed), a peer called something else, died,
     /// left, or did not take part in time (the group has failed).
     pub fn run<T: Element>(&self, collective: &Collective, buffer: Buffer<T>) -> Result<Buffer<T>, Error> {
         if self.shared.queued.load(Ordering::Acquire) > 0 {
@@ -274,9 +277,7 @@ impl Group {
         match self.shared.liveness.failure() {
             Some(error) => Err(error),
             None if buffer.belongs_to(&self.pool) => Ok(()),
-            None => {
-                Err(Error::Invalid("the buffer belongs to another group; allocate it from this one".into()))
-            }
+            None => Err(InvalidCall::ForeignBuffer.into()),
         }
     }
 

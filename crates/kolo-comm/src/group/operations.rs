@@ -1,19 +1,22 @@
-//! What the ranks of a group can do together, on slices.
+//! The operations of a group on slices, and the group as one of [`Collectives`] over host memory.
 //!
-//! Slices are copied into and out of memory that peers can read. Who cares for that copy allocates a
-//! [`Buffer`](crate::Buffer) and calls [`Group::run`] or [`Group::start`].
+//! Slices are copied into and out of memory that peers can read. A caller to whom that copy matters allocates a
+//! [`Buffer`] and calls [`Group::run`] or [`Group::start`].
 
 use std::sync::Arc;
 
 use crate::collective::Collective;
+use crate::collectives::Collectives;
 use crate::element::Element;
 use crate::group::Group;
-use kolo_rendezvous::Error;
+use crate::memory::Buffer;
+use crate::pending::Pending;
+use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::Op;
 use kolo_schedule::Rank;
 use kolo_schedule::{Chunks, Message, Range};
 
-/// All fail as [`Group::run`] does; a length that does not fit is [`Error::Invalid`].
+/// All fail as [`Group::run`] does; a length that does not fit is an [`InvalidCall`].
 impl Group {
     /// Combines `data` element by element over all ranks; every rank gets the same bits.
     ///
@@ -21,7 +24,7 @@ impl Group {
     ///
     /// As [`Group::run`].
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Op) -> Result<(), Error> {
-        data.copy_from_slice(&self.run(&Collective::AllReduce(op), self.copied(data)?)?);
+        data.copy_from_slice(&Collectives::all_reduce(self, self.copied(data)?, op)?);
         Ok(())
     }
 
@@ -32,7 +35,7 @@ impl Group {
     /// The lengths differ; otherwise as [`Group::run`].
     pub fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<(), Error> {
         self.fits("all_reduce", input.len(), 1, output.len())?;
-        output.copy_from_slice(&self.run(&Collective::AllReduce(op), self.copied(input)?)?);
+        output.copy_from_slice(&Collectives::all_reduce(self, self.copied(input)?, op)?);
         Ok(())
     }
 
@@ -42,7 +45,7 @@ impl Group {
     ///
     /// As [`Group::run`].
     pub fn reduce<T: Element>(&self, data: &mut [T], op: Op, root: Rank) -> Result<(), Error> {
-        let result = self.run(&Collective::Reduce(op, root), self.copied(data)?)?;
+        let result = Collectives::reduce(self, self.copied(data)?, op, root)?;
         if self.rank() == root {
             data.copy_from_slice(&result);
         }
@@ -56,7 +59,7 @@ impl Group {
     /// The lengths do not fit; otherwise as [`Group::run`].
     pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<(), Error> {
         self.fits("reduce_scatter", input.len(), self.world_size(), output.len())?;
-        let result = self.run(&Collective::ReduceScatter(op, Chunks::Equal), self.copied(input)?)?;
+        let result = Collectives::reduce_scatter(self, self.copied(input)?, op)?;
         output.copy_from_slice(&result[self.rank().0 * output.len()..][..output.len()]);
         Ok(())
     }
@@ -70,7 +73,7 @@ impl Group {
         self.fits("all_gather", output.len(), self.world_size(), input.len())?;
         let mut buffer = self.alloc(output.len())?;
         buffer[self.rank().0 * input.len()..][..input.len()].copy_from_slice(input);
-        output.copy_from_slice(&self.run(&Collective::AllGather(Chunks::Equal), buffer)?);
+        output.copy_from_slice(&Collectives::all_gather(self, buffer)?);
         Ok(())
     }
 
@@ -100,7 +103,7 @@ impl Group {
     ///
     /// As [`Group::run`].
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: Rank) -> Result<(), Error> {
-        data.copy_from_slice(&self.run(&Collective::Broadcast(root), self.copied(data)?)?);
+        data.copy_from_slice(&Collectives::broadcast(self, self.copied(data)?, root)?);
         Ok(())
     }
 
@@ -189,8 +192,7 @@ impl Group {
     ///
     /// As [`Group::run`].
     pub fn send<T: Element>(&self, data: &[T], to: Rank) -> Result<(), Error> {
-        let send = [Message { peer: to, range: Range { start: 0, len: data.len() } }].into();
-        self.run(&Collective::Exchange { send, receive: [].into() }, self.copied(data)?).map(drop)
+        Collectives::send(self, self.copied(data)?, to).map(drop)
     }
 
     /// Receives from a peer, which calls [`Group::send`] with as many elements.
@@ -199,9 +201,7 @@ impl Group {
     ///
     /// As [`Group::run`].
     pub fn receive<T: Element>(&self, data: &mut [T], from: Rank) -> Result<(), Error> {
-        let receive = [Message { peer: from, range: Range { start: 0, len: data.len() } }].into();
-        let exchange = Collective::Exchange { send: [].into(), receive };
-        data.copy_from_slice(&self.run(&exchange, self.alloc(data.len())?)?);
+        data.copy_from_slice(&Collectives::receive(self, self.alloc(data.len())?, from)?);
         Ok(())
     }
 
@@ -232,16 +232,68 @@ impl Group {
     ///
     /// As [`Group::run`].
     pub fn barrier(&self) -> Result<(), Error> {
-        self.run(&Collective::Barrier, self.alloc::<u8>(1)?).map(drop)
+        Collectives::barrier(self)
     }
 
-    fn fits(&self, call: &str, long: usize, times: usize, short: usize) -> Result<(), Error> {
-        if Some(long) == short.checked_mul(times) {
-            return Ok(());
+    fn fits(&self, operation: &str, long: usize, world: usize, short: usize) -> Result<(), InvalidCall> {
+        let operation = || operation.to_string();
+        match world {
+            _ if Some(long) == short.checked_mul(world) => Ok(()),
+            1 => Err(InvalidCall::Lengths { operation: operation(), input: long, output: short }),
+            _ => Err(InvalidCall::LengthByRanks { operation: operation(), long, world, short }),
         }
-        Err(Error::Invalid(match times {
-            1 => format!("{call}: {long} elements in and {short} elements out must be equal"),
-            _ => format!("{call}: {long} elements are not {times} ranks × {short} elements"),
-        }))
+    }
+}
+
+impl Collectives for Group {
+    type Buffer<T: Element> = Buffer<T>;
+    type Pending<T: Element> = Pending<T>;
+
+    fn rank(&self) -> Rank {
+        self.rank()
+    }
+
+    fn world_size(&self) -> usize {
+        self.world_size()
+    }
+
+    fn describe(&self) -> String {
+        self.transport().into()
+    }
+
+    fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
+        self.alloc(len)
+    }
+
+    fn len<T: Element>(buffer: &Buffer<T>) -> usize {
+        <[T]>::len(buffer)
+    }
+
+    fn write<T: Element>(&self, data: &[T], buffer: &mut Buffer<T>) -> Result<(), Error> {
+        self.fits("write", data.len(), 1, buffer.len())?;
+        buffer.copy_from_slice(data);
+        Ok(())
+    }
+
+    fn read<T: Element>(&self, buffer: &Buffer<T>, data: &mut [T]) -> Result<(), Error> {
+        self.fits("read", buffer.len(), 1, data.len())?;
+        data.copy_from_slice(buffer);
+        Ok(())
+    }
+
+    fn start<T: Element>(&self, collective: Collective, buffer: Buffer<T>) -> Pending<T> {
+        self.start(collective, buffer)
+    }
+
+    fn wait<T: Element>(pending: Pending<T>) -> Result<Buffer<T>, Error> {
+        pending.wait()
+    }
+
+    fn run<T: Element>(&self, collective: &Collective, buffer: Buffer<T>) -> Result<Buffer<T>, Error> {
+        self.run(collective, buffer)
+    }
+
+    fn copied<T: Element>(&self, data: &[T]) -> Result<Buffer<T>, Error> {
+        self.copied(data)
     }
 }

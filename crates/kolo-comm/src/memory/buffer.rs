@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::pool::{Block, Pool};
 use crate::element::Element;
-use kolo_rendezvous::Error;
+use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::DType;
 
 /// Elements in memory that came from [`crate::Group::alloc`].
@@ -55,9 +55,8 @@ impl<T: Element> Buffer<T> {
 
     /// A buffer that holds whatever was there before: any bits are a `T`.
     fn unspecified(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
-        let bytes = len.checked_mul(size_of::<T>());
-        let bytes =
-            bytes.ok_or_else(|| Error::Invalid(format!("a buffer of {len} elements is too large")))?;
+        let size = size_of::<T>();
+        let bytes = len.checked_mul(size).ok_or(InvalidCall::BufferTooLarge { elements: len, size })?;
         let block = ManuallyDrop::new(pool.take(bytes)?);
         Ok(Buffer { block, pool: pool.clone(), len, elements: PhantomData })
     }

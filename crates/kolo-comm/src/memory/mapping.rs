@@ -43,7 +43,8 @@ impl Mapping {
         let file = rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(fail)?;
         let size = rustix::fs::fstat(&file).map_err(fail)?.st_size;
         if size < len as i64 {
-            return Err(Error::Invalid(format!("{path} holds {size} bytes where {len} were announced")));
+            let problem = format!("{path} holds {size} bytes where {len} were announced");
+            return Err(Error::system(format!("cannot map the shared memory of process {pid}"), problem));
         }
         Self::map(&file, len).map_err(fail)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::mapping::{Mapping, number};
-use kolo_rendezvous::Error;
+use kolo_rendezvous::{Error, InvalidCall};
 
 /// Where a pool's blocks come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Pool {
     pub(crate) fn take(&self, bytes: usize) -> Result<Block, Error> {
         let limit = isize::MAX as usize - PAGE;
         if bytes > limit {
-            return Err(Error::Invalid(format!("a buffer of {bytes} bytes is too large")));
+            return Err(InvalidCall::BufferTooLarge { elements: bytes, size: 1 }.into());
         }
         let len = bytes.max(1).next_multiple_of(PAGE);
         let mut free = self.free.lock();

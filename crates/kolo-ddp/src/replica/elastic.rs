@@ -39,7 +39,7 @@ impl Replica {
             let mut replica = Replica::apart(&group, specs.to_vec(), values.to_vec(), &config, optimizer)?;
             match replica.join(group.clone()) {
                 Ok(()) => {
-                    membership.has_state();
+                    membership.set_has_state();
                     replica.members.membership = Some(membership);
                     return Ok(replica);
                 }

@@ -490,7 +490,7 @@ impl Step {
         let trial = self.group.alloc::<f32>(contributions.parts(self.group.rank()))?;
         match self.group.run(&Collective::TreeSum { contributions, len: 1 }, trial) {
             Ok(_) => {}
-            Err(kolo_comm::Error::Invalid(reason)) => return Ok(Err(reason)),
+            Err(error) if error.is_refusal() => return Ok(Err(error.to_string())),
             Err(error) => return Err(error.into()),
         }
         let mut buckets = self.build(self.buckets.plan().cloned().collect(), &assignment)?;

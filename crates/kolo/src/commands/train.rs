@@ -139,7 +139,7 @@ impl Train {
                 Some(path) => RunFolder::at(path.into()),
                 None => {
                     self.fit(&mut config, started()?)?;
-                    self.claim(&config, &member.job()?)?
+                    self.claim(&config, &member.job_id()?)?
                 }
             };
             return self.train(config, Membership::Elastic(member), Some(folder));

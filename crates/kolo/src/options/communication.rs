@@ -55,7 +55,7 @@ impl Communication {
 
     /// This worker as a member of an elastic job, if it is one.
     pub(crate) fn member(&self, algorithm: Option<&str>) -> Result<Option<Member>, Failure> {
-        Ok(Member::of_job(&self.options(algorithm)?)?)
+        Ok(Member::with_options(&self.options(algorithm)?)?)
     }
 
     fn options(&self, algorithm: Option<&str>) -> Result<Options, Failure> {

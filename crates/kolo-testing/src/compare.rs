@@ -1,67 +1,52 @@
-//! Every operation on every type, against the native group: what shows on a machine with GPUs that the calls mean what they
-//! should.
+//! Every operation on every type by two engines: both must give the same results.
 
-use half::{bf16, f16};
+use kolo_comm::schedule::{Chunks, Message, Range};
+use kolo_comm::{Collective, Collectives, DType, Op, Rank, bf16, f16};
 
-use super::DeviceGroup;
-use kolo_comm::Collective;
-use kolo_comm::Element;
-use kolo_rendezvous::Error;
-use kolo_schedule::Rank;
-use kolo_schedule::{Chunks, Message, Range};
-use kolo_schedule::{DType, Op};
+use crate::operations::Value;
 
 /// Elements of a chunk: not a round number.
 const EACH: usize = 251;
 
-/// Runs every operation on every type on the devices and natively, and compares every element that is specified.
-/// Returns the number of comparisons. A collective.
+/// Runs every operation but sums in tree order on every type by both, and compares every element that is specified. Both are of
+/// the same ranks, each of which calls it. Returns the number of collectives that were compared.
 ///
-/// # Errors
+/// # Panics
 ///
-/// The first difference, as [`Error::Invalid`]; otherwise as [`DeviceGroup::run`].
-pub fn check(devices: &DeviceGroup) -> Result<usize, Error> {
-    Ok(of_type::<f32>(devices)?
-        + of_type::<f64>(devices)?
-        + of_type::<i32>(devices)?
-        + of_type::<i64>(devices)?
-        + of_type::<u8>(devices)?
-        + of_type::<f16>(devices)?
-        + of_type::<bf16>(devices)?)
+/// The first collective that fails, or element that differs.
+pub fn assert_same_results(engine: &impl Collectives, native: &impl Collectives) -> usize {
+    of_type::<f32>(engine, native)
+        + of_type::<f64>(engine, native)
+        + of_type::<i32>(engine, native)
+        + of_type::<i64>(engine, native)
+        + of_type::<u8>(engine, native)
+        + of_type::<f16>(engine, native)
+        + of_type::<bf16>(engine, native)
 }
 
-fn of_type<T: Element + From<u8>>(devices: &DeviceGroup) -> Result<usize, Error> {
-    let (rank, world) = (devices.rank(), devices.world_size());
-    let trials = trials(rank, world, T::DTYPE);
-    let mut wrong = None;
+fn of_type<T: Value>(engine: &impl Collectives, native: &impl Collectives) -> usize {
+    let trials = trials(native.rank(), native.world_size(), T::DTYPE);
     for Trial { collective, elements, specified } in &trials {
-        let data: Vec<T> = (0..*elements).map(|index| value(rank, index)).collect();
-        let group = devices.group();
-        let expected = group.run(collective, group.copied(&data)?)?;
-        let found = devices.to_vec(&devices.run(collective, devices.copied(&data)?)?)?;
+        let data: Vec<T> = (0..*elements).map(|index| value(native.rank(), index)).collect();
+        let (found, expected) = (results(engine, collective, &data), results(native, collective, &data));
         let Range { start, len } = *specified;
-        let different = (start..start + len).find(|index| found[*index] != expected[*index]);
-        wrong = wrong.or(different.map(|index| {
+        for index in start..start + len {
             let (found, expected) = (found[index], expected[index]);
-            format!(
-                "{collective:?} of {} by NCCL: element {index} on {rank} is {found:?}, not {expected:?}",
-                T::DTYPE
-            )
-        }));
+            let (name, rank, dtype) = (engine.describe(), native.rank(), T::DTYPE);
+            assert_eq!(found, expected, "{collective:?} of {dtype} by {name}: element {index} on {rank}");
+        }
     }
-    // All ranks go through all trials, so that none waits for one that gave up.
-    let mut wrongs = [wrong.is_some() as i64];
-    devices.group().all_reduce(&mut wrongs, Op::Sum)?;
-    match (wrong, wrongs[0]) {
-        (None, 0) => Ok(trials.len()),
-        (None, count) => Err(Error::Invalid(format!("NCCL's results are wrong on {count} other ranks"))),
-        (Some(problem), _) => Err(Error::Invalid(problem)),
-    }
+    trials.len()
+}
+
+fn results<T: Value>(engine: &impl Collectives, collective: &Collective, data: &[T]) -> Vec<T> {
+    let buffer = engine.run(collective, engine.copied(data).unwrap()).unwrap();
+    engine.to_vec(&buffer).unwrap()
 }
 
 /// One or two, and only one beyond the fourth rank, so that products of all ranks are exact in every type.
-fn value<T: From<u8>>(rank: Rank, index: usize) -> T {
-    T::from(if rank.0 < 4 { 1 + (index >> rank.0 & 1) as u8 } else { 1 })
+fn value<T: Value>(rank: Rank, index: usize) -> T {
+    T::of(if rank.0 < 4 { 1 + (index >> rank.0 & 1) } else { 1 })
 }
 
 struct Trial {
@@ -75,7 +60,7 @@ fn trials(rank: Rank, world: usize, dtype: DType) -> Vec<Trial> {
     let len = EACH * world;
     let (last, root) = (world - 1, Rank(world - 1));
     let integer = matches!(dtype, DType::I32 | DType::I64 | DType::U8);
-    // NCCL multiplies by one part in N before it adds, which is exact for powers of two only.
+    // An engine may multiply by one part in N before it adds, as NCCL does: that is exact for powers of two only.
     let exact = |op: &Op| *op != Op::Average || integer || world.is_power_of_two();
     let trial = |collective, elements, specified: (usize, usize)| Trial {
         collective,

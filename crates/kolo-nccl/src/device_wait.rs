@@ -9,7 +9,7 @@ use kolo_rendezvous::WaitGuard;
 use kolo_schedule::Rank;
 
 /// One wait of this rank.
-pub(super) struct Vigil<'a> {
+pub(super) struct DeviceWait<'a> {
     group: &'a Group,
     during: &'a str,
     began: Instant,
@@ -20,16 +20,16 @@ pub(super) struct Vigil<'a> {
 
 /// Before this a wait looks all the time: most collectives are over by then, and a sleep costs more than they take.
 const AWAKE: Duration = Duration::from_millis(1);
-const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 /// A rank that has done its part may leave while the others still receive what it sent.
 const GRACE: Duration = Duration::from_secs(2);
 
-impl<'a> Vigil<'a> {
+impl<'a> DeviceWait<'a> {
     pub(super) fn new(group: &'a Group, during: &'a str) -> Self {
         let began = Instant::now();
         let here = group.members()[group.rank().0];
         let _note = group.liveness().begin_wait(here, Self::next(group), began + group.timeout());
-        Vigil { group, during, began, left: None, _note }
+        DeviceWait { group, during, began, left: None, _note }
     }
 
     /// The job's rank of the one after this.
@@ -60,17 +60,8 @@ impl<'a> Vigil<'a> {
         }
         match waited < AWAKE {
             true => std::thread::yield_now(),
-            false => std::thread::sleep((waited / 20).clamp(NAPS.0, NAPS.1)),
+            false => std::thread::sleep((waited / 20).clamp(SLEEPS.0, SLEEPS.1)),
         }
         Ok(())
     }
-}
-
-/// The failure that the group hears of within `limit`: connections break before it is known who died.
-pub(super) fn verdict(group: &Group, limit: Duration) -> Option<Error> {
-    let until = Instant::now() + limit;
-    while group.world_size() > 1 && group.liveness().failure().is_none() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    group.liveness().failure()
 }

@@ -1,0 +1,32 @@
+//! What a coordinator has whether it leads or follows.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use kolo_rendezvous::hash::{fnv1a, splitmix64};
+use kolo_rendezvous::secure::Access;
+
+use crate::discovery::Discovery;
+use crate::launcher_view::NodeLimits;
+use crate::worker_set::MembershipPolicy;
+
+/// What a coordinator is told at its start, and never changes.
+pub(crate) struct Context {
+    /// Tells this launcher from all others of its job.
+    pub(crate) launcher_id: u64,
+    pub(crate) policy: MembershipPolicy,
+    pub(crate) access: Access,
+    pub(crate) limits: NodeLimits,
+    /// Workers that are started on this node when the job begins.
+    pub(crate) deferred_workers: usize,
+    /// How this launcher finds the others; `None` for a job of one node.
+    pub(crate) discovery: Option<Arc<Discovery>>,
+}
+
+/// An id that no other launcher has, on any host and after any restart: a hash of boot, process and time.
+pub(crate) fn new_launcher_id() -> u64 {
+    let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let text = format!("{boot} {} {}", std::process::id(), since_1970.as_nanos());
+    splitmix64(fnv1a(text.as_bytes()))
+}

@@ -1,0 +1,173 @@
+//! How launchers find each other: every launcher probes the places that all of them know, and one may begin
+//! the job there.
+//!
+//! A place is a host of `--master` and a port that is derived from it, because rank 0 of a program that is
+//! not elastic listens at the given port itself. A job begins at the first place only; at the others those
+//! that have joined can be found.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use kolo_rendezvous::Error;
+use kolo_rendezvous::env::Endpoint;
+use kolo_rendezvous::secure::Access;
+use kolo_rendezvous::store::Server;
+use kolo_rendezvous::{AdvertisedAddress, Interface};
+
+use crate::launcher_protocol::{self, Hello};
+use crate::launcher_view::{LauncherInfo, LauncherView};
+use crate::leader_connection::LeaderConnection;
+use crate::node_config::NodeConfig;
+use crate::timeouts::{JOB_START, LAUNCHER_SILENCE, PROBE};
+
+/// The time between two rounds through all places.
+const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
+
+/// What a launcher needs to find the others, once at the start of the job or again before it has begun.
+pub(crate) struct Discovery {
+    pub(crate) nodes: NodeConfig,
+    /// This launcher's id.
+    pub(crate) id: u64,
+    pub(crate) access: Access,
+    pub(crate) interface: Option<Interface>,
+    /// Set when the coordinator ends.
+    pub(crate) closing: Arc<AtomicBool>,
+}
+
+/// How a launcher belongs to its job.
+pub(crate) struct Discovered {
+    /// This launcher's store, where others find it.
+    pub(crate) store: Server,
+    /// This host, as others reach it.
+    pub(crate) ip: IpAddr,
+    pub(crate) node_rank: usize,
+    pub(crate) view: LauncherView,
+    /// The connection to the leader; `None` if this launcher has begun the job and leads.
+    pub(crate) connection: Option<LeaderConnection>,
+}
+
+impl Discovery {
+    /// Looks for the others in a thread of its own; the receiver gets what it has found.
+    pub(crate) fn start(self: &Arc<Discovery>) -> Result<Receiver<Result<Discovered, Error>>, Error> {
+        let (discovery, (answer, discovered)) = (self.clone(), mpsc::channel());
+        let work = move || {
+            // Nobody waits for the answer any more when the coordinator has ended.
+            let _ = answer.send(discovery.search());
+        };
+        let thread = std::thread::Builder::new().name("kolo-discovery".into()).spawn(work);
+        thread.map(|_| discovered).map_err(|cause| Error::system("cannot start a thread", cause))
+    }
+
+    /// Looks until there is a job, at most as long as a job's beginning may take.
+    fn search(&self) -> Result<Discovered, Error> {
+        let until = Instant::now() + JOB_START;
+        let mut last_error = None;
+        while !self.closing.load(Ordering::Acquire) && Instant::now() < until {
+            match self.try_all_places() {
+                Ok(Some(discovered)) => return Ok(discovered),
+                Ok(None) => {}
+                // Another round would end in the same way.
+                Err(error) if error.is_misuse() => return Err(error),
+                Err(error) => last_error = Some(error),
+            }
+            std::thread::sleep(BETWEEN_ROUNDS);
+        }
+        let why = last_error.map_or_else(String::new, |error| format!(": {error}"));
+        let masters = self.nodes.masters_text();
+        Err(Error::Invalid(format!("no launcher of the job is found at {masters} (--master){why}")))
+    }
+
+    /// Joins the job that answers at some place, or begins it where that is this launcher's part. `None`:
+    /// neither, for now.
+    fn try_all_places(&self) -> Result<Option<Discovered>, Error> {
+        let masters: Vec<Endpoint> = self.nodes.masters.iter().filter_map(derived_place).collect();
+        let job_name = self.job_name();
+        for place in masters.iter().flat_map(|master| master.addresses()) {
+            let Some(view) = launcher_protocol::probe_view(*place, &self.access, PROBE) else { continue };
+            if view.job_name != job_name || view.work_done {
+                continue;
+            }
+            if let Some(leader) = view.leader().map(|leader| leader.address) {
+                return self.join(leader, view, &masters).map(Some);
+            }
+        }
+        match masters.first() {
+            Some(first) if self.nodes.node_rank.is_none_or(|rank| rank == 0) => self.begin(first, &job_name),
+            Some(_) => Ok(None),
+            None => Err(Error::system("no host of --master resolves", "is the name right?")),
+        }
+    }
+
+    /// The name by which launchers know that they mean the same job.
+    fn job_name(&self) -> String {
+        self.nodes.masters.first().map_or_else(String::new, job_name)
+    }
+
+    /// Begins the job, if this host is the first master and no other launcher listens there.
+    fn begin(&self, master: &Endpoint, job_name: &str) -> Result<Option<Discovered>, Error> {
+        let mut refused = None;
+        for place in master.addresses() {
+            match self.listen(master, *place) {
+                Ok((store, address)) => {
+                    let node_rank = self.nodes.node_rank.unwrap_or(0);
+                    let view = LauncherView::new(job_name, LauncherInfo { id: self.id, node_rank, address });
+                    let ip = AdvertisedAddress::choose(self.interface.as_ref(), address.ip(), master).ip();
+                    return Ok(Some(Discovered { store, ip, node_rank, view, connection: None }));
+                }
+                Err(error) => refused = Some(error),
+            }
+        }
+        refused.map_or(Ok(None), Err)
+    }
+
+    /// Serves this launcher's store at a place of this host. Gives the address at which others reach it.
+    fn listen(&self, master: &Endpoint, place: SocketAddr) -> Result<(Server, SocketAddr), Error> {
+        // Without a token nothing listens beyond loopback: a name that leads there serves this host only.
+        let at = if self.access.token.is_some() { master.listen_address(place) } else { place };
+        let store = Server::start(at, self.nodes.max_nodes, &self.access)?;
+        let bound = store.address().map_err(|cause| Error::system("cannot read an address", cause))?;
+        let ip =
+            if at == place { place.ip() } else { AdvertisedAddress::choose(None, place.ip(), master).ip() };
+        Ok((store, (ip, bound.port()).into()))
+    }
+
+    /// Joins the job that is led at an address, and listens at a place of `masters` if this host has one.
+    fn join(
+        &self,
+        leader: SocketAddr,
+        view: LauncherView,
+        masters: &[Endpoint],
+    ) -> Result<Discovered, Error> {
+        let connection = LeaderConnection::open(leader, self.id, &self.access, LAUNCHER_SILENCE)?;
+        let to_leader = Endpoint::from(leader);
+        let ip = AdvertisedAddress::choose(self.interface.as_ref(), connection.local_ip, &to_leader).ip();
+        let mut others = masters
+            .iter()
+            .skip(1)
+            .flat_map(|master| master.addresses().iter().map(move |place| (master, *place)));
+        let (store, address) = match others.find_map(|(master, place)| self.listen(master, place).ok()) {
+            Some(listening) => listening,
+            None => self.listen(&to_leader, (ip, 0).into())?,
+        };
+        let (node_rank, deferred_workers) = (self.nodes.node_rank, self.nodes.deferred_workers());
+        let hello = Hello { address, node_rank, deferred_workers, rejoins: None };
+        let node_rank = connection.introduce(hello, LAUNCHER_SILENCE)?;
+        // Whoever probes this launcher before the leader has sent its view is sent on to the leader by this
+        // one.
+        launcher_protocol::publish_view(&store, &view);
+        Ok(Discovered { store, ip, node_rank, view, connection: Some(connection) })
+    }
+}
+
+/// Where launchers meet that are told this host and port; `None` if the host's name does not resolve now.
+fn derived_place(master: &(String, u16)) -> Option<Endpoint> {
+    let resolved = Endpoint::derived(&master.0, &job_name(master), master.1);
+    resolved.inspect_err(|problem| log::debug!("a master is {problem}")).ok()
+}
+
+fn job_name((host, port): &(String, u16)) -> String {
+    format!("kolo launch at {host}:{port}")
+}

@@ -1,0 +1,114 @@
+//! One follower as the leader sees it, and what the leader hears of its followers.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crate::events::MemberEvent;
+use crate::member_name::initial_members;
+use crate::timeouts::LAUNCHER_SILENCE;
+
+/// What the leader knows of one follower.
+pub(crate) struct FollowerState {
+    pub(crate) address: SocketAddr,
+    pub(crate) node_rank: usize,
+    /// Workers that the follower starts when the job begins.
+    deferred_workers: usize,
+    /// The names of its members that have been started and have not ended.
+    pub(crate) members: BTreeSet<String>,
+    /// The follower has told everything that it knew about its members when it came.
+    pub(crate) members_told: bool,
+    /// Messages sent to the follower; `None` until it has come to this leader.
+    pub(crate) sent: Option<u64>,
+    last_heard: Instant,
+    /// The number of remote members that the follower has been told.
+    pub(crate) remote_members: Option<usize>,
+}
+
+impl FollowerState {
+    /// A follower that joins now.
+    pub(crate) fn joining(
+        address: SocketAddr,
+        node_rank: usize,
+        deferred_workers: usize,
+        now: Instant,
+    ) -> FollowerState {
+        FollowerState {
+            address,
+            node_rank,
+            deferred_workers,
+            members: BTreeSet::new(),
+            members_told: false,
+            sent: Some(0),
+            last_heard: now,
+            remote_members: None,
+        }
+    }
+
+    /// A follower of the last leader, with its members, which comes to this leader by itself. It may notice
+    /// later than this one that the last leader is lost.
+    pub(crate) fn inherited(
+        address: SocketAddr,
+        node_rank: usize,
+        members: BTreeSet<String>,
+        now: Instant,
+    ) -> FollowerState {
+        let last_heard = now + LAUNCHER_SILENCE;
+        FollowerState {
+            members,
+            sent: None,
+            last_heard,
+            ..FollowerState::joining(address, node_rank, 0, now)
+        }
+    }
+
+    /// The follower comes back to a leader that has taken over.
+    pub(crate) fn rejoined(&mut self, now: Instant) {
+        (self.last_heard, self.sent) = (now, Some(0));
+    }
+
+    /// The follower lives.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        self.last_heard = self.last_heard.max(now);
+    }
+
+    /// Whether the follower has been silent for too long.
+    pub(crate) fn is_silent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last_heard) > LAUNCHER_SILENCE
+    }
+
+    /// Takes note of what has happened to one of the follower's members.
+    pub(crate) fn note(&mut self, member: &str, event: &MemberEvent) {
+        match event {
+            MemberEvent::Started | MemberEvent::Arrived(_) => drop(self.members.insert(member.into())),
+            MemberEvent::Exited(_) => drop(self.members.remove(member)),
+            MemberEvent::CpuTime(_) => {}
+        }
+    }
+
+    /// The follower starts its deferred workers now; gives their names.
+    pub(crate) fn start_workers(&mut self) -> Vec<String> {
+        let members: Vec<String> = initial_members(self.node_rank, self.deferred_workers).collect();
+        self.members.extend(members.iter().cloned());
+        members
+    }
+}
+
+/// What the leader hears of its followers.
+pub(crate) enum FollowerEvent {
+    /// Something has happened to a follower's member.
+    Member { member: String, event: MemberEvent },
+    /// A follower knows of this generation.
+    KnownGeneration(u64),
+    /// A follower has gone, and its members with it.
+    Lost { node_rank: usize, members: Vec<String> },
+    /// The others have gone on without this launcher, which has been away: the launcher at `address` leads.
+    Deposed { address: SocketAddr },
+}
+
+impl FollowerEvent {
+    /// A follower has started a member.
+    pub(crate) fn started(member: String) -> FollowerEvent {
+        FollowerEvent::Member { member, event: MemberEvent::Started }
+    }
+}

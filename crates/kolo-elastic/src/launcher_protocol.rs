@@ -1,0 +1,159 @@
+//! What the launchers of a job say to one another: JSON under keys of the leader's store.
+//!
+//! | key | who sets it | value |
+//! |---|---|---|
+//! | `view` | every launcher, in its own store | [`LauncherView`]: whoever finds one launcher finds all |
+//! | `to-leader/<launcher>/<number>` | a follower | [`ToLeader`] |
+//! | `to-leader/<launcher>/end` | the store, when the connection ends | [`ToLeader::ConnectionLost`] |
+//! | `to-follower/<launcher>/<number>` | the leader | [`ToFollower`] |
+//!
+//! Messages are numbered from 0 in both directions, so that none is heard twice or out of order.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use kolo_rendezvous::secure::Access;
+use kolo_rendezvous::store::{Server, get_once};
+
+use crate::events::MemberEvent;
+use crate::launcher_view::LauncherView;
+use crate::worker_protocol::Reply;
+
+/// The prefix of the keys of messages to the leader.
+pub(crate) const TO_LEADER: &str = "to-leader/";
+/// The key of a launcher's view.
+const VIEW: &str = "view";
+
+/// A follower's message to the leader.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum ToLeader {
+    /// The launcher joins, or comes to a leader that has taken over.
+    Hello(Hello),
+    /// The launcher has told everything that it knew about its members when it came.
+    MembersTold,
+    /// Something has happened to a member of the launcher's node.
+    Member { member: String, event: MemberEvent },
+    /// The launcher lives, and nothing is new.
+    Heartbeat,
+    /// The work of the launcher's members is done.
+    WorkDone,
+    /// The launcher ends in good order.
+    Goodbye,
+    /// The launcher's connection has ended without a goodbye.
+    ConnectionLost,
+}
+
+/// A launcher introduces itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// Where others reach the launcher's store.
+    pub(crate) address: SocketAddr,
+    /// The node rank that its user, or the leader before, has given it.
+    pub(crate) node_rank: Option<usize>,
+    /// Workers that the launcher starts once it is welcome.
+    pub(crate) deferred_workers: usize,
+    /// The last generation that a launcher knows of which has been welcome before; `None` for one that joins.
+    pub(crate) rejoins: Option<Formed>,
+}
+
+/// A generation that has begun.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Formed {
+    pub(crate) generation: u64,
+    /// The names of its members, in the order of their ranks.
+    pub(crate) members: Vec<String>,
+    /// Why the last generation has ended.
+    pub(crate) reason: String,
+}
+
+/// The leader's message to a follower.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum ToFollower {
+    /// The launcher belongs to the job.
+    Welcome { node_rank: usize },
+    /// The launcher does not belong to the job, or not any more.
+    Refused { reason: String },
+    /// The launchers are others than before.
+    View(LauncherView),
+    /// A generation has begun.
+    Formed(Formed),
+    /// The reply to an arrival of one of the follower's members.
+    Reply { member: String, arrival: u64, reply: Reply },
+    /// The members of a generation are asked to arrive again after a step.
+    RequestRegroup { generation: u64 },
+    /// A member hangs, and the follower must end it.
+    Evict { member: String },
+    /// Too few members have waited too long.
+    TooFewMembers { present: usize },
+    /// So many members live on other nodes than the follower's.
+    RemoteMembers { count: usize },
+}
+
+/// The key of a follower's message to the leader.
+pub(crate) fn to_leader_key(launcher: u64, number: u64) -> String {
+    format!("{TO_LEADER}{launcher}/{number}")
+}
+
+/// The key that the store sets when a follower's connection ends.
+pub(crate) fn connection_end_key(launcher: u64) -> String {
+    format!("{TO_LEADER}{launcher}/end")
+}
+
+/// The key of the leader's message to a follower.
+pub(crate) fn to_follower_key(launcher: u64, number: u64) -> String {
+    format!("to-follower/{launcher}/{number}")
+}
+
+/// Publishes a launcher's view in its own store.
+pub(crate) fn publish_view(store: &Server, view: &LauncherView) {
+    put(store, VIEW, view);
+}
+
+/// The view that the launcher at `address` publishes; `None` where none answers in time.
+pub(crate) fn probe_view(address: SocketAddr, access: &Access, timeout: Duration) -> Option<LauncherView> {
+    let text = get_once(address, access, VIEW, timeout).ok()??;
+    serde_json::from_str(&text).ok()
+}
+
+/// Sets a key of a launcher's own store; what cannot be kept is told in the log.
+pub(crate) fn put(store: &Server, key: &str, value: &impl Serialize) {
+    let text = serde_json::to_string(value).map_err(|error| error.to_string());
+    if let Err(why) = text.and_then(|text| store.set(key, text)) {
+        log::error!("the launcher cannot keep `{key}`: {why}");
+    }
+}
+
+/// The messages to the leader that have come in, those of each launcher in the order in which it sent them. A
+/// message that cannot be decoded is left out, and told in the log.
+pub(crate) fn in_order(taken: Vec<(String, String)>) -> Vec<(u64, ToLeader)> {
+    let mut messages: Vec<(u64, u64, ToLeader)> =
+        taken.iter().filter_map(|(key, text)| decode(key, text)).collect();
+    messages.sort_by_key(|(launcher, number, _)| (*launcher, *number));
+    messages.into_iter().map(|(launcher, _, message)| (launcher, message)).collect()
+}
+
+fn decode(key: &str, text: &str) -> Option<(u64, u64, ToLeader)> {
+    let (launcher, number) = key.split_once('/')?;
+    let number = if number == "end" { u64::MAX } else { number.parse().ok()? };
+    let decoded = serde_json::from_str(text);
+    let message = decoded.inspect_err(|error| log::warn!("launcher {launcher}: {error}")).ok()?;
+    Some((launcher.parse().ok()?, number, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_order_and_the_end_comes_last() {
+        let text = |message: &ToLeader| serde_json::to_string(message).unwrap();
+        let started =
+            |n: usize| ToLeader::Member { member: format!("node1/{n}.0"), event: MemberEvent::Started };
+        let sent = |n: usize| (format!("7/{n}"), text(&started(n)));
+        let end = ("7/end".into(), text(&ToLeader::ConnectionLost));
+        let taken = vec![sent(10), end, sent(9), ("x/1".into(), "{}".into())];
+        assert_eq!(in_order(taken), [(7, started(9)), (7, started(10)), (7, ToLeader::ConnectionLost)]);
+    }
+}

@@ -1,0 +1,159 @@
+//! The launchers of a job as each of them sees them: who may join, and in which order they lead.
+//!
+//! The leader keeps the view, its followers copy it, and every launcher publishes its copy (see
+//! `launcher_protocol`). Who leads when the leader is lost follows from the copies alone: see `succession`.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// How many launchers a job may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodeLimits {
+    /// The job begins when so many launchers have joined.
+    pub(crate) min: usize,
+    /// At most so many launchers are there at a time.
+    pub(crate) max: usize,
+}
+
+/// One launcher.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LauncherInfo {
+    /// Tells the launcher from all others, also from earlier ones of its node.
+    pub(crate) id: u64,
+    pub(crate) node_rank: usize,
+    /// Where the others reach the launcher's store.
+    pub(crate) address: SocketAddr,
+}
+
+/// The launchers of a job that live, in the order in which they have joined. The first leads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LauncherView {
+    /// The place at which the job is found, as all its launchers name it.
+    pub(crate) job_name: String,
+    /// Tells the job from others at the same place: the id of the launcher that has begun it.
+    pub(crate) job_id: u64,
+    /// Counts the leaders of the job, from 1. Of two launchers that both lead, the one with the higher term
+    /// is right.
+    pub(crate) term: u64,
+    /// Nodes with which the job has begun; `None` before.
+    pub(crate) initial_nodes: Option<usize>,
+    /// The work of some launcher's members is done: whoever comes now wants another job at the same place.
+    pub(crate) work_done: bool,
+    pub(crate) launchers: Vec<LauncherInfo>,
+}
+
+impl LauncherView {
+    /// The view of a job that `first` begins.
+    pub(crate) fn new(job_name: &str, first: LauncherInfo) -> LauncherView {
+        LauncherView {
+            job_name: job_name.into(),
+            job_id: first.id,
+            term: 1,
+            initial_nodes: None,
+            work_done: false,
+            launchers: vec![first],
+        }
+    }
+
+    /// The launcher that leads.
+    pub(crate) fn leader(&self) -> Option<&LauncherInfo> {
+        self.launchers.first()
+    }
+
+    /// Lets a launcher join that wishes for a node rank of its own, or takes the lowest one that is free.
+    /// Gives its node rank.
+    ///
+    /// # Errors
+    ///
+    /// The launcher cannot join; the text is the rest of a sentence that begins with the job.
+    pub(crate) fn admit(
+        &mut self,
+        id: u64,
+        address: SocketAddr,
+        wish: Option<usize>,
+        limits: NodeLimits,
+    ) -> Result<usize, String> {
+        if let Some(known) = self.launchers.iter().find(|launcher| launcher.id == id) {
+            return Ok(known.node_rank);
+        }
+        let count = self.launchers.len();
+        if count >= limits.max {
+            return Err(format!("has {} launchers, which is all that it may have (--nnodes)", limits.max));
+        }
+        let taken = |rank: usize| self.launchers.iter().find(|launcher| launcher.node_rank == rank);
+        let lowest_free = || (0..count).find(|rank| taken(*rank).is_none()).unwrap_or(count);
+        let node_rank = wish.unwrap_or_else(lowest_free);
+        if let Some(other) = taken(node_rank) {
+            let at = other.address;
+            return Err(format!("has a node {node_rank} already, at {at}; give each its own --node-rank"));
+        }
+        self.launchers.push(LauncherInfo { id, node_rank, address });
+        Ok(node_rank)
+    }
+
+    /// Removes a launcher that has gone. False if it was not there.
+    pub(crate) fn remove(&mut self, id: u64) -> bool {
+        let before = self.launchers.len();
+        self.launchers.retain(|launcher| launcher.id != id);
+        self.launchers.len() < before
+    }
+
+    /// Whether the job begins now, with the launchers that are there; it begins once.
+    pub(crate) fn begin(&mut self, limits: NodeLimits) -> bool {
+        let begins = self.initial_nodes.is_none() && self.launchers.len() >= limits.min;
+        if begins {
+            self.initial_nodes = Some(self.launchers.len());
+        }
+        begins
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: NodeLimits = NodeLimits { min: 2, max: 3 };
+
+    fn at(port: u16) -> SocketAddr {
+        ([127, 0, 0, 1], port).into()
+    }
+
+    fn view(count: usize) -> LauncherView {
+        let mut view = LauncherView::new("job", LauncherInfo { id: 10, node_rank: 0, address: at(1) });
+        for n in 1..count {
+            assert_eq!(view.admit(10 + n as u64, at(1 + n as u16), None, LIMITS), Ok(n));
+        }
+        view
+    }
+
+    #[test]
+    fn a_job_begins_when_enough_are_there_and_once() {
+        let mut view = view(1);
+        assert!(!view.begin(LIMITS));
+        view.admit(11, at(2), None, LIMITS).unwrap();
+        assert!(view.begin(LIMITS) && !view.begin(LIMITS));
+        view.admit(12, at(3), None, LIMITS).unwrap();
+        assert_eq!(view.initial_nodes, Some(2), "whoever comes later has not begun it");
+    }
+
+    #[test]
+    fn no_more_come_than_may_and_none_twice() {
+        let mut view = view(2);
+        assert_eq!(view.admit(11, at(2), None, LIMITS), Ok(1), "it asks again");
+        let twice = view.admit(12, at(3), Some(1), LIMITS).unwrap_err();
+        assert!(twice.contains("node 1") && twice.contains("127.0.0.1:2"), "{twice}");
+        assert_eq!(view.admit(12, at(3), Some(2), LIMITS), Ok(2));
+        let many = view.admit(13, at(4), None, LIMITS).unwrap_err();
+        assert!(many.contains("--nnodes"), "{many}");
+    }
+
+    #[test]
+    fn a_number_that_is_free_again_is_given_again() {
+        let mut view = view(3);
+        assert!(view.remove(11) && !view.remove(11));
+        assert_eq!(view.admit(20, at(9), None, LIMITS), Ok(1));
+        let order: Vec<u64> = view.launchers.iter().map(|launcher| launcher.id).collect();
+        assert_eq!(order, [10, 12, 20], "but it leads last");
+    }
+}

@@ -1,0 +1,128 @@
+//! The members of a coordinator's own node, and the store at which they arrive, whoever leads the job.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use kolo_rendezvous::store::Server;
+
+use crate::events::CoordinatorEvent;
+use crate::launcher_protocol::Formed;
+use crate::worker_protocol::{self, Arrival, Reply};
+
+/// What a coordinator knows of its own node, and by what it speaks to the members and the launcher there.
+pub(crate) struct LocalMembers {
+    store: Arc<Server>,
+    launcher: Sender<CoordinatorEvent>,
+    /// The members of this node that have not ended, each with its arrival while that has not been answered.
+    pub(crate) unanswered: BTreeMap<String, Option<Arrival>>,
+    /// The last generation that is known here.
+    pub(crate) formed: Formed,
+    /// Members on other nodes.
+    pub(crate) remote_members: usize,
+    /// This node's rank, once it has one.
+    pub(crate) node_rank: Option<usize>,
+    /// Nodes with which the job has begun, once it has.
+    pub(crate) initial_nodes: Option<usize>,
+}
+
+impl LocalMembers {
+    /// No members yet; they will arrive at `store`, and `launcher` hears the coordinator's events.
+    pub(crate) fn new(store: Arc<Server>, launcher: Sender<CoordinatorEvent>) -> LocalMembers {
+        let (unanswered, formed) = (BTreeMap::new(), Formed::default());
+        let (node_rank, initial_nodes) = (None, None);
+        LocalMembers { store, launcher, unanswered, formed, remote_members: 0, node_rank, initial_nodes }
+    }
+
+    /// Takes note of a member that has been started here.
+    pub(crate) fn started(&mut self, member: &str) {
+        self.unanswered.entry(member.into()).or_default();
+    }
+
+    /// Takes note of a member's arrival, which the leader is to answer.
+    pub(crate) fn arrived(&mut self, member: &str, arrival: Arrival) {
+        self.unanswered.insert(member.into(), Some(arrival));
+    }
+
+    /// Takes note of the end of a member's process.
+    pub(crate) fn exited(&mut self, member: &str) {
+        self.unanswered.remove(member);
+    }
+
+    /// Whether a member of this node lives.
+    pub(crate) fn contains(&self, member: &str) -> bool {
+        self.unanswered.contains_key(member)
+    }
+
+    /// Tells members which job they belong to.
+    pub(crate) fn publish_job_id(&self, job_id: u64) {
+        self.set(worker_protocol::JOB_ID, format!("{job_id:016x}"));
+    }
+
+    /// Answers an arrival of a member of this node.
+    pub(crate) fn reply(&mut self, member: &str, number: u64, reply: &Reply) {
+        if let Some(unanswered) = self.unanswered.get_mut(member)
+            && unanswered.as_ref().is_some_and(|arrival| arrival.number == number)
+        {
+            *unanswered = None;
+        }
+        match serde_json::to_string(reply) {
+            Ok(text) => self.set(&worker_protocol::reply_key(member, number), text),
+            Err(error) => log::error!("a reply cannot be written: {error}"),
+        }
+    }
+
+    /// Answers all members that wait: no generation will be formed for them.
+    pub(crate) fn refuse_all(&mut self, reason: &str) {
+        let waiting =
+            self.unanswered.iter().filter_map(|(m, arrival)| Some((m.clone(), arrival.as_ref()?.number)));
+        for (member, number) in waiting.collect::<Vec<_>>() {
+            self.reply(&member, number, &Reply::Failed { reason: reason.into() });
+        }
+    }
+
+    /// Asks the members of a generation to arrive again after a step.
+    pub(crate) fn request_regroup(&self, generation: u64) {
+        self.set(&worker_protocol::regroup_key(generation), "1".into());
+    }
+
+    /// Takes note of a generation that has begun, and tells the launcher.
+    pub(crate) fn generation_formed(&mut self, formed: Formed) {
+        self.formed = formed.clone();
+        let Formed { generation, members, reason } = formed;
+        self.tell_launcher(CoordinatorEvent::GenerationFormed { generation, members, reason });
+    }
+
+    /// Tells the launcher that runs this coordinator.
+    pub(crate) fn tell_launcher(&self, event: CoordinatorEvent) {
+        // The launcher listens no more when it is about to end.
+        let _ = self.launcher.send(event);
+    }
+
+    fn set(&self, key: &str, value: String) {
+        if let Err(why) = self.store.set(key, value) {
+            log::error!("the coordinator cannot keep `{key}`: {why}");
+        }
+    }
+}
+
+/// The members that have arrived at a coordinator's store since the last call; waits for the first one at
+/// most `wait`.
+pub(crate) fn take_arrivals(store: &Server, wait: Duration) -> Vec<(String, Arrival)> {
+    let decode = |(member, text): (String, String)| match serde_json::from_str::<Arrival>(&text) {
+        Ok(arrival) => Some((member, arrival)),
+        Err(error) => {
+            log::warn!("member {member} cannot be understood: {error}");
+            None
+        }
+    };
+    store.take(worker_protocol::ARRIVAL, wait).into_iter().filter_map(decode).collect()
+}
+
+/// The members that have told their CPU time at a coordinator's store since the last call, with what each
+/// one's process has taken.
+pub(crate) fn take_cpu_times(store: &Server) -> Vec<(String, Duration)> {
+    let decode = |(member, ms): (String, String)| Some((member, Duration::from_millis(ms.parse().ok()?)));
+    store.take(worker_protocol::CPU_TIME, Duration::ZERO).into_iter().filter_map(decode).collect()
+}

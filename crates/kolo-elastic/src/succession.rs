@@ -1,0 +1,136 @@
+//! Which launcher leads when the leader is lost. Nowhere else is that decided.
+//!
+//! All launchers have joined one leader, so their copies of the view have the same order. The first launcher
+//! after the lost one leads, in the next term, and all others follow it. A launcher that can still reach the
+//! leader does not take its place: it is cut off itself. The rule needs no votes, and so does not hold when
+//! the network is cut in two: both sides go on then, each with a leader of its own. When such leaders hear of
+//! one another the one with the lower term stops ([`is_deposed`]).
+
+use crate::launcher_view::{LauncherInfo, LauncherView};
+
+/// What a launcher knows when its connection to the leader has broken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeaderLoss {
+    /// The leader still answers a probe, and leads the same job.
+    pub(crate) leader_answers: bool,
+    /// A generation has been formed.
+    pub(crate) job_runs: bool,
+    /// Nodes have ranks that users give, so that node 0 begins the job and may be started again.
+    pub(crate) ranks_given: bool,
+    /// Members of this launcher's node wait for an assignment. Where none does, the program may know nothing
+    /// of elastic jobs.
+    pub(crate) members_wait: bool,
+}
+
+/// What a launcher does after it has lost its leader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Succession {
+    /// This launcher leads, with this view.
+    Lead(LauncherView),
+    /// Another launcher leads; this is the view until it has sent its own.
+    Follow { leader: LauncherInfo, view: LauncherView },
+    /// Nothing has been lost: it looks for the job once more.
+    Rediscover,
+    /// It cannot go on, and its members neither.
+    Detach,
+}
+
+/// Decides what launcher `own` does after it has lost the leader of `view`; gives the decision and its
+/// reason.
+pub(crate) fn succeed(view: &LauncherView, own: u64, loss: LeaderLoss) -> (Succession, String) {
+    let Some(lost) = view.leader() else {
+        return (Succession::Detach, "it knows of no leader".into());
+    };
+    if loss.leader_answers {
+        let reason = format!("it was cut off from the one that leads, at {}, which goes on", lost.address);
+        return (Succession::Detach, reason);
+    }
+    if !loss.job_runs && loss.ranks_given {
+        let reason = "the first node has gone before anything had begun".into();
+        return match loss.members_wait {
+            true => (Succession::Rediscover, reason),
+            false => (Succession::Detach, reason),
+        };
+    }
+    let mut view = view.clone();
+    view.launchers.remove(0);
+    match view.leader() {
+        Some(next) if next.id != own => {
+            let (leader, reason) = (next.clone(), format!("the launcher at {} leads next", next.address));
+            (Succession::Follow { leader, view }, reason)
+        }
+        _ => {
+            view.term += 1;
+            (Succession::Lead(view), "this launcher is the next in the order of joining".into())
+        }
+    }
+}
+
+/// Whether a leader with the view `own` must stop, because another one leads the same job in a later term.
+pub(crate) fn is_deposed(own: &LauncherView, other: &LauncherView) -> bool {
+    other.job_id == own.job_id && other.term > own.term
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KILLED: LeaderLoss =
+        LeaderLoss { leader_answers: false, job_runs: true, ranks_given: true, members_wait: true };
+
+    /// Launchers 10, 11 and 12.
+    fn view() -> LauncherView {
+        let launcher = |n: usize| LauncherInfo {
+            id: 10 + n as u64,
+            node_rank: n,
+            address: ([127, 0, 0, 1], 1 + n as u16).into(),
+        };
+        let mut view = LauncherView::new("job", launcher(0));
+        view.launchers.extend([launcher(1), launcher(2)]);
+        view
+    }
+
+    fn outcome(view: &LauncherView, own: u64, loss: LeaderLoss) -> Succession {
+        succeed(view, own, loss).0
+    }
+
+    #[test]
+    fn the_next_in_the_order_of_joining_leads_and_all_agree_on_who_that_is() {
+        let Succession::Lead(second) = outcome(&view(), 11, KILLED) else { panic!("the second follows") };
+        assert_eq!((second.term, second.leader().map(|leader| leader.id)), (2, Some(11)));
+        let Succession::Follow { leader, view: third } = outcome(&view(), 12, KILLED) else {
+            panic!("the third leads beside the second")
+        };
+        assert_eq!((leader.id, third.term), (11, 1), "only a leader counts terms");
+        assert_eq!(third.launchers, second.launchers);
+        let Succession::Lead(third) = outcome(&third, 12, KILLED) else { panic!("nobody else is left") };
+        assert_eq!(third.launchers.len(), 1);
+    }
+
+    #[test]
+    fn whoever_is_cut_off_from_a_living_leader_does_not_lead() {
+        let cut_off = LeaderLoss { leader_answers: true, ..KILLED };
+        let (outcome, reason) = succeed(&view(), 11, cut_off);
+        assert_eq!(outcome, Succession::Detach);
+        assert!(reason.contains("cut off") && reason.contains("127.0.0.1:1"), "{reason}");
+    }
+
+    #[test]
+    fn a_job_that_has_not_begun_is_looked_for_again_where_node_0_begins_it() {
+        let early = LeaderLoss { job_runs: false, ..KILLED };
+        assert_eq!(outcome(&view(), 11, early), Succession::Rediscover);
+        assert_eq!(outcome(&view(), 11, LeaderLoss { members_wait: false, ..early }), Succession::Detach);
+        let numbered = LeaderLoss { ranks_given: false, ..early };
+        assert!(matches!(outcome(&view(), 11, numbered), Succession::Lead(_)));
+    }
+
+    #[test]
+    fn of_two_leaders_the_one_of_the_later_term_is_right() {
+        let (first, mut second) = (view(), view());
+        assert!(!is_deposed(&first, &second));
+        second.term += 1;
+        assert!(is_deposed(&first, &second) && !is_deposed(&second, &first));
+        second.job_id += 1;
+        assert!(!is_deposed(&first, &second), "another job at the same place");
+    }
+}

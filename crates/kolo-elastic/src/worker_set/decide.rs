@@ -1,0 +1,99 @@
+//! What is to be done about the workers of a job: a pure function of what is known of them, and of the time.
+
+use std::time::{Duration, Instant};
+
+use super::action::{Action, Decision};
+use super::state::{Status, WorkerRecord, WorkerSet};
+
+/// A process counts as one that works for so long after it was seen to.
+const WORKING_FOR: Duration = Duration::from_secs(5);
+/// A member whose process works is waited for so many times longer: it may evaluate, or write a checkpoint.
+const WORKING_FACTOR: u32 = 10;
+
+impl WorkerSet {
+    /// What is to be done now, and why. [`WorkerSet::apply`] takes note that it is done.
+    pub(crate) fn decide(&self, now: Instant) -> Decision {
+        let count = |is: fn(Status) -> bool| self.workers.values().filter(|worker| is(worker.status)).count();
+        let waiting = count(|status| matches!(status, Status::Waiting(_)));
+        let participating = count(|status| status == Status::Participating);
+        let started = count(|status| status == Status::Started);
+        let enough = waiting >= self.policy.min_members;
+        if waiting == 0 {
+            return wait("no member waits for an assignment");
+        }
+        if self.generation == 0 {
+            return self.decide_first(started, enough, now);
+        }
+        if participating == 0 && self.is_state_lost() {
+            let lost = Action::ReportStateLost(self.candidates());
+            return Decision::new(lost, "no member that held the job's state is left");
+        }
+        match (&self.ended, participating) {
+            (Some((_, reason)), 0) if enough => self.form(reason),
+            (Some(_), 0) if self.closed && started == 0 => self.give_up(Duration::ZERO),
+            (Some((since, _)), 0) if now >= *since + self.policy.too_few_timeout => {
+                self.give_up(now - *since)
+            }
+            (Some(_), 0) => wait("too few members wait for a generation"),
+            (Some((since, _)), 1..) => self.evict_hung(now, now - *since),
+            (None, 0) if enough => self.form("members have left"),
+            (None, 0) => Decision::new(Action::EndGeneration, "members have left"),
+            (None, 1..) if self.regroup_requested => wait("the running generation has not ended its step"),
+            (None, 1..) => Decision::new(Action::RequestRegroup, "newcomers wait"),
+        }
+    }
+
+    /// The first generation waits for all workers that have been started, but not for ever.
+    fn decide_first(&self, started: usize, enough: bool, now: Instant) -> Decision {
+        let late = now >= self.created + self.policy.start_timeout;
+        match (started, enough) {
+            (0, true) => self.form("the job begins"),
+            (_, true) if late => self.form("the job begins without all"),
+            (_, false) if late => self.give_up(now - self.created),
+            (0, false) => wait("too few members wait for a generation"),
+            (1.., _) => wait("not all members that were started have arrived"),
+        }
+    }
+
+    /// Whether no worker holds the state of the job, as far as is known. Until one has told that it does,
+    /// those that were in a generation count as its holders.
+    fn is_state_lost(&self) -> bool {
+        let holds: fn(&WorkerRecord) -> bool = match self.state_was_held {
+            true => |worker| worker.has_state,
+            false => |worker| worker.last_rank.is_some(),
+        };
+        !self.workers.values().any(holds)
+    }
+
+    fn form(&self, reason: &str) -> Decision {
+        Decision::new(Action::FormGeneration(self.candidates()), reason)
+    }
+
+    fn give_up(&self, waited: Duration) -> Decision {
+        let reason = format!("fewer than {} members are there", self.policy.min_members);
+        Decision::new(Action::GiveUp { candidates: self.candidates(), waited }, reason)
+    }
+
+    /// Evicts those that the others have waited for too long.
+    fn evict_hung(&self, now: Instant, waited: Duration) -> Decision {
+        let timeout = self.rejoin_timeout.unwrap_or(self.policy.rejoin_timeout);
+        let longest = timeout.max(self.policy.rejoin_timeout).saturating_mul(WORKING_FACTOR);
+        let works =
+            |worker: &WorkerRecord| worker.last_worked.is_some_and(|(_, last)| now < last + WORKING_FOR);
+        let hangs = |worker: &WorkerRecord| {
+            worker.status == Status::Participating
+                && waited >= timeout
+                && (waited >= longest || !works(worker))
+        };
+        let hung = self.workers.iter().filter(|(_, worker)| hangs(worker));
+        let hung: Vec<String> = hung.map(|(member, _)| member.clone()).collect();
+        match hung.is_empty() {
+            true => wait("members of the last generation have not come back"),
+            false => Decision::new(Action::Evict(hung), format!("they have not come back within {waited:?}")),
+        }
+    }
+}
+
+fn wait(reason: &str) -> Decision {
+    Decision::new(Action::Wait, reason)
+}

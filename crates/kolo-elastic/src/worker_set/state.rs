@@ -1,0 +1,219 @@
+//! What is known of the workers of a job.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::action::{Action, Candidate, Decision};
+use super::policy::MembershipPolicy;
+
+/// A process that took so much CPU time between two reports, which are about a second apart, works; one that
+/// only waits takes less.
+const WORKING_CPU_TIME: Duration = Duration::from_millis(100);
+
+/// Where a worker stands between two generations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Status {
+    /// The worker has been started, and has not arrived yet.
+    Started,
+    /// The worker waits for an assignment; the number of its arrival.
+    Waiting(u64),
+    /// The worker is in the generation that runs, or has not come back from the one that has ended.
+    Participating,
+}
+
+/// One worker whose process has not ended.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct WorkerRecord {
+    pub(super) status: Status,
+    /// The worker's rank in the last generation it was in.
+    pub(super) last_rank: Option<usize>,
+    /// How many workers had been heard of before it.
+    first_heard: u64,
+    /// The CPU time that its process had taken when it was last seen to work, and when that was.
+    pub(super) last_worked: Option<(Duration, Instant)>,
+    /// The worker has told that it holds the state of the job.
+    pub(super) has_state: bool,
+}
+
+/// The workers of a job and the generation that they form.
+pub(crate) struct WorkerSet {
+    pub(super) policy: MembershipPolicy,
+    pub(super) created: Instant,
+    /// By their names.
+    pub(super) workers: BTreeMap<String, WorkerRecord>,
+    heard_of: u64,
+    /// The number of the last generation; 0 before the first.
+    pub(super) generation: u64,
+    /// When that generation ended, and why; `None` while it runs.
+    pub(super) ended: Option<(Instant, String)>,
+    pub(super) regroup_requested: bool,
+    /// Nobody else will be started.
+    pub(super) closed: bool,
+    /// Some worker has held the state of the job.
+    pub(super) state_was_held: bool,
+    /// The longest time that a worker which has come back would wait for the others.
+    pub(super) rejoin_timeout: Option<Duration>,
+}
+
+impl WorkerSet {
+    /// The workers of a job that begins.
+    pub(crate) fn new(policy: MembershipPolicy, now: Instant) -> Self {
+        WorkerSet {
+            policy,
+            created: now,
+            workers: BTreeMap::new(),
+            heard_of: 0,
+            generation: 0,
+            ended: None,
+            regroup_requested: false,
+            closed: false,
+            state_was_held: false,
+            rejoin_timeout: None,
+        }
+    }
+
+    /// The workers of a job that another leader has led to generation `generation` of these members, in the
+    /// order of their ranks. That generation has ended for `reason`, because the last leader served its
+    /// store.
+    pub(crate) fn resume(
+        policy: MembershipPolicy,
+        generation: u64,
+        members: &[String],
+        reason: &str,
+        now: Instant,
+    ) -> Self {
+        let mut set = WorkerSet::new(policy, now);
+        for (rank, member) in members.iter().enumerate() {
+            let worker = set.record(member);
+            (worker.status, worker.last_rank) = (Status::Participating, Some(rank));
+        }
+        set.generation = generation;
+        if generation > 0 {
+            set.end_generation(now, reason.into());
+        }
+        set
+    }
+
+    /// The number of the last generation; 0 before the first.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Takes note that another launcher knows of this generation.
+    pub(crate) fn catch_up(&mut self, generation: u64) {
+        self.generation = self.generation.max(generation);
+    }
+
+    /// The names of all workers that have been started and have not ended.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &str> {
+        self.workers.keys().map(String::as_str)
+    }
+
+    /// Whether all members of the last generation have ended well: newcomers have nothing to do any more.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.generation > 0 && self.ended.is_none() && self.workers.values().all(|w| w.last_rank.is_none())
+    }
+
+    fn record(&mut self, member: &str) -> &mut WorkerRecord {
+        self.heard_of += 1;
+        let started = WorkerRecord {
+            status: Status::Started,
+            last_rank: None,
+            first_heard: self.heard_of,
+            last_worked: None,
+            has_state: false,
+        };
+        self.workers.entry(member.into()).or_insert(started)
+    }
+
+    /// A member has been started. A member that is known already changes nothing.
+    pub(crate) fn started(&mut self, member: &str) {
+        self.record(member);
+    }
+
+    /// No more members will be started.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// A member waits for an assignment, for the `arrival`th time. If it comes from the running generation,
+    /// that has ended for `reason`.
+    pub(crate) fn arrived(&mut self, member: &str, arrival: u64, reason: Option<String>, now: Instant) {
+        let worker = self.record(member);
+        let before = std::mem::replace(&mut worker.status, Status::Waiting(arrival));
+        if before == Status::Participating {
+            self.end_generation(now, reason.unwrap_or_else(|| "members come or go".into()));
+        }
+    }
+
+    /// A member that has arrived holds the state of the job.
+    pub(crate) fn holds_state(&mut self, member: &str) {
+        self.record(member).has_state = true;
+        self.state_was_held = true;
+    }
+
+    /// A member that has come back would wait so long for those who have not.
+    pub(crate) fn suggest_rejoin_timeout(&mut self, timeout: Duration) {
+        self.rejoin_timeout = self.rejoin_timeout.max(Some(timeout));
+    }
+
+    /// A member's process has taken so much CPU time since it began.
+    pub(crate) fn took_cpu_time(&mut self, member: &str, total: Duration, now: Instant) {
+        if let Some(worker) = self.workers.get_mut(member)
+            && worker.last_worked.is_none_or(|(before, _)| total >= before + WORKING_CPU_TIME)
+        {
+            worker.last_worked = Some((total, now));
+        }
+    }
+
+    /// A member's process has ended; `failure` says how, if not well. Gives its rank if it was in the running
+    /// generation.
+    pub(crate) fn exited(&mut self, member: &str, failure: Option<&str>, now: Instant) -> Option<usize> {
+        let worker = self.workers.remove(member)?;
+        let rank = worker.last_rank.filter(|_| worker.status == Status::Participating)?;
+        if let Some(how) = failure {
+            self.end_generation(now, format!("rank {rank} ({member}) {how}"));
+        }
+        Some(rank)
+    }
+
+    /// The first reason for which a generation ends is the one that counts.
+    fn end_generation(&mut self, now: Instant, reason: String) {
+        self.ended.get_or_insert((now, reason));
+    }
+
+    /// Those who wait: first those who have been in a generation, in the order of their ranks.
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
+        let waiting = |(member, worker): (&String, &WorkerRecord)| match worker.status {
+            Status::Waiting(arrival) => {
+                let order = (worker.last_rank.unwrap_or(usize::MAX), worker.first_heard);
+                Some((order, Candidate { member: member.clone(), arrival }))
+            }
+            Status::Started | Status::Participating => None,
+        };
+        let mut candidates: Vec<_> = self.workers.iter().filter_map(waiting).collect();
+        candidates.sort_by_key(|(order, _)| *order);
+        candidates.into_iter().map(|(_, candidate)| candidate).collect()
+    }
+
+    /// Takes note that the leader acts on a decision.
+    pub(crate) fn apply(&mut self, decision: &Decision, now: Instant) {
+        match &decision.action {
+            Action::Wait => {}
+            Action::FormGeneration(candidates) => {
+                for (rank, candidate) in candidates.iter().enumerate() {
+                    let worker = self.record(&candidate.member);
+                    (worker.status, worker.last_rank) = (Status::Participating, Some(rank));
+                }
+                self.generation += 1;
+                (self.ended, self.regroup_requested, self.rejoin_timeout) = (None, false, None);
+            }
+            Action::RequestRegroup => self.regroup_requested = true,
+            Action::EndGeneration => self.end_generation(now, decision.reason.clone()),
+            Action::Evict(members) => members.iter().for_each(|member| drop(self.workers.remove(member))),
+            Action::GiveUp { candidates, .. } | Action::ReportStateLost(candidates) => {
+                candidates.iter().for_each(|candidate| drop(self.workers.remove(&candidate.member)));
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The leader's decisions, one by one: what happened, what time it is, what follows.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+const POLICY: MembershipPolicy = MembershipPolicy {
+    min_members: 2,
+    start_timeout: Duration::from_secs(100),
+    rejoin_timeout: Duration::from_secs(10),
+    too_few_timeout: Duration::from_secs(50),
+};
+
+/// Decides and takes note of it, as the leader does.
+fn step(set: &mut WorkerSet, now: Instant) -> Decision {
+    let decision = set.decide(now);
+    set.apply(&decision, now);
+    decision
+}
+
+/// Decides as [`step`]; gives the action alone.
+fn act(set: &mut WorkerSet, now: Instant) -> Action {
+    step(set, now).action
+}
+
+/// Asserts that nothing is to be done now, for this reason.
+fn assert_waits(set: &mut WorkerSet, now: Instant, reason: &str) {
+    assert_eq!(step(set, now), Decision::new(Action::Wait, reason));
+}
+
+const NOBODY: &str = "no member waits for an assignment";
+const NOT_STARTED: &str = "not all members that were started have arrived";
+const NOT_BACK: &str = "members of the last generation have not come back";
+const TOO_FEW: &str = "too few members wait for a generation";
+
+/// `count` workers that are all in generation 1.
+fn participating(count: usize, now: Instant) -> WorkerSet {
+    let mut set = WorkerSet::new(POLICY, now);
+    (0..count).for_each(|n| set.started(&n.to_string()));
+    for n in 0..count {
+        assert_waits(&mut set, now, if n == 0 { NOBODY } else { NOT_STARTED });
+        set.arrived(&n.to_string(), 1, None, now);
+    }
+    assert!(matches!(step(&mut set, now).action, Action::FormGeneration(_)));
+    assert_waits(&mut set, now, NOBODY);
+    set
+}
+
+fn candidate(member: &str, arrival: u64) -> Candidate {
+    Candidate { member: member.into(), arrival }
+}
+
+/// The decision to form a generation of these members, each with its arrival.
+fn form(members: &[(&str, u64)], reason: &str) -> Decision {
+    let candidates = members.iter().map(|(member, arrival)| candidate(member, *arrival)).collect();
+    Decision::new(Action::FormGeneration(candidates), reason)
+}
+
+#[test]
+fn the_first_generation_waits_for_all_that_were_started() {
+    let now = Instant::now();
+    let mut set = WorkerSet::new(POLICY, now);
+    ["a", "b", "c"].iter().for_each(|member| set.started(member));
+    set.arrived("b", 1, None, now);
+    set.arrived("c", 1, None, now);
+    assert_waits(&mut set, now, NOT_STARTED);
+    let late = now + POLICY.start_timeout;
+    assert!(matches!(act(&mut set, late), Action::FormGeneration(members) if members.len() == 2));
+
+    let mut set = WorkerSet::new(POLICY, now);
+    ["a", "b"].iter().for_each(|member| set.started(member));
+    set.arrived("b", 1, None, now);
+    assert!(matches!(act(&mut set, now + POLICY.start_timeout), Action::GiveUp { .. }));
+}
+
+#[test]
+fn after_a_death_the_others_go_on_as_soon_as_they_are_back() {
+    let now = Instant::now();
+    let mut set = participating(4, now);
+    assert_eq!(set.exited("1", Some("was killed"), now), Some(1));
+    set.arrived("3", 2, Some("rank 1 died".into()), now);
+    set.arrived("0", 2, None, now);
+    assert_waits(&mut set, now, NOT_BACK);
+    set.arrived("2", 2, None, now);
+    assert_eq!(step(&mut set, now), form(&[("0", 2), ("2", 2), ("3", 2)], "rank 1 (1) was killed"));
+    assert_eq!(set.generation(), 2);
+}
+
+#[test]
+fn whoever_comes_is_let_in_at_the_end_of_a_step() {
+    let now = Instant::now();
+    let mut set = participating(2, now);
+    set.started("new");
+    assert_waits(&mut set, now, NOBODY);
+    set.arrived("new", 1, None, now);
+    assert_eq!(act(&mut set, now), Action::RequestRegroup);
+    assert_waits(&mut set, now, "the running generation has not ended its step");
+    set.arrived("1", 2, None, now);
+    set.arrived("0", 2, None, now);
+    assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2), ("new", 1)], "members come or go"));
+}
+
+#[test]
+fn whoever_does_not_come_back_is_hung() {
+    let now = Instant::now();
+    let mut set = participating(3, now);
+    set.arrived("0", 2, Some("rank 2 did not take part".into()), now);
+    set.arrived("1", 2, None, now);
+    assert_waits(&mut set, now + POLICY.rejoin_timeout / 2, NOT_BACK);
+    assert_eq!(act(&mut set, now + POLICY.rejoin_timeout), Action::Evict(vec!["2".into()]));
+    let next = step(&mut set, now + POLICY.rejoin_timeout);
+    assert_eq!(next, form(&[("0", 2), ("1", 2)], "rank 2 did not take part"));
+    // Its process ends later.
+    assert_eq!(set.exited("2", Some("was killed"), now), None);
+}
+
+#[test]
+fn one_that_works_is_waited_for_longer() {
+    let (now, seconds) = (Instant::now(), Duration::from_secs);
+    let mut set = participating(3, now);
+    set.arrived("0", 2, Some("rank 1 did not take part".into()), now);
+    // A second of work in each second, and the little that a process takes which only waits.
+    for second in 0..=20 {
+        set.took_cpu_time("1", seconds(second), now + seconds(second));
+        set.took_cpu_time("2", Duration::from_millis(second), now + seconds(second));
+    }
+    assert_eq!(act(&mut set, now + seconds(20)), Action::Evict(vec!["2".into()]));
+    assert_waits(&mut set, now + seconds(20), NOT_BACK);
+    assert_eq!(act(&mut set, now + seconds(26)), Action::Evict(vec!["1".into()]), "it works no more");
+
+    let mut set = participating(3, now);
+    set.arrived("0", 2, Some("rank 1 did not take part".into()), now);
+    set.arrived("2", 2, None, now);
+    set.took_cpu_time("1", seconds(1), now + 10 * POLICY.rejoin_timeout);
+    assert_eq!(act(&mut set, now + 10 * POLICY.rejoin_timeout), Action::Evict(vec!["1".into()]));
+}
+
+#[test]
+fn those_who_are_back_know_how_long_to_wait() {
+    let now = Instant::now();
+    for (suggested, wait) in [([2, 3], 3), ([1, 30], 30)] {
+        let mut set = participating(3, now);
+        for (member, seconds) in ["0", "1"].into_iter().zip(suggested) {
+            set.arrived(member, 2, Some("rank 2 did not take part".into()), now);
+            set.suggest_rejoin_timeout(Duration::from_secs(seconds));
+        }
+        assert_waits(&mut set, now + Duration::from_secs(wait) / 2, NOT_BACK);
+        assert_eq!(act(&mut set, now + Duration::from_secs(wait)), Action::Evict(vec!["2".into()]));
+        // The next generation's members have not said anything yet.
+        assert!(matches!(act(&mut set, now), Action::FormGeneration(_)));
+        set.arrived("0", 3, Some("rank 1 did not take part".into()), now);
+        assert_waits(&mut set, now + POLICY.rejoin_timeout / 2, NOT_BACK);
+        assert_eq!(act(&mut set, now + POLICY.rejoin_timeout), Action::Evict(vec!["1".into()]));
+    }
+}
+
+#[test]
+fn too_few_wait_and_then_give_up() {
+    let now = Instant::now();
+    let mut set = participating(2, now);
+    set.exited("0", Some("was killed"), now);
+    set.arrived("1", 2, None, now);
+    assert_waits(&mut set, now + POLICY.too_few_timeout / 2, TOO_FEW);
+    let candidates = vec![candidate("1", 2)];
+    let waited = POLICY.too_few_timeout;
+    assert_eq!(act(&mut set, now + waited), Action::GiveUp { candidates, waited });
+
+    // Nobody else will come, once the one that is on its way has ended.
+    let mut set = participating(2, now);
+    set.started("new");
+    set.exited("0", Some("was killed"), now);
+    set.close();
+    assert_waits(&mut set, now, NOBODY);
+    set.arrived("1", 2, None, now);
+    assert_waits(&mut set, now, TOO_FEW);
+    set.exited("new", Some("was killed"), now);
+    let candidates = vec![candidate("1", 2)];
+    assert_eq!(act(&mut set, now), Action::GiveUp { candidates, waited: Duration::ZERO });
+
+    // A replacement in time.
+    let mut set = participating(2, now);
+    set.exited("0", Some("was killed"), now);
+    set.arrived("1", 2, None, now);
+    assert_waits(&mut set, now, TOO_FEW);
+    set.arrived("new", 1, None, now);
+    assert_eq!(step(&mut set, now), form(&[("1", 2), ("new", 1)], "rank 0 (0) was killed"));
+}
+
+#[test]
+fn ending_well_ends_no_generation() {
+    let now = Instant::now();
+    let mut set = participating(3, now);
+    assert_eq!(set.exited("0", None, now), Some(0));
+    assert_waits(&mut set, now, NOBODY);
+    // The others may still lose each other.
+    set.arrived("1", 2, Some("rank 2 died".into()), now);
+    set.arrived("2", 2, None, now);
+    assert!(matches!(act(&mut set, now), Action::FormGeneration(members) if members.len() == 2));
+}
+
+#[test]
+fn newcomers_do_not_begin_anew_what_others_have_lost() {
+    let now = Instant::now();
+    let mut set = participating(2, now);
+    set.started("new");
+    set.arrived("new", 1, None, now);
+    set.exited("0", Some("was killed"), now);
+    set.exited("1", Some("was killed"), now);
+    assert_eq!(act(&mut set, now), Action::ReportStateLost(vec![candidate("new", 1)]));
+    assert!(!set.is_finished());
+}
+
+#[test]
+fn a_newcomer_may_be_too_late() {
+    let now = Instant::now();
+    let mut set = participating(2, now);
+    set.started("new");
+    assert_eq!(set.exited("0", None, now), Some(0));
+    assert!(!set.is_finished(), "1 is at work");
+    assert_eq!(set.exited("1", None, now), Some(1));
+    assert!(set.is_finished());
+    set.arrived("new", 1, None, now);
+    assert!(matches!(act(&mut set, now), Action::ReportStateLost(_)));
+    assert_eq!(set.exited("new", Some("failed"), now), None);
+    assert!(set.is_finished());
+}
+
+#[test]
+fn another_coordinator_goes_on_where_the_last_one_ended() {
+    let now = Instant::now();
+    let members = ["0", "1", "2"].map(String::from);
+    let mut set = WorkerSet::resume(POLICY, 4, &members, "the leader has ended", now);
+    // Those of the leader end with it; the others know nothing of each other yet.
+    set.exited("0", Some("was lost"), now);
+    set.arrived("2", 5, Some("rank 0 died".into()), now);
+    assert_waits(&mut set, now, NOT_BACK);
+    set.arrived("1", 5, None, now);
+    assert_eq!(step(&mut set, now), form(&[("1", 5), ("2", 5)], "the leader has ended"));
+    assert_eq!(set.generation(), 5);
+
+    // Before the first generation nothing is lost.
+    let mut set = WorkerSet::resume(POLICY, 0, &[], "the leader has ended", now);
+    set.started("1");
+    set.arrived("1", 1, None, now);
+    set.arrived("2", 1, None, now);
+    assert_eq!(step(&mut set, now), form(&[("1", 1), ("2", 1)], "the job begins"));
+}
+
+#[test]
+fn a_later_generation_that_others_know_of_counts() {
+    let now = Instant::now();
+    let mut set = WorkerSet::resume(POLICY, 4, &["0", "1"].map(String::from), "", now);
+    set.catch_up(6);
+    set.catch_up(5);
+    set.arrived("0", 2, None, now);
+    set.arrived("1", 2, None, now);
+    assert!(matches!(act(&mut set, now), Action::FormGeneration(_)));
+    assert_eq!(set.generation(), 7);
+
+    // A leader that has taken over knows of the generation, and not of its members.
+    let mut set = WorkerSet::resume(POLICY, 0, &[], "", now);
+    set.catch_up(6);
+    set.arrived("0", 2, None, now);
+    set.holds_state("0");
+    assert_eq!(act(&mut set, now), Action::EndGeneration);
+    assert_waits(&mut set, now, TOO_FEW);
+    set.arrived("1", 2, None, now);
+    assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2)], "members have left"));
+}
+
+#[test]
+fn a_decision_alone_changes_nothing() {
+    let now = Instant::now();
+    let mut set = participating(2, now);
+    set.arrived("new", 1, None, now);
+    assert_eq!(set.decide(now), set.decide(now));
+    assert_eq!(act(&mut set, now), Action::RequestRegroup);
+}
+
+#[test]
+fn an_assignment_is_not_the_state() {
+    let now = Instant::now();
+    let mut set = participating(2, now);
+    set.arrived("new", 1, None, now);
+    assert_eq!(act(&mut set, now), Action::RequestRegroup);
+    for member in ["0", "1"] {
+        set.arrived(member, 2, None, now);
+        set.holds_state(member);
+    }
+    assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2), ("new", 1)], "members come or go"));
+    // Before the new one has got anything.
+    set.exited("0", Some("was killed"), now);
+    set.exited("1", Some("was killed"), now);
+    set.arrived("new", 2, Some("rank 0 was killed".into()), now);
+    assert_eq!(act(&mut set, now), Action::ReportStateLost(vec![candidate("new", 2)]));
+
+    // Nobody has had any in a generation that has not come about.
+    let mut set = participating(3, now);
+    set.exited("0", Some("was killed"), now);
+    ["1", "2"].iter().for_each(|member| set.arrived(member, 2, None, now));
+    assert_eq!(step(&mut set, now), form(&[("1", 2), ("2", 2)], "rank 0 (0) was killed"));
+}
