@@ -2,7 +2,7 @@
 //!
 //! Counts are those of the critical path, as in the literature: messages that wait for each other, elements
 //! that pass one link one after another, additions. They are what the [simulation](crate::simulate()) takes
-//! where nothing else takes time. In large worlds some ranks may [stand for all](crate::sample).
+//! where nothing else takes time. In large worlds some ranks may stand for all.
 
 use crate::algorithm::Algorithm;
 use crate::algorithms::LINE;
