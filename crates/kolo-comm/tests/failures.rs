@@ -4,7 +4,8 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use kolo_comm::{Error, Group, Op, Options, Rank, env};
+use kolo_comm::{Error, Group, Op, Options, Rank, TransportKind, env};
+use kolo_testing::jobs::example;
 use kolo_testing::{ALL, free_port, spawn};
 
 fn patient(seconds: f64) -> Options {
@@ -110,29 +111,6 @@ fn two_workers_of_one_rank_are_told() {
     drop(zero.join().unwrap());
 }
 
-/// Not a test of its own: the process that the tests below start as a worker. It reduces until it fails.
-#[test]
-fn worker() {
-    let Ok(mode) = std::env::var("KOLO_TEST_WORKER") else { return };
-    let group = Group::from_env().unwrap();
-    // Another rank may be past the barrier, and have failed, before this one is.
-    if let Err(error) = group.barrier() {
-        println!("error: {error}");
-        return;
-    }
-    println!("ready");
-    if mode == "panic" && group.rank() == Rank(1) {
-        panic!("on purpose");
-    }
-    let mut data = vec![1f32; 100_000];
-    loop {
-        if let Err(error) = group.all_reduce(&mut data, Op::Average) {
-            println!("error: {error}");
-            return;
-        }
-    }
-}
-
 struct Workers(Vec<Child>);
 
 impl Drop for Workers {
@@ -147,9 +125,8 @@ impl Drop for Workers {
 fn start(world: usize, over: &str, mode: &str, timeout: &str) -> Workers {
     let master = free_port();
     let child = |rank: usize| {
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "worker", "--nocapture", "--test-threads=1"])
-            .env("KOLO_TEST_WORKER", mode)
+        Command::new(example("reducing_worker"))
+            .arg(mode)
             .env(env::RANK, rank.to_string())
             .env(env::WORLD_SIZE, world.to_string())
             .env(env::MASTER_PORT, master.port().to_string())
@@ -185,7 +162,7 @@ impl Workers {
 
 #[test]
 fn a_killed_process_is_named_by_all_others() {
-    for over in ["shm", "tcp"] {
+    for over in TransportKind::names() {
         for victim in [0, 2] {
             let mut workers = start(3, over, "reduce", "60");
             (0..3).for_each(|rank| workers.ready(rank));
@@ -215,7 +192,7 @@ fn a_panicking_process_is_named_by_all_others() {
 
 #[test]
 fn a_stopped_process_is_named_at_the_deadline() {
-    for over in ["shm", "tcp"] {
+    for over in TransportKind::names() {
         let mut workers = start(2, over, "reduce", "2");
         (0..2).for_each(|rank| workers.ready(rank));
         let pid = workers.0[1].id().to_string();

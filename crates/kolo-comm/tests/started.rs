@@ -1,25 +1,39 @@
 //! The example `sum`, started by others: the real torchrun and mpirun where they are installed, srun's variables by hand.
 //!
-//! A launcher that is missing is skipped with a note (`cargo test -- --nocapture` shows it); `.ci/run` installs both mpiruns
-//! where it may.
+//! A test of a launcher that is missing is ignored; `.ci/run` installs both mpiruns where it may.
 
 use std::net::{TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use kolo_comm::env::WorkerEnv;
-use kolo_comm::{Group, Op, Options, Rank, TCP};
-use kolo_testing::jobs::{Trial, end, find, trial};
+use kolo_comm::{Group, Op, Options, Rank, TCP, TransportKind};
+use kolo_testing::harness::{run, test, test_of, test_where};
+use kolo_testing::jobs::{Job, JobCommand, example};
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The example's program, which `cargo test` builds beside the tests.
+fn main() -> ExitCode {
+    run(vec![
+        test_of("mpirun.openmpi", "open_mpi", mpirun),
+        test_of("mpirun.mpich", "mpich", mpirun),
+        test_of("mpirun.openmpi", "jobs_of_open_mpi_beside_each_other_keep_apart", two_mpiruns),
+        test_of("mpirun.mpich", "jobs_of_mpich_beside_each_other_keep_apart", two_mpiruns),
+        test_of("torchrun", "torchrun_whose_store_has_the_port", torchrun),
+        test_of("torchrun", "torchrun_on_two_nodes", torchrun_on_two_nodes),
+        test_of("torchrun", "torchrun_that_restarts", torchrun_that_restarts),
+        test("tasks_of_srun", tasks_of_srun),
+        test("a_stranger_at_the_first_place_is_passed_over", a_stranger_at_the_first_place),
+        test_where("a_group_over_ipv6", a_group_over_ipv6),
+        test("masters_by_name_and_interfaces_by_wish", masters_by_name),
+        test("mistakes_are_one_sentence", mistakes),
+    ])
+}
+
 fn sum() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let built = program.ancestors().nth(2).unwrap().join("examples/sum");
-    assert!(built.exists(), "{} is missing: cargo build -p kolo-comm --example sum", built.display());
-    built
+    example("sum")
 }
 
 /// All of `world` ranks have said their sum.
@@ -30,66 +44,59 @@ fn assert_sums(words: &str, world: usize, transport: &str) {
     }
 }
 
-#[test]
-fn both_mpiruns() {
-    for name in ["mpirun.openmpi", "mpirun.mpich"] {
-        let Some(mpirun) = find(name) else { continue };
-        for transport in ["shm", "tcp"] {
-            let job = trial(name, &mpirun, &["-n", "3", sum().to_str().unwrap()]);
-            let (well, words) = job.env("KOLO_TRANSPORT", transport).run();
-            assert!(well, "{name}: {words}");
-            assert_sums(&words, 3, transport);
-        }
+/// Jobs of one launcher are told apart by its name.
+fn name_of(launcher: &Path) -> &str {
+    launcher.file_name().and_then(|name| name.to_str()).unwrap()
+}
+
+fn mpirun(mpirun: &Path) {
+    for transport in TransportKind::names() {
+        let job = JobCommand::new(name_of(mpirun), mpirun, &["-n", "3", sum().to_str().unwrap()]);
+        let (well, words) = job.env("KOLO_TRANSPORT", transport).run();
+        assert!(well, "{words}");
+        assert_sums(&words, 3, transport);
     }
 }
 
-#[test]
-fn jobs_of_mpirun_beside_each_other_keep_apart() {
-    for name in ["mpirun.openmpi", "mpirun.mpich"] {
-        let Some(mpirun) = find(name) else { continue };
-        let start =
-            |n: &str| trial(&format!("{name}-{n}"), &mpirun, &["-n", n, sum().to_str().unwrap()]).start();
-        let jobs = ["2", "3"].map(start);
-        for (world, job) in [2, 3].into_iter().zip(jobs) {
-            let (well, words) = end(job);
-            assert!(well, "{name}: {words}");
-            assert_sums(&words, world, "shm");
-        }
+fn two_mpiruns(mpirun: &Path) {
+    let start = |n: &str| {
+        let name = format!("{}-{n}", name_of(mpirun));
+        JobCommand::new(&name, mpirun, &["-n", n, sum().to_str().unwrap()]).start()
+    };
+    let jobs = ["2", "3"].map(start);
+    for (world, job) in [2, 3].into_iter().zip(jobs) {
+        let (well, words) = job.end();
+        assert!(well, "{words}");
+        assert_sums(&words, world, "shm");
     }
 }
 
-#[test]
-fn torchrun_whose_store_has_the_port() {
-    let Some(torchrun) = find("torchrun") else { return };
+fn torchrun(torchrun: &Path) {
     let port = free_port().to_string();
     let sum = sum();
     let args = ["--nproc-per-node", "3", "--master-port", &port, "--no-python", sum.to_str().unwrap()];
-    let (well, words) = trial("torchrun", &torchrun, &args).run();
+    let (well, words) = JobCommand::new("torchrun", torchrun, &args).run();
     assert!(well, "{words}");
     assert_sums(&words, 3, "shm");
 }
 
-#[test]
-fn torchrun_on_two_nodes() {
-    let Some(torchrun) = find("torchrun") else { return };
+fn torchrun_on_two_nodes(torchrun: &Path) {
     let (port, sum) = (free_port().to_string(), sum());
     let node = |rank: usize| {
         let rank = rank.to_string();
         let nodes = ["--nnodes", "2", "--node-rank", &rank, "--nproc-per-node", "2"];
         let place =
             ["--master-addr", "localhost", "--master-port", &port, "--no-python", sum.to_str().unwrap()];
-        trial(&format!("torchrun-node-{rank}"), &torchrun, &[nodes, place].concat()).start()
+        JobCommand::new(&format!("torchrun-node-{rank}"), torchrun, &[nodes, place].concat()).start()
     };
-    let said = [1, 0].map(node).map(end);
+    let said = [1, 0].map(node).map(Job::end);
     let words = said.iter().map(|(_, words)| words.as_str()).collect::<String>();
     assert!(said.iter().all(|(well, _)| *well), "{words}");
     assert_sums(&words, 4, "shm");
 }
 
 /// Rank 1 fails in the first attempt while rank 0 waits for it, or after all of them have met.
-#[test]
-fn torchrun_that_restarts() {
-    let Some(torchrun) = find("torchrun") else { return };
+fn torchrun_that_restarts(torchrun: &Path) {
     let sum = sum();
     for script in [
         "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 3; exec \"$0\"",
@@ -99,18 +106,17 @@ fn torchrun_that_restarts() {
         let launcher =
             ["--nproc-per-node", "2", "--max-restarts", "1", "--master-port", &port, "--no-python"];
         let args = [&launcher[..], &["sh", "-c", script, sum.to_str().unwrap()]].concat();
-        let (well, words) = trial("torchrun-restarts", &torchrun, &args).run();
+        let (well, words) = JobCommand::new("torchrun-restarts", torchrun, &args).run();
         assert!(well, "{words}");
         assert_sums(&words, 2, "shm");
     }
 }
 
 /// Two nodes of two tasks each, as Slurm 22.05 describes them; their addresses are all of loopback.
-#[test]
 fn tasks_of_srun() {
     let (job, sum) = (std::process::id().to_string(), sum());
     let task = |rank: usize| {
-        trial(&format!("srun-{rank}"), &sum, &[])
+        JobCommand::new(&format!("srun-{rank}"), &sum, &[])
             .env("SLURM_JOB_ID", &job)
             .env("SLURM_STEP_ID", "0")
             .env("SLURM_PROCID", &rank.to_string())
@@ -122,17 +128,16 @@ fn tasks_of_srun() {
             .start()
     };
     let tasks = [3, 2, 1, 0].map(task);
-    let said: Vec<(bool, String)> = tasks.into_iter().map(end).collect();
+    let said: Vec<(bool, String)> = tasks.into_iter().map(Job::end).collect();
     let words = said.iter().map(|(_, words)| words.as_str()).collect::<String>();
     assert!(said.iter().all(|(well, _)| *well), "{words}");
     assert_sums(&words, 4, "tcp");
 }
 
 /// Another program has the first derived port: the workers find each other at the next.
-#[test]
-fn a_stranger_at_the_first_place_is_passed_over() {
+fn a_stranger_at_the_first_place() {
     let (job, sum) = (format!("9{}", std::process::id()), sum());
-    let variables = |job: Trial, rank: usize, id: &str| {
+    let variables = |job: JobCommand, rank: usize, id: &str| {
         job.env("SLURM_JOB_ID", id)
             .env("SLURM_STEP_ID", "0")
             .env("SLURM_PROCID", &rank.to_string())
@@ -141,8 +146,10 @@ fn a_stranger_at_the_first_place_is_passed_over() {
             .env("RUST_LOG", "info")
     };
     let pair = |name: &str| {
-        let start = |rank: usize| variables(trial(&format!("{name}-{rank}"), &sum, &[]), rank, &job).start();
-        [0, 1].map(start).map(end)
+        let start = |rank: usize| {
+            variables(JobCommand::new(&format!("{name}-{rank}"), &sum, &[]), rank, &job).start()
+        };
+        [0, 1].map(start).map(Job::end)
     };
     let [(well, words), _] = pair("alone");
     assert!(well, "{words}");
@@ -158,12 +165,8 @@ fn a_stranger_at_the_first_place_is_passed_over() {
     assert_sums(&(zero.1 + &one.1), 2, "shm");
 }
 
-#[test]
-fn a_group_over_ipv6() {
-    let Ok(listener) = TcpListener::bind("[::1]:0") else {
-        println!("note: this host has no IPv6, so it is not tried");
-        return;
-    };
+fn a_group_over_ipv6() -> Result<(), String> {
+    let listener = TcpListener::bind("[::1]:0").map_err(|_| "this host has no IPv6")?;
     let master = listener.local_addr().unwrap();
     drop(listener);
     let options = Options { transport: Some(&TCP), ..Options::default() };
@@ -179,18 +182,18 @@ fn a_group_over_ipv6() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(sums, [3.0; 3]);
+    Ok(())
 }
 
 /// Workers by hand at `localhost`, whatever it leads to, and over IPv6; the interface is in the log.
-#[test]
-fn masters_by_name_and_interfaces_by_wish() {
+fn masters_by_name() {
     let sum = sum();
     let loopback = if Path::new("/sys/class/net/lo").exists() { "lo" } else { "lo0" };
     let six = ("::1", 0).to_socket_addrs().is_ok_and(|mut at| TcpListener::bind(at.next().unwrap()).is_ok());
     for host in ["localhost", "127.0.0.1", "::1"].into_iter().filter(|host| six || *host != "::1") {
         let port = free_port().to_string();
         let start = |rank: usize| {
-            trial(&format!("by-hand-{rank}"), &sum, &[])
+            JobCommand::new(&format!("by-hand-{rank}"), &sum, &[])
                 .env("RANK", &rank.to_string())
                 .env("WORLD_SIZE", "2")
                 .env("MASTER_ADDR", host)
@@ -200,20 +203,21 @@ fn masters_by_name_and_interfaces_by_wish() {
                 .env("RUST_LOG", "info")
                 .start()
         };
-        let said = [1, 0].map(start).map(end);
+        let said = [1, 0].map(start).map(Job::end);
         let words = said.iter().map(|(_, words)| words.as_str()).collect::<String>();
         assert_sums(&words, 2, "tcp");
         assert!(words.contains(&format!("({loopback})")), "{words}");
     }
 }
 
-#[test]
-fn mistakes_are_one_sentence() {
+fn mistakes() {
     let sum = sum();
     let by_hand = |changes: &[(&str, &str)]| {
-        let base =
-            trial("mistake", &sum, &[]).env("RANK", "0").env("WORLD_SIZE", "2").env("MASTER_PORT", "1");
-        changes.iter().fold(base, |trial, (name, value)| trial.env(name, value)).run()
+        let base = JobCommand::new("mistake", &sum, &[])
+            .env("RANK", "0")
+            .env("WORLD_SIZE", "2")
+            .env("MASTER_PORT", "1");
+        changes.iter().fold(base, |job, (name, value)| job.env(name, value)).run()
     };
     for (changes, parts) in [
         (&[("KOLO_IFACE", "nonesuch0")][..], &["KOLO_IFACE", "`nonesuch0`", "lo"][..]),

@@ -2,7 +2,7 @@
 
 use kolo_comm::Options;
 use kolo_comm::backend::FormedBackend;
-use kolo_rendezvous::Error;
+use kolo_rendezvous::{BackendError, Error};
 use kolo_schedule::Rank;
 
 /// The MPI library this program is linked to.
@@ -19,8 +19,7 @@ pub(super) fn form(_: Option<(Rank, usize)>, _: &Options) -> Result<FormedBacken
 }
 
 fn absent() -> Error {
-    let remedy = "build it with `cargo build --release --features mpi`, or do without KOLO_BACKEND=mpi";
-    Error::Invalid(format!("this program has no MPI in it; {remedy}"))
+    BackendError::NotBuilt { backend: "mpi".into() }.into()
 }
 
 #[cfg(test)]

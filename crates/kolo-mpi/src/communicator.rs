@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use mpi_sys::{MPI_Comm, RSMPI_COMM_NULL};
 
-use super::library::{self, Library, call};
+use super::call::call;
+use super::library::{self, Library};
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
+/// One rank's handle of a communicator.
 pub(super) struct Communicator {
     pub(super) handle: MPI_Comm,
     pub(super) library: Arc<Library>,
+    pub(super) rank: Rank,
+    pub(super) world: usize,
 }
 
 // SAFETY: a handle is a name that any thread may use, see `Library`.
@@ -20,38 +24,32 @@ unsafe impl Send for Communicator {}
 impl Communicator {
     /// All ranks of the job, apart from what else the program does with MPI.
     pub(super) fn of_job(library: Arc<Library>) -> Result<Self, Error> {
-        let _turn = library.turn();
+        let _serial = library.serialize();
         let handle = library::world()?;
-        Ok(Communicator { handle, library: library.clone() })
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: the communicator is alive, and so are the numbers to write to.
+        unsafe {
+            call!(MPI_Comm_rank(handle, &mut rank))?;
+            call!(MPI_Comm_size(handle, &mut size))?;
+        }
+        let (rank, world) = (Rank(rank as usize), size as usize);
+        Ok(Communicator { handle, library: library.clone(), rank, world })
     }
 
-    /// Ranks that give the same colour, ordered by key.
-    pub(super) fn split(&self, colour: Rank, key: Rank) -> Result<Self, Error> {
-        let _turn = self.library.turn();
+    /// The communicator of `members`, among which this rank will be `rank`. All ranks call it, each with its own members.
+    pub(super) fn split(&self, rank: Rank, members: &[Rank]) -> Result<Self, Error> {
+        let _serial = self.library.serialize();
         let mut handle = self.handle;
+        let (colour, key) = (members[0].0 as c_int, rank.0 as c_int);
         // SAFETY: the communicator is alive, and so is the handle to write to. Error handlers are inherited.
-        unsafe { call!(MPI_Comm_split(self.handle, colour.0 as c_int, key.0 as c_int, &mut handle))? };
-        Ok(Communicator { handle, library: self.library.clone() })
-    }
-
-    pub(super) fn rank(&self) -> Result<Rank, Error> {
-        let mut rank = 0;
-        // SAFETY: as in `split`.
-        unsafe { call!(MPI_Comm_rank(self.handle, &mut rank))? };
-        Ok(Rank(rank as usize))
-    }
-
-    pub(super) fn size(&self) -> Result<usize, Error> {
-        let mut size = 0;
-        // SAFETY: as in `split`.
-        unsafe { call!(MPI_Comm_size(self.handle, &mut size))? };
-        Ok(size as usize)
+        unsafe { call!(MPI_Comm_split(self.handle, colour, key, &mut handle))? };
+        Ok(Communicator { handle, library: self.library.clone(), rank, world: members.len() })
     }
 
     /// The first rank that shares memory with this one.
     pub(super) fn first_of_node(&self) -> Result<Rank, Error> {
-        let _turn = self.library.turn();
-        let mut first = self.rank()?.0 as c_int;
+        let _serial = self.library.serialize();
+        let mut first = self.rank.0 as c_int;
         // SAFETY: all handles are alive, and one number is broadcast from rank 0 of the node, which is its first.
         unsafe {
             let mut node = RSMPI_COMM_NULL;
@@ -67,7 +65,7 @@ impl Communicator {
 
 impl Drop for Communicator {
     fn drop(&mut self) {
-        let _turn = self.library.turn();
+        let _serial = self.library.serialize();
         // SAFETY: nobody uses it any more, and the library is still running. A failure leaves it to MPI_Finalize.
         let _ = unsafe { call!(MPI_Comm_free(&mut self.handle)) };
     }

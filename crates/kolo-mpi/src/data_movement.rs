@@ -1,4 +1,4 @@
-//! Collectives that only move.
+//! Collectives that only move data.
 //!
 //! More elements than one call takes ([`MOST`]) go by several calls of simpler collectives, or by messages.
 
@@ -7,8 +7,9 @@ use std::mem::MaybeUninit;
 
 use mpi_sys::MPI_Status;
 
-use super::backend::{MOST, Mpi, View, datatype, in_place, pieces};
-use super::library::{call, check};
+use super::call::{call, check};
+use super::communicator::Communicator;
+use super::view::{MOST, View, datatype, in_place, pieces};
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 use kolo_schedule::{Chunks, Message, Range};
@@ -16,14 +17,14 @@ use kolo_schedule::{Chunks, Message, Range};
 /// All messages have one tag: between two ranks they arrive in the order in which they were sent.
 const TAG: c_int = 0;
 
-impl Mpi {
+impl Communicator {
     pub(super) fn all_gather(&self, view: &View, chunks: &Chunks) -> Result<(), Error> {
         let ranges = chunks.ranges(view.len, self.world);
         if view.len > MOST {
             let from = |(rank, range): (usize, &Range)| self.broadcast_range(view, *range, Rank(rank));
             return ranges.iter().enumerate().try_for_each(from);
         }
-        let (kind, comm, all) = (datatype(view.dtype), self.comm.handle, view.at(0));
+        let (kind, comm, all) = (datatype(view.dtype), self.handle, view.at(0));
         let (counts, starts) = layout(&ranges);
         // SAFETY: the buffer has as many elements as all chunks together, and nobody else uses it.
         unsafe {
@@ -47,7 +48,7 @@ impl Mpi {
         let (kind, root) = (datatype(view.dtype), root.0 as c_int);
         for (start, count) in pieces(range.len) {
             // SAFETY: a piece of the range, which lies in the buffer.
-            unsafe { call!(MPI_Bcast(view.at(range.start + start), count, kind, root, self.comm.handle))? };
+            unsafe { call!(MPI_Bcast(view.at(range.start + start), count, kind, root, self.handle))? };
         }
         Ok(())
     }
@@ -58,8 +59,7 @@ impl Mpi {
             let (root, others) = self.star(chunk, root);
             return self.exchange(view, &root, &others);
         }
-        let (kind, comm, buffer, count) =
-            (datatype(view.dtype), self.comm.handle, view.at(0), chunk as c_int);
+        let (kind, comm, buffer, count) = (datatype(view.dtype), self.handle, view.at(0), chunk as c_int);
         let (from, into) =
             if self.rank == root { (in_place(), buffer) } else { (buffer, std::ptr::null_mut()) };
         // SAFETY: the root's buffer has a chunk for each rank, the others' are one; only the root's `into` is looked at.
@@ -72,8 +72,7 @@ impl Mpi {
             let (root, others) = self.star(chunk, root);
             return self.exchange(view, &others, &root);
         }
-        let (kind, comm, buffer, count) =
-            (datatype(view.dtype), self.comm.handle, view.at(0), chunk as c_int);
+        let (kind, comm, buffer, count) = (datatype(view.dtype), self.handle, view.at(0), chunk as c_int);
         let (from, into) =
             if self.rank == root { (buffer, in_place()) } else { (std::ptr::null_mut(), buffer) };
         // SAFETY: as above; only the root's `from` is looked at.
@@ -103,7 +102,7 @@ impl Mpi {
             given.iter_mut().for_each(|range| range.start += received);
             return self.all_to_all_by_messages(view, &given, &taken);
         }
-        let (kind, comm) = (datatype(view.dtype), self.comm.handle);
+        let (kind, comm) = (datatype(view.dtype), self.handle);
         let ((sent, from), (counts, into)) = (layout(&given), layout(&taken));
         // SAFETY: the buffer holds first what is received, then what is sent.
         unsafe {
@@ -143,14 +142,14 @@ impl Mpi {
         // SAFETY: one number of that type.
         unsafe {
             let (kind, op) = (mpi_sys::RSMPI_UINT64_T, mpi_sys::RSMPI_MAX);
-            call!(MPI_Allreduce(in_place(), address, 1, kind, op, self.comm.handle))?;
+            call!(MPI_Allreduce(in_place(), address, 1, kind, op, self.handle))?;
         }
         Ok(most as usize)
     }
 
     /// Sends and receives at once, and returns when all that is sent is being taken.
     pub(super) fn exchange(&self, view: &View, send: &[Message], receive: &[Message]) -> Result<(), Error> {
-        let (kind, comm) = (datatype(view.dtype), self.comm.handle);
+        let (kind, comm) = (datatype(view.dtype), self.handle);
         let mut requests = Vec::new();
         let mut expected = Vec::new();
         for Message { peer, range } in receive {
@@ -216,7 +215,7 @@ impl Mpi {
 
     pub(super) fn barrier(&self) -> Result<(), Error> {
         // SAFETY: the communicator is alive.
-        unsafe { call!(MPI_Barrier(self.comm.handle)) }
+        unsafe { call!(MPI_Barrier(self.handle)) }
     }
 }
 

@@ -2,12 +2,13 @@
 
 use kolo_comm::Options;
 use kolo_comm::backend::FormedBackend;
-use kolo_rendezvous::Error;
+use kolo_rendezvous::{BackendError, Error, env};
 use kolo_schedule::Rank;
 
 use crate::backend::Mpi;
+use crate::call;
 use crate::communicator::Communicator;
-use crate::library;
+use crate::library::enter;
 
 /// The MPI library this program is linked to, as it calls itself.
 ///
@@ -15,34 +16,31 @@ use crate::library;
 ///
 /// The library does not say.
 pub fn library() -> Result<String, Error> {
-    library::version()
+    call::version()
 }
 
 /// Starts MPI, or joins what is running in this process. `said` is what the launcher's variables say.
 pub(super) fn form(said: Option<(Rank, usize)>, options: &Options) -> Result<FormedBackend, Error> {
-    if options.algorithm.is_some() || options.transport.is_some() {
-        let problem = "algorithm and transport are chosen by MPI";
-        let remedy = "unset KOLO_ALGORITHM and KOLO_TRANSPORT, or do without KOLO_BACKEND=mpi";
-        return Err(Error::Invalid(format!("{problem}; {remedy}")));
+    let asked = [
+        (options.algorithm.is_some(), env::ALGORITHM),
+        (options.transport.is_some(), env::TRANSPORT),
+        (options.encrypt, env::ENCRYPT),
+    ];
+    if let Some((_, option)) = asked.into_iter().find(|(asked, _)| *asked) {
+        return Err(BackendError::Option { backend: "mpi".into(), option: option.into() }.into());
     }
-    if options.encrypt {
-        let remedy = "unset KOLO_ENCRYPT if the network is your own, or do without KOLO_BACKEND=mpi";
-        return Err(Error::Invalid(format!("MPI does not encrypt what it sends; {remedy}")));
-    }
-    let library = library::enter(options.arrival())?;
+    let library = enter(options.arrival())?;
     log::debug!("collectives by {}", version_line());
     let communicator = Communicator::of_job(library)?;
-    let (rank, world) = (communicator.rank()?, communicator.size()?);
-    if let Some((expected, size)) = said.filter(|said| *said != (rank, world)) {
-        return Err(Error::Invalid(format!(
-            "{expected} of {size} says the launcher, {rank} of {world} says MPI; start the workers with the mpirun of {}",
-            version_line(),
-        )));
+    let (rank, world) = (communicator.rank, communicator.world);
+    if let Some((expected, expected_world)) = said.filter(|said| *said != (rank, world)) {
+        let library = version_line();
+        return Err(BackendError::Launcher { expected, expected_world, rank, world, library }.into());
     }
     let name = options.node.as_deref().unwrap_or_default();
     let node = format!("{} {name}", communicator.first_of_node()?);
-    let backend = Box::new(Mpi::new(communicator, rank, world));
-    Ok(FormedBackend { backend, rank, world, node, end: |error| library::abort(&error.to_string()) })
+    let backend = Box::new(Mpi(communicator));
+    Ok(FormedBackend { backend, rank, world, node, end: |error| call::abort(&error.to_string()) })
 }
 
 /// The library's name without its build options.

@@ -1,7 +1,7 @@
 //! Groups whose collectives are MPI's: the library that a cluster's vendor has tuned for its network.
 //!
-//! MPI replaces schedules and transports whole. Chosen by `KOLO_BACKEND=mpi`, or by [`BACKEND`] in [`kolo_comm::Options::backend`]; rank and world size are
-//! then MPI's own. What differs from native groups:
+//! MPI replaces schedules and transports whole. It is chosen by `KOLO_BACKEND=mpi`, or by [`BACKEND`] in
+//! [`kolo_comm::Options::backend`]; rank and world size are then MPI's own. What differs from native groups:
 //!
 //! - The order of additions is MPI's. It may depend on the number of ranks, the length and the library, so a sum of floats
 //!   has not the same bits everywhere; all ranks of one group do get the same bits from Open MPI and MPICH. 16-bit floats
@@ -25,9 +25,13 @@ use kolo_comm::BackendKind;
 #[cfg(feature = "mpi")]
 mod backend;
 #[cfg(feature = "mpi")]
+mod call;
+#[cfg(feature = "mpi")]
 mod communicator;
 #[cfg(feature = "mpi")]
 mod data_movement;
+#[cfg(feature = "mpi")]
+mod extremes;
 #[cfg(feature = "mpi")]
 mod form;
 #[cfg(not(feature = "mpi"))]
@@ -37,6 +41,8 @@ mod form;
 mod library;
 #[cfg(feature = "mpi")]
 mod reductions;
+#[cfg(feature = "mpi")]
+mod view;
 
 pub use form::library;
 

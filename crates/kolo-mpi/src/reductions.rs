@@ -3,10 +3,12 @@
 use std::any::TypeId;
 use std::ffi::{c_int, c_void};
 
-use mpi_sys::{MPI_Datatype, MPI_Op};
+use mpi_sys::MPI_Op;
 
-use super::backend::{MOST, Mpi, datatype, in_place, pieces};
-use super::library::call;
+use super::call::call;
+use super::communicator::Communicator;
+use super::extremes::Extremes;
+use super::view::{MOST, datatype, in_place, pieces};
 use kolo_comm::Collective;
 use kolo_comm::backend;
 use kolo_comm::{Element, Number};
@@ -16,9 +18,13 @@ use kolo_schedule::tree::{self, Node};
 use kolo_schedule::{Chunks, Range};
 use kolo_schedule::{DType, Op};
 
-impl Mpi {
+impl Communicator {
     /// Runs a collective that adds, in the type in which sums are made: 16-bit floats go through a copy in `f32`.
-    pub(super) fn sums<T: Element>(&self, collective: &Collective, data: &mut [T]) -> Result<(), Error> {
+    pub(super) fn run_reduction<T: Element>(
+        &self,
+        collective: &Collective,
+        data: &mut [T],
+    ) -> Result<(), Error> {
         if TypeId::of::<T>() == TypeId::of::<T::Sum>() {
             // SAFETY: the two types are one.
             let data = unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), data.len()) };
@@ -66,7 +72,7 @@ impl Mpi {
         for (start, count) in pieces(data.len()) {
             let piece = data[start..].as_mut_ptr().cast();
             // SAFETY: the piece lies in `data`, whose elements are of that type.
-            unsafe { call!(MPI_Allreduce(in_place(), piece, count, kind, op, self.comm.handle))? };
+            unsafe { call!(MPI_Allreduce(in_place(), piece, count, kind, op, self.handle))? };
         }
         Ok(())
     }
@@ -89,7 +95,7 @@ impl Mpi {
                 (false, false) => (piece.cast_const(), std::ptr::null_mut()),
             };
             // SAFETY: as above; only the root's `into` is looked at.
-            unsafe { call!(MPI_Reduce(from, into, count, kind, op, root.0 as c_int, self.comm.handle))? };
+            unsafe { call!(MPI_Reduce(from, into, count, kind, op, root.0 as c_int, self.handle))? };
         }
         Ok(())
     }
@@ -108,7 +114,7 @@ impl Mpi {
             };
             return ranges.iter().enumerate().try_for_each(root);
         }
-        let (kind, op, comm) = (datatype(S::DTYPE), self.op(S::DTYPE, op), self.comm.handle);
+        let (kind, op, comm) = (datatype(S::DTYPE), self.op(S::DTYPE, op), self.handle);
         let (own, start) = (ranges[self.rank.0], data.as_mut_ptr().cast());
         let counts: Vec<c_int> = ranges.iter().map(|range| range.len as c_int).collect();
         // SAFETY: `data` has as many elements as all chunks together, of that type.
@@ -128,7 +134,7 @@ impl Mpi {
     }
 
     fn op(&self, dtype: DType, op: Op) -> MPI_Op {
-        let Extremes { max, min } = &self.comm.library.extremes;
+        let Extremes { max, min } = &self.library.extremes;
         // SAFETY: constants of the library.
         unsafe {
             match (op, dtype) {
@@ -155,71 +161,4 @@ fn fold<S: Number>(nodes: &[Node], data: &mut [S], len: usize) {
         (0..nodes.len()).map(|part| parts.wrapping_add(part * len).cast_const()).collect();
     // SAFETY: every part has len elements, and the result lies on the first of them.
     unsafe { backend::fold(parts, &sources, len, &tree::fold(nodes), Op::Sum, None) };
-}
-
-/// The largest and the smallest float (`f32`, `f64`), where a NaN wins over numbers, which MPI leaves open.
-pub(super) struct Extremes {
-    max: [MPI_Op; 2],
-    min: [MPI_Op; 2],
-}
-
-impl Extremes {
-    /// # Safety
-    ///
-    /// MPI must be running.
-    pub(super) unsafe fn create() -> Result<Self, Error> {
-        // SAFETY: the functions keep to what MPI asks of them; both orders of their arguments give the same.
-        let create = |function: Combine| unsafe {
-            let mut op = mpi_sys::RSMPI_SUM;
-            call!(MPI_Op_create(Some(function), 1, &mut op)).map(|()| op)
-        };
-        let max = [create(larger::<f32>)?, create(larger::<f64>)?];
-        Ok(Extremes { max, min: [create(smaller::<f32>)?, create(smaller::<f64>)?] })
-    }
-
-    /// # Safety
-    ///
-    /// Nobody may use them any more, and MPI must still be running.
-    pub(super) unsafe fn free(&mut self) -> Result<(), Error> {
-        // SAFETY: the caller vouches for it.
-        let free = |op: &mut MPI_Op| unsafe { call!(MPI_Op_free(op)) };
-        self.max.iter_mut().chain(&mut self.min).try_for_each(free)
-    }
-}
-
-type Combine = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut MPI_Datatype);
-
-unsafe extern "C" fn larger<S: Number>(
-    from: *mut c_void,
-    into: *mut c_void,
-    len: *mut c_int,
-    _: *mut MPI_Datatype,
-) {
-    // SAFETY: handed on.
-    unsafe { each::<S>(from, into, len, S::larger) }
-}
-
-unsafe extern "C" fn smaller<S: Number>(
-    from: *mut c_void,
-    into: *mut c_void,
-    len: *mut c_int,
-    _: *mut MPI_Datatype,
-) {
-    // SAFETY: handed on.
-    unsafe { each::<S>(from, into, len, S::smaller) }
-}
-
-/// # Safety
-///
-/// MPI's promise to such a function: two arrays of `len` elements that do not overlap.
-unsafe fn each<S: Number>(from: *mut c_void, into: *mut c_void, len: *mut c_int, pick: impl Fn(S, S) -> S) {
-    // SAFETY: the caller vouches for it.
-    let (from, into) = unsafe {
-        let len = *len as usize;
-        (
-            std::slice::from_raw_parts(from.cast::<S>(), len),
-            std::slice::from_raw_parts_mut(into.cast::<S>(), len),
-        )
-    };
-    into.iter_mut().zip(from).for_each(|(into, from)| *into = pick(*into, *from));
 }

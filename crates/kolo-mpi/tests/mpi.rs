@@ -7,7 +7,7 @@ use std::time::Duration;
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::schedule::Chunks;
 use kolo_comm::tree::Contributions;
-use kolo_comm::{Collective, Error, Group, Op, Options, Rank, bf16};
+use kolo_comm::{Collective, Group, Op, Options, Rank, bf16};
 use kolo_testing::mpirun::{self, Case};
 use kolo_testing::operations::{every_combination, every_length, tree_sum, uneven};
 
@@ -58,7 +58,7 @@ const CASES: &[Case] = &[
     },
     Case {
         variables: &[("KOLO_ENCRYPT", "1")],
-        fails_with: &["MPI does not encrypt", "unset KOLO_ENCRYPT"],
+        fails_with: &["the backend mpi does not know KOLO_ENCRYPT", "unset KOLO_ENCRYPT"],
         ..Case::new("encryption", &[0], fails)
     },
     Case {

@@ -1,7 +1,7 @@
 //! Programs started by tests, with a time limit, and nothing left behind.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -9,97 +9,125 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// Longer than anything takes on the busiest machine; only a hang gets there.
 const HANG: Duration = Duration::from_secs(120);
 
+/// How long a launcher may take to end its workers when it is asked to.
+const ENDING: Duration = Duration::from_secs(2);
+
 /// Variables by which a launcher around this test would be taken for that of the workers.
 const OUTER: [&str; 7] =
     ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_ID"];
 
 /// A process group that does not outlive its test.
-pub struct Job(Child);
+pub struct Job {
+    child: Child,
+    output: PathBuf,
+}
 
-impl Drop for Job {
-    fn drop(&mut self) {
-        if let Ok(None) = self.0.try_wait() {
-            let group = Pid::from_child(&self.0);
-            // A launcher that is asked ends its workers. It may end at this very moment: then nobody hears.
-            let _ = kill_process_group(group, Signal::TERM);
-            std::thread::sleep(Duration::from_secs(2));
-            let _ = kill_process_group(group, Signal::KILL);
-            let _ = self.0.wait();
+impl Job {
+    /// Waits for the end. Whether the job ended well, and all that it said.
+    ///
+    /// # Panics
+    ///
+    /// It hangs.
+    pub fn end(mut self) -> (bool, String) {
+        let status = self.within(HANG);
+        let words = String::from_utf8_lossy(&std::fs::read(&self.output).unwrap()).into_owned();
+        let Some(status) = status else { panic!("it hangs: {words}") };
+        // Open MPI may have removed it, or still be doing so.
+        let _ = std::fs::remove_dir_all(self.output.with_extension("ompi"));
+        std::fs::remove_file(&self.output).unwrap();
+        (status.success(), words)
+    }
+
+    /// How it ended, if it does within that time.
+    fn within(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + limit;
+        loop {
+            match self.child.try_wait().unwrap() {
+                None if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
+                status => return status,
+            }
         }
     }
 }
 
-/// A command with its output in a file, for workers may outlive the launcher that they inherited a pipe from.
-pub struct Trial {
+impl Drop for Job {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let group = Pid::from_child(&self.child);
+            // A launcher that is asked ends its workers. It may end at this very moment: then nobody hears.
+            let _ = kill_process_group(group, Signal::TERM);
+            self.within(ENDING);
+            let _ = kill_process_group(group, Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A command with its output in a file, because workers may outlive the launcher that they inherited a pipe from.
+pub struct JobCommand {
     command: Command,
     output: PathBuf,
 }
 
-pub fn trial(name: &str, program: &Path, args: &[&str]) -> Trial {
-    let output = std::env::temp_dir().join(format!("kolo-started-{}-{name}", std::process::id()));
-    let file = std::fs::File::create(&output).unwrap();
-    // Open MPI's own folder, in which several mpiruns that start at once get in each other's way.
-    let folder = output.with_extension("ompi");
-    std::fs::create_dir_all(&folder).unwrap();
-    let mut command = Command::new(program);
-    for name in OUTER {
-        command.env_remove(name);
+impl JobCommand {
+    /// A program with these arguments; `name` tells it apart from other jobs of the same test.
+    pub fn new(name: &str, program: &Path, args: &[&str]) -> JobCommand {
+        let output = std::env::temp_dir().join(format!("kolo-started-{}-{name}", std::process::id()));
+        let file = std::fs::File::create(&output).unwrap();
+        // Open MPI's own folder, in which several mpiruns that start at once get in each other's way.
+        let folder = output.with_extension("ompi");
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut command = Command::new(program);
+        for name in OUTER {
+            command.env_remove(name);
+        }
+        command
+            .args(args)
+            .env("KOLO_TIMEOUT", "60")
+            // Tests run as root in containers, on machines with fewer cores than workers.
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+            .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+            .env("OMPI_MCA_orte_tmpdir_base", &folder)
+            .stdin(Stdio::null())
+            .stderr(file.try_clone().unwrap())
+            .stdout(file);
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        JobCommand { command, output }
     }
-    command
-        .args(args)
-        .env("KOLO_TIMEOUT", "60")
-        // Tests run as root in containers, on machines with fewer cores than workers.
-        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
-        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-        .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
-        .env("OMPI_MCA_orte_tmpdir_base", &folder)
-        .stdin(Stdio::null())
-        .stderr(file.try_clone().unwrap())
-        .stdout(file);
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    Trial { command, output }
-}
 
-impl Trial {
-    pub fn env(mut self, name: &str, value: &str) -> Trial {
+    /// The same with a variable set.
+    pub fn env(mut self, name: &str, value: &str) -> JobCommand {
         self.command.env(name, value);
         self
     }
 
-    pub fn start(mut self) -> (Job, PathBuf) {
-        (Job(self.command.spawn().unwrap()), self.output)
+    /// Starts it.
+    pub fn start(mut self) -> Job {
+        Job { child: self.command.spawn().unwrap(), output: self.output }
     }
 
+    /// Starts it and waits for the end, as [`Job::end`].
     pub fn run(self) -> (bool, String) {
-        end(self.start())
+        self.start().end()
     }
-}
-
-/// Whether a job ended well, and all that it said.
-pub fn end((mut job, output): (Job, PathBuf)) -> (bool, String) {
-    let started = Instant::now();
-    let status = loop {
-        if let Some(status) = job.0.try_wait().unwrap() {
-            break status;
-        }
-        assert!(started.elapsed() < HANG, "it hangs: {}", std::fs::read_to_string(&output).unwrap());
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    let words = String::from_utf8_lossy(&std::fs::read(&output).unwrap()).into_owned();
-    // Open MPI may have removed it, or still be doing so.
-    let _ = std::fs::remove_dir_all(output.with_extension("ompi"));
-    std::fs::remove_file(output).unwrap();
-    (status.success(), words)
 }
 
 /// A program of `PATH`, or of the folder into which `bench/peers` installs PyTorch.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/.venv/bin");
-    let found =
-        std::env::split_paths(&path).chain([peers]).map(|folder| folder.join(name)).find(|f| f.is_file());
-    if found.is_none() {
-        println!("note: {name} is not installed, so it is not tried");
-    }
-    found
+    std::env::split_paths(&path).chain([peers]).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// An example of the package under test, which `cargo test` builds beside the tests.
+///
+/// # Panics
+///
+/// It has not been built.
+pub fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let built = test.ancestors().nth(2).unwrap().join("examples").join(name);
+    assert!(built.exists(), "{} is missing: build it with `cargo build --examples`", built.display());
+    built
 }

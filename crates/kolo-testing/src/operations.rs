@@ -5,6 +5,7 @@ use kolo_comm::{Element, Group, Op, Rank, bf16, f16};
 
 /// What a test needs of a type.
 pub trait Value: Element {
+    /// The number that this whole one is, which must be small.
     fn of(number: usize) -> Self;
 }
 

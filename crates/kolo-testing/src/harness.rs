@@ -1,0 +1,46 @@
+//! Tests that need what a machine may not have: they are reported as ignored where it is missing, never as passed. Their files
+//! have `harness = false` and end in [`run`].
+
+use std::path::Path;
+use std::process::ExitCode;
+
+pub use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Completion, Failed};
+
+use crate::jobs::find;
+
+/// A test that runs everywhere.
+pub fn test(name: &str, run: fn()) -> Trial {
+    Trial::test(name, move || {
+        run();
+        Ok(())
+    })
+}
+
+/// A test of a program, which is ignored where that is not installed.
+pub fn test_of(program: &'static str, name: &str, run: fn(&Path)) -> Trial {
+    test_where(name, move || match find(program) {
+        Some(path) => Ok(run(&path)),
+        None => Err(format!("{program} is not installed")),
+    })
+}
+
+/// A test that finds out by itself whether it can run; the error is the reason why not.
+pub fn test_where(name: &str, run: impl FnOnce() -> Result<(), String> + Send + 'static) -> Trial {
+    let completed = |ended: Result<(), String>| match ended {
+        Ok(()) => Ok::<_, Failed>(Completion::Completed),
+        Err(reason) => Ok(Completion::ignored_with(reason)),
+    };
+    Trial::ignorable_test(name, move || completed(run()))
+}
+
+/// Runs what the command line of the test asks for.
+pub fn run(tests: Vec<Trial>) -> ExitCode {
+    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+}
+
+/// As [`run`], one test after another: for jobs whose workers would take each other's cores.
+pub fn run_one_by_one(tests: Vec<Trial>) -> ExitCode {
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    libtest_mimic::run(&arguments, tests).exit_code()
+}
