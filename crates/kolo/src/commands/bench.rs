@@ -61,7 +61,7 @@ impl Bench {
             What::AllToAll(options) => (Operation::AllToAll, options),
             What::SendReceive(options) => (Operation::SendReceive, options),
         };
-        options.check(operation)?;
+        options.check()?;
         as_worker(options.nproc, &options.communication, || collective::measure(operation, options))
     }
 }
