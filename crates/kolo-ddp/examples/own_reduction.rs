@@ -16,6 +16,7 @@ struct Majority {
     pending: Option<Pending<f32>>,
 }
 
+/// The entry by which it is chosen.
 pub static MAJORITY: Entry = Entry {
     name: "majority",
     about: "majority vote of signs",

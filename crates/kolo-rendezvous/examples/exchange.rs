@@ -1,12 +1,13 @@
 //! Two workers of a job, here threads, meet at a store and exchange a value.
 
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kolo_rendezvous::env::WorkerEnv;
 use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::store::Store;
-use kolo_rendezvous::{Error, establish_store};
+use kolo_rendezvous::store::{FailureDetector, Store};
+use kolo_rendezvous::{Error, Liveness, establish_store};
 use kolo_schedule::Rank;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -16,14 +17,16 @@ fn exchange(worker: &WorkerEnv) -> Result<Option<String>, Error> {
     let access = Access::default();
     // Rank 0 serves the store as long as `server` lives.
     let (server, address) = establish_store(worker, &access, TIMEOUT)?;
+    let liveness = Arc::new(Liveness::new(worker.world_size));
+    let detector = FailureDetector::start(address, worker.rank, liveness, &access, TIMEOUT)?;
     let mut store = Store::connect(address, &access, TIMEOUT)?;
     let (own, other) = (worker.rank.0, 1 - worker.rank.0);
     store.set(&format!("value/{own}"), format!("hello from rank {own}"))?;
     let value = store.get(&format!("value/{other}"), TIMEOUT)?;
-    // Rank 0 stays until rank 1 has its value, too.
-    store.set(&format!("done/{own}"), String::new())?;
-    if server.is_some() {
-        store.get(&format!("done/{other}"), TIMEOUT)?;
+    // This rank leaves in good order; rank 0 serves until the other has left, too.
+    drop(detector);
+    if let Some(server) = server {
+        server.linger(TIMEOUT);
     }
     Ok(value)
 }

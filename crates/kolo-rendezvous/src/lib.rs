@@ -1,6 +1,6 @@
 //! How the workers of a job find each other, prove who they are, and notice that one has died.
 //!
-//! A launcher tells each worker who it is in environment variables ([`env`]). Rank 0 serves a small key-value
+//! A launcher tells each worker who it is in environment variables ([`env`](mod@env)). Rank 0 serves a small key-value
 //! [`store`] at the address that they name; the others find it ([`establish_store`]) and exchange through it
 //! what each must know of the others. Every connection between the job's processes begins with a handshake
 //! ([`secure`]). [`Liveness`] latches the first failure of a group and wakes whoever waits. This crate never

@@ -79,13 +79,13 @@ impl Endpoint {
 
     /// The job's name, which tells its store from another job's at the same address; `None` where a user
     /// chose the port.
-    pub fn job(&self) -> Option<&str> {
+    pub(crate) fn job(&self) -> Option<&str> {
         self.job.as_deref()
     }
 
     /// Whether the host table maps a machine's own name to its loopback, as Debian's does (127.0.1.1): no
     /// other machine can reach it there.
-    pub fn is_loopback_alias(&self, ip: IpAddr) -> bool {
+    pub(crate) fn is_loopback_alias(&self, ip: IpAddr) -> bool {
         ip.is_loopback() && self.host.parse::<IpAddr>().is_err() && !self.host.contains("localhost")
     }
 
@@ -103,7 +103,7 @@ impl Endpoint {
     }
 
     /// The host, as the user or the launcher has named it.
-    pub fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         &self.host
     }
 }
