@@ -1,4 +1,5 @@
-//! The conformance matrix and what else a group has to do, over MPI; see [`kolo_testing::mpirun`] for how it runs.
+//! The conformance matrix and what else a group has to do, over MPI; see [`kolo_testing::mpirun`] for how it
+//! runs.
 
 use std::process::ExitCode;
 use std::sync::Arc;
