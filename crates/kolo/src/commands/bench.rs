@@ -36,7 +36,7 @@ impl Bench {
                 as_worker(options.nproc, &options.communication, || exact::measure(options))
             }
             What::Collective(MeasureCollective { operation, options }) => {
-                options.check(*operation)?;
+                options.check()?;
                 as_worker(options.nproc, &options.communication, || collective::measure(*operation, options))
             }
         }

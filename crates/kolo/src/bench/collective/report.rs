@@ -1,7 +1,7 @@
 //! Tables and JSON.
 
-use kolo_comm::Group;
 use kolo_comm::schedule::{Choice, OperationKind};
+use kolo_comm::{Collectives, Distance, Group, TRANSPORTS};
 use serde::Serialize;
 
 use super::options::Options;
@@ -30,7 +30,7 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn new(
-        case: &Case<'_>,
+        case: &Case<'_, impl Collectives>,
         element_bytes: usize,
         samples: &Samples,
         asked: Option<&str>,
@@ -68,7 +68,7 @@ pub(super) struct Report {
     pub(super) dtype: String,
     op: String,
     pub(super) world_size: usize,
-    pub(super) transport: &'static str,
+    pub(super) transport: String,
     /// Bytes read and written a second when all ranks copy at once, in GB/s; where memory is shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_gbps: Option<f64>,
@@ -81,15 +81,18 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// A collective, because all ranks load the memory bus together.
+    /// `engine` is what did the work, and `on_host` whether in memory of the host. A collective, because all ranks load the memory bus together.
     pub(super) fn new(
         group: &Group,
+        engine: String,
+        on_host: bool,
         operation: OperationKind,
         options: &Options,
         rows: Vec<Row>,
     ) -> Result<Report, Failure> {
         let world_size = group.world_size();
-        let shared = operation == OperationKind::AllReduce && matches!(group.transport(), "shm" | "threads");
+        let in_memory = TRANSPORTS.iter().any(|kind| kind.name == engine && kind.reach < Distance::Network);
+        let shared = operation == OperationKind::AllReduce && on_host && in_memory;
         let memory_gbps = if shared { Some(memory_bus(group)?) } else { None };
         // The least there is: every contribution is read once, and the sum written once on every rank.
         let traffic = (2 * world_size) as f64;
@@ -100,7 +103,7 @@ impl Report {
             dtype: options.dtype.clone(),
             op: options.op.clone(),
             world_size,
-            transport: group.transport(),
+            transport: engine,
             memory_gbps,
             memory_share,
             rows,
