@@ -1,8 +1,8 @@
 //! Sums the ranks of all workers by MPI:
 //!
 //! ```sh
-//! cargo build --release -p kolo-mpi --features mpi --example sum
-//! KOLO_BACKEND=mpi mpirun -n 3 target/release/examples/sum
+//! cargo build --release -p kolo-mpi --features mpi --example mpi_sum
+//! KOLO_BACKEND=mpi mpirun -n 3 target/release/examples/mpi_sum
 //! ```
 //!
 //! Without `KOLO_BACKEND` the same program is a native group, which any launcher can start.
