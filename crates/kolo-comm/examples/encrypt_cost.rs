@@ -1,4 +1,5 @@
-//! What `KOLO_ENCRYPT=1` costs: two ranks over TCP, all-reduces alternately in a plain and in an encrypted group.
+//! What `KOLO_ENCRYPT=1` costs: two ranks over TCP, all-reduces alternately in a plain and in an encrypted
+//! group.
 //!
 //! `cargo run --release -p kolo-comm --example encrypt_cost`
 

@@ -1,5 +1,5 @@
-//! What does the work of a group's collectives on host memory. The native one runs schedules over transports; another one, MPI for
-//! example, replaces it whole.
+//! What does the work of a group's collectives on host memory. The native one runs schedules over transports;
+//! another one, MPI for example, replaces it whole.
 
 use std::sync::Arc;
 
@@ -35,15 +35,15 @@ pub trait Backend: Send {
     ///
     /// # Errors
     ///
-    /// [`Error::is_refusal`] tells a call that is wrong by itself, before anything was sent; after any other error the group
-    /// has failed.
+    /// [`Error::is_refusal`] tells a call that is wrong by itself, before anything was sent; after any other
+    /// error the group has failed.
     fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: WaitMode) -> Result<(), Error>;
 
     /// How the ranks talk, for logs and tables.
     fn name(&self) -> &'static str;
 
-    /// How far apart its ranks are, as far as the backend knows: whether messages are slow enough for buckets to be small. One
-    /// that hides its network, as MPI does, is tuned for it and counts as near.
+    /// How far apart its ranks are, as far as the backend knows: whether messages are slow enough for buckets
+    /// to be small. One that hides its network, as MPI does, is tuned for it and counts as near.
     fn reach(&self) -> Distance {
         Distance::Host
     }
@@ -51,8 +51,8 @@ pub trait Backend: Send {
     /// Waits for what may still be under way when a rank leaves in good order.
     fn finish(&mut self) {}
 
-    /// A backend for `members` of this group, where this rank will be `rank`. All ranks call it at once, each with its own
-    /// companions. Only for groups that are not connected by transports.
+    /// A backend for `members` of this group, where this rank will be `rank`. All ranks call it at once, each
+    /// with its own companions. Only for groups that are not connected by transports.
     ///
     /// # Errors
     ///
@@ -61,12 +61,14 @@ pub trait Backend: Send {
         unreachable!("the group connects sub-groups over {}", self.name())
     }
 
-    /// Which algorithm is picked for a collective on so many elements, and why; `None` if the backend does not say.
+    /// Which algorithm is picked for a collective on so many elements, and why; `None` if the backend does
+    /// not say.
     fn explain(&mut self, _collective: &Collective, _elements: usize, _dtype: DType) -> Option<Choice> {
         None
     }
 
-    /// From now on uses that algorithm wherever it does the operation; `None` leaves the choice to the backend.
+    /// From now on uses that algorithm wherever it does the operation; `None` leaves the choice to the
+    /// backend.
     ///
     /// # Errors
     ///

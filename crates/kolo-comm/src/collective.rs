@@ -23,10 +23,11 @@ use kolo_schedule::{Chunks, Message, Operation};
 pub enum Collective {
     /// Every rank ends with the sum over all ranks.
     AllReduce(Op),
-    /// Every rank ends with the sum of all parts of all ranks, added in tree order (see [`kolo_schedule::tree`]).
+    /// Every rank ends with the sum of all parts of all ranks, added in tree order (see
+    /// [`kolo_schedule::tree`]).
     ///
-    /// Part p of a rank's buffer is its node p: elements `p·len .. (p+1)·len`. Part 0 takes the result. The buffer
-    /// may be longer than its parts.
+    /// Part p of a rank's buffer is its node p: elements `p·len .. (p+1)·len`. Part 0 takes the result. The
+    /// buffer may be longer than its parts.
     TreeSum {
         /// Who contributes what.
         contributions: Arc<Contributions>,
@@ -41,11 +42,13 @@ pub enum Collective {
     Broadcast(Rank),
     /// The root ends with the sum over all ranks; the others' buffers are unspecified.
     Reduce(Op, Rank),
-    /// The root's buffer has a chunk for each rank and ends with chunk r of rank r; the others' are that chunk.
+    /// The root's buffer has a chunk for each rank and ends with chunk r of rank r; the others' are that
+    /// chunk.
     Gather(Rank),
     /// The root's buffer has a chunk for each rank; the others' are one chunk and end with theirs.
     Scatter(Rank),
-    /// Rank r gets everybody's chunk r. The buffer holds first what is received, in rank order, then what is sent.
+    /// Rank r gets everybody's chunk r. The buffer holds first what is received, in rank order, then what is
+    /// sent.
     AllToAll {
         /// Elements sent to each rank.
         send: Arc<[usize]>,

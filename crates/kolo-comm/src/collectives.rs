@@ -1,5 +1,5 @@
-//! Collectives over one kind of memory: what host memory ([`Group`](crate::Group), by Kolo's own engine or by MPI) and the memory
-//! of devices have in common.
+//! Collectives over one kind of memory: what host memory ([`Group`](crate::Group), by Kolo's own engine or by
+//! MPI) and the memory of devices have in common.
 
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Chunks, Message, Op, Range, Rank};
@@ -9,8 +9,9 @@ use crate::element::Element;
 
 /// Ranks that run collectives on buffers of a memory of theirs.
 ///
-/// An implementation says what its buffers are and how a collective is started and awaited; the operations follow from that.
-/// Buffers move in and out; all operations but all-to-all work in place. All fail as [`Collectives::run`] does.
+/// An implementation says what its buffers are and how a collective is started and awaited; the operations
+/// follow from that. Buffers move in and out; all operations but all-to-all work in place. All fail as
+/// [`Collectives::run`] does.
 pub trait Collectives {
     /// Elements in this memory.
     type Buffer<T: Element>;
@@ -64,8 +65,8 @@ pub trait Collectives {
     ///
     /// # Errors
     ///
-    /// The call is wrong by itself ([`Error::is_refusal`]; the group is not harmed), a peer called something else, died,
-    /// left, or did not take part in time (the group has failed).
+    /// The call is wrong by itself ([`Error::is_refusal`]; the group is not harmed), a peer called something
+    /// else, died, left, or did not take part in time (the group has failed).
     fn run<T: Element>(
         &self,
         collective: &Collective,
@@ -146,8 +147,8 @@ pub trait Collectives {
         self.run(&Collective::Reduce(op, root), buffer)
     }
 
-    /// Rank r gets everybody's chunk r. The buffer's first half takes what is received, in rank order; its second half is
-    /// what is sent.
+    /// Rank r gets everybody's chunk r. The buffer's first half takes what is received, in rank order; its
+    /// second half is what is sent.
     ///
     /// # Errors
     ///
@@ -161,7 +162,8 @@ pub trait Collectives {
         self.run(&Collective::AllToAll { send: counts.clone().into(), receive: counts.into() }, buffer)
     }
 
-    /// Sends the buffer to a peer, which calls [`Collectives::receive`] with as many elements. Returns when the peer has taken it.
+    /// Sends the buffer to a peer, which calls [`Collectives::receive`] with as many elements. Returns when
+    /// the peer has taken it.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! How long a rank waits for others in a collective.
 //!
-//! A fixed time is either so short that a slow step counts as a dead worker, or so long that a hung one goes unnoticed for
-//! half an hour. Unless the user says otherwise it follows what collectives have taken so far, including the time in
-//! which this rank waited for others to come.
+//! A fixed time is either so short that a slow step counts as a dead worker, or so long that a hung one goes
+//! unnoticed for half an hour. Unless the user says otherwise it follows what collectives have taken so far,
+//! including the time in which this rank waited for others to come.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

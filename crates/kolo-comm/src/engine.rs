@@ -97,8 +97,8 @@ impl Engine {
         self.last = None;
     }
 
-    /// The algorithm that was asked for, where it does the operation. An all-reduce is what one asks for by name; the other
-    /// operations follow where they can.
+    /// The algorithm that was asked for, where it does the operation. An all-reduce is what one asks for by
+    /// name; the other operations follow where they can.
     fn wished(&self, problem: &Problem<'_>) -> Option<&'static Algorithm> {
         let can = |algorithm: &Algorithm| {
             *problem.operation == Operation::AllReduce || (algorithm.build)(problem).is_ok()
@@ -132,8 +132,8 @@ impl Engine {
         (algorithm.build)(problem).map_err(unusable)
     }
 
-    /// Whether the last plan serves again. Most calls repeat the last one, and a short one takes a quarter of a microsecond:
-    /// comparing is quicker than hashing, and no reference is counted.
+    /// Whether the last plan serves again. Most calls repeat the last one, and a short one takes a quarter of
+    /// a microsecond: comparing is quicker than hashing, and no reference is counted.
     fn repeats(&self, collective: &Collective, len: usize, dtype: DType) -> bool {
         self.last.as_ref().is_some_and(|(last, _)| {
             last.len == len

@@ -13,7 +13,8 @@ use kolo_schedule::{Range, Schedule, Source, Step};
 /// So many contributions are kept track of without asking for memory.
 const FEW: usize = 8;
 
-/// Runs one rank's schedule on its buffer. Afterwards the buffer holds the result, and no peer reads it any more.
+/// Runs one rank's schedule on its buffer. Afterwards the buffer holds the result, and no peer reads it any
+/// more.
 pub(crate) fn run(
     schedule: &Schedule,
     memory: &Memory<'_>,
@@ -77,8 +78,8 @@ fn run_typed<T: Element>(
                     };
                 }
                 let divide_by = (*complete && op == Op::Average).then_some(world);
-                // SAFETY: every address holds range.len elements; messages stay readable until released, and only
-                // this rank writes its buffer.
+                // SAFETY: every address holds range.len elements; messages stay readable until released, and
+                // only this rank writes its buffer.
                 unsafe {
                     let into = start.add(inside(*range));
                     kernel::fold(into, addresses, range.len, program, op, divide_by);

@@ -38,25 +38,25 @@ impl Fingerprint {
     pub(crate) fn describe(words: [u64; 2]) -> String {
         let (sequence, what) = (words[0] as u32, words[0] >> 32);
         let field = |shift: u32, bits: u32| (what >> shift & ((1 << bits) - 1)) as usize;
-        let kind =
-            CollectiveKind::from_repr(field(0, 4) as u8).map_or("unknown operation", CollectiveKind::name);
+        let kind = CollectiveKind::from_repr(field(0, 4) as u8);
+        let name = kind.map_or("unknown operation", CollectiveKind::name);
         let dtype = DType::ALL.get(field(4, 4)).map_or("unknown elements", |dtype| dtype.name());
         let op = Op::ALL.get(field(8, 4)).map_or("unknown".to_string(), |op| op.to_string());
         let root = Rank(field(12, ROOT_BITS));
         let argument = match kind {
-            "all_reduce" | "reduce_scatter" => format!("({op})"),
-            "reduce" => format!("({op} at {root})"),
-            "broadcast" | "scatter" => format!("(from {root})"),
-            "gather" => format!("(at {root})"),
+            Some(CollectiveKind::AllReduce | CollectiveKind::ReduceScatter) => format!("({op})"),
+            Some(CollectiveKind::Reduce) => format!("({op} at {root})"),
+            Some(CollectiveKind::Broadcast | CollectiveKind::Scatter) => format!("(from {root})"),
+            Some(CollectiveKind::Gather) => format!("(at {root})"),
             _ => String::new(),
         };
         let length = words[1] & ((1 << LENGTH_BITS) - 1);
         let by = ALGORITHMS.get((words[1] >> LENGTH_BITS) as usize).map_or("unknown", |by| by.name);
         match kind {
-            "barrier" => format!("barrier (call {sequence})"),
-            "message" => format!("a message of {dtype}"),
-            "all_to_all" => format!("all_to_all of {dtype} (call {sequence})"),
-            _ => format!("{kind}{argument} of {length} {dtype} by {by} (call {sequence})"),
+            Some(CollectiveKind::Barrier) => format!("{name} (call {sequence})"),
+            Some(CollectiveKind::Exchange) => format!("a {name} of {dtype}"),
+            Some(CollectiveKind::AllToAll) => format!("{name} of {dtype} (call {sequence})"),
+            _ => format!("{name}{argument} of {length} {dtype} by {by} (call {sequence})"),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Groups of workers and their collectives. Knows no gradient.
 //!
-//! A [`Group`] is formed by the ranks of a job over a rendezvous ([`Group::from_env`]), or by threads of one process
-//! ([`threads`]). A collective runs on a [`Buffer`] of the group's memory: its [`schedule`] says what each rank sends,
-//! adds and receives; the executor runs the schedule over a transport (shared memory or TCP). Sums are added in
-//! the order of a [`tree`] that does not depend on who holds what. Another [`backend`] can do the collectives instead.
+//! A [`Group`] is formed by the ranks of a job over a rendezvous ([`Group::from_env`]), or by threads of one
+//! process ([`threads`]). A collective runs on a [`Buffer`] of the group's memory: its [`schedule`] says what
+//! each rank sends, adds and receives; the executor runs the schedule over a transport (shared memory or
+//! TCP). Sums are added in the order of a [`tree`] that does not depend on who holds what. Another
+//! [`backend`] can do the collectives instead.
 
 pub mod backend;
 mod collective;

@@ -16,8 +16,9 @@ const NATIVE: &str = "native";
 pub struct BackendKind {
     /// Its name, as in `KOLO_BACKEND`.
     pub name: &'static str,
-    /// Forms the job's group: finds out this process's rank and the others by the backend's own means. The first argument is
-    /// the rank and the number of ranks that the launcher's variables say, if there is a launcher.
+    /// Forms the job's group: finds out this process's rank and the others by the backend's own means. The
+    /// first argument is the rank and the number of ranks that the launcher's variables say, if there is a
+    /// launcher.
     pub form: fn(Option<(Rank, usize)>, &Options) -> Result<FormedBackend, Error>,
 }
 
@@ -26,12 +27,13 @@ pub struct BackendKind {
 pub struct Options {
     /// What does the work of the collectives instead of Kolo's own schedules over its own transports.
     pub backend: Option<&'static BackendKind>,
-    /// The only transport to use. By default any two ranks take the first one of [`TRANSPORTS`](crate::TRANSPORTS) that leads from one to the
-    /// other: shared memory within a host, TCP between hosts.
+    /// The only transport to use. By default any two ranks take the first one of
+    /// [`TRANSPORTS`](crate::TRANSPORTS) that leads from one to the other: shared memory within a host, TCP
+    /// between hosts.
     pub transport: Option<&'static TransportKind>,
-    /// How long a rank waits for others, at the rendezvous and in a collective. By default five minutes for them to arrive,
-    /// and in a collective 20 times as long as the longest one so far, at least two minutes; in elastic jobs less
-    /// ([`Pace`](crate::Pace)).
+    /// How long a rank waits for others, at the rendezvous and in a collective. By default five minutes for
+    /// them to arrive, and in a collective 20 times as long as the longest one so far, at least two minutes;
+    /// in elastic jobs less ([`Pace`](crate::Pace)).
     pub timeout: Option<Duration>,
     /// Overrides the choice of algorithm, for the operations that it does.
     pub algorithm: Option<&'static Algorithm>,
@@ -55,8 +57,8 @@ impl Options {
         self.timeout.unwrap_or(Duration::from_secs(300))
     }
 
-    /// Reads the variables that [`kolo_rendezvous::env`] names, from `KOLO_TRANSPORT` to `KOLO_ENCRYPT`. `KOLO_BACKEND` may
-    /// name the native backend only.
+    /// Reads the variables that [`kolo_rendezvous::env`] names, from `KOLO_TRANSPORT` to `KOLO_ENCRYPT`.
+    /// `KOLO_BACKEND` may name the native backend only.
     ///
     /// # Errors
     ///

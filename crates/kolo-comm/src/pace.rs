@@ -1,9 +1,10 @@
 //! What the work of a generation takes, and so how long its members may take before they count as hung.
 //!
-//! An elastic job can go on without a worker that hangs, so it pays to find it soon; and who is suspected wrongly loses little:
-//! the others end the generation and wait at the meeting, where it goes on with them. So deadlines are short. They follow what
-//! was seen in this generation: the longest wait for others, and the longest time that a member itself let pass between two
-//! collectives, as others may. Before and during the first steps, which load and compile, nothing is concluded.
+//! An elastic job can go on without a worker that hangs, so it pays to find it soon; and who is suspected
+//! wrongly loses little: the others end the generation and wait at the meeting, where it goes on with them.
+//! So deadlines are short. They follow what was seen in this generation: the longest wait for others, and the
+//! longest time that a member itself let pass between two collectives, as others may. Before and during the
+//! first steps, which load and compile, nothing is concluded.
 
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -14,11 +15,13 @@ const FACTOR: u32 = 10;
 const LEAST: Duration = Duration::from_secs(15);
 /// The shortest deadline while nothing is known yet.
 const UNKNOWN: Duration = Duration::from_secs(120);
-/// Steps after which times are measured, because the first ones are not like the others, and after which they are trusted.
+/// Steps after which times are measured, because the first ones are not like the others, and after which they
+/// are trusted.
 const MEASURED: u32 = 1;
 const TRUSTED: u32 = 4;
 
-/// See the module's text. One for each member; it outlives generations.
+/// The times that the steps of a generation have taken, and the deadline that follows from them. A member has
+/// one, which outlives generations.
 #[derive(Debug)]
 pub struct Pace(Mutex<State>);
 
@@ -28,8 +31,8 @@ struct State {
     steps: u32,
     /// The longest time seen in it.
     longest: Duration,
-    /// The shortest deadline. One that has run out is doubled: what has happened once, such as an evaluation by one rank, may
-    /// happen again.
+    /// The shortest deadline. One that has run out is doubled: what has happened once, such as an evaluation
+    /// by one rank, may happen again.
     least: Duration,
 }
 

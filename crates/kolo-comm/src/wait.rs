@@ -1,4 +1,5 @@
-//! How a collective waits for its peers: for how long, in which manner, and when waiting makes no sense any more.
+//! How a collective waits for its peers: for how long, in which manner, and when waiting makes no sense any
+//! more.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -26,7 +27,8 @@ pub(crate) struct WaitContext<'a> {
     pub(crate) mode: WaitMode,
     pub(crate) timeout: Duration,
     pub(crate) liveness: &'a Liveness,
-    /// When this rank first waited in earnest: a collective of less than a microsecond does not look at clocks.
+    /// When this rank first waited in earnest: a collective of less than a microsecond does not look at
+    /// clocks.
     pub(crate) began: Cell<Option<Instant>>,
 }
 

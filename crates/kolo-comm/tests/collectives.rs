@@ -1,4 +1,5 @@
-//! Started collectives, sums in tree order, wrong calls, sub-groups. Every operation in every way is in `matrix.rs`.
+//! Started collectives, sums in tree order, wrong calls, sub-groups. Every operation in every way is in
+//! `matrix.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,7 +73,8 @@ fn many_tensors_at_once() {
     }
 }
 
-/// What one collective leaves behind must not show in the next: memory is used again, and some ranks are always ahead.
+/// What one collective leaves behind must not show in the next: memory is used again, and some ranks are
+/// always ahead.
 #[test]
 fn long_and_short_ones_in_any_order() {
     const WORLD: usize = 5;

@@ -250,7 +250,8 @@ fn a_flood_of_connections_disturbs_nobody() {
     }
 }
 
-/// Everything that a worker says to the store through this proxy is recorded, and bits are changed on the way.
+/// Everything that a worker says to the store through this proxy is recorded, and bits are changed on the
+/// way.
 struct Proxy {
     address: SocketAddr,
     /// One for each connection.
@@ -367,7 +368,8 @@ fn a_changed_bit_on_the_way_to_the_store_is_an_error() {
         let group = join(1, 2, proxy.address, options).unwrap();
         group.barrier().unwrap();
         proxy.tamper.store(true, Ordering::SeqCst);
-        // Word of it goes through the proxy; the store cannot believe it any more, and takes the worker for dead.
+        // Word of it goes through the proxy; the store cannot believe it any more, and takes the worker for
+        // dead.
         group.abandon("the test ends");
         drop(group);
         let error = zero.join().unwrap().expect("an error").to_string();

@@ -1,4 +1,5 @@
-//! The example `sum`, started by others: the real torchrun and mpirun where they are installed, srun's variables by hand.
+//! The example `sum`, started by others: the real torchrun and mpirun where they are installed, srun's
+//! variables by hand.
 //!
 //! A test of a launcher that is missing is ignored; `.ci/run` installs both mpiruns where it may.
 

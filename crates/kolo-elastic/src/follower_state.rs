@@ -80,8 +80,12 @@ impl FollowerState {
     /// Takes note of what has happened to one of the follower's members.
     pub(crate) fn note(&mut self, member: &str, event: &MemberEvent) {
         match event {
-            MemberEvent::Started | MemberEvent::Arrived(_) => drop(self.members.insert(member.into())),
-            MemberEvent::Exited(_) => drop(self.members.remove(member)),
+            MemberEvent::Started | MemberEvent::Arrived(_) => {
+                self.members.insert(member.into());
+            }
+            MemberEvent::Exited(_) => {
+                self.members.remove(member);
+            }
             MemberEvent::CpuTime(_) => {}
         }
     }

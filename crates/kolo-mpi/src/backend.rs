@@ -22,7 +22,8 @@ impl Backend for Mpi {
             | Collective::TreeSum { .. }
             | Collective::ReduceScatter(..)
             | Collective::Reduce(..) => with_type!(memory.dtype, T => {
-                // SAFETY: `memory` is held exclusively, and its block has that many elements, whose bits are all a T.
+                // SAFETY: `memory` is held exclusively, and its block has that many elements, whose bits are
+                // all a T.
                 let data = unsafe { std::slice::from_raw_parts_mut(view.start.cast::<T>(), view.len) };
                 comm.run_reduction(collective, data)
             }),

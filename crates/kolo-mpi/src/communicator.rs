@@ -36,7 +36,8 @@ impl Communicator {
         Ok(Communicator { handle, library: library.clone(), rank, world })
     }
 
-    /// The communicator of `members`, among which this rank will be `rank`. All ranks call it, each with its own members.
+    /// The communicator of `members`, among which this rank will be `rank`. All ranks call it, each with its
+    /// own members.
     pub(super) fn split(&self, rank: Rank, members: &[Rank]) -> Result<Self, Error> {
         let _serial = self.library.serialize();
         let mut handle = self.handle;
@@ -50,7 +51,8 @@ impl Communicator {
     pub(super) fn first_of_node(&self) -> Result<Rank, Error> {
         let _serial = self.library.serialize();
         let mut first = self.rank.0 as c_int;
-        // SAFETY: all handles are alive, and one number is broadcast from rank 0 of the node, which is its first.
+        // SAFETY: all handles are alive, and one number is broadcast from rank 0 of the node, which is its
+        // first.
         unsafe {
             let mut node = RSMPI_COMM_NULL;
             let (kind, info) = (mpi_sys::RSMPI_COMM_TYPE_SHARED, mpi_sys::RSMPI_INFO_NULL);
@@ -66,7 +68,8 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         let _serial = self.library.serialize();
-        // SAFETY: nobody uses it any more, and the library is still running. A failure leaves it to MPI_Finalize.
+        // SAFETY: nobody uses it any more, and the library is still running. A failure leaves it to
+        // MPI_Finalize.
         let _ = unsafe { call!(MPI_Comm_free(&mut self.handle)) };
     }
 }

@@ -62,7 +62,8 @@ impl Communicator {
         let (kind, comm, buffer, count) = (datatype(view.dtype), self.handle, view.at(0), chunk as c_int);
         let (from, into) =
             if self.rank == root { (in_place(), buffer) } else { (buffer, std::ptr::null_mut()) };
-        // SAFETY: the root's buffer has a chunk for each rank, the others' are one; only the root's `into` is looked at.
+        // SAFETY: the root's buffer has a chunk for each rank, the others' are one; only the root's `into` is
+        // looked at.
         unsafe { call!(MPI_Gather(from, count, kind, into, count, kind, root.0 as c_int, comm)) }
     }
 
@@ -84,7 +85,8 @@ impl Communicator {
         if self.rank == root { view.len / self.world } else { view.len }
     }
 
-    /// The messages between the root and all others: first what a rank that is not the root has, then what the root has.
+    /// The messages between the root and all others: first what a rank that is not the root has, then what
+    /// the root has.
     fn star(&self, chunk: usize, root: Rank) -> (Vec<Message>, Vec<Message>) {
         if self.rank != root {
             return (vec![Message { peer: root, range: Range { start: 0, len: chunk } }], Vec::new());
@@ -154,7 +156,8 @@ impl Communicator {
         let mut expected = Vec::new();
         for Message { peer, range } in receive {
             for (start, count) in pieces(range.len) {
-                // SAFETY: a piece of the range, which lies in the buffer (checked); MPI is done with it after the wait.
+                // SAFETY: a piece of the range, which lies in the buffer (checked); MPI is done with it after
+                // the wait.
                 unsafe {
                     let mut request = mpi_sys::RSMPI_REQUEST_NULL;
                     let into = view.at(range.start + start);

@@ -19,13 +19,13 @@ pub(super) struct Library {
     /// How long they wait for each other there.
     timeout: Duration,
     pub(super) extremes: Extremes,
-    /// For a library that cannot serve several threads at once. Two groups must not be used at the same time then: one
-    /// could wait inside of MPI for a rank that waits here.
+    /// For a library that cannot serve several threads at once. Two groups must not be used at the same time
+    /// then: one could wait inside of MPI for a rank that waits here.
     serial: Option<Mutex<()>>,
 }
 
-// SAFETY: MPI's handles are names that any thread may use: MPI_THREAD_SERIALIZED has been granted at least, and where it
-// is not more, `serial` sees to it that threads take turns.
+// SAFETY: MPI's handles are names that any thread may use: MPI_THREAD_SERIALIZED has been granted at least,
+// and where it is not more, `serial` sees to it that threads take turns.
 unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
@@ -59,8 +59,8 @@ fn ended() -> Error {
 impl Library {
     fn start(timeout: Duration) -> Result<Library, Error> {
         let (mut initialised, mut finalised, mut level) = (0, 0, 0);
-        // SAFETY: these may be called at any time; what they write to is alive. No other thread starts MPI meanwhile,
-        // because the slot is locked. MPI_ERRORS_RETURN is what makes later codes mean anything.
+        // SAFETY: these may be called at any time; what they write to is alive. No other thread starts MPI
+        // meanwhile, because the slot is locked. MPI_ERRORS_RETURN is what makes later codes mean anything.
         unsafe {
             call!(MPI_Initialized(&mut initialised))?;
             call!(MPI_Finalized(&mut finalised))?;
@@ -94,8 +94,8 @@ impl Library {
         self.serial.as_ref().map(Mutex::lock)
     }
 
-    /// Waits until all ranks have come here. One that never comes is stuck where this rank was expected, and neither
-    /// would ever know: MPI_Finalize has no timeout.
+    /// Waits until all ranks have come here. One that never comes is stuck where this rank was expected, and
+    /// neither would ever know: MPI_Finalize has no timeout.
     fn await_others(&self) -> Result<(), Error> {
         const LONGEST_SLEEP: Duration = Duration::from_millis(10);
         let deadline = Instant::now() + self.timeout;

@@ -19,7 +19,8 @@ use kolo_schedule::{Chunks, Range};
 use kolo_schedule::{DType, Op};
 
 impl Communicator {
-    /// Runs a collective that adds, in the type in which sums are made: 16-bit floats go through a copy in `f32`.
+    /// Runs a collective that adds, in the type in which sums are made: 16-bit floats go through a copy in
+    /// `f32`.
     pub(super) fn run_reduction<T: Element>(
         &self,
         collective: &Collective,
@@ -79,7 +80,8 @@ impl Communicator {
 
     fn reduce<S: Number>(&self, data: &mut [S], op: Op, root: Rank) -> Result<(), Error> {
         let (kind, op) = (datatype(S::DTYPE), self.op(S::DTYPE, op));
-        // MPICH 4.0 and 4.1 read from the address that stands for "in place" if the root is not rank 0 (their issue 6540).
+        // MPICH 4.0 and 4.1 read from the address that stands for "in place" if the root is not rank 0 (their
+        // issue 6540).
         let copied = self.rank == root && root != Rank(0);
         let mut copy = Vec::new();
         for (start, count) in pieces(data.len()) {
@@ -151,7 +153,8 @@ impl Communicator {
     }
 }
 
-/// Adds a rank's own parts in tree order; the sum is part 0. A rank without parts adds nothing to the others'.
+/// Adds a rank's own parts in tree order; the sum is part 0. A rank without parts adds nothing to the
+/// others'.
 fn fold<S: Number>(nodes: &[Node], data: &mut [S], len: usize) {
     if nodes.is_empty() {
         return data[..len].fill(S::default());

@@ -20,7 +20,8 @@ impl View {
     }
 }
 
-/// The type by which elements are moved. Nothing is added in 16-bit floats, so any type of their size will do for them.
+/// The type by which elements are moved. Nothing is added in 16-bit floats, so any type of their size will do
+/// for them.
 pub(super) fn datatype(dtype: DType) -> MPI_Datatype {
     // SAFETY: constants of the library.
     unsafe {
@@ -35,9 +36,9 @@ pub(super) fn datatype(dtype: DType) -> MPI_Datatype {
     }
 }
 
-/// What stands for "from where the result goes". mpi-sys does not have it, because it is a macro. There are two families:
-/// where handles are ints it is that of MPICH (also Intel's and Cray's), and the address is -1; where they are pointers
-/// it is that of Open MPI and of MPI 5, and the address is 1.
+/// What stands for "from where the result goes". mpi-sys does not have it, because it is a macro. There are
+/// two families: where handles are ints it is that of MPICH (also Intel's and Cray's), and the address is -1;
+/// where they are pointers it is that of Open MPI and of MPI 5, and the address is 1.
 pub(super) fn in_place() -> *mut c_void {
     const INTS: bool = size_of::<mpi_sys::MPI_Comm>() == size_of::<c_int>();
     std::ptr::without_provenance_mut(if INTS { usize::MAX } else { 1 })

@@ -1,4 +1,5 @@
-//! The conformance matrix and what else a group has to do, over MPI; see [`kolo_testing::mpirun`] for how it runs.
+//! The conformance matrix and what else a group has to do, over MPI; see [`kolo_testing::mpirun`] for how it
+//! runs.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use kolo_comm::env::WorkerEnv;
 use kolo_comm::schedule::Chunks;
 use kolo_comm::tree::Contributions;
 use kolo_comm::{Collective, Group, Op, Options, Rank, bf16};
+use kolo_mpi::BACKEND;
 use kolo_testing::mpirun::{self, Case};
 use kolo_testing::operations::{every_combination, every_length, tree_sum, uneven};
 
@@ -63,7 +65,7 @@ const CASES: &[Case] = &[
     },
     Case {
         variables: &[("KOLO_BACKEND", "smoke")],
-        fails_with: &["KOLO_BACKEND is `smoke`; known are native, mpi"],
+        fails_with: &["KOLO_BACKEND is `smoke`; this program knows native, mpi"],
         ..Case::new("unknown-backend", &[0], fails)
     },
 ];
@@ -72,8 +74,12 @@ fn main() -> ExitCode {
     mpirun::main(CASES, &kolo_mpi::library().unwrap())
 }
 
+fn options() -> Options {
+    Options::from_env_with(&[&BACKEND]).unwrap()
+}
+
 fn group() -> Group {
-    Group::from_env().unwrap()
+    Group::of_job(&options()).unwrap()
 }
 
 fn matrix() {
@@ -200,7 +206,7 @@ fn sub_groups() {
 fn nodes() {
     let place = WorkerEnv::from_env().unwrap().unwrap();
     let node = Some(format!("node {}", place.rank.0 / 2));
-    let group = Group::join(&place, &Options { node, ..Options::from_env().unwrap() }).unwrap();
+    let group = Group::join(&place, &Options { node, ..options() }).unwrap();
     assert_eq!(group.topology().nodes(), [[Rank(0), Rank(1)], [Rank(2), Rank(3)]]);
     let node = group.node().unwrap();
     assert_eq!(node.members()[0], Rank(group.rank().0 / 2 * 2));
@@ -282,7 +288,7 @@ fn ended() {
     drop(first);
     second.barrier().unwrap();
     drop(second);
-    let error = Group::from_env().err().unwrap().to_string();
+    let error = Group::of_job(&options()).err().unwrap().to_string();
     assert!(error.contains("cannot be started again"), "{error}");
 }
 
@@ -352,7 +358,7 @@ fn exits() {
 }
 
 fn fails() {
-    if let Err(error) = Group::from_env() {
+    if let Err(error) = Options::from_env_with(&[&BACKEND]).and_then(|options| Group::of_job(&options)) {
         eprintln!("error: {error}");
         std::process::exit(1);
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use common::{WIDTH, clip, lively, replica, run_shard};
-use kolo_comm::Group;
+use kolo_comm::{Group, Options};
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer};
 use kolo_ddp::table::Entry;
 use kolo_ddp::{BucketCaps, Config, Sampler};
@@ -44,9 +44,10 @@ fn train(group: Group, optimizer: &Entry<dyn Optimizer>) -> Vec<f32> {
 
 fn training() {
     // MPI runs as long as some group does.
-    let _job = Group::from_env().unwrap();
+    let options = Options::from_env_with(&[&kolo_mpi::BACKEND]).unwrap();
+    let _job = Group::of_job(&options).unwrap();
     for optimizer in OPTIMIZERS {
-        let group = Group::from_env().unwrap();
+        let group = Group::of_job(&options).unwrap();
         assert_eq!(group.transport(), "mpi");
         let (together, alone) = (train(group, optimizer), train(Group::alone(), optimizer));
         let distance: f64 =

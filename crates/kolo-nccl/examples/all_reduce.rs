@@ -1,5 +1,6 @@
-//! NCCL on this machine's GPUs, one rank each: first every operation on every type against the native group, then the median time
-//! of an all-reduce at several sizes. `kolo bench all-reduce --backend nccl` measures more; this needs no tensor library:
+//! NCCL on this machine's GPUs, one rank each: first every operation on every type against the native group,
+//! then the median time of an all-reduce at several sizes. `kolo bench all-reduce --backend nccl` measures
+//! more; this needs no tensor library:
 //!
 //! ```sh
 //! cargo build --release -p kolo-nccl --example all_reduce

@@ -65,8 +65,8 @@ impl<T: Element> DeviceBuffer<T> {
         // SAFETY: an Element has no padding, so its memory is initialised bytes.
         let data = unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data)) };
         let copied = stream.memcpy_htod(data, &mut *self.bytes);
-        // Memory of the host that is not pinned has been read when the call returns; that of a caller who has pinned his
-        // own has not.
+        // Memory of the host that is not pinned has been read when the call returns; that of a caller who has
+        // pinned his own has not.
         copied.and_then(|()| stream.synchronize()).map_err(|cause| failed("cannot copy to the device", cause))
     }
 
@@ -91,7 +91,8 @@ impl<T> Drop for DeviceBuffer<T> {
         if self.lost {
             return;
         }
-        // It is freed in the stream's order: after whatever still uses it. A device that cannot be bound cannot free.
+        // It is freed in the stream's order: after whatever still uses it. A device that cannot be bound
+        // cannot free.
         if self.bytes.context().bind_to_thread().is_ok() {
             // SAFETY: the memory is not used again.
             unsafe { ManuallyDrop::drop(&mut self.bytes) };

@@ -1,4 +1,5 @@
-//! One rank's communicator, whose calls do not block: each is begun here, and its state asked for until it has settled.
+//! One rank's communicator, whose calls do not block: each is begun here, and its state asked for until it
+//! has settled.
 
 use std::ffi::{c_int, c_void};
 use std::sync::mpsc;
@@ -67,7 +68,8 @@ impl Communicator {
     ///
     /// # Safety
     ///
-    /// All ranges of the steps must lie within the target's memory, which must live until the stream has passed them.
+    /// All ranges of the steps must lie within the target's memory, which must live until the stream has
+    /// passed them.
     pub(super) unsafe fn issue(&mut self, steps: &[Step], target: &Target) -> Result<(), Error> {
         // One call needs no group around it; an empty group would do nothing.
         if let [step] = steps {

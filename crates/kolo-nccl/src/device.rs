@@ -26,7 +26,8 @@ impl Device {
         }
         let fail = |cause: DriverError| failed(format!("cannot open CUDA device {number}"), cause);
         let context = CudaContext::new(number).map_err(fail)?;
-        // SAFETY: memory of this context is only used on the one stream that is made here, whose order is enough.
+        // SAFETY: memory of this context is only used on the one stream that is made here, whose order is
+        // enough.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(fail)?;
         let uuid = context.uuid().map_err(fail)?.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -59,7 +60,8 @@ pub(super) fn local() -> Result<usize, Error> {
     choose(local_rank, count()?, std::env::var_os("CUDA_VISIBLE_DEVICES").is_some())
 }
 
-/// One device a rank. A launcher that shows each process its own device alone (`srun --gpus-per-task=1`) has chosen.
+/// One device a rank. A launcher that shows each process its own device alone (`srun --gpus-per-task=1`) has
+/// chosen.
 fn choose(local_rank: usize, count: usize, restricted: bool) -> Result<usize, Error> {
     match count {
         1 if restricted => Ok(0),

@@ -1,5 +1,5 @@
-//! How long a wait for the device makes sense. NCCL does not say whom it waits for, so the blame goes around: every
-//! waiting rank points to the next one, and the first that does not wait is the culprit.
+//! How long a wait for the device makes sense. NCCL does not say whom it waits for, so the blame goes around:
+//! every waiting rank points to the next one, and the first that does not wait is the culprit.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ pub(super) struct DeviceWait<'a> {
     _note: WaitGuard<'a>,
 }
 
-/// Before this a wait looks all the time: most collectives are over by then, and a sleep costs more than they take.
+/// Before this a wait looks all the time: most collectives are over by then, and a sleep costs more than they
+/// take.
 const AWAKE: Duration = Duration::from_millis(1);
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 /// A rank that has done its part may leave while the others still receive what it sent.

@@ -15,9 +15,9 @@ use super::state::State;
 
 /// The ranks of a group with one GPU each: collectives over device memory.
 ///
-/// All ranks must make the same calls in the same order. After a failure of this group or of the native one beside it,
-/// both fail, and every call gives the same first error. Everything runs on a stream of its own; memory comes from
-/// [`Collectives::alloc`].
+/// All ranks must make the same calls in the same order. After a failure of this group or of the native one
+/// beside it, both fail, and every call gives the same first error. Everything runs on a stream of its own;
+/// memory comes from [`Collectives::alloc`].
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -34,16 +34,16 @@ pub struct DeviceGroup {
 }
 
 impl DeviceGroup {
-    /// The devices of a group's ranks; this rank's is number `device` of those that its process sees. All ranks must call
-    /// it. NCCL needs a device of its own for each rank.
+    /// The devices of a group's ranks; this rank's is number `device` of those that its process sees. All
+    /// ranks must call it. NCCL needs a device of its own for each rank.
     ///
-    /// Ranks are processes: in one process NCCL may reach straight into another rank's buffers, and this memory is open to
-    /// its own device only.
+    /// Ranks are processes: in one process NCCL may reach straight into another rank's buffers, and this
+    /// memory is open to its own device only.
     ///
     /// # Errors
     ///
-    /// On all ranks, when one of them has no CUDA driver, no NCCL, no such device, another's device or another version;
-    /// or as [`Group::run`].
+    /// On all ranks, when one of them has no CUDA driver, no NCCL, no such device, another's device or
+    /// another version; or as [`Group::run`].
     pub fn new(group: &Arc<Group>, device: usize) -> Result<DeviceGroup, Error> {
         Self::connect(group, Device::open(device))
     }
@@ -101,7 +101,8 @@ impl DeviceGroup {
     }
 }
 
-/// Sums in tree order are refused, because NCCL does not offer them. A failure of NCCL or CUDA fails the group.
+/// Sums in tree order are refused, because NCCL does not offer them. A failure of NCCL or CUDA fails the
+/// group.
 impl Collectives for DeviceGroup {
     type Buffer<T: Element> = DeviceBuffer<T>;
     type Pending<T: Element> = DevicePending<T>;

@@ -1,15 +1,17 @@
 //! Collectives over the memory of NVIDIA's GPUs, by NCCL.
 //!
-//! A [`DeviceGroup`] stands beside a native [`Group`](kolo_comm::Group) of the same ranks, one device each. The native group
-//! is the rendezvous (rank 0 makes NCCL's unique id, a broadcast carries it) and the failure detector: NCCL by itself waits for a
-//! dead peer forever. A wait looks at the device, at NCCL and at the group's liveness in turn; when a peer dies or the
-//! time is up, the communicator is aborted and every later call gives the same error, with the culprit's name.
+//! A [`DeviceGroup`] stands beside a native [`Group`](kolo_comm::Group) of the same ranks, one device each.
+//! The native group is the rendezvous (rank 0 makes NCCL's unique id, a broadcast carries it) and the failure
+//! detector: NCCL by itself waits for a dead peer forever. A wait looks at the device, at NCCL and at the
+//! group's liveness in turn; when a peer dies or the time is up, the communicator is aborted and every later
+//! call gives the same error, with the culprit's name.
 //!
-//! NCCL adds in an order of its own: unlike those of a [`Group`](kolo_comm::Group), its sums may differ in their last bits
-//! between numbers of workers.
+//! NCCL adds in an order of its own: unlike those of a [`Group`](kolo_comm::Group), its sums may differ in
+//! their last bits between numbers of workers.
 //!
-//! This crate sees buffers and [`Collectives`](kolo_comm::Collectives), never a schedule or a transport; kolo-comm stands below
-//! it. CUDA's driver and NCCL are loaded at run time, so nothing of them is needed to build.
+//! This crate sees buffers and [`Collectives`](kolo_comm::Collectives), never a schedule or a transport;
+//! kolo-comm stands below it. CUDA's driver and NCCL are loaded at run time, so nothing of them is needed to
+//! build.
 //!
 //! | file | what |
 //! |---|---|

@@ -31,7 +31,8 @@ pub(super) type Handle = *mut c_void;
 /// `cudaStream_t`, which is the driver's `CUstream`.
 pub(super) type Stream = *mut c_void;
 
-/// `ncclConfig_t` as of 2.14. The library takes what it knows beyond from its defaults, by the version that is given.
+/// `ncclConfig_t` as of 2.14. The library takes what it knows beyond from its defaults, by the version that
+/// is given.
 #[repr(C)]
 pub(super) struct Config {
     size: usize,
@@ -190,7 +191,8 @@ fn missing(names: &[String], cause: &dyn Display) -> Error {
 pub(super) fn open(names: &[String]) -> Result<libloading::Library, String> {
     let mut first = None;
     for name in names {
-        // SAFETY: the libraries asked for are CUDA's and NCCL's, which do nothing dangerous when they are loaded.
+        // SAFETY: the libraries asked for are CUDA's and NCCL's, which do nothing dangerous when they are
+        // loaded.
         match unsafe { libloading::Library::new(name) } {
             Ok(library) => return Ok(library),
             Err(cause) => first = first.or(Some(innermost(&cause))),

@@ -1,4 +1,5 @@
-//! What every rank shows the others before NCCL is called: with one rank missing it would wait, and it explains little.
+//! What every rank shows the others before NCCL is called: with one rank missing it would wait, and it
+//! explains little.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,8 @@ pub(super) fn agree(group: &Group, own: &PeerInfo) -> Result<(), Error> {
     check(&infos, group.members()).map_err(Error::from)
 }
 
-/// Looks for what keeps the ranks from using NCCL together. `members` are the job's ranks of those that showed `infos`.
+/// Looks for what keeps the ranks from using NCCL together. `members` are the job's ranks of those that
+/// showed `infos`.
 fn check(infos: &[PeerInfo], members: &[Rank]) -> Result<(), BackendError> {
     let backend = || "NCCL".to_string();
     for (info, rank) in infos.iter().zip(members) {

@@ -1,4 +1,5 @@
-//! Which NCCL calls make a collective. Pure: NCCL runs all of one list as one group, so that none waits for another.
+//! Which NCCL calls make a collective. Pure: NCCL runs all of one list as one group, so that none waits for
+//! another.
 
 use kolo_comm::Collective;
 use kolo_rendezvous::{BackendError, Error};

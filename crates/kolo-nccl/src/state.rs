@@ -73,8 +73,8 @@ impl State {
         let issued = self.device.bind().and_then(|()| {
             let mut held = self.communicator.lock();
             let Some(communicator) = held.as_mut() else { return Err(self.standing()) };
-            // SAFETY: the plan keeps within the buffer's elements; the buffer is freed in the stream's order, or never if
-            // this fails.
+            // SAFETY: the plan keeps within the buffer's elements; the buffer is freed in the stream's order,
+            // or never if this fails.
             unsafe { communicator.issue(&steps, &target) }?;
             self.settle(communicator, during)?;
             self.device.mark()

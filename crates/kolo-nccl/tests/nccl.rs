@@ -1,5 +1,6 @@
-//! Device groups without a GPU: what is said where something is missing, and everything around the GPU over libraries that
-//! stand in for CUDA and NCCL (`fake_gpu`). What only a GPU can show: `kolo bench all-reduce --backend nccl`.
+//! Device groups without a GPU: what is said where something is missing, and everything around the GPU over
+//! libraries that stand in for CUDA and NCCL (`fake_gpu`). What only a GPU can show: `kolo bench all-reduce
+//! --backend nccl`.
 
 use std::sync::Arc;
 
@@ -59,8 +60,8 @@ mod faked {
         command
     }
 
-    /// Whether this process has the stand-ins. If not, runs the test again in one that has: which libraries are loaded
-    /// is settled when a process starts.
+    /// Whether this process has the stand-ins. If not, runs the test again in one that has: which libraries
+    /// are loaded is settled when a process starts.
     fn inside(name: &str, settings: &[(&str, &str)]) -> bool {
         if std::env::var_os(INSIDE).is_some() {
             return true;

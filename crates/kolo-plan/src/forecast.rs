@@ -16,9 +16,9 @@ pub struct Forecast {
     pub seconds: f64,
 }
 
-/// What an operation on `len` elements takes with each algorithm that can do it on the cluster, the fastest first. Each rank
-/// contributes one part to a sum. Also those are listed that are used on request only, because their sums depend on the
-/// number of ranks (see [`Algorithm::keeps_tree`]).
+/// What an operation on `len` elements takes with each algorithm that can do it on the cluster, the fastest
+/// first. Each rank contributes one part to a sum. Also those are listed that are used on request only,
+/// because their sums depend on the number of ranks (see [`Algorithm::keeps_tree`]).
 pub fn forecast(operation: &Operation, len: usize, dtype: DType, cluster: &Cluster) -> Vec<Forecast> {
     let topology = &cluster.topology;
     let contributions = &Contributions::one_each(topology.world());

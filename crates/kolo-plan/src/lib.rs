@@ -11,8 +11,8 @@
 //! assert!(ranked[0].seconds < 0.2);
 //! ```
 //!
-//! Costs are counted on the very schedules that are executed and proved (kolo-schedule): no second description of an algorithm
-//! exists that could be wrong in its own way.
+//! Costs are counted on the very schedules that are executed and proved (kolo-schedule): no second
+//! description of an algorithm exists that could be wrong in its own way.
 
 mod cluster;
 mod forecast;

@@ -76,7 +76,7 @@ impl Liveness {
     }
 
     /// The group's failure, as soon as it has failed; `None` if it has not within `timeout`.
-    pub(crate) fn wait_for_failure(&self, timeout: Duration) -> Option<Error> {
+    pub fn wait_for_failure(&self, timeout: Duration) -> Option<Error> {
         let mut failure = self.failure.lock();
         self.has_failed.wait_while_for(&mut failure, |failure| failure.is_none(), timeout);
         failure.clone()

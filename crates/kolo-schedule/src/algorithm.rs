@@ -1,4 +1,4 @@
-//! What an algorithm is: a pure function from a problem to one rank's schedule, and what is to be known about it.
+//! An algorithm is a pure function from a problem to one rank's schedule.
 
 use crate::problem::Problem;
 use crate::schedule::Schedule;
@@ -14,8 +14,8 @@ pub struct Algorithm {
     pub keeps_tree: bool,
     /// Whether it adds all contributions at once, so that 16-bit floats are rounded once.
     pub adds_at_once: bool,
-    /// The schedule of one rank; where there is none, the reason. The answer to whether there is one must not depend on the
-    /// rank: all ranks must choose alike.
+    /// The schedule of one rank; where there is none, the reason. The answer to whether there is one must not
+    /// depend on the rank: all ranks must choose alike.
     pub build: fn(&Problem<'_>) -> Result<Schedule, &'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! Which algorithm solves a problem soonest.
+//! The choice falls on the algorithm that solves a problem soonest.
 
 use crate::algorithm::Algorithm;
 use crate::algorithms::ALGORITHMS;
@@ -40,8 +40,8 @@ impl Choice {
 
 /// Picks the algorithm that the network's costs predict to be the fastest, among those that keep the tree.
 ///
-/// 16-bit floats are rounded in every message, so only algorithms that add all contributions at once leave the result
-/// independent of the choice.
+/// 16-bit floats are rounded in every message, so only algorithms that add all contributions at once leave
+/// the result independent of the choice.
 pub fn choose(problem: &Problem<'_>, dtype: DType, network: &Network) -> Choice {
     let (mut predicted, mut others, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
     let adds = problem.operation.adds();

@@ -1,8 +1,8 @@
-//! What a collective costs, counted on its schedules: no algorithm says so itself.
+//! The cost of a collective is counted on its schedules: no algorithm states its own.
 //!
-//! Counts are those of the critical path, as in the literature: messages that wait for each other, elements that pass one link
-//! one after another, additions. They are what the [simulation](crate::simulate()) takes where nothing else takes time. In large
-//! worlds some ranks may [stand for all](crate::sample).
+//! Counts are those of the critical path, as in the literature: messages that wait for each other, elements
+//! that pass one link one after another, additions. They are what the [simulation](crate::simulate()) takes
+//! where nothing else takes time. In large worlds some ranks may stand for all.
 
 use crate::algorithm::Algorithm;
 use crate::algorithms::LINE;
@@ -13,27 +13,29 @@ use crate::sample::Sample;
 use crate::simulate::{LinkTimes, Simulation, Times, Usage};
 use crate::topology::Topology;
 
-/// A long collective is a pipeline of segments: it takes the first one through all stages, and every further one through the
-/// slowest stage. The cost of an element is therefore a + b/m for m segments, and a and b follow from two schedules of so
-/// many segments. Longer schedules need not be built.
+/// A long collective is a pipeline of segments: it takes the first one through all stages, and every further
+/// one through the slowest stage. The cost of an element is therefore a + b/m for m segments, and a and b
+/// follow from two schedules of so many segments. Longer schedules need not be built.
 const FEW: usize = 6;
 const MANY: usize = 12;
 
 /// Messages and elements over one kind of link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// Messages that wait for each other. A long range counts as one message, in however many segments it travels.
+    /// Messages that wait for each other. A long range counts as one message, in however many segments it
+    /// travels.
     pub messages: f64,
     /// Messages that the busiest rank sends and receives, counted in the same way.
     pub handled: f64,
-    /// Elements that pass the busiest link both ways at once, as many in each direction: a rank's link within a node, a
-    /// node's between nodes.
+    /// Elements that pass the busiest link both ways at once, as many in each direction: a rank's link within
+    /// a node, a node's between nodes.
     pub exchanged: f64,
     /// Elements that pass links one way, one after another.
     pub one_way: f64,
     /// The share of the links that are busy while elements go one way, on average.
     pub busy: f64,
-    /// Those of all of them that are added where they lie, if memory is shared: reading them is part of adding.
+    /// Those of all of them that are added where they lie, if memory is shared: reading them is part of
+    /// adding.
     pub read_in_place: f64,
 }
 
@@ -56,8 +58,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The cost of an algorithm on a problem. All ranks get the same, unless only the rank itself knows what it sends (see
-    /// [`Problem::seen_by`]).
+    /// The cost of an algorithm on a problem. All ranks get the same, unless only the rank itself knows what
+    /// it sends (see [`Problem::seen_by`]).
     ///
     /// # Errors
     ///
@@ -70,8 +72,8 @@ impl Cost {
         if whole.participants.len() == world || !problem.operation.adds() || problem.len >= lines {
             return Self::of_sample(algorithm, problem, &sample, &whole);
         }
-        // Of so short a buffer most ranks own nothing, and those that do cannot stand for them: a longer one says what each
-        // element costs.
+        // Of so short a buffer most ranks own nothing, and those that do cannot stand for them: a longer one
+        // says what each element costs.
         let longer = &Problem { len: lines, segment: lines, ..problem.clone() };
         let (sample, whole) = Sample::of(algorithm, longer)?;
         let cost = Self::of_sample(algorithm, longer, &sample, &whole)?;
@@ -177,7 +179,8 @@ impl Volume {
     }
 }
 
-/// The messages on the path with the most messages between nodes, and among such paths with the most within nodes: (near, far).
+/// The messages on the path with the most messages between nodes, and among such paths with the most within
+/// nodes: (near, far).
 fn messages_on_path(whole: &Messages, topology: &Topology) -> (f64, f64) {
     // So little that no number of messages within nodes counts as one between nodes.
     const LITTLE: f64 = 1.0 / (1u64 << 24) as f64;

@@ -1,9 +1,13 @@
-//! The types of the elements that collectives carry.
+//! Collectives carry elements of these types.
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, IntoStaticStr};
 
 /// The type of a buffer's elements, as it travels in a message's header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, EnumString, IntoStaticStr,
+)]
+#[strum(serialize_all = "lowercase")]
 #[repr(u8)]
 pub enum DType {
     /// 32-bit float.
@@ -29,15 +33,7 @@ impl DType {
 
     /// Its name, as in Rust.
     pub fn name(self) -> &'static str {
-        match self {
-            DType::F32 => "f32",
-            DType::F64 => "f64",
-            DType::I32 => "i32",
-            DType::I64 => "i64",
-            DType::U8 => "u8",
-            DType::F16 => "f16",
-            DType::Bf16 => "bf16",
-        }
+        self.into()
     }
 
     /// Bytes of one element.
@@ -50,15 +46,9 @@ impl DType {
         }
     }
 
-    /// Whether sums are made in the type itself, so that adding in several messages rounds no more often than adding
-    /// at once.
+    /// Whether sums are made in the type itself, so that adding in several messages rounds no more often than
+    /// adding at once.
     pub fn sums_in_itself(self) -> bool {
         !matches!(self, DType::F16 | DType::Bf16)
-    }
-}
-
-impl std::fmt::Display for DType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
     }
 }

@@ -1,12 +1,33 @@
 //! Collectives as data: what each rank sends, adds and receives, in which order, and what that costs.
 //!
-//! A [`Schedule`] is a pure function of the operation, the rank, the group and the lengths ([`Problem`]); [`ALGORITHMS`] lists
-//! the ways to build one. The same value is executed (kolo-comm), simulated (kolo-plan) and proved correct (the tests of
-//! this crate), so what holds for one holds for all. Sums are added in the order of a [`tree`] over the shards of a batch,
+//! A [`Schedule`] is a pure function of the operation, the rank, the group and the lengths ([`Problem`]);
+//! [`ALGORITHMS`] lists the ways to build one. The same value is executed (kolo-comm),
+//! [simulated](simulate()) to count what it [costs](Cost), and proved correct by the tests of this crate, so
+//! what holds for one holds for all. Sums are added in the order of a [`tree`] over the shards of a batch,
 //! which does not depend on who holds them.
 //!
-//! This crate never sees a thread, a socket or a number to be added. Nothing of Kolo stands below it; kolo-rendezvous and
-//! kolo-comm stand above.
+//! ```
+//! use kolo_schedule::tree::Contributions;
+//! use kolo_schedule::{DType, Network, Operation, Problem, Rank, Topology, choose};
+//!
+//! // What 8 ranks of one node do to add 1000 numbers each.
+//! let (contributions, topology) = (Contributions::one_each(8), Topology::single(8));
+//! let problem = Problem {
+//!     operation: &Operation::AllReduce,
+//!     rank: Rank(3),
+//!     len: 1000,
+//!     contributions: &contributions,
+//!     topology: &topology,
+//!     segment: 100_000,
+//! };
+//! let choice = choose(&problem, DType::F32, &Network::default());
+//! let schedule = (choice.algorithm.build)(&problem)?;
+//! println!("{}: {} steps ({})", choice.algorithm.name, schedule.steps.len(), choice.reason());
+//! # Ok::<(), &str>(())
+//! ```
+//!
+//! This crate never sees a thread, a socket or a number to be added. Nothing of Kolo stands below it;
+//! kolo-rendezvous and kolo-comm stand above.
 
 mod algorithm;
 mod algorithms;
@@ -33,7 +54,7 @@ pub use choice::{Choice, choose};
 pub use cost::{Cost, Traffic};
 pub use dtype::DType;
 pub use network::{Curve, Link, Network};
-pub use operation::{Chunks, Message, Operation};
+pub use operation::{BusShare, Chunks, Message, Operation, OperationKind, Properties};
 pub use problem::{Problem, longest_message};
 pub use rank::Rank;
 pub use reduce_op::Op;

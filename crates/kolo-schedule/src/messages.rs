@@ -1,7 +1,7 @@
-//! The messages of a collective: which send of one rank meets which receive of another.
+//! Every message of a collective gets a number here: a send of one rank meets a receive of another.
 //!
-//! Schedules name a message by its peer only, because messages between two ranks are taken in the order in which they were
-//! sent. Here each gets a number, so that the simulation need not look for it.
+//! Schedules name a message by its peer only, because messages between two ranks are taken in the order in
+//! which they were sent. Here each gets a number, so that the simulation need not look for it.
 
 use crate::rank::Rank;
 use crate::schedule::{Schedule, Source, Step};
@@ -14,8 +14,8 @@ pub(crate) struct Sent {
     pub(crate) to: Rank,
     /// Elements.
     pub(crate) len: usize,
-    /// Of these, what somebody copies: the sender, once however many peers get the range, or a receiver that does not add
-    /// what it reads where it lies.
+    /// Of these, what somebody copies: the sender, once however many peers get the range, or a receiver that
+    /// does not add what it reads where it lies.
     pub(crate) copied: usize,
     /// Whether it goes from one node to another.
     pub(crate) far: bool,
@@ -61,7 +61,8 @@ impl Messages {
         let mut listing = Listing::new(known, topology);
         let participants: Vec<Participant> = known.iter().map(|known| listing.participant(known)).collect();
         let Listing { mut sent, mut taken, mut waits, is_known, .. } = listing;
-        // Both sorts are stable: the messages between two ranks stay in their order, which is that of taking them.
+        // Both sorts are stable: the messages between two ranks stay in their order, which is that of taking
+        // them.
         let ends = |message: &Sent| (message.to, message.from);
         let mut offered: Vec<usize> = (0..sent.len()).collect();
         offered.sort_by_key(|&number| ends(&sent[number]));

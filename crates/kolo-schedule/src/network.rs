@@ -1,13 +1,15 @@
-//! What a cost takes on a given network, in seconds.
+//! A network turns a cost into seconds.
 //!
-//! T = messages·α + handled·h + bytes·β + added·γ: that is Thakur, Rabenseifner & Gropp 2005, section 2, with the overhead of
-//! a message (o in Culler et al. 1993, "LogP") apart from its latency, because on sockets it is what counts.
+//! T = messages·α + handled·h + bytes·β + added·γ: that is Thakur, Rabenseifner & Gropp 2005, section 2, with
+//! the overhead of a message (o in Culler et al. 1993, "LogP") apart from its latency, because on sockets it
+//! is what counts.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{Cost, Traffic};
 
-/// Bytes and seconds, ascending in bytes, at least one: no straight line, because caches serve short messages.
+/// Bytes and seconds, ascending in bytes, at least one: no straight line, because caches serve short
+/// messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Curve(pub Vec<(f64, f64)>);
 

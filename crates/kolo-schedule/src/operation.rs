@@ -1,6 +1,9 @@
-//! What a collective does, as far as its messages are concerned.
+//! An operation says what a collective does, as far as its messages are concerned; a table says what is to be
+//! known about each.
 
 use std::sync::Arc;
+
+use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantArray};
 
 use crate::rank::Rank;
 use crate::schedule::Range;
@@ -41,7 +44,13 @@ pub struct Message {
 }
 
 /// What a collective does. Buffers are used in place, except by all-to-all.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EnumDiscriminants)]
+#[strum_discriminants(
+    name(OperationKind),
+    derive(Hash, EnumString, IntoStaticStr, VariantArray),
+    strum(serialize_all = "kebab-case"),
+    doc = "An [`Operation`] without its arguments. Its name on the command line reads back with [`str::parse`]."
+)]
 pub enum Operation {
     /// Every rank ends with the sum of all contributions.
     AllReduce,
@@ -53,11 +62,13 @@ pub enum Operation {
     Broadcast(Rank),
     /// The root ends with the sum; the others' buffers are unspecified.
     Reduce(Rank),
-    /// The root ends with chunk r of rank r; the others hold their chunk alone, at the start of their buffers.
+    /// The root ends with chunk r of rank r; the others hold their chunk alone, at the start of their
+    /// buffers.
     Gather(Rank),
     /// Rank r ends with the root's chunk r, at the start of its buffer; the root leaves it where it is.
     Scatter(Rank),
-    /// Rank r gets everybody's chunk r. A buffer holds first what is received, in rank order, then what is sent.
+    /// Rank r gets everybody's chunk r. A buffer holds first what is received, in rank order, then what is
+    /// sent.
     AllToAll {
         /// Elements sent to each rank.
         send: Arc<[usize]>,
@@ -65,6 +76,7 @@ pub enum Operation {
         receive: Arc<[usize]>,
     },
     /// Messages between some ranks, sent and received at once.
+    #[strum_discriminants(strum(serialize = "send-receive"))]
     Exchange {
         /// What this rank sends.
         send: Arc<[Message]>,
@@ -74,19 +86,9 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Its name, as on the command line.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Operation::AllReduce => "all-reduce",
-            Operation::ReduceScatter(_) => "reduce-scatter",
-            Operation::AllGather(_) => "all-gather",
-            Operation::Broadcast(_) => "broadcast",
-            Operation::Reduce(_) => "reduce",
-            Operation::Gather(_) => "gather",
-            Operation::Scatter(_) => "scatter",
-            Operation::AllToAll { .. } => "all-to-all",
-            Operation::Exchange { .. } => "exchange",
-        }
+    /// The operation without its arguments.
+    pub fn kind(&self) -> OperationKind {
+        self.into()
     }
 
     /// The one rank that gives or gets all, where there is one.
@@ -102,6 +104,133 @@ impl Operation {
 
     /// Whether it adds, so that the order of additions matters.
     pub fn adds(&self) -> bool {
-        matches!(self, Operation::AllReduce | Operation::ReduceScatter(_) | Operation::Reduce(_))
+        self.kind().properties().adds
+    }
+}
+
+/// What is to be known about an operation, whatever its arguments.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Properties {
+    /// What the ranks end with, in one line.
+    pub about: &'static str,
+    /// Whether contributions are added, so that the order of additions matters.
+    pub adds: bool,
+    /// Whether one rank gives or gets all.
+    pub has_root: bool,
+    /// Whether a buffer is divided into one chunk for each rank.
+    pub in_chunks: bool,
+    /// Bytes that a rank's link carries for each byte of the buffer, as nccl-tests defines the bus bandwidth.
+    pub bus: BusShare,
+}
+
+/// The bytes that pass a rank's link, by those of the buffer, when N ranks do an operation as well as it can
+/// be done (nccl-tests, doc/PERFORMANCE.md).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum BusShare {
+    /// All of them.
+    Whole,
+    /// (N−1)/N: all but a rank's own.
+    Others,
+    /// 2(N−1)/N: all but a rank's own, there and back.
+    OthersTwice,
+}
+
+impl BusShare {
+    /// Bus bandwidth by algorithm bandwidth on so many ranks.
+    pub fn factor(self, world: usize) -> f64 {
+        let others = (world as f64 - 1.0) / world as f64;
+        match self {
+            BusShare::Whole => 1.0,
+            BusShare::Others => others,
+            BusShare::OthersTwice => 2.0 * others,
+        }
+    }
+}
+
+impl OperationKind {
+    /// Every operation.
+    pub const ALL: &[OperationKind] = OperationKind::VARIANTS;
+
+    /// Its name on the command line: `all-reduce`.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// The table of operations.
+    pub fn properties(self) -> Properties {
+        use BusShare::{Others, OthersTwice, Whole};
+        let row =
+            |adds, has_root, in_chunks, bus, about| Properties { about, adds, has_root, in_chunks, bus };
+        match self {
+            //                              adds   root   chunks
+            OperationKind::AllReduce => {
+                row(true, false, false, OthersTwice, "Every rank ends with the sum over all")
+            }
+            OperationKind::ReduceScatter => {
+                row(true, false, true, Others, "Rank r ends with part r of the sum over all")
+            }
+            OperationKind::AllGather => {
+                row(false, false, true, Others, "Every rank ends with the parts of all")
+            }
+            OperationKind::Broadcast => {
+                row(false, true, false, Whole, "Every rank ends with the root's buffer")
+            }
+            OperationKind::Reduce => row(true, true, false, Whole, "The root ends with the sum over all"),
+            OperationKind::Gather => row(false, true, true, Others, "The root ends with the parts of all"),
+            OperationKind::Scatter => {
+                row(false, true, true, Others, "Every rank ends with its part of the root's buffer")
+            }
+            OperationKind::AllToAll => {
+                row(false, false, true, Others, "Every rank ends with its part of everybody's buffer")
+            }
+            OperationKind::Exchange => row(
+                false,
+                false,
+                false,
+                Whole,
+                "Every rank sends to the next one and receives from the one before",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_reads_back() {
+        for kind in OperationKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(*kind));
+        }
+        assert_eq!(OperationKind::ReduceScatter.name(), "reduce-scatter");
+        assert_eq!("send-receive".parse(), Ok(OperationKind::Exchange));
+        assert!("all_reduce".parse::<OperationKind>().is_err());
+    }
+
+    /// The table says of an operation what its arguments say.
+    #[test]
+    fn an_operation_has_a_root_if_the_table_says_so() {
+        let (rank, none) = (Rank(1), || -> Arc<[Message]> { [].into() });
+        for operation in [
+            Operation::AllReduce,
+            Operation::ReduceScatter(Chunks::Equal),
+            Operation::AllGather(Chunks::Equal),
+            Operation::Broadcast(rank),
+            Operation::Reduce(rank),
+            Operation::Gather(rank),
+            Operation::Scatter(rank),
+            Operation::AllToAll { send: [].into(), receive: [].into() },
+            Operation::Exchange { send: none(), receive: none() },
+        ] {
+            assert_eq!(operation.root().is_some(), operation.kind().properties().has_root, "{operation:?}");
+        }
+    }
+
+    #[test]
+    fn bus_bandwidth_is_that_of_nccl_tests() {
+        let factor = |kind: OperationKind| kind.properties().bus.factor(4);
+        assert_eq!((factor(OperationKind::AllReduce), factor(OperationKind::AllGather)), (1.5, 0.75));
+        assert_eq!(factor(OperationKind::Broadcast), 1.0);
     }
 }

@@ -1,4 +1,4 @@
-//! What an algorithm is asked: an operation, on whom, on how much.
+//! A problem is what an algorithm is asked: an operation, on these ranks, on so many elements.
 
 use crate::operation::Operation;
 use crate::rank::Rank;
@@ -6,15 +6,15 @@ use crate::schedule::{Range, Source, Step};
 use crate::topology::Topology;
 use crate::tree::Contributions;
 
-/// Bytes of the longest message between ranks that share memory: small enough that results are fetched from the cache they
-/// were written to, large enough that a message's handling does not count.
+/// Bytes of the longest message between ranks that share memory: small enough that results are fetched from
+/// the cache they were written to, large enough that a message's handling does not count.
 const LONGEST_NEAR: usize = 512 * 1024;
-/// Bytes of the longest message over sockets, where the kernel's copies and the addition meet in the second cache: longer ones
-/// take up to twice as long.
+/// Bytes of the longest message over sockets, where the kernel's copies and the addition meet in the second
+/// cache: longer ones take up to twice as long.
 const LONGEST_FAR: usize = 128 * 1024;
 
-/// Bytes of the longest message of a collective. All ranks must cut alike, also where some have no neighbours to share memory
-/// with.
+/// Bytes of the longest message of a collective. All ranks must cut alike, also where some have no neighbours
+/// to share memory with.
 pub fn longest_message(topology: &Topology) -> usize {
     if topology.nodes().len() == 1 { LONGEST_NEAR } else { LONGEST_FAR }
 }
@@ -42,8 +42,8 @@ impl Problem<'_> {
         self.contributions.world()
     }
 
-    /// The same problem as another rank sees it. None if this rank cannot know: in an all-to-all and in an exchange each
-    /// rank names its own messages only.
+    /// The same problem as another rank sees it. None if this rank cannot know: in an all-to-all and in an
+    /// exchange each rank names its own messages only.
     pub fn seen_by(&self, rank: Rank) -> Option<Self> {
         let len = match self.operation {
             // The root's buffer has a chunk for each rank, the others' are one chunk.
@@ -57,23 +57,23 @@ impl Problem<'_> {
         Some(Problem { rank, len, ..self.clone() })
     }
 
-    /// Refuses unless each rank contributes one subtree and all are of one size: then pairwise additions of neighbours are
-    /// those of the tree, at any number of ranks.
+    /// Refuses unless each rank contributes one subtree and all are of one size: then pairwise additions of
+    /// neighbours are those of the tree, at any number of ranks.
     pub(crate) fn one_subtree_each(&self) -> Result<(), &'static str> {
         let size = self.contributions.one_subtree_each();
         size.map(|_| ()).ok_or("it needs an equal, power-of-two number of shards on every rank")
     }
 
     /// Refuses unless each rank contributes something.
-    pub(crate) fn something_each(&self) -> Result<(), &'static str> {
+    pub(crate) fn every_rank_contributes(&self) -> Result<(), &'static str> {
         match (0..self.world()).any(|rank| self.contributions.of(Rank(rank)).is_empty()) {
             true => Err("it needs at least one shard on every rank"),
             false => Ok(()),
         }
     }
 
-    /// The step that adds a rank's own parts into part 0, for algorithms in which a rank's contribution travels as one
-    /// value.
+    /// The step that adds a rank's own parts into part 0, for algorithms in which a rank's contribution
+    /// travels as one value.
     pub(crate) fn fold_own(&self) -> Option<Step> {
         let nodes = self.contributions.of(self.rank);
         (nodes.len() > 1).then(|| Step::Reduce {

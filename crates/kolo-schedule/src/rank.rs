@@ -1,4 +1,4 @@
-//! A worker's number in its group.
+//! A rank is a worker's number in its group.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,13 @@
-//! The ways in which a reduction combines contributions.
+//! A reduction combines contributions in one of these ways.
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, IntoStaticStr};
 
 /// How contributions are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, EnumString, IntoStaticStr,
+)]
+#[strum(serialize_all = "lowercase")]
 #[repr(u8)]
 pub enum Op {
     /// The sum; integers wrap around.
@@ -21,16 +25,9 @@ pub enum Op {
 impl Op {
     /// Every operation, in the order of its code in headers.
     pub const ALL: [Op; 5] = [Op::Sum, Op::Average, Op::Max, Op::Min, Op::Product];
-}
 
-impl std::fmt::Display for Op {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Op::Sum => "sum",
-            Op::Average => "average",
-            Op::Max => "max",
-            Op::Min => "min",
-            Op::Product => "product",
-        })
+    /// Its name on the command line and in errors: `sum`.
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }

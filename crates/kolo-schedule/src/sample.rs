@@ -1,4 +1,4 @@
-//! The ranks whose schedules are looked at to tell what a collective costs.
+//! The cost of a large world is counted on the schedules of some of its ranks.
 
 use crate::algorithm::Algorithm;
 use crate::messages::{Known, Messages};
@@ -7,8 +7,8 @@ use crate::rank::Rank;
 
 /// All ranks are looked at if they have no more steps than this between them,
 const STEPS: usize = 8192;
-/// or no more than this on average, whatever the number of ranks: in trees most ranks have little to do, and nobody does what
-/// another one does.
+/// or no more than this on average, whatever the number of ranks: in trees most ranks have little to do, and
+/// nobody does what another one does.
 const STEPS_OF_RANK: usize = 10;
 /// Otherwise whole nodes are looked at until there are so many ranks.
 const SAMPLE: usize = 4;
@@ -17,13 +17,14 @@ const SAMPLE_OF_NODE: usize = 8;
 
 /// Ranks, and for each of them the number of ranks for which it stands.
 ///
-/// Where a rank has a message for each other rank there are as many steps as pairs of ranks: to build all schedules would
-/// take longer than the collective. In such algorithms, and in those whose rounds double, every rank does the same, but
-/// perhaps for the root.
+/// Where a rank has a message for each other rank there are as many steps as pairs of ranks: to build all
+/// schedules would take longer than the collective. In such algorithms, and in those whose rounds double,
+/// every rank does the same, but perhaps for the root.
 pub(crate) struct Sample(Vec<(Rank, f64)>);
 
 impl Sample {
-    /// The ranks that are looked at, and their messages if none is cut into segments; the same whichever rank asks.
+    /// The ranks that are looked at, and their messages if none is cut into segments; the same whichever rank
+    /// asks.
     ///
     /// # Errors
     ///
@@ -98,8 +99,8 @@ fn build(
     Ok(Some(known))
 }
 
-/// The first and the last rank, which may be the only ones that talk to other nodes, and some between them, which stand for
-/// those left out.
+/// The first and the last rank, which may be the only ones that talk to other nodes, and some between them,
+/// which stand for those left out.
 fn some_of_node(node: &[Rank]) -> Vec<(Rank, f64)> {
     if node.len() <= SAMPLE_OF_NODE {
         return node.iter().map(|&rank| (rank, 1.0)).collect();

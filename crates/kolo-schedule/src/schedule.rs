@@ -1,11 +1,12 @@
-//! The schedule of a collective as data: what one rank does, step by step.
+//! A schedule says as data what one rank does in a collective, step by step.
 //!
 //! Words: a *range* is a run of elements of the buffer; a *segment* is the part of a range that travels in
 //! one message; a *part* is one of the copies of the buffer that a rank contributes (see [`crate::tree`]).
 //!
 //! A message refers to the sender's memory: a shared-memory peer reads it where it lies, at any time until it
 //! has taken it. Every schedule must therefore leave a range alone from the moment it is sent until the data
-//! flow itself proves that it was taken; the proof checks that, too. A short message may be sent as a copy instead.
+//! flow itself proves that it was taken; the proof checks that, too. A short message may be sent as a copy
+//! instead.
 
 use std::sync::Arc;
 

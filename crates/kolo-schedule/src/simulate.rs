@@ -1,8 +1,10 @@
-//! The simulation of a collective: when each rank is done, if messages and additions take so and so long.
+//! The simulation of a collective tells when each rank is done, if messages and additions take so and so
+//! long.
 //!
-//! The model is that of Hockney 1994 with the γ of Thakur, Rabenseifner & Gropp 2005: a message of n elements takes α + n·β,
-//! adding n elements to others takes n·γ. A rank sends one message at a time and receives one at a time, both at once; between
-//! nodes the same holds for a node, whose ranks share its link. Sending does not keep a rank from its next step.
+//! The model is that of Hockney 1994 with the γ of Thakur, Rabenseifner & Gropp 2005: a message of n elements
+//! takes α + n·β, adding n elements to others takes n·γ. A rank sends one message at a time and receives one
+//! at a time, both at once; between nodes the same holds for a node, whose ranks share its link. Sending does
+//! not keep a rank from its next step.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,15 +38,16 @@ pub struct Times {
 ///
 /// # Panics
 ///
-/// If a schedule waits for a message that no other one sends; every schedule that an [`Algorithm`](crate::Algorithm) builds is
-/// proved not to.
+/// If a schedule waits for a message that no other one sends; every schedule that an
+/// [`Algorithm`](crate::Algorithm) builds is proved not to.
 pub fn simulate(schedules: &[Schedule], topology: &Topology, times: &Times) -> f64 {
     let known = |(rank, schedule): (usize, &Schedule)| (Rank(rank), 1.0, schedule.clone());
     let known: Vec<Known> = schedules.iter().enumerate().map(known).collect();
     Simulation::run(&Messages::of(&known, topology), topology, times, |message| message.len).end
 }
 
-/// A point of a link at which messages leave or arrive one after another: a rank's within its node, a node's towards others.
+/// A point of a link at which messages leave or arrive one after another: a rank's within its node, a node's
+/// towards others.
 #[derive(Clone, Copy, Debug, Default)]
 struct Port {
     /// When its last message has left, and when its last one has arrived.
@@ -247,9 +250,10 @@ impl<'a> Simulation<'a> {
         true
     }
 
-    /// When a message arrives whose sender's schedule is not known: that rank is taken to be as far as the receiver, so its
-    /// message arrives with the receiver's own last one, as in all algorithms in which every rank does the same. It cannot
-    /// arrive before the receiver's link has carried all that came from outside.
+    /// When a message arrives whose sender's schedule is not known: that rank is taken to be as far as the
+    /// receiver, so its message arrives with the receiver's own last one, as in all algorithms in which every
+    /// rank does the same. It cannot arrive before the receiver's link has carried all that came from
+    /// outside.
     fn arrival_from_outside(&mut self, participant: usize, message: &Sent) -> f64 {
         let link = self.link(message);
         let stands_for = if message.far { self.messages.participants[participant].stands_for } else { 1.0 };

@@ -1,4 +1,4 @@
-//! Which ranks can see each other's memory.
+//! The topology says which ranks can see each other's memory.
 
 use crate::rank::Rank;
 

@@ -1,4 +1,4 @@
-//! The order of additions: one balanced binary tree over the shards of a batch, whoever holds them.
+//! Sums are added in the order of one balanced binary tree over the shards of a batch, whoever holds them.
 //!
 //! Floating-point addition is not associative, so a sum is only defined together with its order. Kolo's
 //! order is a property of the job (its number of shards), not of the cluster: shards `2k` and `2k+1` are
@@ -98,7 +98,8 @@ impl Contributions {
         Self::of_nodes((0..world).map(|rank| cover(share(shards, world, Rank(rank)))).collect())
     }
 
-    /// The contributions when each rank has so many shards: consecutive runs, in rank order. A rank may have none.
+    /// The contributions when each rank has so many shards: consecutive runs, in rank order. A rank may have
+    /// none.
     pub fn of_shares(shares: &[usize]) -> Self {
         let mut first = 0;
         let run = |&count: &usize| {

@@ -8,8 +8,9 @@ use crate::operations::Value;
 /// Elements of a chunk: not a round number.
 const EACH: usize = 251;
 
-/// Runs every operation but sums in tree order on every type by both, and compares every element that is specified. Both are of
-/// the same ranks, each of which calls it. Returns the number of collectives that were compared.
+/// Runs every operation but sums in tree order on every type by both, and compares every element that is
+/// specified. Both are of the same ranks, each of which calls it. Returns the number of collectives that were
+/// compared.
 ///
 /// # Panics
 ///
@@ -60,7 +61,8 @@ fn trials(rank: Rank, world: usize, dtype: DType) -> Vec<Trial> {
     let len = EACH * world;
     let (last, root) = (world - 1, Rank(world - 1));
     let integer = matches!(dtype, DType::I32 | DType::I64 | DType::U8);
-    // An engine may multiply by one part in N before it adds, as NCCL does: that is exact for powers of two only.
+    // An engine may multiply by one part in N before it adds, as NCCL does: that is exact for powers of two
+    // only.
     let exact = |op: &Op| *op != Op::Average || integer || world.is_power_of_two();
     let trial = |collective, elements, specified: (usize, usize)| Trial {
         collective,

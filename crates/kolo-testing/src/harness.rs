@@ -1,5 +1,5 @@
-//! Tests that need what a machine may not have: they are reported as ignored where it is missing, never as passed. Their files
-//! have `harness = false` and end in [`run`].
+//! Tests that need what a machine may not have: they are reported as ignored where it is missing, never as
+//! passed. Their files have `harness = false` and end in [`run`].
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -63,7 +63,8 @@ impl Drop for Job {
     }
 }
 
-/// A command with its output in a file, because workers may outlive the launcher that they inherited a pipe from.
+/// A command with its output in a file, because workers may outlive the launcher that they inherited a pipe
+/// from.
 pub struct JobCommand {
     command: Command,
     output: PathBuf,

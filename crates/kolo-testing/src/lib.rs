@@ -1,6 +1,7 @@
-//! Test support for the crates of Kolo: one way to spawn a world of ranks ([`spawn`]), tests that need what a machine may not
-//! have ([`harness`]), programs started as workers ([`jobs`], [`mpirun`]), and the conformance of collectives ([`operations`],
-//! [`assert_same_results`]). It stands above kolo-comm; only tests and examples use it.
+//! Test support for the crates of Kolo: one way to spawn a world of ranks ([`spawn`]), tests that need what a
+//! machine may not have ([`harness`]), programs started as workers ([`jobs`], [`mpirun`]), and the
+//! conformance of collectives ([`operations`], [`assert_same_results`]). It stands above kolo-comm; only
+//! tests and examples use it.
 
 mod compare;
 pub mod harness;

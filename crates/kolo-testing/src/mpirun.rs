@@ -1,5 +1,5 @@
-//! A test program that starts itself again under the mpirun of the MPI it is linked to, once for each case and number of
-//! ranks: `PROGRAM --case NAME`. Without that mpirun its tests are ignored.
+//! A test program that starts itself again under the mpirun of the MPI it is linked to, once for each case
+//! and number of ranks: `PROGRAM --case NAME`. Without that mpirun its tests are ignored.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

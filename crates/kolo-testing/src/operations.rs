@@ -1,5 +1,5 @@
-//! What every backend has to do: each operation, on each type, at every length. Numbers are small whole ones, so sums are
-//! exact in every type and order.
+//! What every backend has to do: each operation, on each type, at every length. Numbers are small whole ones,
+//! so sums are exact in every type and order.
 
 use kolo_comm::{Element, Group, Op, Rank, bf16, f16};
 

@@ -40,8 +40,8 @@ pub fn free_port() -> SocketAddr {
     listener.local_addr().expect("a bound socket has an address")
 }
 
-/// Runs `work` on every rank, a thread each. Shared memory and sockets are used as between processes: a thread
-/// opens the others' memory through /proc and connects to their ports.
+/// Runs `work` on every rank, a thread each. Shared memory and sockets are used as between processes: a
+/// thread opens the others' memory through /proc and connects to their ports.
 pub fn spawn<R: Send>(
     over: Over,
     world: usize,

@@ -13,7 +13,8 @@ use kolo_rendezvous::store::{FailureDetector, Server, Store};
 use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, establish_store};
 use kolo_schedule::Rank;
 
-/// What ties a rank to its job: it watches the others, and serves the store if this rank does. Dropping it says goodbye.
+/// What ties a rank to its job: it watches the others, and serves the store if this rank does. Dropping it
+/// says goodbye.
 pub(crate) struct StoreSession {
     // The order matters: first this rank's own goodbye, then the end of the store it may serve.
     pub(crate) watch: FailureDetector,
@@ -46,8 +47,8 @@ pub(crate) enum StoreHost {
     Elsewhere,
 }
 
-/// How long a process that serves the store, and did before the ranks came, may take to answer; longer than a busy host lets
-/// anyone wait.
+/// How long a process that serves the store, and did before the ranks came, may take to answer; longer than a
+/// busy host lets anyone wait.
 const SERVED: Duration = Duration::from_secs(20);
 
 /// Meets the other ranks of the job and connects to them.
@@ -121,8 +122,8 @@ fn wait_for(
     }
 }
 
-/// Everything that two processes must share to map each other's memory by process number. The network is part of
-/// it because separated networks are used to try out distance on one host.
+/// Everything that two processes must share to map each other's memory by process number. The network is part
+/// of it because separated networks are used to try out distance on one host.
 fn node() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = |name: &str| {

@@ -1,5 +1,5 @@
-//! The ranks of a group show each other how they can be reached, and every pair takes the nearest transport that leads from
-//! one to the other.
+//! The ranks of a group show each other how they can be reached, and every pair takes the nearest transport
+//! that leads from one to the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::transport::{Connecting, Connector, Distance, GroupContext, Routes, TR
 use kolo_rendezvous::{Error, env};
 use kolo_schedule::{Rank, Topology};
 
-/// Shows this rank's text on a topic to all ranks that take part, and returns everybody's, in the rank order of the group that
-/// is formed. All ranks call it with the same topics in the same order.
+/// Shows this rank's text on a topic to all ranks that take part, and returns everybody's, in the rank order
+/// of the group that is formed. All ranks call it with the same topics in the same order.
 pub(crate) type Exchange<'a> = dyn FnMut(&str, String) -> Result<Vec<String>, Error> + 'a;
 
 /// A group's means of talking.
@@ -135,8 +135,8 @@ impl Peers {
         }
     }
 
-    /// The first rank within reach of `rank` that cannot use a transport, and why. One is enough to keep all of them from using
-    /// it: whoever shares memory with some ranks of its node shares it with all.
+    /// The first rank within reach of `rank` that cannot use a transport, and why. One is enough to keep all
+    /// of them from using it: whoever shares memory with some ranks of its node shares it with all.
     fn blocked(&self, kind: &TransportKind, rank: usize) -> Option<(Rank, &str)> {
         let near = |other: &usize| within_reach(kind, &self.infos[rank], &self.infos[*other]);
         (0..self.infos.len()).filter(near).find_map(|other| Some((Rank(other), self.obstacle(kind, other)?)))
@@ -181,7 +181,8 @@ impl Peers {
         Topology::of_names(&names)
     }
 
-    /// Where the group's buffers have to lie: alike on all ranks, because any two of them may read from each other's.
+    /// Where the group's buffers have to lie: alike on all ranks, because any two of them may read from each
+    /// other's.
     fn backing(&self, topology: &Topology) -> Backing {
         let shares = |kind: &&&TransportKind, node: &[Rank]| {
             kind.backing == Backing::Shared && node.len() > 1 && self.blocked(kind, node[0].0).is_none()

@@ -1,7 +1,7 @@
 //! Sums of many tensors at once.
 //!
-//! A collective costs its latency however short it is, so short tensors share one. A pack is as long as makes latency
-//! negligible and no longer: it is reduced while the next one is copied together.
+//! A collective costs its latency however short it is, so short tensors share one. A pack is as long as makes
+//! latency negligible and no longer: it is reduced while the next one is copied together.
 
 use crate::collective::Collective;
 use crate::element::Element;
@@ -9,7 +9,8 @@ use crate::group::Group;
 use kolo_rendezvous::Error;
 use kolo_schedule::Op;
 
-/// Bytes from which on a pack is not filled further; 100 times what travels in one latency of 10 µs at 4 GB/s.
+/// Bytes from which on a pack is not filled further; 100 times what travels in one latency of 10 µs at 4
+/// GB/s.
 const FULL: usize = 4 * 1024 * 1024;
 
 /// The lengths of runs of tensors that make a pack each.
@@ -27,8 +28,8 @@ fn packs(bytes: impl Iterator<Item = usize>) -> Vec<usize> {
 }
 
 impl Group {
-    /// Combines each tensor element by element over all ranks; short ones travel together. All ranks pass as many tensors,
-    /// of the same lengths.
+    /// Combines each tensor element by element over all ranks; short ones travel together. All ranks pass as
+    /// many tensors, of the same lengths.
     ///
     /// ```
     /// # let group = kolo_comm::Group::from_env()?;

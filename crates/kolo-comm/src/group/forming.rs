@@ -27,8 +27,9 @@ struct Members {
 }
 
 impl Group {
-    /// The group of the job this process belongs to, by the environment of its launcher (see [`kolo_rendezvous::env`]); without a
-    /// launcher, a group of one. See [`Options::backend`] for groups that another backend forms.
+    /// The group of the job this process belongs to, by the environment of its launcher (see
+    /// [`kolo_rendezvous::env`]); without a launcher, a group of one. See [`Options::backend`] for groups
+    /// that another backend forms.
     ///
     /// # Errors
     ///
@@ -56,7 +57,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// The rendezvous fails, ranks do not arrive in time, or the algorithm asked for cannot be used on this group.
+    /// The rendezvous fails, ranks do not arrive in time, or the algorithm asked for cannot be used on this
+    /// group.
     pub fn join(place: &WorkerEnv, options: &Options) -> Result<Group, Error> {
         if let Some(kind) = options.backend {
             let said = (place.rank, place.world_size);
@@ -194,7 +196,8 @@ impl Group {
         Ok(group)
     }
 
-    /// A backend for some ranks of this group, among them this one. All ranks call it, each with its own companions.
+    /// A backend for some ranks of this group, among them this one. All ranks call it, each with its own
+    /// companions.
     pub(crate) fn split_backend(&self, rank: Rank, members: &[Rank]) -> Result<Box<dyn Backend>, Error> {
         let result = self.shared.backend.lock().split(rank, members);
         result.map_err(|error| self.shared.failed(error))

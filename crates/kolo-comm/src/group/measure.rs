@@ -1,7 +1,9 @@
-//! What the network costs, measured when a group forms: some messages between neighbours, in some milliseconds.
+//! What the network costs, measured when a group forms: some messages between neighbours, in some
+//! milliseconds.
 //!
-//! All ranks measure at once, because that is how collectives use the links: cores and network interfaces are shared.
-//! Sub-groups take over what the job's group has measured, and later groups of a process what earlier ones have.
+//! All ranks measure at once, because that is how collectives use the links: cores and network interfaces are
+//! shared. Sub-groups take over what the job's group has measured, and later groups of a process what earlier
+//! ones have.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -62,7 +64,8 @@ struct GroupClass {
 /// What this process has measured before: further groups need not.
 static MEASURED: Mutex<BTreeMap<GroupClass, Network>> = Mutex::new(BTreeMap::new());
 
-/// The figures of the group most like this one, with the same links: when a rank dies the others do not measure again.
+/// The figures of the group most like this one, with the same links: when a rank dies the others do not
+/// measure again.
 fn nearest(measured: &BTreeMap<GroupClass, Network>, kind: GroupClass) -> Option<&Network> {
     let links = |kind: &GroupClass| (kind.transport, kind.largest > 1, kind.nodes > 1);
     let alike = measured.iter().filter(|(other, _)| links(other) == links(&kind));
@@ -70,8 +73,9 @@ fn nearest(measured: &BTreeMap<GroupClass, Network>, kind: GroupClass) -> Option
 }
 
 impl Group {
-    /// Measures the links within nodes and between nodes, unless a rank has done so before, if with more or fewer others: a death
-    /// or a newcomer keeps nobody waiting. Afterwards all ranks have the same figures: they must choose alike.
+    /// Measures the links within nodes and between nodes, unless a rank has done so before, if with more or
+    /// fewer others: a death or a newcomer keeps nobody waiting. Afterwards all ranks have the same figures:
+    /// they must choose alike.
     pub(crate) fn measured(self) -> Result<Group, Error> {
         let topology = self.topology();
         let (nodes, largest) =
@@ -143,7 +147,8 @@ impl Group {
         let short =
             |messages, rounds| self.talk(&ring, Way::Both, Talk { messages, bytes: LENGTHS[0], rounds });
         let (one, more, rounds) = (exchange.0[0].1, short(MANY, 1)?, short(1, MANY)?);
-        // One round takes start + α + 2h, many messages 2h for each further one, many rounds α + 2h for each further one.
+        // One round takes start + α + 2h, many messages 2h for each further one, many rounds α + 2h for each
+        // further one.
         let further = (MANY - 1) as f64;
         let (round, message) = ((rounds - one) / further, (more - one) / (2.0 * further));
         let round = round.clamp(0.0, one);
@@ -186,8 +191,8 @@ impl Group {
         self.slowest(&mut samples)
     }
 
-    /// Of each sample the slowest rank's, and of those the lower quartile: whatever else the machine does only ever makes
-    /// it slower.
+    /// Of each sample the slowest rank's, and of those the lower quartile: whatever else the machine does
+    /// only ever makes it slower.
     fn slowest(&self, samples: &mut [f64]) -> Result<f64, Error> {
         self.all_reduce(samples, Op::Max)?;
         samples.sort_by(f64::total_cmp);

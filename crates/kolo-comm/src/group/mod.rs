@@ -1,5 +1,6 @@
-//! Groups: ranks that act together. A group is formed ([`forming`]), measures its network ([`measure`]), and runs collectives:
-//! on buffers (here), on slices ([`operations`], [`coalesced`]), on any value that serde can write ([`values`]).
+//! Groups: ranks that act together. A group is formed ([`forming`]), measures its network ([`measure`]), and
+//! runs collectives: on buffers (here), on slices ([`operations`], [`coalesced`]), on any value that serde
+//! can write ([`values`]).
 
 mod coalesced;
 mod forming;
@@ -93,8 +94,8 @@ impl Shared {
             Ok(()) => Ok(buffer),
             Err(error) if error.is_refusal() => Err(self.failed(error)),
             Err(error) => {
-                // A peer that has not noticed yet may still be reading it: another process in pages of its own, so that
-                // these can go with the group; a thread, or MPI, where it lies.
+                // A peer that has not noticed yet may still be reading it: another process in pages of its
+                // own, so that these can go with the group; a thread, or MPI, where it lies.
                 if self.is_of_processes() {
                     buffer.abandon()
                 } else {
@@ -200,8 +201,8 @@ impl Group {
         self.with_backend(|backend| backend.explain(collective, elements, dtype))
     }
 
-    /// From now on uses that algorithm wherever it does the operation; `None` leaves the choice to the cost model. All
-    /// ranks must call it alike.
+    /// From now on uses that algorithm wherever it does the operation; `None` leaves the choice to the cost
+    /// model. All ranks must call it alike.
     ///
     /// # Errors
     ///
@@ -210,8 +211,9 @@ impl Group {
         self.with_backend(|backend| backend.force(algorithm))
     }
 
-    /// For how long this rank has slept inside collectives until each other rank sent or took something, in rank order,
-    /// since the group formed. Waits of microseconds, which are spent awake, do not count, nor does what MPI does.
+    /// For how long this rank has slept inside collectives until each other rank sent or took something, in
+    /// rank order, since the group formed. Waits of microseconds, which are spent awake, do not count, nor
+    /// does what MPI does.
     pub fn waited(&self) -> Vec<Duration> {
         let here = self.members[self.rank.0];
         self.members.iter().map(|peer| self.shared.liveness.waited(here, *peer)).collect()
@@ -239,8 +241,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// The call is wrong by itself ([`Error::is_refusal`]; the group is not harmed), a peer called something else, died,
-    /// left, or did not take part in time (the group has failed).
+    /// The call is wrong by itself ([`Error::is_refusal`]; the group is not harmed), a peer called something
+    /// else, died, left, or did not take part in time (the group has failed).
     pub fn run<T: Element>(&self, collective: &Collective, buffer: Buffer<T>) -> Result<Buffer<T>, Error> {
         if self.shared.queued.load(Ordering::Acquire) > 0 {
             return self.start(collective.clone(), buffer).wait();
@@ -250,7 +252,8 @@ impl Group {
         self.shared.run(collective, buffer, WaitMode::Blocking)
     }
 
-    /// Starts a collective on the communication thread. Collectives run in the order in which they were started.
+    /// Starts a collective on the communication thread. Collectives run in the order in which they were
+    /// started.
     pub fn start<T: Element>(&self, collective: Collective, buffer: Buffer<T>) -> Pending<T> {
         let (sender, pending) = Pending::new();
         let mut thread = self.comm_thread.lock();
@@ -281,8 +284,8 @@ impl Group {
         }
     }
 
-    /// Ends the group for everybody: all their waits end with this rank's reason. MPI can do that only by ending all
-    /// processes of the job, this one included.
+    /// Ends the group for everybody: all their waits end with this rank's reason. MPI can do that only by
+    /// ending all processes of the job, this one included.
     pub fn abandon(&self, reason: &str) {
         let rank = self.members[self.rank.0];
         self.shared.failed(Error::Abandoned { rank, reason: reason.into() });
@@ -306,7 +309,8 @@ impl Group {
         self.shared.failed(error)
     }
 
-    /// From now on measures the pace of an elastic job's generation, and waits for others no longer than it allows.
+    /// From now on measures the pace of an elastic job's generation, and waits for others no longer than it
+    /// allows.
     pub fn follow_pace(&self, pace: &Arc<Pace>) {
         self.with_backend(|backend| backend.follow(pace.clone()));
     }

@@ -1,7 +1,7 @@
 //! The operations of a group on slices, and the group as one of [`Collectives`] over host memory.
 //!
-//! Slices are copied into and out of memory that peers can read. A caller to whom that copy matters allocates a
-//! [`Buffer`] and calls [`Group::run`] or [`Group::start`].
+//! Slices are copied into and out of memory that peers can read. A caller to whom that copy matters allocates
+//! a [`Buffer`] and calls [`Group::run`] or [`Group::start`].
 
 use std::sync::Arc;
 
@@ -52,7 +52,8 @@ impl Group {
         Ok(())
     }
 
-    /// Combines `input` over all ranks; rank r gets chunk r of the result. `input` is world size × `output` long.
+    /// Combines `input` over all ranks; rank r gets chunk r of the result. `input` is world size × `output`
+    /// long.
     ///
     /// # Errors
     ///
@@ -107,8 +108,8 @@ impl Group {
         Ok(())
     }
 
-    /// The root gets the inputs of all, in rank order. There `output` is world size × `input` long; elsewhere it is not
-    /// touched.
+    /// The root gets the inputs of all, in rank order. There `output` is world size × `input` long; elsewhere
+    /// it is not touched.
     ///
     /// # Errors
     ///
@@ -124,7 +125,8 @@ impl Group {
         Ok(())
     }
 
-    /// Rank r gets chunk r of the root's `input`, which is world size × `output` long; elsewhere `input` is not looked at.
+    /// Rank r gets chunk r of the root's `input`, which is world size × `output` long; elsewhere `input` is
+    /// not looked at.
     ///
     /// # Errors
     ///
@@ -141,7 +143,8 @@ impl Group {
         Ok(())
     }
 
-    /// Rank r gets chunk r of everybody's `input`, in rank order. Both are of one length, a multiple of the world size.
+    /// Rank r gets chunk r of everybody's `input`, in rank order. Both are of one length, a multiple of the
+    /// world size.
     ///
     /// # Errors
     ///
@@ -155,8 +158,8 @@ impl Group {
         Ok(())
     }
 
-    /// Rank r gets the slice r of everybody: `inputs` has one slice for each rank, of any length. Returns what came from
-    /// each rank.
+    /// Rank r gets the slice r of everybody: `inputs` has one slice for each rank, of any length. Returns
+    /// what came from each rank.
     ///
     /// # Errors
     ///
@@ -205,7 +208,8 @@ impl Group {
         Ok(())
     }
 
-    /// Sends to one peer and receives from one, at once: ranks that all do so do not wait for each other in a circle.
+    /// Sends to one peer and receives from one, at once: ranks that all do so do not wait for each other in a
+    /// circle.
     ///
     /// # Errors
     ///

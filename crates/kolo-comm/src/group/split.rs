@@ -7,8 +7,8 @@ use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
 impl Group {
-    /// Splits the group: ranks that give the same colour form a group, ordered by key, then by rank here. A rank without a
-    /// colour gets none. All ranks must call it. (`MPI_Comm_split`.)
+    /// Splits the group: ranks that give the same colour form a group, ordered by key, then by rank here. A
+    /// rank without a colour gets none. All ranks must call it. (`MPI_Comm_split`.)
     ///
     /// The new groups can be used at the same time as this one. When a rank dies, all groups fail.
     ///

@@ -1,5 +1,5 @@
-//! Values that ranks exchange: anything that serde can write, in one codec (postcard), for what is too small or too irregular
-//! for a collective over numbers.
+//! Values that ranks exchange: anything that serde can write, in one codec (postcard), for what is too small
+//! or too irregular for a collective over numbers.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,7 +9,8 @@ use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
 impl Group {
-    /// Every rank gets everybody's value, in rank order. Costs two all-gathers: of the lengths and of the bytes.
+    /// Every rank gets everybody's value, in rank order. Costs two all-gathers: of the lengths and of the
+    /// bytes.
     ///
     /// ```
     /// # let group = kolo_comm::Group::from_env()?;

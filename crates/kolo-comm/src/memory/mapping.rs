@@ -1,7 +1,7 @@
 //! Pages shared between processes.
 //!
-//! They belong to an anonymous file (`memfd_create`), which peers open through `/proc/<pid>/fd/<fd>`. It has no
-//! name anywhere, so nothing is left behind, however a process ends.
+//! They belong to an anonymous file (`memfd_create`), which peers open through `/proc/<pid>/fd/<fd>`. It has
+//! no name anywhere, so nothing is left behind, however a process ends.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;

@@ -1,4 +1,5 @@
-//! Blocks of memory, kept for reuse: peers map a shared block once and find it again in every later collective.
+//! Blocks of memory, kept for reuse: peers map a shared block once and find it again in every later
+//! collective.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::fd::OwnedFd;
@@ -120,8 +121,8 @@ impl Pool {
         self.backing == Backing::Shared
     }
 
-    /// Frees what is not in use. Not what peers may have mapped: they would take the next block that gets the same file
-    /// descriptor for the one that they know.
+    /// Frees what is not in use. Not what peers may have mapped: they would take the next block that gets the
+    /// same file descriptor for the one that they know.
     pub(crate) fn forget(&self) {
         if !self.is_shared() {
             self.free.lock().clear();

@@ -1,10 +1,11 @@
 //! How often a rank looks again before it sleeps.
 //!
-//! The number grows while waits turn out to be short and shrinks while they turn out to be long. Waking a sleeper takes so
-//! long that a sleep never looks short: two ranks that wake each other up in turn would never find out that both could
-//! answer at once. So now and then a wait tries much longer: a probe. What comes during a probe raises the number; if the
-//! next wait is in vain all the same, the others are slow (or the wire is), and probes become rare: a core that looks for
-//! what cannot be there is missing where gradients are computed.
+//! The number grows while waits turn out to be short and shrinks while they turn out to be long. Waking a
+//! sleeper takes so long that a sleep never looks short: two ranks that wake each other up in turn would
+//! never find out that both could answer at once. So now and then a wait tries much longer: a probe. What
+//! comes during a probe raises the number; if the next wait is in vain all the same, the others are slow (or
+//! the wire is), and probes become rare: a core that looks for what cannot be there is missing where
+//! gradients are computed.
 
 use std::time::Duration;
 

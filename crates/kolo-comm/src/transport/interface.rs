@@ -1,4 +1,5 @@
-//! What a transport does once it is connected: it moves segments between this rank and each peer, nothing else.
+//! What a transport does once it is connected: it moves segments between this rank and each peer, nothing
+//! else.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,8 @@ impl Segment<'_> {
     }
 }
 
-/// Work that other transports of the group go on with while one of them waits: a rank has one thread for all of them.
+/// Work that other transports of the group go on with while one of them waits: a rank has one thread for all
+/// of them.
 pub(crate) trait Progress {
     /// Sends what can be sent at once. True if more is to be sent as soon as that is possible.
     fn progress(&mut self, wait: &WaitContext<'_>) -> Result<bool, Error>;
@@ -45,8 +47,8 @@ pub(crate) const SHORT_SLEEP: Duration = Duration::from_micros(40);
 
 /// Messages between this rank and each peer, in order.
 ///
-/// A message is a reference to the sender's bytes. They must stay as they are until the receiver has taken the
-/// message; [`Transport::settle`] waits for that. A short message can be sent as a copy instead.
+/// A message is a reference to the sender's bytes. They must stay as they are until the receiver has taken
+/// the message; [`Transport::settle`] waits for that. A short message can be sent as a copy instead.
 ///
 /// Every method that may wait lets the group's `others` make progress meanwhile.
 pub(crate) trait Transport: Send {
@@ -87,15 +89,15 @@ pub(crate) trait Transport: Send {
         others: &mut dyn Progress,
     ) -> Result<(), Error> {
         let message = self.receive(from, bytes, wait, others)?;
-        // SAFETY: `receive` gives `bytes` readable bytes in memory of the peer or of the transport, which does
-        // not overlap this rank's buffer.
+        // SAFETY: `receive` gives `bytes` readable bytes in memory of the peer or of the transport, which
+        // does not overlap this rank's buffer.
         unsafe { std::ptr::copy_nonoverlapping(message, into, bytes) };
         self.release(from);
         Ok(())
     }
 
-    /// Sends what can be sent at once. True if more is to be sent as soon as that is possible. A transport whose messages
-    /// are on their way when `send` returns has nothing to do here.
+    /// Sends what can be sent at once. True if more is to be sent as soon as that is possible. A transport
+    /// whose messages are on their way when `send` returns has nothing to do here.
     fn progress(&mut self, _wait: &WaitContext<'_>) -> Result<bool, Error> {
         Ok(false)
     }
@@ -103,7 +105,8 @@ pub(crate) trait Transport: Send {
     /// Waits until every message sent so far that refers to a buffer has been taken.
     fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error>;
 
-    /// Before this rank leaves in good order: waits for what peers still have to read here, at most until `until`.
+    /// Before this rank leaves in good order: waits for what peers still have to read here, at most until
+    /// `until`.
     ///
     /// `gone` tells who will not read any more.
     fn drain(&mut self, _gone: &dyn Fn(Rank) -> bool, _until: Instant) {}

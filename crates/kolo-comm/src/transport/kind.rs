@@ -55,13 +55,14 @@ impl PartialEq for TransportKind {
 
 impl Eq for TransportKind {}
 
-/// One rank's end of a transport until it is connected. The three steps are taken by all ranks of the group, one after another.
+/// One rank's end of a transport until it is connected. The three steps are taken by all ranks of the group,
+/// one after another.
 pub(crate) trait Connector {
     /// What a peer must know to reach this end.
     fn address(&self) -> Result<String, Error>;
 
-    /// Prepares for the peers within reach; `addresses` is in rank order, `None` for those that are out of reach. An error is
-    /// no failure of the group: its ranks go by the next transport of the table.
+    /// Prepares for the peers within reach; `addresses` is in rank order, `None` for those that are out of
+    /// reach. An error is no failure of the group: its ranks go by the next transport of the table.
     fn prepare(&mut self, addresses: &[Option<String>]) -> Result<(), Error>;
 
     /// Connects to `peers`, of which none is this rank. `on_host` ranks of the group share this host's cores.
@@ -77,7 +78,8 @@ pub(crate) struct Connecting<'a> {
     pub(crate) liveness: &'a Liveness,
 }
 
-/// What a rank brings along to every group that it connects with others: its job's group, and all sub-groups of that.
+/// What a rank brings along to every group that it connects with others: its job's group, and all sub-groups
+/// of that.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupContext {
     /// Ranks of one node can map each other's memory.

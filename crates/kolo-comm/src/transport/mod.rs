@@ -1,5 +1,6 @@
-//! Moving segments between two ranks; nothing else. A transport is a file (or folder) with a [`TransportKind`] in it and a
-//! line of [`TRANSPORTS`]: connecting ([`crate::connect`]), `KOLO_TRANSPORT`, the command line and the tests read that table.
+//! Moving segments between two ranks; nothing else. A transport is a file (or folder) with a
+//! [`TransportKind`] in it and a line of [`TRANSPORTS`]: connecting ([`crate::connect`]), `KOLO_TRANSPORT`,
+//! the command line and the tests read that table.
 
 mod adaptive_spin;
 mod interface;

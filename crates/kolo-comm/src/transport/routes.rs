@@ -1,5 +1,5 @@
-//! Which transport leads to which rank. A group whose ranks are all at one distance has one transport; one that spans
-//! nodes has shared memory within a node and a network between nodes.
+//! Which transport leads to which rank. A group whose ranks are all at one distance has one transport; one
+//! that spans nodes has shared memory within a node and a network between nodes.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -16,7 +16,8 @@ use crate::wait::WaitContext;
 pub(crate) struct Routes {
     /// Nearest first.
     transports: Vec<Box<dyn Transport>>,
-    /// Index in `transports` for each rank of the group; 0 for this rank itself, which sends nothing to itself.
+    /// Index in `transports` for each rank of the group; 0 for this rank itself, which sends nothing to
+    /// itself.
     to: Vec<u8>,
     name: &'static str,
     reach: Distance,
@@ -67,8 +68,8 @@ impl Routes {
         self.reach
     }
 
-    /// Does `work` with the transport of that index, and with the others. One transport needs no others: that is what most
-    /// groups have, and what a short collective pays for.
+    /// Does `work` with the transport of that index, and with the others. One transport needs no others: that
+    /// is what most groups have, and what a short collective pays for.
     #[inline]
     fn with<R>(&mut self, index: usize, work: impl FnOnce(&mut dyn Transport, &mut dyn Progress) -> R) -> R {
         match &mut self.transports[..] {
@@ -148,7 +149,8 @@ impl Routes {
     }
 }
 
-/// The names of transports that are used together. They live as long as the program: there are few combinations.
+/// The names of transports that are used together. They live as long as the program: there are few
+/// combinations.
 fn joined(names: &[&'static str]) -> &'static str {
     static JOINED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     if let [only] = names {

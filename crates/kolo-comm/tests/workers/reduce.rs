@@ -1,5 +1,5 @@
-//! A worker of the tests in `failures.rs`: reduces until the group fails, and says why. Its argument is `reduce`, or `panic` for a
-//! job whose rank 1 panics.
+//! A worker of the tests in `failures.rs`: reduces until the group fails, and says why. Its argument is
+//! `reduce`, or `panic` for a job whose rank 1 panics.
 
 use kolo_comm::{Error, Group, Op, Rank};
 

@@ -210,9 +210,10 @@ impl WorkerSet {
             }
             Action::RequestRegroup => self.regroup_requested = true,
             Action::EndGeneration => self.end_generation(now, decision.reason.clone()),
-            Action::Evict(members) => members.iter().for_each(|member| drop(self.workers.remove(member))),
+            Action::Evict(members) => self.workers.retain(|member, _| !members.contains(member)),
             Action::GiveUp { candidates, .. } | Action::ReportStateLost(candidates) => {
-                candidates.iter().for_each(|candidate| drop(self.workers.remove(&candidate.member)));
+                let left_out = |member: &str| candidates.iter().any(|candidate| candidate.member == member);
+                self.workers.retain(|member, _| !left_out(member));
             }
         }
     }

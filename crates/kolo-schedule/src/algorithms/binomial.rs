@@ -1,8 +1,9 @@
 //! Binomial tree: half of the ranks send to the other half, which then does the same among itself.
 //!
-//! Cost of a broadcast or a reduce of n bytes on N ranks: ⌈log₂N⌉ messages and ⌈log₂N⌉·n bytes at the root; an all-reduce is
-//! both, one after the other. Any N. Neighbours are added first, so the tree is kept as long as each rank contributes one
-//! subtree of equal size; therefore sums are made at rank 0 and handed to the root.
+//! Cost of a broadcast or a reduce of n bytes on N ranks: ⌈log₂N⌉ messages and ⌈log₂N⌉·n bytes at the root;
+//! an all-reduce is both, one after the other. Any N. Neighbours are added first, so the tree is kept as long
+//! as each rank contributes one subtree of equal size; therefore sums are made at rank 0 and handed to the
+//! root.
 //!
 //! Long buffers are cut into segments, of which several are on their way at once.
 
@@ -48,7 +49,8 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
             });
             vec![(0, up), (depth(world), hand_over)]
         }
-        // What comes down is taken later than it was sent, so that the next ones are on their way up meanwhile.
+        // What comes down is taken later than it was sent, so that the next ones are on their way up
+        // meanwhile.
         Operation::AllReduce => vec![(0, up), (AHEAD * rank.0.count_ones() as usize, down(Rank(0)))],
         _ => return ANOTHER_OPERATION,
     };

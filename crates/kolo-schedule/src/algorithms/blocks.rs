@@ -1,7 +1,8 @@
-//! Any number of ranks as blocks of powers of two, the largest first: 7 = 4 + 2 + 1 (Rabenseifner & Träff 2004).
+//! Any number of ranks divides into blocks of powers of two, the largest first: 7 = 4 + 2 + 1 (Rabenseifner &
+//! Träff 2004).
 //!
-//! Inside a block neighbours are added first; then each block's sum is added to that of the block before it, the last
-//! ones first. That is the order of the tree: (((0+1)+(2+3))+((4+5)+6)).
+//! Inside a block neighbours are added first; then each block's sum is added to that of the block before it,
+//! the last ones first. That is the order of the tree: (((0+1)+(2+3))+((4+5)+6)).
 
 /// One block: ranks `first .. first + size`, `size` a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

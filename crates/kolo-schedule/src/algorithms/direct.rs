@@ -1,9 +1,10 @@
 //! Direct: every rank sends the owner of a chunk its contribution; the owner adds all of them at once, in
 //! the order of the tree, and sends the result to everyone.
 //!
-//! Cost of an all-reduce of n bytes on N ranks: 2(N−1) messages and 2(N−1)/N·n bytes a rank, the least possible.
-//! Any N, any number of parts, keeps the tree. In shared memory nothing is copied before the addition.
-//! All other operations: N−1 messages, (N−1)/N·n bytes; reduce adds n/N for each other rank at the root.
+//! Cost of an all-reduce of n bytes on N ranks: 2(N−1) messages and 2(N−1)/N·n bytes a rank, the least
+//! possible. Any N, any number of parts, keeps the tree. In shared memory nothing is copied before the
+//! addition. All other operations: N−1 messages, (N−1)/N·n bytes; reduce adds n/N for each other rank at the
+//! root.
 //!
 //! Long chunks are cut into segments and pipelined: while one segment is added, the next is on its way, and
 //! results are fetched while they are still in the cache.

@@ -1,8 +1,8 @@
-//! Double binary tree (Sanders, Speck & Träff 2009): two trees, each for half of the buffer; who is inside one tree is a
-//! leaf of the other, so everybody's link is used in both directions.
+//! Double binary tree (Sanders, Speck & Träff 2009): two trees, each for half of the buffer; who is inside
+//! one tree is a leaf of the other, so everybody's link is used in both directions.
 //!
-//! Cost of an all-reduce of n bytes on N ranks: about 2·log₂N messages and 2n bytes, whatever N is, for long buffers in
-//! many segments. Sums are made along the trees, so the bits depend on N.
+//! Cost of an all-reduce of n bytes on N ranks: about 2·log₂N messages and 2n bytes, whatever N is, for long
+//! buffers in many segments. Sums are made along the trees, so the bits depend on N.
 
 use super::pipeline::{Stage, pipeline};
 use super::steps::{receive, send};
@@ -23,7 +23,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 
 /// One rank's place in a tree.
 #[derive(Clone, Debug, PartialEq)]
-struct Seat {
+struct Position {
     parent: Option<Rank>,
     /// At most two, ascending by place.
     children: Vec<Rank>,
@@ -34,7 +34,8 @@ struct Seat {
 /// Rounds between sending and taking.
 const AHEAD: usize = 2;
 
-/// The place above `place` (counted from 1) in the in-order binary tree over `1 ..= world`: every odd place is a leaf.
+/// The place above `place` (counted from 1) in the in-order binary tree over `1 ..= world`: every odd place
+/// is a leaf.
 fn parent(place: usize, world: usize) -> Option<usize> {
     let root = 1 << world.ilog2();
     let mut above = place;
@@ -60,62 +61,63 @@ fn children(place: usize, world: usize) -> impl Iterator<Item = usize> {
     left.into_iter().chain(right)
 }
 
-/// A rank's seat in the tree in which rank r has place r + 1 + shift, round the end.
-fn seat(rank: Rank, world: usize, shift: usize) -> Seat {
+/// A rank's position in the tree in which rank r has place r + 1 + shift, round the end.
+fn position(rank: Rank, world: usize, shift: usize) -> Position {
     let place = |rank: usize| (rank + shift) % world + 1;
     let rank_at = |place: usize| Rank((place - 1 + world - shift) % world);
     let own = place(rank.0);
     let children = children(own, world).map(rank_at).collect();
     let depth = std::iter::successors(parent(own, world), |&above| parent(above, world)).count();
-    Seat { parent: parent(own, world).map(rank_at), children, depth }
+    Position { parent: parent(own, world).map(rank_at), children, depth }
 }
 
 fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let Operation::AllReduce = problem.operation else { return ANOTHER_OPERATION };
-    problem.something_each()?;
+    problem.every_rank_contributes()?;
     let Problem { rank, len, segment, .. } = *problem;
     let world = problem.world();
     let middle = len / 2;
     let trees = [
-        (seat(rank, world, 0), Range { start: 0, len: middle }),
-        (seat(rank, world, 1 % world), Range::between(middle, len)),
+        (position(rank, world, 0), Range { start: 0, len: middle }),
+        (position(rank, world, 1 % world), Range::between(middle, len)),
     ];
-    // Everything is taken AHEAD rounds after it was sent, in the order in which it was sent: so several segments are on
-    // their way at once, in both trees and both directions.
+    // Everything is taken AHEAD rounds after it was sent, in the order in which it was sent: so several
+    // segments are on their way at once, in both trees and both directions.
     let deepest = world.ilog2() as usize + 1;
     let mut stages: Vec<(usize, Stage<'_>)> = Vec::new();
-    for (seat, half) in &trees {
-        let delay = AHEAD * (deepest - seat.depth);
-        stages.push((delay, Box::new(move |index| up(seat, half.segment(index, segment)))));
+    for (position, half) in &trees {
+        let delay = AHEAD * (deepest - position.depth);
+        stages.push((delay, Box::new(move |index| up(position, half.segment(index, segment)))));
     }
-    for (seat, half) in &trees {
-        let delay = AHEAD * (deepest + seat.depth);
-        stages.push((delay, Box::new(move |index| down(seat, half.segment(index, segment)))));
+    for (position, half) in &trees {
+        let delay = AHEAD * (deepest + position.depth);
+        stages.push((delay, Box::new(move |index| down(position, half.segment(index, segment)))));
     }
     let mut steps: Vec<Step> = problem.fold_own().into_iter().collect();
     steps.extend(pipeline((len - middle).div_ceil(segment), &stages));
     Ok(Schedule { steps })
 }
 
-fn up(seat: &Seat, range: Range) -> Vec<Step> {
+fn up(position: &Position, range: Range) -> Vec<Step> {
     if range.len == 0 {
         return Vec::new();
     }
     let mut steps = Vec::new();
-    if !seat.children.is_empty() {
-        let children = seat.children.iter().map(|&child| Source::From(child));
+    if !position.children.is_empty() {
+        let children = position.children.iter().map(|&child| Source::From(child));
         let sources = std::iter::once(Source::Own(0)).chain(children).collect();
         let add = |n| [Fold::Push(n), Fold::Add];
-        let program = std::iter::once(Fold::Push(0)).chain((1..=seat.children.len()).flat_map(add)).collect();
-        steps.push(Step::Reduce { range, sources, program, complete: seat.parent.is_none() });
+        let program =
+            std::iter::once(Fold::Push(0)).chain((1..=position.children.len()).flat_map(add)).collect();
+        steps.push(Step::Reduce { range, sources, program, complete: position.parent.is_none() });
     }
-    steps.extend(seat.parent.and_then(|parent| send(parent, range)));
+    steps.extend(position.parent.and_then(|parent| send(parent, range)));
     steps
 }
 
-fn down(seat: &Seat, range: Range) -> Vec<Step> {
-    let take = seat.parent.and_then(|parent| receive(parent, range));
-    take.into_iter().chain(seat.children.iter().filter_map(|&child| send(child, range))).collect()
+fn down(position: &Position, range: Range) -> Vec<Step> {
+    let take = position.parent.and_then(|parent| receive(parent, range));
+    take.into_iter().chain(position.children.iter().filter_map(|&child| send(child, range))).collect()
 }
 
 #[cfg(test)]
@@ -126,17 +128,18 @@ mod tests {
     fn every_rank_is_reached_once_and_few_are_inside_both_trees() {
         for world in 2usize..=33 {
             for shift in [0, 1] {
-                let seats: Vec<Seat> = (0..world).map(|rank| seat(Rank(rank), world, shift)).collect();
-                assert_eq!(seats.iter().filter(|seat| seat.parent.is_none()).count(), 1);
-                let children: usize = seats.iter().map(|seat| seat.children.len()).sum();
+                let positions: Vec<Position> =
+                    (0..world).map(|rank| position(Rank(rank), world, shift)).collect();
+                assert_eq!(positions.iter().filter(|position| position.parent.is_none()).count(), 1);
+                let children: usize = positions.iter().map(|position| position.children.len()).sum();
                 assert_eq!(children, world - 1);
-                assert!(seats.iter().all(|seat| seat.children.len() <= 2));
-                for (rank, seat) in seats.iter().enumerate() {
-                    let below = |child: &Rank| seats[child.0].parent == Some(Rank(rank));
-                    assert!(seat.children.iter().all(below), "{world}: {seat:?}");
+                assert!(positions.iter().all(|position| position.children.len() <= 2));
+                for (rank, position) in positions.iter().enumerate() {
+                    let below = |child: &Rank| positions[child.0].parent == Some(Rank(rank));
+                    assert!(position.children.iter().all(below), "{world}: {position:?}");
                 }
             }
-            let inside = |rank, shift| !seat(Rank(rank), world, shift).children.is_empty();
+            let inside = |rank, shift| !position(Rank(rank), world, shift).children.is_empty();
             let both = (0..world).filter(|&rank| inside(rank, 0) && inside(rank, 1)).count();
             assert!(both <= world % 2, "{both} of {world}");
         }

@@ -1,11 +1,10 @@
 //! Halving-doubling, nearest neighbours first (Rabenseifner 2004, with the distances turned round).
 //!
 //! In round k ranks at distance 2ᵏ exchange halves of what they still hold and add; then the rounds run
-//! backwards and the sums spread. Cost on N = 2ᵏ ranks: 2·log₂N messages and 2(N−1)/N·n bytes a rank.
-//! Other N: blocks of powers of two, each one's sum is added to that of the larger block before it; that costs at most
-//! 2·log₂N messages and n bytes more.
-//! Because neighbours are added first, the additions are those of the tree, as long as each rank contributes
-//! one subtree of equal size.
+//! backwards and the sums spread. Cost on N = 2ᵏ ranks: 2·log₂N messages and 2(N−1)/N·n bytes a rank. Other
+//! N: blocks of powers of two, each one's sum is added to that of the larger block before it; that costs at
+//! most 2·log₂N messages and n bytes more. Because neighbours are added first, the additions are those of the
+//! tree, as long as each rank contributes one subtree of equal size.
 
 use super::blocks::{Block, blocks, place};
 use super::steps::{add_in_order, segments};

@@ -1,10 +1,10 @@
 //! Hierarchical: inside each node through shared memory, between nodes once for every byte.
 //!
-//! The ranks of a node each own a chunk and add the node's contributions to it; then each talks to the ranks with the
-//! same place on the other nodes, which add the nodes' sums; then the results spread inside the nodes. For G nodes of ℓ
-//! ranks: 2(ℓ−1) messages and 2(ℓ−1)/ℓ·n bytes inside, 2(G−1) messages and 2(G−1)/G·n bytes through a node's link,
-//! spread over ℓ streams a pair of nodes, so that ℓ cores serve the network.
-//! The tree is kept, as long as each node holds one subtree of equal size.
+//! The ranks of a node each own a chunk and add the node's contributions to it; then each talks to the ranks
+//! with the same place on the other nodes, which add the nodes' sums; then the results spread inside the
+//! nodes. For G nodes of ℓ ranks: 2(ℓ−1) messages and 2(ℓ−1)/ℓ·n bytes inside, 2(G−1) messages and 2(G−1)/G·n
+//! bytes through a node's link, spread over ℓ streams a pair of nodes, so that ℓ cores serve the network. The
+//! tree is kept, as long as each node holds one subtree of equal size.
 
 use super::pipeline::{Stage, pipeline};
 use super::steps::{longest, owned, receive, send};

@@ -1,4 +1,4 @@
-//! The algorithms, a file each, and their table.
+//! Each algorithm has a file and a line in their table.
 
 mod binomial;
 mod blocks;

@@ -1,8 +1,8 @@
 //! One-shot: every rank sends its whole contribution to all others, and everybody adds everything.
 //!
-//! Cost of an all-reduce of n bytes on N ranks: N−1 messages that do not wait for each other, (N−1)·n bytes and as
-//! many additions a rank. The lowest latency there is, for short messages; at N = 2 it moves no more bytes than others.
-//! Any N, any number of parts, keeps the tree.
+//! Cost of an all-reduce of n bytes on N ranks: N−1 messages that do not wait for each other, (N−1)·n bytes
+//! and as many additions a rank. The lowest latency there is, for short messages; at N = 2 it moves no more
+//! bytes than others. Any N, any number of parts, keeps the tree.
 
 use std::sync::Arc;
 

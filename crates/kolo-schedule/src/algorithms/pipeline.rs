@@ -1,4 +1,5 @@
-//! Stages of a collective, laid over one another: while one segment is added, the next is on its way.
+//! A pipeline lays the stages of a collective over one another: while one segment is added, the next is on
+//! its way.
 
 use crate::schedule::Step;
 
@@ -7,8 +8,9 @@ pub(super) type Stage<'a> = Box<dyn Fn(usize) -> Vec<Step> + 'a>;
 
 /// Lays stages over one another: in round i stage k works on segment i − delay(k).
 ///
-/// All ranks must use the same stages with the same delays: then the messages between two ranks come in the order in
-/// which they are taken. A stage that waits for what another one sends must come after it, or later by a round.
+/// All ranks must use the same stages with the same delays: then the messages between two ranks come in the
+/// order in which they are taken. A stage that waits for what another one sends must come after it, or later
+/// by a round.
 pub(super) fn pipeline(segments: usize, stages: &[(usize, Stage<'_>)]) -> Vec<Step> {
     let longest = stages.iter().map(|(delay, _)| *delay).max().unwrap_or(0);
     let mut steps = Vec::new();

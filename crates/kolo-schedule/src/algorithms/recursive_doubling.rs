@@ -1,9 +1,9 @@
 //! Recursive doubling: in round k ranks at distance 2ᵏ exchange everything they have.
 //!
-//! Cost of an all-reduce of n bytes on N = 2ᵏ ranks: log₂N messages, log₂N·n bytes and as many additions a rank: half
-//! the latency of halving-doubling, for short messages. Other N: blocks of powers of two, one after another, which costs
-//! up to log₂N messages more. Keeps the tree, as long as each rank contributes one subtree of equal size.
-//! All-gather, N = 2ᵏ: log₂N messages, (N−1)/N·n bytes.
+//! Cost of an all-reduce of n bytes on N = 2ᵏ ranks: log₂N messages, log₂N·n bytes and as many additions a
+//! rank: half the latency of halving-doubling, for short messages. Other N: blocks of powers of two, one
+//! after another, which costs up to log₂N messages more. Keeps the tree, as long as each rank contributes one
+//! subtree of equal size. All-gather, N = 2ᵏ: log₂N messages, (N−1)/N·n bytes.
 
 use super::blocks::{blocks, place};
 use super::steps::{add_in_order, segments};

@@ -1,10 +1,10 @@
 //! Ring (Patarasuk & Yuan 2009): every rank sends to its successor only.
 //!
 //! N−1 rounds in which a chunk travels once round the ring and grows, N−1 rounds in which the finished chunks
-//! travel round. Cost: 2(N−1) messages and 2(N−1)/N·n bytes a rank; half of that for reduce-scatter and all-gather.
-//! Broadcast: along the ring, segment by segment: N−2+m messages of n/m bytes for m segments.
-//! Each chunk is added in ring order starting behind its owner, so the bits depend on N: all ranks get the same bits,
-//! but not those of another world size.
+//! travel round. Cost: 2(N−1) messages and 2(N−1)/N·n bytes a rank; half of that for reduce-scatter and
+//! all-gather. Broadcast: along the ring, segment by segment: N−2+m messages of n/m bytes for m segments.
+//! Each chunk is added in ring order starting behind its owner, so the bits depend on N: all ranks get the
+//! same bits, but not those of another world size.
 
 use super::steps::{owned, pair, receive, segments, send};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
@@ -23,7 +23,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 
 fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     if problem.operation.adds() {
-        problem.something_each()?;
+        problem.every_rank_contributes()?;
     }
     let (rank, world, len) = (problem.rank.0, problem.world(), problem.len);
     let (next, previous) = (Rank((rank + 1) % world), Rank((rank + world - 1) % world));

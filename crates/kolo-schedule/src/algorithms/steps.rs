@@ -1,4 +1,4 @@
-//! What several algorithms build their schedules of: chunks, segments and single steps.
+//! Several algorithms build their schedules of these parts: chunks, segments and single steps.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::tree::Fold;
 /// Elements of a cache line of 64 bytes at 4 bytes an element.
 pub(crate) const LINE: usize = 16;
 
-/// The elements that each rank owns when a range is divided among `world`: whole cache lines, so that two ranks never write one
-/// line. Very short buffers belong to the first ranks alone.
+/// The elements that each rank owns when a range is divided among `world`: whole cache lines, so that two
+/// ranks never write one line. Very short buffers belong to the first ranks alone.
 pub(super) fn owned(whole: Range, world: usize) -> Vec<Range> {
     let each = whole.len.div_ceil(world).next_multiple_of(LINE);
     let cut = |rank: usize| whole.start + (rank * each).min(whole.len);
@@ -22,8 +22,8 @@ pub(super) fn others(rank: Rank, world: usize) -> impl Iterator<Item = Rank> {
     (1..world).map(move |distance| Rank((rank.0 + distance) % world))
 }
 
-/// Both ends cut a range at the same places. Where a rank sends all segments of a round before it takes the first one
-/// of the other, their number is bounded by what a transport holds: else both could wait for room.
+/// Both ends cut a range at the same places. Where a rank sends all segments of a round before it takes the
+/// first one of the other, their number is bounded by what a transport holds: else both could wait for room.
 pub(super) fn segments(range: Range, segment: usize) -> impl Iterator<Item = Range> + Clone {
     let size = segment.max(range.len.div_ceil(MAX_UNTAKEN)).max(1);
     (0..range.len.div_ceil(size)).map(move |index| range.segment(index, size))

@@ -8,7 +8,8 @@ fn algorithm(name: &str) -> &'static Algorithm {
     ALGORITHMS.iter().find(|algorithm| algorithm.name == name).unwrap()
 }
 
-/// What a collective is expected to cost: messages one after another, elements moved both ways and one way, and elements added.
+/// What a collective is expected to cost: messages one after another, elements moved both ways and one way,
+/// and elements added.
 #[derive(Debug, PartialEq)]
 struct Textbook(f64, f64, f64, f64);
 
@@ -22,7 +23,8 @@ fn counted(name: &str, operation: &Operation, world: usize, len: usize, segment:
 /// Compares counted costs with a formula of N and n.
 fn agrees(name: &str, operation: &Operation, worlds: &[usize], formula: impl Fn(f64, f64) -> Textbook) {
     for &world in worlds {
-        // Lengths of which every rank owns the same number of whole cache lines; segments longer and shorter than chunks.
+        // Lengths of which every rank owns the same number of whole cache lines; segments longer and shorter
+        // than chunks.
         for (len, segment) in [(16, 16), (16, 1 << 20), (1600, 1 << 20), (160_000, 1000)]
             .map(|(each, most)| (each * world, most))
         {
@@ -134,8 +136,8 @@ fn binomial() {
     }
 }
 
-/// 2α + 2(N−1)/N·nβ + (N−1)/N·nγ, the least that any algorithm can do; what one rank gives to all, or gets of all, passes its
-/// link one after another.
+/// 2α + 2(N−1)/N·nβ + (N−1)/N·nγ, the least that any algorithm can do; what one rank gives to all, or gets of
+/// all, passes its link one after another.
 #[test]
 fn direct() {
     let share = |world: f64, n: f64| (world - 1.0) / world * n;

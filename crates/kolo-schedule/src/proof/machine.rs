@@ -1,8 +1,9 @@
 //! The machine on which schedules are proved: as unkind as it may be.
 //!
-//! A buffer cell holds an expression that says which contributions were added and in which order. Messages are
-//! references, read only when they are taken (unless a copy is sent), and ranks advance in many different orders, so a
-//! range that is overwritten too early shows up as a wrong expression, and a cycle of waits as a deadlock.
+//! A buffer cell holds an expression that says which contributions were added and in which order. Messages
+//! are references, read only when they are taken (unless a copy is sent), and ranks advance in many different
+//! orders, so a range that is overwritten too early shows up as a wrong expression, and a cycle of waits as a
+//! deadlock.
 
 use std::collections::VecDeque;
 

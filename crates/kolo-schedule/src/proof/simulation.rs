@@ -43,7 +43,8 @@ fn halving_doubling_takes_what_its_formula_says() {
     takes("halving-doubling", &[2, 4, 8, 16], |world| 2.0 * world.log2());
 }
 
-/// The links carry at least 2(N−1)/N·n in any algorithm; short messages pay for latency, which grows with the rounds.
+/// The links carry at least 2(N−1)/N·n in any algorithm; short messages pay for latency, which grows with the
+/// rounds.
 #[test]
 fn direct_moves_the_least_and_halving_doubling_beats_ring_on_short_messages() {
     for world in [2usize, 4, 8] {

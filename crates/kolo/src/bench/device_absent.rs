@@ -1,9 +1,13 @@
-//! `kolo bench all-reduce --backend nccl` in a program built without the feature `nccl`: it says how to build
-//! with it.
+//! `kolo bench <operation> --backend nccl` in a program built without the feature `nccl`: it says how to build with it.
+
+use std::sync::Arc;
+
+use kolo_comm::Group;
 
 use crate::fail::Failure;
 
-pub(crate) fn measure(_sizes: &[usize], _seconds: f64, _json: bool) -> Result<(), Failure> {
+/// Refuses; `Group` stands for any type with collectives.
+pub(crate) fn open(_: &Arc<Group>) -> Result<Group, Failure> {
     let remedy = "build it with `cargo build --release --features nccl` (nothing of CUDA is needed for that)";
     Err(Failure::input(format!("--backend nccl: this program was built without NCCL; {remedy}")))
 }

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use kolo_comm::env::is_worker;
 
-use crate::bench::collective::{self, Operation};
+use crate::bench::collective::{self, MeasureCollective};
 use crate::bench::{exact, step};
 use crate::fail::Failure;
 use crate::options::{Communication, Elastic};
@@ -20,49 +20,26 @@ pub(crate) struct Bench {
 enum What {
     Step(step::Options),
     Exact(exact::Options),
-    /// Every rank ends with the sum over all
-    AllReduce(collective::Options),
-    /// Rank r ends with part r of the sum over all
-    ReduceScatter(collective::Options),
-    /// Every rank ends with the parts of all
-    AllGather(collective::Options),
-    /// Every rank ends with the root's buffer
-    Broadcast(collective::Options),
-    /// The root ends with the sum over all
-    Reduce(collective::Options),
-    /// The root ends with the parts of all
-    Gather(collective::Options),
-    /// Every rank ends with its part of the root's buffer
-    Scatter(collective::Options),
-    /// Every rank ends with its part of everybody's buffer
-    AllToAll(collective::Options),
-    /// Every rank sends to the next one and receives from the one before
-    SendReceive(collective::Options),
+    #[command(flatten)]
+    Collective(MeasureCollective),
 }
 
 impl Bench {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let (operation, options) = match &self.what {
+        match &self.what {
             What::Step(options) => {
                 options.check()?;
-                return as_worker(options.nproc, &options.communication, || step::measure(options));
+                as_worker(options.nproc, &options.communication, || step::measure(options))
             }
             What::Exact(options) => {
                 options.check()?;
-                return as_worker(options.nproc, &options.communication, || exact::measure(options));
+                as_worker(options.nproc, &options.communication, || exact::measure(options))
             }
-            What::AllReduce(options) => (Operation::AllReduce, options),
-            What::ReduceScatter(options) => (Operation::ReduceScatter, options),
-            What::AllGather(options) => (Operation::AllGather, options),
-            What::Broadcast(options) => (Operation::Broadcast, options),
-            What::Reduce(options) => (Operation::Reduce, options),
-            What::Gather(options) => (Operation::Gather, options),
-            What::Scatter(options) => (Operation::Scatter, options),
-            What::AllToAll(options) => (Operation::AllToAll, options),
-            What::SendReceive(options) => (Operation::SendReceive, options),
-        };
-        options.check(operation)?;
-        as_worker(options.nproc, &options.communication, || collective::measure(operation, options))
+            What::Collective(MeasureCollective { operation, options }) => {
+                options.check()?;
+                as_worker(options.nproc, &options.communication, || collective::measure(*operation, options))
+            }
+        }
     }
 }
 

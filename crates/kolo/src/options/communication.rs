@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::backends::BACKENDS;
+use crate::backends::{self, BACKENDS};
 use clap::Args;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, TransportKind, env};
@@ -51,6 +51,19 @@ impl Communication {
     /// Joins the group of the job, as a worker. Options of the command line win over environment variables.
     pub(crate) fn group(&self, algorithm: Option<&str>) -> Result<Group, Failure> {
         Ok(Group::of_job(&self.options(algorithm)?)?)
+    }
+
+    /// As [`Communication::group`], over the backend of that name if there is one, whatever `KOLO_BACKEND` says.
+    pub(crate) fn group_over(
+        &self,
+        backend: Option<&str>,
+        algorithm: Option<&str>,
+    ) -> Result<Group, Failure> {
+        let mut options = self.options(algorithm)?;
+        if let Some(backend) = backend {
+            backends::choose(backend, &mut options);
+        }
+        Ok(Group::of_job(&options)?)
     }
 
     /// This worker as a member of an elastic job, if it is one.

@@ -3,7 +3,7 @@
 
 use kolo_comm::schedule::{ALGORITHMS, Operation, Problem};
 use kolo_comm::tree::Contributions;
-use kolo_comm::{Rank, Topology};
+use kolo_comm::{Rank, Topology, TransportKind};
 
 use crate::fail::Failure;
 

@@ -40,7 +40,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["bench", "all-to-all", "--dtype", "f64", "--sizes", "12"], &["--sizes 12", "multiple of 8"]),
         (&["bench", "broadcast", "--root", "2"], &["--root 2", "2 ranks"]),
         (&["bench", "all-reduce", "--plot", "no/such/folder/a.svg"], &["--plot", "no/such/folder"]),
-        (&["bench", "all-reduce", "--backend", "nccl", "--dtype", "f16"], &["--backend nccl", "f32"]),
+        (&["bench", "all-reduce", "--backend", "nccl", "--explain"], &["--backend nccl", "--explain"]),
         (&["bench", "all-reduce", "--algorithm", "hierarchical"], &["hierarchical", "several nodes"]),
         (&["train", "--timeout", "0"], &["--timeout", "greater than 0"]),
         (&["bench", "step", "--model", "vgg"], &["unknown model `vgg`"]),

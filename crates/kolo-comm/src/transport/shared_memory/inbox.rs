@@ -55,7 +55,8 @@ pub(super) struct Inbox {
 
 impl Inbox {
     pub(super) fn bell(&self) -> &Bell {
-        // SAFETY: pages start with a Bell, are page-aligned, zeroed at first, and only touched through atomics.
+        // SAFETY: pages start with a Bell, are page-aligned, zeroed at first, and only touched through
+        // atomics.
         unsafe { self.pages.start().cast().as_ref() }
     }
 
@@ -66,8 +67,9 @@ impl Inbox {
         unsafe { self.pages.start().add(offset).cast().as_ref() }
     }
 
-    /// Wakes the rank if it sleeps. What it waits for has been written before; the fence makes sure that either this side
-    /// sees it sleeping, or it sees what was written before it falls asleep. Whoever is awake costs no write to its memory.
+    /// Wakes the rank if it sleeps. What it waits for has been written before; the fence makes sure that
+    /// either this side sees it sleeping, or it sees what was written before it falls asleep. Whoever is
+    /// awake costs no write to its memory.
     pub(super) fn ring(&self) {
         let bell = self.bell();
         fence(Ordering::SeqCst);

@@ -1,13 +1,15 @@
 //! The transport of ranks that can see each other's memory.
 //!
-//! Every rank has an inbox in memory that all others have mapped: a bell, and a lane for each sender. A message is
-//! a slot in a lane that says where the bytes lie; the receiver reads them there. Nothing is copied.
+//! Every rank has an inbox in memory that all others have mapped: a bell, and a lane for each sender. A
+//! message is a slot in a lane that says where the bytes lie; the receiver reads them there. Nothing is
+//! copied.
 //!
-//! Waiting: a short spin, then sleep on the bell (a futex). The spin grows while waits turn out to be short and
-//! shrinks while they turn out to be long. So two ranks on two idle cores answer in a fraction of a microsecond, and a
-//! rank whose core is needed for training gives it up at once. Where there are more ranks than cores, spinning would keep
-//! the one waited for from its core: there a rank steps behind the others in the scheduler's queue instead
-//! (`sched_yield`), which takes a microsecond where waking a sleeper takes tens.
+//! Waiting: a short spin, then sleep on the bell (a futex). The spin grows while waits turn out to be short
+//! and shrinks while they turn out to be long. So two ranks on two idle cores answer in a fraction of a
+//! microsecond, and a rank whose core is needed for training gives it up at once. Where there are more ranks
+//! than cores, spinning would keep the one waited for from its core: there a rank steps behind the others in
+//! the scheduler's queue instead (`sched_yield`), which takes a microsecond where waking a sleeper takes
+//! tens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,9 +53,11 @@ const YIELDS: (u32, u32) = (4, 256);
 #[derive(Clone, Copy, Default)]
 struct Counts {
     posted: u32,
-    /// Of the posted ones, how many the peer has taken when last looked at: its memory is looked at only when needed.
+    /// Of the posted ones, how many the peer has taken when last looked at: its memory is looked at only when
+    /// needed.
     seen_taken: u32,
-    /// Of the posted ones, how many until the last one that refers to a buffer; none if the peer has taken it.
+    /// Of the posted ones, how many until the last one that refers to a buffer; none if the peer has taken
+    /// it.
     referring: Option<u32>,
     received: u32,
 }
@@ -72,7 +76,8 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// The mailbox of rank `here`. `inboxes` has those of all ranks that share memory with it, its own among them.
+    /// The mailbox of rank `here`. `inboxes` has those of all ranks that share memory with it, its own among
+    /// them.
     pub(super) fn new(
         here: Rank,
         inboxes: &[Option<Arc<Mapping>>],
@@ -111,8 +116,8 @@ impl Mailbox {
         self.inbox(by).lane(self.here).taken.0.load(Ordering::Acquire)
     }
 
-    /// Waits until `ready`, which looks at memory that `peer` writes before it rings this rank's bell. Meanwhile the group's
-    /// other transports make progress.
+    /// Waits until `ready`, which looks at memory that `peer` writes before it rings this rank's bell.
+    /// Meanwhile the group's other transports make progress.
     fn wait_until(
         &mut self,
         peer: Rank,
@@ -213,7 +218,8 @@ impl Transport for Mailbox {
         } else if copied {
             let taken = |peer: Rank, number: u32| {
                 let lane = inboxes[peer.0].as_ref().expect("sent before").lane(here);
-                // Untaken are at most so many, from the count on; however long ago the message was, counters wrap around.
+                // Untaken are at most so many, from the count on; however long ago the message was, counters
+                // wrap around.
                 number.wrapping_sub(lane.taken.0.load(Ordering::Acquire)) >= MAX_UNTAKEN as u32
             };
             // SAFETY: a segment lies inside its block, which the running collective holds.
@@ -286,8 +292,8 @@ impl Transport for Mailbox {
         Ok(())
     }
 
-    /// Waits, at most until `until`, until the peers have taken even the copies: they could not read them any more if
-    /// this process ended.
+    /// Waits, at most until `until`, until the peers have taken even the copies: they could not read them any
+    /// more if this process ended.
     fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
         let untaken = |peer: usize| {
             peer != self.here.0

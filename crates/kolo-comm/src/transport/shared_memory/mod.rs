@@ -1,4 +1,5 @@
-//! The transports of ranks that can read each other's memory: threads of one process, and processes of one host.
+//! The transports of ranks that can read each other's memory: threads of one process, and processes of one
+//! host.
 
 mod inbox;
 mod mailbox;

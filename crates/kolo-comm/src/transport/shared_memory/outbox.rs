@@ -17,8 +17,8 @@ struct Lent {
     peer: Rank,
     /// The number of the message.
     number: u32,
-    /// Where the ring is in use from, until this has been taken. Copies of one place for several peers start alike: it is
-    /// free when the last of them has been taken.
+    /// Where the ring is in use from, until this has been taken. Copies of one place for several peers start
+    /// alike: it is free when the last of them has been taken.
     start: usize,
     block: Option<Block>,
 }
@@ -83,8 +83,8 @@ impl Outbox {
         };
         if !matches!(again, Some(Spot::Ring { .. })) {
             assert!(offset + bytes <= block.len(), "a copy fits where it is put");
-            // SAFETY: inside the block, which nobody reads before the message is posted; never overlaps the source,
-            // which lies in a buffer.
+            // SAFETY: inside the block, which nobody reads before the message is posted; never overlaps the
+            // source, which lies in a buffer.
             unsafe { std::ptr::copy_nonoverlapping(start, block.start().as_ptr().add(offset), bytes) };
         }
         self.last = Some((start, bytes, spot));

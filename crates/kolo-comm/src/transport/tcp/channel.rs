@@ -1,7 +1,7 @@
 //! A connection for data between two ranks: plain, or sealed where `KOLO_ENCRYPT=1`.
 //!
-//! It reads and writes as a nonblocking `TcpStream` does, with one rule more: after a write that would block, the
-//! next one must begin with the same bytes, because they are sealed already.
+//! A channel reads and writes as a nonblocking `TcpStream` does, with one rule more: after a write that would
+//! block, the next one must begin with the same bytes, because they are sealed already.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use kolo_rendezvous::secure::Session;
 use kolo_rendezvous::secure::{MAX_FRAME, MAX_PLAINTEXT, PREFIX};
 
-/// See the module's text.
+/// A connection between two ranks, plain or sealed.
 pub(crate) enum Channel {
     Plain(TcpStream),
     Sealed(Box<Sealed>),

@@ -1,14 +1,15 @@
 //! The connections of one rank: one TCP connection for each pair of ranks, or several.
 //!
-//! Over several connections message number m goes by connection m modulo their number, at both ends: a lost packet, or
-//! a window that is too small for the distance, then holds up one of them only.
+//! Over several connections message number m goes by connection m modulo their number, at both ends: a lost
+//! packet, or a window that is too small for the distance, then holds up one of them only.
 //!
-//! One thread drives all connections of a rank: while it waits for the message it needs, it pushes out whatever
-//! is still to be sent, so two ranks that send each other more than the kernel buffers do not block each other.
+//! One thread drives all connections of a rank: while it waits for the message it needs, it pushes out
+//! whatever is still to be sent, so two ranks that send each other more than the kernel buffers do not block
+//! each other.
 //!
-//! Waiting: some reads that may come back empty, then `poll`. On a host with more ranks than cores the core is given
-//! up between the reads. How many depends on whether the last ones were worth it; none where they would take the core from
-//! a thread that computes meanwhile.
+//! Waiting: some reads that may come back empty, then `poll`. On a host with more ranks than cores the core
+//! is given up between the reads. How many depends on whether the last ones were worth it; none where they
+//! would take the core from a thread that computes meanwhile.
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -42,7 +43,8 @@ pub(crate) struct Tcp {
     alarm: Arc<OwnedFd>,
     /// Messages count as under way for so long: distance, for trials on one host.
     delay: Duration,
-    /// More ranks on this host than cores; and so many that those who compute need the cores of those who communicate.
+    /// More ranks on this host than cores; and so many that those who compute need the cores of those who
+    /// communicate.
     crowded: bool,
     busy: bool,
     spin: AdaptiveSpin,
@@ -88,7 +90,8 @@ impl Tcp {
         others: &mut dyn Progress,
     ) -> Result<(), Error> {
         let (mut filled, mut empty) = (0, 0);
-        // News travels by another connection: a peer that has sent its part and left may be seen to have left first.
+        // News travels by another connection: a peer that has sent its part and left may be seen to have left
+        // first.
         let mut left = None;
         while filled < into.len() {
             let stream = self.peer(from).next_in();
@@ -151,8 +154,8 @@ impl Tcp {
         Ok(())
     }
 
-    /// Sleeps until `reading` has bytes, somebody takes bytes again, or the group has news. `blame` is the one
-    /// waited for.
+    /// Sleeps until `reading` has bytes, somebody takes bytes again, or the group has news. `blame` is the
+    /// one waited for.
     fn sleep(
         &mut self,
         reading: Option<Rank>,
@@ -293,7 +296,8 @@ impl Transport for Tcp {
         others: &mut dyn Progress,
     ) -> Result<(), Error> {
         self.read_header(from, bytes, wait, others)?;
-        // SAFETY: the caller vouches for `bytes` writable bytes; they belong to a buffer, hence are initialised.
+        // SAFETY: the caller vouches for `bytes` writable bytes; they belong to a buffer, hence are
+        // initialised.
         self.read(from, unsafe { std::slice::from_raw_parts_mut(into, bytes) }, wait, others)?;
         self.peer(from).received += 1;
         Ok(())

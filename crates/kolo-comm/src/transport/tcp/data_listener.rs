@@ -1,5 +1,5 @@
-//! How ranks connect to each other for data: of two ranks the higher one connects to the lower one's listener, and no
-//! listener connects back.
+//! How ranks connect to each other for data: of two ranks the higher one connects to the lower one's
+//! listener, and no listener connects back.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{self, Receiver};
@@ -53,8 +53,8 @@ impl<'a> DataListener<'a> {
         self.accepted.recv_timeout(wait).ok()
     }
 
-    /// The connections to each rank, in rank order: `streams` to each of `peers`, none to others. This rank connects to the
-    /// peers below it and accepts those above.
+    /// The connections to each rank, in rank order: `streams` to each of `peers`, none to others. This rank
+    /// connects to the peers below it and accepts those above.
     pub(super) fn connect_all(
         &self,
         group: &Connecting<'_>,

@@ -17,8 +17,8 @@ pub(crate) const HEADER: usize = 32;
 pub(crate) struct Header {
     pub(crate) call: [u64; 2],
     pub(crate) bytes: u64,
-    /// Nanoseconds of the host's clock before which the message counts as under way; 0: at once. For trying out distance
-    /// between processes of one host.
+    /// Nanoseconds of the host's clock before which the message counts as under way; 0: at once. For trying
+    /// out distance between processes of one host.
     pub(crate) due: u64,
 }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 /// Bytes read ahead: a header and a short message, or the beginning of a long one.
 const AHEAD: usize = 4096;
 
-/// See the module's text.
+/// The bytes that were read ahead from one connection and not taken yet.
 pub(super) struct Incoming {
     ahead: Box<[u8; AHEAD]>,
     taken: usize,
@@ -19,7 +19,8 @@ impl Default for Incoming {
 }
 
 impl Incoming {
-    /// As [`Read::read`]. Short reads take from what is ahead; long ones go straight to where they are wanted.
+    /// As [`Read::read`]. Short reads take from what is ahead; long ones go straight to where they are
+    /// wanted.
     pub(super) fn read_from(&mut self, stream: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
         if self.taken == self.filled {
             if into.len() >= AHEAD {

@@ -30,7 +30,7 @@ impl Message {
     }
 }
 
-/// See the module's text.
+/// The messages that wait to be written to one connection, in order.
 #[derive(Default)]
 pub(super) struct Outgoing(VecDeque<Message>);
 

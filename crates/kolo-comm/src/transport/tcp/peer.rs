@@ -9,9 +9,9 @@ use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use kolo_rendezvous::Error;
 
-/// Bytes that may wait in the kernel for a rank on the same host. The kernel would let megabytes queue up, which leave the
-/// cache before they are read: a sixth more time where four ranks share two cores. Much less stalls a connection whose
-/// packets are 64 KiB long.
+/// Bytes that may wait in the kernel for a rank on the same host. The kernel would let megabytes queue up,
+/// which leave the cache before they are read: a sixth more time where four ranks share two cores. Much less
+/// stalls a connection whose packets are 64 KiB long.
 const SEND_BUFFER: usize = 256 * 1024;
 
 /// One connection, with the bytes on their way over it.

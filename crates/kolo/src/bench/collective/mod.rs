@@ -8,37 +8,60 @@ mod options;
 mod plot;
 mod report;
 mod sample;
+mod subcommand;
 
-use kolo_comm::schedule::ALGORITHMS;
-use kolo_comm::{DType, Group, bf16, f16};
+use std::sync::Arc;
 
-pub(crate) use operation::Operation;
-pub(crate) use options::Options;
+use kolo_comm::schedule::{ALGORITHMS, OperationKind};
+use kolo_comm::{Collectives, DType, Group, Op, bf16, f16};
+
+use options::Options;
 use report::{Report, Row};
 use sample::Case;
+pub(crate) use subcommand::MeasureCollective;
 
 use super::device;
+use crate::backends::NCCL;
 use crate::fail::Failure;
 
-pub(crate) fn measure(operation: Operation, options: &Options) -> Result<(), Failure> {
-    if options.backend == "nccl" {
-        return device::measure(&options.sizes, options.seconds, options.json);
-    }
-    let group = options.communication.group(options.algorithm.as_deref().filter(|name| *name != "all"))?;
+/// Measures an operation, as a worker.
+pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(), Failure> {
+    let (backend, algorithm) = (options.backend.as_deref(), options.algorithm.as_deref());
+    let group = options.communication.group_over(backend, algorithm.filter(|name| *name != "all"))?;
     if options.root >= group.world_size() {
         let world = group.world_size();
         return Err(Failure::input(format!("--root {}: there are {world} ranks", options.root)));
     }
+    if backend != Some(NCCL) {
+        return measure_by(&group, &group, Some(&group), operation, options);
+    }
+    let inexact = options.op() == Op::Average && !group.world_size().is_power_of_two();
+    if inexact {
+        let problem = "NCCL's averages are exact, and can be verified, on 2, 4, 8, … ranks only";
+        return Err(Failure::input(format!("--op average: {problem}; there are {}", group.world_size())));
+    }
+    let group = Arc::new(group);
+    measure_by(&group, &device::open(&group)?, None, operation, options)
+}
+
+/// Measures by an engine of the same ranks as `group`; `native` is that engine if its cost model can be asked.
+fn measure_by(
+    group: &Group,
+    engine: &impl Collectives,
+    native: Option<&Group>,
+    operation: OperationKind,
+    options: &Options,
+) -> Result<(), Failure> {
     let rows = match options.dtype() {
-        DType::F32 => all_sizes::<f32>(&group, operation, options),
-        DType::F64 => all_sizes::<f64>(&group, operation, options),
-        DType::I32 => all_sizes::<i32>(&group, operation, options),
-        DType::I64 => all_sizes::<i64>(&group, operation, options),
-        DType::U8 => all_sizes::<u8>(&group, operation, options),
-        DType::F16 => all_sizes::<f16>(&group, operation, options),
-        DType::Bf16 => all_sizes::<bf16>(&group, operation, options),
+        DType::F32 => all_sizes::<f32>(group, engine, native, operation, options),
+        DType::F64 => all_sizes::<f64>(group, engine, native, operation, options),
+        DType::I32 => all_sizes::<i32>(group, engine, native, operation, options),
+        DType::I64 => all_sizes::<i64>(group, engine, native, operation, options),
+        DType::U8 => all_sizes::<u8>(group, engine, native, operation, options),
+        DType::F16 => all_sizes::<f16>(group, engine, native, operation, options),
+        DType::Bf16 => all_sizes::<bf16>(group, engine, native, operation, options),
     }?;
-    let report = Report::new(&group, operation, options, rows)?;
+    let report = Report::new(group, engine.describe(), native.is_some(), operation, options, rows)?;
     if group.rank().0 != 0 {
         return Ok(());
     }
@@ -55,15 +78,17 @@ pub(crate) fn measure(operation: Operation, options: &Options) -> Result<(), Fai
 
 fn all_sizes<T: sample::Exact>(
     group: &Group,
-    operation: Operation,
+    engine: &impl Collectives,
+    native: Option<&Group>,
+    operation: OperationKind,
     options: &Options,
 ) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for &bytes in &options.sizes {
-        let case = Case::new(group, operation, options, bytes / size_of::<T>());
+        let case = Case::new(group, engine, operation, options, bytes / size_of::<T>());
         let asked = options.algorithm.as_deref();
         // Another backend than Kolo's own picks by itself.
-        let choice = case.explain::<T>();
+        let choice = native.and_then(|native| case.explain::<T>(native));
         let names: Vec<Option<&str>> = match (asked, &choice) {
             (Some("all"), Some(choice)) => {
                 choice.predicted.iter().chain(&choice.others).map(|(name, _)| Some(*name)).collect()

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use kolo_comm::{DType, Op};
 
-use super::operation::Operation;
+use crate::backends::{self, NCCL};
 use crate::fail::Failure;
 use crate::options::{Communication, algorithms};
 
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = "f32", value_parser = DType::ALL.map(DType::name))]
     pub(super) dtype: String,
     /// How contributions are combined
-    #[arg(long, default_value = "sum", value_parser = ["sum", "average", "max", "min", "product"])]
+    #[arg(long, default_value = "sum", value_parser = Op::ALL.map(Op::name))]
     pub(super) op: String,
     /// Root of a broadcast, reduce, gather or scatter
     #[arg(long, default_value_t = 0)]
@@ -36,9 +36,9 @@ pub(crate) struct Options {
     /// Show for each size what the cost model predicts for each algorithm, beside what was measured
     #[arg(long)]
     pub(super) explain: bool,
-    /// What does the work: Kolo's groups, or NCCL on GPUs (all-reduce of f32)
-    #[arg(long, default_value = "native", value_parser = ["native", "nccl"])]
-    pub(super) backend: String,
+    /// What does the work: Kolo's own schedules, MPI, or NCCL on GPUs [default: KOLO_BACKEND, else native]
+    #[arg(long, value_parser = backends::names())]
+    pub(super) backend: Option<String>,
     #[command(flatten)]
     pub(crate) communication: Communication,
     /// Print JSON
@@ -54,12 +54,14 @@ fn algorithm_names() -> Vec<&'static str> {
 }
 
 impl Options {
-    pub(crate) fn check(&self, operation: Operation) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.nproc == 0 {
             return Err(Failure::input("--nproc 0: it must be at least 1"));
         }
-        if self.backend == "nccl" && (operation != Operation::AllReduce || self.dtype() != DType::F32) {
-            return Err(Failure::input("--backend nccl: it measures all-reduce of f32 only"));
+        if self.backend.as_deref() == Some(NCCL) && (self.algorithm.is_some() || self.explain) {
+            return Err(Failure::input(
+                "--backend nccl: NCCL picks algorithms; leave out --algorithm and --explain",
+            ));
         }
         let size = self.dtype().size();
         if let Some(bytes) = self.sizes.iter().find(|bytes| !bytes.is_multiple_of(size) || **bytes == 0) {

@@ -1,10 +1,9 @@
 //! Tables and JSON.
 
-use kolo_comm::Group;
-use kolo_comm::schedule::Choice;
+use kolo_comm::schedule::{Choice, OperationKind};
+use kolo_comm::{Collectives, Distance, Group, TRANSPORTS};
 use serde::Serialize;
 
-use super::operation::Operation;
 use super::options::Options;
 use super::sample::Case;
 use crate::bench::samples::{Samples, memory_bus};
@@ -31,7 +30,7 @@ pub(super) struct Row {
 
 impl Row {
     pub(super) fn new(
-        case: &Case<'_>,
+        case: &Case<'_, impl Collectives>,
         element_bytes: usize,
         samples: &Samples,
         asked: Option<&str>,
@@ -49,7 +48,7 @@ impl Row {
             p50_us: p50 * 1e6,
             p99_us: samples.percentile(99.0) * 1e6,
             algbw_gbps,
-            busbw_gbps: algbw_gbps * case.operation.bus_factor(case.world()),
+            busbw_gbps: algbw_gbps * case.operation.properties().bus.factor(case.world()),
             predicted_us: predicted.map(|seconds| seconds * 1e6),
             samples: samples.0.len(),
             why: choice.map(Choice::reason).unwrap_or_default(),
@@ -69,7 +68,7 @@ pub(super) struct Report {
     pub(super) dtype: String,
     op: String,
     pub(super) world_size: usize,
-    pub(super) transport: &'static str,
+    pub(super) transport: String,
     /// Bytes read and written a second when all ranks copy at once, in GB/s; where memory is shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_gbps: Option<f64>,
@@ -82,15 +81,18 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// A collective, because all ranks load the memory bus together.
+    /// `engine` is what did the work, and `on_host` whether in memory of the host. A collective, because all ranks load the memory bus together.
     pub(super) fn new(
         group: &Group,
-        operation: Operation,
+        engine: String,
+        on_host: bool,
+        operation: OperationKind,
         options: &Options,
         rows: Vec<Row>,
     ) -> Result<Report, Failure> {
         let world_size = group.world_size();
-        let shared = operation == Operation::AllReduce && matches!(group.transport(), "shm" | "threads");
+        let in_memory = TRANSPORTS.iter().any(|kind| kind.name == engine && kind.reach < Distance::Network);
+        let shared = operation == OperationKind::AllReduce && on_host && in_memory;
         let memory_gbps = if shared { Some(memory_bus(group)?) } else { None };
         // The least there is: every contribution is read once, and the sum written once on every rank.
         let traffic = (2 * world_size) as f64;
@@ -101,7 +103,7 @@ impl Report {
             dtype: options.dtype.clone(),
             op: options.op.clone(),
             world_size,
-            transport: group.transport(),
+            transport: engine,
             memory_gbps,
             memory_share,
             rows,

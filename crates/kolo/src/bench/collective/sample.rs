@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use kolo_comm::schedule::Choice;
-use kolo_comm::{Buffer, Collective, Element, Group, Op, Rank, bf16, f16};
+use kolo_comm::schedule::{Choice, OperationKind};
+use kolo_comm::{Collective, Collectives, Element, Group, Op, Rank, bf16, f16};
 
-use super::operation::{Operation, Shape};
+use super::operation::{Shape, fitting, shape};
 use super::options::Options;
 use crate::bench::samples::Samples;
 use crate::fail::Failure;
@@ -43,9 +43,11 @@ impl Exact for bf16 {
 }
 
 /// One operation at one size.
-pub(super) struct Case<'a> {
+pub(super) struct Case<'a, C> {
+    /// The native group of the engine's ranks.
     group: &'a Group,
-    pub(super) operation: Operation,
+    engine: &'a C,
+    pub(super) operation: OperationKind,
     op: Op,
     root: Rank,
     /// Elements, of the larger one where input and output differ.
@@ -53,12 +55,18 @@ pub(super) struct Case<'a> {
     shape: Shape,
 }
 
-impl<'a> Case<'a> {
-    pub(super) fn new(group: &'a Group, operation: Operation, options: &Options, len: usize) -> Self {
+impl<'a, C: Collectives> Case<'a, C> {
+    pub(super) fn new(
+        group: &'a Group,
+        engine: &'a C,
+        operation: OperationKind,
+        options: &Options,
+        len: usize,
+    ) -> Self {
         let (rank, world) = (group.rank(), group.world_size());
-        let (op, root, len) = (options.op(), Rank(options.root), operation.fitting(len, world));
-        let shape = operation.shape(len, op, root, rank, world);
-        Case { group, operation, op, root, len, shape }
+        let (op, root, len) = (options.op(), Rank(options.root), fitting(operation, len, world));
+        let shape = shape(operation, len, op, root, rank, world);
+        Case { group, engine, operation, op, root, len, shape }
     }
 
     pub(super) fn world(&self) -> usize {
@@ -66,13 +74,13 @@ impl<'a> Case<'a> {
     }
 
     /// What the cost model makes of it.
-    pub(super) fn explain<T: Element>(&self) -> Option<Choice> {
-        self.group.explain(&self.shape.collective, self.shape.elements, T::DTYPE)
+    pub(super) fn explain<T: Element>(&self, native: &Group) -> Option<Choice> {
+        native.explain(&self.shape.collective, self.shape.elements, T::DTYPE)
     }
 
     /// Seconds of each sample, the slowest rank's.
     pub(super) fn measure<T: Exact>(&self, seconds: f64) -> Result<Samples, Failure> {
-        let mut buffer = self.verified::<T>(self.group.alloc(self.shape.elements)?)?;
+        let mut buffer = self.verified::<T>(self.engine.alloc(self.shape.elements)?)?;
         for _ in 0..WARM_UP {
             buffer = self.sample(buffer)?.0;
         }
@@ -95,15 +103,15 @@ impl<'a> Case<'a> {
         samples.slowest(self.group)
     }
 
-    fn sample<T: Element>(&self, buffer: Buffer<T>) -> Result<(Buffer<T>, f64), Failure> {
+    fn sample<T: Element>(&self, buffer: C::Buffer<T>) -> Result<(C::Buffer<T>, f64), Failure> {
         self.group.barrier()?;
         let began = Instant::now();
-        let buffer = self.group.run(&self.shape.collective, buffer)?;
+        let buffer = self.engine.run(&self.shape.collective, buffer)?;
         Ok((buffer, began.elapsed().as_secs_f64()))
     }
 
     /// Runs it on numbers whose results are exact in every type, and checks every element.
-    fn verified<T: Exact>(&self, mut buffer: Buffer<T>) -> Result<Buffer<T>, Failure> {
+    fn verified<T: Exact>(&self, mut buffer: C::Buffer<T>) -> Result<C::Buffer<T>, Failure> {
         let (rank, world, each) = (self.group.rank().0, self.world(), self.len / self.world());
         let number = |rank: usize, index: usize| (index + 3 * rank) % 3;
         // All-to-all and messages send from behind what they receive.
@@ -112,8 +120,11 @@ impl<'a> Case<'a> {
             _ => 0,
         };
         let fill = |(index, x): (usize, &mut T)| *x = T::of(number(rank, index.wrapping_sub(behind)));
-        buffer.iter_mut().enumerate().skip(behind).for_each(fill);
-        let mut buffer = self.group.run(&self.shape.collective, buffer)?;
+        let mut data = vec![T::default(); self.shape.elements];
+        data.iter_mut().enumerate().skip(behind).for_each(fill);
+        self.engine.write(&data, &mut buffer)?;
+        let mut buffer = self.engine.run(&self.shape.collective, buffer)?;
+        self.engine.read(&buffer, &mut data)?;
 
         let combined = |index: usize| self.combined((0..world).map(|rank| number(rank, index)));
         let (root, previous) = (self.root.0, (rank + world - 1) % world);
@@ -122,39 +133,40 @@ impl<'a> Case<'a> {
         let (checked, expected): (std::ops::Range<usize>, Box<dyn Fn(usize) -> usize + '_>) = match self
             .operation
         {
-            Operation::AllReduce => (0..self.len, Box::new(combined)),
-            Operation::ReduceScatter => (rank * each..(rank + 1) * each, Box::new(combined)),
-            Operation::Reduce => (0..if rank == root { self.len } else { 0 }, Box::new(combined)),
-            Operation::Broadcast => (0..self.len, Box::new(|index| number(root, index))),
-            Operation::AllGather => {
+            OperationKind::AllReduce => (0..self.len, Box::new(combined)),
+            OperationKind::ReduceScatter => (rank * each..(rank + 1) * each, Box::new(combined)),
+            OperationKind::Reduce => (0..if rank == root { self.len } else { 0 }, Box::new(combined)),
+            OperationKind::Broadcast => (0..self.len, Box::new(|index| number(root, index))),
+            OperationKind::AllGather => {
                 let own = move |index: usize| number(index / each, index);
                 (0..self.len, Box::new(own))
             }
-            Operation::Gather if rank == root => {
+            OperationKind::Gather if rank == root => {
                 let index_there = move |index: usize| if index / each == root { index } else { index % each };
                 (0..self.len, Box::new(move |index| number(index / each, index_there(index))))
             }
-            Operation::Scatter if rank != root => {
+            OperationKind::Scatter if rank != root => {
                 (0..each, Box::new(move |index| number(root, rank * each + index)))
             }
-            Operation::Gather | Operation::Scatter => (0..0, Box::new(from_each)),
-            Operation::AllToAll => {
+            OperationKind::Gather | OperationKind::Scatter => (0..0, Box::new(from_each)),
+            OperationKind::AllToAll => {
                 let sent = move |index: usize| number(index / each, rank * each + index % each);
                 (0..self.len, Box::new(sent))
             }
-            Operation::SendReceive if world == 1 => (0..0, Box::new(from_each)),
-            Operation::SendReceive => (0..self.len, Box::new(move |index| number(previous, index))),
+            OperationKind::Exchange if world == 1 => (0..0, Box::new(from_each)),
+            OperationKind::Exchange => (0..self.len, Box::new(move |index| number(previous, index))),
         };
         for index in checked {
-            let (got, right) = (buffer[index], T::of(expected(index)));
+            let (got, right) = (data[index], T::of(expected(index)));
             if got != right {
-                let (name, len) = (self.operation.name(), buffer.len());
+                let (name, len) = (self.operation.name(), data.len());
                 return Err(Failure::work(format!(
                     "{name} on rank {rank}: element {index} of {len} is {got:?}, not {right:?}"
                 )));
             }
         }
-        buffer.fill(T::default());
+        data.fill(T::default());
+        self.engine.write(&data, &mut buffer)?;
         Ok(buffer)
     }
 

@@ -115,7 +115,7 @@ fn sent(group: &Group, algorithm: &Algorithm, contributions: &Contributions, len
         let problem =
             Problem { operation, rank: Rank(rank), len, contributions, topology, segment: len.max(1) };
         let step = |step: &Step| if let Step::Send { range, .. } = step { range.len } else { 0 };
-        (algorithm.build)(&problem).steps.iter().map(step).sum()
+        (algorithm.build)(&problem).map_or(0, |schedule| schedule.steps.iter().map(step).sum())
     };
     (0..group.world_size()).map(of).max().unwrap_or(0)
 }

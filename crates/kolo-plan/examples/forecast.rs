@@ -1,7 +1,7 @@
 //! What an all-reduce would take, by algorithm, over links of 1, 10 and 100 Gbit/s:
 //!
 //! ```text
-//! cargo run -p kolo-plan --example all_reduce -- [MEGABYTES] [RANKS] [RANKS PER NODE]
+//! cargo run -p kolo-plan --example forecast -- [MEGABYTES] [RANKS] [RANKS PER NODE]
 //! ```
 
 use kolo_plan::{Cluster, forecast};
