@@ -36,7 +36,7 @@ pub use element::{Element, Number};
 pub use group::Group;
 pub use job_membership::{Generation, JobMembership};
 pub use memory::Buffer;
-pub use options::{BackendKind, Options};
+pub use options::{BackendKind, FormGroup, Options};
 pub use pace::Pace;
 pub use pending::{Pending, Timing};
 pub use transport::{Distance, SHM, TCP, THREADS, TRANSPORTS, TransportKind};

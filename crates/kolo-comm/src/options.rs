@@ -11,6 +11,9 @@ use kolo_schedule::{ALGORITHMS, Algorithm, Rank};
 /// What `KOLO_BACKEND` calls Kolo's own schedules over its own transports.
 const NATIVE: &str = "native";
 
+/// Forms the job's group by a backend's own means, from the rank and the number of ranks that a launcher says.
+pub type FormGroup = fn(Option<(Rank, usize)>, &Options) -> Result<FormedBackend, Error>;
+
 /// A backend that is built into a program: an entry of the table that [`Options::from_env_with`] reads.
 #[derive(Debug)]
 pub struct BackendKind {
@@ -19,7 +22,7 @@ pub struct BackendKind {
     /// Forms the job's group: finds out this process's rank and the others by the backend's own means. The
     /// first argument is the rank and the number of ranks that the launcher's variables say, if there is a
     /// launcher.
-    pub form: fn(Option<(Rank, usize)>, &Options) -> Result<FormedBackend, Error>,
+    pub form: FormGroup,
 }
 
 /// How a group is formed.

@@ -20,7 +20,10 @@ pub fn test(name: &str, run: fn()) -> Trial {
 /// A test of a program, which is ignored where that is not installed.
 pub fn test_of(program: &'static str, name: &str, run: fn(&Path)) -> Trial {
     test_where(name, move || match find(program) {
-        Some(path) => Ok(run(&path)),
+        Some(path) => {
+            run(&path);
+            Ok(())
+        }
         None => Err(format!("{program} is not installed")),
     })
 }

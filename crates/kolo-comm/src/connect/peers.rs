@@ -92,10 +92,11 @@ pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Re
     Ok(Connected { routes, topology, backing, context: GroupContext { on_host, ..context.clone() } })
 }
 
+/// A transport and this rank's end of it.
+type End<'a> = (&'static TransportKind, Box<dyn Connector + 'a>);
+
 /// This rank's ends of all transports that it may use, nearest first.
-fn connectors<'a>(
-    group: &Connecting<'a>,
-) -> Result<Vec<(&'static TransportKind, Box<dyn Connector + 'a>)>, Error> {
+fn connectors<'a>(group: &Connecting<'a>) -> Result<Vec<End<'a>>, Error> {
     let wished = |kind: &&TransportKind| group.context.wish.is_none_or(|wish| wish == *kind);
     let mut ends = Vec::new();
     for kind in TRANSPORTS.into_iter().filter(wished) {
@@ -188,7 +189,7 @@ impl Peers {
             kind.backing == Backing::Shared && node.len() > 1 && self.blocked(kind, node[0].0).is_none()
         };
         let shared = |kind: &&TransportKind| topology.nodes().iter().any(|node| shares(&kind, node));
-        if TRANSPORTS.iter().any(|kind| shared(kind)) { Backing::Shared } else { Backing::Heap }
+        if TRANSPORTS.iter().any(shared) { Backing::Shared } else { Backing::Heap }
     }
 }
 

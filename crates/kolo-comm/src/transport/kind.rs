@@ -20,6 +20,12 @@ pub enum Distance {
     Network,
 }
 
+/// Makes a rank's end of a transport for the ranks that connect.
+pub(crate) type OpenConnector = for<'a> fn(&Connecting<'a>) -> Result<Option<OpenedConnector<'a>>, Error>;
+
+/// A rank's end of a transport.
+pub(crate) type OpenedConnector<'a> = Box<dyn Connector + 'a>;
+
 /// One way to move segments between ranks: a line of [`TRANSPORTS`](super::TRANSPORTS).
 pub struct TransportKind {
     /// Its name, as in `KOLO_TRANSPORT` and in tables.
@@ -31,7 +37,7 @@ pub struct TransportKind {
     /// Where the buffers have to lie that it sends from. In shared memory a peer reads them in place.
     pub(crate) backing: Backing,
     /// This rank's end of it; `None` where it leads nowhere from this process.
-    pub(crate) connector: for<'a> fn(&Connecting<'a>) -> Result<Option<Box<dyn Connector + 'a>>, Error>,
+    pub(crate) connector: OpenConnector,
 }
 
 impl TransportKind {
