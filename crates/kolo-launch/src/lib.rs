@@ -7,7 +7,7 @@
 //! tokens.
 //!
 //! ```
-#![doc = include_str!("../examples/two_workers.rs")]
+#![doc = include_str!("../examples/start_workers.rs")]
 //! ```
 //!
 //! Two promises shape it:

@@ -1,6 +1,6 @@
 //! Starts two workers of a program and passes their output on; here a shell that says which worker it is.
 //!
-//! Another program can be given: `cargo run -p kolo-launch --example two_workers -- python train.py`.
+//! Another program can be given: `cargo run -p kolo-launch --example start_workers -- python train.py`.
 
 use kolo_launch::{Job, run};
 
