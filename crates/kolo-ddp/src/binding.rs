@@ -8,13 +8,10 @@
 
 use std::sync::{Arc, Mutex};
 
+pub use crate::error::BindingError;
 use crate::layout::{Layout, ParamSpec, SpanId};
 use crate::replica::Replica;
 use crate::shard_pass::lock;
-
-/// What went wrong in a binding. Any error becomes one by `?`; [`Ddp`](crate::Ddp) returns it as
-/// [`Error::Binding`](crate::Error::Binding).
-pub type BindingError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A model of some tensor library, as data parallelism needs it.
 ///

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 
 use kolo_comm::Rank;
 
-use crate::binding::BindingError;
 use crate::table::ChoiceError;
+
+/// What went wrong in a binding. Any error becomes one by `?`; [`Ddp`](crate::Ddp) returns it as
+/// [`Error::Binding`].
+pub type BindingError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error of data-parallel training, named after the culprit.
 #[derive(Debug, thiserror::Error)]
