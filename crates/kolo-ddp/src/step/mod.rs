@@ -26,17 +26,18 @@
 //! of which the step knows no more than its size.
 
 mod agreement;
+mod between_steps;
 mod bucket_state;
 mod launch_order;
+mod outside;
 mod piggyback;
 mod profile;
 mod use_counts;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kolo_comm::{Collective, Group, Op, Rank};
+use kolo_comm::{Collective, Group};
 
 use self::agreement::Agreement;
 pub use self::bucket_state::BucketTiming;
@@ -440,128 +441,6 @@ impl Step {
         gives_up
     }
 
-    // Between two steps.
-
-    /// All ranks cut their buckets in the order that one of them saw.
-    fn rebuild(&mut self, mut order: Vec<SpanId>) -> Result<(), Error> {
-        let mut seen = vec![false; self.layout.spans().len()];
-        order.iter().for_each(|id| seen[id.0] = true);
-        order.extend(reversed(&self.layout).into_iter().filter(|id| !seen[id.0]));
-        let mut ids: Vec<i32> = order.iter().map(|id| id.0 as i32).collect();
-        self.follow_witness(&mut ids)?;
-        let order: Vec<SpanId> = ids.into_iter().map(|id| SpanId(id as usize)).collect();
-        let plan = plan(&self.layout, &order, self.caps);
-        self.launches = LaunchOrder::new(launch_order::by_readiness(plan.len()));
-        let residuals = self.residuals();
-        self.buckets = self.build(plan, &self.assignment)?;
-        self.set_residuals(&residuals);
-        Ok(())
-    }
-
-    /// All ranks launch buckets in the order that follows from what one of them has measured.
-    fn reorder(&mut self, mut times: Vec<f64>) -> Result<(), Error> {
-        self.group.all_reduce(&mut times, Op::Max)?;
-        let slots = self.profile.launch_order(&times, &self.buckets.timings());
-        let mut numbers = launch_order::encode(&slots);
-        self.follow_witness(&mut numbers)?;
-        self.launches = LaunchOrder::new(launch_order::decode(&numbers));
-        Ok(())
-    }
-
-    /// Gives all ranks the numbers of one that has seen a backward pass. Rank 0 may have no shards, when
-    /// there are more ranks than shards.
-    fn follow_witness(&self, numbers: &mut [i32]) -> Result<(), Error> {
-        let witness = self.shares().iter().position(|share| *share > 0).unwrap_or(0);
-        Ok(self.group.broadcast(numbers, Rank(witness))?)
-    }
-
-    /// In `Idle`: divides the shards anew. All ranks call it alike. The sum stays what it was, because its
-    /// tree is over the shards.
-    ///
-    /// A first small sum shows whether the algorithm that was asked for can add such shares. If it cannot,
-    /// everything stays as it was on all ranks, and the reason is returned.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed, or memory cannot be had.
-    pub(crate) fn rebalance(&mut self, shares: &[usize]) -> Result<Result<(), String>, Error> {
-        let assignment = Assignment::new(shares, self.group.rank());
-        let contributions = assignment.contributions.clone();
-        let trial = self.group.alloc::<f32>(contributions.parts(self.group.rank()))?;
-        match self.group.run(&Collective::TreeSum { contributions, len: 1 }, trial) {
-            Ok(_) => {}
-            Err(error) if error.is_refusal() => return Ok(Err(error.to_string())),
-            Err(error) => return Err(error.into()),
-        }
-        let mut buckets = self.build(self.buckets.plan().cloned().collect(), &assignment)?;
-        buckets.keep_timings(&self.buckets);
-        if self.reduction.keeps_residuals {
-            let moved = self.move_residuals(&assignment)?;
-            buckets.set_residuals(&self.layout, &moved);
-        }
-        self.buckets = buckets;
-        // This rank may see no backward pass in the next step, and then has no times.
-        self.profile.forget_ready();
-        self.assignment = assignment;
-        Ok(Ok(()))
-    }
-
-    fn build(&self, plan: Vec<Bucket>, assignment: &Assignment) -> Result<Buckets, Error> {
-        Buckets::new(plan, self.reduction, &self.layout, &self.group, assignment)
-    }
-
-    /// What the reduction keeps for each shard that is this rank's from now on: where a shard has moved, its
-    /// last owner tells all.
-    fn move_residuals(&mut self, next: &Assignment) -> Result<Vec<Vec<f32>>, Error> {
-        let (rank, mut own) = (self.group.rank(), self.residuals().into_iter());
-        let mut moved = Vec::new();
-        for (last, next) in self.assignment.owners().zip(next.owners()) {
-            let mut flat = if last == rank { own.next().unwrap_or_default() } else { Vec::new() };
-            if last != next {
-                flat.resize(self.layout.len(), 0.0);
-                self.group.broadcast(&mut flat, last)?;
-            }
-            if next == rank {
-                moved.push(flat);
-            }
-        }
-        Ok(moved)
-    }
-
-    /// Brings what the reduction keeps for all shards to rank 0, in the order of the shards; there it returns
-    /// them. All ranks call it.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
-    pub(crate) fn gather_residuals(&mut self) -> Result<Vec<Vec<f32>>, Error> {
-        let (rank, mut own) = (self.group.rank(), self.residuals().into_iter());
-        let mut all = Vec::new();
-        for owner in self.assignment.owners().collect::<Vec<_>>() {
-            let mut flat = if owner == rank { own.next().unwrap_or_default() } else { Vec::new() };
-            if owner != Rank(0) && owner == rank {
-                timed(&mut self.exposed, || self.group.send(&flat, Rank(0)))?;
-            } else if owner != Rank(0) && rank == Rank(0) {
-                flat.resize(self.layout.len(), 0.0);
-                timed(&mut self.exposed, || self.group.receive(&mut flat, owner))?;
-            }
-            if rank == Rank(0) {
-                all.push(flat);
-            }
-        }
-        Ok(all)
-    }
-
-    /// What the reduction keeps for each of this rank's shards, in the order of flat memory.
-    pub(crate) fn residuals(&mut self) -> Vec<Vec<f32>> {
-        self.buckets.residuals(&self.layout)
-    }
-
-    /// Goes on with what the reduction has kept for each of this rank's shards.
-    pub(crate) fn set_residuals(&mut self, flat: &[Vec<f32>]) {
-        self.buckets.set_residuals(&self.layout, flat);
-    }
-
     /// With `false`, steps use this rank's own gradients only and ranks drift apart.
     pub(crate) fn synchronise(&mut self, synchronise: bool) {
         self.synchronise = synchronise;
@@ -584,74 +463,5 @@ impl Step {
         self.uses.expected = expected;
         // So that a pass that is still held from then is known to be none of this group's.
         self.passes = last.passes;
-    }
-
-    // What can be seen from outside.
-
-    /// This rank's shards.
-    pub(crate) fn shards(&self) -> Range<usize> {
-        self.assignment.shards.clone()
-    }
-
-    /// Number of shards of every rank.
-    pub(crate) fn shares(&self) -> &[usize] {
-        &self.assignment.shares
-    }
-
-    /// The buckets, in the order in which they become ready.
-    pub(crate) fn buckets(&self) -> impl Iterator<Item = &Bucket> {
-        self.buckets.plan()
-    }
-
-    /// The buckets that a span's elements are in.
-    pub(crate) fn buckets_of(&self, id: SpanId) -> Range<usize> {
-        self.buckets.of_span(id)
-    }
-
-    /// The order in which buckets come back.
-    pub(crate) fn order(&self) -> Vec<usize> {
-        self.launches.buckets().collect()
-    }
-
-    /// Whether a bucket's reduction is over and nobody has collected it.
-    pub(crate) fn is_back(&mut self, bucket: usize) -> bool {
-        self.buckets.states[bucket].is_back()
-    }
-
-    /// Whether steps are synchronised, so that all ranks draw the same conclusions.
-    pub(crate) fn is_synchronised(&self) -> bool {
-        self.synchronise
-    }
-
-    /// Whether this is one of the first steps, in which [`Step::prepare_next`] has to talk to the other
-    /// ranks.
-    pub(crate) fn is_profiling(&self) -> bool {
-        !self.profile.is_over()
-    }
-
-    /// For each bucket of the last step the seconds from the start of this rank's last backward pass until
-    /// its gradients were there; 0 for buckets that got none in it.
-    pub(crate) fn ready_times(&self) -> &[f64] {
-        self.profile.ready()
-    }
-
-    /// Each bucket's last reduction that is over.
-    pub(crate) fn timings(&self) -> Vec<BucketTiming> {
-        self.buckets.timings()
-    }
-
-    /// Time in which this rank's thread waited for communication since [`Step::take_exposed`].
-    pub(crate) fn exposed(&self) -> Duration {
-        self.exposed
-    }
-
-    /// The same, which counts from 0 again.
-    pub(crate) fn take_exposed(&mut self) -> Duration {
-        std::mem::take(&mut self.exposed)
-    }
-
-    /// This rank's thread has waited so long for communication that is none of the step's.
-    pub(crate) fn add_exposed(&mut self, time: Duration) {
-        self.exposed += time;
     }
 }
