@@ -11,7 +11,8 @@ use kolo_schedule::{ALGORITHMS, Algorithm, Rank};
 /// What `KOLO_BACKEND` calls Kolo's own schedules over its own transports.
 const NATIVE: &str = "native";
 
-/// Forms the job's group by a backend's own means, from the rank and the number of ranks that a launcher says.
+/// Forms the job's group by a backend's own means, from the rank and the number of ranks that a launcher
+/// says.
 pub type FormGroup = fn(Option<(Rank, usize)>, &Options) -> Result<FormedBackend, Error>;
 
 /// A backend that is built into a program: an entry of the table that [`Options::from_env_with`] reads.

@@ -1,4 +1,5 @@
-//! A reduction of one's own: the majority vote of the shards' signs, which trains a line in the same bits on one worker and on three.
+//! A reduction of one's own: the majority vote of the shards' signs, which trains a line in the same bits on
+//! one worker and on three.
 //!
 //! `cargo run -p kolo-ddp --example own_reduction`
 
@@ -9,7 +10,8 @@ use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::reduction::{Context, Entry, Reduction};
 use kolo_ddp::{Assignment, Config, Error, Kind, ParamSpec, Replica, SpanId};
 
-/// Majority vote of the shards' signs (Bernstein et al. 2018, "signSGD", algorithm 3): sums of whole numbers, which no order changes.
+/// Majority vote of the shards' signs (Bernstein et al. 2018, "signSGD", algorithm 3): sums of whole numbers,
+/// which no order changes.
 struct Majority {
     gradient: Vec<f32>,
     votes: Option<Buffer<f32>>,

@@ -1,10 +1,10 @@
 //! Data parallelism over flat memory: one step of training, shared by many workers, and what goes with it
 //! (optimizers, checkpoints, samplers). Knows no tensor library.
 //!
-//! A tensor library's [binding](binding::Binding) stands above: [`Ddp`] asks it for the model's tensors and gets
-//! gradients from it; a program without one gives them to a [`Replica`] in a [`ShardPass`]. Groups and collectives
-//! (`kolo_comm`) stand below. The way of one gradient, there and back, is written down where it happens, in
-//! `step/mod.rs`.
+//! A tensor library's [binding](binding::Binding) stands above: [`Ddp`] asks it for the model's tensors and
+//! gets gradients from it; a program without one gives them to a [`Replica`] in a [`ShardPass`]. Groups and
+//! collectives (`kolo_comm`) stand below. The way of one gradient, there and back, is written down where it
+//! happens, in `step/mod.rs`.
 
 mod agree;
 pub mod binding;

@@ -226,7 +226,8 @@ impl Error {
         )
     }
 
-    /// Whether a collective was refused before anything was sent, so that the group is not harmed and can be used on.
+    /// Whether a collective was refused before anything was sent, so that the group is not harmed and can be
+    /// used on.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,

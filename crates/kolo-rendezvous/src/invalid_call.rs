@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use kolo_schedule::Rank;
 
-/// Why a call is wrong by itself. Nothing has been sent, so no other rank is harmed. Ranks are those of the group.
+/// Why a call is wrong by itself. Nothing has been sent, so no other rank is harmed. Ranks are those of the
+/// group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum InvalidCall {

@@ -37,7 +37,8 @@ pub struct Blueprint<'a> {
 pub struct TrainingContext<'a> {
     /// By which dropout draws its masks.
     pub dropout: &'a DropoutKey,
-    /// Present where normalisations are over the global batch: they go through [`sync_batch_norm`](kolo_burn::sync_batch_norm).
+    /// Present where normalisations are over the global batch: they go through
+    /// [`sync_batch_norm`](kolo_burn::sync_batch_norm).
     pub cross_shard: Option<&'a CrossShardPass>,
     /// The device of the model's parameters.
     pub device: &'a Device,

@@ -5,7 +5,8 @@ use kolo_comm::{BackendKind, Options};
 /// Kolo's own schedules over its own transports.
 pub(crate) const NATIVE: &str = "native";
 
-/// The backends that `KOLO_BACKEND` can name besides the native one; MPI says how to build it in where it is not.
+/// The backends that `KOLO_BACKEND` can name besides the native one; MPI says how to build it in where it is
+/// not.
 pub(crate) static BACKENDS: &[&BackendKind] = &[&kolo_mpi::BACKEND];
 
 /// Collectives over device memory, beside a native group of the same ranks.

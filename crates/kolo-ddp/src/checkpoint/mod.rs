@@ -35,8 +35,8 @@ pub use snapshot::{Part, Set, Snapshot};
 pub use writer::Writer;
 
 const POSITION: &str = "position.json";
-/// What `position.json` has besides a [`Position`]: how often the next step is expected to use each tensor. Which contributions
-/// come late follows from it, and so in which order they are added.
+/// What `position.json` has besides a [`Position`]: how often the next step is expected to use each tensor.
+/// Which contributions come late follows from it, and so in which order they are added.
 const USES: &str = "uses";
 
 /// Where a run was.

@@ -73,7 +73,8 @@ pub struct Snapshot {
     pub(super) position: Position,
     pub(super) layout: Arc<Layout>,
     pub(super) parts: Vec<Part>,
-    /// How often the next step is expected to use each tensor, in the order of the layout; empty if that is not known.
+    /// How often the next step is expected to use each tensor, in the order of the layout; empty if that is
+    /// not known.
     pub(super) uses: Vec<u32>,
 }
 

@@ -1,5 +1,5 @@
-//! What may change between two steps: how buckets are cut and launched, who has which shards, and with them what the reduction
-//! keeps for each.
+//! What may change between two steps: how buckets are cut and launched, who has which shards, and with them
+//! what the reduction keeps for each.
 
 use kolo_comm::{Collective, Op, Rank};
 

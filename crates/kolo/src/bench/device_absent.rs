@@ -1,4 +1,5 @@
-//! `kolo bench <operation> --backend nccl` in a program built without the feature `nccl`: it says how to build with it.
+//! `kolo bench <operation> --backend nccl` in a program built without the feature `nccl`: it says how to
+//! build with it.
 
 use std::sync::Arc;
 

@@ -14,7 +14,8 @@ use crate::fail::Failure;
 /// How workers communicate.
 #[derive(Args)]
 pub(crate) struct Communication {
-    /// The only transport to use, also on one machine [default: shared memory between workers of one machine, else TCP]
+    /// The only transport to use, also on one machine [default: shared memory between workers of one machine,
+    /// else TCP]
     #[arg(long, value_parser = TransportKind::names())]
     transport: Option<String>,
     /// Seconds that a worker waits for others [default: 300 to arrive, then 20 times the longest collective
@@ -53,7 +54,8 @@ impl Communication {
         Ok(Group::of_job(&self.options(algorithm)?)?)
     }
 
-    /// As [`Communication::group`], over the backend of that name if there is one, whatever `KOLO_BACKEND` says.
+    /// As [`Communication::group`], over the backend of that name if there is one, whatever `KOLO_BACKEND`
+    /// says.
     pub(crate) fn group_over(
         &self,
         backend: Option<&str>,

@@ -44,7 +44,8 @@ pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(),
     measure_by(&group, &device::open(&group)?, None, operation, options)
 }
 
-/// Measures by an engine of the same ranks as `group`; `native` is that engine if its cost model can be asked.
+/// Measures by an engine of the same ranks as `group`; `native` is that engine if its cost model can be
+/// asked.
 fn measure_by(
     group: &Group,
     engine: &impl Collectives,

@@ -81,7 +81,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// `engine` is what did the work, and `on_host` whether in memory of the host. A collective, because all ranks load the memory bus together.
+    /// `engine` is what did the work, and `on_host` whether in memory of the host. A collective, because all
+    /// ranks load the memory bus together.
     pub(super) fn new(
         group: &Group,
         engine: String,
