@@ -168,17 +168,23 @@ mod tests {
         assert!(updates.iter().all(|count| *count == 1));
     }
 
-    /// A step whose gradient is a multiple of the values.
+    /// A step of two shards whose gradients are multiples of the values. Every other one, such as the eighth,
+    /// uses the tensor that is asked for last twice, which the step before has not shown.
     fn step(replica: &mut Replica) {
-        let factor = 1.0 + replica.steps() as f32;
+        let number = replica.steps() + 1;
         let values = replica.values().unwrap().to_vec();
         let layout = replica.layout().clone();
-        let mut pass = replica.begin_shard(1.0, 2.0).unwrap();
-        for (n, span) in layout.spans().iter().enumerate().rev() {
-            let gradient: Vec<f32> = values[span.range()].iter().map(|x| x * factor).collect();
-            pass.ready(SpanId(n), &gradient);
+        for shard in replica.shards() {
+            let mut pass = replica.begin_shard(1.0, 2.0).unwrap();
+            for (n, span) in layout.spans().iter().enumerate().rev() {
+                let times = |factor: f32| values[span.range()].iter().map(|x| x * factor).collect::<Vec<_>>();
+                pass.ready(SpanId(n), &times(number as f32 + shard as f32 / 3.0));
+                if n + 1 == layout.spans().len() && number.is_multiple_of(2) {
+                    pass.ready(SpanId(n), &times(0.7 + shard as f32 / 7.0));
+                }
+            }
+            pass.finish().unwrap();
         }
-        pass.finish().unwrap();
         replica.step(0.05).unwrap();
     }
 
@@ -194,7 +200,7 @@ mod tests {
         };
         let specs = LENS.iter().enumerate().map(spec).collect();
         let values = (0..LENS.iter().sum()).map(|i: usize| (i as f32 * 0.37).sin()).collect();
-        let config = Config { caps: Some(BucketCaps::of_mib(0.01)), ..Config::default() };
+        let config = Config { shards: Some(2), caps: Some(BucketCaps::of_mib(0.01)), ..Config::default() };
         let optimizer = optimizer.build(&Settings::default()).unwrap();
         let group = || Arc::new(Group::alone());
         let mut replica = Replica::new(group(), specs, values, &config, optimizer).unwrap();

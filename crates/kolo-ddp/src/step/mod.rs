@@ -316,7 +316,7 @@ impl Step {
         Ok(Totals { loss, count, started_early, heard })
     }
 
-    /// Adds what came beyond the expected number of uses, and expects that number from now on.
+    /// Adds what came beyond the expected number of uses.
     fn add_late(&mut self) -> Result<(), Error> {
         let group = self.group.clone();
         let all = self.synchronise.then_some(&*group);
@@ -446,8 +446,7 @@ impl Step {
         self.synchronise = synchronise;
     }
 
-    /// How often each span is expected to be used in the next step. A step that changes it has all its
-    /// buckets back by then, so it is never done again.
+    /// How often each span is expected to be used in the step that runs or comes next.
     pub(crate) fn expected_uses(&self) -> &[u32] {
         &self.uses.expected
     }

@@ -16,8 +16,11 @@ use crate::timed::timed;
 
 /// Counts of contributions by span.
 pub(super) struct UseCounts {
-    /// Contributions expected in every shard.
+    /// Contributions expected in every shard. It changes with a complete step only: one that is done again
+    /// has to find late what was late before, on all ranks, else it ends in other bits.
     pub(super) expected: Vec<u32>,
+    /// What the next step is to expect, where this one was not as expected.
+    next: Option<Vec<u32>>,
     /// Contributions in the current shard.
     now: Vec<u32>,
     /// The most contributions in any shard of this step.
@@ -33,6 +36,7 @@ impl UseCounts {
     pub(super) fn new(spans: usize) -> Self {
         UseCounts {
             expected: vec![1; spans],
+            next: None,
             now: vec![0; spans],
             most: vec![0; spans],
             late: BTreeMap::new(),
@@ -62,8 +66,11 @@ impl UseCounts {
         self.most.iter_mut().zip(&self.now).for_each(|(most, now)| *most = (*most).max(*now));
     }
 
-    /// Forgets the step's counts.
+    /// A step is complete: forgets its counts, and expects from now on what it has shown.
     pub(super) fn end_step(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.expected = next;
+        }
         self.most.fill(0);
         self.late.clear();
     }
@@ -87,9 +94,9 @@ impl UseCounts {
         self.late.remove(&id).unwrap_or_else(|| vec![None; shards])
     }
 
-    /// Finds out how often each span was used in any shard of `group` (without one: of this rank), expects
-    /// that from now on, and names the spans that were used more often than expected so far: contributions to
-    /// those have come late.
+    /// Finds out how often each span was used in any shard of `group` (without one: of this rank), which is
+    /// to be expected once the step is complete, and names the spans that were used more often than expected
+    /// so far: contributions to those have come late.
     ///
     /// # Errors
     ///
@@ -105,19 +112,19 @@ impl UseCounts {
             timed(exposed, || group.all_reduce(&mut most, Op::Max))?;
         }
         let speaks = group.is_none_or(|group| group.rank() == Rank(0));
+        let next: Vec<u32> = most.into_iter().map(|uses| uses as u32).collect();
         let mut late = Vec::new();
-        for (index, uses) in most.into_iter().enumerate() {
-            let uses = uses as u32;
+        for (index, &uses) in next.iter().enumerate() {
             if uses > self.expected[index] {
                 late.push(SpanId(index));
             }
-            self.expected[index] = uses;
             let span = &layout.spans()[index];
             let unused = uses == 0 && span.spec.kind != Kind::Statistic;
             if unused && !std::mem::replace(&mut self.warned[index], true) && speaks {
                 log::warn!("parameter `{}` had no gradient in this step: taken as zero", span.spec.name);
             }
         }
+        self.next = Some(next);
         Ok(late)
     }
 }
