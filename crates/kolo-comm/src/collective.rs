@@ -11,7 +11,7 @@ use kolo_schedule::tree::Contributions;
 use kolo_schedule::{Chunks, Message, Operation};
 
 /// One collective, with everything but the data. All but all-to-all work in place.
-#[derive(Clone, Debug, EnumDiscriminants)]
+#[derive(Clone, Debug, PartialEq, Eq, EnumDiscriminants)]
 #[strum_discriminants(
     name(CollectiveKind),
     vis(pub(crate)),

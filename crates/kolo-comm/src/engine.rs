@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::collective::{Collective, CollectiveKind};
 use crate::deadline::Deadline;
 use crate::executor;
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Call, Fingerprint};
 use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::transport::{Distance, Routes};
@@ -41,6 +41,16 @@ struct Plan {
     algorithm: usize,
 }
 
+/// A collective that has been checked and has its plan. Most calls repeat the last one, and a short one takes
+/// a tenth of a microsecond: comparing is quicker than doing all that again.
+struct Prepared {
+    collective: Collective,
+    elements: usize,
+    dtype: DType,
+    plan: Plan,
+    call: Fingerprint,
+}
+
 /// Schedules kept for reuse. Training repeats a few shapes; whoever calls with ever new lengths starts over.
 const KEPT: usize = 1024;
 
@@ -61,7 +71,7 @@ pub(crate) struct Engine {
     one_each: Arc<Contributions>,
     sequence: u32,
     plans: HashMap<Key, Plan>,
-    last: Option<(Key, Plan)>,
+    last: Option<Prepared>,
 }
 
 impl Engine {
@@ -132,34 +142,49 @@ impl Engine {
         (algorithm.build)(problem).map_err(unusable)
     }
 
-    /// Whether the last plan serves again. Most calls repeat the last one, and a short one takes a quarter of
-    /// a microsecond: comparing is quicker than hashing, and no reference is counted.
-    fn repeats(&self, collective: &Collective, len: usize, dtype: DType) -> bool {
-        self.last.as_ref().is_some_and(|(last, _)| {
-            last.len == len
-                && last.dtype == dtype
-                && last.operation == collective.operation()
-                && last.contributions == *self.contributions(collective)
+    /// Whether a call is the last one again.
+    #[inline]
+    fn repeats(&self, collective: &Collective, memory: &Memory<'_>) -> bool {
+        self.last.as_ref().is_some_and(|last| {
+            last.elements == memory.elements && last.dtype == memory.dtype && last.collective == *collective
         })
     }
 
-    /// Makes `last` the plan for a collective.
-    fn look_up(&mut self, collective: &Collective, len: usize, dtype: DType) -> Result<(), Error> {
+    /// Checks a call and finds its plan.
+    fn prepare(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<Prepared, Error> {
+        let (rank, world, dtype) = (self.rank, self.members.len(), memory.dtype);
+        let elements = memory.elements;
+        collective.check(rank, world, elements)?;
+        let len = match collective {
+            Collective::TreeSum { len, .. } => *len,
+            _ => elements,
+        };
+        let plan = self.look_up(collective, len, dtype)?;
+        let kind = collective.kind();
+        let call = Fingerprint::new(&Call {
+            kind,
+            op: if kind == CollectiveKind::Exchange { Op::Sum } else { collective.op() },
+            root: collective.root(),
+            dtype,
+            elements: collective.agreed_len(rank, world, elements) as u64,
+            algorithm: plan.algorithm as u8,
+        });
+        Ok(Prepared { collective: collective.clone(), elements, dtype, plan, call })
+    }
+
+    /// The plan for a collective.
+    fn look_up(&mut self, collective: &Collective, len: usize, dtype: DType) -> Result<Plan, Error> {
         let (operation, contributions) = (collective.operation(), self.contributions(collective).clone());
         let key = Key { operation, len, dtype, contributions };
-        let plan = match self.plans.get(&key) {
-            Some(plan) => plan.clone(),
-            None => {
-                let plan = self.plan(collective, &key)?;
-                if self.plans.len() >= KEPT {
-                    self.plans.clear();
-                }
-                self.plans.insert(key.clone(), plan.clone());
-                plan
-            }
-        };
-        self.last = Some((key, plan));
-        Ok(())
+        if let Some(plan) = self.plans.get(&key) {
+            return Ok(plan.clone());
+        }
+        let plan = self.plan(collective, &key)?;
+        if self.plans.len() >= KEPT {
+            self.plans.clear();
+        }
+        self.plans.insert(key, plan.clone());
+        Ok(plan)
     }
 
     fn plan(&self, collective: &Collective, key: &Key) -> Result<Plan, Error> {
@@ -182,39 +207,22 @@ impl Engine {
 
 impl Backend for Engine {
     fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: WaitMode) -> Result<(), Error> {
-        let (rank, world) = (self.rank, self.members.len());
-        collective.check(rank, world, memory.elements)?;
-        let agreed = collective.agreed_len(rank, world, memory.elements);
-        let len = match collective {
-            Collective::TreeSum { len, .. } => *len,
-            _ => memory.elements,
-        };
-        if !self.repeats(collective, len, memory.dtype) {
-            self.look_up(collective, len, memory.dtype)?;
+        if !self.repeats(collective, memory) {
+            self.last = Some(self.prepare(collective, memory)?);
         }
-        let kind = collective.kind();
-        let sequence = match kind {
-            CollectiveKind::Exchange => 0,
+        let Some(Prepared { plan, call, .. }) = &self.last else { unreachable!("every call is prepared") };
+        let sequence = match collective {
+            Collective::Exchange { .. } => 0,
             _ => {
                 let next = self.sequence.wrapping_add(1);
                 std::mem::replace(&mut self.sequence, next)
             }
         };
-        let Some((_, plan)) = &self.last else { unreachable!("every plan is looked up") };
-        let call = Fingerprint {
-            sequence,
-            kind,
-            op: if kind == CollectiveKind::Exchange { Op::Sum } else { collective.op() },
-            root: collective.root(),
-            dtype: memory.dtype,
-            elements: agreed as u64,
-            algorithm: plan.algorithm as u8,
-        };
         let timeout = self.deadline.limit();
         let wait = WaitContext {
-            here: rank,
+            here: self.rank,
             members: &self.members,
-            call,
+            call: call.after(sequence),
             mode,
             timeout,
             liveness: &self.liveness,

@@ -8,9 +8,7 @@ use kolo_schedule::{DType, Op};
 
 /// One collective call of one rank, as far as its peers must call the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fingerprint {
-    /// How many collectives this group had before; 0 for messages, which only two ranks know of.
-    pub(crate) sequence: u32,
+pub(crate) struct Call {
     pub(crate) kind: CollectiveKind,
     pub(crate) op: Op,
     pub(crate) root: Option<Rank>,
@@ -21,20 +19,39 @@ pub(crate) struct Fingerprint {
     pub(crate) algorithm: u8,
 }
 
+/// A call in two words: sequence, kind, type, operation and root in the first; length and algorithm in the
+/// second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint([u64; 2]);
+
 const ROOT_BITS: u32 = 20;
 const NO_ROOT: u64 = (1 << ROOT_BITS) - 1;
 const LENGTH_BITS: u32 = 56;
 
 impl Fingerprint {
-    /// Two words: sequence, kind, type, operation and root in the first; length and algorithm in the second.
-    pub(crate) fn pack(&self) -> [u64; 2] {
-        let root = self.root.map_or(NO_ROOT, |root| root.0 as u64 & NO_ROOT);
-        let what = self.kind as u64 | (self.dtype as u64) << 4 | (self.op as u64) << 8 | root << 12;
-        let length = self.elements & ((1 << LENGTH_BITS) - 1);
-        [u64::from(self.sequence) | what << 32, length | u64::from(self.algorithm) << LENGTH_BITS]
+    /// The fingerprint of a call that is the first of its group.
+    pub(crate) fn new(call: &Call) -> Self {
+        let root = call.root.map_or(NO_ROOT, |root| root.0 as u64 & NO_ROOT);
+        let what = call.kind as u64 | (call.dtype as u64) << 4 | (call.op as u64) << 8 | root << 12;
+        let length = call.elements & ((1 << LENGTH_BITS) - 1);
+        Fingerprint([what << 32, length | u64::from(call.algorithm) << LENGTH_BITS])
     }
 
-    /// The call in words, from its packed form; also when that form came from a stranger.
+    /// The same call when the group has had so many collectives before; 0 for messages, which only two ranks
+    /// know of.
+    #[inline]
+    pub(crate) fn after(self, sequence: u32) -> Self {
+        let [what, length] = self.0;
+        Fingerprint([what >> 32 << 32 | u64::from(sequence), length])
+    }
+
+    /// As it travels.
+    #[inline]
+    pub(crate) fn words(&self) -> [u64; 2] {
+        self.0
+    }
+
+    /// The call in words, from what has travelled; also when that came from a stranger.
     pub(crate) fn describe(words: [u64; 2]) -> String {
         let (sequence, what) = (words[0] as u32, words[0] >> 32);
         let field = |shift: u32, bits: u32| (what >> shift & ((1 << bits) - 1)) as usize;
@@ -63,7 +80,7 @@ impl Fingerprint {
 
 impl std::fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&Fingerprint::describe(self.pack()))
+        f.write_str(&Fingerprint::describe(self.0))
     }
 }
 
@@ -74,8 +91,8 @@ mod tests {
     #[test]
     fn calls_describe_themselves() {
         let call = |kind, op, root| {
-            let (sequence, dtype, elements, algorithm) = (7, DType::Bf16, 12, 0);
-            Fingerprint { sequence, kind, op, root, dtype, elements, algorithm }.to_string()
+            let (dtype, elements, algorithm) = (DType::Bf16, 12, 0);
+            Fingerprint::new(&Call { kind, op, root, dtype, elements, algorithm }).after(7).to_string()
         };
         let words = call(CollectiveKind::AllReduce, Op::Average, None);
         assert_eq!(words, "all_reduce(average) of 12 bf16 by direct (call 7)");

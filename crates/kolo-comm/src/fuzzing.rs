@@ -11,7 +11,7 @@ use kolo_schedule::{DType, Op, Rank};
 
 use crate::collective::CollectiveKind;
 use crate::connect;
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Call, Fingerprint};
 use crate::transport::fuzzing::{ConnectionId, HEADER, Header, Sealed};
 use crate::wait::{WaitContext, WaitMode};
 
@@ -64,7 +64,7 @@ pub fn tcp_header(bytes: &[u8]) {
 
 fn call() -> Fingerprint {
     let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
-    Fingerprint { sequence: 7, kind, op, root: None, dtype, elements: 3, algorithm: 0 }
+    Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }).after(7)
 }
 
 /// Good bytes for every target, under the names of their files.
@@ -78,7 +78,7 @@ pub fn seeds() -> Vec<Seed> {
     }
     let hello = [&b"kolo\x01dp\n\x08\0"[..], &[2, 0, 0, 0, 0, 0, 0, 0]].concat();
     let header: Vec<u8> =
-        call().pack().into_iter().chain([12, 0]).flat_map(|word: u64| word.to_le_bytes()).collect();
+        call().words().into_iter().chain([12, 0]).flat_map(|word: u64| word.to_le_bytes()).collect();
     vec![
         ("peer_info", "peer", connect::seed_for_fuzzing().into()),
         ("peer_info", "obstacles", br#"{"shm":"no memory"}"#.into()),

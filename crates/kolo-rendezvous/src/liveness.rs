@@ -71,6 +71,7 @@ impl Liveness {
     }
 
     /// The group's failure, if it has failed.
+    #[inline]
     pub fn failure(&self) -> Option<Error> {
         if self.failed.load(Ordering::SeqCst) { self.failure.lock().clone() } else { None }
     }

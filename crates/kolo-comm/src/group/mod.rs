@@ -276,12 +276,9 @@ impl Group {
     }
 
     /// Whether a collective on this buffer may begin at all.
+    #[inline]
     fn admit<T: Element>(&self, buffer: &Buffer<T>) -> Result<(), Error> {
-        match self.shared.liveness.failure() {
-            Some(error) => Err(error),
-            None if buffer.belongs_to(&self.pool) => Ok(()),
-            None => Err(InvalidCall::ForeignBuffer.into()),
-        }
+        if buffer.belongs_to(&self.pool) { Ok(()) } else { Err(InvalidCall::ForeignBuffer.into()) }
     }
 
     /// Ends the group for everybody: all their waits end with this rank's reason. MPI can do that only by

@@ -114,7 +114,7 @@ pub(crate) trait Transport: Send {
 
 /// Checks that a message belongs to the call this rank is in.
 pub(super) fn same_call(theirs: [u64; 2], from: Rank, wait: &WaitContext<'_>) -> Result<(), Error> {
-    if theirs == wait.call.pack() {
+    if theirs == wait.call.words() {
         return Ok(());
     }
     Err(Error::Mismatch {

@@ -235,12 +235,11 @@ impl Transport for Mailbox {
             describe(block, offset, &self.memory, slot);
         }
         slot.bytes.store(segment.bytes as u64, Ordering::Relaxed);
-        for (word, value) in slot.call.iter().zip(wait.call.pack()) {
+        for (word, value) in slot.call.iter().zip(wait.call.words()) {
             word.store(value, Ordering::Relaxed);
         }
         self.counts[to.0].posted = number.wrapping_add(1);
-        slot.posted.store(number.wrapping_add(1), Ordering::Release);
-        self.inbox(to).ring();
+        self.inbox(to).publish(&slot.posted, number.wrapping_add(1));
         Ok(())
     }
 
@@ -275,8 +274,8 @@ impl Transport for Mailbox {
     }
 
     fn release(&mut self, from: Rank) {
-        self.inbox(self.here).lane(from).taken.0.store(self.counts[from.0].received, Ordering::Release);
-        self.inbox(from).ring();
+        let taken = &self.inbox(self.here).lane(from).taken.0;
+        self.inbox(from).publish(taken, self.counts[from.0].received);
     }
 
     fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::collective::CollectiveKind;
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Call, Fingerprint};
 use crate::memory::{Backing, Buffer, Pool};
 use crate::transport::interface::{NoOthers, Segment, Transport};
 use crate::transport::tcp::connections::Tcp;
@@ -118,15 +118,14 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
             here: Rank(here),
             members: &[Rank(0), Rank(1)],
             mode: WaitMode::Blocking,
-            call: Fingerprint {
-                sequence: 0,
+            call: Fingerprint::new(&Call {
                 kind: CollectiveKind::AllReduce,
                 op: Op::Sum,
                 root: None,
                 dtype: DType::U8,
                 elements: 1,
                 algorithm: 0,
-            },
+            }),
             timeout: Duration::from_secs(2),
             began: Cell::new(None),
             liveness: &liveness,

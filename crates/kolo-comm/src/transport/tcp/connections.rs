@@ -246,7 +246,7 @@ impl Transport for Tcp {
         wait: &WaitContext<'_>,
         _: &mut dyn Progress,
     ) -> Result<(), Error> {
-        let (call, bytes, due) = (wait.call.pack(), segment.bytes as u64, header::due(self.delay));
+        let (call, bytes, due) = (wait.call.words(), segment.bytes as u64, header::due(self.delay));
         let peer = self.peer(to);
         let stream = peer.next_out();
         stream.outgoing.push(&Header { call, bytes, due }, segment);
