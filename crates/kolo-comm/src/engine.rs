@@ -41,8 +41,8 @@ struct Plan {
     algorithm: usize,
 }
 
-/// A collective that has been checked and has its plan. Most calls repeat the last one, and a short one takes
-/// a tenth of a microsecond: comparing is quicker than doing all that again.
+/// A collective that has been checked and has its plan. Most calls repeat one of the last few, and a short one
+/// takes a tenth of a microsecond: comparing is quicker than doing all that again.
 struct Prepared {
     collective: Collective,
     elements: usize,
@@ -50,6 +50,9 @@ struct Prepared {
     plan: Plan,
     call: Fingerprint,
 }
+
+/// Calls that are compared with.
+const RECENT: usize = 4;
 
 /// Schedules kept for reuse. Training repeats a few shapes; whoever calls with ever new lengths starts over.
 const KEPT: usize = 1024;
@@ -71,7 +74,9 @@ pub(crate) struct Engine {
     one_each: Arc<Contributions>,
     sequence: u32,
     plans: HashMap<Key, Plan>,
-    last: Option<Prepared>,
+    /// The last few different calls, and which of them makes room for the next one.
+    recent: Vec<Prepared>,
+    oldest: usize,
 }
 
 impl Engine {
@@ -98,13 +103,15 @@ impl Engine {
             one_each,
             sequence,
             plans,
-            last: None,
+            recent: Vec::with_capacity(RECENT),
+            oldest: 0,
         }
     }
 
     fn forget_plans(&mut self) {
         self.plans.clear();
-        self.last = None;
+        self.recent.clear();
+        self.oldest = 0;
     }
 
     /// The algorithm that was asked for, where it does the operation. An all-reduce is what one asks for by
@@ -142,12 +149,24 @@ impl Engine {
         (algorithm.build)(problem).map_err(unusable)
     }
 
-    /// Whether a call is the last one again.
+    /// Which of the recent calls this one repeats; a new one is prepared and becomes one of them.
     #[inline]
-    fn repeats(&self, collective: &Collective, memory: &Memory<'_>) -> bool {
-        self.last.as_ref().is_some_and(|last| {
-            last.elements == memory.elements && last.dtype == memory.dtype && last.collective == *collective
-        })
+    fn find(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<usize, Error> {
+        let same = |call: &Prepared| {
+            call.elements == memory.elements && call.dtype == memory.dtype && call.collective == *collective
+        };
+        if let Some(index) = self.recent.iter().position(same) {
+            return Ok(index);
+        }
+        let prepared = self.prepare(collective, memory)?;
+        if self.recent.len() < RECENT {
+            self.recent.push(prepared);
+            return Ok(self.recent.len() - 1);
+        }
+        let index = self.oldest;
+        self.recent[index] = prepared;
+        self.oldest = (index + 1) % RECENT;
+        Ok(index)
     }
 
     /// Checks a call and finds its plan.
@@ -207,10 +226,8 @@ impl Engine {
 
 impl Backend for Engine {
     fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: WaitMode) -> Result<(), Error> {
-        if !self.repeats(collective, memory) {
-            self.last = Some(self.prepare(collective, memory)?);
-        }
-        let Some(Prepared { plan, call, .. }) = &self.last else { unreachable!("every call is prepared") };
+        let index = self.find(collective, memory)?;
+        let Prepared { plan, call, .. } = &self.recent[index];
         let sequence = match collective {
             Collective::Exchange { .. } => 0,
             _ => {

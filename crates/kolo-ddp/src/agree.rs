@@ -4,7 +4,7 @@ use kolo_comm::hash::fnv1a;
 use kolo_comm::{Group, Op, Rank};
 
 use crate::error::Error;
-use crate::layout::Layout;
+use kolo_optim::Layout;
 
 /// Checks that names, shapes and kinds are the same on all ranks.
 pub(crate) fn check(group: &Group, layout: &Layout) -> Result<(), Error> {
@@ -33,7 +33,7 @@ pub(crate) fn check(group: &Group, layout: &Layout) -> Result<(), Error> {
 
 /// One line a tensor.
 fn describe(layout: &Layout) -> String {
-    let line = |span: &crate::layout::Span| {
+    let line = |span: &kolo_optim::Span| {
         format!("`{}` {:?} {:?}\n", span.spec.name, span.spec.shape, span.spec.kind)
     };
     layout.spans().iter().map(line).collect()

@@ -9,9 +9,9 @@
 use std::sync::{Arc, Mutex};
 
 pub use crate::error::BindingError;
-use crate::layout::{Layout, ParamSpec, SpanId};
 use crate::replica::Replica;
 use crate::shard_pass::lock;
+use kolo_optim::{Layout, ParamSpec, SpanId};
 
 /// A model of some tensor library, as data parallelism needs it.
 ///

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use kolo_comm::Group;
 
-use crate::layout::{Kind, Layout, SpanId};
+use kolo_optim::{Kind, Layout, SpanId};
 
 /// How large buckets may be, in bytes of `f32`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -132,7 +132,7 @@ pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps) -> Vec<Bucket> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::ParamSpec;
+    use kolo_optim::ParamSpec;
 
     fn layout(lens: &[usize]) -> Layout {
         let spec = |(i, &len): (usize, &usize)| ParamSpec {

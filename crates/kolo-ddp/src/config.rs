@@ -4,7 +4,7 @@ use crate::buckets::BucketCaps;
 use crate::reduction::{Entry, REDUCTIONS};
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
-use crate::table::Choice;
+use kolo_optim::table::Choice;
 
 /// How a job divides and reduces its steps.
 #[derive(Clone, Debug, PartialEq)]

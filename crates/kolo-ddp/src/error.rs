@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use kolo_checkpoint::Error as CheckpointError;
 use kolo_comm::Rank;
 
-use crate::table::ChoiceError;
+use kolo_optim::table::ChoiceError;
 
 /// What went wrong in a binding. Any error becomes one by `?`; [`Ddp`](crate::Ddp) returns it as
 /// [`Error::Binding`].
@@ -125,33 +126,10 @@ pub enum Error {
         /// Backward passes done.
         done: usize,
     },
-    /// A part of a checkpoint holds elements that the model does not have.
-    #[error("a checkpoint's part holds elements {start}..{end} where the model has {len}")]
-    PartTooLong {
-        /// Its first element of flat memory.
-        start: usize,
-        /// The one after its last.
-        end: usize,
-        /// Elements of the model.
-        len: usize,
-    },
-    /// A part of a checkpoint is to go into a file that is not named after its set.
-    #[error(
-        "a checkpoint's part cannot go into `{file}`; call it as {whole}, with `-` and more before the dot"
-    )]
-    PartFile {
-        /// The file that was asked for.
-        file: String,
-        /// The file that holds the whole set.
-        whole: &'static str,
-    },
-    /// A writer of checkpoints was to keep none.
-    #[error("0 checkpoints to keep: it must be at least 1")]
-    KeepsNone,
-    /// The thread that writes checkpoints has panicked.
-    #[error("the thread that writes checkpoints panicked; this is a bug")]
-    WriterPanicked,
-    /// A file of a checkpoint cannot be read or written.
+    /// A checkpoint cannot be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A file of a trace cannot be read or written.
     #[error("{}: {problem}", path.display())]
     File {
         /// The file.

@@ -16,12 +16,8 @@ mod ddp;
 mod error;
 pub mod key;
 mod last_step;
-mod layout;
 mod losses;
 mod membership;
-pub mod norm;
-pub mod optimizer;
-pub mod rate;
 pub mod reduction;
 mod replica;
 mod sampler;
@@ -31,17 +27,21 @@ mod shares;
 mod statistics;
 mod step;
 pub mod straggler;
-pub mod table;
 mod timed;
 pub mod transform;
 pub mod verify;
+
+/// What is wrong with a checkpoint's file.
+pub use kolo_checkpoint::Error as CheckpointError;
+/// Optimizers, by name or a user's own.
+pub use kolo_optim as optimizer;
+pub use kolo_optim::{Kind, Layout, ParamSpec, Span, SpanId, norm, rate, table};
 
 pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan};
 pub use config::Config;
 pub use ddp::Ddp;
 pub use error::Error;
 pub use last_step::LastStep;
-pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use replica::{Change, Replica, StepReport};
 pub use sampler::{Epoch, Sampler};
 pub use shard_pass::{Access, ShardPass};

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::Error;
-use crate::layout::SpanId;
 use crate::replica::Replica;
+use kolo_optim::SpanId;
 
 /// How a pass reaches its replica.
 pub trait Access {

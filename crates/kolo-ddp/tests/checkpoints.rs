@@ -214,7 +214,7 @@ fn the_last_ones_are_kept_and_damaged_ones_do_not_count() {
     let mut replica = three(folder.path());
     let write = |replica: &mut Replica, step: u64, keep: usize| {
         let writer = Writer::new(folder.path(), keep).unwrap();
-        writer.put(Snapshot::of(replica, &at(step)).unwrap());
+        writer.put(checkpoint::snapshot(replica, &at(step)).unwrap());
         writer.finish().unwrap();
     };
     write(&mut replica, 4, 3);
@@ -230,13 +230,13 @@ fn the_last_ones_are_kept_and_damaged_ones_do_not_count() {
 }
 
 /// What one `run` of a writer leaves, whose folder is away when it first writes.
-fn interrupted(comes_back: bool) -> (tempfile::TempDir, PathBuf, Result<(), kolo_ddp::Error>) {
+fn interrupted(comes_back: bool) -> (tempfile::TempDir, PathBuf, Result<(), kolo_ddp::CheckpointError>) {
     let top = tempfile::tempdir().unwrap();
     let (folder, away) = (top.path().join("checkpoints"), top.path().join("away"));
     let mut replica = three(&folder);
     let writer = Writer::new(&folder, 3).unwrap();
     fs::rename(&folder, &away).unwrap();
-    writer.put(Snapshot::of(&mut replica, &at(4)).unwrap());
+    writer.put(checkpoint::snapshot(&mut replica, &at(4)).unwrap());
     if comes_back {
         fs::rename(&away, &folder).unwrap();
     }
@@ -269,13 +269,13 @@ fn a_checkpoint_that_cannot_be_written_costs_no_other() {
     let mut replica = three(folder.path());
     let writer = Writer::new(folder.path(), 1).unwrap();
     fs::write(folder.path().join(".step-00000004.part"), b"in the way").unwrap();
-    writer.put(Snapshot::of(&mut replica, &at(4)).unwrap());
+    writer.put(checkpoint::snapshot(&mut replica, &at(4)).unwrap());
     let error = writer.finish().unwrap_err().to_string();
     assert!(error.contains(".step-00000004.part"), "{error}");
     assert_eq!(steps(folder.path()), [1, 2, 3], "nothing is removed for one that is not there");
 
     let writer = Writer::new(folder.path(), 1).unwrap();
-    writer.put(Snapshot::of(&mut replica, &at(5)).unwrap());
+    writer.put(checkpoint::snapshot(&mut replica, &at(5)).unwrap());
     writer.finish().unwrap();
     assert_eq!(steps(folder.path()), [5]);
 }

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_comm::Op;
-use kolo_ddp::checkpoint::{self, Position, Reader, Snapshot, Writer};
+use kolo_ddp::checkpoint::{self, Position, Reader, Writer};
 
 use crate::config::TrainConfig;
 use crate::error::Error;
@@ -54,7 +54,7 @@ impl Checkpoints {
     /// Copies what a checkpoint holds, and leaves the rest to the thread.
     pub(crate) fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         let position = progress.noted();
-        let snapshot = ddp.with_replica(|replica| Snapshot::of(replica, &position))?;
+        let snapshot = ddp.with_replica(|replica| checkpoint::snapshot(replica, &position))?;
         self.lost = self.open().map(|writer| writer.put(snapshot)).err();
         if let Some(error) = &self.lost {
             log::warn!(

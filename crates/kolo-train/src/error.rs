@@ -142,6 +142,12 @@ pub enum Error {
     },
 }
 
+impl From<kolo_ddp::CheckpointError> for Error {
+    fn from(error: kolo_ddp::CheckpointError) -> Self {
+        Error::Training(error.into())
+    }
+}
+
 impl Error {
     /// Whether the run was asked for in a way in which it cannot be: nothing has gone wrong in it.
     pub fn is_input(&self) -> bool {

@@ -131,7 +131,7 @@ impl RunFolder {
     /// The checkpoint to continue from: the newest that is whole and undamaged.
     pub fn newest_checkpoint(&self) -> Result<Found, Error> {
         let folder = self.checkpoints();
-        let found = checkpoint::newest(&folder).map_err(Error::Refused)?;
+        let found = checkpoint::newest(&folder).map_err(|error| Error::Refused(error.into()))?;
         found.ok_or(Error::NoCheckpoint { folder })
     }
 

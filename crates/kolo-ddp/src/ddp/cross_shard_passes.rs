@@ -7,8 +7,8 @@ use super::Ddp;
 use crate::binding::{Binding, GradientSink, Loss, Which};
 use crate::cross_shard::{CrossShardPass, Exchange, Runner, TurnTaker};
 use crate::error::Error;
-use crate::layout::SpanId;
 use crate::shard_pass::lock;
+use kolo_optim::SpanId;
 
 impl<B: Binding + Clone + Send> Ddp<B> {
     /// Runs the forward and backward passes of all of this rank's shards, together with those of all other

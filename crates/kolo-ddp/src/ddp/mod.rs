@@ -16,10 +16,10 @@ use crate::checkpoint::{self, Position};
 use crate::config::Config;
 use crate::cross_shard::Exchange;
 use crate::error::Error;
-use crate::layout::{Layout, SpanId};
-use crate::optimizer::Optimizer;
 use crate::replica::{Change, Replica, StepReport};
 use crate::shard_pass::{ShardPass, lock};
+use kolo_optim::Optimizer;
+use kolo_optim::{Layout, SpanId};
 
 /// A model of which every worker holds a replica.
 ///

@@ -1,8 +1,8 @@
 //! What the forward passes of the shards have made of a model's statistics.
 
-use crate::layout::{Kind, Layout, SpanId};
 use crate::shard_pass::{Access, ShardPass};
 use crate::statistics::Statistics;
+use kolo_optim::{Kind, Layout, SpanId};
 
 /// Reports how far each shard's forward pass has moved the statistics.
 ///

@@ -23,8 +23,8 @@ use kolo_comm::{Buffer, Collective, Group, Pending};
 use super::interface::{Context, Entry, Reduction};
 use crate::buckets::BLOCK;
 use crate::error::Error;
-use crate::layout::Kind;
 use crate::shares::Assignment;
+use kolo_optim::Kind;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "ef-sign",

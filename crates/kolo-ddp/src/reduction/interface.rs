@@ -6,8 +6,8 @@ use kolo_comm::Group;
 
 use crate::buckets::Bucket;
 use crate::error::Error;
-use crate::layout::Layout;
 use crate::shares::Assignment;
+use kolo_optim::Layout;
 
 /// The reduction of one bucket, step after step.
 ///

@@ -9,7 +9,7 @@ mod interface;
 mod sum;
 
 pub use self::interface::{Context, Entry, Reduction};
-use crate::table::ChoiceError;
+use kolo_optim::table::ChoiceError;
 
 /// Every reduction there is; the first one is the default.
 pub static REDUCTIONS: &[Entry] = &[sum::ENTRY, ef_sign::ENTRY];

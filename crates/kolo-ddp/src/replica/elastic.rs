@@ -9,9 +9,9 @@ use super::report::Change;
 use super::undo::Undo;
 use crate::config::Config;
 use crate::error::Error;
-use crate::layout::ParamSpec;
 use crate::membership::Agreed;
-use crate::optimizer::Optimizer;
+use kolo_optim::Optimizer;
+use kolo_optim::ParamSpec;
 
 /// Groups that may fail one after another before a replica gives up.
 const TRIES: usize = 100;

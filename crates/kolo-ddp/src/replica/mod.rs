@@ -20,14 +20,14 @@ use crate::buckets::{Bucket, BucketCaps};
 use crate::config::Config;
 use crate::error::Error;
 use crate::last_step::LastStep;
-use crate::layout::{Layout, ParamSpec, SpanId};
 use crate::membership::MembershipObserver;
-use crate::optimizer::Optimizer;
 use crate::shares::equal;
 use crate::step::{Heard, Piggyback, Step};
 use crate::straggler::{Straggler, StragglerObserver};
 use crate::transform::{Decision, GradientTransform, Transforms};
 use crate::verify::Verifier;
+use kolo_optim::Optimizer;
+use kolo_optim::{Layout, ParamSpec, SpanId};
 
 /// A copy of the model that is trained together with those of other ranks.
 ///
@@ -68,7 +68,7 @@ pub struct Replica {
 
 impl Replica {
     /// A replica of the model with these tensors, whose `values` follow one another in the same order,
-    /// stepped by an optimizer of the table ([`named`](crate::optimizer::named)) or by the caller's own.
+    /// stepped by an optimizer of the table ([`named`](kolo_optim::named)) or by the caller's own.
     /// Afterwards all ranks have the values of rank 0; or, where some of them have trained before
     /// ([`Replica::regroup`]), theirs.
     ///

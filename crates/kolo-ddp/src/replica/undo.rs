@@ -8,13 +8,13 @@
 //! it has been before it takes the new ones from here.
 //!
 //! It works in blocks, not buckets, because the next group may cut its buckets otherwise. An optimizer that
-//! steps whole tensors ([`Scope::Tensor`](crate::optimizer::Scope)) changes all blocks of a tensor together.
+//! steps whole tensors ([`Scope::Tensor`](kolo_optim::Scope)) changes all blocks of a tensor together.
 //! The cost is a copy of the values.
 
 use std::ops::Range;
 
 use crate::buckets::{BLOCK, Slice};
-use crate::layout::{Layout, SpanId};
+use kolo_optim::{Layout, SpanId};
 
 /// Where a block stands in the step that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,9 +131,9 @@ mod tests {
     use super::super::{Config, Replica};
     use super::*;
     use crate::buckets::BucketCaps;
-    use crate::layout::{Kind, ParamSpec};
-    use crate::optimizer::{OPTIMIZERS, Optimizer, Settings};
-    use crate::table::Entry;
+    use kolo_optim::table::Entry;
+    use kolo_optim::{Kind, ParamSpec};
+    use kolo_optim::{OPTIMIZERS, Optimizer, Settings};
 
     #[test]
     fn a_step_done_again_ends_where_the_first_one_would_have() {

@@ -8,9 +8,9 @@ use std::ops::Range;
 use super::undo::Undo;
 use crate::buckets::Slice;
 use crate::error::Error;
-use crate::layout::{Kind, Layout, SpanId};
-use crate::optimizer::{Optimizer, Scope, Update};
 use crate::step::Step;
+use kolo_optim::{Kind, Layout, SpanId};
+use kolo_optim::{Optimizer, Scope, Update};
 
 /// What the buckets of a step change, and how.
 pub(super) struct Applying<'a> {

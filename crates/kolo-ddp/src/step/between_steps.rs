@@ -8,9 +8,9 @@ use super::bucket_state::Buckets;
 use super::launch_order::{self, LaunchOrder};
 use crate::buckets::{Bucket, plan, reversed};
 use crate::error::Error;
-use crate::layout::SpanId;
 use crate::shares::Assignment;
 use crate::timed::timed;
+use kolo_optim::SpanId;
 
 impl Step {
     /// All ranks cut their buckets in the order that one of them saw.

@@ -7,10 +7,10 @@ use kolo_comm::Group;
 use super::use_counts::UseCounts;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
-use crate::layout::{Layout, SpanId};
 use crate::reduction::{Context, Entry, Reduction};
 use crate::shares::Assignment;
 use crate::timed::timed;
+use kolo_optim::{Layout, SpanId};
 
 /// How long one bucket's reduction took.
 #[derive(Clone, Copy, Debug)]

@@ -49,12 +49,12 @@ use self::use_counts::UseCounts;
 use crate::buckets::{Bucket, BucketCaps, plan, reversed};
 use crate::error::Error;
 use crate::last_step::LastStep;
-use crate::layout::{Layout, SpanId};
 use crate::losses::ShardLosses;
 use crate::reduction::Entry;
 use crate::shard_sum::ShardSum;
 use crate::shares::Assignment;
 use crate::timed::timed;
+use kolo_optim::{Layout, SpanId};
 
 /// Where a step stands. A call in another phase than it belongs to is refused.
 #[derive(Clone, Copy, Debug)]

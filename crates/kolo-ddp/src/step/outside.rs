@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Step;
 use super::bucket_state::BucketTiming;
 use crate::buckets::Bucket;
-use crate::layout::SpanId;
+use kolo_optim::SpanId;
 
 impl Step {
     /// This rank's shards.

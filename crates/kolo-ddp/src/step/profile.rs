@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::bucket_state::BucketTiming;
 use super::launch_order::{Expected, LaunchSlot, by_need};
-use crate::layout::SpanId;
+use kolo_optim::SpanId;
 
 /// Steps whose times are measured, after the first one, which shows the order. Several, because any one may
 /// be disturbed.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use kolo_comm::{Group, Op, Rank};
 
 use crate::error::Error;
-use crate::layout::{Kind, Layout, SpanId};
 use crate::timed::timed;
+use kolo_optim::{Kind, Layout, SpanId};
 
 /// Counts of contributions by span.
 pub(super) struct UseCounts {

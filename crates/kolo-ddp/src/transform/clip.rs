@@ -4,9 +4,9 @@ use serde::Deserialize;
 
 use super::{Decision, GradientTransform};
 use crate::buckets::{BLOCK, Slice};
-use crate::layout::Layout;
-use crate::norm::sum_of_squares;
-use crate::table::{Entry, Setting};
+use kolo_optim::Layout;
+use kolo_optim::norm::sum_of_squares;
+use kolo_optim::table::{Entry, Setting};
 
 pub(super) const ENTRY: Entry<dyn GradientTransform> = Entry {
     name: "clip",

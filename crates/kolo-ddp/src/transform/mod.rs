@@ -7,8 +7,8 @@ mod clip;
 
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
-use crate::layout::{Kind, Layout};
-use crate::table::{self, Choice, ChoiceError, Entry};
+use kolo_optim::table::{self, Choice, ChoiceError, Entry};
+use kolo_optim::{Kind, Layout};
 
 /// A look at the summed gradient, and what follows from it for the step.
 ///

@@ -4,7 +4,7 @@ use kolo_comm::{Group, Rank};
 
 use super::fingerprints;
 use crate::error::Error;
-use crate::layout::{Kind, Layout};
+use kolo_optim::{Kind, Layout};
 
 /// Compares the prints of all tensors, or of all but the statistics. A collective: one all-gather of 8 bytes
 /// a rank, and a second one of 8 bytes a tensor where the ranks differ.
@@ -75,8 +75,8 @@ mod tests {
     use kolo_comm::threads;
 
     use super::*;
-    use crate::optimizer::{self, Settings};
     use crate::{Config, ParamSpec, Replica, SpanId, Statistics};
+    use kolo_optim::{self, Settings};
 
     #[test]
     fn most_ranks_are_right_and_rank_0_in_doubt() {
@@ -100,7 +100,7 @@ mod tests {
             let spec = |name: &str, kind| ParamSpec { name: name.into(), shape: vec![40], kind };
             let decay = Kind::Parameter { decay: true };
             let specs = vec![spec("first", decay), spec("mean", Kind::Statistic), spec("last", decay)];
-            let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
+            let sgd = kolo_optim::named("sgd", &Settings::default()).unwrap();
             let mut replica = Replica::new(Arc::new(group), specs, vec![1.0; 120], &config, sgd).unwrap();
             for step in 0..6 {
                 for _ in replica.shards() {

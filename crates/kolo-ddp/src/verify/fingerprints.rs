@@ -2,7 +2,7 @@
 
 use kolo_comm::hash::{GOLDEN_GAMMA, splitmix64};
 
-use crate::layout::Layout;
+use kolo_optim::Layout;
 
 /// Words that are hashed side by side, because one multiplication does not wait for another's result then.
 const LANES: usize = 4;

@@ -15,7 +15,7 @@ use crate::buckets::BucketCaps;
 use crate::config::Config;
 use crate::error::Error;
 use crate::last_step::LastStep;
-use crate::layout::{Kind, Layout};
+use kolo_optim::{Kind, Layout};
 use trace::{Bits, Start, Step, Tensor, Wish, Writer};
 
 /// Takes fingerprints of one rank's values after its steps.

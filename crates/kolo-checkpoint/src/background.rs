@@ -1,13 +1,15 @@
 //! A thread that does one job at a time, where a newer job makes the one that still waits unnecessary.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
 
 /// The thread and the job that waits for it. A job that fails is told as a warning and forgotten when the
 /// next one comes; the last one is tried once more at the end.
-pub(super) struct Background<T> {
+pub(crate) struct Background<T> {
     shared: Arc<Shared<T>>,
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
@@ -23,15 +25,11 @@ struct State<T> {
 }
 
 impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The next job, when there is one; `None` when there will be none.
     fn next(&self) -> Option<T> {
-        let idle = |state: &mut State<T>| state.waiting.is_none() && !state.closing;
-        let state = self.changed.wait_while(self.lock(), idle);
-        state.unwrap_or_else(PoisonError::into_inner).waiting.take()
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| state.waiting.is_none() && !state.closing);
+        state.waiting.take()
     }
 }
 
@@ -41,7 +39,7 @@ impl<T: Send + 'static> Background<T> {
     /// # Errors
     ///
     /// The system gives no thread.
-    pub(super) fn start(
+    pub(crate) fn start(
         name: &str,
         work: impl FnMut(&T) -> Result<(), Error> + Send + 'static,
     ) -> std::io::Result<Self> {
@@ -53,9 +51,9 @@ impl<T: Send + 'static> Background<T> {
     }
 
     /// Leaves a job to the thread, in place of one that still waits. Returns at once.
-    pub(super) fn put(&self, job: T) {
+    pub(crate) fn put(&self, job: T) {
         // What is replaced is dropped when the thread does not wait for it any more.
-        let _replaced = self.shared.lock().waiting.replace(job);
+        let _replaced = self.shared.state.lock().waiting.replace(job);
         self.shared.changed.notify_one();
     }
 
@@ -64,7 +62,7 @@ impl<T: Send + 'static> Background<T> {
     /// # Errors
     ///
     /// The last job failed, twice.
-    pub(super) fn finish(mut self) -> Result<(), Error> {
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.end()
     }
 }
@@ -72,7 +70,7 @@ impl<T: Send + 'static> Background<T> {
 impl<T> Background<T> {
     fn end(&mut self) -> Result<(), Error> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
-        self.shared.lock().closing = true;
+        self.shared.state.lock().closing = true;
         self.shared.changed.notify_one();
         thread.join().unwrap_or(Err(Error::WriterPanicked))
     }

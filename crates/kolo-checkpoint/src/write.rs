@@ -10,15 +10,16 @@ use std::path::{Path, PathBuf};
 use safetensors::serialize;
 use sha2::{Digest, Sha256};
 
-use super::folder::{aside, draft, path};
-use super::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
-use super::snapshot::Snapshot;
-use super::{POSITION, USES, hex};
 use crate::error::Error;
+use crate::folder::{aside, draft, path};
+use crate::hex;
+use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
+use crate::position::{POSITION, USES};
+use crate::snapshot::Snapshot;
 
 /// Writes a snapshot to `folder/step-<step>` and returns that path when it is durable. The folder must be
 /// there: one that has gone, as with a disk that is no longer mounted, is not made anew in the wrong place.
-pub(super) fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
+pub(crate) fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
     let step = snapshot.position.step;
     let (target, draft) = (path(folder, step), draft(folder, step));
     // Left over from a run that was killed while it wrote.

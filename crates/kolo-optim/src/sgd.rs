@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 
-use super::{Optimizer, Update};
 use crate::layout::Layout;
+use crate::optimizer::{Optimizer, Update};
 use crate::table::{Entry, Setting};
 
-pub(super) const ENTRY: Entry<dyn Optimizer> = Entry {
+pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "sgd",
     about: "SGD with momentum, Nesterov's momentum and L2 weight decay (Sutskever et al. 2013)",
     settings: &[

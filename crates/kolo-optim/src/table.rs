@@ -1,4 +1,5 @@
-//! Tables of what can be chosen by name: optimizers, gradient transforms. Each entry has settings of its own.
+//! Tables of what can be chosen by name: optimizers, and in `kolo_ddp` gradient transforms. Each entry has
+//! settings of its own.
 //!
 //! An entry lists its settings as data, with their defaults and what they may be. The command line, its help,
 //! `config.toml` and the tests read that list, so whoever adds an entry edits none of them.
@@ -89,21 +90,18 @@ pub struct Setting {
 }
 
 impl Setting {
-    pub(crate) const fn number(
-        name: &'static str,
-        default: f64,
-        allowed: Range<f64>,
-        about: &'static str,
-    ) -> Self {
+    /// A number of the range `allowed`.
+    pub const fn number(name: &'static str, default: f64, allowed: Range<f64>, about: &'static str) -> Self {
         Setting { name, default: Value::Number(default), allowed: Allowed::Number(allowed), about }
     }
 
-    pub(crate) const fn positive(name: &'static str, default: f64, about: &'static str) -> Self {
+    /// A number greater than 0.
+    pub const fn positive(name: &'static str, default: f64, about: &'static str) -> Self {
         Setting { name, default: Value::Number(default), allowed: Allowed::Positive, about }
     }
 
     /// A flag, which is off by default.
-    pub(crate) const fn flag(name: &'static str, about: &'static str) -> Self {
+    pub const fn flag(name: &'static str, about: &'static str) -> Self {
         Setting { name, default: Value::Flag(false), allowed: Allowed::Flag, about }
     }
 }
@@ -135,7 +133,7 @@ impl Settings {
     /// # Panics
     ///
     /// If the struct has other fields than the entry that has completed the settings.
-    pub(crate) fn read<S: DeserializeOwned>(&self) -> S {
+    pub fn read<S: DeserializeOwned>(&self) -> S {
         let values = serde_json::to_value(self);
         values.and_then(serde_json::from_value).expect("an entry lists the fields of its settings")
     }
@@ -229,8 +227,8 @@ pub struct Entry<T: ?Sized> {
     pub about: &'static str,
     /// The settings that it has.
     pub settings: &'static [Setting],
-    /// Makes one from a value for each of its settings.
-    pub(crate) make: fn(&Settings) -> Box<T>,
+    /// Makes one from a value for each of its settings ([`Settings::read`]).
+    pub make: fn(&Settings) -> Box<T>,
 }
 
 impl<T: ?Sized> fmt::Debug for Entry<T> {
@@ -276,7 +274,11 @@ impl<T: ?Sized> Entry<T> {
 }
 
 /// The entry of that name in a table that lists `kind`.
-pub(crate) fn find<T: ?Sized>(
+///
+/// # Errors
+///
+/// There is none of that name; lists the known ones.
+pub fn find<T: ?Sized>(
     kind: &'static str,
     table: &'static [Entry<T>],
     name: &str,

@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 
-use super::{Optimizer, Update};
 use crate::layout::Layout;
+use crate::optimizer::{Optimizer, Update};
 use crate::table::{Entry, Setting};
 
-pub(super) const ENTRY: Entry<dyn Optimizer> = Entry {
+pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "adamw",
     about: "Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2)",
     settings: &[

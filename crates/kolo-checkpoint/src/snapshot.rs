@@ -1,15 +1,16 @@
 //! What a checkpoint is going to hold: copies, so that training can go on while they are written.
 
 use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, View};
 
-use super::Position;
-use super::manifest::TensorEntry;
 use crate::error::Error;
-use crate::layout::Layout;
-use crate::replica::Replica;
+use crate::manifest::TensorEntry;
+use crate::position::Position;
+use crate::write;
+use kolo_optim::Layout;
 
 /// The kinds of tensors, and how the files begin that hold them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub enum Set {
 
 impl Set {
     /// The file that holds the whole set.
-    pub(super) fn file(self) -> &'static str {
+    pub(crate) fn file(self) -> &'static str {
         match self {
             Set::Weights => "weights.safetensors",
             Set::Optimizer => "optimizer.safetensors",
@@ -35,15 +36,20 @@ impl Set {
 
     /// Whether a file holds tensors of this set: `optimizer.safetensors`, or
     /// `optimizer-<anything>.safetensors` for a part.
-    pub(super) fn is_in(self, name: &str) -> bool {
+    pub(crate) fn is_in(self, name: &str) -> bool {
         let stem = self.file().trim_end_matches(".safetensors");
         let part = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".safetensors"));
         part.is_some_and(|part| part.is_empty() || part.starts_with('-'))
     }
 }
 
+/// Before the names of the parameters in a state of the optimizer.
+pub fn state_prefix(name: &str) -> String {
+    format!("{name}/")
+}
+
 /// Before the names of the parameters in what the reduction keeps for a shard.
-pub(super) fn residual_prefix(shard: usize) -> String {
+pub fn residual_prefix(shard: usize) -> String {
     format!("shard{shard}/")
 }
 
@@ -67,15 +73,36 @@ pub struct Part {
     pub values: Vec<f32>,
 }
 
+impl Part {
+    /// All of the model's values.
+    pub fn weights(values: &[f32]) -> Self {
+        Self::whole(Set::Weights, String::new(), values.to_vec())
+    }
+
+    /// All of one state of the optimizer.
+    pub fn state(name: &str, values: &[f32]) -> Self {
+        Self::whole(Set::Optimizer, state_prefix(name), values.to_vec())
+    }
+
+    /// All that the reduction keeps for a shard.
+    pub fn residual(shard: usize, values: Vec<f32>) -> Self {
+        Self::whole(Set::Residuals, residual_prefix(shard), values)
+    }
+
+    fn whole(set: Set, prefix: String, values: Vec<f32>) -> Self {
+        Part { set, file: set.file().into(), prefix, start: 0, values }
+    }
+}
+
 /// A checkpoint that is not written yet.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    pub(super) position: Position,
-    pub(super) layout: Arc<Layout>,
-    pub(super) parts: Vec<Part>,
+    pub(crate) position: Position,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) parts: Vec<Part>,
     /// How often the next step is expected to use each tensor, in the order of the layout; empty if that is
     /// not known.
-    pub(super) uses: Vec<u32>,
+    pub(crate) uses: Vec<u32>,
 }
 
 impl Snapshot {
@@ -98,38 +125,21 @@ impl Snapshot {
         Ok(Snapshot { position: position.clone(), layout, parts, uses: Vec::new() })
     }
 
-    /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in
-    /// memory, after waiting for the last step's gradients. Where the reduction keeps residuals, those of all
-    /// shards have to be here ([`Replica::gather_residuals`]).
+    /// With how often the next step is expected to use each tensor, in the order of the layout: which
+    /// contributions come late follows from it, and so in which order they are added.
+    pub fn with_uses(self, uses: Vec<u32>) -> Self {
+        Snapshot { uses, ..self }
+    }
+
+    /// Writes it to `folder/step-<step>` and returns that path when it is durable. [`Writer`](crate::Writer)
+    /// does the same without waiting.
     ///
     /// # Errors
     ///
-    /// The last step's reduction failed (naming the rank), or residuals are elsewhere.
-    pub fn of(replica: &mut Replica, position: &Position) -> Result<Self, Error> {
-        let layout = replica.layout().clone();
-        let residuals = replica.all_residuals()?;
-        let (_, values, optimizer) = replica.parts()?;
-        let part = |set: Set, prefix: String, values: &[f32]| Part {
-            set,
-            file: set.file().into(),
-            prefix,
-            start: 0,
-            values: values.to_vec(),
-        };
-        let mut parts = vec![part(Set::Weights, String::new(), values)];
-        for (name, values) in optimizer.state() {
-            parts.push(part(Set::Optimizer, format!("{name}/"), values));
-        }
-        let file = Set::Residuals.file();
-        parts.extend(residuals.into_iter().enumerate().map(|(shard, values)| Part {
-            set: Set::Residuals,
-            file: file.into(),
-            prefix: residual_prefix(shard),
-            start: 0,
-            values,
-        }));
-        let uses = replica.expected_uses().to_vec();
-        Ok(Snapshot { uses, ..Self::new(layout, parts, position)? })
+    /// Names the file that cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<PathBuf, Error> {
+        std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
+        write::write(folder, self)
     }
 
     /// Where the run was.
@@ -138,7 +148,7 @@ impl Snapshot {
     }
 
     /// The files of tensors. A set that has no tensors has an empty file.
-    pub(super) fn files(&self) -> Vec<String> {
+    pub(crate) fn files(&self) -> Vec<String> {
         let mut files: Vec<String> = self.parts.iter().map(|part| part.file.clone()).collect();
         for set in [Set::Weights, Set::Optimizer] {
             if !files.iter().any(|file| set.is_in(file)) {
@@ -151,7 +161,7 @@ impl Snapshot {
     }
 
     /// What goes into a file, tensor by tensor.
-    pub(super) fn tensors(&self, file: &str) -> Vec<Piece<'_>> {
+    pub(crate) fn tensors(&self, file: &str) -> Vec<Piece<'_>> {
         let parts = self.parts.iter().filter(|part| part.file == file);
         parts.flat_map(|part| self.pieces(part)).collect()
     }
@@ -178,8 +188,8 @@ impl Snapshot {
 }
 
 /// A tensor, or a part of one, on its way into a file.
-pub(super) struct Piece<'a> {
-    pub(super) entry: TensorEntry,
+pub(crate) struct Piece<'a> {
+    pub(crate) entry: TensorEntry,
     /// As stored.
     shape: Vec<usize>,
     values: &'a [f32],
@@ -204,7 +214,7 @@ impl View for &Piece<'_> {
 }
 
 /// Little-endian, as safetensors has it.
-pub(super) fn bytes(values: &[f32]) -> Vec<u8> {
+pub(crate) fn bytes(values: &[f32]) -> Vec<u8> {
     let mut bytes = vec![0; size_of_val(values)];
     bytes
         .chunks_exact_mut(4)

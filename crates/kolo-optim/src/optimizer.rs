@@ -1,19 +1,8 @@
-//! Optimizers over flat memory: rules by which gradients change parameters, each one fused pass.
-//!
-//! A new one is a file here and a line in [`OPTIMIZERS`]. A user's own is a type that implements
-//! [`Optimizer`]; everything that takes one of the table by [`named`] takes that as well.
-
-mod adamw;
-mod lamb;
-mod sgd;
+//! What an optimizer is: a rule by which gradients change parameters, in one fused pass.
 
 use std::ops::Range;
 
-use crate::error::Error;
 use crate::layout::Layout;
-use crate::table::{self, ChoiceError, Entry};
-
-pub use crate::table::Settings;
 
 /// How much of a tensor a rule has to see at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,48 +75,5 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
         (**self).state()
-    }
-}
-
-/// Every optimizer there is.
-pub static OPTIMIZERS: &[Entry<dyn Optimizer>] = &[sgd::ENTRY, adamw::ENTRY, lamb::ENTRY];
-
-/// The entry of that name in [`OPTIMIZERS`].
-///
-/// # Errors
-///
-/// There is none of that name; lists the known ones.
-pub fn find(name: &str) -> Result<&'static Entry<dyn Optimizer>, ChoiceError> {
-    table::find("optimizer", OPTIMIZERS, name)
-}
-
-/// The optimizer of that name, with these settings; the others have their defaults.
-///
-/// # Errors
-///
-/// There is none of that name, it has no such setting, or a value is not allowed.
-pub fn named(name: &str, settings: &Settings) -> Result<Box<dyn Optimizer>, Error> {
-    Ok(find(name)?.build(settings)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the table says of settings is what the optimizers read.
-    #[test]
-    fn every_entry_builds_from_its_defaults() {
-        for entry in OPTIMIZERS {
-            let defaults = entry.complete(&Settings::default()).unwrap();
-            let mut optimizer = entry.build(&defaults).unwrap();
-            optimizer.init(&Layout::new(Vec::new()));
-            assert!(optimizer.state().iter().all(|(_, state)| state.is_empty()), "{}", entry.name);
-        }
-    }
-
-    #[test]
-    fn an_unknown_name_is_told_with_the_known_ones() {
-        let error = named("adam", &Settings::default()).err().unwrap().to_string();
-        assert!(error.contains("unknown optimizer `adam`; known are sgd, adamw"), "{error}");
     }
 }

@@ -10,11 +10,12 @@ use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 use sha2::{Digest, Sha256};
 
-use super::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
-use super::snapshot::Set;
-use super::{POSITION, Position, USES, hex};
 use crate::error::Error;
-use crate::layout::{Layout, Span};
+use crate::hex;
+use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
+use crate::position::{POSITION, Position, USES};
+use crate::snapshot::Set;
+use kolo_optim::{Layout, Span};
 
 const ANOTHER: &str = "this checkpoint belongs to another model or optimizer";
 
@@ -53,7 +54,7 @@ impl Reader {
     }
 
     /// How often the next step is expected to use each tensor, if the checkpoint says so.
-    pub(super) fn uses(&self) -> Result<Option<Vec<u32>>, Error> {
+    pub fn uses(&self) -> Result<Option<Vec<u32>>, Error> {
         Ok(serde_json::from_value(self.position_json()?[USES].take()).ok())
     }
 
@@ -127,7 +128,7 @@ impl Reader {
     }
 
     /// That the weights are those of this model and nothing more.
-    pub(super) fn expect_no_others(&self, layout: &Layout) -> Result<(), Error> {
+    pub fn expect_no_others(&self, layout: &Layout) -> Result<(), Error> {
         let files = self.manifest.files.iter().filter(|file| Set::Weights.is_in(&file.name));
         let names: HashSet<&str> = files.flat_map(|file| &file.tensors).map(|t| t.name.as_str()).collect();
         let (found, needed) = (names.len(), layout.spans().len());
@@ -139,7 +140,7 @@ impl Reader {
     }
 
     /// That what a reduction has kept is there for so many shards, 0 for a reduction that keeps nothing.
-    pub(super) fn expect_residuals_of(&self, shards: usize) -> Result<(), Error> {
+    pub fn expect_residuals_of(&self, shards: usize) -> Result<(), Error> {
         let files = self.manifest.files.iter().filter(|file| Set::Residuals.is_in(&file.name));
         let shard_of = |tensor: &'_ TensorEntry| tensor.name.split('/').next().map(String::from);
         let found: HashSet<String> =
@@ -223,7 +224,7 @@ fn words<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Result<&'a [u8],
 }
 
 /// Reads a file of a checkpoint block by block and compares it with its entry in the manifest.
-pub(super) fn scan(folder: &Path, entry: &FileEntry, mut take: impl FnMut(&[u8])) -> Result<(), Error> {
+pub(crate) fn scan(folder: &Path, entry: &FileEntry, mut take: impl FnMut(&[u8])) -> Result<(), Error> {
     let path = folder.join(&entry.name);
     let fail = |problem: &dyn std::fmt::Display| Error::file(&path, problem);
     let mut file = File::open(&path).map_err(|e| match e.kind() {

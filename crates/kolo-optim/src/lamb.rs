@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 
-use super::{Optimizer, Scope, Update};
 use crate::layout::{Kind, Layout};
 use crate::norm::sum_of_squares;
+use crate::optimizer::{Optimizer, Scope, Update};
 use crate::table::{Entry, Setting};
 
-pub(super) const ENTRY: Entry<dyn Optimizer> = Entry {
+pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "lamb",
     about: "LAMB, layer-wise adaptive steps for large batches (You et al. 2020, algorithm 2)",
     settings: &[

@@ -11,13 +11,13 @@ use std::path::{Component, Path};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::hex;
 use crate::error::Error;
+use crate::hex;
 
 /// The version of the format that is written, and the newest one that is read.
 pub const FORMAT: u64 = 1;
 
-pub(super) const MANIFEST: &str = "manifest.json";
+pub(crate) const MANIFEST: &str = "manifest.json";
 
 /// No manifest is that large (bytes); one that says so is not read into memory.
 const MOST: u64 = 256 << 20;
@@ -85,13 +85,13 @@ impl TensorEntry {
 }
 
 impl Manifest {
-    pub(super) fn of(files: Vec<FileEntry>) -> Self {
+    pub(crate) fn of(files: Vec<FileEntry>) -> Self {
         let kolo = env!("CARGO_PKG_VERSION").into();
         Manifest { format: FORMAT, kolo, manifest_sha256: ZEROS.into(), files }
     }
 
     /// The manifest as it is written, with its own hash in it.
-    pub(super) fn text(&self) -> Result<String, serde_json::Error> {
+    pub(crate) fn text(&self) -> Result<String, serde_json::Error> {
         let blank = Manifest { manifest_sha256: ZEROS.into(), ..self.clone() };
         let text = serde_json::to_string_pretty(&blank)? + "\n";
         let own = hex(&Sha256::digest(&text));

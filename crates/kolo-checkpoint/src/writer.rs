@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use super::background::Background;
-use super::snapshot::Snapshot;
-use super::{folder, write};
+use crate::background::Background;
 use crate::error::Error;
+use crate::snapshot::Snapshot;
+use crate::{folder, write};
 
 /// A thread that writes checkpoints and keeps the last few.
 ///

@@ -4,9 +4,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::manifest::Manifest;
-use super::read::{Reader, scan};
 use crate::error::Error;
+use crate::manifest::Manifest;
+use crate::read::{Reader, scan};
 
 /// Where the checkpoint of a step is.
 pub fn path(folder: &Path, step: u64) -> PathBuf {
@@ -14,12 +14,12 @@ pub fn path(folder: &Path, step: u64) -> PathBuf {
 }
 
 /// Where it is while it is being written.
-pub(super) fn draft(folder: &Path, step: u64) -> PathBuf {
+pub(crate) fn draft(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!(".step-{step:08}.part"))
 }
 
 /// Where one is that is about to be replaced.
-pub(super) fn aside(folder: &Path, step: u64) -> PathBuf {
+pub(crate) fn aside(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!(".step-{step:08}.old"))
 }
 
@@ -91,7 +91,7 @@ pub fn verify(checkpoint: &Path) -> Result<(), Error> {
 }
 
 /// Removes what a run that was killed left half done.
-pub(super) fn clean(folder: &Path) {
+pub(crate) fn clean(folder: &Path) {
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
     let left = names.filter(|entry| {
         let name = entry.file_name();
@@ -110,7 +110,7 @@ pub(super) fn clean(folder: &Path) {
 /// # Errors
 ///
 /// Names the checkpoint that cannot be removed.
-pub(super) fn prune(folder: &Path, step: u64, keep: usize) -> Result<(), Error> {
+pub(crate) fn prune(folder: &Path, step: u64, keep: usize) -> Result<(), Error> {
     let mut kept = 1;
     for (older, path) in list(folder)?.into_iter().rev() {
         if older >= step {

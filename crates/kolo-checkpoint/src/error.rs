@@ -1,0 +1,48 @@
+//! What can go wrong with a checkpoint.
+
+use std::path::PathBuf;
+
+/// An error of a checkpoint, which names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A part of a checkpoint holds elements that the model does not have.
+    #[error("a checkpoint's part holds elements {start}..{end} where the model has {len}")]
+    PartTooLong {
+        /// Its first element of flat memory.
+        start: usize,
+        /// The one after its last.
+        end: usize,
+        /// Elements of the model.
+        len: usize,
+    },
+    /// A part of a checkpoint is to go into a file that is not named after its set.
+    #[error(
+        "a checkpoint's part cannot go into `{file}`; call it as {whole}, with `-` and more before the dot"
+    )]
+    PartFile {
+        /// The file that was asked for.
+        file: String,
+        /// The file that holds the whole set.
+        whole: &'static str,
+    },
+    /// A writer of checkpoints was to keep none.
+    #[error("0 checkpoints to keep: it must be at least 1")]
+    KeepsNone,
+    /// The thread that writes checkpoints has panicked.
+    #[error("the thread that writes checkpoints panicked; this is a bug")]
+    WriterPanicked,
+    /// A file of a checkpoint cannot be read or written.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and the remedy.
+        problem: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn file(path: impl Into<PathBuf>, problem: impl std::fmt::Display) -> Self {
+        Error::File { path: path.into(), problem: problem.to_string() }
+    }
+}
