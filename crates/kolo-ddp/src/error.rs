@@ -40,12 +40,6 @@ pub enum Error {
         /// How many ranks there are.
         world: usize,
     },
-    /// The run was to be traced for so many steps, which it has been.
-    #[error("the {steps} steps that were to be verified are done")]
-    Verified {
-        /// Steps.
-        steps: u64,
-    },
     /// A reduction has failed before and was reported then; its gradients are lost.
     #[error("training cannot go on: a reduction has failed before; start again from the last checkpoint")]
     Lost,

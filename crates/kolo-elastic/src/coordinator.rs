@@ -2,15 +2,16 @@
 //! coordinators of other nodes.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex};
+
+use parking_lot::Mutex;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use kolo_comm::Options;
 use kolo_rendezvous::Error;
-use kolo_rendezvous::lock;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
 
@@ -145,7 +146,7 @@ impl Coordinator {
 
     /// Takes note that a member has been started on this node. The first generation waits for it.
     pub fn member_started(&self, member: &str) {
-        let mut state = lock(&self.shared.state);
+        let mut state = self.shared.state.lock();
         state.local.started(member);
         state.role.member_event(member, MemberEvent::Started);
         drop(state);
@@ -154,7 +155,7 @@ impl Coordinator {
 
     /// Takes note that a member's process has ended. Those of its generation hear of a failure at once.
     pub fn member_exited(&self, member: &str, exit: &MemberExit) {
-        let mut state = lock(&self.shared.state);
+        let mut state = self.shared.state.lock();
         state.local.exited(member);
         state.role.member_event(member, MemberEvent::Exited(exit.clone()));
         drop(state);
@@ -164,35 +165,35 @@ impl Coordinator {
     /// No more members will be started on this node: too few members need not wait for others, if this is the
     /// only launcher.
     pub fn close(&self) {
-        lock(&self.shared.state).role.close();
+        self.shared.state.lock().role.close();
         self.shared.store.notify();
     }
 
     /// The work of this node's members is done: no launcher may join the job any more.
     pub fn work_done(&self) {
-        lock(&self.shared.state).role.work_done();
+        self.shared.state.lock().role.work_done();
     }
 
     /// Whether all members of the last generation have ended well, as far as is known here. Members that
     /// arrive now are told that they are too late.
     pub fn is_finished(&self) -> bool {
-        matches!(&lock(&self.shared.state).role, Role::Leading(leader) if leader.is_finished())
+        matches!(&self.shared.state.lock().role, Role::Leading(leader) if leader.is_finished())
     }
 
     /// The number of the last generation, as far as is known here; 0 before the first.
     pub fn generation(&self) -> u64 {
-        lock(&self.shared.state).local.formed.generation
+        self.shared.state.lock().local.formed.generation
     }
 
     /// Members of other nodes that have been started and have not ended.
     pub fn remote_members(&self) -> usize {
-        lock(&self.shared.state).local.remote_members
+        self.shared.state.lock().local.remote_members
     }
 
     /// This node's rank and the number of nodes with which the job has begun; `None` before that, and in jobs
     /// of one node.
     pub fn node_rank_and_count(&self) -> Option<(usize, usize)> {
-        let state = lock(&self.shared.state);
+        let state = self.shared.state.lock();
         state.local.node_rank.zip(state.local.initial_nodes)
     }
 
@@ -200,7 +201,7 @@ impl Coordinator {
     /// own.
     pub fn has_followers(&self) -> bool {
         let leads = |followers: &Followers| !followers.is_empty();
-        let state = lock(&self.shared.state);
+        let state = self.shared.state.lock();
         matches!(&state.role, Role::Leading(leader) if leader.followers.as_ref().is_some_and(leads))
     }
 }
@@ -213,7 +214,7 @@ impl Drop for Coordinator {
             // A panic of the thread is told by the thread itself, and nothing could be done about it here.
             let _ = thread.join();
         }
-        let mut state = lock(&self.shared.state);
+        let mut state = self.shared.state.lock();
         if let Role::Following(follower) = &state.role {
             follower.send(ToLeader::Goodbye);
         }
@@ -226,7 +227,7 @@ impl Shared {
     /// Hears what is new and does what follows. False when it is time to end.
     fn tick(&self) -> bool {
         let arrivals = take_arrivals(&self.store, TICK);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let State { role, local } = &mut *state;
         for (member, arrival) in arrivals {
             local.arrived(&member, arrival.clone());

@@ -64,20 +64,18 @@ impl Discovery {
     /// Looks until there is a job, at most as long as a job's beginning may take.
     fn search(&self) -> Result<Discovered, Error> {
         let until = Instant::now() + JOB_START;
-        let mut last_error = None;
+        let mut cause = None;
         while !self.closing.load(Ordering::Acquire) && Instant::now() < until {
             match self.try_all_places() {
                 Ok(Some(discovered)) => return Ok(discovered),
                 Ok(None) => {}
                 // Another round would end in the same way.
                 Err(error) if error.is_misuse() => return Err(error),
-                Err(error) => last_error = Some(error),
+                Err(error) => cause = Some(Box::new(error)),
             }
             std::thread::sleep(BETWEEN_ROUNDS);
         }
-        let why = last_error.map_or_else(String::new, |error| format!(": {error}"));
-        let masters = self.nodes.masters_text();
-        Err(Error::Invalid(format!("no launcher of the job is found at {masters} (--master){why}")))
+        Err(Error::JobNotFound { masters: self.nodes.masters_text(), cause })
     }
 
     /// Joins the job that answers at some place, or begins it where that is this launcher's part. `None`:

@@ -96,7 +96,9 @@ impl Follower {
                     self.connection = Connection::Open(connection);
                 }
                 // A refusal is final.
-                Ok(Err(Error::Invalid(reason))) => return NextRole::Detach(reason),
+                Ok(Err(refused @ Error::LauncherRefused { .. })) => {
+                    return NextRole::Detach(refused.to_string());
+                }
                 Ok(Err(error)) => return self.leader_lost(context, local, &error),
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return NextRole::Detach("a thread has ended".into()),

@@ -66,13 +66,13 @@ impl LeaderConnection {
     ///
     /// # Errors
     ///
-    /// The connection has broken, or the leader has not answered in time. [`Error::Invalid`]: the leader
-    /// refuses the launcher.
+    /// The connection has broken, or the leader has not answered in time. [`Error::LauncherRefused`]:
+    /// the leader refuses the launcher.
     pub(crate) fn introduce(&self, hello: Hello, timeout: Duration) -> Result<usize, Error> {
         self.send(ToLeader::Hello(hello));
         match self.incoming.recv_timeout(timeout) {
             Ok(Ok(ToFollower::Welcome { node_rank })) => Ok(node_rank),
-            Ok(Ok(ToFollower::Refused { reason })) => Err(Error::Invalid(format!("the job {reason}"))),
+            Ok(Ok(ToFollower::Refused { reason })) => Err(Error::LauncherRefused { reason }),
             Ok(Ok(other)) => {
                 Err(Error::system("the launcher that leads is not understood", format!("{other:?}")))
             }
@@ -96,7 +96,7 @@ impl LeaderConnection {
             Ok(received) => Some(received),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
-                Some(Err(Error::Invalid("the connection to the leader has ended".into())))
+                Some(Err(Error::system("the connection to the leader has ended", "it is closed")))
             }
         }
     }

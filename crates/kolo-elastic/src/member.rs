@@ -181,8 +181,7 @@ impl JobMembership for Member {
                 }
             }
         }
-        let tries = format!("{FORMING_TRIES} generations have failed one after another while they formed");
-        Err(Error::Invalid(tries))
+        Err(Error::GenerationsFailed { tries: FORMING_TRIES })
     }
 
     /// From now on members that do not hold the job's state get [`Error::Orphaned`] when all that held it are

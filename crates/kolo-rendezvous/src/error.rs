@@ -172,9 +172,26 @@ pub enum Error {
     /// The communication thread has panicked, and printed why.
     #[error("the communication thread has panicked")]
     CommThreadPanicked,
-    /// A request is wrong by itself.
-    #[error("{0}")]
-    Invalid(String),
+    /// A launcher has found no launcher of its job.
+    #[error("no launcher of the job is found at {masters} (--master){}", because(cause.as_deref()))]
+    JobNotFound {
+        /// Where it has looked.
+        masters: String,
+        /// The last error that it met there, if there was one.
+        cause: Option<Box<Error>>,
+    },
+    /// The launcher that leads an elastic job does not take another one in.
+    #[error("the job {reason}")]
+    LauncherRefused {
+        /// What the job is or needs.
+        reason: String,
+    },
+    /// Generations of an elastic job have failed one after another.
+    #[error("{tries} generations have failed one after another while they formed")]
+    GenerationsFailed {
+        /// How many.
+        tries: usize,
+    },
     /// The operating system or a library refused something.
     #[error("{what}: {cause}")]
     System {
@@ -222,7 +239,9 @@ impl Error {
                 | Error::AlgorithmUnusable { .. }
                 | Error::Backend(_)
                 | Error::CommThreadPanicked
-                | Error::Invalid(_)
+                | Error::JobNotFound { .. }
+                | Error::LauncherRefused { .. }
+                | Error::GenerationsFailed { .. }
         )
     }
 
@@ -252,6 +271,10 @@ impl Error {
                 | Error::System { .. }
         )
     }
+}
+
+fn because(cause: Option<&Error>) -> String {
+    cause.map_or_else(String::new, |cause| format!(": {cause}"))
 }
 
 fn others(waited: Duration) -> String {

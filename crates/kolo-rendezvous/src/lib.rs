@@ -25,7 +25,6 @@ pub mod hash;
 mod interface;
 mod invalid_call;
 mod liveness;
-mod lock;
 pub mod secure;
 pub mod store;
 
@@ -35,4 +34,3 @@ pub use establish_store::establish_store;
 pub use interface::{AdvertisedAddress, Interface};
 pub use invalid_call::InvalidCall;
 pub use liveness::{Liveness, WaitGuard, Waker, culprit};
-pub use lock::lock;

@@ -14,12 +14,30 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
-    /// Waits for the run's end; `None` if it has not ended within `limit`.
+    /// Waits for the run's end, at most for `limit`.
+    ///
+    /// # Errors
+    ///
+    /// The system does not say whether it has ended.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
+        self.wait_unless(limit, || false)
+    }
+
+    /// Waits for the run's end, at most for `limit`, and no longer than until `enough`; `None` if it has not
+    /// ended by then.
+    ///
+    /// # Errors
+    ///
+    /// The system does not say whether it has ended.
+    pub(crate) fn wait_unless(
+        &mut self,
+        limit: Duration,
+        mut enough: impl FnMut() -> bool,
+    ) -> Result<Option<ExitStatus>, Failure> {
         let until = Instant::now() + limit;
         loop {
             match self.0.try_wait() {
-                Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
+                Ok(None) if Instant::now() < until && !enough() => std::thread::sleep(LOOK),
                 Ok(status) => return Ok(status),
                 Err(e) => return Err(Failure::work(format!("cannot wait for a run: {e}"))),
             }

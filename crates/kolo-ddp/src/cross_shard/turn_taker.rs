@@ -5,7 +5,9 @@
 //! order that is always the same.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::exchange::Exchange;
 use crate::error::Error;
@@ -68,19 +70,19 @@ impl TurnTaker {
     pub fn enter(self: &Arc<Self>, shard: usize) -> Runner {
         let number = self.shards[..shard].iter().filter(|runs| **runs).count();
         let handle = ShardHandle { turns: self.clone(), shard, number };
-        drop(handle.wait(self.lock()));
+        handle.wait(&mut self.state.lock());
         Runner { handle, over: false }
     }
 
     /// The step ends in this error, unless it has ended in another one. Nobody waits any more.
     pub fn fail(&self, error: Error) {
-        self.lock().failure.get_or_insert(error);
+        self.state.lock().failure.get_or_insert(error);
         self.changed.notify_all();
     }
 
     /// Whether the step has failed, so that it makes no sense to go on with it.
     pub fn has_failed(&self) -> bool {
-        self.lock().failure.is_some()
+        self.state.lock().failure.is_some()
     }
 
     /// After all runners: gives the exchange back.
@@ -89,7 +91,7 @@ impl TurnTaker {
     ///
     /// What the step has failed with.
     pub fn end(&self) -> Result<Exchange, Error> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let exchange = state.exchange.take();
         if let Some(error) = state.failure.take() {
             return Err(error);
@@ -97,10 +99,6 @@ impl TurnTaker {
         let mut exchange = exchange.ok_or_else(|| Error::Setting("a step ends once".into()))?;
         exchange.end()?;
         Ok(exchange)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn runners(&self) -> usize {
@@ -131,7 +129,7 @@ impl ShardHandle {
     /// Waits until all shards of all ranks have come to the same sum, and returns it. Where the step has
     /// failed it returns `own`, so that the pass comes to its end, and [`TurnTaker::end`] says why.
     pub fn sum(&self, request: SumRequest, own: Vec<f64>) -> Vec<f64> {
-        let mut state = self.turns.lock();
+        let mut state = self.turns.state.lock();
         if !self.agrees(&mut state, Some(request)) {
             return own;
         }
@@ -143,13 +141,13 @@ impl ShardHandle {
             state.turn = self.number + 1;
         }
         self.turns.changed.notify_all();
-        let state = self.wait(state);
+        self.wait(&mut state);
         if state.failure.is_some() { own } else { state.sum.clone() }
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait(&self, state: &mut MutexGuard<'_, State>) {
         let waits = |state: &mut State| state.turn != self.number && state.failure.is_none();
-        self.turns.changed.wait_while(state, waits).unwrap_or_else(PoisonError::into_inner)
+        self.turns.changed.wait_while(state, waits);
     }
 
     /// Whether this shard needs what the first one needs; `None`: nothing more.
@@ -192,7 +190,7 @@ impl Runner {
     pub fn leave(mut self) {
         self.over = true;
         let turns = &self.handle.turns;
-        let mut state = turns.lock();
+        let mut state = turns.state.lock();
         if self.handle.agrees(&mut state, None) {
             state.turn = self.handle.number + 1;
             turns.changed.notify_all();

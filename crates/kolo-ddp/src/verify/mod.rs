@@ -87,8 +87,7 @@ impl Verifier {
     ///
     /// # Errors
     ///
-    /// The ranks differ ([`Error::Drift`]), a collective failed, the trace cannot be written, or it is
-    /// complete ([`Error::Verified`]).
+    /// The ranks differ ([`Error::Drift`]), a collective failed, or the trace cannot be written.
     pub(crate) fn verify(
         &mut self,
         group: &Group,
@@ -99,14 +98,13 @@ impl Verifier {
         self.seen += 1;
         let prints = fingerprints::of(layout, values);
         drift::compare(group, layout, &prints, self.local_statistics, done.step)?;
-        if let Some(writer) = &mut self.writer {
+        let is_wanted =
+            self.wish.as_ref().is_some_and(|wish| wish.steps.is_none_or(|steps| self.seen <= steps));
+        if let Some(writer) = self.writer.as_mut().filter(|_| is_wanted) {
             let prints = prints.into_iter().map(Bits).collect();
             let loss_bits = Bits(done.loss.to_bits());
             writer.add(&Step { step: done.step, loss: done.loss, loss_bits, count: done.count, prints })?;
         }
-        match self.wish.as_ref().and_then(|wish| wish.steps) {
-            Some(steps) if self.seen >= steps => Err(Error::Verified { steps }),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }

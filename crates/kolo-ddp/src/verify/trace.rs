@@ -14,8 +14,8 @@ use crate::error::Error;
 
 /// The file to write to; it must not exist.
 pub const FILE: &str = "KOLO_VERIFY_FILE";
-/// Steps after which the run is over: its next step is refused with [`Error::Verified`]. Without it the run
-/// goes to its end.
+/// Steps that are written down; the run itself goes on, and whoever has started it ends it ([`is_complete`]).
+/// Without it all are.
 pub const STEPS: &str = "KOLO_VERIFY_STEPS";
 /// Size of buckets in MiB, in place of the program's own.
 pub const BUCKET_CAP_MB: &str = "KOLO_VERIFY_BUCKET_CAP_MB";
@@ -86,6 +86,12 @@ pub struct Trace {
     pub start: Start,
     /// Its steps, in their order.
     pub steps: Vec<Step>,
+}
+
+/// Whether a run has written down its beginning and so many steps.
+pub fn is_complete(path: &Path, steps: u64) -> bool {
+    let lines = std::fs::read(path).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count());
+    lines as u64 > steps
 }
 
 /// Reads a trace.
