@@ -1,8 +1,10 @@
 //! What the last whole step came to. It is part of the state that ranks hand on: whoever has not seen a
 //! step's end, because that failed here or because it came later, knows of it nevertheless.
 
+use serde::{Deserialize, Serialize};
+
 /// A step all of whose updates are in.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LastStep {
     /// Its number, from 0.
     pub step: u64,

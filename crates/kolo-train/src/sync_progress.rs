@@ -2,94 +2,75 @@
 //! epoch's figures are sums over all of its steps, in their order.
 
 use kolo_comm::{Error, Group, Rank};
+use serde::{Deserialize, Serialize};
 
 use crate::meter::{Meter, StepRow};
 use crate::progress::Progress;
 
-/// Numbers of a row.
-const ROW: usize = 10;
-/// Numbers before the rows.
-const HEAD: usize = 3;
+/// What a worker knows of the epoch.
+#[derive(Serialize, Deserialize)]
+struct EpochSoFar {
+    /// The first step that it has a row of, and the sums over those before.
+    known_from: u64,
+    loss_sum: f64,
+    images: f64,
+    rows: Vec<Row>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Row(#[serde(with = "WholeRow")] StepRow);
+
+/// A [`StepRow`] with all of its fields: in its own form one of them can be left out, which a codec without
+/// names cannot read.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "StepRow")]
+struct WholeRow {
+    step: u64,
+    epoch: usize,
+    loss: f64,
+    images: u64,
+    learning_rate: f64,
+    seconds: f64,
+    comm_seconds: f64,
+    exposed_comm_seconds: f64,
+    gradient_norm: Option<f64>,
+}
 
 impl Progress {
     /// Gives all ranks what one of them knows of the epoch, if some know less; and what all have recorded. A
     /// collective, of ranks that are equally far.
     pub(crate) fn synchronise(&mut self, group: &Group) -> Result<(), Error> {
-        let recorded = self.recorded();
-        let mut all = vec![0; 2 * group.world_size()];
-        group.all_gather(&[self.covered_from as i64, recorded as i64], &mut all)?;
-        let (covers, recorded): (Vec<u64>, Vec<u64>) =
-            all.chunks(2).map(|words| (words[0] as u64, words[1] as u64)).unzip();
+        let all: Vec<(u64, u64)> = group.all_gather_value(&(self.covered_from, self.recorded()))?;
+        let (covers, recorded): (Vec<u64>, Vec<u64>) = all.into_iter().unzip();
         let Some(donor) = (0..covers.len()).min_by_key(|rank| covers[*rank]) else { return Ok(()) };
         let first = self.first_of_epoch().max(covers[donor]);
         if covers.iter().any(|covers| *covers > first) {
-            let mut words = if group.rank() == Rank(donor) { self.encode_epoch() } else { Vec::new() };
-            let mut len = [words.len() as i64];
-            group.broadcast(&mut len, Rank(donor))?;
-            words.resize(len[0] as usize, 0);
-            group.broadcast(&mut words, Rank(donor))?;
+            let epoch = group.broadcast_value(self.epoch_so_far(), Rank(donor))?;
             if self.covered_from > first {
-                self.adopt_epoch(&words, first);
+                self.adopt_epoch(epoch, first);
             }
         }
         self.record_again(recorded.into_iter().min().unwrap_or(0));
         Ok(())
     }
 
-    /// What this worker knows of the epoch, as integers that carry the bits of its numbers.
-    fn encode_epoch(&self) -> Vec<i64> {
+    fn epoch_so_far(&self) -> EpochSoFar {
         let first = self.first_of_epoch();
-        let rows = self.steps().iter().filter(|row| row.step >= first).flat_map(encode);
-        let head = match self.known_from > first {
-            true => [self.known_from as i64, bits(self.earlier.loss_sum), bits(self.earlier.images)],
-            false => [first as i64, bits(0.0), bits(0.0)],
-        };
-        head.into_iter().chain(rows).collect()
+        let rows = self.steps().iter().filter(|row| row.step >= first).cloned().map(Row).collect();
+        match self.known_from > first {
+            true => {
+                let Meter { loss_sum, images, .. } = self.earlier;
+                EpochSoFar { known_from: self.known_from, loss_sum, images, rows }
+            }
+            false => EpochSoFar { known_from: first, loss_sum: 0.0, images: 0.0, rows },
+        }
     }
 
-    fn adopt_epoch(&mut self, words: &[i64], covers: u64) {
-        let (head, rows) = words.split_at(HEAD);
-        (self.known_from, self.covered_from) = (head[0] as u64, covers);
-        self.earlier = Meter::of(float(head[1]), float(head[2]));
-        self.steps = rows.chunks_exact(ROW).map(decode).collect();
+    fn adopt_epoch(&mut self, epoch: EpochSoFar, covers: u64) {
+        (self.known_from, self.covered_from) = (epoch.known_from, covers);
+        self.earlier = Meter::of(epoch.loss_sum, epoch.images);
+        self.steps = epoch.rows.into_iter().map(|row| row.0).collect();
         self.sum_epoch();
-    }
-}
-
-fn bits(value: f64) -> i64 {
-    value.to_bits() as i64
-}
-
-fn float(bits: i64) -> f64 {
-    f64::from_bits(bits as u64)
-}
-
-fn encode(row: &StepRow) -> [i64; ROW] {
-    [
-        row.step as i64,
-        row.epoch as i64,
-        bits(row.loss),
-        row.images as i64,
-        bits(row.learning_rate),
-        bits(row.seconds),
-        bits(row.comm_seconds),
-        bits(row.exposed_comm_seconds),
-        i64::from(row.gradient_norm.is_some()),
-        bits(row.gradient_norm.unwrap_or(0.0)),
-    ]
-}
-
-fn decode(words: &[i64]) -> StepRow {
-    StepRow {
-        step: words[0] as u64,
-        epoch: words[1] as usize,
-        loss: float(words[2]),
-        images: words[3] as u64,
-        learning_rate: float(words[4]),
-        seconds: float(words[5]),
-        comm_seconds: float(words[6]),
-        exposed_comm_seconds: float(words[7]),
-        gradient_norm: (words[8] == 1).then(|| float(words[9])),
     }
 }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use kolo_comm::{Group, Rank};
+use serde::{Deserialize, Serialize};
 
 use super::undo::Undo;
 use super::{Replica, assignment};
@@ -20,38 +21,13 @@ use crate::straggler::StragglerObserver;
 /// What a rank tells the others before the first step of a group: whether its values are the job's, its steps
 /// and what the last of them came to, its shards, and whether it holds blocks that a step has updated and
 /// that have been taken back.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Standing {
     joined: bool,
     steps: u64,
     shards: usize,
     halfway: bool,
     last: Option<LastStep>,
-}
-
-/// Numbers of a [`Standing`].
-const WORDS: usize = 7;
-
-impl Standing {
-    fn encode(self) -> [i64; WORDS] {
-        let (flag, bits) = (|flag| i64::from(flag), |value: f64| value.to_bits() as i64);
-        let (loss, count) = self.last.map_or((0, 0), |last| (bits(last.loss), bits(last.count)));
-        let (steps, shards, known) = (self.steps as i64, self.shards as i64, flag(self.last.is_some()));
-        [flag(self.joined), steps, shards, flag(self.halfway), known, loss, count]
-    }
-
-    fn decode(words: &[i64]) -> Standing {
-        let [joined, steps, shards, halfway, known, loss, count] = std::array::from_fn(|i| words[i]);
-        let (steps, float) = (steps as u64, |bits: i64| f64::from_bits(bits as u64));
-        let last = LastStep { step: steps.wrapping_sub(1), loss: float(loss), count: float(count) };
-        Standing {
-            joined: joined == 1,
-            steps,
-            shards: shards as usize,
-            halfway: halfway == 1,
-            last: (known == 1).then_some(last),
-        }
-    }
 }
 
 /// Who gives its state to all, if that is needed: the first of those that are furthest.
@@ -70,9 +46,7 @@ impl Replica {
         let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
         let halfway = self.is_halfway();
         let own = Standing { joined, steps, shards, halfway, last };
-        let mut words = vec![0; WORDS * group.world_size()];
-        group.all_gather(&own.encode(), &mut words)?;
-        let standings: Vec<Standing> = words.chunks(WORDS).map(Standing::decode).collect();
+        let standings: Vec<Standing> = group.all_gather_value(&own)?;
         let mut expected = match self.joined {
             true => self.step.expected_uses().to_vec(),
             false => vec![1; self.layout.spans().len()],
@@ -142,10 +116,6 @@ mod tests {
     #[test]
     fn whoever_is_furthest_gives() {
         let rank = |joined, steps| Standing { joined, steps, shards: 4, halfway: false, last: None };
-        let last = LastStep { step: (1 << 40) - 1, loss: 1.0 / 3.0, count: 7.0 };
-        for standing in [rank(true, 1 << 40), Standing { last: Some(last), ..rank(true, 1 << 40) }] {
-            assert_eq!(Standing::decode(&standing.encode()), standing);
-        }
         for (standings, expected) in [
             (vec![rank(false, 0), rank(false, 0)], Some(0)),
             (vec![rank(false, 0), rank(true, 0)], Some(1)),

@@ -2,6 +2,8 @@
 //! what the reduction keeps for each.
 
 use kolo_comm::{Collective, Op, Rank};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::Step;
 use super::bucket_state::Buckets;
@@ -18,9 +20,7 @@ impl Step {
         let mut seen = vec![false; self.layout.spans().len()];
         order.iter().for_each(|id| seen[id.0] = true);
         order.extend(reversed(&self.layout).into_iter().filter(|id| !seen[id.0]));
-        let mut ids: Vec<i32> = order.iter().map(|id| id.0 as i32).collect();
-        self.follow_witness(&mut ids)?;
-        let order: Vec<SpanId> = ids.into_iter().map(|id| SpanId(id as usize)).collect();
+        let order = self.of_witness(order)?;
         let plan = plan(&self.layout, &order, self.caps);
         self.launches = LaunchOrder::new(launch_order::by_readiness(plan.len()));
         let residuals = self.residuals();
@@ -33,17 +33,15 @@ impl Step {
     pub(super) fn reorder(&mut self, mut times: Vec<f64>) -> Result<(), Error> {
         self.group.all_reduce(&mut times, Op::Max)?;
         let slots = self.profile.launch_order(&times, &self.buckets.timings());
-        let mut numbers = launch_order::encode(&slots);
-        self.follow_witness(&mut numbers)?;
-        self.launches = LaunchOrder::new(launch_order::decode(&numbers));
+        self.launches = LaunchOrder::new(self.of_witness(slots)?);
         Ok(())
     }
 
-    /// Gives all ranks the numbers of one that has seen a backward pass. Rank 0 may have no shards, when
-    /// there are more ranks than shards.
-    fn follow_witness(&self, numbers: &mut [i32]) -> Result<(), Error> {
+    /// Gives all ranks the value of one that has seen a backward pass. Rank 0 may have no shards, when there
+    /// are more ranks than shards.
+    fn of_witness<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T, Error> {
         let witness = self.shares().iter().position(|share| *share > 0).unwrap_or(0);
-        Ok(self.group.broadcast(numbers, Rank(witness))?)
+        Ok(self.group.broadcast_value(own, Rank(witness))?)
     }
 
     /// In `Idle`: divides the shards anew. All ranks call it alike. The sum stays what it was, because its

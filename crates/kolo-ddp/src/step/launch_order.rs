@@ -8,8 +8,10 @@
 //! backward passes differ in time. So one rank plays a step through with the times of the first steps, and
 //! all follow the order that comes out.
 
+use serde::{Deserialize, Serialize};
+
 /// A place in the order in which the collectives of a step are started, the same on all ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LaunchSlot {
     /// The reduction of a bucket.
     Bucket(usize),
@@ -91,22 +93,6 @@ pub(super) fn by_need(buckets: &[Expected], pass: f64) -> Vec<LaunchSlot> {
     slots
 }
 
-/// As numbers, to be sent.
-pub(super) fn encode(slots: &[LaunchSlot]) -> Vec<i32> {
-    let number = |slot: &LaunchSlot| match slot {
-        LaunchSlot::Bucket(bucket) => *bucket as i32,
-        LaunchSlot::Agreement => -1,
-    };
-    slots.iter().map(number).collect()
-}
-
-pub(super) fn decode(numbers: &[i32]) -> Vec<LaunchSlot> {
-    numbers
-        .iter()
-        .map(|&number| usize::try_from(number).map_or(LaunchSlot::Agreement, LaunchSlot::Bucket))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::LaunchSlot::{Agreement, Bucket};
@@ -128,7 +114,6 @@ mod tests {
         // Bucket 0 travels until second 4; by then 1, 2 and 3 wait.
         let slots = by_need(&steady(5, 3.0), 5.0);
         assert_eq!(slots, [Bucket(0), Bucket(3), Agreement, Bucket(4), Bucket(2), Bucket(1)]);
-        assert_eq!(decode(&encode(&slots)), slots);
     }
 
     #[test]
