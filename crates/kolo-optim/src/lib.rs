@@ -14,6 +14,7 @@ mod layout;
 pub mod norm;
 mod optimizer;
 pub mod rate;
+mod settings;
 mod sgd;
 pub mod table;
 

@@ -4,155 +4,11 @@
 //! An entry lists its settings as data, with their defaults and what they may be. The command line, its help,
 //! `config.toml` and the tests read that list, so whoever adds an entry edits none of them.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The value of a setting.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// On or off.
-    Flag(bool),
-    /// A number.
-    Number(f64),
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Self {
-        Value::Flag(flag)
-    }
-}
-
-impl From<f64> for Value {
-    fn from(number: f64) -> Self {
-        Value::Number(number)
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Flag(flag) => flag.fmt(f),
-            Value::Number(number) if *number != 0.0 && number.abs() < 1e-3 => write!(f, "{number:e}"),
-            Value::Number(number) => number.fmt(f),
-        }
-    }
-}
-
-/// What a setting may be.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Allowed {
-    /// `true` or `false`.
-    Flag,
-    /// A number of this range. Its end is not part of it; without an end it is infinite.
-    Number(Range<f64>),
-    /// A number greater than 0.
-    Positive,
-}
-
-impl Allowed {
-    fn contains(&self, value: Value) -> bool {
-        match (self, value) {
-            (Allowed::Flag, Value::Flag(_)) => true,
-            (Allowed::Number(range), Value::Number(number)) => range.contains(&number),
-            (Allowed::Positive, Value::Number(number)) => number > 0.0 && number.is_finite(),
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for Allowed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Allowed::Flag => write!(f, "true or false"),
-            Allowed::Number(range) if range.end == f64::INFINITY => write!(f, "{} or more", range.start),
-            Allowed::Number(range) => write!(f, "at least {} and below {}", range.start, range.end),
-            Allowed::Positive => write!(f, "greater than 0"),
-        }
-    }
-}
-
-/// A setting of an [`Entry`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct Setting {
-    /// Its name in `config.toml`; on the command line with `-` in place of `_`.
-    pub name: &'static str,
-    /// Its value where nobody gives one.
-    pub default: Value,
-    /// What it may be.
-    pub allowed: Allowed,
-    /// What it is, in one line.
-    pub about: &'static str,
-}
-
-impl Setting {
-    /// A number of the range `allowed`.
-    pub const fn number(name: &'static str, default: f64, allowed: Range<f64>, about: &'static str) -> Self {
-        Setting { name, default: Value::Number(default), allowed: Allowed::Number(allowed), about }
-    }
-
-    /// A number greater than 0.
-    pub const fn positive(name: &'static str, default: f64, about: &'static str) -> Self {
-        Setting { name, default: Value::Number(default), allowed: Allowed::Positive, about }
-    }
-
-    /// A flag, which is off by default.
-    pub const fn flag(name: &'static str, about: &'static str) -> Self {
-        Setting { name, default: Value::Flag(false), allowed: Allowed::Flag, about }
-    }
-}
-
-/// Values of settings by name. What is not among them has its default.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Settings(BTreeMap<String, Value>);
-
-impl Settings {
-    /// With one more; it replaces an earlier value.
-    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.0.insert(name.into(), value.into());
-        self
-    }
-
-    /// The value of a setting, if it is given.
-    pub fn get(&self, name: &str) -> Option<Value> {
-        self.0.get(name).copied()
-    }
-
-    /// Whether no value is given.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The settings as a struct with a field for each setting of the table.
-    ///
-    /// # Panics
-    ///
-    /// If the struct has other fields than the entry that has completed the settings.
-    pub fn read<S: DeserializeOwned>(&self) -> S {
-        let values = serde_json::to_value(self);
-        values.and_then(serde_json::from_value).expect("an entry lists the fields of its settings")
-    }
-}
-
-impl IntoIterator for Settings {
-    type Item = (String, Value);
-    type IntoIter = std::collections::btree_map::IntoIter<String, Value>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
-impl FromIterator<(String, Value)> for Settings {
-    fn from_iter<I: IntoIterator<Item = (String, Value)>>(values: I) -> Self {
-        Settings(values.into_iter().collect())
-    }
-}
+pub use crate::settings::{Allowed, Setting, Settings, Value};
 
 /// An entry of a table by its name, with settings: what a configuration holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -249,8 +105,8 @@ impl<T: ?Sized> Entry<T> {
     ///
     /// A setting is given that this entry does not have, or with a value that it may not have.
     pub fn complete(&self, given: &Settings) -> Result<Settings, ChoiceError> {
-        if let Some(setting) = given.0.keys().find(|name| self.setting(name).is_none()) {
-            let (entry, setting, known) = (self.name, setting.clone(), self.settings);
+        if let Some(setting) = given.names().find(|name| self.setting(name).is_none()) {
+            let (entry, setting, known) = (self.name, setting.to_string(), self.settings);
             return Err(ChoiceError::NoSetting { entry, setting, known });
         }
         let value = |setting: &'static Setting| {

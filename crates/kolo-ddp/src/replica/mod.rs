@@ -3,6 +3,7 @@
 mod assignment;
 mod elastic;
 mod report;
+mod saved;
 mod state_sync;
 mod undo;
 mod update;
@@ -15,7 +16,6 @@ use kolo_comm::{Group, Rank};
 
 pub use self::report::{Change, StepReport};
 use self::undo::Undo;
-use self::update::Applying;
 use crate::buckets::{Bucket, BucketCaps};
 use crate::config::Config;
 use crate::error::Error;
@@ -325,58 +325,6 @@ impl Replica {
         Ok((straggler, result.is_ok()))
     }
 
-    /// Makes all updates that are still to be made.
-    fn apply_outstanding(&mut self) -> Result<(), Error> {
-        if let Some(error) = self.failure.take() {
-            return Err(error);
-        }
-        if self.step.outstanding() > 0 {
-            let order = self.step.order();
-            if self.config.elastic && self.undo.is_none() {
-                // Once all is back nothing can fail halfway.
-                order.iter().try_for_each(|bucket| self.step.collect(*bucket).map(drop))?;
-            }
-            order.into_iter().try_for_each(|bucket| self.apply(bucket))?;
-        }
-        Ok(())
-    }
-
-    /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the
-    /// values, which pays where the wire is slow.
-    fn overlaps(&self) -> bool {
-        let slow = self.group.reach() == kolo_comm::Distance::Network;
-        self.config.forward_overlap && (slow || !self.config.elastic)
-    }
-
-    /// Updates the values of a bucket, if that is still to be done.
-    fn apply(&mut self, bucket: usize) -> Result<(), Error> {
-        if !self.step.is_due(bucket) {
-            return Ok(());
-        }
-        self.step.collect(bucket)?;
-        self.step.applied(bucket);
-        let applying = Applying {
-            layout: &self.layout,
-            values: &mut self.values,
-            undo: self.undo.as_mut(),
-            optimizer: &mut *self.optimizer,
-            whole: &mut self.whole,
-            scale: self.scale,
-            factor: self.factor,
-        };
-        applying.bucket(bucket, &mut self.step)?;
-        self.step.ended().map_or(Ok(()), |done| self.complete(done))
-    }
-
-    /// All updates of a step are in.
-    fn complete(&mut self, done: LastStep) -> Result<(), Error> {
-        if let Some(undo) = &mut self.undo {
-            undo.commit();
-        }
-        self.last = Some(done);
-        self.step.prepare_next()
-    }
-
     /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied.
     #[doc(hidden)]
     pub fn reduce_for_tests(&mut self) -> Result<(), Error> {
@@ -410,66 +358,5 @@ impl Replica {
     /// If its length is not the span's.
     pub fn keep_statistic(&mut self, id: SpanId, values: &[f32]) {
         self.values[self.layout.span(id).range()].copy_from_slice(values);
-    }
-
-    /// What a checkpoint has to hold: the values and the optimizer's state, by name.
-    pub(crate) fn parts(&mut self) -> Result<(&Layout, &mut [f32], &mut dyn Optimizer), Error> {
-        self.apply_outstanding()?;
-        if self.is_halfway() {
-            let problem =
-                "a step has failed when half of it was made; do it again before saving a checkpoint";
-            return Err(Error::Setting(problem.into()));
-        }
-        Ok((&self.layout, &mut self.values, &mut *self.optimizer))
-    }
-
-    /// Before rank 0 takes a checkpoint of a job whose reduction keeps residuals: brings those of all shards
-    /// there. All ranks call it after the same step. Does nothing where the reduction keeps none.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
-    pub fn gather_residuals(&mut self) -> Result<(), Error> {
-        if self.config.reduction.keeps_residuals {
-            self.apply_outstanding()?;
-            self.gathered = Some((self.steps, self.step.gather_residuals()?));
-        }
-        Ok(())
-    }
-
-    /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing.
-    pub(crate) fn all_residuals(&mut self) -> Result<Vec<Vec<f32>>, Error> {
-        self.apply_outstanding()?;
-        match &self.gathered {
-            Some((steps, all)) if *steps == self.steps && all.len() == self.shards => Ok(all.clone()),
-            _ if self.step.shards().len() == self.shards || !self.config.reduction.keeps_residuals => {
-                Ok(self.step.residuals())
-            }
-            _ => Err(Error::ResidualsElsewhere { reduction: self.config.reduction.name }),
-        }
-    }
-
-    /// Goes on with what the reduction has kept for each of this rank's shards.
-    pub(crate) fn set_residuals(&mut self, flat: &[Vec<f32>]) {
-        self.step.set_residuals(flat);
-    }
-
-    /// How many shards a step has, if the reduction keeps something for each of them.
-    pub(crate) fn shards_with_residuals(&self) -> usize {
-        if self.config.reduction.keeps_residuals { self.shards } else { 0 }
-    }
-
-    /// How often the next step is expected to use each tensor.
-    pub(crate) fn expected_uses(&self) -> &[u32] {
-        self.step.expected_uses()
-    }
-
-    /// As another run expects it that went on from here.
-    pub(crate) fn expect_uses(&mut self, uses: Vec<u32>) {
-        self.step.expect_uses(uses);
-    }
-
-    pub(crate) fn resume(&mut self, steps: u64) {
-        (self.steps, self.last) = (steps, None);
     }
 }

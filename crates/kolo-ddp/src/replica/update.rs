@@ -5,9 +5,11 @@
 
 use std::ops::Range;
 
+use super::Replica;
 use super::undo::Undo;
 use crate::buckets::Slice;
 use crate::error::Error;
+use crate::last_step::LastStep;
 use crate::step::Step;
 use kolo_optim::{Kind, Layout, SpanId};
 use kolo_optim::{Optimizer, Scope, Update};
@@ -96,5 +98,59 @@ impl Applying<'_> {
                 update(range.clone(), &mut self.values[range]);
             }
         }
+    }
+}
+
+impl Replica {
+    /// Makes all updates that are still to be made.
+    pub(super) fn apply_outstanding(&mut self) -> Result<(), Error> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        if self.step.outstanding() > 0 {
+            let order = self.step.order();
+            if self.config.elastic && self.undo.is_none() {
+                // Once all is back nothing can fail halfway.
+                order.iter().try_for_each(|bucket| self.step.collect(*bucket).map(drop))?;
+            }
+            order.into_iter().try_for_each(|bucket| self.apply(bucket))?;
+        }
+        Ok(())
+    }
+
+    /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the
+    /// values, which pays where the wire is slow.
+    pub(super) fn overlaps(&self) -> bool {
+        let slow = self.group.reach() == kolo_comm::Distance::Network;
+        self.config.forward_overlap && (slow || !self.config.elastic)
+    }
+
+    /// Updates the values of a bucket, if that is still to be done.
+    pub(super) fn apply(&mut self, bucket: usize) -> Result<(), Error> {
+        if !self.step.is_due(bucket) {
+            return Ok(());
+        }
+        self.step.collect(bucket)?;
+        self.step.applied(bucket);
+        let applying = Applying {
+            layout: &self.layout,
+            values: &mut self.values,
+            undo: self.undo.as_mut(),
+            optimizer: &mut *self.optimizer,
+            whole: &mut self.whole,
+            scale: self.scale,
+            factor: self.factor,
+        };
+        applying.bucket(bucket, &mut self.step)?;
+        self.step.ended().map_or(Ok(()), |done| self.complete(done))
+    }
+
+    /// All updates of a step are in.
+    pub(super) fn complete(&mut self, done: LastStep) -> Result<(), Error> {
+        if let Some(undo) = &mut self.undo {
+            undo.commit();
+        }
+        self.last = Some(done);
+        self.step.prepare_next()
     }
 }
