@@ -48,6 +48,12 @@ pub trait Backend: Send {
         Distance::Host
     }
 
+    /// Whether collectives of several groups may be under way at once. Where they may not, whoever uses a
+    /// second group waits until the first one is idle on all ranks.
+    fn shares_the_wire(&self) -> bool {
+        true
+    }
+
     /// Waits for what may still be under way when a rank leaves in good order.
     fn finish(&mut self) {}
 

@@ -41,8 +41,8 @@ struct Plan {
     algorithm: usize,
 }
 
-/// A collective that has been checked and has its plan. Most calls repeat one of the last few, and a short one
-/// takes a tenth of a microsecond: comparing is quicker than doing all that again.
+/// A collective that has been checked and has its plan. Most calls repeat one of the last few, and a short
+/// one takes a tenth of a microsecond: comparing is quicker than doing all that again.
 struct Prepared {
     collective: Collective,
     elements: usize,

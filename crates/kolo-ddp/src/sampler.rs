@@ -1,7 +1,8 @@
 //! Which samples belong to which shard of which step.
 //!
-//! The order of samples is a function of (seed, epoch) alone and a shard is a slice of a step's batch, so who works
-//! on a shard changes nothing. There is no `set_epoch` to forget: an epoch's order is asked for by its number.
+//! The order of samples is a function of (seed, epoch) alone and a shard is a slice of a step's batch, so who
+//! works on a shard changes nothing. There is no `set_epoch` to forget: an epoch's order is asked for by its
+//! number.
 
 use kolo_comm::Rank;
 use kolo_comm::tree::share;

@@ -41,6 +41,11 @@ impl Backend for Mpi {
         "mpi"
     }
 
+    /// Below `MPI_THREAD_MULTIPLE` threads take turns, and a blocking call keeps its turn until it is over.
+    fn shares_the_wire(&self) -> bool {
+        false
+    }
+
     fn split(&mut self, rank: Rank, members: &[Rank]) -> Result<Box<dyn Backend>, Error> {
         Ok(Box::new(Mpi(self.0.split(rank, members)?)))
     }

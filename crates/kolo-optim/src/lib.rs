@@ -3,7 +3,8 @@
 //!
 //! Never sees a tensor library, a file or another worker: a step's gradient comes in as a slice, and so do
 //! the parameters. Nothing of Kolo stands below. Above are checkpoints (`kolo_checkpoint`), which save the
-//! state of an optimizer by name, and the step (`kolo_ddp`), which knows when which elements are to be stepped.
+//! state of an optimizer by name, and the step (`kolo_ddp`), which knows when which elements are to be
+//! stepped.
 //!
 //! A new optimizer is a file here and a line in [`OPTIMIZERS`]. A user's own is a type that implements
 //! [`Optimizer`]; everything that takes one of the table by [`named`] takes that as well.

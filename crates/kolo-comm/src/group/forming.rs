@@ -172,11 +172,24 @@ impl Group {
         options: &Options,
     ) -> Group {
         let Members { rank, members, topology } = ranks;
-        let (transport, reach) = (backend.name(), backend.reach());
+        let (transport, reach, shares_the_wire) =
+            (backend.name(), backend.reach(), backend.shares_the_wire());
         let (backend, queued) = (Mutex::new(backend), AtomicUsize::new(0));
         let shared = Arc::new(Shared { backend, liveness, queued, origin });
         let (comm_thread, options) = (Mutex::default(), options.clone());
-        Group { rank, members, topology, transport, reach, pool, shared, comm_thread, context, options }
+        Group {
+            rank,
+            members,
+            topology,
+            transport,
+            reach,
+            shares_the_wire,
+            pool,
+            shared,
+            comm_thread,
+            context,
+            options,
+        }
     }
 
     /// The sub-group of some ranks of this group, which they have connected together.

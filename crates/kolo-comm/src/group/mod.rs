@@ -50,6 +50,7 @@ pub struct Group {
     topology: Arc<Topology>,
     transport: &'static str,
     reach: Distance,
+    shares_the_wire: bool,
     pool: Arc<Pool>,
     shared: Arc<Shared>,
     comm_thread: Mutex<CommThread>,
@@ -184,6 +185,11 @@ impl Group {
     /// How the ranks talk: `shm`, `tcp`, `shm+tcp`, `threads`, `solo` or `mpi`.
     pub fn transport(&self) -> &'static str {
         self.transport
+    }
+
+    /// Whether collectives of this group and of another one of the same ranks may be under way at once.
+    pub fn shares_the_wire(&self) -> bool {
+        self.shares_the_wire
     }
 
     /// How far apart the ranks are.

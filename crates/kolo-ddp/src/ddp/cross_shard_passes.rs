@@ -36,8 +36,8 @@ impl<B: Binding + Clone + Send> Ddp<B> {
         if given != due {
             return Err(Error::InputsMismatch { given, due });
         }
-        // MPI may let one collective at a time pass: no bucket is on its way there while sums are exchanged.
-        let apart = self.group.transport() == "mpi";
+        // Else no bucket may be on its way while sums are exchanged.
+        let apart = !self.group.shares_the_wire();
         if apart {
             self.with_replica(|replica| replica.values().map(drop))?;
         }

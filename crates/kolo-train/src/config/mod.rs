@@ -214,7 +214,8 @@ impl TrainConfig {
         found.map(|(_, policy)| *policy).ok_or_else(unknown)
     }
 
-    /// Whether workers keep something that a death would lose, so that the job cannot go on without one of them.
+    /// Whether workers keep something that a death would lose, so that the job cannot go on without one of
+    /// them.
     ///
     /// # Errors
     ///

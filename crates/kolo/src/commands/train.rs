@@ -35,8 +35,8 @@ pub(crate) struct Train {
     /// bits [default: equally]
     #[arg(long, value_name = "WEIGHTS", value_delimiter = ',')]
     shares: Vec<f64>,
-    /// What becomes of a worker that holds the others up: warn, rebalance (shards move away from it), drop (it
-    /// leaves) [default: warn]
+    /// What becomes of a worker that holds the others up: warn, rebalance (shards move away from it), drop
+    /// (it leaves) [default: warn]
     #[arg(long)]
     straggler: Option<String>,
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
@@ -110,6 +110,13 @@ impl Train {
         let config = self.configuration()?;
         models::find(&config.model)?;
         config.check_shares()?;
+        if config.keeps_residuals()? && self.elastic.is_given() {
+            return Err(Failure::input(format!(
+                "--min and --max-restarts: with --reduction {} every worker keeps residuals, which its death loses, so the job \
+                 ends with it; leave these options out, or take --reduction sum",
+                config.reduction
+            )));
+        }
         // Mistakes in the data should be told once, before any worker starts.
         data::open(&config.data).map_err(Failure::input)?;
         let folder = self.folder(&config)?;

@@ -14,6 +14,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--data", "imagenet"], &["imagenet", "cifar10"]),
         (&["train", "--data", "cifar10:nowhere"], &["nowhere"]),
         (&["train", "--optimizer", "adam"], &["unknown optimizer `adam`", "adamw"]),
+        (&["train", "--reduction", "ef-sign", "--min", "1"], &["--min", "residuals", "--reduction sum"]),
         (&["train", "--schedule", "linear"], &["invalid value 'linear'", "--schedule", "cosine"]),
         (&["train", "--batch-size", "0"], &["--batch-size 0", "at least 1"]),
         (&["train", "--nproc", "0"], &["--nproc 0", "at least 1"]),
