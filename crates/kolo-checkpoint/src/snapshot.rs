@@ -1,7 +1,6 @@
 //! What a checkpoint is going to hold: copies, so that training can go on while they are written.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, View};
@@ -9,7 +8,6 @@ use safetensors::tensor::{Dtype, View};
 use crate::error::Error;
 use crate::manifest::TensorEntry;
 use crate::position::Position;
-use crate::write;
 use kolo_optim::Layout;
 
 /// The kinds of tensors, and how the files begin that hold them.
@@ -129,17 +127,6 @@ impl Snapshot {
     /// contributions come late follows from it, and so in which order they are added.
     pub fn with_uses(self, uses: Vec<u32>) -> Self {
         Snapshot { uses, ..self }
-    }
-
-    /// Writes it to `folder/step-<step>` and returns that path when it is durable. [`Writer`](crate::Writer)
-    /// does the same without waiting.
-    ///
-    /// # Errors
-    ///
-    /// Names the file that cannot be written.
-    pub fn write(&self, folder: &Path) -> Result<PathBuf, Error> {
-        std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
-        write::write(folder, self)
     }
 
     /// Where the run was.

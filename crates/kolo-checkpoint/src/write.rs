@@ -17,6 +17,19 @@ use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
 use crate::position::{POSITION, USES};
 use crate::snapshot::Snapshot;
 
+impl Snapshot {
+    /// Writes it to `folder/step-<step>` and returns that path when it is durable. [`Writer`](crate::Writer)
+    /// does the same without waiting.
+    ///
+    /// # Errors
+    ///
+    /// Names the file that cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<PathBuf, Error> {
+        std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
+        write(folder, self)
+    }
+}
+
 /// Writes a snapshot to `folder/step-<step>` and returns that path when it is durable. The folder must be
 /// there: one that has gone, as with a disk that is no longer mounted, is not made anew in the wrong place.
 pub(crate) fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
