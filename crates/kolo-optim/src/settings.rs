@@ -72,7 +72,7 @@ impl fmt::Display for Allowed {
     }
 }
 
-/// A setting of an [`Entry`].
+/// A setting of an [`Entry`](crate::table::Entry).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     /// Its name in `config.toml`; on the command line with `-` in place of `_`.
