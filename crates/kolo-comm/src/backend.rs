@@ -48,6 +48,12 @@ pub trait Backend: Send {
         Distance::Host
     }
 
+    /// Whether it runs on a slice as on a buffer: peers never read it where it lies, and nothing of it is
+    /// looked at after [`Backend::run`], even if that fails.
+    fn runs_on_slices(&self) -> bool {
+        false
+    }
+
     /// Whether collectives of several groups may be under way at once. Where they may not, whoever uses a
     /// second group waits until the first one is idle on all ranks.
     fn shares_the_wire(&self) -> bool {

@@ -258,6 +258,10 @@ impl Backend for Engine {
         self.routes.reach()
     }
 
+    fn runs_on_slices(&self) -> bool {
+        true
+    }
+
     fn finish(&mut self) {
         let gone =
             |peer: Rank| self.liveness.failure().is_some() || self.liveness.has_left(self.members[peer.0]);

@@ -3,7 +3,7 @@
 use crate::element::Element;
 use crate::kernel;
 use crate::memory::Memory;
-use crate::transport::{Routes, Segment};
+use crate::transport::Routes;
 use crate::wait::WaitContext;
 use crate::with_type;
 use kolo_rendezvous::Error;
@@ -22,7 +22,20 @@ pub(crate) fn run(
     routes: &mut Routes,
     wait: &WaitContext<'_>,
 ) -> Result<(), Error> {
-    with_type!(memory.dtype, T => run_typed::<T>(schedule, memory, op, routes, wait))
+    let unsettled = Unsettled(routes);
+    with_type!(memory.dtype, T => run_typed::<T>(schedule, memory, op, unsettled.0, wait))?;
+    std::mem::forget(unsettled);
+    Ok(())
+}
+
+/// A collective that is not over. If it ends halfway nothing of its memory is sent any more, because that is
+/// its caller's again.
+struct Unsettled<'a>(&'a mut Routes);
+
+impl Drop for Unsettled<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 fn run_typed<T: Element>(
@@ -32,18 +45,26 @@ fn run_typed<T: Element>(
     routes: &mut Routes,
     wait: &WaitContext<'_>,
 ) -> Result<(), Error> {
-    let start = memory.block.start().as_ptr().cast::<T>();
+    let start = memory.start().as_ptr().cast::<T>();
     let world = wait.members.len();
     let inside = |range: Range| {
         assert!(range.start + range.len <= memory.elements, "a schedule stays inside its buffer");
         range.start
     };
     let (mut few, mut many) = ([std::ptr::null::<T>(); FEW], Vec::new());
+    // What was sent last, as long as nothing has been written since.
+    let mut sent: Option<(Range, u64)> = None;
     for step in &schedule.steps {
+        let last_sent = sent.take();
         match step {
             Step::Send { to, range, copied } => {
                 let offset = inside(*range) * size_of::<T>();
-                let segment = Segment { block: memory.block, offset, bytes: range.len * size_of::<T>() };
+                let content = match last_sent {
+                    Some((last, content)) if last == *range => content,
+                    _ => routes.next_content(),
+                };
+                sent = Some((*range, content));
+                let segment = memory.segment(offset, range.len * size_of::<T>(), content);
                 routes.send(*to, segment, *copied, wait)?;
             }
             Step::Receive { from, range } => {

@@ -18,7 +18,7 @@ use crate::collective::Collective;
 use crate::comm_thread::CommThread;
 use crate::connect::StoreSession;
 use crate::element::Element;
-use crate::memory::{Buffer, Pool};
+use crate::memory::{Buffer, Memory, Pool};
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::pending::{Pending, Timing};
@@ -105,6 +105,20 @@ impl Shared {
                 Err(self.failed(error))
             }
         }
+    }
+
+    /// As [`Shared::run`], on a slice, if the backend runs on slices; says whether it does.
+    fn run_on_slice<T: Element>(&self, collective: &Collective, data: &mut [T]) -> Result<bool, Error> {
+        if let Some(error) = self.liveness.failure() {
+            return Err(error);
+        }
+        let mut backend = self.backend.lock();
+        if !backend.runs_on_slices() {
+            return Ok(false);
+        }
+        let result = backend.run(collective, &Memory::of_slice(data), WaitMode::Blocking);
+        drop(backend);
+        result.map(|()| true).map_err(|error| self.failed(error))
     }
 
     fn is_of_processes(&self) -> bool {
@@ -256,6 +270,21 @@ impl Group {
         // Nothing is queued, so this thread can do it without handing it over.
         self.admit(&buffer)?;
         self.shared.run(collective, buffer, WaitMode::Blocking)
+    }
+
+    /// Runs a collective on a slice. Peers cannot read it where it lies: what they are to have is copied for
+    /// them piece by piece, which takes longer than on a buffer of the group.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::run`].
+    pub fn run_on_slice<T: Element>(&self, collective: &Collective, data: &mut [T]) -> Result<(), Error> {
+        // Nothing is queued, so this thread can do it without handing it over.
+        if self.shared.queued.load(Ordering::Acquire) == 0 && self.shared.run_on_slice(collective, data)? {
+            return Ok(());
+        }
+        data.copy_from_slice(&self.run(collective, self.copied(data)?)?);
+        Ok(())
     }
 
     /// Starts a collective on the communication thread. Collectives run in the order in which they were

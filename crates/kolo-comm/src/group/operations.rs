@@ -1,7 +1,7 @@
 //! The operations of a group on slices, and the group as one of [`Collectives`] over host memory.
 //!
-//! Slices are copied into and out of memory that peers can read. A caller to whom that copy matters allocates
-//! a [`Buffer`] and calls [`Group::run`] or [`Group::start`].
+//! Peers cannot read a slice where it lies, so what they are to have is copied for them. A caller to whom
+//! that copy matters allocates a [`Buffer`] and calls [`Group::run`] or [`Group::start`].
 
 use std::sync::Arc;
 
@@ -24,8 +24,7 @@ impl Group {
     ///
     /// As [`Group::run`].
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Op) -> Result<(), Error> {
-        data.copy_from_slice(&Collectives::all_reduce(self, self.copied(data)?, op)?);
-        Ok(())
+        self.run_on_slice(&Collective::AllReduce(op), data)
     }
 
     /// As [`Group::all_reduce`], from `input` to `output`, which are of one length.
@@ -35,8 +34,8 @@ impl Group {
     /// The lengths differ; otherwise as [`Group::run`].
     pub fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<(), Error> {
         self.fits("all_reduce", input.len(), 1, output.len())?;
-        output.copy_from_slice(&Collectives::all_reduce(self, self.copied(input)?, op)?);
-        Ok(())
+        output.copy_from_slice(input);
+        self.run_on_slice(&Collective::AllReduce(op), output)
     }
 
     /// Combines `data` over all ranks; only the root's `data` changes.
@@ -72,10 +71,8 @@ impl Group {
     /// The lengths do not fit; otherwise as [`Group::run`].
     pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
         self.fits("all_gather", output.len(), self.world_size(), input.len())?;
-        let mut buffer = self.alloc(output.len())?;
-        buffer[self.rank().0 * input.len()..][..input.len()].copy_from_slice(input);
-        output.copy_from_slice(&Collectives::all_gather(self, buffer)?);
-        Ok(())
+        output[self.rank().0 * input.len()..][..input.len()].copy_from_slice(input);
+        self.run_on_slice(&Collective::AllGather(Chunks::Equal), output)
     }
 
     /// Every rank gets the inputs of all, which may differ in length. Returns one vector for each rank.
@@ -104,8 +101,7 @@ impl Group {
     ///
     /// As [`Group::run`].
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: Rank) -> Result<(), Error> {
-        data.copy_from_slice(&Collectives::broadcast(self, self.copied(data)?, root)?);
-        Ok(())
+        self.run_on_slice(&Collective::Broadcast(root), data)
     }
 
     /// The root gets the inputs of all, in rank order. There `output` is world size × `input` long; elsewhere
@@ -119,10 +115,8 @@ impl Group {
             return self.run(&Collective::Gather(root), self.copied(input)?).map(drop);
         }
         self.fits("gather", output.len(), self.world_size(), input.len())?;
-        let mut buffer = self.alloc(output.len())?;
-        buffer[self.rank().0 * input.len()..][..input.len()].copy_from_slice(input);
-        output.copy_from_slice(&self.run(&Collective::Gather(root), buffer)?);
-        Ok(())
+        output[self.rank().0 * input.len()..][..input.len()].copy_from_slice(input);
+        self.run_on_slice(&Collective::Gather(root), output)
     }
 
     /// Rank r gets chunk r of the root's `input`, which is world size × `output` long; elsewhere `input` is
@@ -133,9 +127,7 @@ impl Group {
     /// The lengths do not fit; otherwise as [`Group::run`].
     pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: Rank) -> Result<(), Error> {
         if self.rank() != root {
-            let result = self.run(&Collective::Scatter(root), self.alloc(output.len())?)?;
-            output.copy_from_slice(&result);
-            return Ok(());
+            return self.run_on_slice(&Collective::Scatter(root), output);
         }
         self.fits("scatter", input.len(), self.world_size(), output.len())?;
         let result = self.run(&Collective::Scatter(root), self.copied(input)?)?;

@@ -3,9 +3,11 @@
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::pool::{Block, Pool};
+use super::segment::Segment;
 use crate::element::Element;
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::DType;
@@ -21,9 +23,12 @@ pub struct Buffer<T> {
     elements: PhantomData<T>,
 }
 
-/// The memory of a buffer, held exclusively, as a backend sees it that does not care what its elements are.
+/// The memory of a buffer or of a slice, held exclusively, as a backend sees it that does not care what its
+/// elements are.
 pub struct Memory<'a> {
-    pub(crate) block: &'a Block,
+    start: NonNull<u8>,
+    /// The block that it begins; `None` for a slice, which peers cannot read where it lies.
+    block: Option<&'a Block>,
     /// What its elements are.
     pub dtype: DType,
     /// Number of elements.
@@ -31,10 +36,24 @@ pub struct Memory<'a> {
     exclusive: PhantomData<&'a mut [u8]>,
 }
 
-impl Memory<'_> {
-    /// Where it begins; aligned to pages.
-    pub fn start(&self) -> std::ptr::NonNull<u8> {
-        self.block.start()
+impl<'a> Memory<'a> {
+    /// That of a slice.
+    pub(crate) fn of_slice<T: Element>(data: &'a mut [T]) -> Self {
+        let (start, elements) = (NonNull::from(&mut *data).cast(), data.len());
+        Memory { start, block: None, dtype: T::DTYPE, elements, exclusive: PhantomData }
+    }
+
+    /// Where it begins; a buffer's is aligned to pages.
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// So many of its bytes, from that one on, as a message with this [`Segment::content`].
+    pub(crate) fn segment(&self, offset: usize, bytes: usize, content: u64) -> Segment<'a> {
+        assert!(offset + bytes <= self.elements * self.dtype.size(), "a segment lies inside its memory");
+        // SAFETY: inside the memory, as just checked.
+        let start = unsafe { self.start.as_ptr().add(offset).cast_const() };
+        Segment { start, bytes, place: self.block.map(|block| (block, offset)), content }
     }
 }
 
@@ -63,7 +82,8 @@ impl<T: Element> Buffer<T> {
 
     /// Its memory, whatever the type of its elements.
     pub(crate) fn erased(&mut self) -> Memory<'_> {
-        Memory { block: &self.block, dtype: T::DTYPE, elements: self.len, exclusive: PhantomData }
+        let (start, block) = (self.block.start(), Some(&*self.block));
+        Memory { start, block, dtype: T::DTYPE, elements: self.len, exclusive: PhantomData }
     }
 
     /// Never to be used again, because a peer may still be reading it.

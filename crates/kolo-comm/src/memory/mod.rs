@@ -4,7 +4,9 @@
 mod buffer;
 mod mapping;
 mod pool;
+mod segment;
 
 pub use buffer::{Buffer, Memory};
 pub(crate) use mapping::Mapping;
 pub(crate) use pool::{Backing, Block, Pool};
+pub(crate) use segment::Segment;

@@ -4,27 +4,10 @@
 use std::time::{Duration, Instant};
 
 use crate::fingerprint::Fingerprint;
-use crate::memory::Block;
+use crate::memory::Segment;
 use crate::wait::WaitContext;
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
-
-/// A run of bytes of a block that a collective holds: what one message carries.
-#[derive(Clone, Copy)]
-pub(crate) struct Segment<'a> {
-    pub(crate) block: &'a Block,
-    pub(crate) offset: usize,
-    pub(crate) bytes: usize,
-}
-
-impl Segment<'_> {
-    /// The address of the first byte.
-    pub(crate) fn start(&self) -> *const u8 {
-        assert!(self.offset + self.bytes <= self.block.len(), "a segment lies inside its block");
-        // SAFETY: inside the block, as just checked.
-        unsafe { self.block.start().as_ptr().add(self.offset).cast_const() }
-    }
-}
 
 /// Work that other transports of the group go on with while one of them waits: a rank has one thread for all
 /// of them.
@@ -104,6 +87,10 @@ pub(crate) trait Transport: Send {
 
     /// Waits until every message sent so far that refers to a buffer has been taken.
     fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error>;
+
+    /// A collective has failed: from now on nothing of what it has offered may be looked at. Nothing is sent
+    /// or received after this.
+    fn abandon(&mut self) {}
 
     /// Before this rank leaves in good order: waits for what peers still have to read here, at most until
     /// `until`.

@@ -16,7 +16,6 @@ pub use tcp::TCP;
 /// All transports, the nearest first: two ranks talk by the first one that leads from one to the other.
 pub static TRANSPORTS: [&TransportKind; 3] = [&THREADS, &SHM, &TCP];
 
-pub(crate) use interface::Segment;
 pub(crate) use kind::{Connecting, Connector, GroupContext};
 pub(crate) use routes::Routes;
 pub(crate) use shared_memory::connect_threads;

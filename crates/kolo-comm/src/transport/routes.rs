@@ -8,8 +8,9 @@ use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 use parking_lot::Mutex;
 
-use super::interface::{NoOthers, Progress, Segment, Transport};
+use super::interface::{NoOthers, Progress, Transport};
 use super::kind::{Distance, TransportKind};
+use crate::memory::Segment;
 use crate::wait::WaitContext;
 
 /// The transports of one rank of a group.
@@ -21,6 +22,8 @@ pub(crate) struct Routes {
     to: Vec<u8>,
     name: &'static str,
     reach: Distance,
+    /// Contents that have been sent so far ([`Segment::content`]).
+    contents: u64,
 }
 
 /// All transports but one.
@@ -39,7 +42,7 @@ impl Progress for Others<'_> {
 impl Routes {
     /// The routes of a group of one: there is nobody to talk to.
     pub(crate) fn alone() -> Self {
-        Routes { transports: Vec::new(), to: vec![0], name: "solo", reach: Distance::Process }
+        Routes { transports: Vec::new(), to: vec![0], name: "solo", reach: Distance::Process, contents: 0 }
     }
 
     /// `connected` has the transports that this rank uses, nearest first, with the ranks that they lead to.
@@ -55,7 +58,7 @@ impl Routes {
             names.push(kind.name);
             reach = reach.max(kind.reach);
         }
-        Routes { transports, to, name: joined(&names), reach }
+        Routes { transports, to, name: joined(&names), reach, contents: 0 }
     }
 
     /// The names of its transports, as in `KOLO_TRANSPORT`: `shm+tcp`.
@@ -66,6 +69,13 @@ impl Routes {
     /// How far apart the farthest ranks are.
     pub(crate) fn reach(&self) -> Distance {
         self.reach
+    }
+
+    /// A number for bytes that have not been sent before ([`Segment::content`]).
+    #[inline]
+    pub(crate) fn next_content(&mut self) -> u64 {
+        self.contents += 1;
+        self.contents
     }
 
     /// Does `work` with the transport of that index, and with the others. One transport needs no others: that
@@ -141,6 +151,11 @@ impl Routes {
     pub(crate) fn settle(&mut self, wait: &WaitContext<'_>) -> Result<(), Error> {
         (0..self.transports.len())
             .try_for_each(|index| self.with(index, |this, others| this.settle(wait, others)))
+    }
+
+    /// As [`Transport::abandon`], of all transports.
+    pub(crate) fn abandon(&mut self) {
+        self.transports.iter_mut().for_each(|transport| transport.abandon());
     }
 
     /// As [`Transport::drain`], of all transports.

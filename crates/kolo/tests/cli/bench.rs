@@ -24,3 +24,17 @@ fn what_a_tree_sends_beside_a_ring() {
     assert_eq!(steps.len(), 4);
     assert!(steps.iter().all(|row| row["to_plain"][1].as_f64().unwrap() > 0.0));
 }
+
+/// Every element is verified in the run itself.
+#[test]
+fn slices_are_measured_like_buffers() {
+    let folder = tempfile::tempdir().unwrap();
+    for (memory, operation) in [("buffer", "all-reduce"), ("slice", "all-reduce"), ("slice", "all-to-all")] {
+        let words =
+            format!("bench {operation} --memory {memory} --nproc 3 --sizes 12,3000000 --seconds 0.05");
+        let args: Vec<&str> = words.split(' ').chain(["--json"]).collect();
+        let report: serde_json::Value = serde_json::from_str(&succeed(folder.path(), &args)).unwrap();
+        assert_eq!(report["memory"], memory);
+        assert_eq!(report["rows"].as_array().unwrap().len(), 2);
+    }
+}

@@ -20,9 +20,9 @@ use rustix::thread::futex;
 
 use super::inbox::{IN_SLOT, Inbox, Slot, WITHIN, write_within};
 use super::outbox::{self, Outbox};
-use crate::memory::{Block, Mapping};
+use crate::memory::{Block, Mapping, Segment};
 use crate::transport::adaptive_spin::AdaptiveSpin;
-use crate::transport::interface::{Progress, SHORT_SLEEP, Segment, Transport, same_call, same_length};
+use crate::transport::interface::{Progress, SHORT_SLEEP, Transport, same_call, same_length};
 use crate::wait::WaitContext;
 use kolo_rendezvous::Error;
 use kolo_rendezvous::Liveness;
@@ -211,28 +211,28 @@ impl Transport for Mailbox {
         let lane =
             inboxes[to.0].as_ref().expect("messages go by shared memory only where it is shared").lane(here);
         let slot = &lane.slots[number as usize % MAX_UNTAKEN];
-        let (block, offset) = if copied && segment.bytes <= WITHIN {
-            // SAFETY: a segment lies inside its block, which the running collective holds.
-            write_within(slot, unsafe { std::slice::from_raw_parts(segment.start(), segment.bytes) });
-            (segment.block, segment.offset)
-        } else if copied {
-            let taken = |peer: Rank, number: u32| {
-                let lane = inboxes[peer.0].as_ref().expect("sent before").lane(here);
-                // Untaken are at most so many, from the count on; however long ago the message was, counters
-                // wrap around.
-                number.wrapping_sub(lane.taken.0.load(Ordering::Acquire)) >= MAX_UNTAKEN as u32
-            };
-            // SAFETY: a segment lies inside its block, which the running collective holds.
-            unsafe { self.outbox.copy(segment.start(), segment.bytes, to, number, taken)? }
-        } else {
-            self.outbox.forget_last();
-            self.counts[to.0].referring = Some(number.wrapping_add(1));
-            (segment.block, segment.offset)
-        };
-        if copied && segment.bytes <= WITHIN {
-            slot.file.store(IN_SLOT, Ordering::Relaxed);
-        } else {
-            describe(block, offset, &self.memory, slot);
+        let place = segment.place.filter(|_| !copied);
+        match place {
+            Some((block, offset)) => {
+                self.counts[to.0].referring = Some(number.wrapping_add(1));
+                describe(block, offset, &self.memory, slot);
+            }
+            None if segment.bytes <= WITHIN => {
+                // SAFETY: the running collective holds a segment's bytes.
+                write_within(slot, unsafe { std::slice::from_raw_parts(segment.start, segment.bytes) });
+                slot.file.store(IN_SLOT, Ordering::Relaxed);
+            }
+            None => {
+                let taken = |peer: Rank, number: u32| {
+                    let lane = inboxes[peer.0].as_ref().expect("sent before").lane(here);
+                    // Untaken are at most so many, from the count on; however long ago the message was,
+                    // counters wrap around.
+                    number.wrapping_sub(lane.taken.0.load(Ordering::Acquire)) >= MAX_UNTAKEN as u32
+                };
+                // SAFETY: the running collective holds a segment's bytes.
+                let (block, offset) = unsafe { self.outbox.copy(segment, to, number, taken)? };
+                describe(block, offset, &self.memory, slot);
+            }
         }
         slot.bytes.store(segment.bytes as u64, Ordering::Relaxed);
         for (word, value) in slot.call.iter().zip(wait.call.words()) {
@@ -250,7 +250,6 @@ impl Transport for Mailbox {
         wait: &WaitContext<'_>,
         others: &mut dyn Progress,
     ) -> Result<*const u8, Error> {
-        self.outbox.forget_last();
         let (here, number) = (self.here, self.counts[from.0].received);
         let arrived = |this: &Self| {
             let slot = &this.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
@@ -279,7 +278,6 @@ impl Transport for Mailbox {
     }
 
     fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error> {
-        self.outbox.forget_last();
         for peer in (0..self.inboxes.len()).map(Rank) {
             // Looking costs as much as a short message does.
             let Some(referring) = self.counts[peer.0].referring else { continue };

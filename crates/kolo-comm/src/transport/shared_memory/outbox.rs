@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::memory::{Backing, Block, Pool};
+use crate::memory::{Backing, Block, Pool, Segment};
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
@@ -12,15 +12,23 @@ const CAPACITY: usize = 256 * 1024;
 /// Copies start on cache lines of their own.
 const LINE: usize = 64;
 
+/// Where a copy lies.
+#[derive(Clone)]
+struct Spot {
+    /// So many bytes after the ring's first beginning; of a copy apart, where the ring was in use up to then.
+    start: usize,
+    /// The block of a copy that found no room in the ring.
+    apart: Option<Arc<Block>>,
+}
+
 /// One copy that a peer may still read.
 struct Lent {
     peer: Rank,
     /// The number of the message.
     number: u32,
-    /// Where the ring is in use from, until this has been taken. Copies of one place for several peers start
-    /// alike: it is free when the last of them has been taken.
-    start: usize,
-    block: Option<Block>,
+    /// The ring is in use from there until this has been taken. Copies of one place for several peers are one
+    /// copy: it is free when the last of them has been taken.
+    spot: Spot,
 }
 
 /// The copies that one rank has sent and that others may not have taken yet.
@@ -31,20 +39,9 @@ pub(super) struct Outbox {
     head: usize,
     tail: usize,
     lent: VecDeque<Lent>,
-    /// The copy made last and its source: the same bytes sent to several peers are copied once.
-    last: Option<(*const u8, usize, Spot)>,
-}
-
-// SAFETY: the pointer is only compared, never followed.
-unsafe impl Send for Outbox {}
-
-/// Where a copy lies.
-#[derive(Clone, Copy)]
-enum Spot {
-    /// In the ring, from so many bytes after its first beginning.
-    Ring { start: usize },
-    /// In the block that was lent last.
-    Apart,
+    /// The copy made last, and of what ([`Segment::content`]): the same bytes sent to several peers are copied
+    /// once.
+    last: Option<(u64, Spot)>,
 }
 
 impl Outbox {
@@ -57,58 +54,56 @@ impl Outbox {
     ///
     /// # Safety
     ///
-    /// `bytes` bytes are readable at `start`.
+    /// The segment's bytes are readable.
     pub(super) unsafe fn copy(
         &mut self,
-        start: *const u8,
-        bytes: usize,
+        segment: Segment<'_>,
         peer: Rank,
         number: u32,
         taken: impl Fn(Rank, u32) -> bool,
     ) -> Result<(&Block, usize), Error> {
-        let again = self.last.filter(|(last, len, _)| (*last, *len) == (start, bytes)).map(|(.., spot)| spot);
+        let Segment { start, bytes, content, .. } = segment;
+        let again = self.last.as_ref().filter(|(last, _)| *last == content);
+        let again = again.map(|(_, spot)| spot.clone());
+        let is_copied = again.is_some();
         let spot = match again {
-            Some(spot @ Spot::Ring { .. }) => spot,
-            _ => self.place(bytes, taken),
+            Some(spot) => spot,
+            None => self.place(bytes, taken)?,
         };
-        let (block, start_in_ring) = match spot {
-            Spot::Ring { start } => (None, start),
-            Spot::Apart => (Some(self.pool.take(bytes)?), self.head),
+        if !is_copied && let Some((_, last)) = self.last.replace((content, spot.clone())) {
+            self.let_go(last);
+        }
+        self.lent.push_back(Lent { peer, number, spot });
+        let spot = &self.lent.back().expect("it has just been put there").spot;
+        let (block, offset) = match &spot.apart {
+            Some(block) => (&**block, 0),
+            None => (&self.ring, spot.start % CAPACITY),
         };
-        self.lent.push_back(Lent { peer, number, start: start_in_ring, block });
-        let (block, offset) = match (spot, self.lent.back().and_then(|lent| lent.block.as_ref())) {
-            (Spot::Apart, Some(block)) => (block, 0),
-            (Spot::Ring { start }, _) => (&self.ring, start % CAPACITY),
-            (Spot::Apart, None) => unreachable!("a copy apart has its block"),
-        };
-        if !matches!(again, Some(Spot::Ring { .. })) {
+        if !is_copied {
             assert!(offset + bytes <= block.len(), "a copy fits where it is put");
             // SAFETY: inside the block, which nobody reads before the message is posted; never overlaps the
-            // source, which lies in a buffer.
+            // source, which lies in a buffer or a slice.
             unsafe { std::ptr::copy_nonoverlapping(start, block.start().as_ptr().add(offset), bytes) };
         }
-        self.last = Some((start, bytes, spot));
         Ok((block, offset))
     }
 
-    /// What was copied last may change from now on.
-    pub(super) fn forget_last(&mut self) {
-        self.last = None;
-    }
-
-    /// Finds room in the ring.
-    fn place(&mut self, bytes: usize, taken: impl Fn(Rank, u32) -> bool) -> Spot {
+    /// Finds room: in the ring, or in a block apart.
+    fn place(&mut self, bytes: usize, taken: impl Fn(Rank, u32) -> bool) -> Result<Spot, Error> {
         let size = bytes.next_multiple_of(LINE);
+        if let Some(start) = self.fit(size) {
+            return Ok(Spot { start, apart: None });
+        }
         // Peers' memory is looked at only when room runs out.
-        self.fit(size)
-            .or_else(|| {
-                self.reclaim(taken);
-                self.fit(size)
-            })
-            .unwrap_or(Spot::Apart)
+        self.reclaim(taken);
+        Ok(match self.fit(size) {
+            Some(start) => Spot { start, apart: None },
+            None => Spot { start: self.head, apart: Some(Arc::new(self.pool.take(bytes)?)) },
+        })
     }
 
-    fn fit(&mut self, size: usize) -> Option<Spot> {
+    /// Room in the ring, as bytes after its first beginning.
+    fn fit(&mut self, size: usize) -> Option<usize> {
         let mut start = self.head;
         if start % CAPACITY + size > CAPACITY {
             start = start.next_multiple_of(CAPACITY);
@@ -117,15 +112,22 @@ impl Outbox {
             return None;
         }
         self.head = start + size;
-        Some(Spot::Ring { start })
+        Some(start)
     }
 
     /// Takes back what has been read.
     fn reclaim(&mut self, taken: impl Fn(Rank, u32) -> bool) {
         while let Some(first) = self.lent.pop_front_if(|lent| taken(lent.peer, lent.number)) {
-            first.block.into_iter().for_each(|block| self.pool.give_back(block));
+            self.let_go(first.spot);
         }
-        self.tail = self.lent.front().map_or(self.head, |oldest| oldest.start);
+        self.tail = self.lent.front().map_or(self.head, |oldest| oldest.spot.start);
+    }
+
+    /// The last one to do so gives a block back.
+    fn let_go(&self, spot: Spot) {
+        if let Some(block) = spot.apart.and_then(Arc::into_inner) {
+            self.pool.give_back(block);
+        }
     }
 }
 
@@ -141,14 +143,14 @@ mod tests {
     /// Copies for `peer`; says where the copy lies.
     fn copy(
         outbox: &mut Outbox,
-        bytes: &[u8],
+        (bytes, content): (&[u8], u64),
         peer: usize,
         number: u32,
         taken: impl Fn(Rank, u32) -> bool,
     ) -> *const u8 {
+        let segment = Segment { start: bytes.as_ptr(), bytes: bytes.len(), place: None, content };
         // SAFETY: a slice is readable.
-        let (block, offset) =
-            unsafe { outbox.copy(bytes.as_ptr(), bytes.len(), Rank(peer), number, taken).unwrap() };
+        let (block, offset) = unsafe { outbox.copy(segment, Rank(peer), number, taken).unwrap() };
         // SAFETY: the copy lies inside its block.
         unsafe { block.start().as_ptr().add(offset).cast_const() }
     }
@@ -157,18 +159,16 @@ mod tests {
     fn a_copy_for_several_peers_stays_until_all_have_taken_it() {
         let mut outbox = Outbox::new(&pool(true)).unwrap();
         let (first, others) = (vec![1u8; CAPACITY / 2], vec![2u8; CAPACITY / 2]);
-        let lies = copy(&mut outbox, &first, 1, 0, |_, _| false);
-        assert_eq!(copy(&mut outbox, &first, 2, 0, |_, _| false), lies, "copied once for both");
-        outbox.forget_last();
+        let lies = copy(&mut outbox, (&first, 1), 1, 0, |_, _| false);
+        assert_eq!(copy(&mut outbox, (&first, 1), 2, 0, |_, _| false), lies, "copied once for both");
         // One peer has taken its first message, the other one has not.
         let quick = |peer: Rank, number: u32| peer == Rank(1) && number == 0;
         for number in 1..4 {
-            copy(&mut outbox, &others, 1, number, quick);
-            outbox.forget_last();
+            copy(&mut outbox, (&others, 1 + u64::from(number)), 1, number, quick);
             // SAFETY: the ring lives as long as the outbox.
             let kept = unsafe { std::slice::from_raw_parts(lies, first.len()) };
             assert!(kept.iter().all(|byte| *byte == 1), "overwritten by message {number}");
         }
-        assert_eq!(copy(&mut outbox, &others, 2, 1, |_, _| true), lies, "free when both have");
+        assert_eq!(copy(&mut outbox, (&others, 9), 2, 1, |_, _| true), lies, "free when both have");
     }
 }

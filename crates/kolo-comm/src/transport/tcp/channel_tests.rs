@@ -7,7 +7,7 @@ use super::*;
 use crate::collective::CollectiveKind;
 use crate::fingerprint::{Call, Fingerprint};
 use crate::memory::{Backing, Buffer, Pool};
-use crate::transport::interface::{NoOthers, Segment, Transport};
+use crate::transport::interface::{NoOthers, Transport};
 use crate::transport::tcp::connections::Tcp;
 use crate::wait::WaitContext;
 use crate::wait::WaitMode;
@@ -141,7 +141,7 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
         )
         .unwrap();
         let mut buffer: Buffer<u8> = Buffer::zeroed(&Pool::new(Backing::Heap), 200_000).unwrap();
-        let segment = Segment { block: buffer.erased().block, offset: 0, bytes: 200_000 };
+        let segment = buffer.erased().segment(0, 200_000, 1);
         sender.send(Rank(1), segment, false, &wait(0), &mut NoOthers).unwrap();
         sender.settle(&wait(0), &mut NoOthers).unwrap();
         let mut into = vec![0u8; 200_000];

@@ -20,9 +20,11 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::channel::Channel;
 use super::header::{self, HEADER, Header};
+use super::outgoing::Outgoing;
 use super::peer::Peer;
+use crate::memory::Segment;
 use crate::transport::adaptive_spin::AdaptiveSpin;
-use crate::transport::interface::{Progress, SHORT_SLEEP, Segment, Transport};
+use crate::transport::interface::{Progress, SHORT_SLEEP, Transport};
 use crate::wait::WaitContext;
 use crate::wait::WaitMode;
 use kolo_rendezvous::Error;
@@ -306,6 +308,12 @@ impl Transport for Tcp {
     fn progress(&mut self, wait: &WaitContext<'_>) -> Result<bool, Error> {
         self.push_out(wait)?;
         Ok(self.peers.iter().flatten().any(Peer::is_sending))
+    }
+
+    fn abandon(&mut self) {
+        self.peers.iter_mut().flatten().flat_map(|peer| &mut peer.streams).for_each(|stream| {
+            stream.outgoing = Outgoing::default();
+        });
     }
 
     fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error> {

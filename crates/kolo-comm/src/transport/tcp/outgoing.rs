@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write};
 
 use super::header::{HEADER, Header};
-use crate::transport::interface::Segment;
+use crate::memory::Segment;
 
 /// One message.
 struct Message {
@@ -17,7 +17,8 @@ struct Message {
     copy: Vec<u8>,
 }
 
-// SAFETY: the bytes belong to a buffer that the running collective holds until `settle` has returned.
+// SAFETY: the bytes belong to memory that the running collective holds until `settle` or `abandon` has
+// returned.
 unsafe impl Send for Message {}
 
 impl Message {
@@ -40,7 +41,7 @@ impl Outgoing {
     }
 
     pub(super) fn push(&mut self, header: &Header, segment: Segment<'_>) {
-        let (header, data, bytes) = (header.encode(), segment.start(), segment.bytes);
+        let (header, data, bytes) = (header.encode(), segment.start, segment.bytes);
         self.0.push_back(Message { header, data, bytes, sent: 0, copy: Vec::new() });
     }
 

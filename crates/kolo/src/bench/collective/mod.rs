@@ -8,6 +8,7 @@ mod options;
 mod plot;
 mod report;
 mod sample;
+mod slices;
 mod subcommand;
 
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use std::sync::Arc;
 use kolo_comm::schedule::{ALGORITHMS, OperationKind};
 use kolo_comm::{Collectives, DType, Group, Op, bf16, f16};
 
-use options::Options;
+use options::{Memory, Options};
 use report::{Report, Row};
 use sample::Case;
+use slices::Slices;
 pub(crate) use subcommand::MeasureCollective;
 
 use super::device;
@@ -33,7 +35,10 @@ pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(),
         return Err(Failure::input(format!("--root {}: there are {world} ranks", options.root)));
     }
     if backend != Some(NCCL) {
-        return measure_by(&group, &group, Some(&group), operation, options);
+        return match options.memory {
+            Memory::Buffer => measure_by(&group, &group, Some(&group), operation, options),
+            Memory::Slice => measure_by(&group, &Slices(&group), Some(&group), operation, options),
+        };
     }
     let inexact = options.op() == Op::Average && !group.world_size().is_power_of_two();
     if inexact {

@@ -2,12 +2,24 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use kolo_comm::{DType, Op};
+use serde::Serialize;
 
 use crate::backends::{self, NCCL};
 use crate::fail::Failure;
 use crate::options::{Communication, algorithms};
+
+/// Where the elements are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Memory {
+    /// In a buffer of the group, which peers read where it lies.
+    #[default]
+    Buffer,
+    /// In memory of the program's own.
+    Slice,
+}
 
 /// How a collective is measured.
 #[derive(Args)]
@@ -39,6 +51,9 @@ pub(crate) struct Options {
     /// What does the work: Kolo's own schedules, MPI, or NCCL on GPUs [default: KOLO_BACKEND, else native]
     #[arg(long, value_parser = backends::names())]
     pub(super) backend: Option<String>,
+    /// Where the elements are
+    #[arg(long, value_enum, default_value_t)]
+    pub(super) memory: Memory,
     #[command(flatten)]
     pub(crate) communication: Communication,
     /// Print JSON
@@ -62,6 +77,9 @@ impl Options {
             return Err(Failure::input(
                 "--backend nccl: NCCL picks algorithms; leave out --algorithm and --explain",
             ));
+        }
+        if self.backend.as_deref() == Some(NCCL) && self.memory == Memory::Slice {
+            return Err(Failure::input("--backend nccl: its memory is the GPUs'; leave out --memory"));
         }
         let size = self.dtype().size();
         if let Some(bytes) = self.sizes.iter().find(|bytes| !bytes.is_multiple_of(size) || **bytes == 0) {

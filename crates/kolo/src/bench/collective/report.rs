@@ -4,7 +4,7 @@ use kolo_comm::schedule::{Choice, OperationKind};
 use kolo_comm::{Collectives, Distance, Group, TRANSPORTS};
 use serde::Serialize;
 
-use super::options::Options;
+use super::options::{Memory, Options};
 use super::sample::Case;
 use crate::bench::samples::{Samples, memory_bus};
 use crate::fail::Failure;
@@ -69,6 +69,7 @@ pub(super) struct Report {
     op: String,
     pub(super) world_size: usize,
     pub(super) transport: String,
+    memory: Memory,
     /// Bytes read and written a second when all ranks copy at once, in GB/s; where memory is shared.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_gbps: Option<f64>,
@@ -105,6 +106,7 @@ impl Report {
             op: options.op.clone(),
             world_size,
             transport: engine,
+            memory: options.memory,
             memory_gbps,
             memory_share,
             rows,
@@ -130,7 +132,8 @@ impl Report {
 
     pub(super) fn print(&self) {
         let Report { operation, dtype, op, world_size, transport, .. } = self;
-        println!("# {operation} of {dtype} ({op}) in place, {world_size} ranks over {transport}; verified");
+        let memory = if self.memory == Memory::Slice { "on slices" } else { "in place" };
+        println!("# {operation} of {dtype} ({op}) {memory}, {world_size} ranks over {transport}; verified");
         print!(
             "{:>12} {:>18} {:>11} {:>11} {:>10} {:>10}",
             "bytes", "algorithm", "p50 µs", "p99 µs", "algbw", "busbw"
