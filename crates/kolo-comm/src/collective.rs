@@ -5,10 +5,8 @@ use std::sync::Arc;
 use strum::{EnumDiscriminants, FromRepr, IntoStaticStr};
 
 use kolo_rendezvous::InvalidCall;
-use kolo_schedule::Op;
-use kolo_schedule::Rank;
 use kolo_schedule::tree::Contributions;
-use kolo_schedule::{Chunks, Message, Operation};
+use kolo_schedule::{Chunks, Message, Op, Operation, Rank};
 
 /// One collective, with everything but the data. All but all-to-all work in place.
 #[derive(Clone, Debug, PartialEq, Eq, EnumDiscriminants)]

@@ -14,15 +14,12 @@ use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::transport::{Distance, Routes};
 use crate::wait::{WaitContext, WaitMode};
-use kolo_rendezvous::Error;
-use kolo_rendezvous::Liveness;
-use kolo_schedule::Rank;
-use kolo_schedule::Topology;
+use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::tree::Contributions;
 use kolo_schedule::{
-    ALGORITHMS, Algorithm, Choice, Network, Operation, Problem, Schedule, choose, longest_message,
+    ALGORITHMS, Algorithm, Choice, DType, Network, Op, Operation, Problem, Rank, Schedule, Topology, choose,
+    longest_message,
 };
-use kolo_schedule::{DType, Op};
 
 /// What makes two schedules equal.
 #[derive(Clone, PartialEq, Eq, Hash)]

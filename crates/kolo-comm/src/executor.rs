@@ -7,8 +7,7 @@ use crate::transport::Routes;
 use crate::wait::WaitContext;
 use crate::with_type;
 use kolo_rendezvous::Error;
-use kolo_schedule::Op;
-use kolo_schedule::{Range, Schedule, Source, Step};
+use kolo_schedule::{Op, Range, Schedule, Source, Step};
 
 /// So many contributions are kept track of without asking for memory.
 const FEW: usize = 8;

@@ -2,9 +2,7 @@
 //! find out at the first message instead of hanging or mixing up their data.
 
 use crate::collective::CollectiveKind;
-use kolo_schedule::ALGORITHMS;
-use kolo_schedule::Rank;
-use kolo_schedule::{DType, Op};
+use kolo_schedule::{ALGORITHMS, DType, Op, Rank};
 
 /// One collective call of one rank, as far as its peers must call the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

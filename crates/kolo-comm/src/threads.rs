@@ -7,10 +7,8 @@ use crate::group::Group;
 use crate::memory::Backing;
 use crate::options::Options;
 use crate::transport::{GroupContext, Routes, THREADS, connect_threads};
-use kolo_rendezvous::Error;
-use kolo_rendezvous::Liveness;
-use kolo_schedule::Rank;
-use kolo_schedule::Topology;
+use kolo_rendezvous::{Error, Liveness};
+use kolo_schedule::{Rank, Topology};
 
 /// One group for each of `world` ranks; hand each to a thread of its own.
 ///

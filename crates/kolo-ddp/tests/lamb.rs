@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use common::{lively, noise};
 use kolo_comm::{Group, threads};
-use kolo_ddp::optimizer;
-use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, SpanId};
+use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, SpanId, optimizer};
 
 const STEPS: u64 = 50;
 const SHARDS: usize = 4;

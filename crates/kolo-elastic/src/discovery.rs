@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use kolo_rendezvous::Error;
 use kolo_rendezvous::env::Endpoint;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
-use kolo_rendezvous::{AdvertisedAddress, Interface};
+use kolo_rendezvous::{AdvertisedAddress, Error, Interface};
 
 use crate::launcher_protocol::{self, Hello};
 use crate::launcher_view::{LauncherInfo, LauncherView};

@@ -11,8 +11,7 @@ use super::call::{call, check};
 use super::communicator::Communicator;
 use super::view::{MOST, View, datatype, in_place, pieces};
 use kolo_rendezvous::Error;
-use kolo_schedule::Rank;
-use kolo_schedule::{Chunks, Message, Range};
+use kolo_schedule::{Chunks, Message, Range, Rank};
 
 /// All messages have one tag: between two ranks they arrive in the order in which they were sent.
 const TAG: c_int = 0;

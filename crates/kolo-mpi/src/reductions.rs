@@ -9,14 +9,10 @@ use super::call::call;
 use super::communicator::Communicator;
 use super::extremes::Extremes;
 use super::view::{MOST, datatype, in_place, pieces};
-use kolo_comm::Collective;
-use kolo_comm::backend;
-use kolo_comm::{Element, Number};
+use kolo_comm::{Collective, Element, Number, backend};
 use kolo_rendezvous::Error;
-use kolo_schedule::Rank;
 use kolo_schedule::tree::{self, Node};
-use kolo_schedule::{Chunks, Range};
-use kolo_schedule::{DType, Op};
+use kolo_schedule::{Chunks, DType, Op, Range, Rank};
 
 impl Communicator {
     /// Runs a collective that adds, in the type in which sums are made: 16-bit floats go through a copy in

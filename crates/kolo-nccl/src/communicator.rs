@@ -9,9 +9,7 @@ use super::codes;
 use super::library::{Code, Config, Handle, Library, Stream, UniqueId};
 use super::plan::Step;
 use kolo_rendezvous::Error;
-use kolo_schedule::DType;
-use kolo_schedule::Range;
-use kolo_schedule::Rank;
+use kolo_schedule::{DType, Range, Rank};
 
 /// A communicator. It must be ended by [`Communicator::destroy`] or [`Communicator::abort`].
 pub(super) struct Communicator {

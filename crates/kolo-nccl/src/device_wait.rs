@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use kolo_comm::Group;
-use kolo_rendezvous::Error;
-use kolo_rendezvous::WaitGuard;
+use kolo_rendezvous::{Error, WaitGuard};
 use kolo_schedule::Rank;
 
 /// One wait of this rank.

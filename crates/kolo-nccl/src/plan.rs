@@ -3,9 +3,7 @@
 
 use kolo_comm::Collective;
 use kolo_rendezvous::{BackendError, Error};
-use kolo_schedule::Op;
-use kolo_schedule::Rank;
-use kolo_schedule::{Chunks, Range};
+use kolo_schedule::{Chunks, Op, Range, Rank};
 
 /// One NCCL call. Ranges are elements of this rank's buffer; all calls are in place.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -11,11 +11,9 @@ use crate::engine::Engine;
 use crate::memory::{Backing, Pool};
 use crate::options::Options;
 use crate::transport::GroupContext;
-use kolo_rendezvous::Error;
-use kolo_rendezvous::Liveness;
 use kolo_rendezvous::env::{self, WorkerEnv};
-use kolo_schedule::Rank;
-use kolo_schedule::Topology;
+use kolo_rendezvous::{Error, Liveness};
+use kolo_schedule::{Rank, Topology};
 use parking_lot::Mutex;
 
 /// The ranks of a group, and which of them this process is.

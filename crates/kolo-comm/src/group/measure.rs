@@ -12,10 +12,8 @@ use crate::collective::Collective;
 use crate::group::Group;
 use crate::kernel;
 use kolo_rendezvous::Error;
-use kolo_schedule::Op;
-use kolo_schedule::Rank;
 use kolo_schedule::tree::Contributions;
-use kolo_schedule::{Curve, Link, Message, Network, Range};
+use kolo_schedule::{Curve, Link, Message, Network, Op, Range, Rank};
 use parking_lot::Mutex;
 
 /// Bytes of the messages measured.

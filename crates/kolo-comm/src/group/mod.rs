@@ -24,12 +24,8 @@ use crate::pace::Pace;
 use crate::pending::{Pending, Timing};
 use crate::transport::{Distance, GroupContext};
 use crate::wait::WaitMode;
-use kolo_rendezvous::Error;
-use kolo_rendezvous::{InvalidCall, Liveness, culprit};
-use kolo_schedule::DType;
-use kolo_schedule::Rank;
-use kolo_schedule::Topology;
-use kolo_schedule::{Choice, Network};
+use kolo_rendezvous::{Error, InvalidCall, Liveness, culprit};
+use kolo_schedule::{Choice, DType, Network, Rank, Topology};
 use parking_lot::Mutex;
 
 /// Ranks that act together.

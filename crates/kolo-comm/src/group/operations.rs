@@ -12,9 +12,7 @@ use crate::group::Group;
 use crate::memory::Buffer;
 use crate::pending::Pending;
 use kolo_rendezvous::{Error, InvalidCall};
-use kolo_schedule::Op;
-use kolo_schedule::Rank;
-use kolo_schedule::{Chunks, Message, Range};
+use kolo_schedule::{Chunks, Message, Op, Range, Rank};
 
 /// All fail as [`Group::run`] does; a length that does not fit is an [`InvalidCall`].
 impl Group {

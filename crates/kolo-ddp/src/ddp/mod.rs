@@ -18,8 +18,7 @@ use crate::cross_shard::Exchange;
 use crate::error::Error;
 use crate::replica::{Change, Replica, StepReport};
 use crate::shard_pass::{ShardPass, lock};
-use kolo_optim::Optimizer;
-use kolo_optim::{Layout, SpanId};
+use kolo_optim::{Layout, Optimizer, SpanId};
 
 /// A model of which every worker holds a replica.
 ///

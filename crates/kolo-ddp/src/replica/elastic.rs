@@ -10,8 +10,7 @@ use super::undo::Undo;
 use crate::config::Config;
 use crate::error::Error;
 use crate::membership::Agreed;
-use kolo_optim::Optimizer;
-use kolo_optim::ParamSpec;
+use kolo_optim::{Optimizer, ParamSpec};
 
 /// Groups that may fail one after another before a replica gives up.
 const TRIES: usize = 100;

@@ -26,8 +26,7 @@ use crate::step::{Heard, Piggyback, Step};
 use crate::straggler::{Straggler, StragglerObserver};
 use crate::transform::{Decision, GradientTransform, Transforms};
 use crate::verify::Verifier;
-use kolo_optim::Optimizer;
-use kolo_optim::{Layout, ParamSpec, SpanId};
+use kolo_optim::{Layout, Optimizer, ParamSpec, SpanId};
 
 /// A copy of the model that is trained together with those of other ranks.
 ///

@@ -11,8 +11,7 @@ use crate::buckets::Slice;
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::step::Step;
-use kolo_optim::{Kind, Layout, SpanId};
-use kolo_optim::{Optimizer, Scope, Update};
+use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanId, Update};
 
 /// What the buckets of a step change, and how.
 pub(super) struct Applying<'a> {

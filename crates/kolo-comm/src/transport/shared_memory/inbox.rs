@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, fence};
 use rustix::thread::futex;
 
 use crate::memory::Mapping;
-use kolo_schedule::MAX_UNTAKEN;
-use kolo_schedule::Rank;
+use kolo_schedule::{MAX_UNTAKEN, Rank};
 
 /// What wakes a sleeping rank. Alone in its cache line, like everything here that two ranks write.
 #[repr(C, align(64))]

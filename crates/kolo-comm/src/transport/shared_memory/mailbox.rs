@@ -24,10 +24,8 @@ use crate::memory::{Block, Mapping, Segment};
 use crate::transport::adaptive_spin::AdaptiveSpin;
 use crate::transport::interface::{Progress, SHORT_SLEEP, Transport, same_call, same_length};
 use crate::wait::WaitContext;
-use kolo_rendezvous::Error;
-use kolo_rendezvous::Liveness;
-use kolo_schedule::MAX_UNTAKEN;
-use kolo_schedule::Rank;
+use kolo_rendezvous::{Error, Liveness};
+use kolo_schedule::{MAX_UNTAKEN, Rank};
 
 /// Where the peers' blocks are.
 pub(super) enum PeerMemory {

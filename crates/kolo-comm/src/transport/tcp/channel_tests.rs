@@ -11,11 +11,9 @@ use crate::transport::interface::{NoOthers, Transport};
 use crate::transport::tcp::connections::Tcp;
 use crate::wait::WaitContext;
 use crate::wait::WaitMode;
-use kolo_rendezvous::Error;
-use kolo_rendezvous::Liveness;
 use kolo_rendezvous::secure::{Access, Protocol, Session, Token, handshake};
-use kolo_schedule::Rank;
-use kolo_schedule::{DType, Op};
+use kolo_rendezvous::{Error, Liveness};
+use kolo_schedule::{DType, Op, Rank};
 
 fn connected() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

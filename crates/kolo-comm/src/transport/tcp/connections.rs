@@ -27,8 +27,7 @@ use crate::transport::adaptive_spin::AdaptiveSpin;
 use crate::transport::interface::{Progress, SHORT_SLEEP, Transport};
 use crate::wait::WaitContext;
 use crate::wait::WaitMode;
-use kolo_rendezvous::Error;
-use kolo_rendezvous::Liveness;
+use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::Rank;
 
 /// When a connection breaks, the reason usually arrives by another way (who died, or why they gave up). It is

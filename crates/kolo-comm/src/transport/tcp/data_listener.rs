@@ -9,10 +9,8 @@ use parking_lot::Mutex;
 
 use super::channel::Channel;
 use crate::transport::kind::Connecting;
-use kolo_rendezvous::AdvertisedAddress;
-use kolo_rendezvous::Error;
-use kolo_rendezvous::Liveness;
 use kolo_rendezvous::secure::{Accepted, Access, HandshakeError, Protocol, SecureListener, connect};
+use kolo_rendezvous::{AdvertisedAddress, Error, Liveness};
 use kolo_schedule::Rank;
 
 /// A rank's listener for data connections, and its own connections to the listeners of others.
