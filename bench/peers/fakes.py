@@ -3,7 +3,7 @@
 from measure import LINK
 from results import Results, Sample
 from settings import ALL_REDUCES, STEPS
-from systems import GLOO, KOLO
+from systems import GLOO, KOLO, KOLO_SLICES
 from trainings import DDP, DDP_SMALL
 
 SIZES = (4, 1 << 20, 16 << 20)
@@ -37,6 +37,7 @@ def results(rounds: int = 3) -> Results:
                 )
             # 8.5 ns a byte are 98.4 % of the link.
             found.add(Sample(setting.key, KOLO, number, rows(8.5 * slow)))
+            found.add(Sample(setting.key, KOLO_SLICES, number, rows(17.0 * slow)))
             for name, factor in PEERS.items():
                 found.add(Sample(setting.key, name, number, rows(8.5 * factor * slow)))
         local, link = STEPS

@@ -78,7 +78,7 @@ class Campaign:
                     self._one(setting, place, number, training.name, self._step(training.step))
         else:
             for system in SYSTEMS:
-                if system.program(self.plan.programs):
+                if system.program(self.plan.programs) and (system.over_links or not setting.rate):
                     self._one(setting, place, number, system.name, self._all_reduce(system.all_reduce))
 
     def _one(

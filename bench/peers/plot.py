@@ -13,7 +13,7 @@ from figures import bus_bandwidth, byte_size
 from measure import LINK
 from results import Results
 from settings import ALL_REDUCES, GBIT, Setting
-from systems import GLOO, KOLO
+from systems import GLOO, KOLO, KOLO_SLICES
 
 WIDTH, HEIGHT = 400, 270
 """Of one panel with its labels."""
@@ -42,6 +42,7 @@ class Look:
 
 LOOKS = {
     KOLO: Look("#e5534b", '<circle r="3.6"/>'),
+    KOLO_SLICES: Look("#f0a35e", '<circle r="2.6"/>'),
     GLOO: Look("#3b82d6", '<rect x="-3" y="-3" width="6" height="6"/>'),
     "Open MPI": Look("#2f9e58", '<path d="M0-4.2 4 3-4 3z"/>'),
     "MPICH": Look("#b07cd8", '<path d="M0-4.4 4.4 0 0 4.4-4.4 0z"/>'),

@@ -6,7 +6,7 @@ output is the answer.
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mpi
@@ -43,6 +43,12 @@ class Job:
 def kolo_all_reduce(programs: Programs, job: Job) -> list[Command]:
     options = ["--sizes", _comma(job.sizes), "--seconds", f"{job.seconds:g}", "--json"]
     return kolo_ranks(programs, job, ["bench", "all-reduce", "--nproc", str(job.setting.nproc), *options])
+
+
+def kolo_slices_all_reduce(programs: Programs, job: Job) -> list[Command]:
+    """On memory of the program's own, where every peer's numbers are, too."""
+    commands = kolo_all_reduce(programs, job)
+    return [replace(command, argv=[*command.argv, "--memory", "slice"]) for command in commands]
 
 
 def gloo_all_reduce(programs: Programs, job: Job) -> list[Command]:
@@ -108,17 +114,21 @@ def _comma(sizes: list[int]) -> str:
 
 @dataclass(frozen=True)
 class System:
-    """`program` picks what it needs from the programs: None there means that it cannot run."""
+    """`program` picks what it needs from the programs: None there means that it cannot run. Over a link, where
+    bytes take longer than copies of them, some systems have nothing to show: `over_links`."""
 
     name: str
     program: Callable[[Programs], str | None]
     all_reduce: Callable[[Programs, Job], list[Command]]
+    over_links: bool = True
 
 
 KOLO = "Kolo"
+KOLO_SLICES = "Kolo, slices"
 GLOO = "Gloo"
 SYSTEMS = (
     System(KOLO, lambda programs: programs.kolo, kolo_all_reduce),
+    System(KOLO_SLICES, lambda programs: programs.kolo, kolo_slices_all_reduce, over_links=False),
     System(GLOO, lambda programs: programs.python, gloo_all_reduce),
     System(mpi.OPEN_MPI.name, lambda programs: programs.open_mpi, open_mpi_all_reduce),
     System(mpi.MPICH.name, lambda programs: programs.mpich, mpich_all_reduce),

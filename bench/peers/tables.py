@@ -19,7 +19,7 @@ from measure import LINK
 from namespaces import SHAPES
 from results import Results
 from settings import STEP_BYTES, Setting
-from systems import GLOO, KOLO
+from systems import GLOO, KOLO, KOLO_SLICES
 from trainings import DDP
 
 MUCH_LARGER = 16
@@ -48,21 +48,26 @@ def step_table(results: Results, setting: Setting) -> str:
 
 def all_reduce_table(results: Results, setting: Setting) -> str:
     """The median times of all systems by size, and how many times longer the others take than Kolo."""
-    peers = [name for name in results.systems(setting.key) if name not in (KOLO, LINK)]
+    names, peers = results.systems(setting.key), _peers(results, setting)
+    slices = [KOLO_SLICES] if KOLO_SLICES in names else []
     rows = []
     for size in sizes(results, setting):
-        over_best, over_gloo = _over_best(results, setting, size, peers), _over(results, setting, size, GLOO)
+        over_best = _over_best(results, setting, size, peers, KOLO)
+        over_slices = [_ratio(_over_best(results, setting, size, peers, name)) for name in slices]
+        over_gloo = _over(results, setting, size, GLOO)
         judged = targets.all_reduce_cells(setting, size, _median(over_best), _median(over_gloo))
-        quotients = [_ratio(over_best)] + ([] if setting.transport == "shm" else [_ratio(over_gloo)])
-        rows.append([*_times(results, setting, size, peers), *quotients, *judged])
-    head = ["size", KOLO, "GB/s", *peers, "best other / Kolo"]
+        quotients = [_ratio(over_best), *over_slices]
+        quotients += [] if setting.transport == "shm" else [_ratio(over_gloo)]
+        rows.append([*_times(results, setting, size, [*slices, *peers]), *quotients, *judged])
+    head = ["size", KOLO, "GB/s", *slices, *peers, "best other / Kolo"]
+    head += [f"best other / {name}" for name in slices]
     head += [] if setting.transport == "shm" else ["Gloo / Kolo"]
     return table([*head, "target", ""], rows)
 
 
 def link_table(results: Results, setting: Setting) -> str:
     """As on one machine, with the part of the link's payload rate that the bytes of each rank take."""
-    peers = [name for name in results.systems(setting.key) if name not in (KOLO, LINK)]
+    peers = _peers(results, setting)
     rows = []
     for size in sizes(results, setting):
         over_gloo = _over(results, setting, size, GLOO)
@@ -130,13 +135,21 @@ def _over(results: Results, setting: Setting, size: int, peer: str) -> Spread | 
     return pair_ratios(other, kolo) if kolo.keys() & other.keys() else None
 
 
-def _over_best(results: Results, setting: Setting, size: int, peers: list[str]) -> Spread | None:
-    """The same for whichever peer was the fastest in a round."""
+def _peers(results: Results, setting: Setting) -> list[str]:
+    """The systems that Kolo is measured beside."""
+    return [name for name in results.systems(setting.key) if name not in (KOLO, KOLO_SLICES, LINK)]
+
+
+def _over_best(
+    results: Results, setting: Setting, size: int, peers: list[str], kolo: str
+) -> Spread | None:
+    """The same for whichever peer was the fastest in a round, beside one of Kolo's memories."""
     best: dict[int, float] = {}
     for peer in peers:
         for number, value in seconds(results, setting, peer, size).items():
             best[number] = min(value, best.get(number, value))
-    return pair_ratios(best, seconds(results, setting, KOLO, size)) if best else None
+    ours = seconds(results, setting, kolo, size)
+    return pair_ratios(best, ours) if best.keys() & ours.keys() else None
 
 
 def _share(results: Results, setting: Setting, size: int, system: str) -> Spread:
