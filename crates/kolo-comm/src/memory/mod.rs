@@ -1,5 +1,5 @@
-//! Memory that collectives work on: allocated from a group, so that on one host a peer can read it where it
-//! lies.
+//! Memory that collectives work on: buffers, allocated from a group, so that on one host a peer can read them
+//! where they lie; or a caller's slices.
 
 mod buffer;
 mod mapping;
