@@ -38,6 +38,10 @@ impl Choice {
     }
 }
 
+/// Predictions that differ by less are the same: of these the first one of the table is taken, which goes on
+/// with one segment while the next is on its way.
+const SAME: f64 = 1.01;
+
 /// Picks the algorithm that the network's costs predict to be the fastest, among those that keep the tree.
 ///
 /// 16-bit floats are rounded in every message, so only algorithms that add all contributions at once leave
@@ -63,8 +67,10 @@ pub fn choose(problem: &Problem<'_>, dtype: DType, network: &Network) -> Choice 
             predicted.push((algorithm, seconds));
         }
     }
+    let least = predicted.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
+    let algorithm = predicted.iter().find(|(_, seconds)| *seconds <= SAME * least);
+    let algorithm = algorithm.map_or(&ALGORITHMS[0], |(algorithm, _)| *algorithm);
     predicted.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let algorithm = predicted.first().map_or(&ALGORITHMS[0], |(algorithm, _)| *algorithm);
     Choice {
         algorithm,
         predicted: predicted.into_iter().map(|(algorithm, seconds)| (algorithm.name, seconds)).collect(),
