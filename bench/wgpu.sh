@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Trains on wgpu as on flex (crates/kolo-burn/tests/wgpu.rs), without a GPU by Mesa's lavapipe. It is no part of
-# .ci/run, because building Burn with wgpu takes more than 20 minutes of processor time (dev profile, two cores).
+# Trains on wgpu as on flex (crates/kolo-burn/tests/wgpu.rs), without a GPU by Mesa's lavapipe. It is no part
+# of .ci/run, because building Burn with wgpu takes more than 20 minutes of processor time (dev profile, two
+# cores).
 #
 #   bash bench/wgpu.sh
 #
-# Installs Debian's mesa-vulkan-drivers and libvulkan1 where no Vulkan driver is found. VK_ICD_FILENAMES picks a
-# driver; where there is none at all the tests are ignored, with the reason.
+# Installs Debian's mesa-vulkan-drivers and libvulkan1 where no Vulkan driver is found. VK_ICD_FILENAMES picks
+# a driver; where there is none at all the tests are ignored, with the reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Fuzzes every decoder of bytes from outside: `fuzz/run.sh SECONDS [TARGET…]`, that many seconds for each.
 #
-# libFuzzer, guided by coverage. The marks it follows are an LLVM pass that the stable compiler has as well, so neither
-# nightly nor cargo-fuzz is needed (`cargo +nightly fuzz run TARGET` works too, and adds an address sanitizer). Needs a
-# C++ compiler for libFuzzer itself. What a run finds on its way stays in target/fuzz/found/, what fails in
-# target/fuzz/artifacts/; only seeds are committed (fuzz/corpus/, written by the bin `seeds`).
+# libFuzzer, guided by coverage. The marks it follows are an LLVM pass that the stable compiler has as well,
+# so neither nightly nor cargo-fuzz is needed (`cargo +nightly fuzz run TARGET` works too, and adds an address
+# sanitizer). Needs a C++ compiler for libFuzzer itself. What a run finds on its way stays in
+# target/fuzz/found/, what fails in target/fuzz/artifacts/; only seeds are committed (fuzz/corpus/, written by
+# the bin `seeds`).
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,9 +1,10 @@
-/* Times MPI_Allreduce (f32, sum, in place), size by size: one source for all, so that only the library differs.
+/* Times MPI_Allreduce (f32, sum, in place), size by size: one source for all, so that only the library
+ * differs.
  *
  * The sampling rules are those of `kolo bench all-reduce`: 5 rounds of warm-up, then batches of 20 samples
- * until the given seconds have passed on rank 0's clock, 2000 at most; a barrier stands before each sample and
- * the slowest rank counts. The result is checked before and after, outside the clock. Rank 0 prints one JSON
- * line a size.
+ * until the given seconds have passed on rank 0's clock, 2000 at most; a barrier stands before each sample
+ * and the slowest rank counts. The result is checked before and after, outside the clock. Rank 0 prints one
+ * JSON line a size.
  *
  * usage: mpi_all_reduce SIZES SECONDS     as in: mpi_all_reduce 4,1048576 1.0
  */

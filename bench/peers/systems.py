@@ -114,8 +114,8 @@ def _comma(sizes: list[int]) -> str:
 
 @dataclass(frozen=True)
 class System:
-    """`program` picks what it needs from the programs: None there means that it cannot run. Over a link, where
-    bytes take longer than copies of them, some systems have nothing to show: `over_links`."""
+    """`program` picks what it needs from the programs: None there means that it cannot run. Over a link,
+    where bytes take longer than copies of them, some systems have nothing to show: `over_links`."""
 
     name: str
     program: Callable[[Programs], str | None]

@@ -24,7 +24,7 @@
 //! | module | idea |
 //! |---|---|
 //! | `job`, `master` | the description of a job |
-//! | `run`, `supervise`, `signals` | from start to end: waiting, without polling; the order in which a job ends |
+//! | `run`, `supervise`, `signals` | from start to end: waiting without polling; how a job ends |
 //! | `elastic`, `stopped_time` | an elastic job goes on when workers die or hang |
 //! | `workers`, `die_with_parent`, `reaper` | processes, and why none is left |
 //! | `environment`, `port`, `token` | what a worker is told |

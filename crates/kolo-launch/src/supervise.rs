@@ -5,8 +5,8 @@
 //! | phase | begins | ends |
 //! |---|---|---|
 //! | running | | with the last worker, or the first failure |
-//! | failing | at the first failure | after [`FAILING`], or with the last worker: victims write their error files |
-//! | terminating | with SIGTERM to all, or the launcher's own signal | after the job's grace, or with the last worker |
+//! | failing | at the first failure | after [`FAILING`] (for error files), or with the last worker |
+//! | terminating | with SIGTERM to all, or the launcher's signal | after the grace, or with the last worker |
 //! | killing | with SIGKILL to all | after [`KILLING`], or with the last worker |
 //!
 //! With the default grace a job is over less than three seconds after its first failure if its workers ignore

@@ -269,8 +269,8 @@ impl Group {
     }
 
     /// Runs a collective on a slice. Peers cannot read it where it lies: what they are to have is copied for
-    /// them piece by piece, which takes longer than on a buffer of the group. After a failure it holds whatever
-    /// had come by then.
+    /// them piece by piece, which takes longer than on a buffer of the group. After a failure it holds
+    /// whatever had come by then.
     ///
     /// # Errors
     ///

@@ -31,8 +31,8 @@ pub(crate) const SHORT_SLEEP: Duration = Duration::from_micros(40);
 /// Messages between this rank and each peer, in order.
 ///
 /// A message is a reference to the sender's bytes. They must stay as they are until the receiver has taken
-/// the message; [`Transport::settle`] waits for that. A message can be sent as a copy instead, and is where the
-/// bytes lie in no block and the receiver would read them in place.
+/// the message; [`Transport::settle`] waits for that. A message can be sent as a copy instead, and is where
+/// the bytes lie in no block and the receiver would read them in place.
 ///
 /// Every method that may wait lets the group's `others` make progress meanwhile.
 pub(crate) trait Transport: Send {

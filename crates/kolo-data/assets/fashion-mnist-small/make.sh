@@ -1,6 +1,7 @@
 #!/bin/sh
-# Makes this folder's four data files from Debian's package dataset-fashion-mnist: the first 10,000 training and the first
-# 2,000 test images with their labels, as gzip-compressed IDX files without time stamps, so that the result is always the same.
+# Makes this folder's four data files from Debian's package dataset-fashion-mnist: the first 10,000 training
+# and the first 2,000 test images with their labels, as gzip-compressed IDX files without time stamps, so that
+# the result is always the same.
 #
 # usage: ./make.sh [PACKAGE.deb]      without an argument, from the installed package
 set -eu
@@ -14,7 +15,8 @@ if [ $# -gt 0 ]; then
     from=$work$from
 fi
 
-# cut FILE HEADER-BYTES NEW-HEADER DATA-BYTES: the first DATA-BYTES of FILE's data behind a header with the smaller count.
+# cut FILE HEADER-BYTES NEW-HEADER DATA-BYTES: the first DATA-BYTES of FILE's data behind a header with the
+# smaller count.
 cut_idx() {
     gzip -dc "$from/$1.gz" >"$here/$1.whole"
     { printf "$3"; tail -c "+$(($2 + 1))" "$here/$1.whole" | head -c "$4"; } | gzip -9 -n >"$here/$1.gz"

@@ -17,10 +17,10 @@
 //! | phase | entered by | thread | then |
 //! |---|---|---|---|
 //! | `Idle` | [`Step::prepare_next`] | training | shards may move ([`Step::rebalance`]) |
-//! | `Collecting` | [`Step::begin_shard`], for each shard | backward pass | [`Step::add`], [`Step::end_shard`] |
-//! | `Reducing` | [`Step::reduce`] | training, in `Replica::step` | everything is on its way; the ranks agree |
-//! | `Applying` | [`Step::begin_applying`] | training, as far as the next forward pass | [`Step::collect`], [`Step::applied`] |
-//! | `GivenUp` | [`Step::give_up`] | training, after a death | another group begins with another [`Step`] |
+//! | `Collecting` | [`Step::begin_shard`], each shard | backward pass | [`Step::add`], [`Step::end_shard`] |
+//! | `Reducing` | [`Step::reduce`] | training, in `Replica::step` | all is on its way; the ranks agree |
+//! | `Applying` | [`Step::begin_applying`] | training, up to the next pass | [`Step::collect`], [`Step::applied`] |
+//! | `GivenUp` | [`Step::give_up`] | training, after a death | another group has another [`Step`] |
 //!
 //! What watches steps from outside (who takes part, who is slow) rides on the agreement as a [`Piggyback`],
 //! of which the step knows no more than its size.

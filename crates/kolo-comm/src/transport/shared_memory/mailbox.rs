@@ -2,8 +2,8 @@
 //!
 //! Every rank has an inbox in memory that all others have mapped: a bell, and a lane for each sender. A
 //! message is a slot in a lane that says where the bytes lie; the receiver reads them there. What lies in a
-//! block of the group is not copied; what is to change before it is taken, or lies where peers cannot read it,
-//! is copied to the [`Outbox`], and a few bytes into the slot itself.
+//! block of the group is not copied; what is to change before it is taken, or lies where peers cannot read
+//! it, is copied to the [`Outbox`], and a few bytes into the slot itself.
 //!
 //! Waiting: a short spin, then sleep on the bell (a futex). The spin grows while waits turn out to be short
 //! and shrinks while they turn out to be long. So two ranks on two idle cores answer in a fraction of a

@@ -39,8 +39,8 @@ pub(super) struct Outbox {
     head: usize,
     tail: usize,
     lent: VecDeque<Lent>,
-    /// The copy made last, and of what ([`Segment::content`]): the same bytes sent to several peers are copied
-    /// once.
+    /// The copy made last, and of what ([`Segment::content`]): the same bytes sent to several peers are
+    /// copied once.
     last: Option<(u64, Spot)>,
 }
 

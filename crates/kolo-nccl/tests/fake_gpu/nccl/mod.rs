@@ -1,93 +1,23 @@
-//! NCCL, in its mode that does not block.
+//! NCCL's functions, in its mode that does not block.
+
+mod numbers;
+mod world;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use half::{bf16, f16};
-
-use crate::cuda::{self, Stream};
+use self::numbers::size;
+use self::world::{Call, Comm, Id, Target, WORLDS, What};
+use crate::cuda;
 
 const SUCCESS: c_int = 0;
 const INVALID_ARGUMENT: c_int = 4;
 const INVALID_USAGE: c_int = 5;
 const REMOTE_ERROR: c_int = 6;
 const IN_PROGRESS: c_int = 7;
-
-type Id = [u8; 128];
-
-/// The ranks that share an id.
-#[derive(Default)]
-struct World {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    joined: usize,
-    /// Somebody has aborted.
-    broken: bool,
-    /// What the ranks bring to collective number so many.
-    brought: HashMap<(usize, usize), Vec<u8>>,
-    /// Messages under way, by sender and receiver.
-    messages: HashMap<(usize, usize), VecDeque<Vec<u8>>>,
-}
-
-static WORLDS: LazyLock<Mutex<HashMap<Id, Arc<World>>>> = LazyLock::new(Default::default);
-
-struct Comm {
-    world: Arc<World>,
-    rank: usize,
-    ranks: usize,
-    /// Set by abort: whatever runs gives up.
-    aborted: AtomicBool,
-    /// Collectives issued so far.
-    issued: AtomicUsize,
-    running: AtomicUsize,
-    /// Not yet on the stream, and how often its state is still asked for before it is.
-    begun: Mutex<(Vec<Call>, usize)>,
-}
-
-#[derive(Clone, Copy)]
-enum What {
-    Reduce {
-        op: c_int,
-        to: Target,
-    },
-    /// Everybody's bytes, one after another.
-    Gather,
-    Broadcast {
-        root: usize,
-    },
-    Send {
-        peer: usize,
-    },
-    Receive {
-        peer: usize,
-    },
-}
-
-/// Who gets the result of a reduction.
-#[derive(Clone, Copy)]
-enum Target {
-    All,
-    Root(usize),
-    Chunks,
-}
-
-struct Call {
-    comm: Arc<Comm>,
-    stream: Arc<Stream>,
-    what: What,
-    from: usize,
-    to: usize,
-    bytes: usize,
-    dtype: c_int,
-}
 
 thread_local! {
     /// The open group's calls.
@@ -98,109 +28,6 @@ unsafe fn comm(handle: *mut c_void) -> Arc<Comm> {
     let handle = handle.cast::<Comm>().cast_const();
     unsafe { Arc::increment_strong_count(handle) };
     unsafe { Arc::from_raw(handle) }
-}
-
-impl Comm {
-    /// Waits for what `ready` finds; nothing after an abort.
-    fn wait<R>(&self, mut ready: impl FnMut(&mut State) -> Option<R>) -> Option<R> {
-        let mut state = self.world.state.lock().unwrap();
-        loop {
-            if self.aborted.load(Ordering::SeqCst) {
-                return None;
-            }
-            if let Some(found) = ready(&mut state) {
-                return Some(found);
-            }
-            // An abort is noticed at the latest then.
-            state = self.world.changed.wait_timeout(state, Duration::from_millis(20)).unwrap().0;
-        }
-    }
-
-    fn everybodys(&self, number: usize, own: Vec<u8>) -> Option<Vec<Vec<u8>>> {
-        self.world.state.lock().unwrap().brought.insert((number, self.rank), own);
-        self.world.changed.notify_all();
-        self.wait(|state| (0..self.ranks).map(|rank| state.brought.get(&(number, rank)).cloned()).collect())
-    }
-}
-
-impl Call {
-    /// On the stream's thread; `number` is that of the collective.
-    fn run(&self, number: usize) {
-        let own = || unsafe { std::slice::from_raw_parts(self.from as *const u8, self.bytes) }.to_vec();
-        let comm = &self.comm;
-        let (rank, ranks) = (comm.rank, comm.ranks);
-        let result = match self.what {
-            What::Reduce { op, to } => comm.everybodys(number, own()).and_then(|all| {
-                let sum = combined(&all, self.dtype, op);
-                match to {
-                    Target::All => Some(sum),
-                    Target::Root(root) => (root == rank).then_some(sum),
-                    Target::Chunks => Some(sum[rank * sum.len() / ranks..][..sum.len() / ranks].to_vec()),
-                }
-            }),
-            What::Gather => comm.everybodys(number, own()).map(|all| all.concat()),
-            What::Broadcast { root } => comm.everybodys(number, own()).map(|all| all[root].clone()),
-            What::Send { peer } => {
-                let mut state = comm.world.state.lock().unwrap();
-                state.messages.entry((rank, peer)).or_default().push_back(own());
-                comm.world.changed.notify_all();
-                None
-            }
-            What::Receive { peer } => {
-                comm.wait(|state| state.messages.get_mut(&(peer, rank)).and_then(VecDeque::pop_front))
-            }
-        };
-        if let Some(bytes) = result {
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.to as *mut u8, bytes.len()) };
-        }
-    }
-
-    fn put(self) {
-        let collective = !matches!(self.what, What::Send { .. } | What::Receive { .. });
-        let number = self.comm.issued.fetch_add(usize::from(collective), Ordering::SeqCst);
-        self.comm.running.fetch_add(1, Ordering::SeqCst);
-        self.stream.clone().submit(Box::new(move || {
-            self.run(number);
-            self.comm.running.fetch_sub(1, Ordering::SeqCst);
-        }));
-    }
-}
-
-fn combined(all: &[Vec<u8>], dtype: c_int, op: c_int) -> Vec<u8> {
-    macro_rules! of {
-        ($t:ty, $from:expr, $to:expr) => {{
-            let size = size_of::<$t>();
-            let value = |bytes: &[u8], index: usize| -> f64 {
-                $from(<$t>::from_ne_bytes(bytes[index * size..][..size].try_into().unwrap()))
-            };
-            let mut result = Vec::new();
-            for index in 0..all[0].len() / size {
-                let values = all.iter().map(|bytes| value(bytes, index));
-                let combined = values.reduce(|a, b| match op {
-                    0 | 4 => a + b,
-                    1 => a * b,
-                    2 => a.max(b),
-                    _ => a.min(b),
-                });
-                let divided = combined.unwrap() / if op == 4 { all.len() as f64 } else { 1.0 };
-                result.extend_from_slice(&<$t>::to_ne_bytes($to(divided)));
-            }
-            result
-        }};
-    }
-    match dtype {
-        1 => of!(u8, |x| x as f64, |x| x as u8),
-        2 => of!(i32, |x| x as f64, |x| x as i32),
-        4 => of!(i64, |x| x as f64, |x| x as i64),
-        6 => of!(f16, f64::from, f16::from_f64),
-        7 => of!(f32, |x| x as f64, |x| x as f32),
-        8 => of!(f64, |x| x, |x| x),
-        _ => of!(bf16, f64::from, bf16::from_f64),
-    }
-}
-
-fn size(dtype: c_int) -> usize {
-    [1, 1, 4, 4, 8, 8, 2, 4, 8, 2][dtype as usize]
 }
 
 fn begin(calls: Vec<Call>) -> c_int {
