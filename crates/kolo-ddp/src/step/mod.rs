@@ -19,7 +19,7 @@
 //! | `Idle` | [`Step::prepare_next`] | training | shards may move ([`Step::rebalance`]) |
 //! | `Collecting` | [`Step::begin_shard`], each shard | backward pass | [`Step::add`], [`Step::end_shard`] |
 //! | `Reducing` | [`Step::reduce`] | training, in `Replica::step` | all is on its way; the ranks agree |
-//! | `Applying` | [`Step::begin_applying`] | training, up to the next pass | [`Step::collect`], [`Step::applied`] |
+//! | `Applying` | [`Step::begin_applying`] | training | [`Step::collect`], [`Step::applied`] |
 //! | `GivenUp` | [`Step::give_up`] | training, after a death | another group has another [`Step`] |
 //!
 //! What watches steps from outside (who takes part, who is slow) rides on the agreement as a [`Piggyback`],
