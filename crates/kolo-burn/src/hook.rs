@@ -26,15 +26,15 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorPrimitive};
 use burn::tensor::Tensor;
 use burn_std::tensor::container::TensorContainer;
 
-use kolo_ddp::SpanId;
 use kolo_ddp::binding::GradientSink;
+use kolo_ddp::{MemoryOrder, SpanId};
 
 use crate::Error;
 use crate::backend::{HostMemory, ReadError, on_backends};
 use crate::device;
 
-/// Which node of the graph is which parameter.
-pub(crate) type Nodes = HashMap<NodeId, SpanId>;
+/// Which node of the graph is which parameter, and how that lies in memory.
+pub(crate) type Nodes = HashMap<NodeId, (SpanId, MemoryOrder)>;
 
 on_backends! {
     /// What the hook needs of a backend. Without autodiff there is no graph and nothing to see.
@@ -44,6 +44,9 @@ on_backends! {
             None
         }
 
+        /// In which order the elements lie in memory.
+        fn memory_order(tensor: FloatTensor<Self>) -> MemoryOrder;
+
         /// The loss behind an identity operation that is the first step of its backward pass.
         fn watch(loss: FloatTensor<Self>, _watch: Watch) -> FloatTensor<Self> {
             loss
@@ -51,13 +54,26 @@ on_backends! {
     }
 }
 
-impl Graph for Flex {}
+impl Graph for Flex {
+    fn memory_order(tensor: FloatTensor<Self>) -> MemoryOrder {
+        Self::order(&tensor)
+    }
+}
+
 #[cfg(feature = "cubecl")]
-impl Graph for Cube {}
+impl Graph for Cube {
+    fn memory_order(tensor: FloatTensor<Self>) -> MemoryOrder {
+        Self::order(&tensor)
+    }
+}
 
 impl<B: HostMemory, C: CheckpointStrategy> Graph for Autodiff<B, C> {
     fn node(tensor: FloatTensor<Self>) -> Option<NodeId> {
         Some(tensor.id())
+    }
+
+    fn memory_order(tensor: FloatTensor<Self>) -> MemoryOrder {
+        B::order(&tensor.into_parts().0)
     }
 
     fn watch(loss: FloatTensor<Self>, watch: Watch) -> FloatTensor<Self> {
@@ -72,6 +88,11 @@ impl<B: HostMemory, C: CheckpointStrategy> Graph for Autodiff<B, C> {
 /// The graph node of a parameter; `None` if it is not trained.
 pub(crate) fn node_of<const D: usize>(tensor: Tensor<D>) -> Option<NodeId> {
     if tensor.is_require_grad() { <Dispatch as Graph>::node(tensor.into_dispatch()) } else { None }
+}
+
+/// In which order a tensor's elements lie in memory.
+pub(crate) fn order_of<const D: usize>(tensor: Tensor<D>) -> MemoryOrder {
+    <Dispatch as Graph>::memory_order(tensor.into_dispatch())
 }
 
 /// Runs the backward pass of `loss` and hands every parameter's gradient to `sink` as soon as it is there.
@@ -127,10 +148,10 @@ struct Registration<B>(Watch, PhantomData<fn() -> B>);
 
 impl<B: HostMemory> DistributedRegistration for Registration<B> {
     fn on_register(&mut self, node: &NodeId, container: &mut TensorContainer<GradID>) {
-        let Some(&span) = self.0.nodes.get(node) else { return };
+        let Some((span, order)) = self.0.nodes.get(node) else { return };
         let Some(gradient) = container.remove::<TensorPrimitive<B>>(&node.value) else { return };
-        match B::floats(gradient.tensor()) {
-            Ok(values) => self.0.sink.ready(span, &values),
+        match B::floats_in(order, gradient.tensor()) {
+            Ok(values) => self.0.sink.ready(*span, &values),
             Err(cause) => {
                 self.0.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
             }

@@ -6,10 +6,10 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamMapper};
 use burn::tensor::{DType, Device, GradientCheckpointingStrategy, Tensor, TensorData};
 
 use kolo_ddp::binding::{Inventory, Values, Which};
-use kolo_ddp::{Kind, ParamSpec, SpanId};
+use kolo_ddp::{Kind, MemoryOrder, ParamSpec, SpanId};
 
 use crate::Error;
-use crate::hook::{Nodes, node_of};
+use crate::hook::{Nodes, node_of, order_of};
 
 /// Names, shapes and values of float tensors. Those that do not require gradients are statistics: they are
 /// what the forward pass changes, such as running means, or frozen, and then they do not change at all.
@@ -33,16 +33,21 @@ struct Read {
 }
 
 impl Read {
-    fn read<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Result<(), Error> {
+    /// Reads the elements as they lie in memory, and says in which order that is.
+    fn read<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Result<MemoryOrder, Error> {
         let parameter = || name.to_owned();
         if tensor.dtype() != DType::F32 {
             return Err(Error::DType { parameter: parameter(), dtype: tensor.dtype() });
         }
         let unreadable = |cause: String| Error::Read { parameter: parameter(), cause };
-        let data = tensor.try_into_data().map_err(|cause| unreadable(cause.to_string()))?;
+        let order = order_of(tensor.clone());
+        let data = tensor
+            .permute(axes::<D>(&order))
+            .try_into_data()
+            .map_err(|cause| unreadable(cause.to_string()))?;
         let values = data.as_slice::<f32>().map_err(|cause| unreadable(format!("{cause:?}")))?;
         self.found.values.extend_from_slice(values);
-        Ok(())
+        Ok(order)
     }
 }
 
@@ -63,11 +68,29 @@ impl ModuleVisitor for Read {
         }
         let name = self.path.join(".");
         let shape = tensor.dims().to_vec();
-        if let Err(error) = self.read(&name, tensor) {
+        let order = self.read(&name, tensor).unwrap_or_else(|error| {
             self.error.get_or_insert(error);
-        }
-        self.found.specs.push(ParamSpec { name, shape, kind });
+            MemoryOrder::row_major()
+        });
+        self.found.specs.push(ParamSpec { name, shape, kind, order });
     }
+}
+
+/// The axes of a tensor as they lie in memory, outermost first.
+fn axes<const D: usize>(order: &MemoryOrder) -> [usize; D] {
+    order.axes(D).try_into().expect("as many axes as the tensor has")
+}
+
+/// A tensor of this shape from its elements in memory order.
+fn tensor<const D: usize>(values: Vec<f32>, spec: &ParamSpec, device: &Device) -> Tensor<D> {
+    if spec.order.is_row_major() {
+        return Tensor::from_data(TensorData::new(values, spec.shape.clone()), device);
+    }
+    let axes = axes::<D>(&spec.order);
+    let mut back = axes;
+    axes.iter().enumerate().for_each(|(place, axis)| back[*axis] = place);
+    let in_memory = axes.map(|axis| spec.shape[axis]);
+    Tensor::from_data(TensorData::new(values, in_memory), device).permute(back)
 }
 
 /// The graph nodes of all trained parameters. They are new after every write.
@@ -78,7 +101,9 @@ pub(crate) fn nodes<M: Module>(module: &M) -> Nodes {
     }
     impl ModuleVisitor for Find {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.nodes.extend(node_of(param.val()).map(|node| (node, SpanId(self.next))));
+            let tensor = param.val();
+            let node = node_of(tensor.clone());
+            self.nodes.extend(node.map(|node| (node, (SpanId(self.next), order_of(tensor)))));
             self.next += 1;
         }
     }
@@ -159,14 +184,14 @@ impl ModuleMapper for Write<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let id = SpanId(self.next);
         self.next += 1;
-        let spec = &self.values.layout().span(id).spec;
-        let (shape, statistic) = (spec.shape.clone(), spec.kind == Kind::Statistic);
+        let spec = self.values.layout().span(id).spec.clone();
+        let statistic = spec.kind == Kind::Statistic;
         if self.which == Which::Statistics && !statistic {
             return param;
         }
         let newest = self.values.of(id);
         let in_memory = param.lazy_shape();
-        let tensor = move |device: &Device| Tensor::from_data(TensorData::new(newest.wait(), shape), device);
+        let tensor = move |device: &Device| tensor::<D>(newest.wait(), &spec, device);
         if statistic {
             return param.map(|old| tensor(&old.device()));
         }

@@ -14,7 +14,7 @@ const LEN: usize = 12;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let kind = Kind::Parameter { decay: true };
-    let layout = Arc::new(Layout::new(vec![ParamSpec { name: "weight".into(), shape: vec![3, 4], kind }]));
+    let layout = Arc::new(Layout::new(vec![ParamSpec::new("weight", vec![3, 4], kind)]));
     let part = |rank: usize| Part {
         set: Set::Weights,
         file: format!("weights-{rank}.safetensors"),

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::hex;
+use kolo_optim::MemoryOrder;
 
 /// The version of the format that is written, and the newest one that is read.
 pub const FORMAT: u64 = 1;
@@ -60,8 +61,11 @@ pub struct TensorEntry {
     pub dtype: String,
     /// Shape of the whole tensor.
     pub shape: Vec<usize>,
-    /// Which of its elements, counted in row-major order.
+    /// Which of its elements. A whole tensor is stored in row-major order.
     pub elements: Range<usize>,
+    /// In which order they are counted and stored if they are a part of the tensor.
+    #[serde(default, skip_serializing_if = "MemoryOrder::is_row_major")]
+    pub order: MemoryOrder,
 }
 
 impl TensorEntry {
@@ -167,7 +171,13 @@ mod tests {
     use super::*;
 
     fn manifest() -> Manifest {
-        let tensor = TensorEntry { name: "a".into(), dtype: "F32".into(), shape: vec![2, 3], elements: 0..6 };
+        let tensor = TensorEntry {
+            name: "a".into(),
+            dtype: "F32".into(),
+            shape: vec![2, 3],
+            elements: 0..6,
+            order: MemoryOrder::row_major(),
+        };
         let file = |name: &str| FileEntry {
             name: name.into(),
             bytes: 7,

@@ -92,13 +92,18 @@ impl Reader {
             let data = self.file(file)?;
             let tensors =
                 SafeTensors::deserialize(&data).map_err(|e| fail(format!("is no safetensors file: {e}")))?;
-            for (entry, held) in held {
+            for (entry, span, held) in held {
                 let words = words(&tensors, entry).map_err(fail)?;
                 let common = held.start.max(wanted.start)..held.end.min(wanted.end);
                 let target = &mut values[common.start - start..common.end - start];
-                let words = words.chunks_exact(4).skip(common.start - held.start);
-                for (value, word) in target.iter_mut().zip(words) {
-                    *value = f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+                let number = |word: &[u8]| f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+                if entry.is_whole() && !span.spec.order.is_row_major() {
+                    let places = span.spec.order.row_major_indices(&entry.shape);
+                    let places = places.skip(common.start - held.start);
+                    target.iter_mut().zip(places).for_each(|(value, at)| *value = number(&words[4 * at..]));
+                } else {
+                    let words = words.chunks_exact(4).skip(common.start - held.start);
+                    target.iter_mut().zip(words).for_each(|(value, word)| *value = number(word));
                 }
                 filled.push(common);
             }
@@ -111,9 +116,9 @@ impl Reader {
         &self,
         file: &'a FileEntry,
         prefix: &str,
-        spans: &HashMap<&str, &Span>,
+        spans: &HashMap<&str, &'a Span>,
         wanted: &Range<usize>,
-    ) -> Result<Vec<(&'a TensorEntry, Range<usize>)>, Error> {
+    ) -> Result<Vec<(&'a TensorEntry, &'a Span, Range<usize>)>, Error> {
         let mut all = Vec::new();
         for entry in &file.tensors {
             let span = entry.name.strip_prefix(prefix).and_then(|name| spans.get(name));
@@ -121,7 +126,7 @@ impl Reader {
             self.fits(file, entry, span)?;
             let held = span.offset + entry.elements.start..span.offset + entry.elements.end;
             if held.start.max(wanted.start) < held.end.min(wanted.end) {
-                all.push((entry, held));
+                all.push((entry, *span, held));
             }
         }
         Ok(all)
@@ -165,7 +170,14 @@ impl Reader {
 
     fn fits(&self, file: &FileEntry, entry: &TensorEntry, span: &Span) -> Result<(), Error> {
         if entry.shape == span.spec.shape && entry.dtype == "F32" {
-            return Ok(());
+            if entry.is_whole() || entry.order == span.spec.order {
+                return Ok(());
+            }
+            let key = entry.key();
+            let problem = format!(
+                "holds `{key}` in another memory order than the model's; continue with the model that wrote it"
+            );
+            return Err(Error::file(self.folder.join(&file.name), problem));
         }
         let (name, dtype, found, needed) = (&entry.name, &entry.dtype, &entry.shape, &span.spec.shape);
         let problem =

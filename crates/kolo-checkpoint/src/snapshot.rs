@@ -8,7 +8,7 @@ use safetensors::tensor::{Dtype, View};
 use crate::error::Error;
 use crate::manifest::TensorEntry;
 use crate::position::Position;
-use kolo_optim::Layout;
+use kolo_optim::{Layout, MemoryOrder, Span};
 
 /// The kinds of tensors, and how the files begin that hold them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub fn residual_prefix(shard: usize) -> String {
 ///
 /// A rank that holds the optimizer's state of the elements 1000 to 1999 only has a part of each state with
 /// `start: 1000` and 1000 values, in the file `optimizer-<rank>.safetensors`. A tensor that such a part cuts
-/// is stored as far as it is in the part, flat, under the name `<tensor>[<first>..<end>]`; the manifest says
+/// is stored as far as it is in the part, as it lies in flat memory, under the name `<tensor>[<first>..<end>]`; the manifest says
 /// which elements those are.
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -167,9 +167,14 @@ impl Snapshot {
             let elements = from - span.offset..to - span.offset;
             let shape = span.spec.shape.clone();
             let name = format!("{}{}", part.prefix, span.spec.name);
-            let entry = TensorEntry { name, dtype: "F32".into(), shape, elements };
-            let shape = if entry.is_whole() { entry.shape.clone() } else { vec![to - from] };
-            Some(Piece { entry, shape, values: &part.values[from - first..to - first] })
+            let values = &part.values[from - first..to - first];
+            let mut entry =
+                TensorEntry { name, dtype: "F32".into(), shape, elements, order: MemoryOrder::row_major() };
+            if entry.is_whole() {
+                return Some(Piece { shape: entry.shape.clone(), entry, span, values });
+            }
+            entry.order = span.spec.order.clone();
+            Some(Piece { shape: vec![to - from], entry, span, values })
         })
     }
 }
@@ -177,8 +182,10 @@ impl Snapshot {
 /// A tensor, or a part of one, on its way into a file.
 pub(crate) struct Piece<'a> {
     pub(crate) entry: TensorEntry,
+    span: &'a Span,
     /// As stored.
     shape: Vec<usize>,
+    /// As in flat memory.
     values: &'a [f32],
 }
 
@@ -192,7 +199,10 @@ impl View for &Piece<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Owned(bytes(self.values))
+        match self.entry.is_whole() {
+            true => Cow::Owned(bytes(&self.span.to_row_major(self.values))),
+            false => Cow::Owned(bytes(self.values)),
+        }
     }
 
     fn data_len(&self) -> usize {

@@ -46,11 +46,7 @@ const POINTS: usize = 8;
 
 /// Fits y = slope·x + shift to points of y = 3x − 1; returns the two and the last loss.
 fn train(group: Group) -> Result<([f32; 2], f64), Error> {
-    let spec = |name: &str| ParamSpec {
-        name: name.into(),
-        shape: Vec::new(),
-        kind: Kind::Parameter { decay: false },
-    };
+    let spec = |name: &str| ParamSpec::new(name, Vec::new(), Kind::Parameter { decay: false });
     let config = Config { shards: Some(SHARDS), ..Config::default() };
     let specs = vec![spec("slope"), spec("shift")];
     let mut replica = Replica::new(Arc::new(group), specs, vec![0.0; 2], &config, Lion::default())?;

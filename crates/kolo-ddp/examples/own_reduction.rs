@@ -75,11 +75,7 @@ impl Reduction for Majority {
 
 /// Fits 3x − 1 with six shards a step; returns slope and shift.
 fn train(group: Group) -> Result<[f32; 2], Error> {
-    let spec = |name: &str| ParamSpec {
-        name: name.into(),
-        shape: Vec::new(),
-        kind: Kind::Parameter { decay: false },
-    };
+    let spec = |name: &str| ParamSpec::new(name, Vec::new(), Kind::Parameter { decay: false });
     let config = Config { shards: Some(6), reduction: &MAJORITY, ..Config::default() };
     let sgd = optimizer::named("sgd", &Settings::default())?;
     let specs = vec![spec("slope"), spec("shift")];

@@ -4,9 +4,9 @@ use kolo_comm::hash::fnv1a;
 use kolo_comm::{Group, Op, Rank};
 
 use crate::error::Error;
-use kolo_optim::Layout;
+use kolo_optim::{Layout, ParamSpec};
 
-/// Checks that names, shapes and kinds are the same on all ranks.
+/// Checks that names, shapes, kinds and memory orders are the same on all ranks.
 pub(crate) fn check(group: &Group, layout: &Layout) -> Result<(), Error> {
     let own = describe(layout);
     let mut prints = vec![0i64; group.world_size()];
@@ -34,7 +34,9 @@ pub(crate) fn check(group: &Group, layout: &Layout) -> Result<(), Error> {
 /// One line a tensor.
 fn describe(layout: &Layout) -> String {
     let line = |span: &kolo_optim::Span| {
-        format!("`{}` {:?} {:?}\n", span.spec.name, span.spec.shape, span.spec.kind)
+        let ParamSpec { name, shape, kind, order } = &span.spec;
+        let order = if order.is_row_major() { String::new() } else { format!(" {order:?}") };
+        format!("`{name}` {shape:?} {kind:?}{order}\n")
     };
     layout.spans().iter().map(line).collect()
 }

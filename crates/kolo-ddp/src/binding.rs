@@ -57,7 +57,8 @@ pub trait Loss {
 
 /// Takes gradients as they are computed, on the thread that runs the backward pass.
 pub trait GradientSink: Send + Sync {
-    /// A contribution to the gradient of one parameter; several to the same one are added.
+    /// A contribution to the gradient of one parameter, in the parameter's memory order; several to the same
+    /// one are added.
     ///
     /// # Panics
     ///
@@ -74,7 +75,7 @@ pub enum Which {
     Statistics,
 }
 
-/// Tensors of a model, in its order, and their values, one tensor after another in row-major order.
+/// Tensors of a model, in its order, and their values, one tensor after another, each in its memory order.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     /// Names, shapes and kinds.
@@ -110,7 +111,7 @@ pub struct SpanValues {
 }
 
 impl SpanValues {
-    /// Waits for them. Must not be called while the replica is in use by
+    /// Waits for them, and gives them in the tensor's memory order. Must not be called while the replica is in use by
     /// [`Ddp::with_replica`](crate::Ddp::with_replica).
     pub fn wait(self) -> Vec<f32> {
         lock(&self.replica).latest(self.span).to_vec()

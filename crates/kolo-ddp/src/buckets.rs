@@ -135,10 +135,12 @@ mod tests {
     use kolo_optim::ParamSpec;
 
     fn layout(lens: &[usize]) -> Layout {
-        let spec = |(i, &len): (usize, &usize)| ParamSpec {
-            name: format!("p{i}"),
-            shape: vec![len],
-            kind: if i == 0 { Kind::Statistic } else { Kind::Parameter { decay: true } },
+        let spec = |(i, &len): (usize, &usize)| {
+            ParamSpec::new(
+                format!("p{i}"),
+                vec![len],
+                if i == 0 { Kind::Statistic } else { Kind::Parameter { decay: true } },
+            )
         };
         Layout::new(lens.iter().enumerate().map(spec).collect())
     }

@@ -76,7 +76,8 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
     Ok(position)
 }
 
-/// SHA-256 of all trained parameters: `f32`, little-endian, in the order of their names.
+/// SHA-256 of all trained parameters: `f32`, little-endian, each in row-major order, in the order of their
+/// names.
 ///
 /// # Errors
 ///
@@ -89,7 +90,8 @@ pub fn weights_sha256(replica: &mut Replica) -> Result<String, Error> {
     spans.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
     let mut hash = Sha256::new();
     for span in spans {
-        hash.update(values[span.range()].iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
+        let values = span.to_row_major(&values[span.range()]);
+        hash.update(values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
     }
     Ok(hex(&hash.finalize()))
 }

@@ -35,7 +35,7 @@ pub mod verify;
 pub use kolo_checkpoint::Error as CheckpointError;
 /// Optimizers, by name or a user's own.
 pub use kolo_optim as optimizer;
-pub use kolo_optim::{Kind, Layout, ParamSpec, Span, SpanId, norm, rate, table};
+pub use kolo_optim::{Kind, Layout, MemoryOrder, ParamSpec, Span, SpanId, norm, rate, table};
 
 pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan};
 pub use config::Config;

@@ -68,7 +68,7 @@ impl Binding for Line {
         let mut inventory = Inventory::default();
         for (index, name) in NAMES.into_iter().enumerate() {
             if which == Which::All || kind(index) == Kind::Statistic {
-                inventory.specs.push(ParamSpec { name: name.into(), shape: vec![1], kind: kind(index) });
+                inventory.specs.push(ParamSpec::new(name, vec![1], kind(index)));
                 inventory.values.push(values[index]);
             }
         }

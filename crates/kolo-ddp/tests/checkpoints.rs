@@ -11,7 +11,7 @@ use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Part, Position, Reader, Set, Snapshot, Writer};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::reduction::REDUCTIONS;
-use kolo_ddp::{Config, Replica};
+use kolo_ddp::{Config, Kind, Layout, MemoryOrder, ParamSpec, Replica};
 
 const FILES: [&str; 4] = ["weights.safetensors", "optimizer.safetensors", "position.json", "manifest.json"];
 
@@ -374,4 +374,61 @@ fn parts_that_lead_nowhere_are_refused() {
         let error = Snapshot::new(layout.clone(), vec![part], &at(1)).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+/// A model whose matrices lie in memory by columns writes the same files as one whose matrices lie by rows,
+/// and each reads the other's.
+#[test]
+fn files_are_row_major_whatever_the_memory_order() {
+    let (shape, len) = (vec![3, 1, 4, 5], 60);
+    let by_columns = MemoryOrder::of_strides(&shape, &[1, 1, 15, 3]);
+    let layout = |order: &MemoryOrder| {
+        let kind = Kind::Parameter { decay: true };
+        let matrix = ParamSpec { order: order.clone(), ..ParamSpec::new("matrix", shape.clone(), kind) };
+        Arc::new(Layout::new(vec![ParamSpec::new("vector", vec![7], kind), matrix]))
+    };
+    let (rows, columns) = (layout(&MemoryOrder::row_major()), layout(&by_columns));
+    let flat: Vec<f32> = (0..7 + len).map(|i| i as f32).collect();
+    let in_columns: Vec<f32> =
+        flat[..7].iter().copied().chain(by_columns.row_major_indices(&shape).map(|i| flat[7 + i])).collect();
+    assert_ne!(flat, in_columns);
+    let both = [(&rows, &flat), (&columns, &in_columns)];
+
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, layout: &Arc<Layout>, parts: Vec<Part>| {
+        Snapshot::new(layout.clone(), parts, &at(1)).unwrap().write(&folder.path().join(name)).unwrap()
+    };
+    let written = [0, 1].map(|i| write(&i.to_string(), both[i].0, vec![Part::weights(both[i].1)]));
+    let contents = written.each_ref().map(|path| fs::read(path.join(FILES[0])).unwrap());
+    assert_eq!(contents[0], contents[1]);
+    for path in &written {
+        let reader = Reader::open(path).unwrap();
+        for (layout, values) in both {
+            for range in [0..67, 3..40, 20..21] {
+                let mut read = vec![0.0; range.len()];
+                reader.read(Set::Weights, "", layout, range.start, &mut read).unwrap();
+                assert_eq!(read, values[range]);
+            }
+        }
+    }
+
+    // A tensor that is cut is stored as it lies, and says so.
+    let half = |start: usize, end: usize, file: &str| Part {
+        set: Set::Weights,
+        file: file.into(),
+        prefix: String::new(),
+        start,
+        values: in_columns[start..end].to_vec(),
+    };
+    let cut = write(
+        "cut",
+        &columns,
+        vec![half(0, 30, "weights-0.safetensors"), half(30, 67, "weights-1.safetensors")],
+    );
+    let reader = Reader::open(&cut).unwrap();
+    let mut read = vec![0.0; 67];
+    reader.read(Set::Weights, "", &columns, 0, &mut read).unwrap();
+    assert_eq!(read, in_columns);
+    let error = reader.read(Set::Weights, "", &rows, 0, &mut read).unwrap_err().to_string();
+    assert!(error.contains("`matrix[0..23]` in another memory order"), "{error}");
 }

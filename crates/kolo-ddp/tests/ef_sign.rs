@@ -19,11 +19,7 @@ const MEAN: usize = 3;
 
 fn specs() -> Vec<ParamSpec> {
     let kind = |span| if span == MEAN { Kind::Statistic } else { Kind::Parameter { decay: false } };
-    let spec = |(span, &len): (usize, &usize)| ParamSpec {
-        name: format!("p{span}"),
-        shape: vec![len],
-        kind: kind(span),
-    };
+    let spec = |(span, &len): (usize, &usize)| ParamSpec::new(format!("p{span}"), vec![len], kind(span));
     LENS.iter().enumerate().map(spec).collect()
 }
 

@@ -170,7 +170,7 @@ impl<'a> Worker<'a> {
                 let values = (0..NAMES.len() * WIDTH + LARGE).map(|i| noise(generation, i) * 0.5).collect();
                 let optimizer = script.optimizer.build(&lively(script.optimizer))?;
                 let kind = Kind::Parameter { decay: true };
-                let large = ParamSpec { name: "large".into(), shape: vec![LARGE], kind };
+                let large = ParamSpec::new("large", vec![LARGE], kind);
                 let specs = specs().into_iter().chain([large]).collect();
                 Replica::new(group, specs, values, &config(script.clip_norm), optimizer)
             };

@@ -122,11 +122,7 @@ fn slices_do_not_change_the_bits() {
     const LEN: usize = 70_000;
     let train = |group: Group, caps: BucketCaps, optimizer: &Entry<dyn Optimizer>, reduction| {
         let rank = group.rank().0;
-        let spec = |name: &str, len: usize| ParamSpec {
-            name: name.into(),
-            shape: vec![len],
-            kind: Kind::Parameter { decay: true },
-        };
+        let spec = |name: &str, len: usize| ParamSpec::new(name, vec![len], Kind::Parameter { decay: true });
         let specs = vec![spec("small", 10), spec("large", LEN), spec("last", 300)];
         let values = vec![rank as f32; LEN + 310];
         let (caps, transforms) = (Some(caps), clip(1.0));

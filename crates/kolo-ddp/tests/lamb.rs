@@ -33,10 +33,8 @@ fn gradient<T: From<f32> + std::ops::Sub<Output = T>>(
 
 /// The weights after all steps, by replicas.
 fn by_replica(group: Group, caps: BucketCaps) -> Vec<f32> {
-    let spec = |&(name, len, decay): &(&str, usize, bool)| ParamSpec {
-        name: name.into(),
-        shape: vec![len],
-        kind: Kind::Parameter { decay },
+    let spec = |&(name, len, decay): &(&str, usize, bool)| {
+        ParamSpec::new(name, vec![len], Kind::Parameter { decay })
     };
     let values = TENSORS.iter().enumerate().flat_map(|(n, (_, len, _))| (0..*len).map(move |i| start(n, i)));
     let config = Config { shards: Some(SHARDS), caps: Some(caps), ..Config::default() };

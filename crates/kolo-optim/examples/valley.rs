@@ -8,7 +8,7 @@ use kolo_optim::{ChoiceError, Kind, Layout, OPTIMIZERS, ParamSpec, Settings, Upd
 
 fn main() -> Result<(), ChoiceError> {
     let kind = Kind::Parameter { decay: false };
-    let layout = Layout::new(vec![ParamSpec { name: "position".into(), shape: vec![2], kind }]);
+    let layout = Layout::new(vec![ParamSpec::new("position", vec![2], kind)]);
     for entry in OPTIMIZERS {
         let mut optimizer = entry.build(&Settings::default())?;
         optimizer.init(&layout);

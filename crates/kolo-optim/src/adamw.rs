@@ -110,7 +110,7 @@ mod tests {
         let gradients = [0.3, -0.2, 0.05, 0.9, -1.5];
         let mut adam = AdamW::new(settings);
         let kind = Kind::Parameter { decay: true };
-        adam.init(&Layout::new(vec![ParamSpec { name: "theta".into(), shape: vec![3], kind }]));
+        adam.init(&Layout::new(vec![ParamSpec::new("theta", vec![3], kind)]));
         let mut theta = [0.7f32; 3];
         for (step, g) in (1..).zip(gradients) {
             adam.begin(step, 0.01);

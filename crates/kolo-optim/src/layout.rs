@@ -3,9 +3,12 @@
 //! The order is the model's own and never changes, whatever the buckets do: parameters, optimizer state and
 //! checkpoints all use it.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+
+use crate::memory_order::MemoryOrder;
 
 /// What a tensor of the model is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,15 @@ pub struct ParamSpec {
     pub shape: Vec<usize>,
     /// What it is for.
     pub kind: Kind,
+    /// In which order its elements lie in flat memory.
+    pub order: MemoryOrder,
+}
+
+impl ParamSpec {
+    /// A tensor in row-major order.
+    pub fn new(name: impl Into<String>, shape: Vec<usize>, kind: Kind) -> Self {
+        ParamSpec { name: name.into(), shape, kind, order: MemoryOrder::row_major() }
+    }
 }
 
 /// Index of a span in its layout.
@@ -48,6 +60,11 @@ pub struct Span {
 }
 
 impl Span {
+    /// Its values, which lie as in flat memory, in row-major order.
+    pub fn to_row_major<'a>(&self, values: &'a [f32]) -> Cow<'a, [f32]> {
+        self.spec.order.to_row_major(&self.spec.shape, values)
+    }
+
     /// Its elements in flat memory.
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len

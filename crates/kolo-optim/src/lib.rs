@@ -12,6 +12,7 @@
 mod adamw;
 mod lamb;
 mod layout;
+mod memory_order;
 pub mod norm;
 mod optimizer;
 pub mod rate;
@@ -20,6 +21,7 @@ mod sgd;
 pub mod table;
 
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
+pub use memory_order::MemoryOrder;
 pub use optimizer::{Optimizer, Scope, Update};
 pub use table::{ChoiceError, Settings};
 

@@ -91,7 +91,7 @@ mod tests {
     fn two_steps(settings: SgdSettings) -> f32 {
         let mut sgd = Sgd::new(settings);
         let kind = Kind::Parameter { decay: true };
-        sgd.init(&Layout::new(vec![ParamSpec { name: "theta".into(), shape: vec![1], kind }]));
+        sgd.init(&Layout::new(vec![ParamSpec::new("theta", vec![1], kind)]));
         let mut theta = [1.0f32];
         for step in 1..=2 {
             sgd.begin(step, 0.1);

@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use burn::backend::flex::FlexTensor;
 use burn::backend::{DType, Flex};
+use kolo_ddp::MemoryOrder;
 
 use super::{HostMemory, ReadError};
 
@@ -29,5 +30,12 @@ impl HostMemory for Flex {
             DType::F32 => Ok(Contiguous(tensor.to_contiguous())),
             other => Err(ReadError::DType(other)),
         }
+    }
+
+    fn order(tensor: &FlexTensor) -> MemoryOrder {
+        let layout = tensor.layout();
+        let strides: Vec<usize> = layout.strides().iter().map(|stride| stride.unsigned_abs()).collect();
+        let flipped = layout.strides().iter().any(|stride| *stride < 0);
+        if flipped { MemoryOrder::row_major() } else { MemoryOrder::of_strides(layout.shape(), &strides) }
     }
 }

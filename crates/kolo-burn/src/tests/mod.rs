@@ -1,6 +1,7 @@
 //! The promises of [`Ddp`](crate::Ddp), on real networks.
 
 mod cross_shard;
+mod memory_order;
 mod residual_net;
 
 use std::sync::{Arc, Mutex};

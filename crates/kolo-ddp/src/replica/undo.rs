@@ -137,11 +137,7 @@ mod tests {
 
     #[test]
     fn a_step_done_again_ends_where_the_first_one_would_have() {
-        let spec = |name: &str, len: usize| ParamSpec {
-            name: name.into(),
-            shape: vec![len],
-            kind: Kind::Parameter { decay: false },
-        };
+        let spec = |name: &str, len: usize| ParamSpec::new(name, vec![len], Kind::Parameter { decay: false });
         let layout = Layout::new(vec![spec("a", 10), spec("b", 2 * BLOCK + 3), spec("none", 0)]);
         let start: Vec<f32> = (0..layout.len()).map(|i| i as f32).collect();
         let slice = |span, elements| Slice { span: SpanId(span), elements, offset: 0 };
@@ -193,10 +189,12 @@ mod tests {
     /// four tensors.
     fn train(optimizer: &Entry<dyn Optimizer>, fails: Option<usize>) -> Vec<u32> {
         const LENS: [usize; 4] = [10, 2 * BLOCK + 3, 300, 20];
-        let spec = |(n, len): (usize, &usize)| ParamSpec {
-            name: n.to_string(),
-            shape: vec![*len],
-            kind: if n == 3 { Kind::Statistic } else { Kind::Parameter { decay: n == 1 } },
+        let spec = |(n, len): (usize, &usize)| {
+            ParamSpec::new(
+                n.to_string(),
+                vec![*len],
+                if n == 3 { Kind::Statistic } else { Kind::Parameter { decay: n == 1 } },
+            )
         };
         let specs = LENS.iter().enumerate().map(spec).collect();
         let values = (0..LENS.iter().sum()).map(|i: usize| (i as f32 * 0.37).sin()).collect();

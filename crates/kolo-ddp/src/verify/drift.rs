@@ -97,7 +97,7 @@ mod tests {
     fn train(world: usize, config: Config, culprit: usize, tensor: usize) -> Vec<Option<(u64, String)>> {
         threads::spawn(world, |group| {
             let rank = group.rank().0;
-            let spec = |name: &str, kind| ParamSpec { name: name.into(), shape: vec![40], kind };
+            let spec = |name: &str, kind| ParamSpec::new(name, vec![40], kind);
             let decay = Kind::Parameter { decay: true };
             let specs = vec![spec("first", decay), spec("mean", Kind::Statistic), spec("last", decay)];
             let sgd = kolo_optim::named("sgd", &Settings::default()).unwrap();

@@ -23,10 +23,7 @@ pub fn specs() -> Vec<ParamSpec> {
         "mean" => Kind::Statistic,
         _ => Kind::Parameter { decay: name != "last" },
     };
-    NAMES
-        .iter()
-        .map(|name| ParamSpec { name: name.to_string(), shape: vec![WIDTH], kind: kind(name) })
-        .collect()
+    NAMES.iter().map(|name| ParamSpec::new(*name, vec![WIDTH], kind(name))).collect()
 }
 
 pub fn replica(group: Arc<Group>, config: &Config, optimizer: &str, settings: Settings) -> Replica {

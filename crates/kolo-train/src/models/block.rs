@@ -8,6 +8,7 @@ use burn::nn::BatchNorm;
 use burn::nn::conv::Conv2d;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
+use burn_flex_nn::{batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, fork};
 
 use super::config::BlockKind;
 use super::init::Init;
@@ -94,23 +95,39 @@ impl Block {
 
     /// Normalised over the global batch where there is a `pass`.
     pub(super) fn forward_in(&self, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
-        let mut y = relu(normalise(&self.bn1, self.conv1.forward(x.clone()), pass));
-        y = normalise(&self.bn2, self.conv2.forward(y), pass);
-        if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
-            y = normalise(bn3, conv3.forward(relu(y)), pass);
-        }
-        let shortcut = match &self.downsample {
-            Some(downsample) => normalise(&downsample.bn, downsample.conv.forward(x), pass),
-            None => x,
+        let [x, shortcut] = fork(x);
+        let mut y = normalise_relu(&self.bn1, conv2d(&self.conv1, x), pass);
+        let (last_conv, last_bn) = match (&self.conv3, &self.bn3) {
+            (Some(conv3), Some(bn3)) => {
+                y = normalise_relu(&self.bn2, conv2d(&self.conv2, y), pass);
+                (conv3, bn3)
+            }
+            _ => (&self.conv2, &self.bn2),
         };
-        relu(y + shortcut)
+        y = conv2d(last_conv, y);
+        let shortcut = match &self.downsample {
+            Some(downsample) => normalise(&downsample.bn, conv2d(&downsample.conv, shortcut), pass),
+            None => shortcut,
+        };
+        match pass {
+            Some(pass) => relu(sync_batch_norm(last_bn, y, pass) + shortcut),
+            None => batch_norm_add_relu(last_bn, y, shortcut),
+        }
     }
 }
 
 /// Over the global batch, or over the shard's.
-pub(super) fn normalise(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
+fn normalise(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
     match pass {
         Some(pass) => sync_batch_norm(layer, x, pass),
-        None => layer.forward(x),
+        None => batch_norm(layer, x),
+    }
+}
+
+/// As [`normalise`], and cut off below zero.
+pub(super) fn normalise_relu(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
+    match pass {
+        Some(pass) => relu(sync_batch_norm(layer, x, pass)),
+        None => batch_norm_relu(layer, x),
     }
 }

@@ -10,10 +10,10 @@ use burn::module::Module;
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{BatchNorm, Linear, PaddingConfig2d};
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
+use burn_flex_nn::{arrange, conv2d, max_pool2d};
 
-use super::block::{Block, BlockShape, normalise};
+use super::block::{Block, BlockShape, normalise_relu};
 use super::config::{ResNetConfig, Stem};
 use super::init::Init;
 use kolo_burn::{Dropout, DropoutKey};
@@ -78,7 +78,7 @@ impl ResNet {
         };
         let (layer1, layer2, layer3, layer4) = (stage(1), stage(2), stage(3), stage(4));
         let fc = init.linear("fc", channels, config.classes);
-        Self { conv1, bn1, maxpool, layer1, layer2, layer3, layer4, dropout: Dropout::new(0.0), fc }
+        arrange(Self { conv1, bn1, maxpool, layer1, layer2, layer3, layer4, dropout: Dropout::new(0.0), fc })
     }
 
     /// The same network with a share of the features before `fc` dropped in training.
@@ -123,9 +123,9 @@ impl ResNet {
     /// Averaged over the image: `[batch, features]`. Normalised over the global batch where there is a
     /// `pass`.
     fn features(&self, images: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<2> {
-        let mut x = relu(normalise(&self.bn1, self.conv1.forward(images), pass));
+        let mut x = normalise_relu(&self.bn1, conv2d(&self.conv1, images), pass);
         if let Some(maxpool) = &self.maxpool {
-            x = maxpool.forward(x);
+            x = max_pool2d(maxpool, x);
         }
         for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4].into_iter().flatten() {
             x = block.forward_in(x, pass);

@@ -1,0 +1,282 @@
+//! The passes in which every target position is a sum over the source positions that the taps show it: the
+//! output from the input, and the gradient of the input from that of the output.
+
+use std::ops::Range;
+
+use pulp::{Arch, Simd, WithSimd};
+
+use super::axis::{Plan, Run};
+use super::geometry::Geometry;
+use super::panel::{Panel, panels};
+use super::tile::{Product, Segment};
+
+/// Steps of a sum that are one chain of additions; longer sums are made of such chains, so that rounding
+/// errors stay small. Part of the order of additions, and so of the result.
+const CHAIN: usize = 512;
+
+/// Vectors of a panel's row.
+const VECTORS: usize = 2;
+
+/// The output of a convolution without bias.
+///
+/// # Panics
+///
+/// If the lengths of the slices are not those of the geometry.
+pub fn forward(geometry: &Geometry, input: &[f32], weights: &[f32]) -> Vec<f32> {
+    forward_on(Arch::new(), geometry, input, weights)
+}
+
+/// As [`forward`], with the vectors of one instruction set.
+pub(super) fn forward_on(arch: Arch, geometry: &Geometry, input: &[f32], weights: &[f32]) -> Vec<f32> {
+    assert_eq!(input.len(), geometry.input_len());
+    assert_eq!(weights.len(), geometry.weight_len());
+    let [source, target] = geometry.channels;
+    run(
+        arch,
+        &Gather {
+            geometry,
+            rows: geometry.rows.outputs(|_| false),
+            columns: geometry.columns.outputs(|step| joined(geometry, step)),
+            source: Side { height: geometry.rows.input, width: geometry.columns.input, channels: source },
+            target: Side { height: geometry.rows.output, width: geometry.columns.output, channels: target },
+            values: input,
+            weights,
+            transposed: false,
+        },
+    )
+}
+
+/// The gradient of the loss with respect to the input, from that with respect to the output.
+///
+/// # Panics
+///
+/// If the lengths of the slices are not those of the geometry.
+pub fn input_gradient(geometry: &Geometry, gradient: &[f32], weights: &[f32]) -> Vec<f32> {
+    input_gradient_on(Arch::new(), geometry, gradient, weights)
+}
+
+/// As [`input_gradient`], with the vectors of one instruction set.
+pub(super) fn input_gradient_on(
+    arch: Arch,
+    geometry: &Geometry,
+    gradient: &[f32],
+    weights: &[f32],
+) -> Vec<f32> {
+    assert_eq!(gradient.len(), geometry.output_len());
+    assert_eq!(weights.len(), geometry.weight_len());
+    let [target, source] = geometry.channels;
+    run(
+        arch,
+        &Gather {
+            geometry,
+            rows: geometry.rows.inputs(|_| false),
+            columns: geometry.columns.inputs(|step| joined(geometry, step)),
+            source: Side { height: geometry.rows.output, width: geometry.columns.output, channels: source },
+            target: Side { height: geometry.rows.input, width: geometry.columns.input, channels: target },
+            values: gradient,
+            weights,
+            transposed: true,
+        },
+    )
+}
+
+/// Neighbours can be one matrix if the rows of their samples lie at equal distances.
+fn joined(geometry: &Geometry, step: usize) -> bool {
+    step == 1 || geometry.samples == 1
+}
+
+fn run(arch: Arch, gather: &Gather<'_>) -> Vec<f32> {
+    let Side { height, width, channels } = gather.target;
+    let len = height * width * gather.geometry.samples * gather.geometry.groups * channels;
+    let mut target = Vec::with_capacity(len);
+    arch.dispatch(Pass { gather, target: target.as_mut_ptr() });
+    // SAFETY: every row and column of the target belongs to one run, and every channel to one panel, so that
+    // all of it has been written.
+    unsafe { target.set_len(len) };
+    target
+}
+
+/// Activations that are read or written.
+#[derive(Clone, Copy)]
+struct Side {
+    height: usize,
+    width: usize,
+    /// Channels of a group.
+    channels: usize,
+}
+
+struct Gather<'a> {
+    geometry: &'a Geometry,
+    rows: Plan,
+    columns: Plan,
+    source: Side,
+    target: Side,
+    /// The source's.
+    values: &'a [f32],
+    weights: &'a [f32],
+    /// Whether sums are over output channels.
+    transposed: bool,
+}
+
+struct Pass<'a> {
+    gather: &'a Gather<'a>,
+    target: *mut f32,
+}
+
+impl WithSimd for Pass<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { gather, target } = self;
+        let segments = gather.all_segments();
+        let mut panel = Panel::take();
+        for group in 0..gather.geometry.groups {
+            for (columns, vectors) in panels(gather.target.channels, S::F32_LANES, VECTORS) {
+                gather.pack(&mut panel, group, columns.clone(), vectors * S::F32_LANES);
+                for row in &gather.rows.runs {
+                    for run in &gather.columns.runs {
+                        let segments = &segments[row.pattern * gather.columns.patterns.len() + run.pattern];
+                        // SAFETY: rows and columns are positions of the two sides, the segments source
+                        // positions of the run and rows of the panel.
+                        unsafe {
+                            let product = Product {
+                                a: gather.values.as_ptr().add(gather.source_start(row, run, group)),
+                                out: target.add(gather.target_start(row, run, group) + columns.start),
+                                ..gather.product(run, &panel, columns.len())
+                            };
+                            for (index, segments) in segments.iter().enumerate() {
+                                let product = Product { segments, accumulate: index > 0, ..product };
+                                product.compute(simd, vectors);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        panel.give_back();
+    }
+}
+
+impl Gather<'_> {
+    /// For each two patterns the sum's chains: where their terms lie in both factors, seen from the first.
+    fn all_segments(&self) -> Vec<Vec<Vec<Segment>>> {
+        let slots = self.slots();
+        let pairs = self
+            .rows
+            .patterns
+            .iter()
+            .flat_map(|row| self.columns.patterns.iter().map(move |column| (row, column)));
+        pairs
+            .map(|(row, column)| {
+                let mut chains = Chains::default();
+                for (row_tap, row) in row {
+                    for (column_tap, column) in column {
+                        let position = row * self.source.width as isize + column;
+                        let a = position
+                            * (self.geometry.samples * self.geometry.groups * self.source.channels) as isize;
+                        let slot =
+                            slots[self.tap(*row_tap, *column_tap)].expect("a tap that a position sees");
+                        chains.push(a, slot * self.source.channels, self.source.channels);
+                    }
+                }
+                chains.0
+            })
+            .collect()
+    }
+
+    fn tap(&self, row: usize, column: usize) -> usize {
+        row * self.geometry.columns.kernel + column
+    }
+
+    /// Numbers the taps that see anything but padding.
+    fn slots(&self) -> Vec<Option<usize>> {
+        let kernel = (0..self.geometry.rows.kernel)
+            .flat_map(|row| (0..self.geometry.columns.kernel).map(move |column| (row, column)));
+        let mut next = 0..;
+        kernel
+            .map(
+                |(row, column)| {
+                    if self.rows.sees(row) && self.columns.sees(column) { next.next() } else { None }
+                },
+            )
+            .collect()
+    }
+
+    /// Packs some target channels of all taps that are seen.
+    fn pack(&self, panel: &mut Panel, group: usize, targets: Range<usize>, width: usize) {
+        let [input, output] = self.geometry.channels;
+        let row = self.geometry.groups * output;
+        let of_group = group * output..(group + 1) * output;
+        let slots = self.slots();
+        panel.resize(slots.iter().flatten().count() * self.source.channels, width);
+        for (tap, weights) in self.weights.chunks_exact(input * row).enumerate() {
+            let Some(slot) = slots[tap] else { continue };
+            let at = slot * self.source.channels;
+            if self.transposed {
+                let columns = targets.clone().map(|target| &weights[target * row..][of_group.clone()]);
+                panel.pack_transposed(at, columns);
+            } else {
+                let columns = of_group.start + targets.start..of_group.start + targets.end;
+                panel.pack(at, weights.chunks_exact(row), columns);
+            }
+        }
+    }
+
+    /// Where in the source a run's first tap looks.
+    fn source_start(&self, row: &Run, run: &Run, group: usize) -> usize {
+        let position = row.source * self.source.width + run.source;
+        (position * self.geometry.samples * self.geometry.groups + group) * self.source.channels
+    }
+
+    /// Where in the target a run begins.
+    fn target_start(&self, row: &Run, run: &Run, group: usize) -> usize {
+        let position = row.targets.start * self.target.width + run.targets.start;
+        (position * self.geometry.samples * self.geometry.groups + group) * self.target.channels
+    }
+
+    /// A run's product, but for its place and its sums.
+    fn product(&self, run: &Run, panel: &Panel, columns: usize) -> Product<'_> {
+        let Geometry { samples, groups, .. } = *self.geometry;
+        let distance = if run.targets.len() > 1 { self.columns.step } else { 1 };
+        Product {
+            segments: &[],
+            a: self.values.as_ptr(),
+            a_row: distance * groups * self.source.channels,
+            a_step: 1,
+            panel: panel.as_ptr(),
+            out: std::ptr::null_mut(),
+            out_row: groups * self.target.channels,
+            rows: run.targets.len() * samples,
+            columns,
+            accumulate: false,
+        }
+    }
+}
+
+/// The terms of a sum, cut into chains.
+struct Chains(Vec<Vec<Segment>>);
+
+impl Default for Chains {
+    /// One chain without terms: a sum over nothing is zero.
+    fn default() -> Self {
+        Chains(vec![Vec::new()])
+    }
+}
+
+impl Chains {
+    fn push(&mut self, mut a: isize, mut b: usize, mut len: usize) {
+        while len > 0 {
+            let part = len.min(CHAIN);
+            let last = self.0.last_mut().expect("there is always one");
+            let steps: usize = last.iter().map(|segment| segment.len).sum();
+            let segment = Segment { a, b, len: part };
+            if steps + part <= CHAIN {
+                last.push(segment)
+            } else {
+                self.0.push(vec![segment])
+            }
+            (a, b, len) = (a + part as isize, b + part, len - part);
+        }
+    }
+}

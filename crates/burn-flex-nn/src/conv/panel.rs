@@ -1,0 +1,119 @@
+//! The second factor of the products: some columns of a matrix, packed row by row.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Elements that are copied at once.
+const PIECE: usize = 16;
+
+/// Packed rows, each padded with zeros to whole vectors.
+#[derive(Default)]
+pub(super) struct Panel {
+    values: Vec<f32>,
+    /// Elements of a row.
+    width: usize,
+}
+
+thread_local! {
+    /// The one that is used again and again: a new one would be cleared first.
+    static SCRATCH: RefCell<Panel> = RefCell::default();
+}
+
+impl Panel {
+    pub(super) fn take() -> Self {
+        SCRATCH.take()
+    }
+
+    /// For the next one who takes it.
+    pub(super) fn give_back(self) {
+        SCRATCH.set(self);
+    }
+
+    /// Becomes one of `rows` rows of `width` elements.
+    pub(super) fn resize(&mut self, rows: usize, width: usize) {
+        self.width = width;
+        self.values.resize(rows * width, 0.0);
+    }
+
+    pub(super) fn as_ptr(&self) -> *const f32 {
+        self.values.as_ptr()
+    }
+
+    /// Packs `columns` of the rows of a matrix, behind the first `at` rows.
+    pub(super) fn pack<'a>(
+        &mut self,
+        at: usize,
+        rows: impl Iterator<Item = &'a [f32]>,
+        columns: Range<usize>,
+    ) {
+        for (packed, row) in self.values[at * self.width..].chunks_exact_mut(self.width).zip(rows) {
+            copy(packed, &row[columns.clone()]);
+        }
+    }
+
+    /// Packs `columns` of a matrix that is given by its columns, behind the first `at` rows.
+    pub(super) fn pack_transposed<'a>(
+        &mut self,
+        at: usize,
+        columns: impl ExactSizeIterator<Item = &'a [f32]>,
+    ) {
+        let (width, len) = (self.width, columns.len());
+        let mut block: Vec<&[f32]> = Vec::with_capacity(PIECE);
+        for (index, column) in columns.enumerate() {
+            block.push(column);
+            if block.len() == PIECE || index + 1 == len {
+                let first = index + 1 - block.len();
+                transpose(&mut self.values[at * width + first..], width, &block);
+                block.clear();
+            }
+        }
+        let rows = self.values[at * width..].chunks_exact_mut(width);
+        if len < width {
+            rows.for_each(|row| row[len..].fill(0.0));
+        }
+    }
+}
+
+/// Copies a row and fills the rest with zeros. Pieces of a fixed length need no call.
+fn copy(packed: &mut [f32], row: &[f32]) {
+    let (pieces, rest) = row.as_chunks::<PIECE>();
+    let (into, into_rest) = packed.split_at_mut(pieces.len() * PIECE);
+    into.as_chunks_mut().0.iter_mut().zip(pieces).for_each(|(into, piece)| *into = *piece);
+    if !into_rest.is_empty() {
+        into_rest[..rest.len()].copy_from_slice(rest);
+        into_rest[rest.len()..].fill(0.0);
+    }
+}
+
+/// Writes up to [`PIECE`] columns into rows that lie `width` apart. Goes by small squares, because columns may
+/// lie at a distance that the cache can only hold a few of.
+fn transpose(into: &mut [f32], width: usize, columns: &[&[f32]]) {
+    let rows = columns[0].len();
+    let mut square = [[0.0; PIECE]; PIECE];
+    for start in (0..rows).step_by(PIECE) {
+        let end = rows.min(start + PIECE);
+        for (line, column) in square.iter_mut().zip(columns) {
+            line[..end - start].copy_from_slice(&column[start..end]);
+        }
+        for row in start..end {
+            let into = &mut into[row * width..row * width + columns.len()];
+            for (into, line) in into.iter_mut().zip(&square) {
+                *into = line[row - start];
+            }
+        }
+    }
+}
+
+/// Cuts columns into panels of up to `most` vectors: where each begins and ends, and of how many vectors its
+/// rows are.
+pub(super) fn panels(
+    columns: usize,
+    lanes: usize,
+    most: usize,
+) -> impl Iterator<Item = (Range<usize>, usize)> {
+    (0..columns).step_by(most * lanes).map(move |start| {
+        let end = columns.min(start + most * lanes);
+        let vectors = (end - start).div_ceil(lanes);
+        (start..end, if vectors > 2 { most } else { vectors })
+    })
+}

@@ -1,0 +1,128 @@
+//! The innermost loop: a small piece of a matrix product that stays in registers.
+//!
+//! Every element is one chain of fused multiplications and additions in the order of the segments, whatever
+//! the width of the processor's vectors and the size of the tile: neither has a part in the bits.
+
+use pulp::Simd;
+
+/// Steps of a sum that lie at equal distances in both factors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment {
+    /// Where the first factor begins, relative to that of the product.
+    pub(super) a: isize,
+    /// First row of the panel.
+    pub(super) b: usize,
+    /// Steps.
+    pub(super) len: usize,
+}
+
+#[derive(Clone, Copy)]
+/// `out[i][j] = Σ a[i][k] · b[k][j]` over the steps k of all segments, or added to what is there.
+pub(super) struct Product<'a> {
+    pub(super) segments: &'a [Segment],
+    pub(super) a: *const f32,
+    /// Distance of two rows i of the first factor, and of two steps k.
+    pub(super) a_row: usize,
+    pub(super) a_step: usize,
+    /// The second factor: rows of `V` vectors.
+    pub(super) panel: *const f32,
+    pub(super) out: *mut f32,
+    pub(super) out_row: usize,
+    /// Rows i, and columns j of which the panel has more.
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) accumulate: bool,
+}
+
+impl Product<'_> {
+    /// Computes it with a panel of 1, 2 or 4 vectors a row.
+    ///
+    /// # Safety
+    ///
+    /// All elements that the sizes name have to be within the memory behind the three pointers.
+    #[inline(always)]
+    pub(super) unsafe fn compute<S: Simd>(&self, simd: S, vectors: usize) {
+        // SAFETY: as the caller's.
+        unsafe {
+            match vectors {
+                1 => self.all_rows::<S, 1>(simd),
+                2 => self.all_rows::<S, 2>(simd),
+                _ => self.all_rows::<S, 4>(simd),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn all_rows<S: Simd, const V: usize>(&self, simd: S) {
+        // As many sums as there are registers for, beside the factors.
+        let most = if S::REGISTER_COUNT >= 32 { 8 } else { 6 };
+        let mut row = 0;
+        while row < self.rows {
+            // SAFETY: as `compute`'s, for some of the rows.
+            unsafe {
+                match (self.rows - row).min(most) {
+                    8 => self.tile::<S, 8, V>(simd, row),
+                    7 => self.tile::<S, 7, V>(simd, row),
+                    6 => self.tile::<S, 6, V>(simd, row),
+                    5 => self.tile::<S, 5, V>(simd, row),
+                    4 => self.tile::<S, 4, V>(simd, row),
+                    3 => self.tile::<S, 3, V>(simd, row),
+                    2 => self.tile::<S, 2, V>(simd, row),
+                    _ => self.tile::<S, 1, V>(simd, row),
+                }
+            }
+            row += most;
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd, const R: usize, const V: usize>(&self, simd: S, row: usize) {
+        let mut sums = [[simd.splat_f32s(0.0); V]; R];
+        // SAFETY: as `compute`'s.
+        unsafe {
+            let rows = self.a.add(row * self.a_row);
+            for segment in self.segments {
+                let mut a = rows.offset(segment.a);
+                let mut b = self.panel.add(segment.b * V * S::F32_LANES);
+                for _ in 0..segment.len {
+                    let mut vectors = [simd.splat_f32s(0.0); V];
+                    for (j, vector) in vectors.iter_mut().enumerate() {
+                        *vector = b.add(j * S::F32_LANES).cast::<S::f32s>().read_unaligned();
+                    }
+                    for (i, sums) in sums.iter_mut().enumerate() {
+                        let value = simd.splat_f32s(*a.add(i * self.a_row));
+                        for (sum, vector) in sums.iter_mut().zip(vectors) {
+                            *sum = simd.mul_add_f32s(value, vector, *sum);
+                        }
+                    }
+                    a = a.add(self.a_step);
+                    b = b.add(V * S::F32_LANES);
+                }
+            }
+            for (i, sums) in sums.iter().enumerate() {
+                self.store::<S, V>(simd, row + i, sums);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store<S: Simd, const V: usize>(&self, simd: S, row: usize, sums: &[S::f32s; V]) {
+        // SAFETY: as `compute`'s.
+        unsafe {
+            let out = self.out.add(row * self.out_row);
+            if self.columns == V * S::F32_LANES {
+                for (j, sum) in sums.iter().enumerate() {
+                    let out = out.add(j * S::F32_LANES).cast::<S::f32s>();
+                    let sum = if self.accumulate { simd.add_f32s(out.read_unaligned(), *sum) } else { *sum };
+                    out.write_unaligned(sum);
+                }
+            } else {
+                let sums = sums.as_ptr().cast::<f32>();
+                for j in 0..self.columns {
+                    let sum = *sums.add(j);
+                    *out.add(j) = if self.accumulate { *out.add(j) + sum } else { sum };
+                }
+            }
+        }
+    }
+}

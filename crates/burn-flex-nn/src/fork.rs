@@ -1,0 +1,80 @@
+//! A tensor that is used twice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex};
+use burn::tensor::Tensor;
+
+use crate::memory::add_activations;
+use crate::on_flex;
+
+/// The tensor twice, as for a residual block: its values, and `x` itself for the shortcut.
+///
+/// It is the same as `[x.clone(), x]`, but the gradients of the two are added in the order in which the layers
+/// of this crate have them in memory, where Burn would go through them in another and copy the sum.
+///
+/// # Shapes
+///
+/// - `x`, outputs: `[samples, channels, height, width]`
+pub fn fork(x: Tensor<4>) -> [Tensor<4>; 2] {
+    // Nothing is taken back from the gradient of a leaf, which is the user's.
+    if !on_flex(&x) || !x.device().is_autodiff() || x.is_require_grad() {
+        return [x.clone(), x];
+    }
+    let registered = Arc::new(AtomicBool::new(false));
+    [x.clone(), x].map(|x| {
+        let branch = Branch { registered: registered.clone() };
+        Tensor::from_dispatch(<Dispatch as Fork>::branch(x.into_dispatch(), branch))
+    })
+}
+
+#[burn::backend::backend_extension(Autodiff, Flex)]
+trait Fork: Backend {
+    /// The tensor itself, as an operation of the graph.
+    fn branch(x: FloatTensor<Self>, _branch: Branch) -> FloatTensor<Self> {
+        x
+    }
+}
+
+impl Fork for Flex {}
+
+impl<C: CheckpointStrategy> Fork for Autodiff<Flex, C> {
+    fn branch(x: FloatTensor<Self>, branch: Branch) -> FloatTensor<Self> {
+        let (x, node) = x.into_parts();
+        match Backward::<Flex, 1>::prepare::<C>(Identity, [node]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(branch, x),
+            OpsKind::UnTracked(prepared) => prepared.finish(x),
+        }
+    }
+}
+
+/// One of two.
+#[derive(Clone, Debug)]
+struct Branch {
+    /// Whether the other one's gradient is with the parent already.
+    registered: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+struct Identity;
+
+impl Backward<Flex, 1> for Identity {
+    type State = Branch;
+
+    /// Whoever is second takes back what the first has registered, which the parent cannot have used yet: it is
+    /// further from the end of the graph than both.
+    fn backward(self, ops: Ops<Branch, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let mut gradient = gradients.consume::<Flex>(&ops.node);
+        let [Some(parent)] = ops.parents else { return };
+        if ops.state.registered.swap(true, Ordering::Relaxed) {
+            gradient = add_activations(gradient, gradients.consume::<Flex>(&parent));
+        }
+        gradients.register::<Flex>(parent.id, gradient);
+    }
+}

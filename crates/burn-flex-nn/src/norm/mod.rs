@@ -1,0 +1,316 @@
+//! Batch normalisation (Ioffe and Szegedy, [arXiv:1502.03167](https://arxiv.org/abs/1502.03167)), in one pass
+//! with what usually follows.
+//!
+//! With x̂ = (x − mean) / σ over the n elements of a channel, and g the gradient of the loss with respect to
+//! the normalised values, the gradient with respect to x is γ/σ · (g − Σg/n − x̂ · Σ(g·x̂)/n).
+
+mod kernel;
+mod rows;
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex};
+use burn::nn::BatchNorm;
+use burn::tensor::activation::relu;
+use burn::tensor::{Tensor, TensorData};
+
+use self::kernel::{Affine, Moments, Tail};
+use crate::memory::{self, Values, dims};
+use crate::on_flex;
+
+/// What `layer.forward(x)` computes.
+///
+/// Like it, it normalises by the batch in training, of which the running statistics learn, and by the running
+/// statistics elsewhere. On other backends, and for other types than `f32`, it is `layer.forward(x)`.
+///
+/// # Shapes
+///
+/// - `x`, output: `[samples, channels, height, width]`
+///
+/// # Panics
+///
+/// If `x` has other channels than the layer.
+pub fn batch_norm(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
+    if !here(layer, &x) {
+        return layer.forward(x);
+    }
+    normalise(layer, x, None, Tail::Nothing)
+}
+
+/// What `relu(layer.forward(x))` computes; shapes and panics as in [`batch_norm`].
+pub fn batch_norm_relu(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
+    if !here(layer, &x) {
+        return relu(layer.forward(x));
+    }
+    normalise(layer, x, None, Tail::Relu)
+}
+
+/// What `relu(layer.forward(x) + shortcut)` computes, as residual blocks end; panics as in [`batch_norm`], and
+/// if the shapes of `x` and `shortcut` differ.
+pub fn batch_norm_add_relu(layer: &BatchNorm, x: Tensor<4>, shortcut: Tensor<4>) -> Tensor<4> {
+    if !here(layer, &x) || !here(layer, &shortcut) {
+        return relu(layer.forward(x) + shortcut);
+    }
+    assert_eq!(x.dims(), shortcut.dims(), "a shortcut of the same shape");
+    normalise(layer, x, Some(shortcut), Tail::AddRelu)
+}
+
+fn here(layer: &BatchNorm, x: &Tensor<4>) -> bool {
+    on_flex(x) && x.dims()[1] == layer.gamma.dims()[0] && !x.dims().contains(&0)
+}
+
+fn normalise(layer: &BatchNorm, x: Tensor<4>, shortcut: Option<Tensor<4>>, tail: Tail) -> Tensor<4> {
+    let device = x.device();
+    let training = device.is_autodiff() && layer.training.is_enabled();
+    let [mean, variance] = [&layer.running_mean, &layer.running_var]
+        .map(|running| if training { running.value_sync() } else { running.value() });
+    let values = |tensor: &Tensor<1>| tensor.to_data().iter::<f32>().map(f64::from).collect::<Vec<f64>>();
+    let moments = if training {
+        let moments = <Dispatch as Normalisation>::moments(x.clone().into_dispatch());
+        for (running, old, new) in
+            [(&layer.running_mean, &mean, &moments.mean), (&layer.running_var, &variance, &moments.variance)]
+        {
+            let [keep, learn] = [1.0 - layer.momentum, layer.momentum].map(|share| share as f32);
+            let old = values(old);
+            let pairs = old.iter().zip(new);
+            let learned: Vec<f32> =
+                pairs.map(|(old, new)| *old as f32 * keep + *new as f32 * learn).collect();
+            let learned = TensorData::new(learned, [old.len()]);
+            running.update(Tensor::from_data(learned, &device));
+        }
+        moments
+    } else {
+        Moments { mean: values(&mean), variance: values(&variance) }
+    };
+    let kind = Kind { epsilon: layer.epsilon, by_batch: training, tail };
+    let [gamma, beta] = [layer.gamma.val(), layer.beta.val()].map(Tensor::into_dispatch);
+    let x = x.into_dispatch();
+    Tensor::from_dispatch(match shortcut {
+        Some(shortcut) => <Dispatch as Normalisation>::normalise_and_add(
+            x,
+            shortcut.into_dispatch(),
+            gamma,
+            beta,
+            moments,
+            kind,
+        ),
+        None => <Dispatch as Normalisation>::normalise(x, gamma, beta, moments, kind),
+    })
+}
+
+/// What a normalisation does.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    epsilon: f64,
+    /// Whether mean and variance are those of `x`, through which gradients go as well.
+    by_batch: bool,
+    tail: Tail,
+}
+
+#[burn::backend::backend_extension(Autodiff, Flex)]
+trait Normalisation: Backend {
+    fn moments(x: FloatTensor<Self>) -> Moments;
+
+    fn normalise(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        moments: Moments,
+        kind: Kind,
+    ) -> FloatTensor<Self>;
+
+    fn normalise_and_add(
+        x: FloatTensor<Self>,
+        shortcut: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        moments: Moments,
+        kind: Kind,
+    ) -> FloatTensor<Self>;
+}
+
+impl Normalisation for Flex {
+    fn moments(x: FlexTensor) -> Moments {
+        kernel::moments(&Values::of_activations(&x), dims(&x)[1])
+    }
+
+    fn normalise(
+        x: FlexTensor,
+        gamma: FlexTensor,
+        beta: FlexTensor,
+        moments: Moments,
+        kind: Kind,
+    ) -> FlexTensor {
+        Normalised::new(&x, None, &gamma, &beta, &moments, kind).output
+    }
+
+    fn normalise_and_add(
+        x: FlexTensor,
+        shortcut: FlexTensor,
+        gamma: FlexTensor,
+        beta: FlexTensor,
+        moments: Moments,
+        kind: Kind,
+    ) -> FlexTensor {
+        Normalised::new(&x, Some(&shortcut), &gamma, &beta, &moments, kind).output
+    }
+}
+
+impl<C: CheckpointStrategy> Normalisation for Autodiff<Flex, C> {
+    fn moments(x: FloatTensor<Self>) -> Moments {
+        <Flex as Normalisation>::moments(x.into_parts().0)
+    }
+
+    fn normalise(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        moments: Moments,
+        kind: Kind,
+    ) -> FloatTensor<Self> {
+        let [(x, x_node), (gamma, gamma_node), (beta, beta_node)] =
+            [x, gamma, beta].map(FloatTensor::<Self>::into_parts);
+        let Normalised { saved, output } = Normalised::new(&x, None, &gamma, &beta, &moments, kind);
+        let nodes = [x_node, gamma_node, beta_node];
+        match Backward::<Flex, 3>::prepare::<C>(Normalise, nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(saved, output),
+            OpsKind::UnTracked(prepared) => prepared.finish(output),
+        }
+    }
+
+    fn normalise_and_add(
+        x: FloatTensor<Self>,
+        shortcut: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        moments: Moments,
+        kind: Kind,
+    ) -> FloatTensor<Self> {
+        let [(x, x_node), (gamma, gamma_node), (beta, beta_node), (shortcut, shortcut_node)] =
+            [x, gamma, beta, shortcut].map(FloatTensor::<Self>::into_parts);
+        let Normalised { saved, output } =
+            Normalised::new(&x, Some(&shortcut), &gamma, &beta, &moments, kind);
+        let nodes = [x_node, gamma_node, beta_node, shortcut_node];
+        match Backward::<Flex, 4>::prepare::<C>(Normalise, nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(saved, output),
+            OpsKind::UnTracked(prepared) => prepared.finish(output),
+        }
+    }
+}
+
+/// The output, and what the backward pass needs.
+struct Normalised {
+    saved: Saved,
+    output: FlexTensor,
+}
+
+impl Normalised {
+    fn new(
+        x: &FlexTensor,
+        shortcut: Option<&FlexTensor>,
+        gamma: &FlexTensor,
+        beta: &FlexTensor,
+        moments: &Moments,
+        kind: Kind,
+    ) -> Self {
+        let shape = dims(x);
+        let (x, gamma, beta) = (Values::of_activations(x), Values::of_vector(gamma), Values::of_vector(beta));
+        let inverse: Vec<f64> =
+            moments.variance.iter().map(|variance| 1.0 / (variance + kind.epsilon).sqrt()).collect();
+        let affine = Affine {
+            mean: moments.mean.iter().map(|mean| *mean as f32).collect(),
+            scale: inverse
+                .iter()
+                .zip(&*gamma)
+                .map(|(inverse, gamma)| (inverse * f64::from(*gamma)) as f32)
+                .collect(),
+            shift: beta.to_vec(),
+        };
+        let shortcut = shortcut.map(Values::of_activations);
+        let values = affine.apply(&x, shortcut.as_deref().unwrap_or_default(), kind.tail);
+        let output = memory::activations(values, shape);
+        let saved = Saved { x, output: Values::of_activations(&output), affine, inverse, shape, kind };
+        Normalised { saved, output }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Saved {
+    x: Values,
+    output: Values,
+    affine: Affine,
+    /// 1/σ.
+    inverse: Vec<f64>,
+    shape: [usize; 4],
+    kind: Kind,
+}
+
+/// The gradients with respect to what came in.
+struct InputGradients {
+    x: Vec<f32>,
+    gamma: Vec<f32>,
+    beta: Vec<f32>,
+}
+
+impl Saved {
+    /// `gradient` is with respect to the normalised values.
+    fn gradients(&self, gradient: &[f32]) -> InputGradients {
+        let [sums, products] = kernel::gradient_sums(gradient, &self.x, &self.affine.mean);
+        let count = (self.x.len() / sums.len()) as f64;
+        let products: Vec<f64> =
+            products.iter().zip(&self.inverse).map(|(sum, inverse)| sum * inverse).collect();
+        let (first, second) = if self.kind.by_batch {
+            let second =
+                products.iter().zip(&self.inverse).map(|(sum, inverse)| (sum * inverse / count) as f32);
+            (sums.iter().map(|sum| (sum / count) as f32).collect(), second.collect())
+        } else {
+            (vec![0.0; sums.len()], vec![0.0; sums.len()])
+        };
+        let rounded = |sums: &[f64]| sums.iter().map(|sum| *sum as f32).collect();
+        InputGradients {
+            x: self.affine.gradient(gradient, &self.x, &first, &second),
+            gamma: rounded(&products),
+            beta: rounded(&sums),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Normalise;
+
+impl Backward<Flex, 3> for Normalise {
+    type State = Saved;
+
+    fn backward(self, ops: Ops<Saved, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let saved = ops.state;
+        let gradient = Values::of_activations(&gradients.consume::<Flex>(&ops.node));
+        let through = (saved.kind.tail == Tail::Relu)
+            .then(|| kernel::through_relu(&gradient, &saved.output, saved.shape[1]));
+        let InputGradients { x, gamma, beta } = saved.gradients(through.as_deref().unwrap_or(&gradient));
+        let values = [memory::activations(x, saved.shape), memory::vector(gamma), memory::vector(beta)];
+        for (node, gradient) in ops.parents.into_iter().zip(values) {
+            node.into_iter().for_each(|node| gradients.register::<Flex>(node.id, gradient.clone()));
+        }
+    }
+}
+
+impl Backward<Flex, 4> for Normalise {
+    type State = Saved;
+
+    fn backward(self, ops: Ops<Saved, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let saved = ops.state;
+        let gradient = Values::of_activations(&gradients.consume::<Flex>(&ops.node));
+        let through = kernel::through_relu(&gradient, &saved.output, saved.shape[1]);
+        let InputGradients { x, gamma, beta } = saved.gradients(&through);
+        let shortcut = memory::activations(through, saved.shape);
+        let values =
+            [memory::activations(x, saved.shape), memory::vector(gamma), memory::vector(beta), shortcut];
+        for (node, gradient) in ops.parents.into_iter().zip(values) {
+            node.into_iter().for_each(|node| gradients.register::<Flex>(node.id, gradient.clone()));
+        }
+    }
+}

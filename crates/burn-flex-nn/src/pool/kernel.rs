@@ -1,0 +1,80 @@
+//! The arithmetic of max pooling on activations in memory order.
+
+use pulp::{Arch, Simd, WithSimd};
+
+use crate::conv::Axis;
+
+/// Maxima, and which tap each of them came from.
+pub(super) struct Maxima {
+    pub(super) values: Vec<f32>,
+    pub(super) taps: Vec<u8>,
+}
+
+/// The largest value that each output position's taps see; of equal ones the first. `len` is of one position.
+pub(super) fn forward(rows: Axis, columns: Axis, len: usize, x: &[f32]) -> Maxima {
+    let outputs = rows.output * columns.output * len;
+    let (mut values, mut taps) = (vec![f32::NEG_INFINITY; outputs], vec![0; outputs]);
+    Arch::new().dispatch(Each {
+        rows,
+        columns,
+        visit: |output: usize, source: usize, tap: u8| {
+            let x = &x[source * len..][..len];
+            let best = values[output * len..][..len].iter_mut().zip(&mut taps[output * len..][..len]);
+            for ((value, best), x) in best.zip(x) {
+                let better = *x > *value || x.is_nan();
+                *value = if better { *x } else { *value };
+                *best = if better { tap } else { *best };
+            }
+        },
+    });
+    Maxima { values, taps }
+}
+
+/// The gradient with respect to the input: each output's goes to where its maximum came from.
+pub(super) fn backward(rows: Axis, columns: Axis, len: usize, gradient: &[f32], taps: &[u8]) -> Vec<f32> {
+    let mut of_input = vec![0.0; rows.input * columns.input * len];
+    Arch::new().dispatch(Each {
+        rows,
+        columns,
+        visit: |output: usize, source: usize, tap: u8| {
+            let from = gradient[output * len..][..len].iter().zip(&taps[output * len..][..len]);
+            for (into, (gradient, best)) in of_input[source * len..][..len].iter_mut().zip(from) {
+                *into += if *best == tap { *gradient } else { 0.0 };
+            }
+        },
+    });
+    of_input
+}
+
+/// Visits each output position and each of its taps that sees an input position, in one order.
+struct Each<F> {
+    rows: Axis,
+    columns: Axis,
+    visit: F,
+}
+
+impl<F: FnMut(usize, usize, u8)> WithSimd for Each<F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, _: S) {
+        let Self { rows, columns, .. } = self;
+        for row in 0..rows.output {
+            for column in 0..columns.output {
+                for (tap_row, source_row) in
+                    (0..rows.kernel).filter_map(|tap| Some((tap, rows.source(row, tap)?)))
+                {
+                    for tap_column in 0..columns.kernel {
+                        let Some(source_column) = columns.source(column, tap_column) else { continue };
+                        let tap = tap_row * columns.kernel + tap_column;
+                        (self.visit)(
+                            row * columns.output + column,
+                            source_row * columns.input + source_column,
+                            tap as u8,
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Outputs and gradients beside those of Burn's own layers on `flex`, for hundreds of random shapes.
+
+use burn::module::Param;
+use burn::nn::conv::Conv2d;
+use burn::nn::pool::MaxPool2dConfig;
+use burn::nn::{BatchNormConfig, PaddingConfig2d};
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor, TensorData};
+use burn_flex_nn::{arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, max_pool2d};
+
+/// Numbers by Marsaglia's xorshift64 (2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// In `1 ..= most`.
+    fn up_to(&mut self, most: usize) -> usize {
+        1 + (self.next() >> 20) as usize % most
+    }
+
+    fn tensor<const D: usize>(&mut self, dims: [usize; D], device: &Device) -> Tensor<D> {
+        let values =
+            (0..dims.iter().product()).map(|_| (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0);
+        Tensor::from_data(TensorData::new(values.collect::<Vec<f32>>(), dims), device)
+    }
+}
+
+fn close(what: &str, ours: TensorData, burns: TensorData) {
+    assert_eq!(ours.shape(), burns.shape(), "{what}");
+    let (ours, burns): (Vec<f32>, Vec<f32>) = (ours.iter().collect(), burns.iter().collect());
+    let size = burns.iter().fold(1e-3f32, |most, value| most.max(value.abs()));
+    for (index, (ours, burns)) in ours.iter().zip(&burns).enumerate() {
+        assert!((ours - burns).abs() < 1e-5 * size, "{what}, element {index}: {ours}, Burn's {burns}");
+    }
+}
+
+fn convolution(random: &mut Random, device: &Device) -> (Conv2d, [usize; 4]) {
+    let groups = [1, 1, 1, 2, 3][random.up_to(5) - 1];
+    let (input, output) = match groups {
+        1 => (random.up_to(40), random.up_to(70)),
+        _ => (3 + random.up_to(6), 3 + random.up_to(20)),
+    };
+    let kernel = [random.up_to(5), random.up_to(5)];
+    let dilation = [random.up_to(2), random.up_to(2)];
+    let [p, q] = [random.up_to(3) - 1, random.up_to(3) - 1];
+    let padding = match random.up_to(4) {
+        1 => PaddingConfig2d::Valid,
+        2 => PaddingConfig2d::Explicit(p, q, q, p),
+        _ => PaddingConfig2d::Explicit(p, q, p, q),
+    };
+    let layer = Conv2d {
+        weight: Param::from_tensor(random.tensor([output * groups, input, kernel[0], kernel[1]], device)),
+        bias: (random.up_to(2) == 1).then(|| Param::from_tensor(random.tensor([output * groups], device))),
+        stride: [random.up_to(3), random.up_to(3)],
+        kernel_size: kernel,
+        dilation,
+        groups,
+        padding,
+    };
+    let covered = |axis: usize| dilation[axis] * (kernel[axis] - 1);
+    let x = [random.up_to(9), input * groups, covered(0) + random.up_to(9), covered(1) + random.up_to(9)];
+    (layer, x)
+}
+
+#[test]
+fn convolutions() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(88_172_645_463_325_252);
+    for _ in 0..300 {
+        let (mut layer, dims) = convolution(&mut random, &device);
+        if random.up_to(2) == 1 {
+            layer = arrange(layer);
+        }
+        let x = random.tensor(dims, &device).require_grad();
+        let expected = layer.forward(x.clone());
+        let direction = random.tensor(expected.dims(), &device);
+        let pass = |y: Tensor<4>| {
+            let gradients = (y * direction.clone()).sum().backward();
+            let bias = layer.bias.as_ref().map(|bias| bias.grad(&gradients).unwrap().into_data());
+            let of_x = x.grad(&gradients).unwrap().into_data();
+            (of_x, layer.weight.grad(&gradients).unwrap().into_data(), bias)
+        };
+        let ours = conv2d(&layer, x.clone());
+        let what = |part: &str| format!("{part} of {layer:?} for {dims:?}");
+        close(&what("output"), ours.to_data(), expected.to_data());
+        let (ours, expected) = (pass(ours), pass(expected));
+        close(&what("gradient of the input"), ours.0, expected.0);
+        close(&what("gradient of the weights"), ours.1, expected.1);
+        if let (Some(ours), Some(expected)) = (ours.2, expected.2) {
+            close(&what("gradient of the bias"), ours, expected);
+        }
+    }
+}
+
+#[test]
+fn without_gradients_the_output_is_the_same() {
+    let device = Device::flex();
+    let mut random = Random(521_288_629);
+    for _ in 0..30 {
+        let (layer, dims) = convolution(&mut random, &device);
+        let x = random.tensor(dims, &device);
+        close("output", conv2d(&layer, x.clone()).into_data(), layer.forward(x).into_data());
+    }
+}
+
+#[test]
+fn same_padding() {
+    let device = Device::flex();
+    let mut random = Random(362_436_069);
+    for kernel in 1..5 {
+        for stride in 1..4 {
+            let layer = Conv2d {
+                weight: Param::from_tensor(random.tensor([6, 5, kernel, kernel], &device)),
+                bias: None,
+                stride: [stride, stride],
+                kernel_size: [kernel, kernel],
+                dilation: [1, 1],
+                groups: 1,
+                padding: PaddingConfig2d::Same,
+            };
+            let x = random.tensor([2, 5, 7, 6], &device);
+            close("output", conv2d(&layer, x.clone()).into_data(), layer.forward(x).into_data());
+        }
+    }
+}
+
+#[test]
+fn batch_normalisations() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(123_456_789);
+    for round in 0..60 {
+        let dims = [random.up_to(5), random.up_to(40), random.up_to(6), 1 + random.up_to(6)];
+        let mut layer = BatchNormConfig::new(dims[1]).with_momentum(0.3).init(&device);
+        layer.gamma = Param::from_tensor(random.tensor([dims[1]], &device));
+        let burns = layer.clone();
+        let (x, shortcut) =
+            (random.tensor(dims, &device).require_grad(), random.tensor(dims, &device).require_grad());
+        let direction = random.tensor(dims, &device);
+        let pass = |y: Tensor<4>, gamma: &Param<Tensor<1>>, beta: &Param<Tensor<1>>| {
+            let output = y.to_data();
+            let gradients = (y * direction.clone()).sum().backward();
+            let mut all = vec![output];
+            all.extend(
+                [x.grad(&gradients), shortcut.grad(&gradients)].into_iter().flatten().map(Tensor::into_data),
+            );
+            all.extend([gamma, beta].map(|param| param.grad(&gradients).unwrap().into_data()));
+            all
+        };
+        let (ours, expected) = match round % 3 {
+            0 => (batch_norm(&layer, x.clone()), burns.forward(x.clone())),
+            1 => (batch_norm_relu(&layer, x.clone()), relu(burns.forward(x.clone()))),
+            _ => (
+                batch_norm_add_relu(&layer, x.clone(), shortcut.clone()),
+                relu(burns.forward(x.clone()) + shortcut.clone()),
+            ),
+        };
+        let ours = pass(ours, &layer.gamma, &layer.beta);
+        let expected = pass(expected, &burns.gamma, &burns.beta);
+        assert_eq!(ours.len(), expected.len());
+        for (ours, expected) in ours.into_iter().zip(expected) {
+            close(&format!("batch norm {} of {dims:?}", round % 3), ours, expected);
+        }
+        for (ours, expected) in
+            [(&layer.running_mean, &burns.running_mean), (&layer.running_var, &burns.running_var)]
+        {
+            close("running statistics", ours.value_sync().into_data(), expected.value_sync().into_data());
+        }
+    }
+}
+
+#[test]
+fn in_evaluation_running_statistics_normalise() {
+    use burn::module::Module;
+    let device = Device::flex().autodiff();
+    let mut random = Random(88_675_123);
+    let layer = BatchNormConfig::new(5).init(&device);
+    let x = random.tensor([4, 5, 3, 3], &device);
+    batch_norm(&layer, x.clone());
+    let (layer, x) = (layer.valid(), x.inner());
+    close("output", batch_norm_relu(&layer, x.clone()).into_data(), relu(layer.forward(x)).into_data());
+}
+
+#[test]
+fn max_pools() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(5_783_321);
+    for _ in 0..60 {
+        let kernel = [random.up_to(3), random.up_to(3)];
+        let padding = kernel.map(|kernel| kernel / 2);
+        let layer = MaxPool2dConfig::new(kernel)
+            .with_strides([random.up_to(3), random.up_to(3)])
+            .with_padding(PaddingConfig2d::Explicit(padding[0], padding[1], padding[0], padding[1]))
+            .init();
+        let dims = [random.up_to(4), random.up_to(9), 2 + random.up_to(8), 2 + random.up_to(8)];
+        let x = random.tensor(dims, &device).require_grad();
+        let direction = random.tensor(layer.forward(x.clone()).dims(), &device);
+        let pass = |y: Tensor<4>| {
+            let gradients = (y.clone() * direction.clone()).sum().backward();
+            [y.into_data(), x.grad(&gradients).unwrap().into_data()]
+        };
+        let (ours, expected) = (pass(max_pool2d(&layer, x.clone())), pass(layer.forward(x.clone())));
+        for (ours, expected) in ours.into_iter().zip(expected) {
+            close(&format!("{layer:?} of {dims:?}"), ours, expected);
+        }
+    }
+}
