@@ -38,8 +38,9 @@ impl Choice {
     }
 }
 
-/// Predictions that differ by less are the same: of these the first one of the table is taken, which goes on
-/// with one segment while the next is on its way.
+/// Predictions that differ by less are the same: of these the one with the fewest messages between nodes is
+/// taken, for which a rank wakes up least often; and of those the first one of the table, which goes on with
+/// one segment while the next is on its way.
 const SAME: f64 = 1.01;
 
 /// Picks the algorithm that the network's costs predict to be the fastest, among those that keep the tree.
@@ -50,8 +51,8 @@ pub fn choose(problem: &Problem<'_>, dtype: DType, network: &Network) -> Choice 
     let (mut predicted, mut others, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
     let adds = problem.operation.adds();
     for algorithm in ALGORITHMS {
-        let seconds = match Cost::of(algorithm, problem) {
-            Ok(cost) => network.seconds(&cost, dtype.size()),
+        let (seconds, messages) = match Cost::of(algorithm, problem) {
+            Ok(cost) => (network.seconds(&cost, dtype.size()), cost.far.handled),
             Err(why) => {
                 excluded.push((algorithm.name, why));
                 continue;
@@ -64,16 +65,17 @@ pub fn choose(problem: &Problem<'_>, dtype: DType, network: &Network) -> Choice 
             others.push((algorithm.name, seconds));
             excluded.push((algorithm.name, "it would round 16-bit sums more than once"));
         } else {
-            predicted.push((algorithm, seconds));
+            predicted.push((algorithm, seconds, messages));
         }
     }
-    let least = predicted.iter().map(|(_, seconds)| *seconds).fold(f64::INFINITY, f64::min);
-    let algorithm = predicted.iter().find(|(_, seconds)| *seconds <= SAME * least);
-    let algorithm = algorithm.map_or(&ALGORITHMS[0], |(algorithm, _)| *algorithm);
+    let least = predicted.iter().map(|(_, seconds, _)| *seconds).fold(f64::INFINITY, f64::min);
+    let same = predicted.iter().filter(|(_, seconds, _)| *seconds <= SAME * least);
+    let algorithm = same.min_by(|a, b| a.2.total_cmp(&b.2));
+    let algorithm = algorithm.map_or(&ALGORITHMS[0], |(algorithm, ..)| *algorithm);
     predicted.sort_by(|a, b| a.1.total_cmp(&b.1));
     Choice {
         algorithm,
-        predicted: predicted.into_iter().map(|(algorithm, seconds)| (algorithm.name, seconds)).collect(),
+        predicted: predicted.into_iter().map(|(algorithm, seconds, _)| (algorithm.name, seconds)).collect(),
         others,
         excluded,
     }
