@@ -4,7 +4,7 @@ from measure import LINK
 from results import Results, Sample
 from settings import ALL_REDUCES, STEPS
 from systems import GLOO, KOLO, KOLO_SLICES
-from trainings import DDP, DDP_SMALL
+from trainings import DDP, DDP_BEST
 
 SIZES = (4, 1 << 20, 16 << 20)
 LINK_RATE = 119.5e6
@@ -40,10 +40,13 @@ def results(rounds: int = 3) -> Results:
             found.add(Sample(setting.key, KOLO_SLICES, number, rows(17.0 * slow)))
             for name, factor in PEERS.items():
                 found.add(Sample(setting.key, name, number, rows(8.5 * factor * slow)))
-        local, link = STEPS
-        found.add(Sample(local.key, KOLO, number, step(0.5 * slow, 0.45 * slow)))
-        found.add(Sample(local.key, DDP, number, step(0.4 * slow, 0.3 * slow)))
+        local, link, alone = STEPS
+        for each in (local, alone):
+            found.add(Sample(each.key, KOLO, number, step(0.5 * slow, 0.45 * slow)))
+            found.add(Sample(each.key, DDP, number, step(0.8 * slow, 0.6 * slow)))
+            best = step(0.4 * slow, 0.3 * slow) | {"settings": "the best"}
+            found.add(Sample(each.key, DDP_BEST, number, best))
         found.add(Sample(link.key, LINK, number, {"one": LINK_RATE / slow, "both": LINK_RATE / slow}))
-        for name in (KOLO, DDP, DDP_SMALL):
+        for name in (KOLO, DDP, DDP_BEST):
             found.add(Sample(link.key, name, number, step(0.5 * slow, 0.45 * slow)))
     return found

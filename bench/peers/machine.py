@@ -51,6 +51,13 @@ def version(argv: list[str]) -> str:
         return "unknown"
 
 
+def commit(root: Path) -> str:
+    """The commit that is checked out, and whether anything has been changed since."""
+    found = version(["git", "-C", str(root), "rev-parse", "--short=9", "HEAD"])
+    changed = version(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
+    return found if changed == "unknown" else f"{found}, with changes"
+
+
 def _read(path: str) -> str:
     try:
         return Path(path).read_text()

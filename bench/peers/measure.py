@@ -74,7 +74,7 @@ class Campaign:
             self._keep(setting, LINK, number, self._link(place))
         if setting in STEPS:
             for training in TRAININGS:
-                if training.takes_part(setting) and training.program(self.plan.programs):
+                if training.program(self.plan.programs):
                     self._one(setting, place, number, training.name, self._step(training.step))
         else:
             for system in SYSTEMS:

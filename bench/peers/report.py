@@ -12,9 +12,8 @@ PEERS = "peers"
 def section(results: Results, plot: str | None) -> str:
     """All of it; `plot` is the picture's path as the document sees it. What was not measured is left out."""
     parts = [_head(results)]
-    local_step, link_step = STEPS
-    if _measured(results, local_step):
-        parts.append(_step(results, local_step))
+    local_step, link_step, alone = STEPS
+    parts += [_step(results, each) for each in (local_step, alone) if _measured(results, each)]
     on_one_machine = [each for each in ALL_REDUCES if each.rate is None and _measured(results, each)]
     over_links = [each for each in ALL_REDUCES if each.rate and _measured(results, each)]
     if on_one_machine or over_links:
@@ -41,12 +40,18 @@ def _head(results: Results) -> str:
 
 
 def _step(results: Results, setting: Setting) -> str:
-    return f"""### Training step
+    ranks = f"{setting.nproc} ranks" if setting.nproc > 1 else "one rank"
+    return f"""### {setting.title}
 
-ResNet-18, 3×32×32, 10 classes, batch 32 a rank, AdamW, {setting.nproc} ranks of one thread;
-DDP's buckets hold 25 MB.
+ResNet-18, 3×32×32, 10 classes, batch 32 a rank, AdamW, {ranks} of one thread. {_best(results, setting)}
 
 {tables.step_table(results, setting)}"""
+
+
+def _best(results: Results, setting: Setting) -> str:
+    """Which of PyTorch's settings were the fastest."""
+    settings = tables.best_settings(results, setting)
+    return f"PyTorch's best: {settings}." if settings else ""
 
 
 def _all_reduce_head(plot: str | None) -> str:
@@ -73,7 +78,7 @@ message is not much larger than the burst that the shaper lets pass at once.
 def _link_step(results: Results, setting: Setting) -> str:
     return f"""### {setting.title}
 
-The same step, one rank in each of two network namespaces; DDP's buckets hold 25 MB, or 1 MB where it says so.
+The same step, one rank in each of two network namespaces. {_best(results, setting)}
 {_link_rates(results, setting)}
 Wire is the time of the gradients' {STEP_BYTES / 1e6:.1f} MB at the rate one way: a step can overlap it with
 the computation, and takes the longer of the two at least.

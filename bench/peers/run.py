@@ -16,6 +16,7 @@ import machine
 import measure
 import plot
 import programs
+import readme
 import report
 import results
 import trainings
@@ -40,6 +41,8 @@ def main() -> int:
         print(section)
         if options.docs:
             write_docs(options.docs, section, picture)
+        if options.docs == arguments.DOCS:
+            replace(readme.PATH, report.splice(readme.PATH.read_text(), readme.table(found), readme.PART))
     except (BenchError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -82,6 +85,7 @@ def header(options: argparse.Namespace, ready: Programs) -> dict[str, str]:
         "versions": versions,
         "TCP congestion control": machine.congestion_control(),
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+        "commit": machine.commit(arguments.ROOT),
         "command": f"`{command}`",
     }
 

@@ -1,4 +1,4 @@
-"""What is measured: all-reduces in six settings, and the training step in two.
+"""What is measured: all-reduces in six settings, and the training step in three.
 
 A setting is where the ranks run and what carries their bytes. Everything else (programs, tables, plot) goes
 by this table: a further setting is one line here.
@@ -34,6 +34,7 @@ ALL_REDUCES = (
 STEPS = (
     Setting("step", "step", "Training step", "shm", 2),
     Setting("step-1", "step", "Training step over 1 Gbit/s", "tcp", 2, GBIT),
+    Setting("step-alone", "step", "One worker alone", "shm", 1),
 )
 
 SIZES = [

@@ -20,64 +20,78 @@ from namespaces import SHAPES
 from results import Results
 from settings import STEP_BYTES, Setting
 from systems import GLOO, KOLO, KOLO_SLICES
-from trainings import DDP
+from trainings import DDP, DDP_BEST
 
 MUCH_LARGER = 16
 """Times the burst that a message has to be for its time to be the link's."""
 
 
 def step_table(results: Results, setting: Setting) -> str:
-    """The training step of both sides, with Kolo's part in PyTorch's images a second."""
-    kolo, peer = results.rounds(setting.key, KOLO), results.rounds(setting.key, DDP)
+    """The training step of both sides, with Kolo's part in images a second of PyTorch at its best."""
+    kolo, plain, best = (results.rounds(setting.key, name) for name in (KOLO, DDP, DDP_BEST))
 
     def row(title: str, name: str, form: Callable[[float], str], target: targets.Target | None) -> list[str]:
-        ours, theirs = _values(kolo, name), _values(peer, name)
+        ours, theirs, default = _values(kolo, name), _values(best, name), _values(plain, name)
         quotient = pair_ratios(ours, theirs) if ours.keys() & theirs.keys() else None
         judged = spread(ours.values()).median if target is targets.EFFICIENCY else _median(quotient)
         cells = target.cells(judged) if target else targets.NO_TARGET
-        return [title, _show(ours, form), _show(theirs, form), _ratio(quotient), *cells]
+        return [title, _show(ours, form), _show(default, form), _show(theirs, form), _ratio(quotient), *cells]
 
-    rows = [
-        row("images a second", "images_per_second", lambda value: f"{value:.1f}", targets.IMAGES),
-        row("scaling efficiency", "efficiency", percent, targets.EFFICIENCY),
+    alone = setting.nproc == 1
+    images = targets.ALONE if alone else targets.IMAGES
+    rows = [row("images a second", "images_per_second", lambda value: f"{value:.1f}", images)]
+    if not alone:
+        rows.append(row("scaling efficiency", "efficiency", percent, targets.EFFICIENCY))
+    rows += [
         row("step, synchronised", "step_seconds", duration, None),
         row("step, not synchronised", "step_seconds_no_sync", duration, None),
     ]
-    return table(["", KOLO, f"{DDP}, Gloo", "Kolo / PyTorch", "target", ""], rows)
+    return table(["", KOLO, DDP, DDP_BEST, "Kolo / best", "target", ""], rows)
+
+
+def best_settings(results: Results, setting: Setting) -> str:
+    """What PyTorch's best was, round by round; each settings once."""
+    answers = results.rounds(setting.key, DDP_BEST).values()
+    return "; ".join(dict.fromkeys(answer.get("settings", "") for answer in answers))
 
 
 def all_reduce_table(results: Results, setting: Setting) -> str:
     """The median times of all systems by size, and how many times longer the others take than Kolo."""
-    names, peers = results.systems(setting.key), _peers(results, setting)
+    names, others = results.systems(setting.key), peers(results, setting)
     slices = [KOLO_SLICES] if KOLO_SLICES in names else []
     rows = []
     for size in sizes(results, setting):
-        over_best = _over_best(results, setting, size, peers, KOLO)
-        over_slices = [_ratio(_over_best(results, setting, size, peers, name)) for name in slices]
+        over_best = _over_best(results, setting, size, others, KOLO)
+        over_slices = [_ratio(_over_best(results, setting, size, others, name)) for name in slices]
         over_gloo = _over(results, setting, size, GLOO)
         judged = targets.all_reduce_cells(setting, size, _median(over_best), _median(over_gloo))
+        for name in slices if setting.transport == "shm" else []:
+            over = _over_best(results, setting, size, others, name)
+            judged += targets.slices_cells(setting, size, _median(over))
         quotients = [_ratio(over_best), *over_slices]
         quotients += [] if setting.transport == "shm" else [_ratio(over_gloo)]
-        rows.append([*_times(results, setting, size, [*slices, *peers]), *quotients, *judged])
-    head = ["size", KOLO, "GB/s", *slices, *peers, "best other / Kolo"]
+        rows.append([*_times(results, setting, size, [*slices, *others]), *quotients, *judged])
+    head = ["size", KOLO, "GB/s", *slices, *others, "best other / Kolo"]
     head += [f"best other / {name}" for name in slices]
-    head += [] if setting.transport == "shm" else ["Gloo / Kolo"]
-    return table([*head, "target", ""], rows)
+    shared = setting.transport == "shm"
+    head += [] if shared else ["Gloo / Kolo"]
+    head += ["target", "", *(["target of slices", ""] if slices and shared else [])]
+    return table(head, rows)
 
 
 def link_table(results: Results, setting: Setting) -> str:
     """As on one machine, with the part of the link's payload rate that the bytes of each rank take."""
-    peers = _peers(results, setting)
+    others = peers(results, setting)
     rows = []
     for size in sizes(results, setting):
         over_gloo = _over(results, setting, size, GLOO)
-        shares = [_share(results, setting, size, name) for name in (KOLO, *peers)]
+        shares = [_share(results, setting, size, name) for name in (KOLO, *others)]
         judged = targets.link_cells(setting, size, shares[0].median, _median(over_gloo))
         shown = size >= MUCH_LARGER * SHAPES[setting.rate or 0].burst
         best = max((share.median for share in shares[1:]), default=None)
         of_link = [percent(shares[0].median) if shown else "", percent(best) if shown and best else ""]
-        rows.append([*_times(results, setting, size, peers), *of_link, _ratio(over_gloo), *judged])
-    head = ["size", KOLO, "GB/s", *peers, "Kolo of the link", "best other", "Gloo / Kolo"]
+        rows.append([*_times(results, setting, size, others), *of_link, _ratio(over_gloo), *judged])
+    head = ["size", KOLO, "GB/s", *others, "Kolo of the link", "best other", "Gloo / Kolo"]
     return table([*head, "target", ""], rows)
 
 
@@ -135,7 +149,7 @@ def _over(results: Results, setting: Setting, size: int, peer: str) -> Spread | 
     return pair_ratios(other, kolo) if kolo.keys() & other.keys() else None
 
 
-def _peers(results: Results, setting: Setting) -> list[str]:
+def peers(results: Results, setting: Setting) -> list[str]:
     """The systems that Kolo is measured beside."""
     return [name for name in results.systems(setting.key) if name not in (KOLO, KOLO_SLICES, LINK)]
 
