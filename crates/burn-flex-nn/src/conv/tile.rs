@@ -16,8 +16,8 @@ pub(super) struct Segment {
     pub(super) len: usize,
 }
 
-#[derive(Clone, Copy)]
 /// `out[i][j] = Σ a[i][k] · b[k][j]` over the steps k of all segments, or added to what is there.
+#[derive(Clone, Copy)]
 pub(super) struct Product<'a> {
     pub(super) segments: &'a [Segment],
     pub(super) a: *const f32,
