@@ -22,17 +22,28 @@ pub struct Geometry {
 
 impl Geometry {
     /// Elements of the input.
+    ///
+    /// # Panics
+    ///
+    /// As the other two, if they are more than memory has addresses for.
     pub fn input_len(&self) -> usize {
-        self.rows.input * self.columns.input * self.samples * self.groups * self.channels[0]
+        product([self.rows.input, self.columns.input, self.samples, self.groups, self.channels[0]])
     }
 
     /// Elements of the output.
     pub fn output_len(&self) -> usize {
-        self.rows.output * self.columns.output * self.samples * self.groups * self.channels[1]
+        product([self.rows.output, self.columns.output, self.samples, self.groups, self.channels[1]])
     }
 
     /// Elements of the weights.
     pub fn weight_len(&self) -> usize {
-        self.rows.kernel * self.columns.kernel * self.channels[0] * self.channels[1] * self.groups
+        product([self.rows.kernel, self.columns.kernel, self.channels[0], self.channels[1], self.groups])
     }
+}
+
+/// Everything that lies in memory is reached by numbers below this one, so none of them can overflow.
+fn product(sizes: [usize; 5]) -> usize {
+    let all = sizes.into_iter().try_fold(1, |product: usize, size| product.checked_mul(size));
+    all.filter(|all| *all <= isize::MAX as usize / size_of::<f32>())
+        .expect("a tensor that memory has room for")
 }
