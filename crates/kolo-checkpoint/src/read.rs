@@ -29,6 +29,14 @@ pub struct Reader {
     manifest: Manifest,
 }
 
+/// A tensor, or a part of one, in a file.
+struct Held<'a> {
+    entry: &'a TensorEntry,
+    span: &'a Span,
+    /// Where in flat memory its elements lie.
+    place: Range<usize>,
+}
+
 impl Reader {
     /// Reads and verifies the manifest.
     ///
@@ -92,7 +100,7 @@ impl Reader {
             let data = self.file(file)?;
             let tensors =
                 SafeTensors::deserialize(&data).map_err(|e| fail(format!("is no safetensors file: {e}")))?;
-            for (entry, span, held) in held {
+            for Held { entry, span, place: held } in held {
                 let words = words(&tensors, entry).map_err(fail)?;
                 let common = held.start.max(wanted.start)..held.end.min(wanted.end);
                 let target = &mut values[common.start - start..common.end - start];
@@ -118,7 +126,7 @@ impl Reader {
         prefix: &str,
         spans: &HashMap<&str, &'a Span>,
         wanted: &Range<usize>,
-    ) -> Result<Vec<(&'a TensorEntry, &'a Span, Range<usize>)>, Error> {
+    ) -> Result<Vec<Held<'a>>, Error> {
         let mut all = Vec::new();
         for entry in &file.tensors {
             let span = entry.name.strip_prefix(prefix).and_then(|name| spans.get(name));
@@ -126,7 +134,7 @@ impl Reader {
             self.fits(file, entry, span)?;
             let held = span.offset + entry.elements.start..span.offset + entry.elements.end;
             if held.start.max(wanted.start) < held.end.min(wanted.end) {
-                all.push((entry, *span, held));
+                all.push(Held { entry, span, place: held });
             }
         }
         Ok(all)
