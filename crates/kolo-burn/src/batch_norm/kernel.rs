@@ -1,4 +1,4 @@
-//! The arithmetic of batch normalisation on flat memory, `[samples, channels, …]` in row-major order.
+//! The arithmetic of batch normalisation on flat memory: runs of a channel's elements, or rows of all channels.
 //!
 //! Sums are made in double precision: the squares of `f32` are exact there, so that the variance can be had
 //! from the sum of squares, in one pass and one exchange, without the cancellation that this would suffer in
@@ -9,12 +9,13 @@ use std::ops::Range;
 /// What is added at once. Part of the order of additions, and so of the result.
 const LANES: usize = 8;
 
-/// The shape of what is normalised.
+/// The shape of what is normalised: `[samples, channels, inner]` in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
+    /// Or, where the channels are innermost, samples and all of their positions.
     pub(super) samples: usize,
     pub(super) channels: usize,
-    /// Elements of one channel of one sample.
+    /// Elements of one channel of one sample that lie together.
     pub(super) inner: usize,
 }
 
@@ -48,6 +49,16 @@ pub(super) fn gradient_moments(extent: Extent, gradient: &[f32], x: &[f32], mean
 /// `(x - mean) * scale + shift`, with numbers of each channel.
 pub(super) fn normalise(extent: Extent, x: &[f32], mean: &[f64], scale: &[f64], shift: &[f32]) -> Vec<f32> {
     let mut out = Vec::with_capacity(x.len());
+    if extent.inner == 1 {
+        let (mean, scale) = (rounded(mean), rounded(scale));
+        for row in x.chunks_exact(extent.channels) {
+            let of_channel = mean.iter().zip(&scale).zip(shift);
+            out.extend(
+                row.iter().zip(of_channel).map(|(x, ((mean, scale), shift))| (x - mean) * scale + shift),
+            );
+        }
+        return out;
+    }
     for (channel, run) in extent.runs() {
         let (mean, scale, shift) = (mean[channel] as f32, scale[channel] as f32, shift[channel]);
         out.extend(x[run].iter().map(|x| (x - mean) * scale + shift));
@@ -65,6 +76,17 @@ pub(super) fn gradient(
     [scale, first, second]: [&[f64]; 3],
 ) -> Vec<f32> {
     let mut out = Vec::with_capacity(x.len());
+    if extent.inner == 1 {
+        let [mean, scale, first, second] = [mean, scale, first, second].map(rounded);
+        for (gradient, x) in gradient.chunks_exact(extent.channels).zip(x.chunks_exact(extent.channels)) {
+            let of_channel = mean.iter().zip(&scale).zip(first.iter().zip(&second));
+            let pairs = gradient.iter().zip(x).zip(of_channel);
+            out.extend(pairs.map(|((gradient, x), ((mean, scale), (first, second)))| {
+                (gradient - first - (x - mean) * second) * scale
+            }));
+        }
+        return out;
+    }
     for (channel, run) in extent.runs() {
         let (mean, scale) = (mean[channel] as f32, scale[channel] as f32);
         let (first, second) = (first[channel] as f32, second[channel] as f32);
@@ -72,6 +94,10 @@ pub(super) fn gradient(
         out.extend(pairs.map(|(gradient, x)| (gradient - first - (x - mean) * second) * scale));
     }
     out
+}
+
+fn rounded(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|value| *value as f32).collect()
 }
 
 /// For each channel two sums over its elements of `a` and `b`.
@@ -82,6 +108,19 @@ fn pairs<F: Fn(f64, f64) -> [f64; 2]>(
     of_channel: impl Fn(usize) -> F,
 ) -> Vec<f64> {
     let mut sums = vec![0.0; 2 * extent.channels];
+    if extent.inner == 1 {
+        let terms: Vec<F> = (0..extent.channels).map(of_channel).collect();
+        let (first, second) = sums.split_at_mut(extent.channels);
+        for (a, b) in a.chunks_exact(extent.channels).zip(b.chunks_exact(extent.channels)) {
+            let sums = first.iter_mut().zip(second.iter_mut()).zip(&terms);
+            for (((first, second), term), (a, b)) in sums.zip(a.iter().zip(b)) {
+                let [x, y] = term(f64::from(*a), f64::from(*b));
+                *first += x;
+                *second += y;
+            }
+        }
+        return sums;
+    }
     for (channel, run) in extent.runs() {
         let [first, second] = sum(&a[run.clone()], &b[run], of_channel(channel));
         sums[channel] += first;

@@ -20,11 +20,14 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata};
 use burn::nn::BatchNorm;
 use burn::tensor::{Shape, Tensor, TensorData};
 
+use kolo_ddp::MemoryOrder;
 use kolo_ddp::cross_shard::{CrossShardPass, ShardHandle, SumRequest};
 
 use self::kernel::Extent;
 use crate::Error;
 use crate::backend::{HostMemory, ReadError, on_backends};
+use crate::hook::order_of;
+use crate::tensors::inverse;
 
 /// What `layer.forward(x)` does in training, with mean and variance of the global batch instead of the
 /// shard's, of which its running statistics learn as well (the variance as Burn counts it: over n, not n −
@@ -81,12 +84,23 @@ fn normalise<const D: usize>(
     pass: &CrossShardPass,
 ) -> Result<(Tensor<D>, Moments), ReadError> {
     let dims = x.dims();
-    let extent = Extent { samples: dims[0], channels: dims[1], inner: dims[2..].iter().product() };
+    let order = channels_innermost(order_of(x.clone()), D);
+    let (channels, elements) = (dims[1], dims.iter().product::<usize>());
+    let extent = match order.is_row_major() {
+        true => Extent { samples: dims[0], channels, inner: dims[2..].iter().product() },
+        false => Extent { samples: elements / channels.max(1), channels, inner: 1 },
+    };
     let handle = pass.handle().clone();
-    let this = Layer { number: pass.next_layer(), epsilon: layer.epsilon, extent, handle };
+    let this = Layer { number: pass.next_layer(), epsilon: layer.epsilon, extent, order, handle };
     let [gamma, beta] = [layer.gamma.val(), layer.beta.val()].map(Tensor::into_dispatch);
     let (output, moments) = <Dispatch as GlobalNorm>::normalise(x.into_dispatch(), gamma, beta, this);
     moments.map(|moments| (Tensor::from_dispatch(output), moments))
+}
+
+/// The order itself if it has the channels (axis 1) innermost, as the layers of burn-flex-nn have them; else
+/// row-major, into which the tensor is copied.
+fn channels_innermost(order: MemoryOrder, rank: usize) -> MemoryOrder {
+    if order.axes(rank).last() == Some(&1) { order } else { MemoryOrder::row_major() }
 }
 
 on_backends! {
@@ -128,6 +142,8 @@ struct Layer {
     number: usize,
     epsilon: f64,
     extent: Extent,
+    /// In which order the elements are read and written.
+    order: MemoryOrder,
     handle: ShardHandle,
 }
 
@@ -141,7 +157,7 @@ impl Layer {
         let (shape, device) = (x.shape(), x.device());
         let [(x, x_node), (gamma, gamma_node), (beta, beta_node)] =
             [x, gamma, beta].map(FloatTensor::<Autodiff<B, C>>::into_parts);
-        let (x, gamma, beta) = (B::floats(x)?, B::floats(gamma)?, B::floats(beta)?);
+        let (x, gamma, beta) = (B::floats_in(&self.order, x)?, B::floats(gamma)?, B::floats(beta)?);
         let mut own = kernel::moments(self.extent, &x);
         own.push(self.extent.count());
         let sums = self.sum("the forward pass of batch normalisation", own);
@@ -154,7 +170,7 @@ impl Layer {
             variance.iter().map(|variance| 1.0 / (variance + self.epsilon).sqrt()).collect();
         let scale: Vec<f64> = inverse.iter().zip(&*gamma).map(|(i, gamma)| i * f64::from(*gamma)).collect();
         let output = kernel::normalise(self.extent, &x, &mean, &scale, &beta);
-        let output = tensor::<B>(output, shape.clone(), &device);
+        let output = tensor_in::<B>(&self.order, output, &shape, &device);
         let rounded = |of: &[f64]| of.iter().map(|value| *value as f32).collect();
         let moments = Moments { mean: rounded(&mean), variance: rounded(&variance) };
         let state = State::<B> { layer: self, x, shape, device, count, mean, inverse, scale };
@@ -177,6 +193,21 @@ fn record<B: HostMemory, C: CheckpointStrategy>(
         OpsKind::Tracked(prepared) => prepared.finish(state, output),
         OpsKind::UnTracked(prepared) => prepared.finish(output),
     }
+}
+
+/// A tensor of this shape from its elements in another order.
+fn tensor_in<B: HostMemory>(
+    order: &MemoryOrder,
+    values: Vec<f32>,
+    shape: &Shape,
+    device: &Device<B>,
+) -> FloatTensor<B> {
+    if order.is_row_major() {
+        return tensor::<B>(values, shape.clone(), device);
+    }
+    let axes = order.axes(shape.num_dims());
+    let in_memory: Vec<usize> = axes.iter().map(|axis| shape[*axis]).collect();
+    B::float_permute(tensor::<B>(values, Shape::from(in_memory), device), &inverse(&axes))
 }
 
 fn tensor<B: HostMemory>(values: Vec<f32>, shape: Shape, device: &Device<B>) -> FloatTensor<B> {
@@ -208,7 +239,7 @@ impl<B: HostMemory> Backward<B, 3> for Normalise {
         let (extent, channels) = (layer.extent, layer.extent.channels);
         let per_channel = |values: Vec<f32>| tensor::<B>(values, Shape::new([channels]), &device);
         let [x_node, gamma_node, beta_node] = ops.parents;
-        let g = match B::floats(gradients.consume::<B>(&ops.node)) {
+        let g = match B::floats_in(&layer.order, gradients.consume::<B>(&ops.node)) {
             Ok(g) => g,
             Err(cause) => {
                 // The pass goes on to its end with zeros, where the turn taker says why.
@@ -236,7 +267,7 @@ impl<B: HostMemory> Backward<B, 3> for Normalise {
         let products = sums[channels..].iter().zip(&inverse);
         let second: Vec<f64> = products.map(|(sum, inverse)| sum * inverse * inverse / count).collect();
         let of_x = kernel::gradient(extent, &g, &x, &mean, [&scale, &first, &second]);
-        gradients.register::<B>(node.id, tensor::<B>(of_x, shape, &device));
+        gradients.register::<B>(node.id, tensor_in::<B>(&layer.order, of_x, &shape, &device));
     }
 }
 

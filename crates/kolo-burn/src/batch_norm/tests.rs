@@ -22,6 +22,7 @@ fn turns() -> Arc<TurnTaker> {
 /// Output, gradients of x, γ and β, and running statistics.
 fn pass<const D: usize>(
     dims: [usize; D],
+    place: impl Fn(Tensor<D>) -> Tensor<D>,
     forward: impl Fn(&BatchNorm, Tensor<D>) -> Tensor<D>,
 ) -> Vec<Vec<f32>> {
     let device = Device::flex().autodiff();
@@ -33,7 +34,7 @@ fn pass<const D: usize>(
         Tensor::from_data(values, &device).require_grad()
     });
     let x = tensor(0).require_grad();
-    let output = forward(&layer, x.clone());
+    let output = forward(&layer, place(x.clone()));
     let gradients = (output.clone() * tensor(1)).sum().backward();
     let of = |data: TensorData| data.iter::<f32>().collect::<Vec<f32>>();
     vec![
@@ -47,13 +48,18 @@ fn pass<const D: usize>(
 }
 
 fn same_as_burn<const D: usize>(dims: [usize; D]) {
+    same_as_burn_where(dims, |x| x);
+}
+
+/// `place` may put the elements in another order in memory.
+fn same_as_burn_where<const D: usize>(dims: [usize; D], place: impl Fn(Tensor<D>) -> Tensor<D>) {
     let turns = turns();
     let runner = turns.enter(0);
     let shard = CrossShardPass::new(0, runner.handle());
-    let own = pass(dims, |layer, x| sync_batch_norm(layer, x, &shard));
+    let own = pass(dims, place, |layer, x| sync_batch_norm(layer, x, &shard));
     runner.leave();
     turns.end().unwrap();
-    let burns = pass(dims, |layer, x| layer.forward(x));
+    let burns = pass(dims, |x| x, |layer, x| layer.forward(x));
     for (what, (own, burns)) in own.iter().zip(&burns).enumerate() {
         assert_eq!(own.len(), burns.len());
         let size = burns.iter().fold(0.1f32, |most, value| most.max(value.abs()));
@@ -69,6 +75,19 @@ fn alone_it_does_what_burns_does() {
     same_as_burn([2, 5, 16]);
     same_as_burn([9, 4]);
     same_as_burn([1, 2, 3, 3]);
+}
+
+#[test]
+fn channels_may_be_innermost() {
+    let place = |x: Tensor<4>| {
+        let ordered = x.permute([2, 3, 0, 1]).mul_scalar(1.0);
+        let ordered =
+            ordered.clone().reshape([ordered.dims().iter().product::<usize>()]).reshape(ordered.dims());
+        ordered.permute([2, 3, 0, 1])
+    };
+    assert!(!order_of(place(Tensor::zeros([4, 3, 5, 7], &Device::flex()))).is_row_major());
+    same_as_burn_where([4, 3, 5, 7], place);
+    same_as_burn_where([2, 9, 1, 4], place);
 }
 
 #[test]
