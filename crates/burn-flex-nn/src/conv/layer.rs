@@ -49,10 +49,11 @@ pub fn conv2d(layer: &Conv2d, x: Tensor<4>) -> Tensor<4> {
 
 /// The sizes of a convolution, if it is computed here.
 fn geometry(layer: &Conv2d, [samples, channels, height, width]: [usize; 4]) -> Option<Geometry> {
-    let [output, input, ..] = layer.weight.dims();
+    let [output, input, kernel @ ..] = layer.weight.dims();
     let groups = layer.groups;
     let few = groups > 1 && (input < 4 || output / groups < 4);
-    if few || channels != input * groups || samples * output == 0 {
+    let fits = channels == input * groups && output % groups.max(1) == 0 && kernel == layer.kernel_size;
+    if few || !fits || samples * output == 0 || layer.stride.contains(&0) {
         return None;
     }
     let window = Window {
