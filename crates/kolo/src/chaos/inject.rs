@@ -38,6 +38,8 @@ pub(super) struct Target<'a> {
     /// The workers that were there at the beginning.
     pub(super) originals: &'a [i32],
     pub(super) folder: &'a Path,
+    /// A folder that is away when the run ends is lost, as it should be: it comes back before.
+    pub(super) longest_away: Duration,
 }
 
 impl Target<'_> {
@@ -46,7 +48,10 @@ impl Target<'_> {
         let pid = self.victim(hit.victim, over);
         let unix = unix_seconds(SystemTime::now());
         let result = match (hit.fault, pid) {
-            (Fault::Folder(ms), _) => away(self.folder, Duration::from_millis(ms)).map_err(|e| e.to_string()),
+            (Fault::Folder(ms), _) => {
+                let time = Duration::from_millis(ms).min(self.longest_away);
+                away(self.folder, time).map_err(|e| e.to_string())
+            }
             (_, None) => Err("nobody was there".into()),
             (fault, Some(pid)) => strike(fault, pid).map_err(|e| e.to_string()),
         };

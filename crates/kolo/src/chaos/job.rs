@@ -115,7 +115,6 @@ impl ChaosJob {
         }
         let (began, originals) = (Instant::now(), living_workers(launcher));
         let folder = folder(place);
-        let target = Target { launcher, originals: &originals, folder: &folder };
         for hit in hits {
             let at = began + Duration::from_secs_f64(hit.at * length);
             if running.wait(at.saturating_duration_since(Instant::now()))?.is_some() {
@@ -124,6 +123,8 @@ impl ChaosJob {
             let mut over = || {
                 Instant::now() >= until || running.wait(Duration::ZERO).is_ok_and(|status| status.is_some())
             };
+            let longest_away = Duration::from_secs_f64(0.5 * (1.0 - hit.at).max(0.0) * length);
+            let target = Target { launcher, originals: &originals, folder: &folder, longest_away };
             injected.push(target.inject(hit, &mut over));
         }
         Ok(injected)

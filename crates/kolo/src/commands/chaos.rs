@@ -41,7 +41,7 @@ pub(crate) struct Chaos {
 
 /// Options that make a job of some seconds, unless the user gives others.
 const SMALL: [(&str, &str); 4] =
-    [("--shards", "8"), ("--steps", "150"), ("--batch-size", "8"), ("--checkpoint-epochs", "100")];
+    [("--shards", "8"), ("--steps", "500"), ("--batch-size", "8"), ("--checkpoint-epochs", "100")];
 
 /// Options of `kolo train` that `kolo chaos` sets itself.
 const OWN: [&str; 5] = ["--nproc", "--out", "--resume", "--max-restarts", "--master-port"];
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_is_said_is_said_once() {
-        let all = "--shards 8 --steps 150 --batch-size 8 --checkpoint-epochs 100";
+        let all = "--shards 8 --steps 500 --batch-size 8 --checkpoint-epochs 100";
         assert_eq!(defaults(&[]), all);
         assert_eq!(
             defaults(&["--steps=9", "--shards", "4"]),
