@@ -6,7 +6,7 @@ use super::program::{fail, succeed};
 fn chaos(seeds: &str, first: &str, transport: &str) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let args = ["chaos", "--seeds", seeds, "--seed", first, "--limit", "120", "--json", "chaos.json", "--"];
-    let job = ["--steps", "100", "--batch-size", "4", "--transport", transport];
+    let job = ["--steps", "400", "--batch-size", "4", "--transport", transport];
     let told = succeed(folder.path(), &[&args[..], &job].concat());
     let text = std::fs::read_to_string(folder.path().join("chaos.json")).unwrap();
     (told, serde_json::from_str(&text).unwrap())

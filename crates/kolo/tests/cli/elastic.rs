@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 use super::program::{alive, kolo, noise_images, stderr, succeed, summary, workers};
 
 pub const RUN: [&str; 9] =
-    ["train", "--shards", "8", "--steps", "150", "--batch-size", "8", "--checkpoint-epochs", "100"];
+    ["train", "--shards", "8", "--steps", "500", "--batch-size", "8", "--checkpoint-epochs", "100"];
+
+/// Of `RUN`.
+pub const STEPS: usize = 500;
 
 /// The hash of the weights and the epoch's mean loss that a run has ended with, after as many lines of steps
 /// as it should have.
 pub fn result(folder: &Path) -> String {
     let steps = std::fs::read_to_string(folder.join("run/steps.jsonl")).unwrap();
-    assert_eq!(steps.lines().count(), 150, "a line for each step");
+    assert_eq!(steps.lines().count(), STEPS, "a line for each step");
     let summary = summary(&folder.join("run"));
     format!("{} {}", summary["weights_sha256"], summary["train_loss"])
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use super::elastic::{RUN, expected, has_said, result};
+use super::elastic::{RUN, STEPS, expected, has_said, result};
 use super::program::{kolo, succeed, workers};
 
 /// Starts three workers, does something to them when they train, and waits for the job's end; gives that and
@@ -85,7 +85,7 @@ fn nobody_goes_before_the_summary_is_written() {
     let pipe = run.join(".summary.json.part");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let until = Instant::now() + Duration::from_secs(100);
-    while !run.join("checkpoints/step-00000150").exists() {
+    while !run.join(format!("checkpoints/step-{STEPS:08}")).exists() {
         assert!(Instant::now() < until, "{}", std::fs::read_to_string(&words).unwrap());
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -6,11 +6,8 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use super::elastic::{RUN, STEPS};
 use super::program::{kolo, succeed, summary};
-
-const RUN: [&str; 9] =
-    ["train", "--shards", "8", "--steps", "150", "--batch-size", "8", "--checkpoint-epochs", "100"];
-const STEPS: usize = 150;
 
 /// A launcher, and the file with what it says.
 struct Launcher {
