@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where the time of one worker's training step goes, by operation: sampled with `perf` while `kolo bench step` runs.
+"""Where the time of one worker's training step goes, by operation, sampled with `perf`.
 
     cargo build --release && python3 bench/profile.py [--kolo PROGRAM] [--blocks N]
 
@@ -19,7 +19,9 @@ START_MS = 4000
 """Left out: the model is made, buckets are laid, memory is touched for the first time."""
 OPERATIONS = {
     "convolutions": r"imp_fastcall|conv::panel|conv::gather|conv::weight_gradient|burn_flex::ops::conv|gemm",
-    "batch normalisation, ReLU, shortcut, pooling": r"vectorize::imp\b|burn_flex::ops::(pool|activation|binary|unary)",
+    "batch normalisation, ReLU, shortcut, pooling": (
+        r"vectorize::imp\b|burn_flex::ops::(pool|activation|binary|unary)"
+    ),
     "optimizer": r"Optimizer>::update",
     "copies: weights to tensors, gradients to buckets": r"memmove|memcpy|burn_flex::tensor",
     "memory set to zero": r"memset|malloc_zero|calloc|clear_page",

@@ -30,7 +30,7 @@ KEEP_PAGES = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
 }
-"""For both sides: training allocates the same tensors again and again, and nobody wants cleared pages each time."""
+"""For both sides: training allocates the same tensors in every step, and does not want cleared pages."""
 EXAMPLE = ["cargo", "run", "--release", "-q", "-p", "burn-flex-nn", "--example", "convolutions"]
 
 
@@ -77,8 +77,9 @@ def head() -> str:
     command = " ".join(["python3", "bench/peers/convolutions.py", *map(without_absolute_path, sys.argv[1:])])
     return f"""## Convolutions
 
-All convolutions of ResNet-18 on one core, f32: milliseconds of the forward pass / the gradient of the input / that of the
-weights, the fastest of all rounds. PyTorch's are the faster ones of its two memory formats, pass by pass.
+All convolutions of ResNet-18 on one core, f32: milliseconds of the forward pass / the gradient of the input /
+that of the weights, the fastest of all rounds. PyTorch's are the faster ones of its two memory formats,
+pass by pass.
 Command: `{command}`."""
 
 
@@ -89,7 +90,8 @@ def measured(python: str, options: argparse.Namespace, image: int, samples: int)
             known = layers.setdefault(layer.shape, layer)
             known.keep(OURS, ours)
             known.keep(FLEX, flex)
-        for layer, times in zip(layers.values(), pytorch(python, list(layers), samples, options.seconds), strict=True):
+        peers = pytorch(python, list(layers), samples, options.seconds)
+        for layer, times in zip(layers.values(), peers, strict=True):
             # Nobody asks for the gradient of the images.
             layer.keep(PYTORCH, [times[0], 0.0 if layer.shape[2] == 3 else times[1], times[2]])
     return f"### {image}×{image}, batch {samples}\n\n{rows(list(layers.values()))}"
@@ -97,7 +99,8 @@ def measured(python: str, options: argparse.Namespace, image: int, samples: int)
 
 def own(image: int, samples: int, seconds: float) -> list[tuple[Layer, list[float], list[float]]]:
     """The example's lines."""
-    output = run(Command("convolutions", [*EXAMPLE, "--", str(image), str(samples), str(seconds)], KEEP_PAGES), TIMEOUT)
+    argv = [*EXAMPLE, "--", str(image), str(samples), str(seconds)]
+    output = run(Command("convolutions", argv, KEEP_PAGES), TIMEOUT)
     found = []
     for line in output.splitlines():
         if match := ROW.match(line):

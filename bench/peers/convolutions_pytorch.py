@@ -1,8 +1,8 @@
-"""PyTorch's convolutions of ResNet-18 one by one, on one core: the fastest time of each pass, in milliseconds.
+"""PyTorch's convolutions of ResNet-18 on one core: the fastest time of each pass, in milliseconds.
 
 `python convolutions_pytorch.py BATCH SECONDS` reads layers from standard input, a line `KERNEL STRIDE IN OUT
-SIZE` each, and answers with a line of three times each: forward, gradient of the input, of the weights; each in
-the faster one of PyTorch's two memory formats.
+SIZE` each, and answers with a line of three times each: forward, gradient of the input, of the weights; each
+in the faster one of PyTorch's two memory formats.
 """
 
 import sys
@@ -26,11 +26,14 @@ def fastest(seconds: float, work: Callable[[], object]) -> float:
             return best * 1e3
 
 
-def passes(samples: int, seconds: float, kernel: int, stride: int, source: int, target: int, size: int) -> list[float]:
+def passes(
+    samples: int, seconds: float, kernel: int, stride: int, source: int, target: int, size: int
+) -> list[float]:
     """The three times of one layer."""
     times = []
     for memory in FORMATS:
-        layer = torch.nn.Conv2d(source, target, kernel, stride, kernel // 2, bias=False).to(memory_format=memory)
+        layer = torch.nn.Conv2d(source, target, kernel, stride, kernel // 2, bias=False)
+        layer = layer.to(memory_format=memory)
         x = torch.randn(samples, source, size, size).contiguous(memory_format=memory)
         with torch.no_grad():
             gradient = torch.randn_like(layer(x))
@@ -41,7 +44,11 @@ def passes(samples: int, seconds: float, kernel: int, stride: int, source: int, 
                     gradient, x, layer.weight, None, [stride] * 2, padding, [1, 1], False, [0, 0], 1, wanted
                 )
 
-            works = (lambda: layer(x), lambda: backward([True, False, False]), lambda: backward([False, True, False]))
+            works = (
+                lambda: layer(x),
+                lambda: backward([True, False, False]),
+                lambda: backward([False, True, False]),
+            )
             times.append([fastest(seconds, work) for work in works])
     return [min(pair) for pair in zip(*times)]
 

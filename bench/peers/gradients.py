@@ -33,7 +33,8 @@ def main() -> int:
     if done.returncode:
         return 1
     apart, where = done.stdout.split(" ", 1)
-    print(f"{options.shapes} shapes, output and three gradients each: at most {float(apart):.1e} apart ({where.strip()})")
+    found = f"at most {float(apart):.1e} apart ({where.strip()})"
+    print(f"{options.shapes} shapes, output and three gradients each: {found}")
     return int(float(apart) > LIMIT)
 
 

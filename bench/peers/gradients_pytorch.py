@@ -1,5 +1,7 @@
-"""PyTorch's side of gradients.py: `python gradients_pytorch.py SHAPES PROGRAM...` gives the program a line for each
-of some random convolutions, computes the same ones, and says how far apart the farthest value is.
+"""PyTorch's side of gradients.py: `python gradients_pytorch.py SHAPES PROGRAM...`.
+
+Gives the program a line for each of some random convolutions, computes the same ones, and says how far apart
+the farthest value is.
 """
 
 import random
@@ -16,11 +18,10 @@ def noise(seed: int, *dims: int) -> torch.Tensor:
 
 
 def shape(draw: random.Random) -> list[int]:
-    """Samples, groups, channels of a group, height and width of the image; kernel, stride, padding, dilation."""
+    """Samples, groups, channels of a group, size of the image; kernel, stride, padding, dilation."""
     groups = draw.choice([1, 1, 1, 2, 3])
-    channels = (
-        [draw.randint(1, 40), draw.randint(1, 70)] if groups == 1 else [draw.randint(4, 9), draw.randint(4, 23)]
-    )
+    least, most = ([1, 1], [40, 70]) if groups == 1 else ([4, 4], [9, 23])
+    channels = [draw.randint(*bounds) for bounds in zip(least, most)]
     kernel, dilation = [draw.randint(1, 5) for _ in "hw"], [draw.randint(1, 2) for _ in "hw"]
     size = [d * (k - 1) + draw.randint(1, 12) for k, d in zip(kernel, dilation)]
     stride, padding = [draw.randint(1, 3) for _ in "hw"], [draw.randint(0, 2) for _ in "hw"]

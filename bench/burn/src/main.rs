@@ -1,5 +1,5 @@
-//! A plain training loop of Burn: the same network and layers as `kolo bench step`, Burn's own AdamW, and nothing
-//! of Kolo's. Prints the median of a step's seconds.
+//! A plain training loop of Burn: the same network and layers as `kolo bench step`, Burn's own AdamW, and
+//! nothing of Kolo's. Prints the median of a step's seconds.
 //!
 //! `cargo run --release --manifest-path bench/burn/Cargo.toml -- [STEPS]`
 

@@ -1,8 +1,10 @@
-//! The convolutions of ResNet-18 one by one, on one core: milliseconds of each pass, here and by `flex` itself.
+//! The convolutions of ResNet-18 one by one, on one core: milliseconds of each pass, here and by `flex`
+//! itself.
 //!
 //! `cargo run --release -p burn-flex-nn --example convolutions [IMAGE SIZE] [BATCH SIZE] [SECONDS A PASS]`
 //!
-//! The fastest of each counts, after one to warm up. `bench/peers/convolutions.py` puts PyTorch's beside them.
+//! The fastest of each counts, after one to warm up. `bench/peers/convolutions.py` puts PyTorch's beside
+//! them.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

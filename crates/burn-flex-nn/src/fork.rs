@@ -67,8 +67,8 @@ struct Identity;
 impl Backward<Flex, 1> for Identity {
     type State = Branch;
 
-    /// Whoever is second takes back what the first has registered, which the parent cannot have used yet: it is
-    /// further from the end of the graph than both.
+    /// Whoever is second takes back what the first has registered, which the parent cannot have used yet: it
+    /// is further from the end of the graph than both.
     fn backward(self, ops: Ops<Branch, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let mut gradient = gradients.consume::<Flex>(&ops.node);
         let [Some(parent)] = ops.parents else { return };

@@ -2,8 +2,8 @@
 //!
 //! Activations are `[samples, channels, height, width]` to everybody. In memory, space comes first and the
 //! batch stands beside the channels: then what one tap of a kernel sees of a row of the image is one matrix,
-//! and nothing has to be unfolded. The layers pass such tensors on to one another as permuted views; any other
-//! order is copied where it comes in.
+//! and nothing has to be unfolded. The layers pass such tensors on to one another as permuted views; any
+//! other order is copied where it comes in.
 
 use burn::backend::DType;
 use burn::backend::flex::{FlexTensor, Layout};

@@ -183,7 +183,8 @@ impl Reader {
             }
             let key = entry.key();
             let problem = format!(
-                "holds `{key}` in another memory order than the model's; continue with the model that wrote it"
+                "holds `{key}` in another memory order than the model's; \
+                 continue with the model that wrote it"
             );
             return Err(Error::file(self.folder.join(&file.name), problem));
         }

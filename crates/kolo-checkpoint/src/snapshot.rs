@@ -55,8 +55,8 @@ pub fn residual_prefix(shard: usize) -> String {
 ///
 /// A rank that holds the optimizer's state of the elements 1000 to 1999 only has a part of each state with
 /// `start: 1000` and 1000 values, in the file `optimizer-<rank>.safetensors`. A tensor that such a part cuts
-/// is stored as far as it is in the part, as it lies in flat memory, under the name `<tensor>[<first>..<end>]`; the manifest says
-/// which elements those are.
+/// is stored as far as it is in the part, as it lies in flat memory, under the name
+/// `<tensor>[<first>..<end>]`; the manifest says which elements those are.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// What it is of.

@@ -111,8 +111,8 @@ pub struct SpanValues {
 }
 
 impl SpanValues {
-    /// Waits for them, and gives them in the tensor's memory order. Must not be called while the replica is in use by
-    /// [`Ddp::with_replica`](crate::Ddp::with_replica).
+    /// Waits for them, and gives them in the tensor's memory order. Must not be called while the replica is
+    /// in use by [`Ddp::with_replica`](crate::Ddp::with_replica).
     pub fn wait(self) -> Vec<f32> {
         lock(&self.replica).latest(self.span).to_vec()
     }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// A permutation of a tensor's axes. Elements that a library's layers read in another order than row-major lie
-/// in that order in flat memory too, so that nobody has to copy them; files and hashes are row-major.
+/// A permutation of a tensor's axes. Elements that a library's layers read in another order than row-major
+/// lie in that order in flat memory too, so that nobody has to copy them; files and hashes are row-major.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MemoryOrder {
     /// Outermost first; empty for row-major.

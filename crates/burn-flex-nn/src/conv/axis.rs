@@ -49,8 +49,8 @@ impl Axis {
         (position < self.input).then_some(position)
     }
 
-    /// For each output position what it is computed from. Neighbours that see the same are one run if `joined`
-    /// allows their step.
+    /// For each output position what it is computed from. Neighbours that see the same are one run if
+    /// `joined` allows their step.
     pub(super) fn outputs(&self, joined: impl Fn(usize) -> bool) -> Plan {
         let seen = |output, tap| self.source(output, tap);
         plan(self.output, self.kernel, seen, self.stride, joined(self.stride))

@@ -85,8 +85,8 @@ fn copy(packed: &mut [f32], row: &[f32]) {
     }
 }
 
-/// Writes up to [`PIECE`] columns into rows that lie `width` apart. Goes by small squares, because columns may
-/// lie at a distance that the cache can only hold a few of.
+/// Writes up to [`PIECE`] columns into rows that lie `width` apart. Goes by small squares, because columns
+/// may lie at a distance that the cache can only hold a few of.
 fn transpose(into: &mut [f32], width: usize, columns: &[&[f32]]) {
     let rows = columns[0].len();
     let mut square = [[0.0; PIECE]; PIECE];

@@ -49,8 +49,8 @@ pub fn batch_norm_relu(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
     normalise(layer, x, None, Tail::Relu)
 }
 
-/// What `relu(layer.forward(x) + shortcut)` computes, as residual blocks end; panics as in [`batch_norm`], and
-/// if the shapes of `x` and `shortcut` differ.
+/// What `relu(layer.forward(x) + shortcut)` computes, as residual blocks end; panics as in [`batch_norm`],
+/// and if the shapes of `x` and `shortcut` differ.
 pub fn batch_norm_add_relu(layer: &BatchNorm, x: Tensor<4>, shortcut: Tensor<4>) -> Tensor<4> {
     if !here(layer, &x) || !here(layer, &shortcut) {
         return relu(layer.forward(x) + shortcut);

@@ -16,9 +16,9 @@ use crate::conv::{Axis, Window, padded_axes};
 use crate::memory::{self, Values, dims};
 use crate::on_flex;
 
-/// What `layer.forward(x)` computes. Of equal values the first counts. What it does not compute itself goes to
-/// `layer.forward(x)`: other backends, other types than `f32`, windows of more than 256 positions, and sizes
-/// that are rounded up.
+/// What `layer.forward(x)` computes. Of equal values the first counts. What it does not compute itself goes
+/// to `layer.forward(x)`: other backends, other types than `f32`, windows of more than 256 positions, and
+/// sizes that are rounded up.
 ///
 /// # Shapes
 ///

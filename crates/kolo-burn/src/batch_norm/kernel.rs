@@ -1,4 +1,5 @@
-//! The arithmetic of batch normalisation on flat memory: runs of a channel's elements, or rows of all channels.
+//! The arithmetic of batch normalisation on flat memory: runs of a channel's elements, or rows of all
+//! channels.
 //!
 //! Sums are made in double precision: the squares of `f32` are exact there, so that the variance can be had
 //! from the sum of squares, in one pass and one exchange, without the cancellation that this would suffer in
