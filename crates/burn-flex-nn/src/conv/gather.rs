@@ -8,11 +8,7 @@ use pulp::{Arch, Simd, WithSimd};
 use super::axis::{Plan, Run};
 use super::geometry::Geometry;
 use super::panel::{Panel, panels};
-use super::tile::{Product, Segment};
-
-/// Steps of a sum that are one chain of additions; longer sums are made of such chains, so that rounding
-/// errors stay small. Part of the order of additions, and so of the result.
-const CHAIN: usize = 512;
+use super::tile::{CHAIN, Product, Segment};
 
 /// Vectors of a panel's row.
 const VECTORS: usize = 2;
@@ -129,11 +125,12 @@ impl WithSimd for Pass<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { gather, target } = self;
-        let segments = gather.all_segments();
+        let slots = gather.slots();
+        let segments = gather.all_segments(&slots);
         let mut panel = Panel::take();
         for group in 0..gather.geometry.groups {
             for (columns, vectors) in panels(gather.target.channels, S::F32_LANES, VECTORS) {
-                gather.pack(&mut panel, group, columns.clone(), vectors * S::F32_LANES);
+                gather.pack(&mut panel, &slots, group, columns.clone(), vectors * S::F32_LANES);
                 for row in &gather.rows.runs {
                     for run in &gather.columns.runs {
                         let segments = &segments[row.pattern * gather.columns.patterns.len() + run.pattern];
@@ -160,8 +157,7 @@ impl WithSimd for Pass<'_> {
 
 impl Gather<'_> {
     /// For each two patterns the sum's chains: where their terms lie in both factors, seen from the first.
-    fn all_segments(&self) -> Vec<Vec<Vec<Segment>>> {
-        let slots = self.slots();
+    fn all_segments(&self, slots: &[Option<usize>]) -> Vec<Vec<Vec<Segment>>> {
         let pairs = self
             .rows
             .patterns
@@ -204,11 +200,17 @@ impl Gather<'_> {
     }
 
     /// Packs some target channels of all taps that are seen.
-    fn pack(&self, panel: &mut Panel, group: usize, targets: Range<usize>, width: usize) {
+    fn pack(
+        &self,
+        panel: &mut Panel,
+        slots: &[Option<usize>],
+        group: usize,
+        targets: Range<usize>,
+        width: usize,
+    ) {
         let [input, output] = self.geometry.channels;
         let row = self.geometry.groups * output;
         let of_group = group * output..(group + 1) * output;
-        let slots = self.slots();
         panel.resize(slots.iter().flatten().count() * self.source.channels, width);
         for (tap, weights) in self.weights.chunks_exact(input * row).enumerate() {
             let Some(slot) = slots[tap] else { continue };

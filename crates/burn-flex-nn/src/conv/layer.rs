@@ -1,5 +1,6 @@
 //! Convolution as an operation of Burn's graph.
 
+use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -143,6 +144,16 @@ struct Saved {
 }
 
 impl Saved {
+    /// Weights first: their gradient may have a way to go.
+    fn register(&self, [x, weight]: [Option<NodeId>; 2], gradient: &[f32], gradients: &mut Gradients) {
+        if let Some(node) = weight {
+            gradients.register::<Flex>(node, self.weight_gradient(gradient));
+        }
+        if let Some(node) = x {
+            gradients.register::<Flex>(node, self.input_gradient(gradient));
+        }
+    }
+
     fn weight_gradient(&self, gradient: &[f32]) -> FlexTensor {
         let Geometry { rows, columns, groups, channels: [input, output], .. } = self.geometry;
         let values = weight_gradient(&self.geometry, &self.x, gradient);
@@ -162,16 +173,9 @@ struct Convolve;
 impl Backward<Flex, 2> for Convolve {
     type State = Saved;
 
-    /// Weights first: their gradient may have a way to go.
     fn backward(self, ops: Ops<Saved, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = Values::of_activations(&gradients.consume::<Flex>(&ops.node));
-        let [x, weight] = ops.parents;
-        if let Some(node) = weight {
-            gradients.register::<Flex>(node.id, ops.state.weight_gradient(&gradient));
-        }
-        if let Some(node) = x {
-            gradients.register::<Flex>(node.id, ops.state.input_gradient(&gradient));
-        }
+        ops.state.register(ops.parents.map(|node| Some(node?.id)), &gradient, gradients);
     }
 }
 
@@ -185,12 +189,7 @@ impl Backward<Flex, 3> for Convolve {
             let Geometry { groups, channels: [_, channels], .. } = ops.state.geometry;
             gradients.register::<Flex>(node.id, memory::vector(column_sums(&gradient, groups * channels)));
         }
-        if let Some(node) = weight {
-            gradients.register::<Flex>(node.id, ops.state.weight_gradient(&gradient));
-        }
-        if let Some(node) = x {
-            gradients.register::<Flex>(node.id, ops.state.input_gradient(&gradient));
-        }
+        ops.state.register([x, weight].map(|node| Some(node?.id)), &gradient, gradients);
     }
 }
 

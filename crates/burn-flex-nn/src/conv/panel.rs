@@ -58,8 +58,10 @@ impl Panel {
         columns: impl ExactSizeIterator<Item = &'a [f32]>,
     ) {
         let (width, len) = (self.width, columns.len());
+        let mut rows = 0;
         let mut block: Vec<&[f32]> = Vec::with_capacity(PIECE);
         for (index, column) in columns.enumerate() {
+            rows = column.len();
             block.push(column);
             if block.len() == PIECE || index + 1 == len {
                 let first = index + 1 - block.len();
@@ -67,9 +69,9 @@ impl Panel {
                 block.clear();
             }
         }
-        let rows = self.values[at * width..].chunks_exact_mut(width);
         if len < width {
-            rows.for_each(|row| row[len..].fill(0.0));
+            let packed = self.values[at * width..].chunks_exact_mut(width);
+            packed.take(rows).for_each(|row| row[len..].fill(0.0));
         }
     }
 }

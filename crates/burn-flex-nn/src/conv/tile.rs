@@ -5,6 +5,10 @@
 
 use pulp::Simd;
 
+/// Steps of a sum that are one chain of additions; longer sums are made of such chains, so that rounding
+/// errors stay small. Part of the order of additions, and so of the result.
+pub(super) const CHAIN: usize = 512;
+
 /// Steps of a sum that lie at equal distances in both factors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {

@@ -8,10 +8,7 @@ use pulp::{Arch, Simd, WithSimd};
 use super::axis::Axis;
 use super::geometry::Geometry;
 use super::panel::{Panel, panels};
-use super::tile::{Product, Segment};
-
-/// Steps of a sum, about, that are one chain of additions; see [`super::gather`].
-const CHAIN: usize = 512;
+use super::tile::{CHAIN, Product, Segment};
 
 /// The gradient of the loss with respect to the weights, from that with respect to the output.
 ///
@@ -53,6 +50,7 @@ impl WithSimd for Pass<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Geometry { rows, columns, samples, groups, channels: [input, output] } = *self.geometry;
         let positions = rows.output * columns.output;
+        // About a chain: whole positions, so that all of their samples are together.
         let chunk = CHAIN.div_ceil(samples.max(1));
         let taps = rows.kernel * columns.kernel;
         // Tiles of few rows get the longer ones.
