@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 START_MS = 4000
 """Left out: the model is made, buckets are laid, memory is touched for the first time."""
 OPERATIONS = {
-    "convolutions": r"imp_fastcall|conv::panel|conv::gather|conv::weight_gradient|burn_flex::ops::conv|gemm",
+    "convolutions": r"imp_fastcall|conv::panel|conv::implicit_gemm|conv::weight_gradient|burn_flex::ops::conv|gemm",
     "batch normalisation, ReLU, shortcut, pooling": (
         r"vectorize::imp\b|burn_flex::ops::(pool|activation|binary|unary)"
     ),

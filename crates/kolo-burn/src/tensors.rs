@@ -81,21 +81,13 @@ fn axes<const D: usize>(order: &MemoryOrder) -> [usize; D] {
     order.axes(D).try_into().expect("as many axes as the tensor has")
 }
 
-/// Where among `axes` each axis stands.
-pub(crate) fn inverse(axes: &[usize]) -> Vec<usize> {
-    let mut inverse = vec![0; axes.len()];
-    axes.iter().enumerate().for_each(|(place, axis)| inverse[*axis] = place);
-    inverse
-}
-
 /// A tensor of this shape from its elements in memory order.
 fn tensor<const D: usize>(values: Vec<f32>, spec: &ParamSpec, device: &Device) -> Tensor<D> {
     if spec.order.is_row_major() {
         return Tensor::from_data(TensorData::new(values, spec.shape.clone()), device);
     }
-    let axes = axes::<D>(&spec.order);
-    let back: [usize; D] = inverse(&axes).try_into().expect("as many axes as the tensor has");
-    let in_memory = axes.map(|axis| spec.shape[axis]);
+    let in_memory = axes::<D>(&spec.order).map(|axis| spec.shape[axis]);
+    let back: [usize; D] = spec.order.inverse_axes(D).try_into().expect("as many axes as the tensor has");
     Tensor::from_data(TensorData::new(values, in_memory), device).permute(back)
 }
 

@@ -51,6 +51,13 @@ impl MemoryOrder {
         if self.is_row_major() { (0..rank).collect() } else { self.axes.clone() }
     }
 
+    /// Where among [`axes`](Self::axes) each axis stands: what permutes a tensor of the shape in memory back.
+    pub fn inverse_axes(&self, rank: usize) -> Vec<usize> {
+        let mut inverse = vec![0; rank];
+        self.axes(rank).into_iter().enumerate().for_each(|(place, axis)| inverse[axis] = place);
+        inverse
+    }
+
     /// For each place in memory the row-major index of the element that lies there.
     pub fn row_major_indices(&self, shape: &[usize]) -> impl Iterator<Item = usize> {
         let mut strides = vec![1; shape.len()];

@@ -49,6 +49,14 @@ impl Axis {
         (position < self.input).then_some(position)
     }
 
+    /// The output positions from which `tap` sees something else than padding.
+    pub(super) fn outputs_of(&self, tap: usize) -> Range<usize> {
+        let offset = tap * self.dilation;
+        let first = self.padding.saturating_sub(offset).div_ceil(self.stride);
+        let end = (self.input + self.padding).saturating_sub(offset).div_ceil(self.stride).min(self.output);
+        first.min(end)..end
+    }
+
     /// For each output position what it is computed from. Neighbours that see the same are one run if
     /// `joined` allows their step.
     pub(super) fn outputs(&self, joined: impl Fn(usize) -> bool) -> Plan {
@@ -130,6 +138,10 @@ mod tests {
             let output = (input + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
             let axis = Axis { input, output, kernel, stride, padding, dilation };
             let outputs = triples(&axis.outputs(|_| true));
+            for tap in 0..kernel {
+                let seen = outputs.iter().filter(|(_, by, _)| *by == tap).map(|(output, ..)| *output);
+                assert!(axis.outputs_of(tap).eq(seen), "{axis:?}, tap {tap}");
+            }
             let mut inputs = triples(&axis.inputs(|_| true));
             inputs.iter_mut().for_each(|(target, _, source)| std::mem::swap(target, source));
             inputs.sort_unstable();

@@ -1,8 +1,8 @@
 //! Convolution in two dimensions: its arithmetic on flat memory, and the operation of Burn's graph.
 
 mod axis;
-mod gather;
 mod geometry;
+mod implicit_gemm;
 mod layer;
 mod panel;
 mod tile;
@@ -10,8 +10,8 @@ mod weight_gradient;
 mod window;
 
 pub use axis::Axis;
-pub use gather::{forward, input_gradient};
 pub use geometry::Geometry;
+pub use implicit_gemm::{forward, input_gradient};
 pub use layer::conv2d;
 pub use weight_gradient::weight_gradient;
 pub(crate) use window::{Window, padded_axes};
@@ -20,7 +20,7 @@ pub(crate) use window::{Window, padded_axes};
 mod tests {
     use pulp::Arch;
 
-    use super::gather::{forward_on, input_gradient_on};
+    use super::implicit_gemm::{forward_on, input_gradient_on};
     use super::weight_gradient::weight_gradient_on;
     use super::*;
 

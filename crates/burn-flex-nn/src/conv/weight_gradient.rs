@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::axis::Axis;
 use super::geometry::Geometry;
 use super::panel::{Panel, panels};
 use super::tile::{CHAIN, Product, Segment};
@@ -112,7 +111,7 @@ impl Pass<'_> {
     fn segments(&self, tap: usize, positions: Range<usize>, into: &mut Vec<Segment>) {
         let Geometry { rows, columns, samples, groups, channels: [input, _] } = *self.geometry;
         let (row_tap, column_tap) = (tap / columns.kernel, tap % columns.kernel);
-        let seen = seen(&columns, column_tap);
+        let seen = columns.outputs_of(column_tap);
         into.clear();
         let mut at = positions.start;
         while at < positions.end {
@@ -133,12 +132,4 @@ impl Pass<'_> {
             at += end - first;
         }
     }
-}
-
-/// The output positions from which a tap sees anything but padding.
-fn seen(axis: &Axis, tap: usize) -> Range<usize> {
-    let seen = |output: &usize| axis.source(*output, tap).is_some();
-    let first = (0..axis.output).find(seen).unwrap_or(axis.output);
-    let end = (first..axis.output).rfind(seen).map_or(first, |last| last + 1);
-    first..end
 }

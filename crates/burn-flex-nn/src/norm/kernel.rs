@@ -38,7 +38,7 @@ pub(super) struct Affine {
 
 /// What is done to the normalised values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tail {
+pub(super) enum Epilogue {
     Nothing,
     Relu,
     /// The shortcut's values are added first.
@@ -47,12 +47,12 @@ pub(super) enum Tail {
 
 impl Affine {
     /// The layer's output. `shortcut` is looked at where it is added.
-    pub(super) fn apply(&self, x: &[f32], shortcut: &[f32], tail: Tail) -> Vec<f32> {
+    pub(super) fn apply(&self, x: &[f32], shortcut: &[f32], epilogue: Epilogue) -> Vec<f32> {
         let (channels, numbers) = (self.mean.len(), [&*self.mean, &*self.scale, &*self.shift]);
-        match tail {
-            Tail::Nothing => each::<Normalised, 3>(channels, numbers, x, x),
-            Tail::Relu => each::<NormalisedRelu, 3>(channels, numbers, x, x),
-            Tail::AddRelu => each::<NormalisedAddRelu, 3>(channels, numbers, x, shortcut),
+        match epilogue {
+            Epilogue::Nothing => each::<Normalised, 3>(channels, numbers, x, x),
+            Epilogue::Relu => each::<NormalisedRelu, 3>(channels, numbers, x, x),
+            Epilogue::AddRelu => each::<NormalisedAddRelu, 3>(channels, numbers, x, shortcut),
         }
     }
 

@@ -18,7 +18,7 @@ use burn::nn::BatchNorm;
 use burn::tensor::activation::relu;
 use burn::tensor::{Tensor, TensorData};
 
-use self::kernel::{Affine, Moments, Tail};
+use self::kernel::{Affine, Epilogue, Moments};
 use crate::memory::{self, Values, dims};
 use crate::on_flex;
 
@@ -38,7 +38,7 @@ pub fn batch_norm(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
     if !here(layer, &x) {
         return layer.forward(x);
     }
-    normalise(layer, x, None, Tail::Nothing)
+    normalise(layer, x, None, Epilogue::Nothing)
 }
 
 /// What `relu(layer.forward(x))` computes; shapes and panics as in [`batch_norm`].
@@ -46,7 +46,7 @@ pub fn batch_norm_relu(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
     if !here(layer, &x) {
         return relu(layer.forward(x));
     }
-    normalise(layer, x, None, Tail::Relu)
+    normalise(layer, x, None, Epilogue::Relu)
 }
 
 /// What `relu(layer.forward(x) + shortcut)` computes, as residual blocks end; panics as in [`batch_norm`],
@@ -56,14 +56,14 @@ pub fn batch_norm_add_relu(layer: &BatchNorm, x: Tensor<4>, shortcut: Tensor<4>)
         return relu(layer.forward(x) + shortcut);
     }
     assert_eq!(x.dims(), shortcut.dims(), "a shortcut of the same shape");
-    normalise(layer, x, Some(shortcut), Tail::AddRelu)
+    normalise(layer, x, Some(shortcut), Epilogue::AddRelu)
 }
 
 fn here(layer: &BatchNorm, x: &Tensor<4>) -> bool {
     on_flex(x) && x.dims()[1] == layer.gamma.dims()[0] && !x.dims().contains(&0)
 }
 
-fn normalise(layer: &BatchNorm, x: Tensor<4>, shortcut: Option<Tensor<4>>, tail: Tail) -> Tensor<4> {
+fn normalise(layer: &BatchNorm, x: Tensor<4>, shortcut: Option<Tensor<4>>, epilogue: Epilogue) -> Tensor<4> {
     let device = x.device();
     let training = device.is_autodiff() && layer.training.is_enabled();
     let [mean, variance] = [&layer.running_mean, &layer.running_var]
@@ -86,7 +86,7 @@ fn normalise(layer: &BatchNorm, x: Tensor<4>, shortcut: Option<Tensor<4>>, tail:
     } else {
         Moments { mean: values(&mean), variance: values(&variance) }
     };
-    let kind = Kind { epsilon: layer.epsilon, by_batch: training, tail };
+    let kind = Kind { epsilon: layer.epsilon, by_batch: training, epilogue };
     let [gamma, beta] = [layer.gamma.val(), layer.beta.val()].map(Tensor::into_dispatch);
     let x = x.into_dispatch();
     Tensor::from_dispatch(match shortcut {
@@ -108,7 +108,7 @@ struct Kind {
     epsilon: f64,
     /// Whether mean and variance are those of `x`, through which gradients go as well.
     by_batch: bool,
-    tail: Tail,
+    epilogue: Epilogue,
 }
 
 #[burn::backend::backend_extension(Autodiff, Flex)]
@@ -231,7 +231,7 @@ impl Normalised {
             shift: beta.to_vec(),
         };
         let shortcut = shortcut.map(Values::of_activations);
-        let values = affine.apply(&x, shortcut.as_deref().unwrap_or_default(), kind.tail);
+        let values = affine.apply(&x, shortcut.as_deref().unwrap_or_default(), kind.epilogue);
         let output = memory::activations(values, shape);
         let saved = Saved { x, output: Values::of_activations(&output), affine, inverse, shape, kind };
         Normalised { saved, output }
@@ -288,7 +288,7 @@ impl Backward<Flex, 3> for Normalise {
     fn backward(self, ops: Ops<Saved, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let saved = ops.state;
         let gradient = Values::of_activations(&gradients.consume::<Flex>(&ops.node));
-        let through = (saved.kind.tail == Tail::Relu)
+        let through = (saved.kind.epilogue == Epilogue::Relu)
             .then(|| kernel::through_relu(&gradient, &saved.output, saved.shape[1]));
         let InputGradients { x, gamma, beta } = saved.gradients(through.as_deref().unwrap_or(&gradient));
         let values = [memory::activations(x, saved.shape), memory::vector(gamma), memory::vector(beta)];

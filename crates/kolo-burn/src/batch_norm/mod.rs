@@ -27,7 +27,6 @@ use self::kernel::Extent;
 use crate::Error;
 use crate::backend::{HostMemory, ReadError, on_backends};
 use crate::hook::order_of;
-use crate::tensors::inverse;
 
 /// What `layer.forward(x)` does in training, with mean and variance of the global batch instead of the
 /// shard's, of which its running statistics learn as well (the variance as Burn counts it: over n, not n −
@@ -205,9 +204,9 @@ fn tensor_in<B: HostMemory>(
     if order.is_row_major() {
         return tensor::<B>(values, shape.clone(), device);
     }
-    let axes = order.axes(shape.num_dims());
-    let in_memory: Vec<usize> = axes.iter().map(|axis| shape[*axis]).collect();
-    B::float_permute(tensor::<B>(values, Shape::from(in_memory), device), &inverse(&axes))
+    let rank = shape.num_dims();
+    let in_memory: Vec<usize> = order.axes(rank).iter().map(|axis| shape[*axis]).collect();
+    B::float_permute(tensor::<B>(values, Shape::from(in_memory), device), &order.inverse_axes(rank))
 }
 
 fn tensor<B: HostMemory>(values: Vec<f32>, shape: Shape, device: &Device<B>) -> FloatTensor<B> {

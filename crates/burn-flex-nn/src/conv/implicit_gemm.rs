@@ -1,5 +1,5 @@
-//! The passes in which every target position is a sum over the source positions that the taps show it: the
-//! output from the input, and the gradient of the input from that of the output.
+//! The passes that are an implicit matrix product, of source positions with the weights of the taps that see
+//! them: the output from the input, and the gradient of the input from that of the output.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub(super) fn forward_on(arch: Arch, geometry: &Geometry, input: &[f32], weights
     let [source, target] = geometry.channels;
     run(
         arch,
-        &Gather {
+        &ImplicitGemm {
             geometry,
             rows: geometry.rows.outputs(|_| false),
             columns: geometry.columns.outputs(|step| joined(geometry, step)),
@@ -63,7 +63,7 @@ pub(super) fn input_gradient_on(
     let [target, source] = geometry.channels;
     run(
         arch,
-        &Gather {
+        &ImplicitGemm {
             geometry,
             rows: geometry.rows.inputs(|_| false),
             columns: geometry.columns.inputs(|step| joined(geometry, step)),
@@ -81,11 +81,11 @@ fn joined(geometry: &Geometry, step: usize) -> bool {
     step == 1 || geometry.samples == 1
 }
 
-fn run(arch: Arch, gather: &Gather<'_>) -> Vec<f32> {
-    let Side { height, width, channels } = gather.target;
-    let len = height * width * gather.geometry.samples * gather.geometry.groups * channels;
+fn run(arch: Arch, gemm: &ImplicitGemm<'_>) -> Vec<f32> {
+    let Side { height, width, channels } = gemm.target;
+    let len = height * width * gemm.geometry.samples * gemm.geometry.groups * channels;
     let mut target = Vec::with_capacity(len);
-    arch.dispatch(Pass { gather, target: target.as_mut_ptr() });
+    arch.dispatch(Pass { gemm, target: target.as_mut_ptr() });
     // SAFETY: every row and column of the target belongs to one run, and every channel to one panel, so that
     // all of it has been written.
     unsafe { target.set_len(len) };
@@ -101,7 +101,7 @@ struct Side {
     channels: usize,
 }
 
-struct Gather<'a> {
+struct ImplicitGemm<'a> {
     geometry: &'a Geometry,
     rows: Plan,
     columns: Plan,
@@ -115,7 +115,7 @@ struct Gather<'a> {
 }
 
 struct Pass<'a> {
-    gather: &'a Gather<'a>,
+    gemm: &'a ImplicitGemm<'a>,
     target: *mut f32,
 }
 
@@ -124,23 +124,23 @@ impl WithSimd for Pass<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { gather, target } = self;
-        let slots = gather.slots();
-        let segments = gather.all_segments(&slots);
+        let Self { gemm, target } = self;
+        let slots = gemm.slots();
+        let segments = gemm.all_segments(&slots);
         let mut panel = Panel::take();
-        for group in 0..gather.geometry.groups {
-            for (columns, vectors) in panels(gather.target.channels, S::F32_LANES, VECTORS) {
-                gather.pack(&mut panel, &slots, group, columns.clone(), vectors * S::F32_LANES);
-                for row in &gather.rows.runs {
-                    for run in &gather.columns.runs {
-                        let segments = &segments[row.pattern * gather.columns.patterns.len() + run.pattern];
+        for group in 0..gemm.geometry.groups {
+            for (columns, vectors) in panels(gemm.target.channels, S::F32_LANES, VECTORS) {
+                gemm.pack(&mut panel, &slots, group, columns.clone(), vectors * S::F32_LANES);
+                for row in &gemm.rows.runs {
+                    for run in &gemm.columns.runs {
+                        let segments = &segments[row.pattern * gemm.columns.patterns.len() + run.pattern];
                         // SAFETY: rows and columns are positions of the two sides, the segments source
                         // positions of the run and rows of the panel.
                         unsafe {
                             let product = Product {
-                                a: gather.values.as_ptr().add(gather.source_start(row, run, group)),
-                                out: target.add(gather.target_start(row, run, group) + columns.start),
-                                ..gather.product(run, &panel, columns.len())
+                                a: gemm.values.as_ptr().add(gemm.source_start(row, run, group)),
+                                out: target.add(gemm.target_start(row, run, group) + columns.start),
+                                ..gemm.product(run, &panel, columns.len())
                             };
                             for (index, segments) in segments.iter().enumerate() {
                                 let product = Product { segments, accumulate: index > 0, ..product };
@@ -155,7 +155,7 @@ impl WithSimd for Pass<'_> {
     }
 }
 
-impl Gather<'_> {
+impl ImplicitGemm<'_> {
     /// For each two patterns the sum's chains: where their terms lie in both factors, seen from the first.
     fn all_segments(&self, slots: &[Option<usize>]) -> Vec<Vec<Vec<Segment>>> {
         let pairs = self
