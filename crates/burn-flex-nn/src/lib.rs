@@ -1,24 +1,35 @@
-//! Fast layers for `flex`, [Burn](https://burn.dev)'s CPU backend: convolution, batch normalisation and max
-//! pooling, with their gradients.
+//! Fast layers for `flex`, [Burn](https://burn.dev)'s CPU backend: convolution, normalisation of batches and
+//! layers, max pooling, attention, GELU and cross entropy, with their gradients.
 //!
 //! Each function takes one of Burn's own layers and computes what its `forward` does: [`conv2d`],
-//! [`batch_norm`] and its two relatives that go on with a ReLU, [`max_pool2d`]. On other backends and for
-//! other types than `f32` they are that `forward`. Tensors that go from one to the next stay in the order in
-//! which these layers read them; [`arrange`] puts weights into theirs, and [`fork`] adds gradients in it.
+//! [`batch_norm`] and its two relatives that go on with a ReLU, [`max_pool2d`], [`layer_norm`]. On other
+//! backends and for other types than `f32` they are that `forward`. Images that go from one to the next stay
+//! in the order in which these layers read them; [`arrange`] puts weights into theirs, and [`fork`] adds
+//! gradients in it. [`self_attention`], [`gelu`] and [`cross_entropy`] are each one operation of the graph where
+//! Burn has several; on other backends they are made of Burn's.
 //!
 //! Every sum is made in an order that depends on the shapes alone, on one thread: the bits are the same on
 //! every processor.
 
 mod arrange;
+mod attention;
 pub mod conv;
+mod cross_entropy;
 mod fork;
+mod gelu;
+mod lanes;
+mod layer_norm;
 mod memory;
 mod norm;
 mod pool;
 
 pub use arrange::arrange;
+pub use attention::{Attention, self_attention};
 pub use conv::conv2d;
+pub use cross_entropy::cross_entropy;
 pub use fork::fork;
+pub use gelu::gelu;
+pub use layer_norm::layer_norm;
 pub use norm::{batch_norm, batch_norm_add_relu, batch_norm_relu};
 pub use pool::max_pool2d;
 
@@ -26,7 +37,7 @@ use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Tensor};
 
 /// Whether a tensor is one that these layers compute with.
-fn on_flex(tensor: &Tensor<4>) -> bool {
+fn on_flex<const D: usize>(tensor: &Tensor<D>) -> bool {
     let inner = match tensor.device().as_dispatch().clone() {
         DispatchDevice::Autodiff(autodiff) => autodiff.inner(),
         device => device,

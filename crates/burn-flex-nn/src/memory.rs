@@ -40,6 +40,21 @@ impl Values {
         Values(ordered(tensor, &WEIGHTS))
     }
 
+    /// Those of a tensor of any shape, in row-major order.
+    pub(crate) fn row_major(tensor: &FlexTensor) -> Self {
+        Values(tensor.to_contiguous())
+    }
+
+    /// The tensor's shape.
+    pub(crate) fn shape(&self) -> Shape {
+        self.0.shape()
+    }
+
+    /// The tensor that has the values.
+    pub(crate) fn tensor(&self) -> &FlexTensor {
+        &self.0
+    }
+
     /// Those of a vector.
     pub(crate) fn of_vector(tensor: &FlexTensor) -> Self {
         Values(tensor.to_contiguous())
@@ -72,8 +87,13 @@ pub(crate) fn weights(values: Vec<f32>, shape: [usize; 4]) -> FlexTensor {
 
 /// A vector.
 pub(crate) fn vector(values: Vec<f32>) -> FlexTensor {
-    let layout = Layout::contiguous(Shape::new([values.len()]));
-    FlexTensor::new(Bytes::from_elems(values), layout, DType::F32)
+    let shape = Shape::new([values.len()]);
+    row_major(values, shape)
+}
+
+/// A tensor of this shape from its values in row-major order.
+pub(crate) fn row_major(values: Vec<f32>, shape: Shape) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape), DType::F32)
 }
 
 fn view(values: Vec<f32>, shape: [usize; 4], order: &[usize; 4]) -> FlexTensor {

@@ -1,0 +1,263 @@
+//! Scaled dot-product attention of several heads (Vaswani et al.,
+//! [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), equation 1), as one operation of the graph.
+//!
+//! Queries, keys and values are read where one linear layer has left them, side by side, and their gradients are
+//! written side by side, too: nothing is split, permuted or put together but the output, once in each direction.
+//! What is kept for the backward pass are the weights.
+
+mod softmax;
+
+use std::sync::Arc;
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::{FlexTensor, Layout};
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex};
+use burn::tensor::{Bool, Shape, Tensor, TensorData, activation};
+
+use self::softmax::{Rows, multiplied};
+use crate::memory::{Values, row_major};
+use crate::on_flex;
+
+/// How positions look at one another.
+#[derive(Clone, Debug, Default)]
+pub struct Attention {
+    /// Into how many heads the width is divided.
+    pub heads: usize,
+    /// Whether a position sees itself and what comes before only.
+    pub causal: bool,
+    /// Where the input is padding, at which nobody looks: `[batch, time]`.
+    pub padding: Option<Tensor<2, Bool>>,
+    /// What each weight is multiplied by after softmax, as dropout does: batch · heads · time (of the query) ·
+    /// time (of the key) numbers.
+    pub weight_factors: Option<Vec<f32>>,
+}
+
+/// For each head softmax(q·kᵀ / √d) · v, where d is the width of a head and q, k and v are what the head has of
+/// each third of `qkv`. A position that may look at nothing has an output of 0.
+///
+/// # Shapes
+///
+/// - `qkv`: `[batch, time, 3 · width]`; queries, keys and values side by side
+/// - output: `[batch, time, width]`, the heads side by side
+///
+/// # Panics
+///
+/// If the width of `qkv` is no multiple of 3 · heads, or padding or factors have another shape.
+pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
+    let [batch, time, width] = qkv.dims();
+    let Attention { heads, causal, padding, weight_factors } = attention;
+    assert!(
+        heads > 0 && width % (3 * heads) == 0,
+        "a width of {width} for queries, keys and values of {heads} heads"
+    );
+    let sizes = Sizes { batch, time, heads, head: width / (3 * heads) };
+    if let Some(padding) = &padding {
+        assert_eq!(padding.dims(), [batch, time], "padding of {batch} sequences of {time}");
+    }
+    if let Some(factors) = &weight_factors {
+        let weights = sizes.weights().num_elements();
+        assert_eq!(factors.len(), weights, "{} factors for {weights} weights", factors.len());
+    }
+    if !on_flex(&qkv) || qkv.dims().contains(&0) {
+        return composed(qkv, sizes, causal, padding, weight_factors);
+    }
+    let padding = padding.map(|padding| padding.into_data().iter::<bool>().collect());
+    let masks = Masks { causal, padding, factors: weight_factors.map(Arc::from) };
+    Tensor::from_dispatch(<Dispatch as SelfAttention>::attention(qkv.into_dispatch(), sizes, masks))
+}
+
+/// The same of Burn's operations.
+fn composed(
+    qkv: Tensor<3>,
+    sizes: Sizes,
+    causal: bool,
+    padding: Option<Tensor<2, Bool>>,
+    factors: Option<Vec<f32>>,
+) -> Tensor<3> {
+    /// Less than any score, but finite: a row of nothing else has no NaN.
+    const HIDDEN: f32 = -1e30;
+    let Sizes { batch, time, heads, head } = sizes;
+    let device = qkv.device();
+    let [q, k, v]: [Tensor<4>; 3] = std::array::from_fn(|third| {
+        let width = heads * head;
+        qkv.clone().narrow(2, third * width, width).reshape([batch, time, heads, head]).swap_dims(1, 2)
+    });
+    let mut hidden: Option<Tensor<4, Bool>> =
+        causal.then(|| Tensor::<2, Bool>::tril_mask([time, time], 0, &device).reshape([1, 1, time, time]));
+    if let Some(padding) = padding {
+        let padding = padding.reshape([batch, 1, 1, time]).expand([batch, 1, time, time]);
+        hidden = Some(match hidden {
+            Some(causal) => padding.bool_or(causal.expand([batch, 1, time, time])),
+            None => padding,
+        });
+    }
+    let mut weights = q.matmul(k.transpose()).mul_scalar(sizes.scale());
+    weights = match hidden {
+        Some(hidden) => {
+            let weights = activation::softmax(weights.mask_fill(hidden.clone(), HIDDEN), 3);
+            weights.mask_fill(hidden, 0.0)
+        }
+        None => activation::softmax(weights, 3),
+    };
+    if let Some(factors) = factors {
+        weights = weights * Tensor::from_data(TensorData::new(factors, sizes.weights()), &device);
+    }
+    weights.matmul(v).swap_dims(1, 2).reshape([batch, time, heads * head])
+}
+
+/// Sizes of one call.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    batch: usize,
+    time: usize,
+    heads: usize,
+    /// Width of a head.
+    head: usize,
+}
+
+impl Sizes {
+    fn scale(&self) -> f32 {
+        (1.0 / (self.head as f64).sqrt()) as f32
+    }
+
+    fn weights(&self) -> Shape {
+        Shape::new([self.batch, self.heads, self.time, self.time])
+    }
+
+    /// One `[batch, heads, time, head]` of the `parts` that lie side by side in rows of a row-major tensor.
+    fn heads_of(&self, tensor: &FlexTensor, part: usize, parts: usize) -> FlexTensor {
+        let Sizes { batch, time, heads, head } = *self;
+        let row = parts * heads * head;
+        let strides = [time * row, head, row, 1].map(|stride| stride as isize).to_vec();
+        let shape = Shape::new([batch, heads, time, head]);
+        tensor.clone().with_layout(Layout::new(shape, strides, part * heads * head))
+    }
+
+    /// Writes one `[batch, heads, time, head]` to where [`Sizes::heads_of`] reads it.
+    fn put_heads(&self, from: &[f32], into: &mut [f32], part: usize, parts: usize) {
+        let Sizes { batch, time, heads, head } = *self;
+        let row = parts * heads * head;
+        let mut from = from.chunks_exact(head);
+        for sample in 0..batch {
+            for number in 0..heads {
+                let column = (part * heads + number) * head;
+                for (position, values) in (0..time).zip(&mut from) {
+                    into[(sample * time + position) * row + column..][..head].copy_from_slice(values);
+                }
+            }
+        }
+    }
+}
+
+/// What is not seen, and how much of the rest.
+#[derive(Clone, Debug)]
+struct Masks {
+    causal: bool,
+    padding: Option<Vec<bool>>,
+    factors: Option<Arc<[f32]>>,
+}
+
+impl Masks {
+    fn rows(&self, sizes: Sizes) -> Rows<'_> {
+        Rows {
+            heads: sizes.heads,
+            time: sizes.time,
+            scale: sizes.scale(),
+            causal: self.causal,
+            padding: self.padding.as_deref(),
+        }
+    }
+}
+
+#[burn::backend::backend_extension(Autodiff, Flex)]
+trait SelfAttention: Backend {
+    fn attention(qkv: FloatTensor<Self>, sizes: Sizes, masks: Masks) -> FloatTensor<Self>;
+}
+
+impl SelfAttention for Flex {
+    fn attention(qkv: FlexTensor, sizes: Sizes, masks: Masks) -> FlexTensor {
+        forward(&qkv, sizes, masks).0
+    }
+}
+
+impl<C: CheckpointStrategy> SelfAttention for Autodiff<Flex, C> {
+    fn attention(qkv: FloatTensor<Self>, sizes: Sizes, masks: Masks) -> FloatTensor<Self> {
+        let (qkv, node) = qkv.into_parts();
+        let (output, saved) = forward(&qkv, sizes, masks);
+        match Backward::<Flex, 1>::prepare::<C>(AttentionOp, [node]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(saved, output),
+            OpsKind::UnTracked(prepared) => prepared.finish(output),
+        }
+    }
+}
+
+/// What the backward pass needs.
+#[derive(Clone, Debug)]
+struct Saved {
+    qkv: Values,
+    /// Before they were multiplied by the factors.
+    weights: Values,
+    sizes: Sizes,
+    masks: Masks,
+}
+
+#[derive(Debug)]
+struct AttentionOp;
+
+impl Backward<Flex, 1> for AttentionOp {
+    type State = Saved;
+
+    fn backward(self, ops: Ops<Saved, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
+        let [Some(parent)] = ops.parents else { return };
+        gradients.register::<Flex>(parent.id, backward(&ops.state, &gradient));
+    }
+}
+
+fn transposed(tensor: FlexTensor) -> FlexTensor {
+    let layout = tensor.layout().transpose(2, 3);
+    tensor.with_layout(layout)
+}
+
+fn forward(qkv: &FlexTensor, sizes: Sizes, masks: Masks) -> (FlexTensor, Saved) {
+    let qkv = Values::row_major(qkv);
+    let [q, k, v] = [0, 1, 2].map(|part| sizes.heads_of(qkv.tensor(), part, 3));
+    let mut weights = Flex::float_matmul(q, transposed(k));
+    masks.rows(sizes).softmax(weights.storage_mut());
+    let weights = Values::row_major(&weights);
+    let seen = match &masks.factors {
+        Some(factors) => row_major(multiplied(&weights, factors), sizes.weights()),
+        None => weights.tensor().clone(),
+    };
+    let heads = Values::row_major(&Flex::float_matmul(seen, v));
+    let mut output = vec![0.0; heads.len()];
+    sizes.put_heads(&heads, &mut output, 0, 1);
+    let shape = Shape::new([sizes.batch, sizes.time, sizes.heads * sizes.head]);
+    (row_major(output, shape), Saved { qkv, weights, sizes, masks })
+}
+
+fn backward(saved: &Saved, gradient: &Values) -> FlexTensor {
+    let Saved { qkv, weights, sizes, masks } = saved;
+    let [q, k, v] = [0, 1, 2].map(|part| sizes.heads_of(qkv.tensor(), part, 3));
+    let gradient = sizes.heads_of(gradient.tensor(), 0, 1);
+    let factors = masks.factors.as_deref();
+    let seen = match factors {
+        Some(factors) => row_major(multiplied(weights, factors), sizes.weights()),
+        None => weights.tensor().clone(),
+    };
+    let of_v = Flex::float_matmul(transposed(seen), gradient.clone());
+    let mut of_scores = Flex::float_matmul(gradient, transposed(v));
+    masks.rows(*sizes).gradient(weights, factors, of_scores.storage_mut());
+    let of_q = Flex::float_matmul(of_scores.clone(), k);
+    let of_k = Flex::float_matmul(transposed(of_scores), q);
+    let mut of_qkv = vec![0.0; qkv.len()];
+    for (part, gradient) in [of_q, of_k, of_v].iter().enumerate() {
+        sizes.put_heads(&Values::row_major(gradient), &mut of_qkv, part, 3);
+    }
+    row_major(of_qkv, qkv.shape())
+}

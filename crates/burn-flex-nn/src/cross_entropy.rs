@@ -1,0 +1,147 @@
+//! The cross entropy of scores and the classes that are right: log Σ exp(scores) less the score of the right
+//! one, whose gradient is softmax(scores) less one at the right one.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex};
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Int, Tensor, TensorData};
+use pulp::Arch;
+
+use crate::lanes::{exponentials, largest};
+use crate::memory::{Values, row_major, vector};
+use crate::on_flex;
+
+/// The sum of the rows' cross entropies, in natural units; rows whose target is `None` add nothing to it and
+/// have no gradient. Nothing overflows, whatever the scores.
+///
+/// On `flex` the scores are gone through twice, once forward and once backward, and no table of targets is made.
+///
+/// # Shapes
+///
+/// - `scores`: `[rows, classes]`, before softmax
+/// - `targets`: one for each row
+/// - output: `[1]`
+///
+/// # Panics
+///
+/// If there are not as many targets as rows, or a target is not below `classes`.
+pub fn cross_entropy(scores: Tensor<2>, targets: Vec<Option<usize>>) -> Tensor<1> {
+    let [rows, classes] = scores.dims();
+    assert_eq!(targets.len(), rows, "{} targets for {rows} rows of scores", targets.len());
+    if let Some(target) = targets.iter().flatten().find(|target| **target >= classes) {
+        panic!("target {target} of {classes} classes: they count from 0");
+    }
+    if !on_flex(&scores) {
+        return composed(scores, &targets);
+    }
+    Tensor::from_dispatch(<Dispatch as CrossEntropy>::cross_entropy(scores.into_dispatch(), targets))
+}
+
+/// The same of Burn's operations.
+fn composed(scores: Tensor<2>, targets: &[Option<usize>]) -> Tensor<1> {
+    let (rows, device) = (targets.len(), scores.device());
+    let index: Vec<i64> = targets.iter().map(|target| target.unwrap_or(0) as i64).collect();
+    let index = Tensor::<2, Int>::from_data(TensorData::new(index, [rows, 1]), &device);
+    let counted: Vec<f32> = targets.iter().map(|target| if target.is_some() { -1.0 } else { 0.0 }).collect();
+    let counted = Tensor::<2>::from_data(TensorData::new(counted, [rows, 1]), &device);
+    (log_softmax(scores, 1).gather(1, index) * counted).sum()
+}
+
+#[burn::backend::backend_extension(Autodiff, Flex)]
+trait CrossEntropy: Backend {
+    fn cross_entropy(scores: FloatTensor<Self>, targets: Vec<Option<usize>>) -> FloatTensor<Self>;
+}
+
+impl CrossEntropy for Flex {
+    fn cross_entropy(scores: FlexTensor, targets: Vec<Option<usize>>) -> FlexTensor {
+        vector(vec![forward(&scores, targets).0])
+    }
+}
+
+impl<C: CheckpointStrategy> CrossEntropy for Autodiff<Flex, C> {
+    fn cross_entropy(scores: FloatTensor<Self>, targets: Vec<Option<usize>>) -> FloatTensor<Self> {
+        let (scores, node) = scores.into_parts();
+        let (sum, saved) = forward(&scores, targets);
+        let output = vector(vec![sum]);
+        match Backward::<Flex, 1>::prepare::<C>(CrossEntropyOp, [node]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(saved, output),
+            OpsKind::UnTracked(prepared) => prepared.finish(output),
+        }
+    }
+}
+
+/// What the backward pass needs.
+#[derive(Clone, Debug)]
+struct Saved {
+    scores: Values,
+    targets: Vec<Option<usize>>,
+    /// Largest score of each row, and the sum of the exponentials of the scores less that.
+    sums: Vec<[f32; 2]>,
+}
+
+#[derive(Debug)]
+struct CrossEntropyOp;
+
+impl Backward<Flex, 1> for CrossEntropyOp {
+    type State = Saved;
+
+    fn backward(self, ops: Ops<Saved, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
+        let [Some(parent)] = ops.parents else { return };
+        let of_scores = backward(&ops.state, gradient[0]);
+        gradients.register::<Flex>(parent.id, row_major(of_scores, ops.state.scores.shape()));
+    }
+}
+
+fn forward(scores: &FlexTensor, targets: Vec<Option<usize>>) -> (f32, Saved) {
+    let scores = Values::row_major(scores);
+    let classes = scores.shape()[1];
+    let mut sums = Vec::with_capacity(targets.len());
+    let mut row = vec![0.0; classes];
+    let mut total = 0.0;
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for (index, target) in targets.iter().enumerate() {
+                let Some(target) = *target else {
+                    sums.push([0.0; 2]);
+                    continue;
+                };
+                row.copy_from_slice(&scores[index * classes..][..classes]);
+                let largest = largest(&row);
+                let score = row[target];
+                let sum = exponentials(&mut row, largest, 1.0);
+                total += f64::from(sum).ln() + f64::from(largest) - f64::from(score);
+                sums.push([largest, sum]);
+            }
+        },
+    );
+    (total as f32, Saved { scores, targets, sums })
+}
+
+fn backward(saved: &Saved, gradient: f32) -> Vec<f32> {
+    let classes = saved.scores.shape()[1];
+    let mut of_scores = saved.scores.to_vec();
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let rows = saved.targets.iter().zip(&saved.sums);
+            for (row, (target, [largest, sum])) in of_scores.chunks_exact_mut(classes).zip(rows) {
+                let Some(target) = *target else {
+                    row.fill(0.0);
+                    continue;
+                };
+                exponentials(row, *largest, 1.0);
+                let scale = gradient / sum;
+                row.iter_mut().for_each(|value| *value *= scale);
+                row[target] -= gradient;
+            }
+        },
+    );
+    of_scores
+}

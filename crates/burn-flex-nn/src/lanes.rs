@@ -1,0 +1,122 @@
+//! Arithmetic on rows of numbers that compilers can turn into vector instructions of any width without another
+//! result: sums are made in 16 lanes, which are then added pairwise, and no multiplication is fused with an
+//! addition.
+
+/// Running values of a sum or a maximum over a row.
+pub(crate) const LANES: usize = 16;
+
+/// e^x by Cody and Waite's reduction to |r| ≤ ln(2)/2 and a polynomial (the coefficients are those of Moshier's
+/// [Cephes](https://www.netlib.org/cephes/), `expf.c`), within 2 units in the last place. Below -87, where the
+/// result would be less than the smallest normal number, it is 0. Not for x above 88.
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    /// 1.5 · 2²³: added to a small number it leaves its nearest integer in the lowest bits.
+    const ROUND: f32 = 12_582_912.0;
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let whole = shifted - ROUND;
+    // ln(2) in two parts, the first of which has so few bits that its product is exact.
+    let r = x - whole * 0.693_359_4;
+    let r = r + whole * 2.121_944_4e-4;
+    let mut p = 1.987_569_1e-4;
+    for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
+        p = p * r + coefficient;
+    }
+    let p = p * (r * r) + r + 1.0;
+    // Times 2 to the integer: it is added to the exponent.
+    let scaled = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
+    if x < -87.0 { 0.0 } else { scaled }
+}
+
+/// The lanes' sum, in a fixed order.
+#[inline(always)]
+pub(crate) fn sum(mut lanes: [f32; LANES]) -> f32 {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] += lanes[lane + width];
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// The sum of `term(a, b)` over two rows of the same length.
+#[inline(always)]
+pub(crate) fn sum_of(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let b = &b[..a.len()];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            lanes[lane] += term(a[lane], b[lane]);
+        }
+    }
+    for (lane, (a, b)) in lanes.iter_mut().zip(a_rest.iter().zip(b_rest)) {
+        *lane += term(*a, *b);
+    }
+    sum(lanes)
+}
+
+/// The largest value, or -∞ of none.
+#[inline(always)]
+pub(crate) fn largest(row: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
+        }
+    }
+    let lanes = lanes.iter().chain(rest);
+    lanes.fold(f32::NEG_INFINITY, |most, value| if *value > most { *value } else { most })
+}
+
+/// Replaces each value by `exp((value - largest) · scale)`, and returns the sum of these.
+#[inline(always)]
+pub(crate) fn exponentials(row: &mut [f32], largest: f32, scale: f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (chunks, rest) = row.as_chunks_mut::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            chunk[lane] = exp((chunk[lane] - largest) * scale);
+            lanes[lane] += chunk[lane];
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *value = exp((*value - largest) * scale);
+        *lane += *value;
+    }
+    sum(lanes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponentials_are_right_to_two_units_in_the_last_place() {
+        for step in 0..2_000_000 {
+            let x = -87.0 + step as f32 * (175.0 / 2e6);
+            let expected = f64::from(x).exp();
+            let error = (f64::from(exp(x)) - expected).abs() / expected;
+            assert!(error < 2.4e-7, "exp({x}): relative error {error}");
+        }
+        assert_eq!(exp(0.0), 1.0);
+        assert_eq!([exp(-87.5), exp(-1e30), exp(f32::NEG_INFINITY)], [0.0; 3]);
+        assert!(exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn sums_and_maxima_see_every_element() {
+        for len in 0..50 {
+            let row: Vec<f32> = (0..len).map(|i| (i * 7 % 13) as f32).collect();
+            assert_eq!(sum_of(&row, &row, |a, b| a + b), 2.0 * row.iter().sum::<f32>());
+            let expected = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            assert_eq!(largest(&row), expected);
+            let mut exponentials_of = row.clone();
+            let total = exponentials(&mut exponentials_of, 13.0, 0.5);
+            let expected: f64 = row.iter().map(|x| ((f64::from(*x) - 13.0) * 0.5).exp()).sum();
+            assert!((f64::from(total) - expected).abs() < 1e-5 * expected.max(1.0), "{len}: {total}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Normalisation of each row (Ba, Kiros and Hinton, [arXiv:1607.06450](https://arxiv.org/abs/1607.06450)).
+//!
+//! With x̂ = (x − mean) / σ over the n elements of a row, and h the gradient of the loss with respect to x̂, the
+//! gradient with respect to x is 1/σ · (h − Σh/n − x̂ · Σ(h·x̂)/n).
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex};
+use burn::tensor::{Tensor, module};
+use pulp::Arch;
+
+use crate::lanes::sum_of;
+use crate::memory::{Values, row_major, vector};
+use crate::on_flex;
+
+/// What [`burn::tensor::module::layer_norm`] computes, and with it the forward pass of Burn's
+/// [`LayerNorm`](burn::nn::LayerNorm). On other backends, for other types than `f32`, and without `beta`, it is
+/// that.
+///
+/// # Shapes
+///
+/// - `x`, output: `[…, width]`
+/// - `gamma`, `beta`: `[width]`
+///
+/// # Panics
+///
+/// If `x` has another width than `gamma` or `beta`.
+pub fn layer_norm<const D: usize>(
+    x: Tensor<D>,
+    gamma: Tensor<1>,
+    beta: Option<Tensor<1>>,
+    epsilon: f64,
+) -> Tensor<D> {
+    let [width] = gamma.dims();
+    let widths = [x.dims()[D - 1], beta.as_ref().map_or(width, |beta| beta.dims()[0])];
+    assert!(widths == [width; 2], "layer normalisation: {width} scales for widths of {widths:?}");
+    let Some(beta) = beta.clone().filter(|_| on_flex(&x) && !x.dims().contains(&0)) else {
+        return module::layer_norm(x, gamma, beta, epsilon);
+    };
+    let [x, gamma, beta] = [x.into_dispatch(), gamma.into_dispatch(), beta.into_dispatch()];
+    Tensor::from_dispatch(<Dispatch as Normalisation>::normalise(x, gamma, beta, epsilon))
+}
+
+#[burn::backend::backend_extension(Autodiff, Flex)]
+trait Normalisation: Backend {
+    fn normalise(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        epsilon: f64,
+    ) -> FloatTensor<Self>;
+}
+
+impl Normalisation for Flex {
+    fn normalise(x: FlexTensor, gamma: FlexTensor, beta: FlexTensor, epsilon: f64) -> FlexTensor {
+        forward(&x, &gamma, &beta, epsilon).0
+    }
+}
+
+impl<C: CheckpointStrategy> Normalisation for Autodiff<Flex, C> {
+    fn normalise(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        let [(x, x_node), (gamma, gamma_node), (beta, beta_node)] =
+            [x, gamma, beta].map(FloatTensor::<Self>::into_parts);
+        let (output, saved) = forward(&x, &gamma, &beta, epsilon);
+        let nodes = [x_node, gamma_node, beta_node];
+        match Backward::<Flex, 3>::prepare::<C>(Normalise, nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(saved, output),
+            OpsKind::UnTracked(prepared) => prepared.finish(output),
+        }
+    }
+}
+
+/// What the backward pass needs.
+#[derive(Clone, Debug)]
+struct Saved {
+    x: Values,
+    gamma: Values,
+    /// Mean and 1/σ of each row.
+    moments: Vec<[f32; 2]>,
+}
+
+#[derive(Debug)]
+struct Normalise;
+
+impl Backward<Flex, 3> for Normalise {
+    type State = Saved;
+
+    fn backward(self, ops: Ops<Saved, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
+        let shape = ops.state.x.shape();
+        let [of_x, of_gamma, of_beta] = backward(&ops.state, &gradient);
+        let values = [row_major(of_x, shape), vector(of_gamma), vector(of_beta)];
+        for (node, gradient) in ops.parents.into_iter().zip(values) {
+            node.into_iter().for_each(|node| gradients.register::<Flex>(node.id, gradient.clone()));
+        }
+    }
+}
+
+fn forward(x: &FlexTensor, gamma: &FlexTensor, beta: &FlexTensor, epsilon: f64) -> (FlexTensor, Saved) {
+    let [x, gamma, beta] = [x, gamma, beta].map(Values::row_major);
+    let width = gamma.len();
+    let mut out = vec![0.0; x.len()];
+    let mut moments = Vec::with_capacity(x.len() / width);
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let (gamma, beta) = (&gamma[..width], &beta[..width]);
+            for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+                let mean = sum_of(x, x, |x, _| x) / width as f32;
+                let variance = sum_of(x, x, |x, _| (x - mean) * (x - mean)) / width as f32;
+                let inverse = (1.0 / (f64::from(variance) + epsilon).sqrt()) as f32;
+                for channel in 0..width {
+                    out[channel] = (x[channel] - mean) * inverse * gamma[channel] + beta[channel];
+                }
+                moments.push([mean, inverse]);
+            }
+        },
+    );
+    let output = row_major(out, x.shape());
+    (output, Saved { x, gamma, moments })
+}
+
+/// The gradients with respect to `x`, `gamma` and `beta`. The sums over rows are made in double precision.
+fn backward(saved: &Saved, gradient: &[f32]) -> [Vec<f32>; 3] {
+    let Saved { x, gamma, moments } = saved;
+    let width = gamma.len();
+    let mut of_x = vec![0.0; x.len()];
+    let (mut of_gamma, mut of_beta) = (vec![0.0; width], vec![0.0; width]);
+    let (mut normalised, mut scaled) = (vec![0.0; width], vec![0.0; width]);
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let (gamma, normalised, scaled) =
+                (&gamma[..width], &mut normalised[..width], &mut scaled[..width]);
+            let (of_gamma, of_beta) = (&mut of_gamma[..width], &mut of_beta[..width]);
+            let rows = of_x.chunks_exact_mut(width).zip(x.chunks_exact(width));
+            for ((of_x, x), (gradient, [mean, inverse])) in
+                rows.zip(gradient.chunks_exact(width).zip(moments))
+            {
+                for channel in 0..width {
+                    normalised[channel] = (x[channel] - mean) * inverse;
+                    scaled[channel] = gradient[channel] * gamma[channel];
+                    of_gamma[channel] += f64::from(gradient[channel]) * f64::from(normalised[channel]);
+                    of_beta[channel] += f64::from(gradient[channel]);
+                }
+                let first = sum_of(scaled, scaled, |h, _| h) / width as f32;
+                let second = sum_of(scaled, normalised, |h, x| h * x) / width as f32;
+                for channel in 0..width {
+                    of_x[channel] = (scaled[channel] - first - normalised[channel] * second) * inverse;
+                }
+            }
+        },
+    );
+    let rounded = |sums: Vec<f64>| sums.into_iter().map(|sum| sum as f32).collect();
+    [of_x, rounded(of_gamma), rounded(of_beta)]
+}
