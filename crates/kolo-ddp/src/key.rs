@@ -36,6 +36,13 @@ impl Key {
         (self.0 >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
+    /// Standard normal, by Box and Muller's transform (1958). The logarithm and the cosine are libm's, written in
+    /// Rust, because the platform's own may differ in the last bit from one machine to the next.
+    pub fn normal(self) -> f64 {
+        let radius = (-2.0 * libm::log(1.0 - self.with(0).unit())).sqrt();
+        radius * libm::cos(std::f64::consts::TAU * self.with(1).unit())
+    }
+
     /// Uniform in `0..n`, by multiplication (Lemire 2019): the bias is below n / 2⁶⁴.
     pub fn below(self, n: usize) -> usize {
         ((u128::from(self.0) * n as u128) >> 64) as usize
@@ -69,6 +76,17 @@ mod tests {
         assert_ne!(key, Key::new(2).with(2).with(3));
         assert_ne!(key, Key::new(1).with(3).with(2));
         assert_ne!(Key::new(1).with_str("a"), Key::new(1).with_str("b"));
+    }
+
+    #[test]
+    fn normal_values_have_the_moments_of_a_normal_distribution() {
+        let n = 100_000;
+        let values: Vec<f64> = (0..n).map(|i| Key::new(7).with(i).normal()).collect();
+        let moment = |power| values.iter().map(|v| v.powi(power)).sum::<f64>() / n as f64;
+        assert!(moment(1).abs() < 0.02, "mean {}", moment(1));
+        assert!((moment(2) - 1.0).abs() < 0.02, "variance {}", moment(2));
+        assert!(moment(3).abs() < 0.05, "skewness {}", moment(3));
+        assert!((moment(4) - 3.0).abs() < 0.1, "kurtosis {}", moment(4));
     }
 
     #[test]
