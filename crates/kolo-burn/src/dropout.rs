@@ -59,25 +59,33 @@ impl Dropout {
     ///
     /// - `x`, output: `[samples, …]`
     pub fn forward<const D: usize>(&self, x: Tensor<D>, layer: &str, key: &DropoutKey) -> Tensor<D> {
-        if self.probability == 0.0 {
-            return x;
-        }
         let shape = x.dims();
-        let mask = TensorData::new(self.mask(shape[0], shape[1..].iter().product(), layer, key), shape);
-        let mask = Tensor::from_data(mask, &x.device());
+        let Some(mask) = self.factors([shape[0], shape[1..].iter().product()], layer, key) else { return x };
+        let mask = Tensor::from_data(TensorData::new(mask, shape), &x.device());
         x * mask
+    }
+
+    /// What each of so many elements of each sample is multiplied by; `None` where nothing is dropped.
+    pub(crate) fn factors(
+        &self,
+        [samples, elements]: [usize; 2],
+        layer: &str,
+        key: &DropoutKey,
+    ) -> Option<Vec<f32>> {
+        (self.probability > 0.0).then(|| self.mask(samples, elements, layer, key))
     }
 
     /// What each element of each sample is multiplied by.
     fn mask(&self, samples: usize, elements: usize, layer: &str, key: &DropoutKey) -> Vec<f32> {
         let kept = (1.0 / (1.0 - self.probability)) as f32;
         let layer = key.root().with_str(layer);
-        let of_sample = |sample: usize| {
+        let mut mask = Vec::with_capacity(samples * elements);
+        for sample in 0..samples {
             let sample = layer.with(sample as u64);
-            let keeps = move |element: usize| sample.with(element as u64).unit() >= self.probability;
-            (0..elements).map(move |element| if keeps(element) { kept } else { 0.0 })
-        };
-        (0..samples).flat_map(of_sample).collect()
+            let keeps = |element: usize| sample.with(element as u64).unit() >= self.probability;
+            mask.extend((0..elements).map(|element| if keeps(element) { kept } else { 0.0 }));
+        }
+        mask
     }
 }
 

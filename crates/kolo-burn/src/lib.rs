@@ -3,7 +3,7 @@
 //!
 //! It turns a module's parameters into flat memory and back, sees each gradient at the moment it is computed,
 //! and has the layers that need more than their own shard ([`sync_batch_norm`]) or must not depend on who
-//! computes them ([`Dropout`]). It never sees ranks, transports or optimizers: those are below, in `kolo_ddp`
+//! computes them ([`Dropout`], [`Transformer`]). It never sees ranks, transports or optimizers: those are below, in `kolo_ddp`
 //! (whose [`Ddp`](kolo_ddp::Ddp) drives it through [`Binding`](kolo_ddp::binding::Binding)) and `kolo_comm`.
 //! Above stand training loops: `kolo_train`'s, or one's own, as in this crate's example `two_workers`.
 
@@ -15,9 +15,11 @@ mod error;
 mod hook;
 mod loss;
 mod model;
+mod next_token;
 mod tensors;
 #[cfg(test)]
 mod tests;
+mod transformer;
 
 pub use backend::ReadError;
 pub use batch_norm::sync_batch_norm;
@@ -25,6 +27,11 @@ pub use dropout::{Dropout, DropoutKey};
 pub use error::Error;
 pub use loss::Loss;
 pub use model::BurnModel;
+pub use next_token::{next_token_loss, next_token_loss_ignoring};
+pub use transformer::{
+    Activation, FeedForward, FeedForwardConfig, Norm, SelfAttention, SelfAttentionConfig, Transformer,
+    TransformerBlock, TransformerConfig,
+};
 
 /// A Burn module of which every worker holds a replica: [`kolo_ddp::Ddp`] of this binding.
 pub type Ddp<M> = kolo_ddp::Ddp<BurnModel<M>>;

@@ -1,6 +1,7 @@
 //! The promises of [`Ddp`](crate::Ddp), on real networks.
 
 mod cross_shard;
+mod language_model;
 mod memory_order;
 mod residual_net;
 

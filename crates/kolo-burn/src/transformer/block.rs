@@ -1,0 +1,78 @@
+//! One layer of a transformer.
+
+use burn::module::Module;
+use burn::nn::LayerNorm;
+use burn::tensor::{Bool, Device, Tensor};
+
+use super::attention::{SelfAttention, SelfAttentionConfig};
+use super::config::{Norm, TransformerConfig};
+use super::feed_forward::{FeedForward, FeedForwardConfig};
+use super::init::{Init, layer_norm};
+use crate::dropout::DropoutKey;
+
+/// Self-attention and feed-forward network, each with a residual connection and a layer normalisation. Its
+/// fields are GPT-2's.
+#[derive(Module, Debug)]
+pub struct TransformerBlock {
+    /// Before the attention, or after its sum.
+    pub ln_1: LayerNorm,
+    /// The attention.
+    pub attn: SelfAttention,
+    /// Before the feed-forward network, or after its sum.
+    pub ln_2: LayerNorm,
+    /// The feed-forward network.
+    pub mlp: FeedForward,
+    #[module(skip)]
+    norm: Norm,
+}
+
+impl TransformerBlock {
+    /// The block of this number of a stack, from 0. The number tells its dropout and its initial values from the
+    /// other blocks'.
+    ///
+    /// # Panics
+    ///
+    /// As [`TransformerConfig::init`].
+    pub fn new(config: &TransformerConfig, number: usize, device: &Device) -> Self {
+        let init = Init { seed: config.seed, device };
+        let name = format!("{}.h.{number}", config.name);
+        let residuals = 2 * config.layers;
+        let attention = SelfAttentionConfig::new(config.width, config.heads, format!("{name}.attn"))
+            .with_causal(config.causal)
+            .with_dropout(config.dropout)
+            .with_residuals(residuals)
+            .with_seed(config.seed);
+        let hidden = config.hidden.unwrap_or(4 * config.width);
+        let feed_forward = FeedForwardConfig::new(config.width, hidden, format!("{name}.mlp"))
+            .with_activation(config.activation)
+            .with_dropout(config.dropout)
+            .with_residuals(residuals)
+            .with_seed(config.seed);
+        TransformerBlock {
+            ln_1: init.layer_norm(config.width),
+            attn: attention.init(device),
+            ln_2: init.layer_norm(config.width),
+            mlp: feed_forward.init(device),
+            norm: config.norm,
+        }
+    }
+
+    /// Shapes, arguments and panics as in [`SelfAttention::forward`].
+    pub fn forward(
+        &self,
+        x: Tensor<3>,
+        padding: Option<&Tensor<2, Bool>>,
+        dropout: Option<&DropoutKey>,
+    ) -> Tensor<3> {
+        match self.norm {
+            Norm::Pre => {
+                let x = x.clone() + self.attn.forward(layer_norm(&self.ln_1, x), padding, dropout);
+                x.clone() + self.mlp.forward(layer_norm(&self.ln_2, x), dropout)
+            }
+            Norm::Post => {
+                let x = layer_norm(&self.ln_1, x.clone() + self.attn.forward(x, padding, dropout));
+                layer_norm(&self.ln_2, x.clone() + self.mlp.forward(x, dropout))
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The layer that works on each position alone.
+
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::activation::relu;
+use burn::tensor::{Device, Tensor};
+use burn_flex_nn::gelu;
+
+use super::init::Init;
+use crate::dropout::{Dropout, DropoutKey};
+
+/// What stands between the two linear layers of a [`FeedForward`].
+#[derive(Config, Debug, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// x · Φ(x), not its approximation by tanh ([arXiv:1606.08415](https://arxiv.org/abs/1606.08415)).
+    Gelu,
+    /// max(x, 0), as in Vaswani et al. 2017.
+    Relu,
+}
+
+/// Configuration of a [`FeedForward`].
+#[derive(Config, Debug)]
+pub struct FeedForwardConfig {
+    /// Width of the input and the output.
+    pub width: usize,
+    /// Width between the two layers; 4 · `width` is usual.
+    pub hidden: usize,
+    /// By what dropout and initial values tell this layer from the model's others: another name for each.
+    pub name: String,
+    /// What stands between the two layers. Default: GELU.
+    #[config(default = "Activation::Gelu")]
+    pub activation: Activation,
+    /// Share of the output that a training step drops. Default: 0.
+    #[config(default = 0.0)]
+    pub dropout: f64,
+    /// How many layers' outputs are added up in the residual stream; the initial values of the second layer are
+    /// divided by its square root. Default: 1.
+    #[config(default = 1)]
+    pub residuals: usize,
+    /// Seed of the initial values. Default: 0.
+    #[config(default = 0)]
+    pub seed: u64,
+}
+
+impl FeedForwardConfig {
+    /// Makes the layer: weights normal with deviation 0.02, those of the second one divided by √`residuals`,
+    /// biases 0 (Radford et al. 2019). They follow from seed and name alone.
+    ///
+    /// # Panics
+    ///
+    /// If dropout is not at least 0 and below 1.
+    pub fn init(&self, device: &Device) -> FeedForward {
+        let Self { width, hidden, ref name, activation, dropout, residuals, seed } = *self;
+        let init = Init { seed, device };
+        FeedForward {
+            c_fc: init.linear(&format!("{name}.c_fc"), [width, hidden], 1),
+            c_proj: init.linear(&format!("{name}.c_proj"), [hidden, width], residuals),
+            activation,
+            dropout: Dropout::new(dropout),
+            name: name.clone(),
+        }
+    }
+}
+
+/// The position-wise feed-forward network (Vaswani et al. 2017,
+/// [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), equation 2): activation(x · W₁ + b₁) · W₂ + b₂. Its fields
+/// are GPT-2's.
+#[derive(Module, Debug)]
+pub struct FeedForward {
+    /// The first layer: `[width, hidden]`.
+    pub c_fc: Linear,
+    /// The second layer: `[hidden, width]`.
+    pub c_proj: Linear,
+    #[module(skip)]
+    activation: Activation,
+    dropout: Dropout,
+    name: String,
+}
+
+impl FeedForward {
+    /// Dropout is that of training where there is a key; in evaluation there is none.
+    ///
+    /// # Shapes
+    ///
+    /// - `x`, output: `[batch, time, width]`
+    ///
+    /// # Panics
+    ///
+    /// If `x` has another width than the layer.
+    pub fn forward(&self, x: Tensor<3>, dropout: Option<&DropoutKey>) -> Tensor<3> {
+        let hidden = self.c_fc.forward(x);
+        let out = self.c_proj.forward(match self.activation {
+            Activation::Gelu => gelu(hidden),
+            Activation::Relu => relu(hidden),
+        });
+        match dropout {
+            Some(key) => self.dropout.forward(out, &format!("{}.output", self.name), key),
+            None => out,
+        }
+    }
+}

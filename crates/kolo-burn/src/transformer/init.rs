@@ -1,0 +1,46 @@
+//! Initial values: each element a function of (seed, name, element), so that every rank builds the same layers,
+//! in whichever order.
+
+use burn::module::Param;
+use burn::nn::{LayerNorm, LayerNormConfig, Linear};
+use burn::tensor::{Device, Tensor, TensorData};
+
+use kolo_ddp::key::Key;
+
+/// What layer normalisations add to the variance.
+const EPSILON: f64 = 1e-5;
+
+/// Standard deviation of weights (`initializer_range` of the published GPT-2).
+const DEVIATION: f64 = 0.02;
+
+/// Makes initialised layers.
+pub(super) struct Init<'a> {
+    pub(super) seed: u64,
+    pub(super) device: &'a Device,
+}
+
+impl Init<'_> {
+    /// Normal weights `[input, output]` of deviation 0.02 / √residuals, so that a sum of so many outputs has the
+    /// variance of one; a bias of zeros.
+    pub(super) fn linear(&self, name: &str, shape: [usize; 2], residuals: usize) -> Linear {
+        let deviation = DEVIATION / (residuals as f64).sqrt();
+        let key = Key::new(self.seed).with_str(name).with_str("weight");
+        let value = |index| (deviation * key.with(index).normal()) as f32;
+        let values: Vec<f32> = (0..(shape[0] * shape[1]) as u64).map(value).collect();
+        let bias = TensorData::zeros::<f32, _>([shape[1]]);
+        Linear {
+            weight: Param::from_data(TensorData::new(values, shape), self.device),
+            bias: Some(Param::from_data(bias, self.device)),
+        }
+    }
+
+    /// Scale one, shift zero.
+    pub(super) fn layer_norm(&self, width: usize) -> LayerNorm {
+        LayerNormConfig::new(width).with_epsilon(EPSILON).init(self.device)
+    }
+}
+
+/// The forward pass of a layer that [`Init::layer_norm`] has made.
+pub(super) fn layer_norm(layer: &LayerNorm, x: Tensor<3>) -> Tensor<3> {
+    burn_flex_nn::layer_norm(x, layer.gamma.val(), layer.beta.as_ref().map(|beta| beta.val()), EPSILON)
+}

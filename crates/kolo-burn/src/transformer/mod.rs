@@ -1,0 +1,113 @@
+//! Transformers whose dropout does not depend on who computes it: attention, feed-forward network, block and
+//! stack.
+//!
+//! The layers are Burn's, the arithmetic between them is burn-flex-nn's on `flex` and Burn's elsewhere. Every
+//! dropout has a name of its own, which a layer is given when it is built; where in a training a forward pass
+//! stands is said by the [`DropoutKey`], without which nothing is dropped.
+
+mod attention;
+mod block;
+mod config;
+mod feed_forward;
+mod init;
+#[cfg(test)]
+mod tests;
+
+use burn::module::Module;
+use burn::nn::LayerNorm;
+use burn::tensor::{Bool, Device, Tensor};
+
+pub use self::attention::{SelfAttention, SelfAttentionConfig};
+pub use self::block::TransformerBlock;
+pub use self::config::{Norm, TransformerConfig};
+pub use self::feed_forward::{Activation, FeedForward, FeedForwardConfig};
+use self::init::{Init, layer_norm};
+use crate::dropout::DropoutKey;
+
+/// A stack of blocks (Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), section 3.1;
+/// Radford et al. 2019, section 2.3). Its parameters have the names and shapes of GPT-2's checkpoints:
+/// `h.0.attn.c_attn.weight` is `[width, 3 · width]`.
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use kolo_burn::{DropoutKey, TransformerConfig};
+///
+/// let device = Device::flex().autodiff();
+/// let transformer = TransformerConfig::new(32, 4, 2).with_dropout(0.1).init(&device);
+/// let x = Tensor::<3>::ones([8, 16, 32], &device);
+/// let key = DropoutKey { seed: 1, epoch: 0, step: 0, shard: 0 };
+/// let training = transformer.forward(x.clone(), Some(&key));
+/// let evaluation = transformer.forward(x, None);
+/// assert_eq!(training.dims(), evaluation.dims());
+/// ```
+#[derive(Module, Debug)]
+pub struct Transformer {
+    /// The blocks, in the order in which they are passed.
+    pub h: Vec<TransformerBlock>,
+    /// The normalisation behind the last block, where the blocks have theirs before them.
+    pub ln_f: Option<LayerNorm>,
+}
+
+impl TransformerConfig {
+    /// Makes the transformer, with GPT-2's initial values: weights normal with deviation 0.02, those whose outputs
+    /// are added to the residual stream divided by √(2 · layers), biases 0 (Radford et al. 2019, section 2.3).
+    ///
+    /// The values follow from `seed`, `name` and each parameter's path alone: every rank makes the same ones.
+    ///
+    /// # Panics
+    ///
+    /// If the heads do not divide the width, or dropout is not at least 0 and below 1.
+    pub fn init(&self, device: &Device) -> Transformer {
+        let blocks = (0..self.layers).map(|number| TransformerBlock::new(self, number, device));
+        let ln_f = (self.norm == Norm::Pre).then(|| Init { seed: self.seed, device }.layer_norm(self.width));
+        Transformer { h: blocks.collect(), ln_f }
+    }
+}
+
+impl Transformer {
+    /// Dropout is that of training where there is a key; in evaluation there is none.
+    ///
+    /// # Shapes
+    ///
+    /// - `x`, output: `[batch, time, width]`
+    ///
+    /// # Panics
+    ///
+    /// If `x` has another width than the transformer.
+    pub fn forward(&self, x: Tensor<3>, dropout: Option<&DropoutKey>) -> Tensor<3> {
+        self.blocks(x, None, dropout)
+    }
+
+    /// The same where some of the input is padding, at which nobody looks; whatever stands there, the output at
+    /// the other positions is the same.
+    ///
+    /// # Shapes
+    ///
+    /// - `x`, output: `[batch, time, width]`
+    /// - `padding`: `[batch, time]`
+    ///
+    /// # Panics
+    ///
+    /// If `x` has another width than the transformer, or `padding` another shape.
+    pub fn forward_padded(
+        &self,
+        x: Tensor<3>,
+        padding: &Tensor<2, Bool>,
+        dropout: Option<&DropoutKey>,
+    ) -> Tensor<3> {
+        self.blocks(x, Some(padding), dropout)
+    }
+
+    fn blocks(
+        &self,
+        x: Tensor<3>,
+        padding: Option<&Tensor<2, Bool>>,
+        dropout: Option<&DropoutKey>,
+    ) -> Tensor<3> {
+        let x = self.h.iter().fold(x, |x, block| block.forward(x, padding, dropout));
+        match &self.ln_f {
+            Some(ln_f) => layer_norm(ln_f, x),
+            None => x,
+        }
+    }
+}

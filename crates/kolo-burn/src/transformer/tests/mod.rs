@@ -1,0 +1,23 @@
+//! The layers beside Burn's, and what they promise of masks and dropout.
+
+mod against_burn;
+mod dropout;
+mod masks;
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+use crate::tests::noise;
+
+fn device() -> Device {
+    Device::flex().autodiff()
+}
+
+/// Numbers that follow from `seed` alone.
+fn tensor<const D: usize>(seed: usize, shape: [usize; D], device: &Device) -> Tensor<D> {
+    let values: Vec<f32> = (0..shape.iter().product()).map(|index| noise(seed, index)).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().iter().collect()
+}
