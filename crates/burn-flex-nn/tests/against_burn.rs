@@ -4,9 +4,12 @@ use burn::module::Param;
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::MaxPool2dConfig;
 use burn::nn::{BatchNormConfig, PaddingConfig2d};
-use burn::tensor::activation::relu;
-use burn::tensor::{Device, Tensor, TensorData};
-use burn_flex_nn::{arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, max_pool2d};
+use burn::tensor::activation::{self, log_softmax, relu};
+use burn::tensor::{Device, Int, Tensor, TensorData, module};
+use burn_flex_nn::{
+    arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, gelu, layer_norm,
+    max_pool2d,
+};
 
 /// Numbers by Marsaglia's xorshift64 (2003).
 struct Random(u64);
@@ -208,5 +211,92 @@ fn max_pools() {
         for (ours, expected) in ours.into_iter().zip(expected) {
             close(&format!("{layer:?} of {dims:?}"), ours, expected);
         }
+    }
+}
+
+/// Output and gradients with respect to the inputs, of two functions of the same inputs.
+fn compare<const D: usize, const E: usize>(
+    what: &str,
+    inputs: &[Tensor<D>],
+    ours: impl Fn(Vec<Tensor<D>>) -> Tensor<E>,
+    burns: impl Fn(Vec<Tensor<D>>) -> Tensor<E>,
+) {
+    let mut random = Random(362_436_069);
+    let mut weights = None;
+    let mut run = |function: &dyn Fn(Vec<Tensor<D>>) -> Tensor<E>| {
+        let inputs: Vec<Tensor<D>> = inputs.iter().map(|input| input.clone().require_grad()).collect();
+        let output = function(inputs.clone());
+        let weights = weights.get_or_insert_with(|| random.tensor(output.dims(), &output.device())).clone();
+        let gradients = (output.clone() * weights).sum().backward();
+        let gradients = inputs.iter().map(|input| input.grad(&gradients).expect("it is used").into_data());
+        (output.into_data(), gradients.collect::<Vec<_>>())
+    };
+    let (ours, burns) = (run(&ours), run(&burns));
+    close(&format!("output of {what}"), ours.0, burns.0);
+    for (index, (ours, burns)) in ours.1.into_iter().zip(burns.1).enumerate() {
+        close(&format!("gradient of input {index}, {what}"), ours, burns);
+    }
+}
+
+#[test]
+fn gelus() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(88_172_645_463_325_252);
+    for scale in [0.1, 1.0, 10.0] {
+        let x = random.tensor::<3>([3, 7, 41], &device) * scale;
+        compare(
+            &format!("a scale of {scale}"),
+            &[x.detach()],
+            |x| gelu(x[0].clone()),
+            |x| activation::gelu(x[0].clone()),
+        );
+    }
+    // Far from zero nothing overflows.
+    let x = Tensor::<1>::from_floats([-1e30, -100.0, -14.0, 0.0, 14.0, 100.0, 1e30], &device).require_grad();
+    let output = gelu(x.clone());
+    let gradient =
+        x.grad(&output.clone().sum().backward()).unwrap().into_data().iter::<f32>().collect::<Vec<_>>();
+    assert_eq!(output.into_data().iter::<f32>().collect::<Vec<_>>(), [0.0, 0.0, 0.0, 0.0, 14.0, 100.0, 1e30]);
+    assert_eq!(gradient, [0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 1.0]);
+}
+
+#[test]
+fn layer_normalisations() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(88_172_645_463_325_252);
+    for _ in 0..50 {
+        let dims = [random.up_to(4), random.up_to(9), random.up_to(70)];
+        let epsilon = [1e-5, 0.1][random.up_to(2) - 1];
+        let x = (random.tensor::<3>(dims, &device) * 3.0 + 2.0).detach();
+        let [gamma, beta] = [(); 2].map(|()| random.tensor::<3>([1, 1, dims[2]], &device));
+        let vector = |x: &Tensor<3>| x.clone().reshape([dims[2]]);
+        compare(
+            &format!("{dims:?}, epsilon {epsilon}"),
+            &[x, gamma, beta],
+            |x| layer_norm(x[0].clone(), vector(&x[1]), Some(vector(&x[2])), epsilon),
+            |x| module::layer_norm(x[0].clone(), vector(&x[1]), Some(vector(&x[2])), epsilon),
+        );
+    }
+}
+
+#[test]
+fn cross_entropies() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(88_172_645_463_325_252);
+    for _ in 0..50 {
+        let [rows, classes] = [random.up_to(20), random.up_to(90)];
+        let scores = (random.tensor::<2>([rows, classes], &device) * 20.0).detach();
+        let targets: Vec<Option<usize>> =
+            (0..rows).map(|_| (random.up_to(4) > 1).then(|| random.up_to(classes) - 1)).collect();
+        let burns = |scores: Tensor<2>| {
+            let index: Vec<i64> = targets.iter().map(|target| target.unwrap_or(0) as i64).collect();
+            let index = Tensor::<2, Int>::from_data(TensorData::new(index, [rows, 1]), &device);
+            let counted: Vec<f32> =
+                targets.iter().map(|target| f32::from(u8::from(target.is_some()))).collect();
+            let counted = Tensor::<2>::from_data(TensorData::new(counted, [rows, 1]), &device);
+            (log_softmax(scores, 1).gather(1, index) * counted).sum().neg()
+        };
+        let what = format!("{rows} rows of {classes} classes");
+        compare(&what, &[scores], |x| cross_entropy(x[0].clone(), targets.clone()), |x| burns(x[0].clone()));
     }
 }

@@ -261,3 +261,6 @@ fn backward(saved: &Saved, gradient: &Values) -> FlexTensor {
     }
     row_major(of_qkv, qkv.shape())
 }
+
+#[cfg(test)]
+mod tests;

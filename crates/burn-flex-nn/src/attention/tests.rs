@@ -1,0 +1,65 @@
+use burn::tensor::Device;
+
+use super::*;
+
+fn numbers<const D: usize>(seed: usize, shape: [usize; D], device: &Device) -> Tensor<D> {
+    let value = |i: usize| ((i * 7_919 + seed * 104_729) % 1_000) as f32 / 250.0 - 2.0;
+    let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+fn close(what: &str, a: Tensor<3>, b: Tensor<3>) {
+    let [a, b] = [a, b].map(|tensor| tensor.into_data().iter::<f32>().collect::<Vec<f32>>());
+    for (index, (a, b)) in a.iter().zip(&b).enumerate() {
+        assert!(
+            (a - b).abs() < 1e-5 * (1.0 + b.abs()),
+            "{what}, element {index}: {a}, of Burn's operations {b}"
+        );
+    }
+}
+
+/// On both sides of one operation and of Burn's: with every mask, every combination of them, and sequences whose
+/// first positions see nothing but padding.
+#[test]
+fn it_is_what_burns_operations_make_of_it() {
+    let device = Device::flex().autodiff();
+    for ([batch, time, heads, head], causal, padded, dropping) in [
+        ([2, 5, 3, 4], false, false, false),
+        ([3, 37, 2, 8], true, false, false),
+        ([3, 18, 1, 5], false, true, false),
+        ([2, 20, 4, 3], true, true, true),
+        ([1, 33, 2, 16], true, false, true),
+        ([2, 1, 2, 2], true, false, false),
+    ] {
+        let sizes = Sizes { batch, time, heads, head };
+        let padding = padded.then(|| {
+            let padding: Vec<bool> = (0..batch * time).map(|i| i % time < 2 || i % 5 == 0).collect();
+            Tensor::<1, Bool>::from_data(&padding[..], &device).reshape([batch, time])
+        });
+        let factors = dropping.then(|| {
+            let factor = |i: usize| if i * 7_919 % 10 < 3 { 0.0 } else { 1.0 / 0.7 };
+            (0..sizes.weights().num_elements()).map(factor).collect::<Vec<f32>>()
+        });
+        let qkv = numbers(1, [batch, time, 3 * heads * head], &device);
+        let [one, several] = [qkv.clone(), qkv].map(Tensor::require_grad);
+        let attention =
+            Attention { heads, causal, padding: padding.clone(), weight_factors: factors.clone() };
+        let by_one = self_attention(one.clone(), attention);
+        let by_several = composed(several.clone(), sizes, causal, padding, factors);
+        let what = format!("{sizes:?}, causal {causal}, padded {padded}, dropping {dropping}");
+        close(&what, by_one.clone(), by_several.clone());
+        let weights = numbers(2, [batch, time, heads * head], &device);
+        let gradient = |output: Tensor<3>, qkv: Tensor<3>| {
+            Tensor::from_inner(qkv.grad(&(output * weights.clone()).sum().backward()).unwrap())
+        };
+        close(&format!("gradient, {what}"), gradient(by_one, one), gradient(by_several, several));
+    }
+}
+
+#[test]
+#[should_panic(expected = "4 factors for 8 weights")]
+fn factors_of_another_number_are_told() {
+    let qkv = numbers(1, [1, 2, 12], &Device::flex());
+    let weight_factors = Some(vec![1.0; 4]);
+    self_attention(qkv, Attention { heads: 2, weight_factors, ..Attention::default() });
+}
