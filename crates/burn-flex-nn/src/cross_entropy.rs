@@ -19,7 +19,8 @@ use crate::on_flex;
 /// The sum of the rows' cross entropies, in natural units; rows whose target is `None` add nothing to it and
 /// have no gradient. Nothing overflows, whatever the scores.
 ///
-/// On `flex` the scores are gone through twice, once forward and once backward, and no table of targets is made.
+/// On `flex` the scores are gone through twice, once forward and once backward, and no table of targets is
+/// made.
 ///
 /// # Shapes
 ///

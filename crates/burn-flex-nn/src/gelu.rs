@@ -1,5 +1,6 @@
-//! The Gaussian error linear unit (Hendrycks and Gimpel, [arXiv:1606.08415](https://arxiv.org/abs/1606.08415)):
-//! x · Φ(x), Φ the distribution function of the normal distribution.
+//! The Gaussian error linear unit (Hendrycks and Gimpel,
+//! [arXiv:1606.08415](https://arxiv.org/abs/1606.08415)): x · Φ(x), Φ the distribution function of the normal
+//! distribution.
 //!
 //! Φ is had from the rational approximation 7.1.26 of Abramowitz and Stegun, *Handbook of Mathematical
 //! Functions*, whose error is below 1.5e-7: Φ(-|x|) = ½ t (a₁ + t (a₂ + …)) e^(-x²/2) with

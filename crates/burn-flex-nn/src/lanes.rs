@@ -1,13 +1,13 @@
-//! Arithmetic on rows of numbers that compilers can turn into vector instructions of any width without another
-//! result: sums are made in 16 lanes, which are then added pairwise, and no multiplication is fused with an
-//! addition.
+//! Arithmetic on rows of numbers that compilers can turn into vector instructions of any width without
+//! another result: sums are made in 16 lanes, which are then added pairwise, and no multiplication is fused
+//! with an addition.
 
 /// Running values of a sum or a maximum over a row.
 pub(crate) const LANES: usize = 16;
 
-/// e^x by Cody and Waite's reduction to |r| ≤ ln(2)/2 and a polynomial (the coefficients are those of Moshier's
-/// [Cephes](https://www.netlib.org/cephes/), `expf.c`), within 2 units in the last place. Below -87, where the
-/// result would be less than the smallest normal number, it is 0. Not for x above 88.
+/// e^x by Cody and Waite's reduction to |r| ≤ ln(2)/2 and a polynomial (the coefficients are those of
+/// Moshier's [Cephes](https://www.netlib.org/cephes/), `expf.c`), within 2 units in the last place. Below
+/// -87, where the result would be less than the smallest normal number, it is 0. Not for x above 88.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     /// 1.5 · 2²³: added to a small number it leaves its nearest integer in the lowest bits.

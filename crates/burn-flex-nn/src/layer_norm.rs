@@ -1,7 +1,7 @@
 //! Normalisation of each row (Ba, Kiros and Hinton, [arXiv:1607.06450](https://arxiv.org/abs/1607.06450)).
 //!
-//! With x̂ = (x − mean) / σ over the n elements of a row, and h the gradient of the loss with respect to x̂, the
-//! gradient with respect to x is 1/σ · (h − Σh/n − x̂ · Σ(h·x̂)/n).
+//! With x̂ = (x − mean) / σ over the n elements of a row, and h the gradient of the loss with respect to x̂,
+//! the gradient with respect to x is 1/σ · (h − Σh/n − x̂ · Σ(h·x̂)/n).
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -18,8 +18,8 @@ use crate::memory::{Values, row_major, vector};
 use crate::on_flex;
 
 /// What [`burn::tensor::module::layer_norm`] computes, and with it the forward pass of Burn's
-/// [`LayerNorm`](burn::nn::LayerNorm). On other backends, for other types than `f32`, and without `beta`, it is
-/// that.
+/// [`LayerNorm`](burn::nn::LayerNorm). On other backends, for other types than `f32`, and without `beta`, it
+/// is that.
 ///
 /// # Shapes
 ///

@@ -5,11 +5,12 @@
 //! [`batch_norm`] and its two relatives that go on with a ReLU, [`max_pool2d`], [`layer_norm`]. On other
 //! backends and for other types than `f32` they are that `forward`. Images that go from one to the next stay
 //! in the order in which these layers read them; [`arrange`] puts weights into theirs, and [`fork`] adds
-//! gradients in it. [`self_attention`], [`gelu`] and [`cross_entropy`] are each one operation of the graph where
-//! Burn has several; on other backends they are made of Burn's.
+//! gradients in it. [`self_attention`], [`gelu`] and [`cross_entropy`] are each one operation of the graph
+//! where Burn has several; on other backends they are made of Burn's.
 //!
 //! Every sum is made in an order that depends on the shapes alone, on one thread: the bits are the same on
-//! every processor.
+//! every processor. The matrix products of attention are Burn's, whose bits are those of processors of a
+//! kind.
 
 mod arrange;
 mod attention;

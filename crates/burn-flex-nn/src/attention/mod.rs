@@ -1,9 +1,9 @@
 //! Scaled dot-product attention of several heads (Vaswani et al.,
 //! [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), equation 1), as one operation of the graph.
 //!
-//! Queries, keys and values are read where one linear layer has left them, side by side, and their gradients are
-//! written side by side, too: nothing is split, permuted or put together but the output, once in each direction.
-//! What is kept for the backward pass are the weights.
+//! Queries, keys and values are read where one linear layer has left them, side by side, and their gradients
+//! are written side by side, too: nothing is split, permuted or put together but the output, once in each
+//! direction. What is kept for the backward pass are the weights.
 
 mod softmax;
 
@@ -32,13 +32,13 @@ pub struct Attention {
     pub causal: bool,
     /// Where the input is padding, at which nobody looks: `[batch, time]`.
     pub padding: Option<Tensor<2, Bool>>,
-    /// What each weight is multiplied by after softmax, as dropout does: batch · heads · time (of the query) ·
-    /// time (of the key) numbers.
+    /// What each weight is multiplied by after softmax, as dropout does: batch · heads · time (of the query)
+    /// · time (of the key) numbers.
     pub weight_factors: Option<Vec<f32>>,
 }
 
-/// For each head softmax(q·kᵀ / √d) · v, where d is the width of a head and q, k and v are what the head has of
-/// each third of `qkv`. A position that may look at nothing has an output of 0.
+/// For each head softmax(q·kᵀ / √d) · v, where d is the width of a head and q, k and v are what the head has
+/// of each third of `qkv`. A position that may look at nothing has an output of 0.
 ///
 /// # Shapes
 ///
@@ -67,7 +67,7 @@ pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
         return composed(qkv, sizes, causal, padding, weight_factors);
     }
     let padding = padding.map(|padding| padding.into_data().iter::<bool>().collect());
-    let masks = Masks { causal, padding, factors: weight_factors.map(Arc::from) };
+    let masks = Masks { causal, padding, factors: weight_factors.map(Arc::new) };
     Tensor::from_dispatch(<Dispatch as SelfAttention>::attention(qkv.into_dispatch(), sizes, masks))
 }
 
@@ -159,7 +159,7 @@ impl Sizes {
 struct Masks {
     causal: bool,
     padding: Option<Vec<bool>>,
-    factors: Option<Arc<[f32]>>,
+    factors: Option<Arc<Vec<f32>>>,
 }
 
 impl Masks {
@@ -245,7 +245,7 @@ fn backward(saved: &Saved, gradient: &Values) -> FlexTensor {
     let Saved { qkv, weights, sizes, masks } = saved;
     let [q, k, v] = [0, 1, 2].map(|part| sizes.heads_of(qkv.tensor(), part, 3));
     let gradient = sizes.heads_of(gradient.tensor(), 0, 1);
-    let factors = masks.factors.as_deref();
+    let factors = masks.factors.as_ref().map(|factors| &factors[..]);
     let seen = match factors {
         Some(factors) => row_major(multiplied(weights, factors), sizes.weights()),
         None => weights.tensor().clone(),
