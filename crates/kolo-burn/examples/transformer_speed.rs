@@ -1,9 +1,9 @@
 //! How long a forward and a backward pass of a transformer take, beside Burn's `TransformerEncoder` and one
-//! that is written by hand of Burn's layers: `cargo run --release -p kolo-burn --example transformer_speed`.
+//! that is written by hand of Burn's layers: `cargo run -p kolo-burn --example transformer_speed`.
 //!
-//! All have the same shape and run in turn, pass by pass, on one thread, whose processor time is measured: it is
-//! not disturbed by others. What is printed are medians, and the medians of each round's ratios. The last two
-//! columns are passes with dropout.
+//! All have the same shape and run in turn, pass by pass, on one thread, whose processor time is measured: it
+//! is not disturbed by others. What is printed are medians, and the medians of each round's ratios. The last
+//! two columns are passes with dropout.
 
 use burn::nn::attention::generate_autoregressive_mask;
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -177,7 +177,7 @@ fn main() {
         results[1..].iter().for_each(|[time, ratio]| print!(" | {time:5.1} ({ratio:4.2})"));
         println!();
     }
-    println!(" rows vocabulary                |  Kolo |          Burn");
+    println!(" rows vocabulary                |  Kolo |         Burn");
     for [rows, vocabulary] in LOSSES {
         let logits = numbers([rows, vocabulary], &device).require_grad();
         let targets: Vec<usize> = (0..rows).map(|row| row * 7 % vocabulary).collect();

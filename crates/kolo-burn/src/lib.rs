@@ -3,9 +3,10 @@
 //!
 //! It turns a module's parameters into flat memory and back, sees each gradient at the moment it is computed,
 //! and has the layers that need more than their own shard ([`sync_batch_norm`]) or must not depend on who
-//! computes them ([`Dropout`], [`Transformer`]). It never sees ranks, transports or optimizers: those are below, in `kolo_ddp`
-//! (whose [`Ddp`](kolo_ddp::Ddp) drives it through [`Binding`](kolo_ddp::binding::Binding)) and `kolo_comm`.
-//! Above stand training loops: `kolo_train`'s, or one's own, as in this crate's example `two_workers`.
+//! computes them ([`Dropout`], [`Transformer`]). It never sees ranks, transports or optimizers: those are
+//! below, in `kolo_ddp` (whose [`Ddp`](kolo_ddp::Ddp) drives it through
+//! [`Binding`](kolo_ddp::binding::Binding)) and `kolo_comm`. Above stand training loops: `kolo_train`'s, or
+//! one's own, as in this crate's example `two_workers`.
 
 mod backend;
 mod batch_norm;

@@ -5,8 +5,8 @@ use burn_flex_nn::cross_entropy;
 
 use crate::Loss;
 
-/// The cross entropy of the next token, in natural units, as a sum over the tokens; the loss's count is that of
-/// the tokens.
+/// The cross entropy of the next token, in natural units, as a sum over the tokens; the loss's count is that
+/// of the tokens.
 ///
 /// `targets[b][t]` is the token that comes after position `t`: the input shifted by one. Nothing overflows,
 /// whatever the logits.
@@ -23,8 +23,8 @@ pub fn next_token_loss(logits: Tensor<3>, targets: Tensor<2, Int>) -> Loss {
     loss(logits, targets, None)
 }
 
-/// The same without the positions whose target is `ignored`, such as padding: they have no gradient and do not
-/// count. `ignored` need not be a token of the vocabulary; -100 is usual.
+/// The same without the positions whose target is `ignored`, such as padding: they have no gradient and do
+/// not count. `ignored` need not be a token of the vocabulary; -100 is usual.
 ///
 /// # Shapes
 ///

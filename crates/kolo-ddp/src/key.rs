@@ -36,8 +36,14 @@ impl Key {
         (self.0 >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Standard normal, by Box and Muller's transform (1958). The logarithm and the cosine are libm's, written in
-    /// Rust, because the platform's own may differ in the last bit from one machine to the next.
+    /// Whether [`Key::unit`] is below `probability`, without a number between.
+    pub fn below_probability(self, probability: f64) -> bool {
+        // unit = n / 2⁵³ for a whole n, and multiplying by a power of two rounds nothing.
+        self.0 >> 11 < (probability * (1u64 << 53) as f64).ceil() as u64
+    }
+
+    /// Standard normal, by Box and Muller's transform (1958). The logarithm and the cosine are libm's,
+    /// written in Rust, because the platform's own may differ in the last bit from one machine to the next.
     pub fn normal(self) -> f64 {
         let radius = (-2.0 * libm::log(1.0 - self.with(0).unit())).sqrt();
         radius * libm::cos(std::f64::consts::TAU * self.with(1).unit())
@@ -76,6 +82,22 @@ mod tests {
         assert_ne!(key, Key::new(2).with(2).with(3));
         assert_ne!(key, Key::new(1).with(3).with(2));
         assert_ne!(Key::new(1).with_str("a"), Key::new(1).with_str("b"));
+    }
+
+    #[test]
+    fn below_a_probability_is_what_the_unit_number_is() {
+        let near = |key: Key| [key.unit().next_down(), key.unit(), key.unit().next_up()];
+        for n in 0..1_000 {
+            let key = Key::new(3).with(n);
+            let probabilities = near(key).into_iter().chain(near(Key::new(4).with(n))).chain([0.0, 0.1, 1.0]);
+            for probability in probabilities {
+                assert_eq!(
+                    key.below_probability(probability),
+                    key.unit() < probability,
+                    "{key:?} {probability}"
+                );
+            }
+        }
     }
 
     #[test]

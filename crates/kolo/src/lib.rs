@@ -5,6 +5,7 @@
 //! [`train`] for whole runs, [`launch`] for starting workers.
 
 pub use kolo_burn::{BurnModel, Ddp, Dropout, DropoutKey, Loss, sync_batch_norm};
+pub use kolo_burn::{Transformer, TransformerConfig, next_token_loss, next_token_loss_ignoring};
 pub use kolo_comm as comm;
 pub use kolo_comm::{Group, Op, Rank};
 pub use kolo_data as data;

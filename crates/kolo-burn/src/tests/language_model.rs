@@ -1,5 +1,5 @@
-//! A small language model with dropout, whose embedding is also its last layer: the same bits on any number of
-//! ranks, and the gradients of the whole batch.
+//! A small language model with dropout, whose embedding is also its last layer: the same bits on any number
+//! of ranks, and the gradients of the whole batch.
 
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Initializer};
@@ -54,7 +54,7 @@ impl LanguageModel {
     }
 }
 
-/// Sequences of a rule that can be learned, and what comes next; a longer sample number has more padding.
+/// Sequences of a rule that can be learned, and what comes next: two samples of three end in padding.
 fn batch(samples: &[usize]) -> [Tensor<2, Int>; 2] {
     let token = |sample: usize, t: usize| ((sample + 3 * t) % VOCABULARY) as i64;
     let of = |value: &dyn Fn(usize, usize) -> i64| {
@@ -123,9 +123,8 @@ fn a_tied_embedding_has_the_gradient_of_both_uses() {
     let whole = loss(ddp.model());
     ddp.backward(whole).unwrap();
     ddp.step(0.1).unwrap();
-    let span = ddp.layout().spans().iter().find(|span| span.spec.name == "wte.weight").unwrap().range();
     let ours = &velocity(&ddp)[span_of(&ddp, "wte.weight")];
-    assert_eq!(span.len(), expected.len());
+    assert_eq!(ours.len(), expected.len());
     for (ours, expected) in ours.iter().zip(expected) {
         assert!((ours - expected / count).abs() < 1e-6, "{ours}, Burn's {}", expected / count);
     }

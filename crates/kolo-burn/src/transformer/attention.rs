@@ -55,8 +55,9 @@ impl SelfAttentionConfig {
     }
 }
 
-/// Multi-head self-attention (Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), section
-/// 3.2.2): softmax(q·kᵀ / √d) · v for each head, and a projection of all of them. Its fields are GPT-2's.
+/// Multi-head self-attention (Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762),
+/// section 3.2.2): softmax(q·kᵀ / √d) · v for each head, and a projection of all of them. Its fields are
+/// GPT-2's.
 ///
 /// Dropout is on the weights after softmax and on the output.
 #[derive(Module, Debug)]
@@ -90,8 +91,9 @@ impl SelfAttention {
         dropout: Option<&DropoutKey>,
     ) -> Tensor<3> {
         let [batch, time, _] = x.dims();
-        let elements = self.heads * time * time;
-        let factors = |key| self.dropout.factors([batch, elements], &format!("{}.weights", self.name), key);
+        let weights = [batch, self.heads * time, time];
+        let seen = |row| if self.causal { row % time + 1 } else { time };
+        let factors = |key| self.dropout.factors(weights, seen, &format!("{}.weights", self.name), key);
         let attention = Attention {
             heads: self.heads,
             causal: self.causal,

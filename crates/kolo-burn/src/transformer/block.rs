@@ -27,8 +27,8 @@ pub struct TransformerBlock {
 }
 
 impl TransformerBlock {
-    /// The block of this number of a stack, from 0. The number tells its dropout and its initial values from the
-    /// other blocks'.
+    /// The block of this number of a stack, from 0. The number tells its dropout and its initial values from
+    /// the other blocks'.
     ///
     /// # Panics
     ///

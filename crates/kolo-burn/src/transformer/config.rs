@@ -7,9 +7,9 @@ use super::feed_forward::Activation;
 /// Where the layer normalisations stand.
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 pub enum Norm {
-    /// x + f(norm(x)), and one more normalisation behind the last block (Radford et al. 2019; Xiong et al. 2020,
-    /// [arXiv:2002.04745](https://arxiv.org/abs/2002.04745), figure 1b). It trains without a warm-up of the
-    /// learning rate.
+    /// x + f(norm(x)), and one more normalisation behind the last block (Radford et al. 2019; Xiong et al.
+    /// 2020, [arXiv:2002.04745](https://arxiv.org/abs/2002.04745), figure 1b). It trains without a warm-up of
+    /// the learning rate.
     Pre,
     /// norm(x + f(x)), as in Vaswani et al. 2017, section 3.1.
     Post,
@@ -39,8 +39,8 @@ pub struct TransformerConfig {
     /// Where the layer normalisations stand. Default: before attention and feed-forward network.
     #[config(default = "Norm::Pre")]
     pub norm: Norm,
-    /// By what dropout and initial values tell this transformer from others of the same model: another name for
-    /// each. Default: `transformer`.
+    /// By what dropout and initial values tell this transformer from others of the same model: another name
+    /// for each. Default: `transformer`.
     #[config(default = "String::from(\"transformer\")")]
     pub name: String,
     /// Seed of the initial values. Default: 0.

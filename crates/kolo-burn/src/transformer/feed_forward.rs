@@ -34,8 +34,8 @@ pub struct FeedForwardConfig {
     /// Share of the output that a training step drops. Default: 0.
     #[config(default = 0.0)]
     pub dropout: f64,
-    /// How many layers' outputs are added up in the residual stream; the initial values of the second layer are
-    /// divided by its square root. Default: 1.
+    /// How many layers' outputs are added up in the residual stream; the initial values of the second layer
+    /// are divided by its square root. Default: 1.
     #[config(default = 1)]
     pub residuals: usize,
     /// Seed of the initial values. Default: 0.
@@ -64,8 +64,8 @@ impl FeedForwardConfig {
 }
 
 /// The position-wise feed-forward network (Vaswani et al. 2017,
-/// [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), equation 2): activation(x · W₁ + b₁) · W₂ + b₂. Its fields
-/// are GPT-2's.
+/// [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), equation 2): activation(x · W₁ + b₁) · W₂ + b₂. Its
+/// fields are GPT-2's.
 #[derive(Module, Debug)]
 pub struct FeedForward {
     /// The first layer: `[width, hidden]`.

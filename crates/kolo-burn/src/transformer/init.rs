@@ -1,5 +1,5 @@
-//! Initial values: each element a function of (seed, name, element), so that every rank builds the same layers,
-//! in whichever order.
+//! Initial values: each element a function of (seed, name, element), so that every rank builds the same
+//! layers, in whichever order.
 
 use burn::module::Param;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear};
@@ -20,10 +20,10 @@ pub(super) struct Init<'a> {
 }
 
 impl Init<'_> {
-    /// Normal weights `[input, output]` of deviation 0.02 / √residuals, so that a sum of so many outputs has the
-    /// variance of one; a bias of zeros.
+    /// Normal weights `[input, output]` of deviation 0.02 / √residuals, so that a sum of so many outputs has
+    /// the variance of one; a bias of zeros.
     pub(super) fn linear(&self, name: &str, shape: [usize; 2], residuals: usize) -> Linear {
-        let deviation = DEVIATION / (residuals as f64).sqrt();
+        let deviation = DEVIATION / (residuals.max(1) as f64).sqrt();
         let key = Key::new(self.seed).with_str(name).with_str("weight");
         let value = |index| (deviation * key.with(index).normal()) as f32;
         let values: Vec<f32> = (0..(shape[0] * shape[1]) as u64).map(value).collect();

@@ -49,8 +49,9 @@ pub struct Transformer {
 }
 
 impl TransformerConfig {
-    /// Makes the transformer, with GPT-2's initial values: weights normal with deviation 0.02, those whose outputs
-    /// are added to the residual stream divided by √(2 · layers), biases 0 (Radford et al. 2019, section 2.3).
+    /// Makes the transformer, with GPT-2's initial values: weights normal with deviation 0.02, those whose
+    /// outputs are added to the residual stream divided by √(2 · layers), biases 0 (Radford et al. 2019,
+    /// section 2.3).
     ///
     /// The values follow from `seed`, `name` and each parameter's path alone: every rank makes the same ones.
     ///
@@ -78,8 +79,8 @@ impl Transformer {
         self.blocks(x, None, dropout)
     }
 
-    /// The same where some of the input is padding, at which nobody looks; whatever stands there, the output at
-    /// the other positions is the same.
+    /// The same where some of the input is padding, at which nobody looks; whatever stands there, the output
+    /// at the other positions is the same.
     ///
     /// # Shapes
     ///

@@ -66,8 +66,8 @@ const HEADS: usize = 4;
 const HEAD: usize = 64;
 const TIME: usize = 40;
 
-/// Attention that looks at all positions alike, whose values are one and whose projection is the identity: what
-/// comes out is the share of the weights that was kept.
+/// Attention that looks at all positions alike, whose values are one and whose projection is the identity:
+/// what comes out is the share of the weights that was kept.
 fn even_attention(probability: f64, device: &Device) -> SelfAttention {
     let width = HEADS * HEAD;
     let config = SelfAttentionConfig::new(width, HEADS, String::from("even"));
