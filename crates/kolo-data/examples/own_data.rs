@@ -2,7 +2,10 @@
 //!
 //! `cargo run -p kolo-data --example own_data`
 
-use kolo_data::{Augment, AugmentKey, DataSet, ImageSet, Images, Part, Prefetch, Request};
+use std::sync::Arc;
+
+use kolo_data::{Augment, DataSet, ImageDataSet, ImageSet, Images, Loader, Part};
+use kolo_ddp::Sampler;
 
 /// Squares and stripes, 8x8.
 fn drawn(count: usize) -> Images {
@@ -20,13 +23,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let data = ImageSet::new(drawn(100), drawn(20), 2, Augment { crop_padding: 1, flip: true });
     println!("{:?}, {} samples", data.shape(), data.samples(Part::Train));
 
-    let requests = [vec![0, 1, 2], vec![], vec![97]].map(|indices| Request { indices, epoch: 0 });
-    let prepare = move |Request { indices, epoch }| {
-        data.batch(Part::Train, &indices, Some(AugmentKey { seed: 7, epoch }))
-    };
-    for batch in Prefetch::new(requests, 2, prepare)? {
-        let batch = batch?;
-        println!("a batch of {:?}, labels {:?}", batch.shape, batch.labels);
+    // Two shards of 16 images a step; this worker has the second one.
+    let sampler = Sampler::new(data.samples(Part::Train), 16, 2, 7)?;
+    let mut loader = Loader::new(Arc::new(data), sampler.clone()).augmented(7);
+    for step in 0..sampler.steps() {
+        for shard in loader.step(0, step, 1..2) {
+            let Some(batch) = shard?.batch else { continue };
+            println!("step {step}: a batch of {:?}, labels {:?}", batch.shape, batch.labels);
+        }
     }
     Ok(())
 }

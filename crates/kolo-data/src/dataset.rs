@@ -12,7 +12,27 @@ pub enum Part {
     Test,
 }
 
-/// What a model has to know of the samples before it is built.
+/// Samples to train on and to test on, of any kind: images, windows of a text, rows of a table.
+///
+/// Every worker holds one and asks for the samples of its own shards. What comes back may depend on the
+/// arguments only: then it does not matter who asks, nor when.
+pub trait DataSet: Send + Sync {
+    /// Some samples, ready for a model: plain numbers, because a thread prepares them ahead.
+    type Batch: Send + 'static;
+
+    /// How many samples `part` has. No model is tested on a data set without samples to test on.
+    fn samples(&self, part: Part) -> usize;
+
+    /// The samples at `indices`, of which there is at least one; altered at random if `augment` is given and
+    /// the data set has a way to.
+    ///
+    /// # Panics
+    ///
+    /// If an index is not below [`samples`](DataSet::samples).
+    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Self::Batch;
+}
+
+/// What a model has to know of images before it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleShape {
     /// Channels of an image: 1 for grey, 3 for colour.
@@ -25,22 +45,8 @@ pub struct SampleShape {
     pub classes: usize,
 }
 
-/// Samples with their labels, to train on and to test on.
-///
-/// Every worker holds one and asks for the samples of its own shards. What comes back may depend on the
-/// arguments only: then it does not matter who asks, nor when.
-pub trait DataSet: Send + Sync {
+/// Images with their labels.
+pub trait ImageDataSet: DataSet<Batch = Batch> {
     /// What its samples look like.
     fn shape(&self) -> SampleShape;
-
-    /// How many samples `part` has.
-    fn samples(&self, part: Part) -> usize;
-
-    /// The samples at `indices`, ready for a model; altered at random if `augment` is given. The batch may be
-    /// empty.
-    ///
-    /// # Panics
-    ///
-    /// If an index is not below [`samples`](DataSet::samples).
-    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Batch;
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::dataset::DataSet;
+use crate::dataset::ImageDataSet;
 use crate::error::DataError;
 use crate::format::source::Source;
 
@@ -19,7 +19,7 @@ pub struct DatasetEntry {
     /// Where its files come from: completes "get it with …" or "get it from …".
     pub get: &'static str,
     /// Reads its files into memory.
-    pub open: fn(&Folder) -> Result<Arc<dyn DataSet>, DataError>,
+    pub open: fn(&Folder) -> Result<Arc<dyn ImageDataSet>, DataError>,
 }
 
 /// Where the files of a data set are.

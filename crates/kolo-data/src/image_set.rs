@@ -2,7 +2,7 @@
 
 use crate::augment::{Augment, AugmentKey};
 use crate::batch::{Batch, Normalise};
-use crate::dataset::{DataSet, Part, SampleShape};
+use crate::dataset::{DataSet, ImageDataSet, Part, SampleShape};
 use crate::images::Images;
 
 /// Images to train on and to test on, normalised by the statistics of those to train on.
@@ -32,11 +32,15 @@ impl ImageSet {
     }
 }
 
-impl DataSet for ImageSet {
+impl ImageDataSet for ImageSet {
     fn shape(&self) -> SampleShape {
         let Images { channels, height, width, .. } = self.train;
         SampleShape { channels, height, width, classes: self.classes }
     }
+}
+
+impl DataSet for ImageSet {
+    type Batch = Batch;
 
     fn samples(&self, part: Part) -> usize {
         self.images(part).len()

@@ -6,8 +6,8 @@
 //! random numbers of an alteration.
 //!
 //! [`open`] reads a data set of the table [`DATASETS`] into memory. A [`DataSet`] gives batches of its
-//! samples, normalised, and altered as (seed, epoch, sample) alone decide; [`Prefetch`] prepares them ahead
-//! of time on a thread of its own.
+//! samples, normalised, and altered as (seed, epoch, sample) alone decide. A [`Loader`] has those of this
+//! worker's shards ready when the training loop asks for them.
 //!
 //! ```
 //! use kolo_data::{Part, open};
@@ -19,7 +19,7 @@
 //! ```
 //!
 //! A further data set is a file in `sets/` and a line in its table. One's own is an [`ImageSet`] of images
-//! from anywhere, or any type that implements [`DataSet`].
+//! from anywhere, or any type that implements [`DataSet`], whatever its samples are.
 
 mod augment;
 mod batch;
@@ -29,6 +29,7 @@ mod error;
 mod format;
 mod image_set;
 mod images;
+mod loader;
 mod open;
 mod prefetch;
 mod sets;
@@ -37,11 +38,12 @@ mod tests;
 
 pub use augment::{Augment, AugmentKey};
 pub use batch::{Batch, Normalise};
-pub use dataset::{DataSet, Part, SampleShape};
+pub use dataset::{DataSet, ImageDataSet, Part, SampleShape};
 pub use entry::{DatasetEntry, Folder, Location};
 pub use error::DataError;
 pub use image_set::ImageSet;
 pub use images::Images;
+pub use loader::{Loader, ShardBatch};
 pub use open::open;
-pub use prefetch::{Prefetch, PrefetchError, Request};
+pub use prefetch::{Prefetch, PrefetchError};
 pub use sets::DATASETS;

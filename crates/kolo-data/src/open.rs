@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::dataset::DataSet;
+use crate::dataset::ImageDataSet;
 use crate::entry::DatasetEntry;
 use crate::error::DataError;
 use crate::sets::DATASETS;
@@ -14,7 +14,7 @@ use crate::sets::DATASETS;
 /// # Errors
 ///
 /// No entry has that name, or its files are missing or damaged; every message says what to do.
-pub fn open(spec: &str) -> Result<Arc<dyn DataSet>, DataError> {
+pub fn open(spec: &str) -> Result<Arc<dyn ImageDataSet>, DataError> {
     let (name, folder) = match spec.split_once(':') {
         Some((name, folder)) => (name, Some(folder)),
         None => (spec, None),

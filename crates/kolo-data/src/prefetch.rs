@@ -1,21 +1,10 @@
-//! Batches prepared ahead, on a thread of their own, so that the training thread never waits for pixels.
+//! Batches prepared ahead, on a thread of their own, so that the training thread never waits for them.
 
 use std::any::Any;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
-
-use crate::batch::Batch;
-
-/// A batch to prepare.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// Which images, by their index in the data set; may be none.
-    pub indices: Vec<usize>,
-    /// The epoch, which decides how they are altered.
-    pub epoch: u64,
-}
 
 /// Why no more batches come.
 #[derive(Debug, Error)]
@@ -34,21 +23,21 @@ pub enum PrefetchError {
 /// At most `depth` finished batches wait (and one more is being prepared). Dropping it ends the thread and
 /// waits for it.
 #[derive(Debug)]
-pub struct Prefetch {
-    batches: Option<Receiver<Batch>>,
+pub struct Prefetch<B> {
+    batches: Option<Receiver<B>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Prefetch {
+impl<B: Send + 'static> Prefetch<B> {
     /// Prepares a batch for each request, by `prepare`, on a thread.
     ///
     /// # Errors
     ///
     /// [`PrefetchError::Spawn`] if the operating system gives no thread.
-    pub fn new(
-        requests: impl IntoIterator<Item = Request, IntoIter: Send> + Send + 'static,
+    pub fn new<R>(
+        requests: impl IntoIterator<Item = R, IntoIter: Send> + Send + 'static,
         depth: usize,
-        mut prepare: impl FnMut(Request) -> Batch + Send + 'static,
+        mut prepare: impl FnMut(R) -> B + Send + 'static,
     ) -> Result<Self, PrefetchError> {
         let (sender, batches) = sync_channel(depth.max(1));
         let thread = Builder::new().name("kolo-prefetch".into()).spawn(move || {
@@ -62,8 +51,8 @@ impl Prefetch {
     }
 }
 
-impl Iterator for Prefetch {
-    type Item = Result<Batch, PrefetchError>;
+impl<B> Iterator for Prefetch<B> {
+    type Item = Result<B, PrefetchError>;
 
     /// The next batch; an error once if the thread failed; nothing when all requests are done.
     fn next(&mut self) -> Option<Self::Item> {
@@ -78,7 +67,7 @@ impl Iterator for Prefetch {
     }
 }
 
-impl Drop for Prefetch {
+impl<B> Drop for Prefetch<B> {
     fn drop(&mut self) {
         // The receiver first: a thread that waits to hand over a batch then sees that nobody wants it.
         self.batches = None;
@@ -104,33 +93,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::batch::Normalise;
-    use crate::images::Images;
 
-    fn images() -> Images {
-        Images { channels: 1, height: 2, width: 2, pixels: (0..40).collect(), labels: (0..10).collect() }
-    }
-
-    fn prepare(Request { indices, .. }: Request) -> Batch {
-        images().batch(&indices, &normalise(), None)
-    }
-
-    fn request(indices: impl Into<Vec<usize>>) -> Request {
-        Request { indices: indices.into(), epoch: 0 }
-    }
-
-    fn normalise() -> Normalise {
-        Normalise::new(&[0.0], &[1.0])
+    /// The square of a number below 10.
+    fn prepare(number: usize) -> usize {
+        [0, 1, 4, 9, 16, 25, 36, 49, 64, 81][number]
     }
 
     #[test]
-    fn batches_come_in_order_and_may_be_empty() {
-        let wanted = [vec![1, 2], vec![], vec![9]];
-        let requests = wanted.clone().map(request);
-        let prefetch = Prefetch::new(requests, 2, prepare).unwrap();
-        let got: Vec<Batch> = prefetch.map(Result::unwrap).collect();
-        let expected: Vec<Batch> = wanted.map(|indices| prepare(request(indices))).to_vec();
-        assert_eq!(got, expected);
+    fn batches_come_in_order() {
+        let prefetch = Prefetch::new([2, 0, 9], 2, prepare).unwrap();
+        assert_eq!(prefetch.map(Result::unwrap).collect::<Vec<_>>(), [4, 0, 81]);
     }
 
     #[test]
@@ -139,7 +111,7 @@ mod tests {
         let counter = asked.clone();
         let requests = std::iter::repeat_with(move || {
             counter.fetch_add(1, Ordering::SeqCst);
-            request([0])
+            0
         });
         let mut prefetch = Prefetch::new(requests, 3, prepare).unwrap();
         prefetch.next().unwrap().unwrap();
@@ -150,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_and_then_the_end() {
-        let mut prefetch = Prefetch::new([request([0]), request([77])], 2, prepare).unwrap();
+        let mut prefetch = Prefetch::new([0, 77], 2, prepare).unwrap();
         prefetch.next().unwrap().unwrap();
         let error = prefetch.next().unwrap().unwrap_err().to_string();
         assert!(error.contains("index out of bounds") || error.contains("out of range"), "{error}");
@@ -163,7 +135,7 @@ mod tests {
         let held = alive.clone();
         let requests = std::iter::repeat_with(move || {
             let _ = &held;
-            request([0])
+            0
         });
         drop(Prefetch::new(requests, 2, prepare).unwrap());
         assert_eq!(Arc::strong_count(&alive), 1);

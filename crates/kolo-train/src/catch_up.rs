@@ -1,20 +1,24 @@
 //! Where a worker is in the run when it comes, and after others have died or come: its progress, and whether
 //! it writes.
 
+use burn::module::Module;
+use kolo_data::DataSet;
+
 use crate::checkpoints;
 use crate::error::Error;
 use crate::meter::StepRow;
-use crate::model::Model;
 use crate::progress::Progress;
+use crate::run_folder::RunFolder;
 use crate::run_writer::RunWriter;
-use crate::sinks::Record;
+use crate::sinks::{Record, SinkContext};
+use crate::task::Task;
 use crate::worker::Worker;
 
-impl<M: Model> Worker<'_, M> {
+impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// Brings the progress to where the replica is; and both to the last checkpoint, where a run is resumed.
     /// A collective.
     pub(crate) fn catch_up(&mut self, progress: &mut Progress) -> Result<(), Error> {
-        let (steps, epoch_steps, total) = (self.steps(), self.sampler.steps(), self.total);
+        let (steps, calendar) = (self.steps(), self.calendar);
         let resumes = self.job.folder.as_ref().filter(|_| self.job.resume && progress.step() == 0);
         let Some(folder) = resumes else {
             self.follow_replica(progress);
@@ -26,11 +30,12 @@ impl<M: Model> Worker<'_, M> {
             _ => checkpoints::position(folder, steps),
         };
         *progress = match &position {
-            Some(position) => Progress::resumed(position, epoch_steps, total),
-            None => Progress::at(steps, epoch_steps, total),
+            Some(position) => Progress::resumed(position, calendar),
+            None => Progress::at(steps, calendar),
         };
+        self.heed_patience(progress);
         if progress.is_over() && !progress.is_unrecorded() {
-            return Err(Error::Complete { path: folder.path().to_owned(), total });
+            return Err(Error::Complete { path: folder.path().to_owned(), total: progress.total() });
         }
         Ok(())
     }
@@ -51,47 +56,56 @@ impl<M: Model> Worker<'_, M> {
     /// Makes rank 0 the one that writes; that may have been another worker before. `begins`: for the first
     /// time.
     pub(crate) fn choose_writer(
-        &self,
+        &mut self,
         progress: &Progress,
         writer: &mut Option<RunWriter>,
         begins: bool,
     ) -> Result<(), Error> {
-        let Some(folder) = self.job.folder.as_ref().filter(|_| self.ddp.rank().0 == 0) else {
+        if self.ddp.rank().0 > 0 {
             *writer = None;
             return Ok(());
-        };
+        }
         if let Some(writer) = writer {
             writer.follow(progress);
             self.record_generation(writer, progress);
             return Ok(());
         }
-        if folder.is_complete() && progress.is_over() {
+        let folder = self.job.folder.as_ref();
+        if folder.is_some_and(|folder| folder.is_complete()) && progress.is_over() {
             // Another worker was rank 0 when the last death came, and has come to the end nevertheless.
             return Ok(());
         }
-        let mut new = RunWriter::new(folder, &self.job.config, &self.job.sinks);
+        let Task { metrics, unit, .. } = &*self.task;
+        let run = SinkContext { folder, config: &self.job.config, metrics, unit };
+        let mut new = RunWriter::new(&run, &self.job.sinks);
         match begins {
             true => new.begin(progress)?,
             false => new.follow(progress),
         }
         if self.job.resume || progress.step() > 0 {
-            let (path, step) = (folder.path().display(), progress.step());
-            new.record(&Record::Note(&format!("continuing {path} after step {step}")), progress);
+            let path = folder.map_or("the run".into(), |folder| folder.path().display().to_string());
+            let note = format!("continuing {path} after step {}", progress.step());
+            self.tell(&mut new, &Record::Note(&note), progress);
         }
-        new.record(&Record::Note(&self.describe()), progress);
+        self.tell(&mut new, &Record::Note(&self.describe()), progress);
         self.record_generation(&mut new, progress);
-        if progress.is_over() && !progress.is_unrecorded() && !folder.has_checkpoint(progress.step()) {
+        let written = |folder: &RunFolder| folder.has_checkpoint(progress.step());
+        if let Some(checkpoints) = &mut new.checkpoints
+            && progress.is_over()
+            && !progress.is_unrecorded()
+            && !self.job.folder.as_ref().is_some_and(written)
+        {
             // The last rank 0 has died while it wrote it.
-            new.checkpoints.take(&self.ddp, progress)?;
+            checkpoints.take(&self.ddp, progress)?;
         }
         *writer = Some(new);
         Ok(())
     }
 
-    fn record_generation(&self, writer: &mut RunWriter, progress: &Progress) {
+    fn record_generation(&mut self, writer: &mut RunWriter, progress: &Progress) {
         let world_size = self.ddp.group().world_size();
         if let Some(generation) = &self.ddp.with_replica(|replica| replica.generation()) {
-            writer.record(&Record::Generation { generation, world_size }, progress);
+            self.tell(writer, &Record::Generation { generation, world_size }, progress);
         }
     }
 }

@@ -1,4 +1,6 @@
-//! The checkpoints of a run: when one is due, who writes it, which one to continue from.
+//! The checkpoints of a run: who writes them, which one to continue from.
+
+use std::path::PathBuf;
 
 use burn::module::Module;
 use kolo_burn::Ddp;
@@ -10,49 +12,64 @@ use crate::error::Error;
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
 
-/// Rank 0's side: takes copies between two steps, which a thread writes.
+/// Rank 0's side: takes copies between two steps, which threads write.
 pub(crate) struct Checkpoints {
-    folder: RunFolder,
+    last: Series,
+    best: Series,
+}
+
+/// Checkpoints in one folder, of which the last few are kept.
+struct Series {
+    run: RunFolder,
+    folder: PathBuf,
     keep: usize,
     /// `None` as long as the folder cannot be written to.
     writer: Option<Writer>,
     /// Why the last one has not even come to the writer.
     lost: Option<Error>,
-    every_epochs: usize,
-    every_steps: Option<u64>,
 }
 
 impl Checkpoints {
-    pub(crate) fn new(folder: &RunFolder, config: &TrainConfig) -> Self {
-        let (every_epochs, every_steps) = (config.checkpoint_epochs, config.checkpoint_steps);
-        let (folder, keep) = (folder.clone(), config.keep_checkpoints);
-        Checkpoints { folder, keep, writer: None, lost: None, every_epochs, every_steps }
+    pub(crate) fn new(run: &RunFolder, config: &TrainConfig) -> Self {
+        let series = |folder, keep| Series { run: run.clone(), folder, keep, writer: None, lost: None };
+        Checkpoints { last: series(run.checkpoints(), config.keep_checkpoints), best: series(run.best(), 1) }
     }
 
     /// Makes ready for writing, if that has not been done.
-    pub(crate) fn open(&mut self) -> Result<&Writer, Error> {
+    pub(crate) fn open(&mut self) -> Result<(), Error> {
+        self.last.open().map(drop)
+    }
+
+    /// Copies what a checkpoint holds, and leaves the rest to the thread.
+    pub(crate) fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+        self.last.take(ddp, progress)
+    }
+
+    /// The same for the best checkpoint so far, which is kept apart: it may be older than the last few.
+    pub(crate) fn take_best<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+        self.best.take(ddp, progress)
+    }
+
+    /// Waits for the last ones. Their failure is the run's: there is nothing to continue from.
+    pub(crate) fn finish(self) -> Result<(), Error> {
+        let best = self.best.finish();
+        self.last.finish().and(best)
+    }
+}
+
+impl Series {
+    fn open(&mut self) -> Result<&Writer, Error> {
         let writer = match self.writer.take() {
             Some(writer) => writer,
             None => {
-                self.folder.check()?;
-                Writer::new(&self.folder.checkpoints(), self.keep)?
+                self.run.check()?;
+                Writer::new(&self.folder, self.keep)?
             }
         };
         Ok(self.writer.insert(writer))
     }
 
-    /// Whether one is due now that an epoch is over.
-    pub(crate) fn due_between_epochs(&self, position: &Position) -> bool {
-        position.epoch.is_multiple_of(self.every_epochs) || self.due_within_epoch(position)
-    }
-
-    /// Whether one is due after this step.
-    pub(crate) fn due_within_epoch(&self, position: &Position) -> bool {
-        self.every_steps.is_some_and(|steps| position.step.is_multiple_of(steps))
-    }
-
-    /// Copies what a checkpoint holds, and leaves the rest to the thread.
-    pub(crate) fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+    fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         let position = progress.noted();
         let snapshot = ddp.with_replica(|replica| checkpoint::snapshot(replica, &position))?;
         self.lost = self.open().map(|writer| writer.put(snapshot)).err();
@@ -64,8 +81,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Waits for the last one. Its failure is the run's: there is nothing to continue from.
-    pub(crate) fn finish(self) -> Result<(), Error> {
+    fn finish(self) -> Result<(), Error> {
         let written = self.writer.map_or(Ok(()), |writer| writer.finish().map_err(Error::from));
         self.lost.map_or(written, Err).map_err(|error| Error::CheckpointLost(Box::new(error)))
     }

@@ -1,14 +1,15 @@
 //! A job that ends before its run: the last of its workers keep what it has come to.
 
+use burn::module::Module;
 use kolo_comm::Group;
+use kolo_data::DataSet;
 
 use crate::error::Error;
-use crate::model::Model;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::worker::Worker;
 
-impl<M: Model> Worker<'_, M> {
+impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// After an error: goes on with those that are left. If they are too few, the first of them goes on
     /// alone, for as long as it takes to save what they have come to; `Ok(true)`: that can be done now.
     pub(crate) fn recover(&mut self, error: Error) -> Result<bool, Error> {
@@ -31,7 +32,7 @@ impl<M: Model> Worker<'_, M> {
     /// so.
     pub(crate) fn end_early(&self, progress: &Progress, writer: Option<RunWriter>) -> Result<(), Error> {
         let Some(writer) = writer else { return Ok(()) };
-        let (step, total) = (progress.step(), self.total);
+        let (step, total) = (progress.step(), self.calendar.total);
         let kept = match writer.end_early(&self.ddp, progress) {
             Ok(()) => "a checkpoint holds all of it".into(),
             Err(failure) => {

@@ -1,12 +1,11 @@
 //! The steps of an epoch: batches, shards, what follows each step.
 
-use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use burn::module::Module;
 use kolo_burn::{BurnModel, DropoutKey};
-use kolo_data::{AugmentKey, Batch, Part, Prefetch, Request};
+use kolo_data::{DataSet, ShardBatch};
 use kolo_ddp::checkpoint::Position;
 use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_ddp::straggler::{Policy, Straggler};
@@ -14,7 +13,7 @@ use kolo_ddp::{Change, StepReport};
 
 use crate::error::Error;
 use crate::meter::StepRow;
-use crate::model::{Model, TrainingContext};
+use crate::model::TrainingContext;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
@@ -22,10 +21,7 @@ use crate::sinks::Record;
 use crate::slowdown::{Slowdown, Work};
 use crate::worker::Worker;
 
-/// Batches prepared ahead.
-const AHEAD: usize = 3;
-
-impl<M: Model> Worker<'_, M> {
+impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// Trains until the epoch or the run is over, or the members of the job have changed: then it says so.
     /// Moves the progress.
     pub(crate) fn epoch(
@@ -33,14 +29,8 @@ impl<M: Model> Worker<'_, M> {
         progress: &mut Progress,
         writer: &mut Option<RunWriter>,
     ) -> Result<Option<Outcome>, Error> {
-        let steps = self.sampler.steps();
-        let (epoch, first) = (progress.position.epoch, progress.position.step_in_epoch);
-        let mut batches = self.batches(epoch, first..steps)?;
-        for _ in first..steps {
-            if progress.is_over() {
-                break;
-            }
-            let report = self.timed_step(&mut batches, progress, writer)?;
+        loop {
+            let report = self.timed_step(progress, writer)?;
             // In a group that has just changed it may have another rank.
             if let (Change::None, Some(straggler)) = (report.change, &report.straggler) {
                 self.drop_or_keep(straggler)?;
@@ -53,41 +43,45 @@ impl<M: Model> Worker<'_, M> {
                 Change::AllLeft if progress.is_over() => {}
                 Change::AllLeft => return Ok(Some(Outcome::AllLeft)),
             }
-            if report.shards_changed && progress.position.step_in_epoch > 0 {
-                batches = self.batches(epoch, progress.position.step_in_epoch..steps)?;
+            if progress.has_ended() {
+                return Ok(None);
+            }
+            if self.leaving.load(Ordering::Relaxed) && !self.is_elastic() {
+                return Ok(Some(Outcome::AllLeft));
             }
         }
-        Ok(None)
     }
 
     /// One step and its row.
     fn timed_step(
         &mut self,
-        batches: &mut Prefetch,
         progress: &mut Progress,
         writer: &mut Option<RunWriter>,
     ) -> Result<StepReport, Error> {
         let (step, epoch) = (progress.step(), progress.position.epoch);
         self.step_began = Instant::now();
         let rate = self.rate.at(step);
-        if self.leaving.load(Ordering::Relaxed) {
+        if self.leaving.load(Ordering::Relaxed) && self.is_elastic() {
             self.ddp.with_replica(|replica| replica.leave());
         }
-        let report = self.step(batches, &progress.position, rate)?;
+        let report = self.step(&progress.position, rate)?;
         if !report.loss.is_finite() {
             return Err(Error::Diverged { loss: report.loss, step });
         }
         let row = StepRow::new(step, epoch, rate, self.step_began.elapsed(), &report);
         progress.add_step(row.clone());
-        // Where rank 0 may save, all bring what it does not have.
-        let position = &progress.position;
-        let every = self.job.config.checkpoint_steps;
-        let within = every.is_some_and(|steps| position.step.is_multiple_of(steps));
-        if within || position.step_in_epoch == 0 || progress.is_over() {
+        let due = self.calendar.after(progress.step());
+        if due.gathering {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
         }
         if let Some(writer) = writer {
-            self.record_step(&row, &report, progress, writer)?;
+            let record = Record::Step { row: &row, report: &report, epoch: progress.epoch_meter() };
+            self.tell(writer, &record, progress);
+            // At the end of an epoch the evaluation comes first.
+            if due.checkpoint && !due.evaluation {
+                writer.flush(progress);
+                writer.checkpoint(&self.ddp, progress)?;
+            }
         }
         Ok(report)
     }
@@ -108,94 +102,49 @@ impl<M: Model> Worker<'_, M> {
         Ok(())
     }
 
-    /// On rank 0, after each step.
-    fn record_step(
-        &self,
-        row: &StepRow,
-        report: &StepReport,
-        progress: &Progress,
-        writer: &mut RunWriter,
-    ) -> Result<(), Error> {
-        writer.record(&Record::Step { row, report, epoch: progress.epoch_meter() }, progress);
-        let goes_on = progress.position.step_in_epoch > 0 && !progress.is_over();
-        if goes_on && writer.checkpoints.due_within_epoch(&progress.position) {
-            writer.flush(progress);
-            writer.checkpoints.take(&self.ddp, progress)?;
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, batches: &mut Prefetch, position: &Position, rate: f64) -> Result<StepReport, Error> {
+    fn step(&mut self, position: &Position, rate: f64) -> Result<StepReport, Error> {
         let (seed, epoch, step) = (self.job.config.seed, position.epoch, position.step_in_epoch);
         let key = move |shard| DropoutKey { seed, epoch, step, shard };
+        self.pause.store(self.pause_of(Work::Data).as_millis() as u64, Ordering::Relaxed);
+        let pause = self.pause_of(Work::Compute);
+        let Worker { task, loader, ddp, trainable: device, .. } = self;
+        let batches = loader.step(epoch, step, ddp.shards());
+        let take = |batch: Result<ShardBatch<D::Batch>, _>, ddp: &kolo_burn::Ddp<M>| {
+            let batch = batch.map_err(Error::from)?;
+            ddp.data_waited(batch.waited);
+            Ok::<_, Error>((batch.shard, batch.batch))
+        };
         if self.job.config.in_step() {
-            let inputs = self.ddp.shards().map(|_| self.batch(batches)).collect::<Result<Vec<_>, _>>()?;
-            self.cross_shard_passes(inputs, key)?;
+            // All of this rank's shards together, normalised over the global batch.
+            let inputs = batches.map(|batch| Ok(take(batch, ddp)?.1)).collect::<Result<Vec<_>, Error>>()?;
+            let loss = &task.loss;
+            ddp.cross_shard_passes(inputs, |model: &BurnModel<M>, batch, pass: &CrossShardPass| {
+                std::thread::sleep(pause);
+                let dropout = &key(pass.shard());
+                loss(model, batch, &TrainingContext { dropout, cross_shard: Some(pass), device })
+            })?;
         } else {
-            for shard in self.ddp.shards() {
-                let batch = self.batch(batches)?;
-                self.shard(batch, &key(shard))?;
+            for batch in batches {
+                let (shard, batch) = take(batch, ddp)?;
+                std::thread::sleep(pause);
+                let Some(batch) = batch else {
+                    ddp.skip_shard()?;
+                    continue;
+                };
+                let context = TrainingContext { dropout: &key(shard), cross_shard: None, device };
+                let loss = (task.loss)(ddp.model(), batch, &context);
+                ddp.backward(loss)?;
             }
         }
-        Ok(self.ddp.step(rate)?)
-    }
-
-    fn batch(&self, batches: &mut Prefetch) -> Result<Batch, Error> {
-        let asked = Instant::now();
-        let batch = batches.next().ok_or(Error::DataEnded)?;
-        self.ddp.data_waited(asked.elapsed());
-        Ok(batch?)
-    }
-
-    fn shard(&mut self, batch: Batch, dropout: &DropoutKey) -> Result<(), Error> {
-        std::thread::sleep(self.pause(Work::Compute));
-        if batch.is_empty() {
-            return Ok(self.ddp.skip_shard()?);
-        }
-        let context = TrainingContext { dropout, cross_shard: None, device: &self.trainable };
-        let loss = self.ddp.model().loss(batch, &context);
-        Ok(self.ddp.backward(loss)?)
-    }
-
-    /// All of this rank's shards together, normalised over the global batch.
-    fn cross_shard_passes(
-        &mut self,
-        inputs: Vec<Batch>,
-        key: impl Fn(usize) -> DropoutKey + Sync,
-    ) -> Result<(), Error> {
-        let (pause, device) = (self.pause(Work::Compute), &self.trainable);
-        let inputs = inputs.into_iter().map(|batch| (!batch.is_empty()).then_some(batch)).collect();
-        let forward = |model: &BurnModel<M>, batch: Batch, pass: &CrossShardPass| {
-            std::thread::sleep(pause);
-            model.loss(
-                batch,
-                &TrainingContext { dropout: &key(pass.shard()), cross_shard: Some(pass), device },
-            )
-        };
-        Ok(self.ddp.cross_shard_passes(inputs, forward)?)
-    }
-
-    /// This rank's batches of some steps of an epoch, prepared ahead.
-    fn batches(&self, epoch: usize, steps: Range<usize>) -> Result<Prefetch, Error> {
-        let order = Arc::new(self.sampler.epoch(epoch));
-        let shards = self.ddp.shards();
-        let requests = steps.flat_map(move |step| {
-            let order = order.clone();
-            let request =
-                move |shard| Request { indices: order.shard(step, shard).to_vec(), epoch: epoch as u64 };
-            shards.clone().map(request)
-        });
-        let seed = self.job.config.augment.then_some(self.job.config.seed);
-        let (data, pause) = (self.job.data.clone(), self.pause(Work::Data));
-        let prepare = move |Request { indices, epoch }| {
-            std::thread::sleep(pause);
-            data.batch(Part::Train, &indices, seed.map(|seed| AugmentKey { seed, epoch }))
-        };
-        Ok(Prefetch::new(requests, AHEAD, prepare)?)
+        Ok(ddp.step(rate)?)
     }
 
     /// For how long this rank sleeps at such work, if it is made slow.
-    fn pause(&self, work: Work) -> Duration {
+    fn pause_of(&self, work: Work) -> Duration {
         Slowdown::pause(self.job.slowdown.as_ref(), self.ddp.rank().0, work)
+    }
+
+    fn is_elastic(&self) -> bool {
+        self.ddp.with_replica(|replica| replica.generation().is_some())
     }
 }

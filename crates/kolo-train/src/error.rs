@@ -56,6 +56,24 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder is of a run with other settings.
+    #[error(
+        "the run in {} was begun with {setting} = {there}, not {here}; choose another folder, or change its \
+         config.toml if that is meant", path.display()
+    )]
+    OtherRecipe {
+        /// The folder.
+        path: PathBuf,
+        /// The first setting that differs.
+        setting: String,
+        /// Its value there.
+        there: String,
+        /// Its value in this program.
+        here: String,
+    },
+    /// What a run has come to cannot be kept.
+    #[error("the run has no folder to write a checkpoint to")]
+    NoFolder,
     /// The folder of a run that is to be continued does not exist.
     #[error("there is no run folder {}", path.display())]
     FolderMissing {
@@ -162,6 +180,7 @@ impl Error {
                 | Config { .. }
                 | FolderTaken { .. }
                 | FolderMissing { .. }
+                | OtherRecipe { .. }
                 | NoCheckpoint { .. }
                 | Complete { .. }
         )

@@ -1,25 +1,40 @@
-//! Exact evaluation, spread over the workers: every test sample counts once, on any number of ranks.
+//! Exact evaluation, spread over the workers: every test sample counts once, on any number of ranks, and sums
+//! are added in the order of the batches.
 
+use burn::module::Module;
 use burn::tensor::Device;
 use kolo_burn::Ddp;
-use kolo_comm::Op;
 use kolo_data::{DataSet, Part};
 
 use crate::error::Error;
-use crate::model::Model;
+use crate::metric::{Mean, Score, Scores};
+use crate::task::Task;
 
-/// Samples a forward pass. Fixed, so that nothing depends on the number of workers.
-const BATCH: usize = 250;
-
-/// The share of test samples that the model classifies rightly. A collective.
-pub(crate) fn accuracy<M: Model>(ddp: &Ddp<M>, data: &dyn DataSet, device: &Device) -> Result<f64, Error> {
+/// The model's scores over all test samples, in batches of `batch_size`; none where nothing is measured or
+/// there are no samples. A collective.
+pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
+    ddp: &Ddp<M>,
+    task: &Task<M, D>,
+    batch_size: usize,
+    device: &Device,
+) -> Result<Scores, Error> {
     let (rank, world) = (ddp.rank().0, ddp.group().world_size());
+    let samples = task.data.samples(Part::Test);
+    let Some(evaluate) = task.evaluate.as_ref().filter(|_| samples > 0) else { return Ok(Scores::default()) };
     let model = ddp.model().valid();
-    let samples = data.samples(Part::Test);
     let indices: Vec<usize> = (0..samples).collect();
-    let own = indices.chunks(BATCH).skip(rank).step_by(world);
-    let correct = own.map(|batch| model.correct(data.batch(Part::Test, batch, None), device));
-    let mut total = [correct.sum::<usize>() as i64];
-    ddp.group().all_reduce(&mut total, Op::Sum)?;
-    Ok(total[0] as f64 / samples as f64)
+    let own = indices.chunks(batch_size).skip(rank).step_by(world);
+    let means = own.map(|batch| evaluate(&model, task.data.batch(Part::Test, batch, None), device));
+    let means: Vec<Vec<(f64, f64)>> =
+        means.map(|means| means.into_iter().map(|Mean { sum, count }| (sum, count)).collect()).collect();
+    let all: Vec<Vec<Vec<(f64, f64)>>> = ddp.group().all_gather_value(&means)?;
+    let mut total = vec![(0.0, 0.0); task.metrics.len()];
+    for batch in 0..samples.div_ceil(batch_size) {
+        let Some(means) = all[batch % world].get(batch / world) else { continue };
+        for ((sum, count), mean) in total.iter_mut().zip(means) {
+            (*sum, *count) = (*sum + mean.0, *count + mean.1);
+        }
+    }
+    let score = |(metric, (sum, count)): (_, (f64, f64))| Score { metric, value: sum / count };
+    Ok(Scores(task.metrics.iter().copied().zip(total).map(score).collect()))
 }

@@ -1,13 +1,11 @@
 //! A run, and how a worker takes part in it.
 
-use std::sync::Arc;
-
 use burn::tensor::Device;
-use kolo_comm::Group;
-use kolo_data::DataSet;
+use kolo_comm::{Group, Options};
 use kolo_elastic::Member;
 
 use crate::config::TrainConfig;
+use crate::error::Error;
 use crate::run_folder::RunFolder;
 use crate::sinks::{SINKS, SinkEntry};
 use crate::slowdown::Slowdown;
@@ -20,12 +18,27 @@ pub enum Membership {
     Elastic(Member),
 }
 
-/// All that a worker has to know of a run: what it is, and where it is written down.
+impl Membership {
+    /// As the launcher has started this process: as a member of an elastic job (`kolo launch`), as a worker
+    /// of a fixed one (torchrun, mpirun, Slurm), or alone.
+    ///
+    /// # Errors
+    ///
+    /// The environment contradicts itself, or the others cannot be reached.
+    pub fn from_env() -> Result<Self, Error> {
+        let options = Options::from_env()?;
+        Ok(match Member::with_options(&options)? {
+            Some(member) => Membership::Elastic(member),
+            None => Membership::Fixed(Group::of_job(&options)?),
+        })
+    }
+}
+
+/// All that a worker has to know of a run besides the user's own code: what it is, and where it is written
+/// down.
 pub struct Job {
     /// What the run is; the same for all workers.
     pub config: TrainConfig,
-    /// What it trains on. The configuration only names it.
-    pub data: Arc<dyn DataSet>,
     /// Where rank 0 writes, and where all ranks read if the run is resumed. A worker without it writes
     /// nothing.
     pub folder: Option<RunFolder>,
@@ -42,11 +55,10 @@ pub struct Job {
 }
 
 impl Job {
-    /// A new run on the CPU that writes nothing.
-    pub fn new(config: TrainConfig, data: Arc<dyn DataSet>) -> Self {
+    /// A new run on the CPU that is not written down.
+    pub fn new(config: TrainConfig) -> Self {
         Job {
             config,
-            data,
             folder: None,
             resume: false,
             min_workers: 1,
@@ -54,10 +66,5 @@ impl Job {
             sinks: SINKS.to_vec(),
             device: Device::flex(),
         }
-    }
-
-    /// The same run, written to `folder` by rank 0, with all [`SINKS`].
-    pub fn in_folder(self, folder: RunFolder) -> Self {
-        Job { folder: Some(folder), ..self }
     }
 }

@@ -1,7 +1,7 @@
 //! A whole training run as a library: from a configuration to a run folder.
 //!
-//! A run is a [`Model`] and a [`DataSet`](kolo_data::DataSet), trained by every worker that takes part:
-//! [`train`]. This crate decides what a run is ([`TrainConfig`]), writes down what happens in it ([`SINKS`])
+//! A [`Trainer`] takes a model, its loss, a [`DataSet`](kolo_data::DataSet) and a recipe, and trains on every
+//! worker that takes part. This crate decides what a run is ([`TrainConfig`]), writes down what happens in it ([`SINKS`])
 //! and checkpoints, in a [`RunFolder`], and goes on after a worker's death or from a checkpoint. It never
 //! starts a process and never prints an error: `kolo`, the command line above it, does both. Below it are
 //! `kolo-data` (batches), `kolo-burn` (a model on its tensor library) and `kolo-ddp` (the step).
@@ -9,12 +9,15 @@
 //! | module | idea |
 //! |---|---|
 //! | `config`, `job` | what a run is; how a worker takes part in it |
-//! | `model`, `models`, `stepper` | what can be trained, and what is known by name |
+//! | `trainer`, `task`, `metric` | what the user's own code gives: model, loss, data, what it is judged by |
+//! | `models`, `stepper` | what is known by name |
 //! | `worker`, `epoch`, `outcome` | the loop of one worker, and what interrupts it |
+//! | `calendar`, `evaluate`, `evaluations` | what is due after which step, and what follows from scores |
 //! | `catch_up`, `early_end` | how it goes on, or ends, after others have died |
 //! | `progress`, `sync_progress` | how far the run has come, as every worker knows it |
 //! | `run_writer`, `sinks`, `checkpoints`, `run_folder` | what rank 0 writes down |
 
+mod calendar;
 mod catch_up;
 mod checkpoints;
 mod config;
@@ -22,8 +25,10 @@ mod early_end;
 mod epoch;
 mod error;
 mod evaluate;
+mod evaluations;
 mod job;
 mod meter;
+mod metric;
 mod model;
 pub mod models;
 mod outcome;
@@ -36,7 +41,9 @@ mod slowdown;
 mod stepper;
 mod summary;
 mod sync_progress;
+mod task;
 mod tensors;
+mod trainer;
 mod worker;
 
 pub use config::{
@@ -46,12 +53,13 @@ pub use config::{
 pub use error::Error;
 pub use job::{Job, Membership};
 pub use meter::{EpochRow, Meter, StepRow, percentile};
-pub use model::{Blueprint, Model, TrainingContext, count_correct, cross_entropy};
+pub use metric::{Better, Mean, Metric, Score, Scores};
+pub use model::{TrainingContext, count_correct, cross_entropy};
 pub use progress::Progress;
 pub use run_folder::RunFolder;
 pub use sinks::{GenerationRow, MetricSink, Record, SINKS, SinkContext, SinkEntry, unix_seconds};
 pub use slowdown::Slowdown;
 pub use stepper::Stepper;
-pub use summary::Summary;
+pub use summary::{Speed, Summary};
 pub use tensors::image_tensors;
-pub use worker::train;
+pub use trainer::{RUN_FOLDER, Trained, Trainer};

@@ -8,12 +8,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use kolo_ddp::{LastStep, StepReport};
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 use crate::error::Error;
+use crate::metric::{Metric, Scores};
 
 /// A line of `steps.jsonl`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct StepRow {
     /// Number of the step, from 0.
     pub step: u64,
@@ -21,8 +23,8 @@ pub struct StepRow {
     pub epoch: usize,
     /// Mean loss over the global batch.
     pub loss: f64,
-    /// Images of the global batch.
-    pub images: u64,
+    /// Samples of the global batch, or what else the loss counts.
+    pub count: u64,
     /// The rate with which it was taken.
     pub learning_rate: f64,
     /// How long it took on this worker.
@@ -32,7 +34,6 @@ pub struct StepRow {
     /// The training thread waited for communication.
     pub exposed_comm_seconds: f64,
     /// Global norm of the gradient before clipping, where it is clipped.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub gradient_norm: Option<f64>,
 }
 
@@ -48,7 +49,7 @@ impl StepRow {
             step,
             epoch,
             loss: report.loss,
-            images: report.count as u64,
+            count: report.count as u64,
             learning_rate,
             seconds: took.as_secs_f64(),
             comm_seconds: report.comm_seconds(),
@@ -64,7 +65,7 @@ impl StepRow {
             step: last.step,
             epoch,
             loss: last.loss,
-            images: last.count as u64,
+            count: last.count as u64,
             learning_rate,
             seconds: took.as_secs_f64(),
             comm_seconds: 0.0,
@@ -73,8 +74,34 @@ impl StepRow {
         }
     }
 
-    pub(crate) fn json(&self) -> Result<String, Error> {
-        serde_json::to_string(self).map_err(|e| Error::Encode { what: "a step", problem: e.to_string() })
+    /// As an object. What the loss counts, as `images`, is the name of its field.
+    pub(crate) fn json(&self, unit: &str) -> Result<String, Error> {
+        let line = serde_json::to_string(&Line { row: self, unit });
+        line.map_err(|e| Error::Encode { what: "a step", problem: e.to_string() })
+    }
+}
+
+struct Line<'a> {
+    row: &'a StepRow,
+    unit: &'a str,
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let row = self.row;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("step", &row.step)?;
+        map.serialize_entry("epoch", &row.epoch)?;
+        map.serialize_entry("loss", &row.loss)?;
+        map.serialize_entry(self.unit, &row.count)?;
+        map.serialize_entry("learning_rate", &row.learning_rate)?;
+        map.serialize_entry("seconds", &row.seconds)?;
+        map.serialize_entry("comm_seconds", &row.comm_seconds)?;
+        map.serialize_entry("exposed_comm_seconds", &row.exposed_comm_seconds)?;
+        if let Some(norm) = row.gradient_norm {
+            map.serialize_entry("gradient_norm", &norm)?;
+        }
+        map.end()
     }
 }
 
@@ -85,36 +112,41 @@ pub struct EpochRow {
     pub epoch: usize,
     /// Mean over the last 20 steps of the epoch.
     pub seconds_per_step: f64,
-    /// Images of all workers by the time of the steps.
-    pub images_per_second: f64,
+    /// Samples of all workers by the time of the steps.
+    pub samples_per_second: f64,
     /// T_comm / (T_comp + T_comm).
     pub comm_fraction: f64,
     /// Share of the time in which the training thread waited for communication.
     pub exposed_comm_fraction: f64,
-    /// Mean loss over the images of the epoch.
+    /// Mean loss over the samples of the epoch.
     pub train_loss: f64,
-    /// Share of the test samples that are classified rightly, after the epoch.
-    pub test_accuracy: f64,
+    /// What the model is judged by on the test samples, after the epoch.
+    pub scores: Scores,
     /// That of the last step.
     pub learning_rate: f64,
 }
 
 impl EpochRow {
-    /// The first line of `metrics.csv`.
-    pub(crate) const CSV_HEADER: &'static str = "epoch,seconds_per_step,images_per_second,comm_fraction,\
-                                               exposed_comm_fraction,train_loss,test_accuracy,learning_rate\n";
+    /// The first line of `metrics.csv`, where the loss counts `unit` and the model is judged by `metrics`.
+    pub(crate) fn csv_header(unit: &str, metrics: &[Metric]) -> String {
+        let tests: String = metrics.iter().map(|metric| format!("test_{},", metric.name)).collect();
+        format!(
+            "epoch,seconds_per_step,{unit}_per_second,comm_fraction,exposed_comm_fraction,train_loss,{tests}\
+             learning_rate\n"
+        )
+    }
 
     /// The columns of `metrics.csv`.
     pub(crate) fn csv(&self) -> String {
+        let tests: String = self.scores.0.iter().map(|score| format!("{:.4},", score.value)).collect();
         format!(
-            "{},{:.6},{:.2},{:.4},{:.4},{:.6},{:.4},{}",
+            "{},{:.6},{:.2},{:.4},{:.4},{:.6},{tests}{}",
             self.epoch,
             self.seconds_per_step,
-            self.images_per_second,
+            self.samples_per_second,
             self.comm_fraction,
             self.exposed_comm_fraction,
             self.train_loss,
-            self.test_accuracy,
             self.learning_rate
         )
     }
@@ -123,10 +155,10 @@ impl EpochRow {
 /// Sums over steps.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
-    /// Σ loss × images, to continue an epoch after a checkpoint within it.
+    /// Σ loss × samples, to continue an epoch after a checkpoint within it.
     pub(crate) loss_sum: f64,
-    pub(crate) images: f64,
-    measured_images: f64,
+    pub(crate) count: f64,
+    measured_count: f64,
     seconds: f64,
     comm_seconds: f64,
     exposed_seconds: f64,
@@ -139,14 +171,14 @@ const WINDOW: usize = 20;
 
 impl Meter {
     /// Of steps that others have measured.
-    pub(crate) fn of(loss_sum: f64, images: f64) -> Self {
-        Meter { loss_sum, images, ..Meter::default() }
+    pub(crate) fn of(loss_sum: f64, count: f64) -> Self {
+        Meter { loss_sum, count, ..Meter::default() }
     }
 
     pub(crate) fn add(&mut self, row: &StepRow) {
-        self.loss_sum += row.loss * row.images as f64;
-        self.images += row.images as f64;
-        self.measured_images += row.images as f64;
+        self.loss_sum += row.loss * row.count as f64;
+        self.count += row.count as f64;
+        self.measured_count += row.count as f64;
         self.seconds += row.seconds;
         self.comm_seconds += row.comm_seconds;
         self.exposed_seconds += row.exposed_comm_seconds;
@@ -157,14 +189,14 @@ impl Meter {
         self.all.push(row.seconds);
     }
 
-    /// Mean loss over the images.
+    /// Mean loss over the samples.
     pub fn train_loss(&self) -> f64 {
-        self.loss_sum / self.images.max(1.0)
+        self.loss_sum / self.count.max(1.0)
     }
 
-    /// Images of all workers by the time of the steps.
-    pub fn images_per_second(&self) -> f64 {
-        self.measured_images / self.seconds.max(1e-9)
+    /// Samples of all workers by the time of the steps.
+    pub fn samples_per_second(&self) -> f64 {
+        self.measured_count / self.seconds.max(1e-9)
     }
 
     /// Mean of the last 20 steps.
@@ -206,7 +238,7 @@ mod tests {
             step: 0,
             epoch: 0,
             loss: 2.0,
-            images: 10,
+            count: 10,
             learning_rate: 0.1,
             seconds,
             comm_seconds: 0.25 * seconds,
@@ -220,7 +252,7 @@ mod tests {
         let mut meter = Meter::default();
         (0..30).for_each(|n| meter.add(&row(if n < 10 { 5.0 } else { 1.0 })));
         assert_eq!(meter.seconds_per_step(), 1.0);
-        assert!((meter.images_per_second() - 300.0 / 70.0).abs() < 1e-9);
+        assert!((meter.samples_per_second() - 300.0 / 70.0).abs() < 1e-9);
         assert!((meter.comm_fraction() - 0.25 / 1.15).abs() < 1e-9);
         assert!((meter.exposed_comm_fraction() - 0.1).abs() < 1e-9);
         assert_eq!((meter.step_percentile(50.0), meter.step_percentile(95.0)), (1.0, 5.0));

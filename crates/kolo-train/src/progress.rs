@@ -2,21 +2,27 @@
 
 use kolo_ddp::checkpoint::Position;
 
+use crate::calendar::Calendar;
+use crate::evaluations::{Best, Evaluations};
 use crate::meter::{EpochRow, Meter, StepRow};
+use crate::metric::Metric;
 
-/// In a position's notes: Σ loss × images and images of the epoch so far, and whether an epoch that ends
-/// there has a row in `metrics.csv`.
+/// In a position's notes: Σ loss × samples and samples of the epoch so far, whether an epoch that ends there
+/// has a row in `metrics.csv`, and all evaluations.
 const LOSS_SUM: &str = "loss_sum";
-const IMAGES: &str = "images";
+const COUNT: &str = "count";
 const RECORDED: &str = "recorded";
+const EVALUATIONS: &str = "evaluations";
 
 /// The position of a run, the steps and epochs that this worker knows of, and the figures of the epoch that
 /// runs.
 #[derive(Debug)]
 pub struct Progress {
-    /// Steps of an epoch, and of the whole run.
+    /// Steps of an epoch.
     epoch_steps: usize,
+    /// Steps of the whole run, and of how many it would be made if it did not end early.
     total: u64,
+    planned: u64,
     pub(crate) position: Position,
     /// The step from which on this worker has all rows, and what the epoch's figures were there.
     pub(crate) known_from: u64,
@@ -30,16 +36,19 @@ pub struct Progress {
     /// Steps done when the figures of an epoch were last written, and those figures.
     recorded: u64,
     epochs: Vec<EpochRow>,
+    /// All scores of the run.
+    pub(crate) evaluations: Evaluations,
 }
 
 impl Progress {
-    /// After `step` steps of a run of `total`, whose epochs have `epoch_steps` of them, and of which this
-    /// worker knows nothing more.
-    pub(crate) fn at(step: u64, epoch_steps: usize, total: u64) -> Self {
-        let epoch = epoch_steps as u64;
+    /// After `step` steps of a run, of which this worker knows nothing more.
+    pub(crate) fn at(step: u64, calendar: Calendar) -> Self {
+        let Calendar { epoch, total, .. } = calendar;
+        let epoch_steps = epoch as usize;
         Progress {
             epoch_steps,
             total,
+            planned: total,
             position: position(step, epoch_steps),
             known_from: step,
             earlier: Meter::default(),
@@ -49,18 +58,20 @@ impl Progress {
             // An epoch that ends here may not have been recorded yet.
             recorded: step.saturating_sub(1) / epoch * epoch,
             epochs: Vec::new(),
+            evaluations: Evaluations::default(),
         }
     }
 
     /// Where a checkpoint was written, with the figures that [`Progress::noted`] had put into it.
-    pub(crate) fn resumed(position: &Position, epoch_steps: usize, total: u64) -> Self {
-        let mut progress = Progress::at(position.step, epoch_steps, total);
+    pub(crate) fn resumed(position: &Position, calendar: Calendar) -> Self {
+        let mut progress = Progress::at(position.step, calendar);
         progress.covered_from = progress.first_of_epoch();
         if position.notes[RECORDED].as_bool().unwrap_or(true) && progress.has_ended() {
             (progress.recorded, progress.covered_from) = (position.step, position.step);
         }
         let note = |name: &str| position.notes[name].as_str().and_then(|text| text.parse().ok());
-        progress.earlier = Meter::of(note(LOSS_SUM).unwrap_or(0.0), note(IMAGES).unwrap_or(0.0));
+        progress.earlier = Meter::of(note(LOSS_SUM).unwrap_or(0.0), note(COUNT).unwrap_or(0.0));
+        progress.evaluations = Evaluations::from_notes(&position.notes[EVALUATIONS]);
         progress.sum_epoch();
         progress
     }
@@ -70,8 +81,9 @@ impl Progress {
         // As text, because JSON's numbers need not come back in the same bits.
         let notes = serde_json::json!({
             LOSS_SUM: self.epoch.loss_sum.to_string(),
-            IMAGES: self.epoch.images.to_string(),
+            COUNT: self.epoch.count.to_string(),
             RECORDED: !self.is_unrecorded(),
+            EVALUATIONS: self.evaluations.to_notes(),
         });
         Position { notes, ..self.position.clone() }
     }
@@ -126,7 +138,18 @@ impl Progress {
     /// An epoch, or the run, has ended here and has these figures.
     pub(crate) fn add_epoch(&mut self, row: EpochRow) {
         self.recorded = self.position.step;
+        self.evaluations.add(self.position.step, &row.scores);
         self.epochs.push(row);
+    }
+
+    /// The best evaluation so far, by one of the metrics.
+    pub(crate) fn best(&self, metric: Metric, index: usize) -> Option<Best> {
+        self.evaluations.best(metric, index)
+    }
+
+    /// Whether the run ends here, because of what the evaluations say, or as planned.
+    pub(crate) fn end_here(&mut self, early: bool) {
+        self.total = if early { self.position.step } else { self.planned };
     }
 
     /// Goes back to, or on from, that many steps: the last one may have to be done again.
@@ -162,7 +185,7 @@ impl Progress {
     }
 
     /// Whether an epoch or the run has ended here.
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.position.step_in_epoch == 0 || self.is_over()
     }
 
@@ -181,6 +204,7 @@ impl Progress {
         self.recorded = recorded;
         let epochs = self.recorded_epochs();
         self.epochs.retain(|row| row.epoch <= epochs);
+        self.evaluations.forget_after(recorded);
     }
 }
 

@@ -116,6 +116,43 @@ impl RunFolder {
         self.path.join("checkpoints")
     }
 
+    /// Where the checkpoint is that is best by a metric.
+    pub(crate) fn best(&self) -> PathBuf {
+        self.path.join("best")
+    }
+
+    /// The folder of a run that this program makes or goes on with: what is at `path` has to be of a run with
+    /// the same configuration, or nothing. `job`: of a job whose workers come and go, each of which may be the
+    /// first.
+    ///
+    /// # Errors
+    ///
+    /// The run there has another configuration (naming the setting), or the folder cannot be made.
+    pub fn create_or_continue(path: PathBuf, config: &TrainConfig, job: Option<&str>) -> Result<Self, Error> {
+        if !path.join(CONFIG).exists() {
+            let made = match job {
+                Some(job) => Self::claim(path.clone(), config, job),
+                None => Self::create(path.clone(), config),
+            };
+            // Another worker of the job may have been faster.
+            if made.is_ok() || !path.join(CONFIG).exists() {
+                return made;
+            }
+        }
+        let folder = RunFolder { path };
+        match folder.config()?.difference(config)? {
+            None => Ok(folder),
+            Some((setting, there, here)) => {
+                Err(Error::OtherRecipe { path: folder.path, setting, there, here })
+            }
+        }
+    }
+
+    /// Whether there is something to go on from.
+    pub(crate) fn has_checkpoints(&self) -> bool {
+        checkpoint::list(&self.checkpoints()).is_ok_and(|all| !all.is_empty())
+    }
+
     /// The configuration with which the run was begun.
     ///
     /// # Errors

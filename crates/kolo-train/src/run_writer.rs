@@ -4,10 +4,8 @@ use burn::module::Module;
 use kolo_burn::Ddp;
 
 use crate::checkpoints::Checkpoints;
-use crate::config::TrainConfig;
 use crate::error::Error;
 use crate::progress::Progress;
-use crate::run_folder::RunFolder;
 use crate::sinks::{MetricSink, Record, SinkContext, SinkEntry};
 use crate::summary::Summary;
 
@@ -17,7 +15,8 @@ const EVERY: u64 = 50;
 /// Rank 0's sinks and checkpoints.
 pub(crate) struct RunWriter {
     sinks: Vec<Opened>,
-    pub(crate) checkpoints: Checkpoints,
+    /// `None` for a run without a folder.
+    pub(crate) checkpoints: Option<Checkpoints>,
 }
 
 struct Opened {
@@ -29,16 +28,16 @@ struct Opened {
 
 impl RunWriter {
     /// Opens the sinks; they are behind until [`RunWriter::begin`] or [`RunWriter::follow`].
-    pub(crate) fn new(folder: &RunFolder, config: &TrainConfig, sinks: &[SinkEntry]) -> Self {
-        let run = SinkContext { folder, config };
-        let open = |entry: &SinkEntry| Opened { sink: (entry.open)(&run), is_behind: true };
-        RunWriter { sinks: sinks.iter().map(open).collect(), checkpoints: Checkpoints::new(folder, config) }
+    pub(crate) fn new(run: &SinkContext<'_>, sinks: &[SinkEntry]) -> Self {
+        let open = |entry: &SinkEntry| Some(Opened { sink: (entry.open)(run)?, is_behind: true });
+        let checkpoints = run.folder.map(|folder| Checkpoints::new(folder, run.config));
+        RunWriter { sinks: sinks.iter().filter_map(open).collect(), checkpoints }
     }
 
     /// Before the first step, where a folder that cannot be written to ends the run.
     pub(crate) fn begin(&mut self, progress: &Progress) -> Result<(), Error> {
         self.sinks.iter_mut().try_for_each(|opened| opened.align(progress))?;
-        self.checkpoints.open().map(drop)
+        self.checkpoints.as_mut().map_or(Ok(()), Checkpoints::open)
     }
 
     /// Goes on where the progress is, after others may have written. What is in the way is told and tried
@@ -74,18 +73,24 @@ impl RunWriter {
         }
     }
 
+    /// Takes a checkpoint, where the run has a folder.
+    pub(crate) fn checkpoint<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+        self.checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.take(ddp, progress))
+    }
+
     /// Where the run ends early: writes all that there is, and a checkpoint to go on from.
     pub(crate) fn end_early<M: Module>(mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         self.flush(progress);
-        self.checkpoints.take(ddp, progress)?;
+        let Some(mut checkpoints) = self.checkpoints else { return Err(Error::NoFolder) };
+        checkpoints.take(ddp, progress)?;
         drop(self.sinks);
-        self.checkpoints.finish()
+        checkpoints.finish()
     }
 
     /// At the end of the run. All that can be written is, before the first failure ends it.
     pub(crate) fn end(self, summary: &Summary, progress: &Progress) -> Result<(), Error> {
         let RunWriter { mut sinks, checkpoints } = self;
-        let checkpoint = checkpoints.finish();
+        let checkpoint = checkpoints.map_or(Ok(()), Checkpoints::finish);
         let flushed = sinks.iter_mut().map(|opened| opened.flush_aligned(progress)).collect::<Vec<_>>();
         // The summary comes last: it says that nothing is missing.
         let record = Record::Summary(summary);

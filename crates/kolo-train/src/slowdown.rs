@@ -1,7 +1,11 @@
 //! A worker that is slow on purpose, for trials of what becomes of it.
 
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use kolo_data::{AugmentKey, DataSet, Part};
 
 /// What is made slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,33 @@ impl Slowdown {
     pub(crate) fn pause(slowdown: Option<&Slowdown>, rank: usize, work: Work) -> Duration {
         let own = slowdown.filter(|slowdown| slowdown.rank == rank && slowdown.work == work);
         own.map_or(Duration::ZERO, |slowdown| slowdown.pause)
+    }
+}
+
+/// A data set whose batches take longer, as long as somebody wants that.
+pub(crate) struct SlowData<D: ?Sized> {
+    data: Arc<D>,
+    /// Milliseconds.
+    pause: Arc<AtomicU64>,
+}
+
+impl<D: ?Sized> SlowData<D> {
+    /// `pause`: milliseconds, which may change.
+    pub(crate) fn new(data: Arc<D>, pause: Arc<AtomicU64>) -> Self {
+        SlowData { data, pause }
+    }
+}
+
+impl<D: DataSet + ?Sized> DataSet for SlowData<D> {
+    type Batch = D::Batch;
+
+    fn samples(&self, part: Part) -> usize {
+        self.data.samples(part)
+    }
+
+    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> D::Batch {
+        std::thread::sleep(Duration::from_millis(self.pause.load(Ordering::Relaxed)));
+        self.data.batch(part, indices, augment)
     }
 }
 

@@ -9,7 +9,8 @@ use kolo_data::Batch;
 use kolo_ddp::{Replica, StepReport};
 
 use crate::error::Error;
-use crate::model::{Model, TrainingContext};
+use crate::model::TrainingContext;
+use crate::models::ImageModel;
 
 /// A replica of a model whose type is not known.
 pub trait Stepper {
@@ -32,7 +33,7 @@ pub(crate) struct DdpStepper<M> {
     pub(crate) device: Device,
 }
 
-impl<M: Model> Stepper for DdpStepper<M> {
+impl<M: ImageModel> Stepper for DdpStepper<M> {
     fn group(&self) -> &Arc<Group> {
         self.ddp.group()
     }

@@ -1,13 +1,15 @@
 //! The whole run in a few figures.
 
+use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_comm::{Group, Op};
 use kolo_ddp::{Kind, checkpoint};
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 use crate::config::TrainConfig;
 use crate::error::Error;
-use crate::model::Model;
+use crate::metric::Scores;
 use crate::progress::Progress;
 
 /// What has come of a run, and how long it took.
@@ -33,8 +35,9 @@ pub struct Summary {
     pub steps: u64,
     /// Time since this worker began.
     pub train_seconds: f64,
-    /// Images of all workers by the time of the steps.
-    pub images_per_second: f64,
+    /// Samples of all workers by the time of the steps.
+    #[serde(flatten)]
+    pub speed: Speed,
     /// Median of the steps' times.
     pub step_seconds_p50: f64,
     /// Nineteen steps of twenty were not slower.
@@ -45,19 +48,38 @@ pub struct Summary {
     pub exposed_comm_fraction: f64,
     /// Mean loss of the last epoch.
     pub train_loss: f64,
-    /// Share of the test samples that are classified rightly, after the last step.
-    pub test_accuracy: f64,
+    /// What the model is judged by on the test samples, after the last step.
+    #[serde(flatten)]
+    pub scores: Scores,
     /// Of all parameters and running statistics.
     pub weights_sha256: String,
     /// The most memory that a worker had at once; the largest of all workers.
     pub peak_rss_bytes: u64,
 }
 
+/// What the loss counts, and how much of it was done: a field such as `images_per_second`.
+#[derive(Clone, Debug)]
+pub struct Speed {
+    /// As `images`.
+    pub unit: String,
+    /// Of all workers, by the time of the steps.
+    pub per_second: f64,
+}
+
+impl Serialize for Speed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry(&format!("{}_per_second", self.unit), &self.per_second)?;
+        map.end()
+    }
+}
+
 impl Summary {
     /// After the evaluation, since which all updates are in: it needs the other ranks no more.
-    pub(crate) fn of<M: Model>(
+    pub(crate) fn of<M: Module>(
         ddp: &Ddp<M>,
         config: &TrainConfig,
+        unit: &str,
         progress: &Progress,
         peak_rss_bytes: u64,
         train_seconds: f64,
@@ -74,13 +96,13 @@ impl Summary {
             epochs: progress.epochs_begun(),
             steps: progress.step(),
             train_seconds,
-            images_per_second: whole.images_per_second(),
+            speed: Speed { unit: unit.into(), per_second: whole.samples_per_second() },
             step_seconds_p50: whole.step_percentile(50.0),
             step_seconds_p95: whole.step_percentile(95.0),
             comm_fraction: whole.comm_fraction(),
             exposed_comm_fraction: whole.exposed_comm_fraction(),
             train_loss: last.map_or(0.0, |row| row.train_loss),
-            test_accuracy: last.map_or(0.0, |row| row.test_accuracy),
+            scores: last.map(|row| row.scores.clone()).unwrap_or_default(),
             weights_sha256: ddp.with_replica(checkpoint::weights_sha256)?,
             peak_rss_bytes,
         })
@@ -98,7 +120,7 @@ pub(crate) fn peak_rss(group: &Group) -> Result<u64, Error> {
 }
 
 /// Trained parameters of the model.
-pub(crate) fn parameters<M: Model>(ddp: &Ddp<M>) -> usize {
+pub(crate) fn parameters<M: Module>(ddp: &Ddp<M>) -> usize {
     let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
     trained.map(|span| span.len).sum()
 }

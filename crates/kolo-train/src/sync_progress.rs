@@ -1,6 +1,8 @@
 //! What a worker that comes in the middle of an epoch is told of it: it may be rank 0 by its end, and the
 //! epoch's figures are sums over all of its steps, in their order.
 
+use std::cmp::Reverse;
+
 use kolo_comm::{Error, Group, Rank};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +15,7 @@ struct EpochSoFar {
     /// The first step that it has a row of, and the sums over those before.
     known_from: u64,
     loss_sum: f64,
-    images: f64,
+    count: f64,
     rows: Vec<Row>,
 }
 
@@ -28,7 +30,7 @@ struct WholeRow {
     step: u64,
     epoch: usize,
     loss: f64,
-    images: u64,
+    count: u64,
     learning_rate: f64,
     seconds: f64,
     comm_seconds: f64,
@@ -40,8 +42,10 @@ impl Progress {
     /// Gives all ranks what one of them knows of the epoch, if some know less; and what all have recorded. A
     /// collective, of ranks that are equally far.
     pub(crate) fn synchronise(&mut self, group: &Group) -> Result<(), Error> {
-        let all: Vec<(u64, u64)> = group.all_gather_value(&(self.covered_from, self.recorded()))?;
-        let (covers, recorded): (Vec<u64>, Vec<u64>) = all.into_iter().unzip();
+        let own = (self.covered_from, self.recorded(), self.evaluations.len());
+        let all: Vec<(u64, u64, usize)> = group.all_gather_value(&own)?;
+        let covers: Vec<u64> = all.iter().map(|rank| rank.0).collect();
+        self.synchronise_evaluations(group, &all.iter().map(|rank| rank.2).collect::<Vec<_>>())?;
         let Some(donor) = (0..covers.len()).min_by_key(|rank| covers[*rank]) else { return Ok(()) };
         let first = self.first_of_epoch().max(covers[donor]);
         if covers.iter().any(|covers| *covers > first) {
@@ -50,7 +54,18 @@ impl Progress {
                 self.adopt_epoch(epoch, first);
             }
         }
-        self.record_again(recorded.into_iter().min().unwrap_or(0));
+        self.record_again(all.iter().map(|rank| rank.1).min().unwrap_or(0));
+        Ok(())
+    }
+
+    /// Whoever knows of the most evaluations, as each rank says, tells the others.
+    fn synchronise_evaluations(&mut self, group: &Group, known: &[usize]) -> Result<(), Error> {
+        let Some(donor) = (0..known.len()).max_by_key(|rank| (known[*rank], Reverse(*rank))) else {
+            return Ok(());
+        };
+        if known.iter().any(|known_here| *known_here < known[donor]) {
+            self.evaluations = group.broadcast_value(self.evaluations.clone(), Rank(donor))?;
+        }
         Ok(())
     }
 
@@ -59,16 +74,16 @@ impl Progress {
         let rows = self.steps().iter().filter(|row| row.step >= first).cloned().map(Row).collect();
         match self.known_from > first {
             true => {
-                let Meter { loss_sum, images, .. } = self.earlier;
-                EpochSoFar { known_from: self.known_from, loss_sum, images, rows }
+                let Meter { loss_sum, count, .. } = self.earlier;
+                EpochSoFar { known_from: self.known_from, loss_sum, count, rows }
             }
-            false => EpochSoFar { known_from: first, loss_sum: 0.0, images: 0.0, rows },
+            false => EpochSoFar { known_from: first, loss_sum: 0.0, count: 0.0, rows },
         }
     }
 
     fn adopt_epoch(&mut self, epoch: EpochSoFar, covers: u64) {
         (self.known_from, self.covered_from) = (epoch.known_from, covers);
-        self.earlier = Meter::of(epoch.loss_sum, epoch.images);
+        self.earlier = Meter::of(epoch.loss_sum, epoch.count);
         self.steps = epoch.rows.into_iter().map(|row| row.0).collect();
         self.sum_epoch();
     }
@@ -81,17 +96,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::calendar::Calendar;
 
-    /// Steps of an epoch, and of the run.
+    const CALENDAR: Calendar = Calendar::for_tests(STEPS as u64, 100);
+    /// Steps of an epoch.
     const STEPS: usize = 10;
-    const TOTAL: u64 = 100;
 
     fn row(step: u64) -> StepRow {
         StepRow {
             step,
             epoch: step as usize / STEPS,
             loss: 1.0 / (step + 3) as f64,
-            images: 7,
+            count: 7,
             learning_rate: 0.1,
             seconds: 0.3,
             comm_seconds: 0.1,
@@ -106,7 +122,7 @@ mod tests {
         progress
     }
 
-    /// What the ranks hold after one has told the others: the bits of the epoch's loss and images, and their
+    /// What the ranks hold after one has told the others: the bits of the epoch's loss and samples, and their
     /// rows.
     fn shared(progress_of: impl Fn(usize) -> Progress + Sync) -> Vec<(u64, f64, Vec<u64>, u64)> {
         threads::spawn(3, |group| {
@@ -114,19 +130,19 @@ mod tests {
             progress.synchronise(&group).unwrap();
             let meter = progress.epoch_meter();
             let rows = progress.steps().iter().map(|row| row.step).collect();
-            (meter.loss_sum.to_bits(), meter.images, rows, progress.recorded())
+            (meter.loss_sum.to_bits(), meter.count, rows, progress.recorded())
         })
         .unwrap()
     }
 
     #[test]
     fn whoever_comes_late_knows_the_epoch() {
-        let veteran = on(Progress::at(0, STEPS, TOTAL), 27);
+        let veteran = on(Progress::at(0, CALENDAR), 27);
         let expected = veteran.epoch_meter().loss_sum.to_bits();
         let ranks = shared(|rank| match rank {
-            0 => Progress::at(27, STEPS, TOTAL),
-            1 => on(Progress::at(0, STEPS, TOTAL), 27),
-            _ => on(Progress::at(23, STEPS, TOTAL), 27),
+            0 => Progress::at(27, CALENDAR),
+            1 => on(Progress::at(0, CALENDAR), 27),
+            _ => on(Progress::at(23, CALENDAR), 27),
         });
         let known = |from: u64| (from..27).collect::<Vec<u64>>();
         for (rank, from) in [(0, 20), (1, 0), (2, 20)] {
@@ -136,16 +152,16 @@ mod tests {
 
     #[test]
     fn sums_from_before_a_checkpoint_are_handed_on() {
-        let whole = on(Progress::at(0, STEPS, TOTAL), 27);
-        let at_checkpoint = on(Progress::at(0, STEPS, TOTAL), 24);
+        let whole = on(Progress::at(0, CALENDAR), 27);
+        let at_checkpoint = on(Progress::at(0, CALENDAR), 24);
         let notes = json!({
             "loss_sum": at_checkpoint.epoch_meter().loss_sum.to_string(),
-            "images": at_checkpoint.epoch_meter().images.to_string(),
+            "count": at_checkpoint.epoch_meter().count.to_string(),
         });
         let position = Position { step: 24, epoch: 2, step_in_epoch: 4, notes };
         let ranks = shared(|rank| match rank {
-            1 => on(Progress::resumed(&position, STEPS, TOTAL), 27),
-            _ => Progress::at(27, STEPS, TOTAL),
+            1 => on(Progress::resumed(&position, CALENDAR), 27),
+            _ => Progress::at(27, CALENDAR),
         });
         for rank in ranks {
             assert_eq!(rank, (whole.epoch_meter().loss_sum.to_bits(), 49.0, vec![24, 25, 26], 20));
@@ -155,7 +171,7 @@ mod tests {
     #[test]
     fn an_epoch_that_some_have_not_recorded_is_recorded_by_all() {
         let ranks = shared(|rank| {
-            let mut progress = on(Progress::at(0, STEPS, TOTAL), 20);
+            let mut progress = on(Progress::at(0, CALENDAR), 20);
             if rank == 1 {
                 progress.record_again(20);
             }

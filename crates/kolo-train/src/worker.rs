@@ -2,60 +2,81 @@
 //! of them has died.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
+use burn::module::Module;
 use burn::tensor::Device;
 use kolo_burn::Ddp;
-use kolo_ddp::Sampler;
+use kolo_data::{DataSet, Loader, Part};
 use kolo_ddp::rate::Rate;
 
+use crate::calendar::Calendar;
 use crate::error::Error;
 use crate::evaluate;
+use crate::evaluations::Best;
 use crate::job::{Job, Membership};
 use crate::meter::EpochRow;
-use crate::model::{Blueprint, Model};
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::signals;
 use crate::sinks::Record;
+use crate::slowdown::SlowData;
 use crate::summary::{Summary, parameters, peak_rss};
+use crate::task::Task;
+use crate::trainer::Trained;
 
 /// Runs this worker's part of a training. Rank 0 writes to the folder; if the run is resumed all ranks read
 /// from it.
 ///
-/// `build` must give every rank the same model. The summary is rank 0's; the others have none.
-///
 /// # Errors
 ///
 /// The run cannot be made as it is configured, a step failed, or it has ended before its last step.
-pub fn train<M: Model>(
+pub(crate) fn run<M: Module, D: DataSet + ?Sized + 'static>(
     job: &Job,
+    task: &mut Task<M, D>,
     membership: Membership,
-    build: impl FnOnce(&Blueprint<'_>) -> M,
-) -> Result<Option<Summary>, Error> {
-    match Worker::new(job, membership, build) {
-        Ok(mut worker) => worker.run(),
+    model: M,
+) -> Result<Trained<M>, Error> {
+    match Worker::new(job, task, membership, model) {
+        Ok(mut worker) => {
+            let ended = worker.run()?;
+            let model = || Ok::<_, Error>(worker.ddp.into_model()?.into_module());
+            match ended {
+                Ended::Left => Ok(Trained { model: None, summary: None }),
+                Ended::Over(summary) => Ok(Trained { model: Some(model()?), summary }),
+            }
+        }
         // It was started in place of one that died at the very end, and the others have come to it.
         Err(Error::Training(kolo_ddp::Error::Comm(kolo_comm::Error::Orphaned)))
             if job.folder.as_ref().is_some_and(|folder| folder.is_complete()) =>
         {
-            Ok(None)
+            Ok(Trained { model: None, summary: None })
         }
         Err(error) => Err(error),
     }
 }
 
+/// How a worker's part of the run has ended.
+enum Ended {
+    /// It has left the job, which goes on without it.
+    Left,
+    /// With the run, of which rank 0 has the summary.
+    Over(Option<Summary>),
+}
+
 /// What every rank has.
-pub(crate) struct Worker<'a, M> {
+pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     pub(crate) job: &'a Job,
+    pub(crate) task: &'a mut Task<M, D>,
     /// The job's device with autodiff.
     pub(crate) trainable: Device,
-    pub(crate) sampler: Sampler,
+    pub(crate) loader: Loader<SlowData<D>>,
+    /// For how long the loader sleeps before each batch, in milliseconds.
+    pub(crate) pause: Arc<AtomicU64>,
+    pub(crate) calendar: Calendar,
     pub(crate) rate: Rate,
-    /// Steps of the whole run.
-    pub(crate) total: u64,
     pub(crate) ddp: Ddp<M>,
     /// Set by SIGTERM.
     pub(crate) leaving: Arc<AtomicBool>,
@@ -65,35 +86,39 @@ pub(crate) struct Worker<'a, M> {
     pub(crate) too_few: Option<String>,
 }
 
-impl<'a, M: Model> Worker<'a, M> {
-    fn new(
-        job: &'a Job,
-        membership: Membership,
-        build: impl FnOnce(&Blueprint<'_>) -> M,
-    ) -> Result<Self, Error> {
+impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
+    fn new(job: &'a Job, task: &'a mut Task<M, D>, membership: Membership, model: M) -> Result<Self, Error> {
         let config = &job.config;
         config.check()?;
-        let trainable = job.device.clone().autodiff();
-        let (seed, dropout, samples) = (config.seed, config.dropout, job.data.shape());
-        let model = build(&Blueprint { seed, samples, dropout, device: &trainable });
+        task.find_metric(config)?;
+        let sampler = config.sampler(task.data.samples(Part::Train))?;
         let optimizer = config.optimizer.build()?;
         let (ddp, leaving) = match membership {
-            // Without the others it could not go on, nor they without it: SIGTERM ends it.
-            Membership::Fixed(group) => (Ddp::new(group, model, &config.ddp()?, optimizer)?, Arc::default()),
+            Membership::Fixed(group) => {
+                // Without the others it could not go on, nor they without it: SIGTERM ends it.
+                let leaving = if group.world_size() == 1 { signals::leaving()? } else { Arc::default() };
+                (Ddp::new(group, model, &config.ddp()?, optimizer)?, leaving)
+            }
             Membership::Elastic(member) => {
                 (Ddp::elastic(member, model, &config.ddp()?, optimizer)?, signals::leaving()?)
             }
         };
-        let sampler = config.sampler(&*job.data)?;
-        let (rate, total) = (config.rate(&sampler), config.total_steps(&sampler));
-        let step_began = Instant::now();
-        Ok(Worker { job, trainable, sampler, rate, total, ddp, leaving, step_began, too_few: None })
+        let (calendar, rate) = (Calendar::new(config, &sampler), config.rate(&sampler));
+        let pause = Arc::default();
+        let data = SlowData::new(task.data.clone(), Arc::clone(&pause));
+        let mut loader = Loader::new(Arc::new(data), sampler);
+        if config.augment {
+            loader = loader.augmented(config.seed);
+        }
+        let (trainable, step_began) = (job.device.clone().autodiff(), Instant::now());
+        let too_few = None;
+        Ok(Worker { job, task, trainable, loader, pause, calendar, rate, ddp, leaving, step_began, too_few })
     }
 
     pub(crate) fn describe(&self) -> String {
         let config = &self.job.config;
         format!(
-            "{} ({} parameters) on {}: {} workers over {}, {} shards × {} images a step, {} steps",
+            "{} ({} parameters) on {}: {} workers over {}, {} shards × {} samples a step, {} steps",
             config.model,
             parameters(&self.ddp),
             config.data,
@@ -101,7 +126,7 @@ impl<'a, M: Model> Worker<'a, M> {
             self.ddp.group().transport(),
             config.shards,
             config.batch_size,
-            self.total,
+            self.calendar.total,
         )
     }
 
@@ -110,10 +135,10 @@ impl<'a, M: Model> Worker<'a, M> {
         self.ddp.with_replica(|replica| replica.steps())
     }
 
-    fn run(&mut self) -> Result<Option<Summary>, Error> {
+    fn run(&mut self) -> Result<Ended, Error> {
         let started = Instant::now();
         // A worker that comes later finds the others on their way.
-        let mut progress = Progress::at(self.steps(), self.sampler.steps(), self.total);
+        let mut progress = Progress::at(self.steps(), self.calendar);
         let (mut writer, mut begins) = (None, true);
         loop {
             match self.go_on(&mut progress, &mut writer, begins) {
@@ -121,19 +146,19 @@ impl<'a, M: Model> Worker<'a, M> {
                     let seconds = started.elapsed().as_secs_f64();
                     let ended = self.end(&progress, writer.take(), peak_rss_bytes, seconds);
                     match self.part() {
-                        Ok(()) => return ended,
+                        Ok(()) => return ended.map(Ended::Over),
                         Err(error) => drop(self.carry_on(error, &mut progress, &mut writer)?),
                     }
                 }
                 Ok(Outcome::Left) => {
                     log::info!("this worker has left the job after step {}", progress.step());
-                    return Ok(None);
+                    return Ok(Ended::Left);
                 }
-                Ok(Outcome::AllLeft) => return self.end_early(&progress, writer).map(|()| None),
+                Ok(Outcome::AllLeft) => return self.end_early(&progress, writer).map(|()| Ended::Left),
                 Ok(Outcome::Regrouped) => {}
                 Err(error) => {
                     if self.carry_on(error, &mut progress, &mut writer)? {
-                        return self.end_early(&progress, writer).map(|()| None);
+                        return self.end_early(&progress, writer).map(|()| Ended::Left);
                     }
                 }
             }
@@ -143,7 +168,7 @@ impl<'a, M: Model> Worker<'a, M> {
 
     /// Rank 0 sums up.
     fn end(
-        &self,
+        &mut self,
         progress: &Progress,
         writer: Option<RunWriter>,
         peak_rss_bytes: u64,
@@ -152,9 +177,11 @@ impl<'a, M: Model> Worker<'a, M> {
         if self.ddp.rank().0 > 0 {
             return Ok(None);
         }
-        let summary = Summary::of(&self.ddp, &self.job.config, progress, peak_rss_bytes, seconds)?;
+        let unit = &self.task.unit;
+        let summary = Summary::of(&self.ddp, &self.job.config, unit, progress, peak_rss_bytes, seconds)?;
         if let Some(writer) = writer {
             writer.end(&summary, progress)?;
+            self.task.listeners.iter_mut().for_each(|listener| listener(&Record::Summary(&summary)));
         }
         Ok(Some(summary))
     }
@@ -196,6 +223,7 @@ impl<'a, M: Model> Worker<'a, M> {
     ) -> Result<Outcome, Error> {
         self.catch_up(progress)?;
         progress.synchronise(self.ddp.group())?;
+        self.heed_patience(progress);
         self.choose_writer(progress, writer, begins)?;
         loop {
             if progress.is_unrecorded() {
@@ -213,24 +241,62 @@ impl<'a, M: Model> Worker<'a, M> {
 
     /// After an epoch, or after the last step. A collective.
     fn record_epoch(&mut self, progress: &mut Progress, writer: &mut Option<RunWriter>) -> Result<(), Error> {
-        let test_accuracy = evaluate::accuracy(&self.ddp, &*self.job.data, &self.job.device)?;
+        let batch_size = self.job.config.test_batch_size;
+        let scores = evaluate::scores(&self.ddp, self.task, batch_size, &self.job.device)?;
+        // Also where nothing is evaluated: from here on nobody needs the others for what is written down.
+        self.ddp.with_replica(|replica| replica.values().map(drop))?;
         let epoch = progress.epoch_meter();
         let row = EpochRow {
             epoch: progress.epochs_begun(),
             seconds_per_step: epoch.seconds_per_step(),
-            images_per_second: epoch.images_per_second(),
+            samples_per_second: epoch.samples_per_second(),
             comm_fraction: epoch.comm_fraction(),
             exposed_comm_fraction: epoch.exposed_comm_fraction(),
             train_loss: epoch.train_loss(),
-            test_accuracy,
+            scores,
             learning_rate: self.rate.at(progress.step() - 1),
         };
         progress.add_epoch(row.clone());
+        let stops = self.heed_patience(progress);
         let Some(writer) = writer else { return Ok(()) };
-        writer.record(&Record::Epoch(&row), progress);
-        if progress.is_over() || writer.checkpoints.due_between_epochs(&progress.position) {
-            writer.checkpoints.take(&self.ddp, progress)?;
+        self.tell(writer, &Record::Epoch(&row), progress);
+        if let Some(note) = stops {
+            self.tell(writer, &Record::Note(&note), progress);
+        }
+        let best = self.job.config.best_metric.as_ref().and(self.best(progress));
+        let is_best = best.is_some_and(|best| best.step == progress.step());
+        let Some(checkpoints) = &mut writer.checkpoints else { return Ok(()) };
+        if is_best {
+            checkpoints.take_best(&self.ddp, progress)?;
+        }
+        if progress.is_over() || self.calendar.after(progress.step()).checkpoint {
+            checkpoints.take(&self.ddp, progress)?;
         }
         Ok(())
+    }
+
+    /// The best evaluation so far, by the metric that decides.
+    fn best(&self, progress: &Progress) -> Option<Best> {
+        let (index, metric) = self.task.deciding_metric(&self.job.config)?;
+        progress.best(metric, index)
+    }
+
+    /// Ends the run where so many evaluations in a row have found nothing better, and says so. All workers
+    /// know the same evaluations.
+    pub(crate) fn heed_patience(&self, progress: &mut Progress) -> Option<String> {
+        let patience = self.job.config.patience?;
+        let best = self.best(progress)?;
+        let stops = best.since >= patience && !progress.is_unrecorded();
+        progress.end_here(stops);
+        let step = progress.step();
+        stops.then(|| {
+            format!("no better one in {patience} epochs since step {}: ends after step {step}", best.step)
+        })
+    }
+
+    /// Hands a record to all sinks and listeners, on rank 0.
+    pub(crate) fn tell(&mut self, writer: &mut RunWriter, record: &Record<'_>, progress: &Progress) {
+        writer.record(record, progress);
+        self.task.listeners.iter_mut().for_each(|listener| listener(record));
     }
 }

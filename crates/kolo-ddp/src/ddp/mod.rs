@@ -1,6 +1,7 @@
 //! One worker's model in a job, of any tensor library: what the training loop calls.
 
 mod cross_shard_passes;
+mod state;
 mod statistics;
 
 use std::ops::Range;

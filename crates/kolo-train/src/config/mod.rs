@@ -11,7 +11,6 @@ mod rate;
 
 use std::path::Path;
 
-use kolo_data::{DataSet, Part};
 use kolo_ddp::rate::Rate;
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::straggler::Policy;
@@ -96,6 +95,15 @@ pub struct TrainConfig {
     /// Checkpoints to keep; older ones are removed
     #[arg(long, value_name = "CHECKPOINTS", default_value_t = 3)]
     pub keep_checkpoints: usize,
+    /// Keep the checkpoint that is best by this metric of the test samples as well, as `accuracy`
+    #[arg(long, value_name = "METRIC")]
+    pub best_metric: Option<String>,
+    /// End when so many epochs have passed without a better one, by --best-metric or else the first metric
+    #[arg(long, value_name = "EPOCHS")]
+    pub patience: Option<usize>,
+    /// Samples of a forward pass in evaluation
+    #[arg(long, value_name = "SAMPLES", default_value_t = 250)]
+    pub test_batch_size: usize,
     /// Which optimizer, and how it is set.
     #[command(flatten)]
     pub optimizer: OptimizerChoice,
@@ -109,6 +117,19 @@ pub struct TrainConfig {
 
 /// Workers of a run where nobody says how many.
 pub const WORKERS: usize = 2;
+
+/// Settings that may be others when a run goes on: who computes what, and what is kept of it.
+const FREE: [&str; 9] = [
+    "kolo",
+    "nproc",
+    "shares",
+    "straggler",
+    "bucket_cap_mb",
+    "verify_every",
+    "checkpoint_epochs",
+    "checkpoint_steps",
+    "keep_checkpoints",
+];
 
 /// What batch normalisation takes its mean and variance over in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -143,6 +164,8 @@ impl TrainConfig {
         at_least_1("--checkpoint-epochs", self.checkpoint_epochs as u64)?;
         at_least_1("--checkpoint-steps", self.checkpoint_steps)?;
         at_least_1("--keep-checkpoints", self.keep_checkpoints as u64)?;
+        at_least_1("--patience", self.patience.map(|epochs| epochs as u64))?;
+        at_least_1("--test-batch-size", self.test_batch_size as u64)?;
         check_bucket_cap(self.bucket_cap_mb)?;
         below_1("--dropout", self.dropout)?;
         self.optimizer.check()?;
@@ -181,6 +204,28 @@ impl TrainConfig {
     pub fn to_toml(&self) -> Result<String, Error> {
         let fail = |e: toml::ser::Error| Error::Encode { what: "the configuration", problem: e.to_string() };
         toml::to_string(self).map_err(fail)
+    }
+
+    /// The first setting in which this run differs from another one, and its value in both, if that changes
+    /// what comes of the run. Who computes what, and what is kept, may differ.
+    ///
+    /// # Errors
+    ///
+    /// A value that TOML cannot express.
+    pub(crate) fn difference(&self, other: &Self) -> Result<Option<(String, String, String)>, Error> {
+        let table = |config: &Self| {
+            let problem =
+                |e: toml::ser::Error| Error::Encode { what: "the configuration", problem: e.to_string() };
+            toml::Table::try_from(config).map_err(problem)
+        };
+        let (own, others) = (table(self)?, table(other)?);
+        let value = |table: &toml::Table, name: &str| match table.get(name) {
+            Some(value) => value.to_string(),
+            None => "nothing".into(),
+        };
+        let names = own.keys().chain(others.keys()).filter(|name| !FREE.contains(&name.as_str()));
+        let mut pairs = names.map(|name| (name.clone(), value(&own, name), value(&others, name)));
+        Ok(pairs.find(|(_, own, other)| own != other))
     }
 
     /// Takes over a run for `nproc` workers, or for as many as it was made for. Other workers than that get
@@ -224,9 +269,8 @@ impl TrainConfig {
         Ok(reduction::find(&self.reduction)?.keeps_residuals)
     }
 
-    /// Which samples each shard of each step has.
-    pub(crate) fn sampler(&self, data: &dyn DataSet) -> Result<Sampler, Error> {
-        let samples = data.samples(Part::Train);
+    /// Which of so many training samples each shard of each step has.
+    pub(crate) fn sampler(&self, samples: usize) -> Result<Sampler, Error> {
         Sampler::new(samples, self.batch_size, self.shards, self.seed).map_err(Error::Refused)
     }
 
@@ -283,6 +327,23 @@ mod tests {
         config.rate.schedule = LearningRateSchedule::Step;
         config.batch_norm = BatchNormalisation::Sync;
         assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
+    }
+
+    #[test]
+    fn a_run_goes_on_with_the_settings_that_decide_its_result() {
+        let config = TrainConfig::default();
+        let other = TrainConfig { nproc: 7, keep_checkpoints: 1, ..config.clone() };
+        assert_eq!(config.difference(&other).unwrap(), None);
+        let other = TrainConfig { steps: Some(7), ..config.clone() };
+        let found = config.difference(&other).unwrap();
+        assert_eq!(found, Some(("steps".into(), "nothing".into(), "7".into())));
+        let mut other = config.clone();
+        other.rate.lr = 0.2;
+        let (setting, own, theirs) = config.difference(&other).unwrap().unwrap();
+        assert!(
+            setting == "rate" && own.contains("lr = 0.1") && theirs.contains("lr = 0.2"),
+            "{own} {theirs}"
+        );
     }
 
     #[test]

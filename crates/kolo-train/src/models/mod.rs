@@ -1,7 +1,7 @@
 //! Models that `kolo train` knows by name: residual networks, the large ones exactly torchvision's.
 //!
-//! A further model is a type that implements [`Model`](crate::Model) and a line in [`MODELS`]. One's own
-//! needs no line: [`train`](crate::train) takes it.
+//! A further model is a type that implements [`ImageModel`] and a line in [`MODELS`]. One's own, of whatever
+//! samples, needs no line: a [`Trainer`](crate::Trainer) takes it.
 
 mod block;
 mod config;
@@ -16,5 +16,5 @@ mod torchvision;
 pub use block::{Block, Downsample};
 pub use config::{BlockKind, ResNetConfig, Stem};
 pub use resnet::ResNet;
-pub use table::{Entry, MODELS, NamedModel, find};
+pub use table::{Blueprint, Entry, ImageModel, MODELS, NamedModel, find};
 pub use torchvision::{TorchvisionName, torchvision_name};

@@ -6,10 +6,11 @@ use kolo_data::Batch;
 
 use super::config::{BlockKind, ResNetConfig, Stem};
 use super::resnet::ResNet;
-use crate::model::{Blueprint, Model, TrainingContext, count_correct, cross_entropy};
+use super::table::{Blueprint, ImageModel};
+use crate::model::{TrainingContext, count_correct, cross_entropy};
 use crate::tensors::image_tensors;
 
-impl Model for ResNet {
+impl ImageModel for ResNet {
     fn loss(&self, batch: Batch, context: &TrainingContext<'_>) -> Loss {
         let (images, labels) = image_tensors(batch, context.device);
         let scores = match context.cross_shard {

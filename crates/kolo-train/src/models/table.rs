@@ -1,16 +1,22 @@
 //! The models that Kolo knows by name. The command line, its help and the error messages read the table.
 
-use kolo_burn::Ddp;
+use std::sync::Arc;
+
+use burn::module::Module;
+use burn::tensor::Device;
+use kolo_burn::{Ddp, Loss};
 use kolo_comm::Group;
+use kolo_data::{Batch, ImageDataSet, SampleShape};
 use kolo_ddp::optimizer::Optimizer;
 
 use super::resnets;
 use crate::error::Error;
 use crate::job::{Job, Membership};
-use crate::model::{Blueprint, Model};
+use crate::metric::{Mean, Metric};
+use crate::model::TrainingContext;
 use crate::stepper::{DdpStepper, Stepper};
 use crate::summary::Summary;
-use crate::worker::train;
+use crate::trainer::Trainer;
 
 /// All models.
 pub static MODELS: &[&dyn NamedModel] = &[
@@ -36,6 +42,31 @@ pub static MODELS: &[&dyn NamedModel] = &[
     },
 ];
 
+/// A model of images: any Burn module that has a loss and can be tested.
+pub trait ImageModel: Module {
+    /// The loss of one shard's samples in training.
+    ///
+    /// It may depend on nothing but the parameters and the arguments: then the result is the same for any
+    /// number of workers. The batch has at least one sample.
+    fn loss(&self, batch: Batch, context: &TrainingContext<'_>) -> Loss;
+
+    /// How many samples of `batch` the model classifies rightly, in evaluation.
+    fn correct(&self, batch: Batch, device: &Device) -> usize;
+}
+
+/// What a model of the table has to know to be built: every rank builds the same one.
+#[derive(Clone, Copy, Debug)]
+pub struct Blueprint<'a> {
+    /// Seed of all initial values.
+    pub seed: u64,
+    /// What the samples look like.
+    pub samples: SampleShape,
+    /// Share of the features before the last layer that a training step drops.
+    pub dropout: f64,
+    /// Where the parameters go; with autodiff.
+    pub device: &'a Device,
+}
+
 /// A model of the table, whatever its type.
 pub trait NamedModel: Sync {
     /// What the user types.
@@ -44,12 +75,17 @@ pub trait NamedModel: Sync {
     /// One line for the help text.
     fn about(&self) -> &'static str;
 
-    /// Trains it: see [`train`](crate::train).
+    /// Trains it on images: see [`Trainer::train`].
     ///
     /// # Errors
     ///
-    /// As [`train`](crate::train).
-    fn train(&self, job: &Job, membership: Membership) -> Result<Option<Summary>, Error>;
+    /// As [`Trainer::train`].
+    fn train(
+        &self,
+        job: Job,
+        data: Arc<dyn ImageDataSet>,
+        membership: Membership,
+    ) -> Result<Option<Summary>, Error>;
 
     /// A replica of it for single steps, as benchmarks take them.
     ///
@@ -75,7 +111,7 @@ pub struct Entry<M> {
     pub build: fn(&Blueprint<'_>) -> M,
 }
 
-impl<M: Model + 'static> NamedModel for Entry<M> {
+impl<M: ImageModel + 'static> NamedModel for Entry<M> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -84,8 +120,23 @@ impl<M: Model + 'static> NamedModel for Entry<M> {
         self.about
     }
 
-    fn train(&self, job: &Job, membership: Membership) -> Result<Option<Summary>, Error> {
-        train(job, membership, self.build)
+    fn train(
+        &self,
+        job: Job,
+        data: Arc<dyn ImageDataSet>,
+        membership: Membership,
+    ) -> Result<Option<Summary>, Error> {
+        let (config, device) = (&job.config, job.device.clone().autodiff());
+        config.check()?;
+        let (seed, dropout, samples) = (config.seed, config.dropout, data.shape());
+        let model = (self.build)(&Blueprint { seed, samples, dropout, device: &device });
+        let correct = |model: &M, batch: Batch, device: &Device| {
+            let count = batch.len();
+            [Mean::share(model.correct(batch, device), count)]
+        };
+        let trainer =
+            Trainer::of(job, data, M::loss).counting("images").evaluate([Metric::ACCURACY], correct);
+        Ok(trainer.train_as(membership, model)?.summary)
     }
 
     fn stepper(

@@ -7,9 +7,9 @@ use burn::tensor::{Device, Tensor};
 use kolo_comm::Group;
 use kolo_data::{Batch, SampleShape};
 
+use super::table::Blueprint;
 use super::*;
 use crate::config::OptimizerChoice;
-use crate::model::Blueprint;
 use crate::stepper::Stepper;
 
 /// Shape and values of every float of a module by its path.

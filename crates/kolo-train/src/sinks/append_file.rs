@@ -16,7 +16,7 @@ pub(super) struct AppendFile {
     folder: RunFolder,
     path: PathBuf,
     /// The first line of a new file; it ends in a line break, or is empty.
-    header: &'static str,
+    header: String,
     waiting: String,
     /// Tried when as many bytes wait.
     next_try: usize,
@@ -24,8 +24,9 @@ pub(super) struct AppendFile {
 
 impl AppendFile {
     /// A file that may be there or not.
-    pub(super) fn new(folder: &RunFolder, name: &str, header: &'static str) -> Self {
+    pub(super) fn new(folder: &RunFolder, name: &str, header: impl Into<String>) -> Self {
         let path = folder.path().join(name);
+        let header = header.into();
         AppendFile { folder: folder.clone(), path, header, waiting: String::new(), next_try: ENOUGH }
     }
 
@@ -77,7 +78,7 @@ impl AppendFile {
         // Opened for each write, because the folder may have been away meanwhile.
         let mut file: File = OpenOptions::new().create(true).append(true).open(&self.path)?;
         let before = file.metadata()?.len();
-        let header = if before == 0 { self.header } else { "" };
+        let header = if before == 0 { &*self.header } else { "" };
         let written = file.write_all([header, &self.waiting].concat().as_bytes());
         if written.is_err() {
             // Half a line would be the next one's beginning.

@@ -11,7 +11,9 @@ use crate::run_folder::RunFolder;
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "buckets.csv",
     about: "a row a bucket: its size and how long its reductions took",
-    open: |run| Box::new(Buckets { folder: run.folder.clone(), samples: Vec::new(), is_written: true }),
+    open: |run| {
+        Some(Box::new(Buckets { folder: run.folder?.clone(), samples: Vec::new(), is_written: true }))
+    },
 };
 
 struct Buckets {

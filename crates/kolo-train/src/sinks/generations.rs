@@ -15,7 +15,9 @@ use crate::error::Error;
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "generations.jsonl",
     about: "of an elastic job, a line a generation: its workers, why it began, how long that took",
-    open: |run| Box::new(Generations { file: AppendFile::new(run.folder, ENTRY.name, ""), begun: None }),
+    open: |run| {
+        Some(Box::new(Generations { file: AppendFile::new(run.folder?, ENTRY.name, ""), begun: None }))
+    },
 };
 
 /// A line of `generations.jsonl`. Times are seconds since 1970.

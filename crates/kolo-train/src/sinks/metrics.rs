@@ -10,7 +10,10 @@ use crate::progress::Progress;
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "metrics.csv",
     about: "a row an epoch: loss, accuracy, speed",
-    open: |run| Box::new(Metrics(AppendFile::new(run.folder, ENTRY.name, EpochRow::CSV_HEADER))),
+    open: |run| {
+        let header = EpochRow::csv_header(run.unit, run.metrics);
+        Some(Box::new(Metrics(AppendFile::new(run.folder?, ENTRY.name, header))))
+    },
 };
 
 struct Metrics(AppendFile);

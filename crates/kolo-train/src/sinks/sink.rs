@@ -6,6 +6,7 @@ use kolo_ddp::StepReport;
 use crate::config::TrainConfig;
 use crate::error::Error;
 use crate::meter::{EpochRow, Meter, StepRow};
+use crate::metric::Metric;
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
 use crate::summary::Summary;
@@ -75,15 +76,19 @@ pub struct SinkEntry {
     pub name: &'static str,
     /// One line that says what is in it.
     pub about: &'static str,
-    /// Opens it, on rank 0.
-    pub open: fn(&SinkContext<'_>) -> Box<dyn MetricSink>,
+    /// Opens it, on rank 0; `None` where the run has no folder and the sink needs one.
+    pub open: fn(&SinkContext<'_>) -> Option<Box<dyn MetricSink>>,
 }
 
 /// What a sink has to know of the run that it writes down.
 #[derive(Clone, Copy, Debug)]
 pub struct SinkContext<'a> {
-    /// Where its files are.
-    pub folder: &'a RunFolder,
+    /// Where its files are, if it has a folder.
+    pub folder: Option<&'a RunFolder>,
     /// What it is.
     pub config: &'a TrainConfig,
+    /// What its model is judged by.
+    pub metrics: &'a [Metric],
+    /// What its loss counts, as `images`.
+    pub unit: &'a str,
 }

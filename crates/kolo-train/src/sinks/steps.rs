@@ -9,30 +9,37 @@ use crate::progress::Progress;
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "steps.jsonl",
     about: "a line a step: loss, time, communication",
-    open: |run| Box::new(Steps(AppendFile::new(run.folder, ENTRY.name, ""))),
+    open: |run| {
+        let file = AppendFile::new(run.folder?, ENTRY.name, "");
+        Some(Box::new(Steps { file, unit: run.unit.into() }))
+    },
 };
 
-struct Steps(AppendFile);
+struct Steps {
+    file: AppendFile,
+    /// What the loss counts.
+    unit: String,
+}
 
 impl MetricSink for Steps {
     fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
         match record {
-            Record::Step { row, .. } => self.0.add(&row.json()?),
+            Record::Step { row, .. } => self.file.add(&row.json(&self.unit)?),
             _ => Ok(()),
         }
     }
 
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
-        let kept = self.0.rewind(|line| step_of(line).is_some_and(|step| step < progress.step()))?;
+        let kept = self.file.rewind(|line| step_of(line).is_some_and(|step| step < progress.step()))?;
         let last = kept.lines().rev().find_map(step_of);
         for row in progress.steps().iter().filter(|row| last.is_none_or(|last| row.step > last)) {
-            self.0.add(&row.json()?)?;
+            self.file.add(&row.json(&self.unit)?)?;
         }
-        self.0.flush()
+        self.file.flush()
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        self.0.flush()
+        self.file.flush()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::run_folder::{RunFolder, SUMMARY};
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: SUMMARY,
     about: "the whole run in one object; a run that has one is complete",
-    open: |run| Box::new(SummaryFile(run.folder.clone())),
+    open: |run| Some(Box::new(SummaryFile(run.folder?.clone()))),
 };
 
 struct SummaryFile(RunFolder);

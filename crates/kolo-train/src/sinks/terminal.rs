@@ -10,15 +10,16 @@ use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::meter::{EpochRow, Meter, StepRow};
 use crate::progress::Progress;
-use crate::summary::Summary;
+use crate::summary::{Speed, Summary};
 
 /// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "terminal",
     about: "progress on standard error, the result on standard output",
     open: |run| {
-        let (folder, epochs) = (run.folder.path().to_owned(), run.config.epochs);
-        Box::new(Terminal { folder, epochs, shown: None })
+        let folder = run.folder.map(|folder| folder.path().to_owned());
+        let (epochs, unit) = (run.config.epochs, run.unit.into());
+        Some(Box::new(Terminal { folder, epochs, unit, shown: None }))
     },
 };
 
@@ -26,8 +27,10 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
 const EVERY: Duration = Duration::from_secs(5);
 
 struct Terminal {
-    folder: PathBuf,
+    folder: Option<PathBuf>,
     epochs: usize,
+    /// What the loss counts.
+    unit: String,
     /// From the first alignment on.
     shown: Option<Shown>,
 }
@@ -90,11 +93,12 @@ impl Terminal {
             shown.started.elapsed().as_secs_f64() / done.saturating_sub(shown.first_step).max(1) as f64;
         let left = Duration::from_secs_f64(per_step * shown.total.saturating_sub(done) as f64);
         let line = format!(
-            "epoch {}/{}  step {done}/{}  {:.0} images/s  loss {:.4}  ETA {}",
+            "epoch {}/{}  step {done}/{}  {:.0} {}/s  loss {:.4}  ETA {}",
             row.epoch + 1,
             self.epochs,
             shown.total,
-            epoch.images_per_second(),
+            epoch.samples_per_second(),
+            self.unit,
             row.loss,
             clock(left),
         );
@@ -112,14 +116,17 @@ impl Terminal {
     }
 
     fn epoch(&self, row: &EpochRow) {
+        let tests =
+            row.scores.0.iter().map(|score| format!("test {} {}, ", score.metric.name, score.shown()));
         self.say(&format!(
-            "epoch {}/{}: train loss {:.4}, test accuracy {:.2} %, {:.0} images/s, communication {:.1} % of the \
-             work, {:.1} % of the time waited for",
+            "epoch {}/{}: train loss {:.4}, {}{:.0} {}/s, communication {:.1} % of the work, {:.1} % of the time \
+             waited for",
             row.epoch,
             self.epochs,
             row.train_loss,
-            100.0 * row.test_accuracy,
-            row.images_per_second,
+            tests.collect::<String>(),
+            row.samples_per_second,
+            self.unit,
             100.0 * row.comm_fraction,
             100.0 * row.exposed_comm_fraction,
         ));
@@ -127,16 +134,21 @@ impl Terminal {
 
     fn end(&mut self, summary: &Summary) {
         self.shown = None;
-        println!("test accuracy   {:.2} %", 100.0 * summary.test_accuracy);
+        for score in &summary.scores.0 {
+            println!("{:15} {}", format!("test {}", score.metric.name), score.shown());
+        }
         println!("train loss      {:.4}", summary.train_loss);
-        println!("training time   {:.1} s, {:.0} images/s", summary.train_seconds, summary.images_per_second);
+        let Speed { unit, per_second } = &summary.speed;
+        println!("training time   {:.1} s, {per_second:.0} {unit}/s", summary.train_seconds);
         println!(
             "communication   {:.1} % of the work, {:.1} % of the time waited for",
             100.0 * summary.comm_fraction,
             100.0 * summary.exposed_comm_fraction
         );
         println!("weights         sha256 {}", summary.weights_sha256);
-        println!("run folder      {}", self.folder.display());
+        if let Some(folder) = &self.folder {
+            println!("run folder      {}", folder.display());
+        }
     }
 }
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 use kolo_ddp::{BucketTiming, Change, StepReport};
 
 use super::*;
+use crate::calendar::Calendar;
 use crate::config::TrainConfig;
 use crate::meter::{EpochRow, StepRow};
+use crate::metric::{Metric, Score, Scores};
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
 
@@ -32,11 +34,11 @@ fn epoch_row(epoch: usize) -> EpochRow {
     EpochRow {
         epoch,
         seconds_per_step: 0.1,
-        images_per_second: 80.0,
+        samples_per_second: 80.0,
         comm_fraction: 0.2,
         exposed_comm_fraction: 0.1,
         train_loss: 0.5,
-        test_accuracy: 0.9,
+        scores: Scores(vec![Score { metric: Metric::ACCURACY, value: 0.9 }]),
         learning_rate: 0.01,
     }
 }
@@ -69,18 +71,23 @@ fn written(entry: &SinkEntry, interrupted: Option<(u64, u64)>) -> Option<String>
     let place = tempfile::tempdir().unwrap();
     let (folder, config) = (RunFolder::at(place.path().into()), TrainConfig::default());
     let open = |progress: &Progress| {
-        let mut sink = (entry.open)(&SinkContext { folder: &folder, config: &config });
+        let mut sink = (entry.open)(&SinkContext {
+            folder: Some(&folder),
+            config: &config,
+            metrics: &[Metric::ACCURACY],
+            unit: "images",
+        })?;
         sink.align(progress).unwrap();
         Some(sink)
     };
-    let mut progress = Progress::at(0, STEPS, TOTAL);
+    let mut progress = Progress::at(0, Calendar::for_tests(STEPS as u64, TOTAL));
     let mut sink = open(&progress);
     if let Some((until, from)) = interrupted {
         go(&mut progress, until, &mut sink);
         if let Some(sink) = &mut sink {
             sink.flush().unwrap();
         }
-        progress = Progress::at(0, STEPS, TOTAL);
+        progress = Progress::at(0, Calendar::for_tests(STEPS as u64, TOTAL));
         go(&mut progress, from, &mut None);
         sink = open(&progress);
     }

@@ -7,7 +7,8 @@ use kolo_data::{Batch, SampleShape};
 use kolo_ddp::Config;
 use kolo_ddp::optimizer::{self, Optimizer};
 use kolo_ddp::table::Value;
-use kolo_train::{Blueprint, Stepper, models};
+use kolo_train::Stepper;
+use kolo_train::models::{self, Blueprint};
 
 use super::samples::at_least_1;
 use crate::fail::Failure;

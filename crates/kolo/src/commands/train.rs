@@ -9,14 +9,11 @@ use kolo_ddp::optimizer::OPTIMIZERS;
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_train::models::{self, MODELS};
-use kolo_train::{Job, Membership, RunFolder, SINKS, Slowdown, TrainConfig};
+use kolo_train::{Job, Membership, RUN_FOLDER, RunFolder, SINKS, Slowdown, TrainConfig};
 
 use crate::fail::Failure;
 use crate::options::{Communication, Elastic, algorithms};
 use crate::start_workers::start_workers;
-
-/// The variable by which the launcher tells workers the run folder that it has made.
-const RUN_FOLDER: &str = "KOLO_RUN_FOLDER";
 
 /// Train a model on images with several workers.
 #[derive(Args)]
@@ -176,8 +173,8 @@ impl Train {
         let (model, data) = (models::find(&config.model)?, data::open(&config.data).map_err(Failure::input)?);
         let (resume, min_workers) = (self.resume.is_some(), self.elastic.min());
         let slowdown = self.slow.clone();
-        let job = Job { folder, resume, min_workers, slowdown, ..Job::new(config, data) };
-        model.train(&job, membership)?;
+        let job = Job { folder, resume, min_workers, slowdown, ..Job::new(config) };
+        model.train(job, data, membership)?;
         Ok(())
     }
 

@@ -1,0 +1,265 @@
+//! The batches of this worker's shards, ready when the training loop asks for them.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kolo_ddp::Sampler;
+
+use crate::augment::AugmentKey;
+use crate::dataset::{DataSet, Part};
+use crate::prefetch::{Prefetch, PrefetchError};
+
+/// Batches prepared ahead.
+const AHEAD: usize = 3;
+
+/// Prepares the batches of a rank's shards ahead of time, step after step, on a thread of its own.
+///
+/// Which samples a batch has, and how they are altered, follows from the sampler, the seed and the shard
+/// alone, so whoever works on a shard gets the same batch. The loop says which step it is at and which shards
+/// are its own; where that is not what comes next, because a step is done again or shards have moved, the
+/// loader begins anew from there.
+///
+/// ```
+/// use kolo_data::{Loader, Part, open};
+/// use kolo_ddp::Sampler;
+///
+/// let dataset = open("fashion-mnist-small")?;
+/// let sampler = Sampler::new(dataset.samples(Part::Train), 32, 4, 0)?;
+/// let mut loader = Loader::new(dataset, sampler.clone()).augmented(0);
+/// for step in 0..3 {
+///     for shard in loader.step(0, step, 2..4) {
+///         let shard = shard?;
+///         assert_eq!(shard.batch.unwrap().images.len(), 32 * 28 * 28);
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Loader<D: DataSet + ?Sized> {
+    data: Arc<D>,
+    sampler: Sampler,
+    /// Seed by which training samples are altered.
+    augment: Option<u64>,
+    running: Option<Running<D::Batch>>,
+}
+
+/// Batches on their way.
+struct Running<B> {
+    batches: Prefetch<ShardBatch<B>>,
+    /// What comes next, if nothing else is asked for.
+    epoch: usize,
+    step: usize,
+    shards: Range<usize>,
+}
+
+/// One shard's samples.
+#[derive(Clone, Debug)]
+pub struct ShardBatch<B> {
+    /// Number of the shard in the step.
+    pub shard: usize,
+    /// The samples; `None` for a shard without any, as a short last batch may leave it.
+    pub batch: Option<B>,
+    /// How long the loop has waited for it.
+    pub waited: Duration,
+}
+
+impl<D: DataSet + ?Sized + 'static> Loader<D> {
+    /// The training samples of `data`, divided by `sampler`; not altered.
+    pub fn new(data: Arc<D>, sampler: Sampler) -> Self {
+        Loader { data, sampler, augment: None, running: None }
+    }
+
+    /// The same, altered at random as the data set does it, by this seed.
+    pub fn augmented(self, seed: u64) -> Self {
+        Loader { augment: Some(seed), ..self }
+    }
+
+    /// The batches of `shards` in a step of an epoch, both from 0, one after another. The thread then goes on
+    /// with the steps and epochs that follow.
+    ///
+    /// Each item is an error instead if the thread could not be started, or has panicked: a mistake in the
+    /// data set.
+    pub fn step(&mut self, epoch: usize, step: usize, shards: Range<usize>) -> Step<'_, D> {
+        let comes_next = |next: &Running<_>| (next.epoch, next.step, &next.shards) == (epoch, step, &shards);
+        if !self.running.as_ref().is_some_and(comes_next) {
+            // The old thread first: it may hold large batches.
+            self.running = None;
+        }
+        let (epoch_after, step_after) = match step + 1 < self.sampler.steps() {
+            true => (epoch, step + 1),
+            false => (epoch + 1, 0),
+        };
+        let due = shards.len();
+        if due == 0 {
+            // There would be no end to steps without a batch.
+            return Step { loader: self, due, failed: None };
+        }
+        let running = match self.running.take() {
+            Some(Running { batches, .. }) => Ok(batches),
+            None => self.start(epoch, step, shards.clone()),
+        };
+        let failed = match running {
+            Ok(batches) => {
+                let (epoch, step) = (epoch_after, step_after);
+                self.running = Some(Running { batches, epoch, step, shards });
+                None
+            }
+            Err(error) => Some(error),
+        };
+        Step { loader: self, due, failed }
+    }
+
+    fn start(
+        &self,
+        epoch: usize,
+        first: usize,
+        shards: Range<usize>,
+    ) -> Result<Prefetch<ShardBatch<D::Batch>>, PrefetchError> {
+        let (sampler, steps) = (self.sampler.clone(), self.sampler.steps());
+        let requests = (epoch..).flat_map(move |number| {
+            let (order, shards) = (Arc::new(sampler.epoch(number)), shards.clone());
+            let first = if number == epoch { first } else { 0 };
+            (first..steps).flat_map(move |step| {
+                let order = order.clone();
+                shards.clone().map(move |shard| (number, shard, order.shard(step, shard).to_vec()))
+            })
+        });
+        let (data, augment) = (self.data.clone(), self.augment);
+        let prepare = move |(epoch, shard, indices): (usize, usize, Vec<usize>)| {
+            let augment = augment.map(|seed| AugmentKey { seed, epoch: epoch as u64 });
+            let batch = (!indices.is_empty()).then(|| data.batch(Part::Train, &indices, augment));
+            ShardBatch { shard, batch, waited: Duration::ZERO }
+        };
+        Prefetch::new(requests, AHEAD, prepare)
+    }
+}
+
+/// The batches of one step; an iterator. What is left when it is dropped is not prepared again: the next step
+/// begins anew.
+pub struct Step<'a, D: DataSet + ?Sized> {
+    loader: &'a mut Loader<D>,
+    due: usize,
+    failed: Option<PrefetchError>,
+}
+
+impl<D: DataSet + ?Sized> Iterator for Step<'_, D> {
+    type Item = Result<ShardBatch<D::Batch>, PrefetchError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.due == 0 {
+            return None;
+        }
+        self.due -= 1;
+        if let Some(error) = self.failed.take() {
+            self.due = 0;
+            return Some(Err(error));
+        }
+        let asked = Instant::now();
+        let next = self.loader.running.as_mut()?.batches.next()?;
+        if next.is_err() {
+            self.due = 0;
+            self.loader.running = None;
+        }
+        Some(next.map(|batch| ShardBatch { waited: asked.elapsed(), ..batch }))
+    }
+}
+
+impl<D: DataSet + ?Sized> Drop for Step<'_, D> {
+    fn drop(&mut self) {
+        if self.due > 0 {
+            self.loader.running = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sample is its number, and in which epoch it was altered.
+    struct Numbers;
+
+    impl DataSet for Numbers {
+        type Batch = Vec<(usize, u64)>;
+
+        fn samples(&self, _: Part) -> usize {
+            23
+        }
+
+        fn batch(&self, _: Part, indices: &[usize], augment: Option<AugmentKey>) -> Self::Batch {
+            assert!(!indices.is_empty());
+            indices.iter().map(|index| (*index, augment.unwrap().epoch)).collect()
+        }
+    }
+
+    fn loader() -> Loader<Numbers> {
+        Loader::new(Arc::new(Numbers), sampler()).augmented(0)
+    }
+
+    /// Three steps an epoch, of which the last has three samples for four shards.
+    fn sampler() -> Sampler {
+        Sampler::new(23, 5, 2, 3).unwrap()
+    }
+
+    type Numbered = Vec<(usize, Option<Vec<(usize, u64)>>)>;
+
+    fn given(loader: &mut Loader<Numbers>, epoch: usize, step: usize, shards: Range<usize>) -> Numbered {
+        let step = loader.step(epoch, step, shards);
+        step.map(|shard| shard.map(|shard| (shard.shard, shard.batch)).unwrap()).collect()
+    }
+
+    fn expected(epoch: usize, step: usize, shards: Range<usize>) -> Numbered {
+        let order = sampler().epoch(epoch);
+        let altered = |shard| order.shard(step, shard).iter().map(|index| (*index, epoch as u64)).collect();
+        let batch = |shard| Some(altered(shard)).filter(|batch: &Vec<_>| !batch.is_empty());
+        shards.map(|shard| (shard, batch(shard))).collect()
+    }
+
+    #[test]
+    fn whatever_is_asked_for_comes() {
+        let mut loader = loader();
+        // In order over the end of an epoch; a step again; other shards; a leap; no shards.
+        for (epoch, step, shards) in [
+            (0, 0, 0..2),
+            (0, 1, 0..2),
+            (0, 2, 0..2),
+            (1, 0, 0..2),
+            (1, 0, 0..2),
+            (1, 1, 1..2),
+            (1, 2, 1..2),
+            (5, 1, 0..1),
+            (5, 2, 0..0),
+            (6, 0, 0..2),
+        ] {
+            let given = given(&mut loader, epoch, step, shards.clone());
+            assert_eq!(given, expected(epoch, step, shards.clone()), "epoch {epoch} step {step} {shards:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_is_given_up_does_not_move_the_next_one() {
+        let mut loader = loader();
+        drop(loader.step(0, 0, 0..2).next());
+        assert_eq!(given(&mut loader, 0, 1, 0..2), expected(0, 1, 0..2));
+    }
+
+    #[test]
+    fn a_data_set_that_panics_is_an_error_and_no_end() {
+        struct Broken;
+        impl DataSet for Broken {
+            type Batch = ();
+            fn samples(&self, _: Part) -> usize {
+                8
+            }
+            fn batch(&self, _: Part, _: &[usize], _: Option<AugmentKey>) {
+                panic!("no such file")
+            }
+        }
+        let mut loader = Loader::new(Arc::new(Broken), Sampler::new(8, 2, 2, 0).unwrap());
+        for _ in 0..2 {
+            let mut step = loader.step(0, 0, 0..2);
+            assert!(step.next().unwrap().unwrap_err().to_string().contains("no such file"));
+            assert!(step.next().is_none());
+        }
+    }
+}

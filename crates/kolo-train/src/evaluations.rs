@@ -1,0 +1,121 @@
+//! The scores of a run so far, from which all workers conclude the same: which model was the best, and
+//! whether it is time to stop.
+
+use serde::{Deserialize, Serialize};
+
+use crate::metric::{Metric, Scores};
+
+/// The scores after some step, in the order of the metrics.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Evaluation {
+    /// Steps done.
+    step: u64,
+    values: Vec<f64>,
+}
+
+/// All evaluations, by rising step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Evaluations(Vec<Evaluation>);
+
+/// The best evaluation, the first of equals.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Best {
+    /// Steps done when it was made.
+    pub(crate) step: u64,
+    /// Evaluations since.
+    pub(crate) since: usize,
+}
+
+impl Evaluations {
+    /// Adds the scores after `step` steps. What was known of that step and later ones is forgotten.
+    pub(crate) fn add(&mut self, step: u64, scores: &Scores) {
+        self.forget_after(step - 1);
+        if !scores.0.is_empty() {
+            let values = scores.0.iter().map(|score| score.value).collect();
+            self.0.push(Evaluation { step, values });
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Forgets what was measured after more than `step` steps.
+    pub(crate) fn forget_after(&mut self, step: u64) {
+        self.0.retain(|evaluation| evaluation.step <= step);
+    }
+
+    /// The best evaluation by the metric at `index` of the table `metrics`.
+    pub(crate) fn best(&self, metric: Metric, index: usize) -> Option<Best> {
+        let value = |evaluation: &Evaluation| evaluation.values.get(index).copied().unwrap_or(f64::NAN);
+        let mut best = 0;
+        for (at, evaluation) in self.0.iter().enumerate() {
+            if metric.is_better(value(evaluation), value(&self.0[best])) {
+                best = at;
+            }
+        }
+        let step = self.0.get(best)?.step;
+        Some(Best { step, since: self.0.len() - 1 - best })
+    }
+
+    /// For a checkpoint's notes: as text, because JSON's numbers need not come back in the same bits.
+    pub(crate) fn to_notes(&self) -> Vec<(u64, Vec<String>)> {
+        let text =
+            |Evaluation { step, values }: &Evaluation| (*step, values.iter().map(f64::to_string).collect());
+        self.0.iter().map(text).collect()
+    }
+
+    /// From a checkpoint's notes; nothing where they are of another version.
+    pub(crate) fn from_notes(notes: &serde_json::Value) -> Self {
+        let read: Vec<(u64, Vec<String>)> = serde_json::from_value(notes.clone()).unwrap_or_default();
+        let number = |text: &String| text.parse().unwrap_or(f64::NAN);
+        let evaluation = |(step, values): (u64, Vec<String>)| Evaluation {
+            step,
+            values: values.iter().map(number).collect(),
+        };
+        Evaluations(read.into_iter().map(evaluation).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric::Score;
+
+    fn scores(value: f64) -> Scores {
+        Scores(vec![Score { metric: Metric::ACCURACY, value }, Score { metric: Metric::LOSS, value }])
+    }
+
+    fn of(values: &[f64]) -> Evaluations {
+        let mut all = Evaluations::default();
+        values.iter().enumerate().for_each(|(at, value)| all.add(10 * (at as u64 + 1), &scores(*value)));
+        all
+    }
+
+    #[test]
+    fn the_first_of_equals_is_the_best() {
+        let best = |values: &[f64], metric, index| of(values).best(metric, index);
+        assert_eq!(best(&[0.5, 0.7, 0.7, 0.6], Metric::ACCURACY, 0), Some(Best { step: 20, since: 2 }));
+        assert_eq!(best(&[0.5, 0.7, 0.4, 0.4], Metric::LOSS, 1), Some(Best { step: 30, since: 1 }));
+        assert_eq!(best(&[f64::NAN, 0.1, f64::NAN], Metric::LOSS, 1), Some(Best { step: 20, since: 1 }));
+        assert_eq!(best(&[], Metric::LOSS, 1), None);
+    }
+
+    #[test]
+    fn a_step_that_is_done_again_counts_once() {
+        let mut all = of(&[0.5, 0.7, 0.6]);
+        all.add(30, &scores(0.6));
+        assert_eq!(all, of(&[0.5, 0.7, 0.6]));
+        all.forget_after(20);
+        assert_eq!(all, of(&[0.5, 0.7]));
+    }
+
+    #[test]
+    fn notes_keep_every_bit() {
+        let all = of(&[0.1 + 0.2, 1.0 / 3.0]);
+        let text = serde_json::to_string(&all.to_notes()).unwrap();
+        assert_eq!(Evaluations::from_notes(&serde_json::from_str(&text).unwrap()), all);
+        assert_eq!(Evaluations::from_notes(&serde_json::Value::Null), Evaluations::default());
+    }
+}

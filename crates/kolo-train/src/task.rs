@@ -1,0 +1,59 @@
+//! What is trained, on what, and what it is judged by: the part of a run that is the user's own code.
+
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use kolo_burn::Loss;
+use kolo_data::{DataSet, Part};
+
+use crate::config::TrainConfig;
+use crate::error::Error;
+use crate::metric::{Mean, Metric};
+use crate::model::TrainingContext;
+use crate::sinks::Record;
+
+/// The loss of one shard's samples in training.
+pub(crate) type LossOf<M, B> = dyn Fn(&M, B, &TrainingContext<'_>) -> Loss + Send + Sync;
+
+/// Each metric's part in one batch of test samples.
+pub(crate) type Evaluate<M, B> = dyn Fn(&M, B, &Device) -> Vec<Mean>;
+
+/// What the user gives besides the model and the recipe.
+pub(crate) struct Task<M, D: DataSet + ?Sized> {
+    pub(crate) data: Arc<D>,
+    pub(crate) loss: Box<LossOf<M, D::Batch>>,
+    pub(crate) metrics: Vec<Metric>,
+    pub(crate) evaluate: Option<Box<Evaluate<M, D::Batch>>>,
+    /// What the loss counts: images, tokens.
+    pub(crate) unit: String,
+    /// Told of every record, on rank 0.
+    pub(crate) listeners: Vec<Box<Listener>>,
+}
+
+impl<M, D: DataSet + ?Sized> Task<M, D> {
+    /// The metric by which a model is the best one, and when it is time to stop.
+    pub(crate) fn deciding_metric(&self, config: &TrainConfig) -> Option<(usize, Metric)> {
+        let wanted = |metric: &Metric| config.best_metric.as_ref().is_none_or(|name| name == metric.name);
+        self.metrics.iter().copied().enumerate().find(|(_, metric)| wanted(metric))
+    }
+
+    /// Checks that what the recipe wants to be decided by is measured.
+    pub(crate) fn find_metric(&self, config: &TrainConfig) -> Result<(), Error> {
+        let measured = self.data.samples(Part::Test) > 0 && self.deciding_metric(config).is_some();
+        match (&config.best_metric, config.patience) {
+            _ if measured => Ok(()),
+            (Some(name), _) => {
+                Err(Error::unknown("metric", name, self.metrics.iter().map(|metric| metric.name)))
+            }
+            (None, Some(epochs)) => {
+                let problem =
+                    "no metric of test samples says when to stop; give the trainer one by `evaluate`";
+                Err(Error::setting("--patience", epochs, problem))
+            }
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// Is told what happens in a run.
+pub(crate) type Listener = dyn FnMut(&Record<'_>);

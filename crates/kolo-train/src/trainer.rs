@@ -1,0 +1,186 @@
+//! The trainer of one's own model: what is set before the run begins.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burn::module::Module;
+use burn::tensor::Device;
+use kolo_burn::Loss;
+use kolo_comm::Rank;
+use kolo_data::DataSet;
+
+use crate::config::TrainConfig;
+use crate::error::Error;
+use crate::job::{Job, Membership};
+use crate::meter::{EpochRow, StepRow};
+use crate::metric::{Mean, Metric};
+use crate::model::TrainingContext;
+use crate::run_folder::RunFolder;
+use crate::sinks::{Record, SinkEntry};
+use crate::summary::Summary;
+use crate::task::Task;
+use crate::worker::run;
+
+/// In place of what the program says, the run folder: for those who run a program several times, as `kolo
+/// verify` does.
+pub const RUN_FOLDER: &str = "KOLO_RUN_FOLDER";
+
+/// Trains a model of the user's own on all workers of a job: with everything that `kolo train` has.
+///
+/// The steps, what follows an epoch, recovery after a death, checkpoints and resuming are the trainer's; the
+/// model, its loss, the data and the recipe are the user's. The weights are the same bits for any number of
+/// workers, and whoever died on the way.
+pub struct Trainer<M, D: DataSet + ?Sized> {
+    job: Job,
+    task: Task<M, D>,
+    /// Where the run folder is to be, unless the job has one.
+    place: Option<PathBuf>,
+}
+
+/// What has come of a run.
+#[derive(Debug)]
+pub struct Trained<M> {
+    /// The model after the last step that this worker has seen; `None` where it came when the run was over.
+    pub model: Option<M>,
+    /// The run in a few figures: rank 0's, of a run that has come to its end.
+    pub summary: Option<Summary>,
+}
+
+impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
+    /// A run of `config` over the training samples of `data`.
+    ///
+    /// `loss` gives the loss of one shard's samples. It may depend on nothing but the parameters and its
+    /// arguments: then the result is the same for any number of workers. `config.model` and `config.data` are
+    /// names for people here, which the run folder, the summary and messages show.
+    pub fn new(
+        config: TrainConfig,
+        data: Arc<D>,
+        loss: impl Fn(&M, D::Batch, &TrainingContext<'_>) -> Loss + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(Job::new(config), data, loss)
+    }
+
+    /// The same for a job with a folder, sinks and a device of its own.
+    pub fn of(
+        job: Job,
+        data: Arc<D>,
+        loss: impl Fn(&M, D::Batch, &TrainingContext<'_>) -> Loss + Send + Sync + 'static,
+    ) -> Self {
+        let task = Task {
+            data,
+            loss: Box::new(loss),
+            metrics: Vec::new(),
+            evaluate: None,
+            unit: "samples".into(),
+            listeners: Vec::new(),
+        };
+        Trainer { job, task, place: None }
+    }
+
+    /// Judges the model after each epoch by these metrics of the test samples. `evaluate` gives each metric's
+    /// part in a batch of them; the batches are divided among the workers, and every sample counts once.
+    pub fn evaluate<const N: usize>(
+        mut self,
+        metrics: [Metric; N],
+        evaluate: impl Fn(&M, D::Batch, &Device) -> [Mean; N] + 'static,
+    ) -> Self {
+        self.task.metrics = metrics.into();
+        self.task.evaluate =
+            Some(Box::new(move |model, batch, device| evaluate(model, batch, device).into()));
+        self
+    }
+
+    /// What the loss counts, for people: `images`, `tokens`.
+    pub fn counting(mut self, unit: impl Into<String>) -> Self {
+        self.task.unit = unit.into();
+        self
+    }
+
+    /// Writes the run to this folder: metrics, checkpoints, the summary. A folder that holds an earlier part
+    /// of the run is gone on with.
+    pub fn run_folder(mut self, path: impl Into<PathBuf>) -> Self {
+        self.place = Some(path.into());
+        self
+    }
+
+    /// Writes the run down in another way as well, on rank 0.
+    pub fn sink(mut self, entry: SinkEntry) -> Self {
+        self.job.sinks.push(entry);
+        self
+    }
+
+    /// Computes on this device instead of the CPU.
+    pub fn on(mut self, device: Device) -> Self {
+        self.job.device = device;
+        self
+    }
+
+    /// Is called after each step, on rank 0.
+    pub fn on_step(self, mut listener: impl FnMut(&StepRow) + 'static) -> Self {
+        self.on_record(move |record| {
+            if let Record::Step { row, .. } = record {
+                listener(row);
+            }
+        })
+    }
+
+    /// Is called after each epoch, when the model has been evaluated, on rank 0.
+    pub fn on_epoch(self, mut listener: impl FnMut(&EpochRow) + 'static) -> Self {
+        self.on_record(move |record| {
+            if let Record::Epoch(row) = record {
+                listener(row);
+            }
+        })
+    }
+
+    /// Is called with all that happens, on rank 0.
+    pub fn on_record(mut self, listener: impl FnMut(&Record<'_>) + 'static) -> Self {
+        self.task.listeners.push(Box::new(listener));
+        self
+    }
+
+    /// Trains the model as one of the workers that a launcher has started, or alone. Rank 0's initial values
+    /// count. The model's device is the trainer's, with autodiff.
+    ///
+    /// # Errors
+    ///
+    /// The run cannot be made as it is configured, a step failed, or it has ended before its last step.
+    pub fn train(self, model: M) -> Result<Trained<M>, Error> {
+        self.train_as(Membership::from_env()?, model)
+    }
+
+    /// The same, as a member of a group that the program has formed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trainer::train`].
+    pub fn train_as(mut self, mut membership: Membership, model: M) -> Result<Trained<M>, Error> {
+        self.job.config.check()?;
+        self.find_folder(&mut membership)?;
+        run(&self.job, &mut self.task, membership, model)
+    }
+
+    /// Makes the run folder, or finds the one that is to be gone on with.
+    fn find_folder(&mut self, membership: &mut Membership) -> Result<(), Error> {
+        let place = std::env::var_os(RUN_FOLDER).map(PathBuf::from).or(self.place.take());
+        let Some(path) = place.filter(|_| self.job.folder.is_none()) else { return Ok(()) };
+        let config = &self.job.config;
+        let folder = match membership {
+            Membership::Elastic(member) => {
+                RunFolder::create_or_continue(path, config, Some(&member.job_id()?))?
+            }
+            Membership::Fixed(group) if group.rank().0 == 0 => {
+                RunFolder::create_or_continue(path, config, None)?
+            }
+            // Rank 0 makes it.
+            Membership::Fixed(_) => RunFolder::at(path),
+        };
+        self.job.resume = folder.has_checkpoints();
+        if let Membership::Fixed(group) = membership {
+            // The others may not see it yet.
+            self.job.resume = group.broadcast_value(self.job.resume, Rank(0))?;
+        }
+        self.job.folder = Some(folder);
+        Ok(())
+    }
+}
