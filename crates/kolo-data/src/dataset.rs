@@ -2,6 +2,7 @@
 
 use crate::augment::AugmentKey;
 use crate::batch::Batch;
+use crate::preprocessing::Preprocessing;
 
 /// Which samples of a data set are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,12 @@ pub trait DataSet: Send + Sync {
     ///
     /// If an index is not below [`samples`](DataSet::samples).
     fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Self::Batch;
+
+    /// What [`batch`](DataSet::batch) does to an image that is not altered, for those who use the trained
+    /// model elsewhere; `None` where it cannot be said.
+    fn preprocessing(&self) -> Option<Preprocessing> {
+        None
+    }
 }
 
 /// What a model has to know of images before it is built.

@@ -4,23 +4,59 @@ use crate::augment::{Augment, AugmentKey};
 use crate::batch::{Batch, Normalise};
 use crate::dataset::{DataSet, ImageDataSet, Part, SampleShape};
 use crate::images::Images;
+use crate::preprocessing::{Preprocessing, margins};
 
 /// Images to train on and to test on, normalised by the statistics of those to train on.
 #[derive(Clone, Debug)]
 pub struct ImageSet {
     train: Images,
     test: Images,
-    classes: usize,
     normalise: Normalise,
     augment: Augment,
+    preprocessing: Preprocessing,
 }
 
 impl ImageSet {
     /// A data set of `train` and `test`, which must have the same size and channels and only labels below
     /// `classes`. Training images may be altered as `augment` says.
     pub fn new(train: Images, test: Images, classes: usize, augment: Augment) -> Self {
+        let size = [train.channels, train.height, train.width];
+        Self::of_size(size, train, test, classes, augment)
+    }
+
+    /// As [`ImageSet::new`], of images that are first [spread](Images::spread) to `channels` and `side` x
+    /// `side` pixels.
+    pub fn spread(
+        [train, test]: [Images; 2],
+        [channels, side]: [usize; 2],
+        classes: usize,
+        augment: Augment,
+    ) -> Self {
+        let size = [train.channels, train.height, train.width];
+        Self::of_size(size, train.spread(channels, side), test.spread(channels, side), classes, augment)
+    }
+
+    /// The same data set, whose classes have these names, by label.
+    pub fn with_label_names<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.preprocessing.label_names = names.into_iter().map(String::from).collect();
+        self
+    }
+
+    /// `size`: channels, rows and columns of an image before it was spread.
+    fn of_size(size: [usize; 3], train: Images, test: Images, classes: usize, augment: Augment) -> Self {
         let (mean, std) = train.mean_and_std();
-        ImageSet { train, test, classes, normalise: Normalise::new(&mean, &std), augment }
+        let Images { channels, height, width, .. } = train;
+        let normalise = Normalise::new(&mean, &std);
+        let preprocessing = Preprocessing {
+            image_size: size,
+            input_size: [channels, height, width],
+            padding: margins([size[1], size[2]], [height, width]),
+            mean,
+            std,
+            num_classes: classes,
+            label_names: Vec::new(),
+        };
+        ImageSet { train, test, normalise, augment, preprocessing }
     }
 
     /// The images of a part, as bytes.
@@ -35,7 +71,7 @@ impl ImageSet {
 impl ImageDataSet for ImageSet {
     fn shape(&self) -> SampleShape {
         let Images { channels, height, width, .. } = self.train;
-        SampleShape { channels, height, width, classes: self.classes }
+        SampleShape { channels, height, width, classes: self.preprocessing.num_classes }
     }
 }
 
@@ -48,5 +84,37 @@ impl DataSet for ImageSet {
 
     fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Batch {
         self.images(part).batch(indices, &self.normalise, augment.map(|key| (self.augment, key)))
+    }
+
+    fn preprocessing(&self) -> Option<Preprocessing> {
+        Some(self.preprocessing.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preprocessing_done_by_hand_gives_the_batch() {
+        let images = |count: usize| Images {
+            channels: 1,
+            height: 3,
+            width: 4,
+            pixels: (0..count * 12).map(|i| (i * 37) as u8).collect(),
+            labels: vec![0; count],
+        };
+        let set = ImageSet::spread([images(5), images(2)], [3, 7], 1, Augment::default());
+        let how = set.preprocessing().unwrap();
+        assert_eq!((how.image_size, how.input_size, how.padding), ([1, 3, 4], [3, 7, 7], [1, 2, 2, 2]));
+        let batch = set.batch(Part::Test, &[1], None);
+        let [left, top, ..] = how.padding;
+        for (at, value) in batch.images.iter().enumerate() {
+            let (channel, y, x) = (at / 49, at / 7 % 7, at % 7);
+            let inside = (top..top + 3).contains(&y) && (left..left + 4).contains(&x);
+            let byte = if inside { images(2).pixels[12 + (y - top) * 4 + x - left] } else { 0 };
+            let number = (f32::from(byte) / 255.0 - how.mean[channel]) / how.std[channel];
+            assert_eq!(*value, number, "channel {channel}, row {y}, column {x}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Images and data sets in memory: bytes, as they came from the file. They become numbers only in a
 //! [`Batch`](crate::Batch).
 
+use crate::preprocessing::margins;
+
 /// Images of one size with their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images {
@@ -54,7 +56,7 @@ impl Images {
         let Images { channels: old_channels, height: old_height, width: old_width, pixels, labels } = self;
         let (channels, height, width) =
             (channels.max(old_channels), side.max(old_height), side.max(old_width));
-        let (top, left) = ((height - old_height) / 2, (width - old_width) / 2);
+        let [left, top, ..] = margins([old_height, old_width], [height, width]);
         let old_plane = old_height * old_width;
         let mut out = vec![0; labels.len() * channels * height * width];
         let planes = pixels.chunks_exact(old_plane * old_channels).flat_map(|image| {

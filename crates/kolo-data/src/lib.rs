@@ -32,6 +32,7 @@ mod images;
 mod loader;
 mod open;
 mod prefetch;
+mod preprocessing;
 mod sets;
 #[cfg(test)]
 mod tests;
@@ -46,4 +47,5 @@ pub use images::Images;
 pub use loader::{Loader, ShardBatch};
 pub use open::open;
 pub use prefetch::{Prefetch, PrefetchError};
+pub use preprocessing::Preprocessing;
 pub use sets::DATASETS;

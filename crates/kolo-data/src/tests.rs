@@ -106,6 +106,10 @@ fn plain_gzip_and_nested_folders_all_give_the_same() {
         assert_eq!((plain.shape, &plain.labels), ([3, 3, 32, 32], &altered.labels));
         assert!(plain.images != altered.images && plain.images.iter().sum::<f32>().abs() < 1.0);
     }
+    let how = opened[0].preprocessing().unwrap();
+    let padded = opened[0].images(Part::Train).mean_and_std();
+    assert_eq!((how.image_size, how.input_size, how.padding), ([1, 28, 28], [3, 32, 32], [2; 4]));
+    assert_eq!(((how.mean, how.std), how.num_classes, how.label_names.len()), (padded, 10, 10));
     // Row 1, column 1 of the first image (byte 29) is at row 3, column 3 of the padded one.
     assert_eq!(opened[0].images(Part::Train).pixels[3 * 32 + 3], 29);
 }
@@ -198,6 +202,9 @@ fn cifar_is_read_from_the_unpacked_archive() {
     let dataset = cifar10::read(&self::folder("cifar10", dir.path())).unwrap();
     let train = dataset.images(Part::Train);
     assert_eq!((train.len(), dataset.samples(Part::Test)), (50_000, 10_000));
+    let how = dataset.preprocessing().unwrap();
+    assert_eq!((how.image_size, how.input_size, how.padding), ([3, 32, 32], [3, 32, 32], [0; 4]));
+    assert_eq!((how.num_classes, how.label_names.len(), how.label_names[9].as_str()), (10, 10, "truck"));
     let (mean, std) = train.mean_and_std();
     assert_eq!((train.labels[19], mean[2], std[1]), (9, 3.0 / 255.0, 1.0));
 

@@ -54,7 +54,7 @@ pub use error::Error;
 pub use job::{Job, Membership};
 pub use meter::{EpochRow, Meter, StepRow, percentile};
 pub use metric::{Better, Mean, Metric, Score, Scores};
-pub use model::{TrainingContext, count_correct, cross_entropy};
+pub use model::{TrainingContext, accuracy, count_correct, cross_entropy};
 pub use progress::Progress;
 pub use run_folder::RunFolder;
 pub use sinks::{GenerationRow, MetricSink, Record, SINKS, SinkContext, SinkEntry, unix_seconds};

@@ -5,6 +5,8 @@ use burn::tensor::{Device, Int, Tensor};
 use kolo_burn::{DropoutKey, Loss};
 use kolo_ddp::cross_shard::CrossShardPass;
 
+use crate::metric::Mean;
+
 /// Where in a training a loss is computed.
 #[derive(Clone, Copy, Debug)]
 pub struct TrainingContext<'a> {
@@ -26,6 +28,13 @@ pub struct TrainingContext<'a> {
 pub fn cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
     let count = labels.dims()[0];
     Loss::mean(CrossEntropyLossConfig::new().init(&scores.device()).forward(scores, labels), count)
+}
+
+/// The share of samples that have their highest score at their label, for
+/// [`Metric::ACCURACY`](crate::Metric::ACCURACY). Shapes as in [`cross_entropy`].
+pub fn accuracy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Mean {
+    let count = labels.dims()[0];
+    Mean::share(count_correct(scores, labels), count)
 }
 
 /// How many samples have their highest score at their label. Shapes as in [`cross_entropy`].

@@ -10,6 +10,10 @@ use crate::format::cifar::{self, Record};
 use crate::image_set::ImageSet;
 
 const CLASSES: usize = 10;
+/// By label, as the archive's `batches.meta.txt` has them.
+const LABEL_NAMES: [&str; CLASSES] =
+    ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
+
 const RECORD: Record = Record { label_bytes: 1, count: 10_000 };
 
 /// Entry of the table.
@@ -30,5 +34,6 @@ pub(crate) fn read(folder: &Folder) -> Result<ImageSet, DataError> {
         cifar::in_folder(folder, &names, RECORD, CLASSES)
     };
     let augment = Augment { crop_padding: 4, flip: true };
-    Ok(ImageSet::new(images(Part::Train)?, images(Part::Test)?, CLASSES, augment))
+    let set = ImageSet::new(images(Part::Train)?, images(Part::Test)?, CLASSES, augment);
+    Ok(set.with_label_names(LABEL_NAMES))
 }

@@ -11,6 +11,20 @@ use crate::image_set::ImageSet;
 
 const CLASSES: usize = 10;
 
+/// By label.
+pub(super) const LABEL_NAMES: [&str; CLASSES] = [
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+];
+
 /// Entry of the table.
 pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "fashion-mnist",
@@ -21,7 +35,8 @@ pub(super) const ENTRY: DatasetEntry = DatasetEntry {
 };
 
 fn read(folder: &Folder) -> Result<ImageSet, DataError> {
-    let images = |part| Ok(idx::in_folder(folder, part, CLASSES)?.spread(3, 32));
+    let images = |part| idx::in_folder(folder, part, CLASSES);
+    let images = [images(Part::Train)?, images(Part::Test)?];
     let augment = Augment { crop_padding: 4, flip: true };
-    Ok(ImageSet::new(images(Part::Train)?, images(Part::Test)?, CLASSES, augment))
+    Ok(ImageSet::spread(images, [3, 32], CLASSES, augment).with_label_names(LABEL_NAMES))
 }

@@ -10,6 +10,7 @@ use crate::error::DataError;
 use crate::format::idx;
 use crate::format::source::Source;
 use crate::image_set::ImageSet;
+use crate::sets::fashion_mnist::LABEL_NAMES;
 
 const CLASSES: usize = 10;
 
@@ -41,7 +42,8 @@ pub(crate) fn read() -> Result<ImageSet, DataError> {
     let images =
         |[images, labels]: [(&str, &'static [u8]); 2]| idx::read(source(images)?, source(labels)?, CLASSES);
     let (train, test) = (images([FILES[0], FILES[1]])?, images([FILES[2], FILES[3]])?);
-    Ok(ImageSet::new(train, test, CLASSES, Augment { crop_padding: 0, flip: true }))
+    let augment = Augment { crop_padding: 0, flip: true };
+    Ok(ImageSet::new(train, test, CLASSES, augment).with_label_names(LABEL_NAMES))
 }
 
 #[cfg(test)]

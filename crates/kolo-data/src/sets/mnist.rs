@@ -21,7 +21,9 @@ pub(super) const ENTRY: DatasetEntry = DatasetEntry {
 };
 
 pub(crate) fn read(folder: &Folder) -> Result<ImageSet, DataError> {
-    let images = |part| Ok(idx::in_folder(folder, part, CLASSES)?.spread(3, 32));
+    let images = |part| idx::in_folder(folder, part, CLASSES);
+    let images = [images(Part::Train)?, images(Part::Test)?];
     let augment = Augment { crop_padding: 2, flip: false };
-    Ok(ImageSet::new(images(Part::Train)?, images(Part::Test)?, CLASSES, augment))
+    let digits = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    Ok(ImageSet::spread(images, [3, 32], CLASSES, augment).with_label_names(digits))
 }
