@@ -21,6 +21,7 @@ mod tensors;
 #[cfg(test)]
 mod tests;
 mod transformer;
+mod values;
 
 pub use backend::ReadError;
 pub use batch_norm::sync_batch_norm;
@@ -33,6 +34,7 @@ pub use transformer::{
     Activation, FeedForward, FeedForwardConfig, Norm, SelfAttention, SelfAttentionConfig, Transformer,
     TransformerBlock, TransformerConfig,
 };
+pub use values::with_values;
 
 /// A Burn module of which every worker holds a replica: [`kolo_ddp::Ddp`] of this binding.
 pub type Ddp<M> = kolo_ddp::Ddp<BurnModel<M>>;

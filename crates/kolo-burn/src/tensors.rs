@@ -82,7 +82,7 @@ fn axes<const D: usize>(order: &MemoryOrder) -> [usize; D] {
 }
 
 /// A tensor of this shape from its elements in memory order.
-fn tensor<const D: usize>(values: Vec<f32>, spec: &ParamSpec, device: &Device) -> Tensor<D> {
+pub(crate) fn tensor<const D: usize>(values: Vec<f32>, spec: &ParamSpec, device: &Device) -> Tensor<D> {
     if spec.order.is_row_major() {
         return Tensor::from_data(TensorData::new(values, spec.shape.clone()), device);
     }

@@ -4,6 +4,7 @@ mod cross_shard;
 mod language_model;
 mod memory_order;
 mod residual_net;
+mod values;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
