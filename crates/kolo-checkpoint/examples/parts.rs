@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let found = newest(&folder)?.ok_or("it has just been written")?;
     assert_eq!((found.step, &found.path), (7, &path));
     let reader = Reader::open(&path)?;
+    assert_eq!(reader.tensors(Set::Weights), [("weight", [3, 4].as_slice())]);
     for half in 0..2 {
         let mut values = vec![0.0; LEN / 2];
         reader.read(Set::Weights, "", &layout, half * LEN / 2, &mut values)?;

@@ -52,6 +52,14 @@ impl Reader {
         &self.manifest
     }
 
+    /// Names and shapes of the tensors of a set, each once, in the order in which they are listed.
+    pub fn tensors(&self, set: Set) -> Vec<(&str, &[usize])> {
+        let files = self.manifest.files.iter().filter(|file| set.is_in(&file.name));
+        let mut known = HashSet::new();
+        let tensors = files.flat_map(|file| &file.tensors).filter(|tensor| known.insert(&tensor.name));
+        tensors.map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect()
+    }
+
     /// Where the run was.
     ///
     /// # Errors
