@@ -17,4 +17,4 @@ pub use block::{Block, Downsample};
 pub use config::{BlockKind, ResNetConfig, Stem};
 pub use resnet::ResNet;
 pub use table::{Blueprint, Entry, ImageModel, MODELS, NamedModel, find};
-pub use torchvision::{TorchvisionName, torchvision_name};
+pub use torchvision::{TORCHVISION_MODELS, TorchvisionName, torchvision_name};

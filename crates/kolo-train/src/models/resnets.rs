@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use kolo_burn::Loss;
 use kolo_data::Batch;
 
-use super::config::{BlockKind, ResNetConfig, Stem};
+use super::config::ResNetConfig;
 use super::resnet::ResNet;
 use super::table::{Blueprint, ImageModel};
 use crate::model::{TrainingContext, count_correct, cross_entropy};
@@ -26,36 +26,24 @@ impl ImageModel for ResNet {
     }
 }
 
-/// The stage at full resolution is left out: on the CPU it would cost as much as all the others and, measured
-/// on Fashion-MNIST, wins nothing for it.
 pub(super) fn small(blueprint: &Blueprint<'_>) -> ResNet {
-    build(blueprint, Stem::Cifar, BlockKind::Basic, [0, 1, 1, 1], [8, 16, 32, 64])
+    build(blueprint, ResNetConfig::small)
 }
 
 pub(super) fn resnet18(blueprint: &Blueprint<'_>) -> ResNet {
-    imagenet(blueprint, BlockKind::Basic, [2, 2, 2, 2])
+    build(blueprint, ResNetConfig::resnet18)
 }
 
 pub(super) fn resnet34(blueprint: &Blueprint<'_>) -> ResNet {
-    imagenet(blueprint, BlockKind::Basic, [3, 4, 6, 3])
+    build(blueprint, ResNetConfig::resnet34)
 }
 
 pub(super) fn resnet50(blueprint: &Blueprint<'_>) -> ResNet {
-    imagenet(blueprint, BlockKind::Bottleneck, [3, 4, 6, 3])
+    build(blueprint, ResNetConfig::resnet50)
 }
 
-fn imagenet(blueprint: &Blueprint<'_>, block: BlockKind, depths: [usize; 4]) -> ResNet {
-    build(blueprint, Stem::ImageNet, block, depths, [64, 128, 256, 512])
-}
-
-fn build(
-    blueprint: &Blueprint<'_>,
-    stem: Stem,
-    block: BlockKind,
-    depths: [usize; 4],
-    widths: [usize; 4],
-) -> ResNet {
-    let (channels, classes) = (blueprint.samples.channels, blueprint.samples.classes);
-    let config = ResNetConfig { stem, block, depths, widths, channels, classes };
+/// `config` makes the shape from channels and classes.
+fn build(blueprint: &Blueprint<'_>, config: fn(usize, usize) -> ResNetConfig) -> ResNet {
+    let config = config(blueprint.samples.channels, blueprint.samples.classes);
     config.init(blueprint.seed, blueprint.device).with_dropout(blueprint.dropout)
 }

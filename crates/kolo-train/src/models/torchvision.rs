@@ -10,8 +10,11 @@
 //! | `fc.bias` | `fc.bias` | the same |
 //!
 //! torchvision also counts the batches a batch norm has seen (`num_batches_tracked`); that has no counterpart
-//! here and is not needed. One number differs by a hair: to the running variance, PyTorch adds the unbiased
+//! here, and a file for torchvision gets the number of steps. One number differs by a hair: to the running variance, PyTorch adds the unbiased
 //! variance of a batch, Burn the biased one.
+
+/// The models that torchvision has too, under the same names.
+pub const TORCHVISION_MODELS: [&str; 3] = ["resnet18", "resnet34", "resnet50"];
 
 /// A parameter's name in a torchvision checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,13 @@ pub fn torchvision_name(burn_path: &str) -> TorchvisionName {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::models::MODELS;
+
+    #[test]
+    fn the_table_says_which_models_are_torchvisions() {
+        let of_torchvision = MODELS.iter().filter(|model| model.about().starts_with("torchvision's"));
+        assert!(of_torchvision.map(|model| model.name()).eq(TORCHVISION_MODELS));
+    }
 
     #[test]
     fn every_kind_of_name_is_translated() {
