@@ -12,6 +12,7 @@ use crate::run_folder::RunFolder;
 use crate::run_writer::RunWriter;
 use crate::sinks::{Record, SinkContext};
 use crate::task::Task;
+use crate::weights;
 use crate::worker::Worker;
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
@@ -79,7 +80,12 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         let run = SinkContext { folder, config: &self.job.config, metrics, unit };
         let mut new = RunWriter::new(&run, &self.job.sinks);
         match begins {
-            true => new.begin(progress)?,
+            true => {
+                if let Some(folder) = folder {
+                    weights::keep_preprocessing(folder, self.task.data.preprocessing())?;
+                }
+                new.begin(progress)?;
+            }
             false => new.follow(progress),
         }
         if self.job.resume || progress.step() > 0 {

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use kolo_data::{DataError, PrefetchError};
 use kolo_ddp::table::ChoiceError;
 
+use crate::weights::error::WeightsError;
+
 /// Why a run could not begin, go on, or end as it should.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -139,6 +141,9 @@ pub enum Error {
     /// There were fewer batches than the epoch has steps.
     #[error("the data ended before the epoch did")]
     DataEnded,
+    /// Weights could not be exported, or loaded from a file.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
     /// The run cannot be told when it is to end.
     #[error("cannot catch SIGTERM: {0}")]
     Signal(std::io::Error),
@@ -183,6 +188,7 @@ impl Error {
                 | OtherRecipe { .. }
                 | NoCheckpoint { .. }
                 | Complete { .. }
+                | Weights(_)
         )
     }
 

@@ -16,6 +16,7 @@
 //! | `catch_up`, `early_end` | how it goes on, or ends, after others have died |
 //! | `progress`, `sync_progress` | how far the run has come, as every worker knows it |
 //! | `run_writer`, `sinks`, `checkpoints`, `run_folder` | what rank 0 writes down |
+//! | `weights` | files of weights that other programs load, and a run that begins with one |
 
 mod calendar;
 mod catch_up;
@@ -44,6 +45,7 @@ mod sync_progress;
 mod task;
 mod tensors;
 mod trainer;
+pub mod weights;
 mod worker;
 
 pub use config::{

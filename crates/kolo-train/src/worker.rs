@@ -26,6 +26,7 @@ use crate::slowdown::SlowData;
 use crate::summary::{Summary, parameters, peak_rss};
 use crate::task::Task;
 use crate::trainer::Trained;
+use crate::weights;
 
 /// Runs this worker's part of a training. Rank 0 writes to the folder; if the run is resumed all ranks read
 /// from it.
@@ -87,11 +88,20 @@ pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
 }
 
 impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
-    fn new(job: &'a Job, task: &'a mut Task<M, D>, membership: Membership, model: M) -> Result<Self, Error> {
+    fn new(
+        job: &'a Job,
+        task: &'a mut Task<M, D>,
+        membership: Membership,
+        mut model: M,
+    ) -> Result<Self, Error> {
         let config = &job.config;
         config.check()?;
         task.find_metric(config)?;
         let sampler = config.sampler(task.data.samples(Part::Train))?;
+        // A run that is resumed has its weights from a checkpoint.
+        if let Some(file) = config.init.as_ref().filter(|_| !job.resume) {
+            model = weights::load(model, file)?;
+        }
         let optimizer = config.optimizer.build()?;
         let (ddp, leaving) = match membership {
             Membership::Fixed(group) => {

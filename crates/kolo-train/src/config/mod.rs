@@ -9,7 +9,7 @@ mod choices;
 mod defaults;
 mod rate;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kolo_ddp::rate::Rate;
 use kolo_ddp::reduction::{self, REDUCTIONS};
@@ -51,6 +51,9 @@ pub struct TrainConfig {
     /// Seed of weights, order and augmentation
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+    /// Begin with the weights of this file, as `kolo export` writes it
+    #[arg(long, value_name = "FILE")]
+    pub init: Option<PathBuf>,
     /// Images a shard (a micro-batch of one worker)
     #[arg(long, default_value_t = 32)]
     pub batch_size: usize,
@@ -324,6 +327,7 @@ mod tests {
     fn a_configuration_survives_its_file() {
         let mut config =
             TrainConfig { shares: Some(vec![3.0, 1.0]), steps: Some(7), ..TrainConfig::default() };
+        config.init = Some("weights.safetensors".into());
         config.rate.schedule = LearningRateSchedule::Step;
         config.batch_norm = BatchNormalisation::Sync;
         assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);

@@ -3,6 +3,7 @@
 mod bench;
 mod chaos;
 mod checkpoint;
+mod export;
 mod launch;
 mod train;
 mod verify;
@@ -27,6 +28,7 @@ enum Command {
     Chaos(chaos::Chaos),
     Bench(bench::Bench),
     Checkpoint(checkpoint::Checkpoint),
+    Export(export::Export),
 }
 
 impl Cli {
@@ -38,6 +40,7 @@ impl Cli {
             Command::Chaos(chaos) => chaos.run(),
             Command::Bench(bench) => bench.run(),
             Command::Checkpoint(checkpoint) => checkpoint.run(),
+            Command::Export(export) => export.run(),
         }
     }
 }

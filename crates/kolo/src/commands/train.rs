@@ -9,6 +9,7 @@ use kolo_ddp::optimizer::OPTIMIZERS;
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_train::models::{self, MODELS};
+use kolo_train::weights::WeightsFile;
 use kolo_train::{Job, Membership, RUN_FOLDER, RunFolder, SINKS, Slowdown, TrainConfig};
 
 use crate::fail::Failure;
@@ -116,6 +117,9 @@ impl Train {
         }
         // Mistakes in the data should be told once, before any worker starts.
         data::open(&config.data).map_err(Failure::input)?;
+        if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
+            WeightsFile::read(file)?;
+        }
         let folder = self.folder(&config)?;
         if self.resume.is_some() {
             folder.newest_checkpoint()?;

@@ -6,6 +6,7 @@ mod chaos;
 mod checkpoints;
 mod elastic;
 mod ending;
+mod export;
 mod killed;
 mod launchers;
 mod program;

@@ -1,0 +1,113 @@
+//! What can be wrong with an export, or with the file of one.
+
+use std::path::PathBuf;
+
+/// Why weights could not be exported or loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightsError {
+    /// A folder was given that no run has made.
+    #[error(
+        "{} is no run folder: it has no config.toml; give the folder that `kolo train` has written to",
+        path.display()
+    )]
+    NoRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The run has no checkpoint of the step that was asked for.
+    #[error("{} holds no checkpoint of step {step}; it has those of {}", folder.display(), listed(found))]
+    NoStep {
+        /// The folder of its checkpoints.
+        folder: PathBuf,
+        /// The step.
+        step: u64,
+        /// The steps of which there are checkpoints.
+        found: Vec<u64>,
+    },
+    /// The file that is to be written is there already.
+    #[error("the file {} exists; choose another --out", path.display())]
+    OutTaken {
+        /// The file.
+        path: PathBuf,
+    },
+    /// torchvision has no such model.
+    #[error("torchvision has no model `{model}`, only {known}; export it with --format burn")]
+    NotInTorchvision {
+        /// The run's model.
+        model: String,
+        /// Those that Kolo and torchvision have.
+        known: String,
+    },
+    /// A file is of none of the formats.
+    #[error(
+        "{} is no file of weights: it is of none of the formats that `kolo export` writes, {known}",
+        path.display()
+    )]
+    NoFormat {
+        /// The file.
+        path: PathBuf,
+        /// The formats.
+        known: String,
+    },
+    /// A file is cut off or otherwise not what its format asks for.
+    #[error("{}: is damaged: {problem}; export it again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What the reader of the format says.
+        problem: String,
+    },
+    /// A tensor has elements of another type.
+    #[error("{} holds `{tensor}` as {dtype}; Kolo trains f32, so convert it", path.display())]
+    DType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, as the file names it.
+        tensor: String,
+        /// Its type.
+        dtype: String,
+    },
+    /// The model has a tensor that the file lacks.
+    #[error(
+        "{} has no tensor `{tensor}`, which the model has; it holds the weights of another model",
+        path.display()
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, as the file would name it.
+        tensor: String,
+    },
+    /// A tensor has another shape in the model.
+    #[error(
+        "{} holds `{tensor}` as {found:?} where the model needs {needed:?}; train with the model, channels \
+         and number of classes of the file",
+        path.display()
+    )]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, as the file names it.
+        tensor: String,
+        /// Its shape there.
+        found: Vec<usize>,
+        /// The shape that the file would have to have.
+        needed: Vec<usize>,
+    },
+    /// The file has a tensor that the model lacks.
+    #[error(
+        "{} holds `{tensor}`, which the model does not have; it holds the weights of another model",
+        path.display()
+    )]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, as the file names it.
+        tensor: String,
+    },
+}
+
+fn listed(steps: &[u64]) -> String {
+    steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+}

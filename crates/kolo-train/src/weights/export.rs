@@ -1,0 +1,124 @@
+//! From a run folder to a file of weights, and a description beside it.
+
+use std::fs::{self, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use kolo_ddp::checkpoint::{self, Reader, Set};
+use kolo_ddp::{Kind, Layout, ParamSpec};
+
+use super::description::Description;
+use super::error::WeightsError;
+use super::format::{NamedTensor, WeightFormat};
+use crate::error::Error;
+use crate::run_folder::RunFolder;
+
+/// What has been exported.
+#[derive(Clone, Debug)]
+pub struct Exported {
+    /// What the file holds.
+    pub description: Description,
+    /// The description as a file of its own, `<file>.json`.
+    pub description_path: PathBuf,
+    /// Tensors of the model.
+    pub tensors: usize,
+}
+
+/// Writes the weights that a run had after `step` steps, or those of its newest good checkpoint, to the file
+/// `out`, and their [`Description`] to `<out>.json`. The same checkpoint gives the same bytes.
+///
+/// # Errors
+///
+/// The folder is none of a run or has no such checkpoint, the checkpoint is damaged, the format is not for
+/// the model, or a file is there already or cannot be written; names the folder or file.
+pub fn export(
+    run: &RunFolder,
+    step: Option<u64>,
+    format: &WeightFormat,
+    out: &Path,
+) -> Result<Exported, Error> {
+    if run.path().is_dir() && !run.path().join("config.toml").exists() {
+        return Err(WeightsError::NoRun { path: run.path().into() }.into());
+    }
+    (format.check)(&run.config()?.model)?;
+    let description_path = with_json(out);
+    for path in [out, &description_path] {
+        if fs::symlink_metadata(path).is_ok() {
+            return Err(WeightsError::OutTaken { path: path.into() }.into());
+        }
+    }
+    let reader = Reader::open(&checkpoint(run, step)?)?;
+    let tensors = tensors(&reader)?;
+    let description = Description::of(run, reader.position()?.step)?;
+    let stored = tensors.into_iter().map(|tensor| {
+        let stored = (format.stored)(&tensor.name);
+        let tensor = NamedTensor { name: stored.name, ..tensor };
+        if stored.transposed { tensor.transposed() } else { tensor }
+    });
+    let stored: Vec<NamedTensor> = stored.collect();
+    let count = stored.len();
+    let data = (format.encode)(stored, &description)?;
+    // Whoever sees the weights finds their description beside them.
+    write_new(&description_path, description.json()?.as_bytes())?;
+    write_new(out, &data)?;
+    Ok(Exported { description, description_path, tensors: count })
+}
+
+/// The checkpoint of that step, or the newest that is good.
+fn checkpoint(run: &RunFolder, step: Option<u64>) -> Result<PathBuf, Error> {
+    let Some(step) = step else {
+        let found = run.newest_checkpoint()?;
+        for problem in &found.passed_over {
+            log::warn!("{problem}; this export is of {}", found.path.display());
+        }
+        return Ok(found.path);
+    };
+    let folder = run.checkpoints();
+    let found: Vec<u64> = checkpoint::list(&folder)?.into_iter().map(|(step, _)| step).collect();
+    match (found.contains(&step), found.is_empty()) {
+        (true, _) => Ok(checkpoint::path(&folder, step)),
+        (false, true) => Err(Error::NoCheckpoint { folder }),
+        (false, false) => Err(WeightsError::NoStep { folder, step, found }.into()),
+    }
+}
+
+/// All weights of a checkpoint, under their paths in the model.
+fn tensors(reader: &Reader) -> Result<Vec<NamedTensor>, Error> {
+    // Which of them are trained makes no difference to reading them.
+    let spec = |(name, shape): (&str, &[usize])| ParamSpec::new(name, shape.to_vec(), Kind::Statistic);
+    let layout = Layout::new(reader.tensors(Set::Weights).into_iter().map(spec).collect());
+    let mut values = vec![0.0; layout.len()];
+    reader.read(Set::Weights, "", &layout, 0, &mut values)?;
+    let tensors = layout.spans().iter().map(|span| NamedTensor {
+        name: span.spec.name.clone(),
+        shape: span.spec.shape.clone(),
+        values: values[span.range()].to_vec(),
+    });
+    Ok(tensors.collect())
+}
+
+fn with_json(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".json");
+    name.into()
+}
+
+/// A file that is there whole or not at all, and that was not there before.
+fn write_new(path: &Path, data: &[u8]) -> Result<(), Error> {
+    let fail = |e| Error::file(path, e);
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // As any new file: what the umask lets others do.
+    let mut draft = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .map_err(|e| fail(e.kind().into()))?;
+    draft.write_all(data).and_then(|()| draft.as_file().sync_all()).map_err(fail)?;
+    match draft.persist_noclobber(path) {
+        Ok(_) => Ok(()),
+        Err(e) if e.error.kind() == ErrorKind::AlreadyExists => {
+            Err(WeightsError::OutTaken { path: path.into() }.into())
+        }
+        Err(e) => Err(fail(e.error)),
+    }
+}

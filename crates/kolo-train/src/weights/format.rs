@@ -1,0 +1,84 @@
+//! What a format of files of weights is: one line of the table in `formats/`.
+
+use std::path::Path;
+
+use super::description::Description;
+use super::error::WeightsError;
+use crate::error::Error;
+
+/// A format in which weights are exported, and from which they are loaded.
+pub struct WeightFormat {
+    /// What the user types.
+    pub name: &'static str,
+    /// One line for the help text.
+    pub about: &'static str,
+    /// Refuses a model that the format is not for.
+    pub(super) check: fn(model: &str) -> Result<(), WeightsError>,
+    /// Where a file has the tensor at a path of the model.
+    pub(super) stored: fn(path: &str) -> Stored,
+    /// The file: its tensors, as they are stored there, and the description as JSON.
+    pub(super) encode: fn(Vec<NamedTensor>, &Description) -> Result<Vec<u8>, Error>,
+    /// Whether a file that begins like this is one of the format.
+    pub(super) recognises: fn(&[u8]) -> bool,
+    /// The tensors of the file at a path, whose contents these are.
+    pub(super) decode: fn(&Path, Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError>,
+}
+
+/// Where a file has a tensor of the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Its name in the file.
+    pub name: String,
+    /// Whether it is a matrix that is transposed there.
+    pub transposed: bool,
+}
+
+/// A tensor of `f32` with its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedTensor {
+    /// Path in the model, or name in a file.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its elements in row-major order.
+    pub values: Vec<f32>,
+}
+
+impl NamedTensor {
+    /// With rows and columns exchanged, if it is a matrix.
+    pub(super) fn transposed(self) -> Self {
+        let &[rows, columns] = self.shape.as_slice() else { return self };
+        let at = |i: usize| self.values[i % rows * columns + i / rows];
+        let values = (0..rows * columns).map(at).collect();
+        NamedTensor { name: self.name, shape: vec![columns, rows], values }
+    }
+}
+
+pub(super) fn little_endian(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+pub(super) fn from_little_endian(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(shape: &[usize]) -> NamedTensor {
+        let values = (0..shape.iter().product()).map(|i: usize| i as f32).collect();
+        NamedTensor { name: "a".into(), shape: shape.to_vec(), values }
+    }
+
+    #[test]
+    fn a_matrix_is_transposed_and_back() {
+        let there = tensor(&[2, 3]).transposed();
+        assert_eq!(
+            (there.shape.as_slice(), there.values.as_slice()),
+            ([3, 2].as_slice(), [0., 3., 1., 4., 2., 5.].as_slice())
+        );
+        assert_eq!(there.transposed(), tensor(&[2, 3]));
+        assert_eq!(tensor(&[4]).transposed(), tensor(&[4]));
+    }
+}

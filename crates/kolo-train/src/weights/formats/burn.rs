@@ -1,0 +1,49 @@
+//! For Burn: its own format, burnpack, as `Module::into_record` writes it.
+
+use std::path::Path;
+
+use burn_pack::{Bytes, DType, MAGIC_NUMBER, Reader, Tensor, Writer};
+
+use crate::error::Error;
+use crate::weights::description::Description;
+use crate::weights::error::WeightsError;
+use crate::weights::format::{NamedTensor, Stored, WeightFormat, from_little_endian, little_endian};
+
+/// The key of the file's metadata.
+const KEY: &str = "kolo";
+
+/// Line of the table.
+pub(super) const ENTRY: WeightFormat = WeightFormat {
+    name: "burn",
+    about: "burnpack, for `ModuleRecord::load` and `load_record` of the same Burn module",
+    check: |_| Ok(()),
+    stored: |path| Stored { name: path.into(), transposed: false },
+    encode,
+    recognises: |data| data.starts_with(&MAGIC_NUMBER.to_le_bytes()),
+    decode,
+};
+
+fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8>, Error> {
+    let tensors = tensors.into_iter().map(|NamedTensor { name, shape, values }| {
+        Tensor::new(name, DType::F32, shape, None, Bytes::from_bytes_vec(little_endian(&values)))
+    });
+    let written = Writer::new(tensors.collect()).with_metadata(KEY, &description.json()?).into_bytes();
+    let fail = |e: burn_pack::Error| Error::Encode { what: "a burnpack file", problem: e.to_string() };
+    written.map(|bytes| bytes.to_vec()).map_err(fail)
+}
+
+fn decode(path: &Path, data: Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError> {
+    let damaged = |e: burn_pack::Error| WeightsError::Damaged { path: path.into(), problem: e.to_string() };
+    let tensors =
+        Reader::from_bytes(Bytes::from_bytes_vec(data)).and_then(Reader::into_tensors).map_err(damaged)?;
+    let read = |tensor: Tensor| {
+        let (name, dtype, shape, _, bytes) = tensor.into_parts().map_err(damaged)?;
+        match dtype {
+            DType::F32 => Ok(NamedTensor { name, shape: shape.to_vec(), values: from_little_endian(&bytes) }),
+            other => {
+                Err(WeightsError::DType { path: path.into(), tensor: name, dtype: format!("{other:?}") })
+            }
+        }
+    };
+    tensors.into_iter().map(read).collect()
+}

@@ -1,0 +1,74 @@
+//! The formats of files of weights, one file each.
+
+mod burn;
+mod torchvision;
+
+use super::format::WeightFormat;
+use crate::error::Error;
+
+/// All formats. The command line's help, the error messages and [`load`](super::load) read this table.
+pub static FORMATS: &[WeightFormat] = &[torchvision::ENTRY, burn::ENTRY];
+
+/// The format called `name`.
+///
+/// # Errors
+///
+/// There is no such format; lists the known ones.
+pub fn find(name: &str) -> Result<&'static WeightFormat, Error> {
+    let found = FORMATS.iter().find(|format| format.name == name);
+    found.ok_or_else(|| Error::unknown("--format", name, FORMATS.iter().map(|format| format.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::weights::description::Description;
+    use crate::weights::error::WeightsError;
+    use crate::weights::format::NamedTensor;
+
+    fn tensor(shape: &[usize]) -> NamedTensor {
+        let values = (0..shape.iter().product()).map(|i: usize| i as f32).collect();
+        NamedTensor { name: "a".into(), shape: shape.to_vec(), values }
+    }
+
+    #[test]
+    fn no_bytes_make_a_reader_panic() {
+        let description = Description {
+            kolo: "0".into(),
+            model: "resnet18".into(),
+            data: "a".into(),
+            step: 3,
+            preprocessing: None,
+        };
+        for format in FORMATS {
+            let tensors =
+                || vec![tensor(&[3, 2]), NamedTensor { name: "bn1.running_var".into(), ..tensor(&[4]) }];
+            let whole = (format.encode)(tensors(), &description).unwrap();
+            let decode = |data: &[u8]| (format.decode)(Path::new("x"), data.to_vec());
+            assert!((format.recognises)(&whole));
+            assert_eq!(FORMATS.iter().filter(|other| (other.recognises)(&whole)).count(), 1);
+            let mut found = decode(&whole).unwrap();
+            found.sort_by(|a, b| a.name.cmp(&b.name));
+            assert_eq!(found, tensors(), "{}", format.name);
+            for length in 0..whole.len() {
+                let error = decode(&whole[..length]).unwrap_err();
+                assert!(
+                    matches!(error, WeightsError::Damaged { .. }),
+                    "{} cut at {length}: {error}",
+                    format.name
+                );
+            }
+            for bit in 0..8 * whole.len() {
+                let mut flipped = whole.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                // A bit of a value changes that value; whatever the others do, shapes and values agree.
+                for tensor in decode(&flipped).into_iter().flatten() {
+                    let len = tensor.shape.iter().product::<usize>();
+                    assert_eq!(tensor.values.len(), len, "{}, bit {bit}: {}", format.name, tensor.name);
+                }
+            }
+        }
+    }
+}

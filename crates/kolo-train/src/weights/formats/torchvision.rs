@@ -1,0 +1,88 @@
+//! For PyTorch: a safetensors file whose names and shapes are those of torchvision's `state_dict()`.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::error::Error;
+use crate::models::{TORCHVISION_MODELS, TorchvisionName, torchvision_name};
+use crate::weights::description::Description;
+use crate::weights::error::WeightsError;
+use crate::weights::format::{NamedTensor, Stored, WeightFormat, from_little_endian, little_endian};
+
+/// What PyTorch's batch norms have besides Kolo's: a count of the batches, which is the number of steps.
+const COUNT: &str = "num_batches_tracked";
+/// The one key of the file's metadata: with several, their order would be another in every file.
+const KEY: &str = "kolo";
+
+/// Line of the table.
+pub(super) const ENTRY: WeightFormat = WeightFormat {
+    name: "torchvision",
+    about: "safetensors, for `load_state_dict(strict=True)` of torchvision's model of the same name",
+    check,
+    stored,
+    encode,
+    recognises,
+    decode,
+};
+
+fn check(model: &str) -> Result<(), WeightsError> {
+    match TORCHVISION_MODELS.contains(&model) {
+        true => Ok(()),
+        false => {
+            let known = TORCHVISION_MODELS.join(", ");
+            Err(WeightsError::NotInTorchvision { model: model.into(), known })
+        }
+    }
+}
+
+fn stored(path: &str) -> Stored {
+    let TorchvisionName { name, transposed } = torchvision_name(path);
+    Stored { name, transposed }
+}
+
+fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8>, Error> {
+    let steps = description.step.to_le_bytes().to_vec();
+    let norms = tensors.iter().filter_map(|tensor| tensor.name.strip_suffix("running_var"));
+    let mut all: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> =
+        norms.map(|norm| (format!("{norm}{COUNT}"), Dtype::I64, vec![], steps.clone())).collect();
+    all.extend(
+        tensors
+            .into_iter()
+            .map(|NamedTensor { name, shape, values }| (name, Dtype::F32, shape, little_endian(&values))),
+    );
+    let fail = |e: safetensors::SafeTensorError| Error::Encode {
+        what: "a safetensors file",
+        problem: e.to_string(),
+    };
+    let views = all
+        .iter()
+        .map(|(name, dtype, shape, data)| Ok((name.as_str(), TensorView::new(*dtype, shape.clone(), data)?)));
+    let views = views.collect::<Result<Vec<_>, _>>().map_err(fail)?;
+    let metadata = HashMap::from([(KEY.to_owned(), description.json()?)]);
+    safetensors::serialize(views, Some(metadata)).map_err(fail)
+}
+
+/// Eight bytes of length, then JSON.
+fn recognises(data: &[u8]) -> bool {
+    data.get(8) == Some(&b'{')
+}
+
+fn decode(path: &Path, data: Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError> {
+    let damaged =
+        |e: safetensors::SafeTensorError| WeightsError::Damaged { path: path.into(), problem: e.to_string() };
+    let tensors = SafeTensors::deserialize(&data).map_err(damaged)?;
+    let trained = tensors.iter().filter(|(name, _)| !name.ends_with(COUNT));
+    let read = |(name, view): (&str, TensorView<'_>)| match view.dtype() {
+        Dtype::F32 => Ok(NamedTensor {
+            name: name.into(),
+            shape: view.shape().to_vec(),
+            values: from_little_endian(view.data()),
+        }),
+        other => {
+            Err(WeightsError::DType { path: path.into(), tensor: name.into(), dtype: format!("{other:?}") })
+        }
+    };
+    trained.map(read).collect()
+}

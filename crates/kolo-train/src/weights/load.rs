@@ -1,0 +1,73 @@
+//! From a file of weights into a model.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::module::Module;
+
+use super::error::WeightsError;
+use super::format::{NamedTensor, WeightFormat};
+use super::formats::FORMATS;
+use crate::error::Error;
+
+/// The tensors of a file, of whatever model.
+pub struct WeightsFile {
+    path: PathBuf,
+    format: &'static WeightFormat,
+    tensors: BTreeMap<String, NamedTensor>,
+}
+
+/// The module with the weights of a file, in whichever of the [`FORMATS`] that is.
+///
+/// # Errors
+///
+/// As [`WeightsFile::read`]; or the file and the module do not have the same tensors: names the first that
+/// one of them lacks or has in another shape.
+pub fn load<M: Module>(module: M, path: &Path) -> Result<M, Error> {
+    Ok(WeightsFile::read(path)?.into_module(module)?)
+}
+
+impl WeightsFile {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read, is damaged or of none of the [`FORMATS`], or holds other tensors than of `f32`.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let data = fs::read(path).map_err(|e| Error::file(path, e))?;
+        let format = FORMATS.iter().find(|format| (format.recognises)(&data)).ok_or_else(|| {
+            let known = FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ");
+            WeightsError::NoFormat { path: path.into(), known }
+        })?;
+        let tensors = (format.decode)(path, data)?;
+        let tensors = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+        Ok(WeightsFile { path: path.into(), format, tensors })
+    }
+
+    /// The module with these weights. Errors as [`load`].
+    fn into_module<M: Module>(mut self, module: M) -> Result<M, WeightsError> {
+        let module = kolo_burn::with_values(module, |path, shape| self.take(path, shape).map(Some))?;
+        match self.tensors.pop_first() {
+            None => Ok(module),
+            Some((tensor, _)) => Err(WeightsError::Unknown { path: self.path, tensor }),
+        }
+    }
+
+    /// The values of the tensor at a path of the module, which has this shape there.
+    fn take(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
+        let stored = (self.format.stored)(path);
+        let tensor = self.tensors.remove(&stored.name);
+        let tensor = tensor
+            .ok_or_else(|| WeightsError::Missing { path: self.path.clone(), tensor: stored.name.clone() })?;
+        let mut needed = shape.to_vec();
+        if stored.transposed {
+            needed.reverse();
+        }
+        if tensor.shape != needed {
+            let found = tensor.shape;
+            return Err(WeightsError::Shape { path: self.path.clone(), tensor: stored.name, found, needed });
+        }
+        Ok(if stored.transposed { tensor.transposed().values } else { tensor.values })
+    }
+}

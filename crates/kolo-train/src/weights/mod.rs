@@ -1,0 +1,24 @@
+//! Weights outside of a run: files that other programs load, and models that begin with the weights of such a
+//! file.
+//!
+//! [`export`] makes a file from a run folder alone: names, shapes and values are in its checkpoint, and how
+//! images come to the model is in its `preprocessing.json`. [`load`] is the way back. A further format is a
+//! file in `formats/` and a line in [`FORMATS`].
+//!
+//! A tensor is exported as the model holds it. A `Linear` of Burn's layout `Col`, which Burn's own files hold
+//! transposed, is the one layer that does not come back in the format `burn`.
+
+mod description;
+pub(crate) mod error;
+mod export;
+mod format;
+mod formats;
+mod load;
+
+pub use description::Description;
+pub(crate) use description::keep_preprocessing;
+pub use error::WeightsError;
+pub use export::{Exported, export};
+pub use format::{NamedTensor, Stored, WeightFormat};
+pub use formats::{FORMATS, find};
+pub use load::{WeightsFile, load};

@@ -1,0 +1,182 @@
+//! Weights leave a run and come back with all their bits; who cannot use them is told so.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::module::Module;
+use burn::store::ModuleRecord;
+use burn::tensor::{Device, Tensor};
+use kolo_burn::Ddp;
+use kolo_comm::Group;
+use kolo_data::{Augment, DataSet, ImageSet, Images, Part};
+use kolo_ddp::checkpoint;
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_train::models::{self, ResNet, ResNetConfig, torchvision_name};
+use kolo_train::weights::{self, Description, WeightsError};
+use kolo_train::{Error, Job, Membership, RunFolder, TrainConfig, image_tensors};
+use safetensors::SafeTensors;
+use safetensors::tensor::Dtype;
+
+const STEPS: u64 = 2;
+const CLASSES: usize = 5;
+
+fn data() -> ImageSet {
+    let images = |count: usize| Images {
+        channels: 1,
+        height: 12,
+        width: 14,
+        pixels: (0..count * 12 * 14).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect(),
+        labels: (0..count).map(|i| (i % CLASSES) as u8).collect(),
+    };
+    ImageSet::spread([images(24), images(6)], [3, 16], CLASSES, Augment::default())
+}
+
+/// A run of a model of the table, to its end.
+fn trained(folder: &Path, model: &str, init: Option<PathBuf>) -> RunFolder {
+    let config = TrainConfig {
+        model: model.into(),
+        data: "noise:/some/folder".into(),
+        init,
+        steps: Some(STEPS),
+        checkpoint_steps: Some(1),
+        batch_size: 4,
+        ..TrainConfig::default()
+    };
+    let path = folder.join(format!("{model}-{}", config.init.is_some()));
+    let run = RunFolder::create(path, &config).unwrap();
+    let job = Job { folder: Some(run.clone()), ..Job::new(config) };
+    models::find(model).unwrap().train(job, Arc::new(data()), Membership::Fixed(Group::alone())).unwrap();
+    run
+}
+
+fn export(run: &RunFolder, step: Option<u64>, format: &str, name: &str) -> Result<PathBuf, Error> {
+    let out = run.path().with_file_name(name);
+    weights::export(run, step, weights::find(format)?, &out).map(|_| out)
+}
+
+/// The network as a checkpoint has it, which is not the way that is tested.
+fn from_checkpoint(run: &RunFolder, config: ResNetConfig, step: u64) -> ResNet {
+    let model = config.init(0, &Device::flex().autodiff());
+    let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9)).unwrap();
+    let mut ddp = Ddp::new(Group::alone(), model, &kolo_ddp::Config::default(), sgd).unwrap();
+    ddp.load(&checkpoint::path(&run.path().join("checkpoints"), step)).unwrap();
+    ddp.model().valid()
+}
+
+fn scores(model: &ResNet) -> Vec<u32> {
+    let batch = data().batch(Part::Test, &[0, 1, 2, 3, 4, 5], None);
+    let scores: Tensor<2> = model.forward(image_tensors(batch, &Device::flex()).0);
+    scores.into_data().iter::<f32>().map(f32::to_bits).collect()
+}
+
+#[test]
+fn burn_alone_loads_what_is_exported_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = trained(folder.path(), "small", None);
+    let config = ResNetConfig::small(3, CLASSES);
+    let newest = scores(&from_checkpoint(&run, config, STEPS));
+    for (step, expected) in [(None, newest.clone()), (Some(1), scores(&from_checkpoint(&run, config, 1)))] {
+        let out = export(&run, step, "burn", &format!("{step:?}.bpk")).unwrap();
+        let fresh = config.init(99, &Device::flex());
+        assert_ne!(scores(&fresh), expected);
+        let loaded = fresh.try_load_record(ModuleRecord::load(&out).unwrap()).unwrap();
+        assert_eq!(scores(&loaded), expected, "step {step:?}");
+        // Kolo itself reads it, too.
+        assert_eq!(scores(&weights::load(config.init(99, &Device::flex()), &out).unwrap()), expected);
+    }
+
+    // A file that says how images come to the model.
+    let text = std::fs::read_to_string(folder.path().join("None.bpk.json")).unwrap();
+    let description: Description = serde_json::from_str(&text).unwrap();
+    assert_eq!((description.model.as_str(), description.data.as_str()), ("small", "noise"));
+    assert_eq!((description.step, description.preprocessing), (STEPS, data().preprocessing()));
+
+    // A run that begins there ends elsewhere than one that does not, and has kept the beginning in its
+    // configuration.
+    let again = trained(folder.path(), "small", Some(folder.path().join("None.bpk")));
+    assert_ne!(scores(&from_checkpoint(&again, config, STEPS)), newest);
+    assert_eq!(again.config().unwrap().init, Some(folder.path().join("None.bpk")));
+}
+
+#[test]
+fn torchvisions_names_and_shapes_hold_the_same_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = trained(folder.path(), "resnet18", None);
+    let out = export(&run, None, "torchvision", "a.safetensors").unwrap();
+    let (data, burn) = (std::fs::read(&out).unwrap(), export(&run, None, "burn", "a.bpk").unwrap());
+    let tensors = SafeTensors::deserialize(&data).unwrap();
+
+    // 20 batch norms with a count each, besides the model's own.
+    let counts = tensors.iter().filter(|(name, _)| name.ends_with("num_batches_tracked"));
+    let count = |view: &safetensors::tensor::TensorView<'_>| {
+        assert_eq!((view.dtype(), view.shape()), (Dtype::I64, [].as_slice()));
+        i64::from_le_bytes(view.data().try_into().unwrap())
+    };
+    assert_eq!(counts.map(|(_, view)| count(&view)).collect::<Vec<_>>(), [STEPS as i64; 20]);
+    assert_eq!(tensors.len(), 122);
+    assert_eq!(tensors.tensor("fc.weight").unwrap().shape(), [CLASSES, 512]);
+    let (_, metadata) = SafeTensors::read_metadata(&data).unwrap();
+    let text = std::fs::read_to_string(folder.path().join("a.safetensors.json")).unwrap();
+    assert_eq!(metadata.metadata().as_ref().unwrap()["kolo"], text);
+
+    let config = ResNetConfig::resnet18(3, CLASSES);
+    let model = from_checkpoint(&run, config, STEPS);
+    let weight: Vec<f32> = model.fc.weight.val().transpose().into_data().iter().collect();
+    let stored = tensors.tensor(&torchvision_name("fc.weight").name).unwrap();
+    let words = stored.data().chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap()));
+    assert!(words.eq(weight));
+
+    // Both formats lead back to the same bits, and the same export to the same bytes.
+    for file in [&out, &burn] {
+        let loaded = weights::load(config.init(99, &Device::flex()), file).unwrap();
+        assert_eq!(scores(&loaded), scores(&model), "{}", file.display());
+    }
+    let again = export(&run, None, "torchvision", "b.safetensors").unwrap();
+    assert!(std::fs::read(again).unwrap() == data);
+
+    // What belongs to another network is told by its first tensor.
+    let refusal =
+        |config: ResNetConfig, file: &Path| match weights::load(config.init(0, &Device::flex()), file) {
+            Err(Error::Weights(error)) => error,
+            other => panic!("{other:?}"),
+        };
+    let other_classes = refusal(ResNetConfig::resnet18(3, 7), &out);
+    assert!(
+        matches!(&other_classes, WeightsError::Shape { tensor, found, needed, .. }
+            if tensor == "fc.weight" && *found == [CLASSES, 512] && *needed == [7, 512]),
+        "{other_classes}"
+    );
+    let larger = refusal(ResNetConfig::resnet34(3, CLASSES), &burn);
+    assert!(
+        matches!(&larger, WeightsError::Missing { tensor, .. } if tensor == "layer1.2.conv1.weight"),
+        "{larger}"
+    );
+    let shallower = ResNetConfig { depths: [2, 2, 2, 1], ..config };
+    let left = refusal(shallower, &out);
+    assert!(
+        matches!(&left, WeightsError::Unknown { tensor, .. } if tensor.starts_with("layer4.1.")),
+        "{left}"
+    );
+}
+
+#[test]
+fn halves_and_other_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("half.safetensors");
+    let half = safetensors::tensor::TensorView::new(Dtype::F16, vec![1], &[0, 0]).unwrap();
+    std::fs::write(&path, safetensors::serialize([("conv1.weight", half)], None).unwrap()).unwrap();
+    let load = |path: &Path| {
+        weights::load(ResNetConfig::small(1, 2).init(0, &Device::flex()), path).unwrap_err().to_string()
+    };
+    let error = load(&path);
+    assert!(error.contains("half.safetensors holds `conv1.weight` as F16"), "{error}");
+    let path = folder.path().join("text");
+    for text in ["", "some text that is long enough"] {
+        std::fs::write(&path, text).unwrap();
+        let error = load(&path);
+        assert!(
+            error.contains("text is no file of weights") && error.contains("torchvision, burn"),
+            "{error}"
+        );
+    }
+}

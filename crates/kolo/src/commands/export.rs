@@ -1,0 +1,61 @@
+//! `kolo export`: from a run folder to a file of weights that other programs load.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+
+use clap::Args;
+use kolo_train::RunFolder;
+use kolo_train::weights::{self, FORMATS};
+
+use crate::fail::Failure;
+
+/// Write the weights of a run to a file that other programs load.
+///
+/// What else has to be known to use them, the model's name and how images come to it (padding, mean and
+/// standard deviation, names of the classes), is in the file's metadata and, as JSON, in FILE.json.
+/// `kolo train --init FILE` begins a run with them.
+#[derive(Args)]
+#[command(after_help = formats())]
+pub(crate) struct Export {
+    /// The run folder, as `kolo train` has made it
+    run: PathBuf,
+    /// Format of the file (see below)
+    #[arg(long, value_name = "NAME")]
+    format: String,
+    /// The file to write; must not exist, nor FILE.json
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// The checkpoint after that many steps [default: the newest good one]
+    #[arg(long)]
+    step: Option<u64>,
+}
+
+impl Export {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let format = weights::find(&self.format)?;
+        let exported = weights::export(&RunFolder::at(self.run.clone()), self.step, format, &self.out)?;
+        let description = &exported.description;
+        if description.preprocessing.is_none() {
+            let run = self.run.display();
+            log::warn!(
+                "{run} has no preprocessing.json: the export does not say how images come to the model"
+            );
+        }
+        // The files are there whether or not somebody reads of them.
+        let _ = writeln!(
+            stdout(),
+            "{}: {} after step {}, {} tensors; how to use them is in {}",
+            self.out.display(),
+            description.model,
+            description.step,
+            exported.tensors,
+            exported.description_path.display()
+        );
+        Ok(())
+    }
+}
+
+fn formats() -> String {
+    let lines = FORMATS.iter().map(|format| format!("  {:24} {}\n", format.name, format.about));
+    String::from("Formats:\n") + &lines.collect::<String>()
+}
