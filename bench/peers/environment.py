@@ -17,6 +17,7 @@ from pathlib import Path
 from processes import BenchError, Command, run
 
 TORCH = "2.11.0"
+TORCHVISION = "0.26.0"
 SMALL_DEPENDENCIES = (
     "filelock typing-extensions>=4.10 sympy>=1.13.3 networkx>=2.5.1 jinja2 fsspec numpy setuptools<82"
 )
@@ -36,6 +37,7 @@ LAZY_BINDING = "import os, sys; sys.setdlopenflags(os.RTLD_LAZY)\n"
 IMPORT_SECONDS = 300
 INSTALL_SECONDS = 1800
 REMEDY = "or name a Python that has torch already: --python PATH"
+IMPORT_TORCHVISION = "import safetensors, torchvision"
 IMPORT_TORCH = "import torch, torch.distributed as d; assert d.is_gloo_available(); print(torch.__version__)"
 
 
@@ -63,6 +65,24 @@ def prepared_python(folder: Path) -> str:
     except BenchError as error:
         text = f"PyTorch could not be installed: check the network and run again, {REMEDY}"
         raise BenchError(f"{text}\n{error}") from error
+    return python
+
+
+def with_torchvision(given: Path | None, folder: Path) -> str:
+    """An interpreter that has torchvision and safetensors, too: the user's, or that of the environment."""
+    test = ["-c", IMPORT_TORCHVISION]
+    if given:
+        python = given_python(given)
+        run(Command(f"import of torchvision by {python}", [python, *test]), IMPORT_SECONDS)
+        return python
+    python = prepared_python(folder)
+    try:
+        run(Command("import of torchvision", [python, *test]), IMPORT_SECONDS)
+    except BenchError:
+        # Its wheel asks for the torch that is there already.
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        packages = [f"torchvision=={TORCHVISION}", "pillow", "safetensors"]
+        run(Command("pip install", pip + packages, show=True), INSTALL_SECONDS)
     return python
 
 
