@@ -2,8 +2,13 @@
 //!
 //! This is the front: everything a training program needs, under one name. The crates behind it can be used
 //! alone, too: [`comm`] for collectives, [`ddp`] for data parallelism over flat memory, [`data`] for batches,
-//! [`train`] for whole runs, [`launch`] for starting workers.
+//! [`train`] for whole runs, [`launch`] for starting workers. [`main`] is the frame of a program.
 
+mod entry;
+mod failure;
+
+pub use entry::main;
+pub use failure::Failure;
 pub use kolo_burn::{BurnModel, Ddp, Dropout, DropoutKey, Loss, sync_batch_norm};
 pub use kolo_burn::{Transformer, TransformerConfig, next_token_loss, next_token_loss_ignoring};
 pub use kolo_comm as comm;

@@ -4,7 +4,6 @@ mod backends;
 mod bench;
 mod chaos;
 mod commands;
-mod fail;
 mod options;
 mod running;
 mod start_workers;
@@ -20,12 +19,5 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"))
-        .format_timestamp(None)
-        .init();
-    fail::report_panics();
-    match commands::Cli::parse().run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.end(),
-    }
+    kolo::main(|| commands::Cli::parse().run())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// Time between two looks at whether a run has ended.
 const LOOK: Duration = Duration::from_millis(10);

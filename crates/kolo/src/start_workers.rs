@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::fail::Failure;
 use crate::options::Elastic;
+use kolo::Failure;
 
 /// Runs this very command again as `nproc` workers, of which rank 0 speaks to the user, and waits for them.
 pub(crate) fn start_workers(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kolo_comm::Group;
 use kolo_nccl::DeviceGroup;
 
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// The devices of the group's ranks, one for each.
 pub(crate) fn open(group: &Arc<Group>) -> Result<DeviceGroup, Failure> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kolo_comm::Group;
 
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// Refuses; `Group` stands for any type with collectives.
 pub(crate) fn open(_: &Arc<Group>) -> Result<Group, Failure> {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kolo_comm::{Group, Op};
 
-use crate::fail::Failure;
+use kolo::Failure;
 use kolo_train::percentile;
 
 /// Samples of one figure on this rank.

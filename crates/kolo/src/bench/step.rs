@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
-use crate::fail::Failure;
 use crate::options::Communication;
+use kolo::Failure;
 use kolo_train::check_bucket_cap;
 
 /// Step time with and without synchronisation, on random images.

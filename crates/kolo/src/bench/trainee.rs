@@ -11,7 +11,7 @@ use kolo_train::Stepper;
 use kolo_train::models::{self, Blueprint};
 
 use super::samples::at_least_1;
-use crate::fail::Failure;
+use kolo::Failure;
 
 const CLASSES: usize = 10;
 

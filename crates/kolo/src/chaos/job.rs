@@ -12,8 +12,8 @@ use super::inject::{Injected, Target};
 use super::plan::{Injection, MOST};
 use super::record::{self, RunRecord};
 use super::workers::living_workers;
-use crate::fail::Failure;
 use crate::running::{Running, last_error};
+use kolo::Failure;
 
 /// The job that all runs repeat.
 pub(crate) struct ChaosJob {

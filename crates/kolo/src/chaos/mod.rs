@@ -18,8 +18,8 @@ use tempfile::TempDir;
 
 pub(crate) use job::ChaosJob;
 
-use crate::fail::Failure;
 use job::RunVerdict;
+use kolo::Failure;
 use plan::plan;
 use report::Report;
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::inject::Injected;
 use super::job::{ChaosJob, Run, RunVerdict};
 use super::record::RunRecord;
-use crate::fail::Failure;
+use kolo::Failure;
 use kolo_train::percentile;
 
 /// All runs so far.

@@ -5,9 +5,9 @@ use kolo_comm::env::is_worker;
 
 use crate::bench::collective::{self, MeasureCollective};
 use crate::bench::{exact, step};
-use crate::fail::Failure;
 use crate::options::{Communication, Elastic};
 use crate::start_workers::start_workers;
+use kolo::Failure;
 
 /// Measure a training step, or a collective.
 #[derive(Args)]
@@ -50,7 +50,7 @@ fn as_worker(
     measure: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     match is_worker() {
-        true => measure().map_err(Failure::of_worker),
+        true => measure(),
         false => start_workers(nproc, None, communication.environment(None), &Elastic::default()),
     }
 }

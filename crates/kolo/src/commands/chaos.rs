@@ -8,8 +8,8 @@ use clap::Args;
 use kolo_comm::env::is_worker;
 
 use crate::chaos::{ChaosJob, chaos};
-use crate::fail::Failure;
 use crate::options::seconds;
+use kolo::Failure;
 
 /// Check that a job survives its workers: run it, kill, stop, pause and cut off workers at random, and
 /// compare the bits.

@@ -7,7 +7,7 @@ use clap::Args;
 use kolo_ddp::checkpoint::{self, FileEntry, Position, Reader};
 use serde::Serialize;
 
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// Show what checkpoints hold and whether they are undamaged.
 #[derive(Args)]

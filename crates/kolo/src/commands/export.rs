@@ -7,7 +7,7 @@ use clap::Args;
 use kolo_train::RunFolder;
 use kolo_train::weights::{self, FORMATS};
 
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// Write the weights of a run to a file that other programs load.
 ///

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::fail::Failure;
 use crate::options::{Communication, Elastic, algorithms};
+use kolo::Failure;
 
 /// Start any program as workers: with torchrun's variables, output prefixed by rank, the first failure
 /// reported first.

@@ -10,7 +10,7 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// Train one neural network on many workers as if on one.
 #[derive(Parser)]

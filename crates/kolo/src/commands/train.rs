@@ -12,9 +12,9 @@ use kolo_train::models::{self, MODELS};
 use kolo_train::weights::WeightsFile;
 use kolo_train::{Job, Membership, RUN_FOLDER, RunFolder, SINKS, Slowdown, TrainConfig};
 
-use crate::fail::Failure;
 use crate::options::{Communication, Elastic, algorithms};
 use crate::start_workers::start_workers;
+use kolo::Failure;
 
 /// Train a model on images with several workers.
 #[derive(Args)]
@@ -103,7 +103,7 @@ fn tables() -> String {
 impl Train {
     pub(crate) fn run(self) -> Result<(), Failure> {
         if is_worker() {
-            return self.work().map_err(Failure::of_worker);
+            return self.work();
         }
         let config = self.configuration()?;
         models::find(&config.model)?;

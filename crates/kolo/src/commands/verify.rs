@@ -10,9 +10,9 @@ use kolo_data as data;
 use kolo_train::models;
 
 use super::train::{self, Train};
-use crate::fail::Failure;
 use crate::options::seconds;
 use crate::verify::{Axes, Program, VerifyJob, verify};
+use kolo::Failure;
 
 /// Workers to compare with one, when nobody says how many: one more than divides shards evenly, too.
 const WORKERS: [usize; 2] = [2, 3];

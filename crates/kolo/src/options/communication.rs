@@ -9,7 +9,7 @@ use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, TransportKind, env};
 use kolo_elastic::Member;
 
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// How workers communicate.
 #[derive(Args)]

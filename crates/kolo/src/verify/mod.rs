@@ -13,7 +13,7 @@ mod run;
 
 use kolo_ddp::verify::trace::Trace;
 
-use crate::fail::Failure;
+use kolo::Failure;
 
 pub(crate) use plan::{Axes, plan};
 pub(crate) use run::{Program, VerifyJob};

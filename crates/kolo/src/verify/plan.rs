@@ -5,7 +5,7 @@ use kolo_comm::schedule::{ALGORITHMS, Operation, Problem};
 use kolo_comm::tree::Contributions;
 use kolo_comm::{Rank, Topology, TransportKind};
 
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// One way to run the job.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use super::cause::cause;
 use super::compare::Outcome;
 use super::plan::Run;
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// A table that grows while the runs are made.
 pub(super) struct Table {

@@ -10,8 +10,8 @@ use kolo_ddp::verify::trace::{self, Trace};
 
 use super::plan::Run;
 use super::report::describe;
-use crate::fail::Failure;
 use crate::running::{Running, last_error};
+use kolo::Failure;
 
 /// The program that is run.
 pub(crate) enum Program {

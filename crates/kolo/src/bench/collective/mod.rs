@@ -24,7 +24,7 @@ pub(crate) use subcommand::MeasureCollective;
 
 use super::device;
 use crate::backends::NCCL;
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// Measures an operation, as a worker.
 pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(), Failure> {

@@ -7,8 +7,8 @@ use kolo_comm::{DType, Op};
 use serde::Serialize;
 
 use crate::backends::{self, NCCL};
-use crate::fail::Failure;
 use crate::options::{Communication, algorithms};
+use kolo::Failure;
 
 /// Where the elements are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]

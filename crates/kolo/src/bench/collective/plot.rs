@@ -6,7 +6,7 @@ use std::path::Path;
 use plotters::prelude::*;
 
 use super::report::Report;
-use crate::fail::Failure;
+use kolo::Failure;
 
 const SIZE: (u32, u32) = (900, 560);
 

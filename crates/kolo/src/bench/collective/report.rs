@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::options::{Memory, Options};
 use super::sample::Case;
 use crate::bench::samples::{Samples, memory_bus};
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// One size by one algorithm.
 #[derive(Serialize)]

@@ -8,7 +8,7 @@ use kolo_comm::{Collective, Collectives, Element, Group, Op, Rank, bf16, f16};
 use super::operation::{Shape, fitting, shape};
 use super::options::Options;
 use crate::bench::samples::Samples;
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// Samples of one size: at least, and at most.
 const SAMPLES: (usize, usize) = (20, 2000);

@@ -11,7 +11,7 @@ mod turns;
 
 use serde::Serialize;
 
-use crate::fail::Failure;
+use kolo::Failure;
 
 pub(crate) use options::Options;
 

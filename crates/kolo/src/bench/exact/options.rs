@@ -4,8 +4,8 @@ use clap::Args;
 
 use crate::bench::samples::at_least_1;
 use crate::bench::trainee::Work;
-use crate::fail::Failure;
 use crate::options::Communication;
+use kolo::Failure;
 
 /// What exact sums and elasticity cost when nothing fails: the tree's sums beside the ring's, and steps with
 /// each of Kolo's promises beside steps with none.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::options::Options;
 use super::turns::Turns;
 use crate::bench::trainee::Trainee;
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// Rounds before those that count: buckets find their places in the first steps.
 const WARM_UP: usize = 4;

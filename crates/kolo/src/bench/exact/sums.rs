@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::options::Options;
 use super::turns::Turns;
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// Rounds before those that count.
 const WARM_UP: usize = 3;

@@ -3,7 +3,7 @@
 use kolo_comm::Group;
 
 use crate::bench::samples::Samples;
-use crate::fail::Failure;
+use kolo::Failure;
 
 /// Seconds of each alternative in each round, of the slowest rank.
 pub(super) struct Turns(Vec<Samples>);

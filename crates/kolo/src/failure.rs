@@ -1,0 +1,266 @@
+//! The error with which a program ends: what is said of it, which rank is at fault, and the exit code.
+
+use std::error::Error;
+use std::fmt;
+
+use kolo_comm::Rank;
+use kolo_launch::LaunchError;
+
+/// The exit code of a program that was started with wrong input, as clap's own.
+const WRONG_INPUT: u8 = 2;
+/// The exit code that shells give to a program which SIGTERM has ended.
+const TERMINATED: u8 = 128 + 15;
+
+/// An error that [`main`](crate::main) ends a program with. All of Kolo's errors become one by `?`; a program
+/// makes its own by [`Failure::input`] and [`Failure::work`].
+///
+/// ```
+/// fn steps(text: &str) -> Result<u64, kolo::Failure> {
+///     text.parse().map_err(|_| kolo::Failure::input(format!("{text} steps: give a whole number")))
+/// }
+/// assert_eq!(steps("3").ok(), Some(3));
+/// assert_eq!(steps("many").unwrap_err().to_string(), "many steps: give a whole number");
+/// ```
+#[derive(Debug)]
+pub struct Failure {
+    cause: Box<dyn Error + Send + Sync>,
+    /// Lines that say how to go on.
+    advice: Vec<String>,
+    /// The exit code, where the cause does not decide it.
+    code: Option<u8>,
+}
+
+impl Failure {
+    /// The program was started with wrong input; exit code 2.
+    pub fn input(message: impl fmt::Display) -> Self {
+        Failure { code: Some(WRONG_INPUT), ..Failure::work(message) }
+    }
+
+    /// Something went wrong on the way; exit code 1.
+    pub fn work(message: impl fmt::Display) -> Self {
+        Failure::because(message.to_string().into())
+    }
+
+    /// The program has ended because SIGTERM asked it to; exit code 143. In an elastic job the launcher starts
+    /// no other worker in its place then.
+    pub fn terminated(message: impl fmt::Display) -> Self {
+        Failure { code: Some(TERMINATED), ..Failure::work(message) }
+    }
+
+    /// Adds a line that says how to go on.
+    pub fn advise(mut self, line: impl fmt::Display) -> Self {
+        self.advice.push(line.to_string());
+        self
+    }
+
+    fn because(cause: Box<dyn Error + Send + Sync>) -> Self {
+        Failure { cause, advice: Vec::new(), code: None }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&sentence(&*self.cause))?;
+        self.advice.iter().try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.cause)
+    }
+}
+
+/// A `From` of each of these errors.
+macro_rules! failure_from {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Failure::because(error.into())
+            }
+        }
+    )*};
+}
+
+failure_from!(
+    kolo_train::Error,
+    kolo_ddp::Error,
+    kolo_ddp::CheckpointError,
+    kolo_ddp::table::ChoiceError,
+    kolo_comm::Error,
+    kolo_data::DataError,
+    kolo_data::PrefetchError,
+    LaunchError,
+    std::io::Error
+);
+
+/// How a program ends with an error.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Ending {
+    /// The error and its sources, as one sentence.
+    pub(crate) message: String,
+    /// The rank at fault, if it is not this process's.
+    pub(crate) culprit: Option<Rank>,
+    pub(crate) code: u8,
+}
+
+impl Ending {
+    pub(crate) fn of(error: &(dyn Error + 'static)) -> Ending {
+        Ending {
+            message: sentence(error),
+            culprit: chain(error).find_map(comm_error).and_then(kolo_comm::Error::culprit),
+            code: chain(error).find_map(exit_code).unwrap_or(1),
+        }
+    }
+}
+
+/// An error and its sources, those of them that the error does not name itself.
+fn sentence(error: &(dyn Error + 'static)) -> String {
+    chain(error).skip(1).fold(error.to_string(), |text, source| {
+        let words = source.to_string();
+        if text.contains(&words) { text } else { format!("{text}: {words}") }
+    })
+}
+
+/// An error, its source, that one's source, and so on.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let error = next?;
+        next = error.source();
+        Some(error)
+    })
+}
+
+/// The collective's error in an error of Kolo's. An error that shows another one as its own does not give it
+/// as its source, so that each has to be asked for what it holds.
+fn comm_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kolo_comm::Error> {
+    use kolo_train::Error::{CheckpointLost, Refused, Training};
+    if let Some(error) = error.downcast_ref::<kolo_train::Error>() {
+        return match error {
+            Training(error) | Refused(error) => comm_error(error),
+            CheckpointLost(error) => comm_error(&**error),
+            _ => None,
+        };
+    }
+    match error.downcast_ref::<kolo_ddp::Error>() {
+        Some(kolo_ddp::Error::Comm(error)) => Some(error),
+        Some(kolo_ddp::Error::Binding(error)) => chain(&**error).find_map(comm_error),
+        _ => error.downcast_ref(),
+    }
+}
+
+/// The exit code that an error of the chain asks for.
+fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return failure.code;
+    }
+    if let Some(error) = error.downcast_ref::<LaunchError>() {
+        return Some(error.exit_code());
+    }
+    match error.downcast_ref::<kolo_train::Error>() {
+        Some(kolo_train::Error::EndedEarly { too_few: None, .. }) => return Some(TERMINATED),
+        Some(kolo_train::Error::Training(error)) => return exit_code(error),
+        Some(error) => return error.is_input().then_some(WRONG_INPUT),
+        None => {}
+    }
+    let is_input = match error.downcast_ref::<kolo_ddp::Error>() {
+        Some(kolo_ddp::Error::Binding(error)) => return chain(&**error).find_map(exit_code),
+        Some(kolo_ddp::Error::Comm(error)) => is_wrong_setting(error),
+        Some(error) => matches!(error, kolo_ddp::Error::Choice(_) | kolo_ddp::Error::Setting(_)),
+        None => {
+            error.downcast_ref().is_some_and(is_wrong_setting)
+                || error.is::<kolo_data::DataError>()
+                || error.is::<kolo_ddp::table::ChoiceError>()
+        }
+    };
+    is_input.then_some(WRONG_INPUT)
+}
+
+/// Whether what the user has set in the environment is wrong.
+fn is_wrong_setting(error: &kolo_comm::Error) -> bool {
+    matches!(error, kolo_comm::Error::Environment { .. } | kolo_comm::Error::Token { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user's error that has another one as its source.
+    #[derive(Debug)]
+    struct Outer(Box<dyn Error + Send + Sync>);
+
+    impl fmt::Display for Outer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the epoch failed")
+        }
+    }
+
+    impl Error for Outer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&*self.0)
+        }
+    }
+
+    fn died() -> kolo_comm::Error {
+        kolo_comm::Error::Died { rank: Rank(3) }
+    }
+
+    #[test]
+    fn the_culprit_is_found_however_deep_it_lies() {
+        let ddp = || kolo_ddp::Error::from(died());
+        let binding = || kolo_ddp::Error::Binding(Box::new(Outer(Box::new(died()))));
+        let errors: [Box<dyn Error + Send + Sync>; 7] = [
+            Box::new(died()),
+            Box::new(ddp()),
+            Box::new(kolo_train::Error::from(ddp())),
+            Box::new(kolo_train::Error::CheckpointLost(Box::new(ddp().into()))),
+            Box::new(Outer(Box::new(kolo_train::Error::from(ddp())))),
+            Box::new(binding()),
+            Box::new(Failure::from(ddp()).advise("go on")),
+        ];
+        for error in errors {
+            let ending = Ending::of(&*error);
+            assert_eq!((ending.culprit, ending.code), (Some(Rank(3)), 1), "{error:?}");
+        }
+        let own = kolo_ddp::Error::Setting("no".into());
+        assert_eq!(Ending::of(&Outer(Box::new(own))).culprit, None);
+    }
+
+    #[test]
+    fn sources_follow_in_one_sentence_and_none_twice() {
+        let outer = Outer(Box::new(kolo_train::Error::from(died())));
+        assert_eq!(Ending::of(&outer).message, "the epoch failed: rank 3 died");
+        let lost = kolo_train::Error::CheckpointLost(Box::new(died().into()));
+        assert_eq!(sentence(&lost).matches("rank 3 died").count(), 1);
+        let advised = Failure::from(died()).advise("`--resume` goes on");
+        assert_eq!(sentence(&advised), "rank 3 died\n  `--resume` goes on");
+    }
+
+    #[test]
+    fn the_exit_code_says_whose_turn_it_is() {
+        let early = |too_few: Option<String>| kolo_train::Error::EndedEarly {
+            too_few,
+            step: 1,
+            total: 2,
+            kept: String::new(),
+        };
+        let setting = || kolo_ddp::Error::Setting("no".into());
+        let unset = kolo_comm::Error::environment("RANK", "is not set");
+        let codes: [(Box<dyn Error + Send + Sync>, u8); 10] = [
+            (Box::new(Failure::input("no")), 2),
+            (Box::new(Failure::work("no")), 1),
+            (Box::new(Failure::terminated("no")), 143),
+            (Box::new(Outer(Box::new(Failure::input("no")))), 2),
+            (Box::new(early(None)), 143),
+            (Box::new(early(Some("few".into()))), 1),
+            (Box::new(kolo_train::Error::from(setting())), 2),
+            (Box::new(Failure::from(setting())), 2),
+            (Box::new(kolo_train::Error::from(unset)), 2),
+            (Box::new(kolo_train::Error::DataEnded), 1),
+        ];
+        for (error, code) in codes {
+            assert_eq!(Ending::of(&*error).code, code, "{error:?}");
+        }
+    }
+}
