@@ -61,6 +61,18 @@ impl Options {
         self.timeout.unwrap_or(Duration::from_secs(300))
     }
 
+    /// The timeout that this value of `KOLO_TIMEOUT` says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Environment`]: it is no number of seconds greater than 0.
+    pub fn read_timeout(text: &str) -> Result<Duration, Error> {
+        let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s < 1e9);
+        let problem = || format!("is `{text}`; it must be a number of seconds greater than 0");
+        let seconds = seconds.ok_or_else(|| Error::environment(env::TIMEOUT, problem()))?;
+        Ok(Duration::from_secs_f64(seconds))
+    }
+
     /// Reads the variables that [`kolo_rendezvous::env`] names, from `KOLO_TRANSPORT` to `KOLO_ENCRYPT`.
     /// `KOLO_BACKEND` may name the native backend only.
     ///
@@ -91,10 +103,7 @@ impl Options {
             options.transport = Some(found.ok_or_else(|| Error::environment(env::TRANSPORT, problem()))?);
         }
         if let Ok(text) = std::env::var(env::TIMEOUT) {
-            let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s < 1e9);
-            let problem = format!("is `{text}`; it must be a number of seconds greater than 0");
-            let seconds = seconds.ok_or_else(|| Error::environment(env::TIMEOUT, problem))?;
-            options.timeout = Some(Duration::from_secs_f64(seconds));
+            options.timeout = Some(Options::read_timeout(&text)?);
         }
         if let Ok(text) = std::env::var(env::ALGORITHM) {
             let known: Vec<&str> = ALGORITHMS.iter().map(|algorithm| algorithm.name).collect();

@@ -1,12 +1,13 @@
 //! What can go wrong between workers, by kind; where a worker is at fault, the error names it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend_error::BackendError;
 use crate::invalid_call::InvalidCall;
+use crate::secure::RejectReason;
 use kolo_schedule::Rank;
 
 /// An error of rendezvous or of a collective.
@@ -64,6 +65,16 @@ pub enum Error {
         /// Why the handshake failed.
         cause: String,
     },
+    /// This process and the one that it needs do not have the same token.
+    #[error(
+        "{}; give all nodes the same token (--token-file, KOLO_TOKEN or KOLO_TOKEN_FILE)", token_difference(*reason, address)
+    )]
+    TokenDiffers {
+        /// Where the other process listens.
+        address: SocketAddr,
+        /// Why it refuses this one.
+        reason: RejectReason,
+    },
     /// The connection to the store broke.
     #[error("lost the store of rank 0 at {address}: {cause}")]
     StoreLost {
@@ -73,7 +84,11 @@ pub enum Error {
         cause: String,
     },
     /// Some ranks did not come to the rendezvous in time.
-    #[error("{} did not arrive at {address} within {waited:?}; are all workers started?", ranks(missing))]
+    #[error(
+        "{} did not arrive at {address} within {waited:?}; {}",
+        ranks(missing),
+        started_or_refused(refused)
+    )]
     Missing {
         /// Those who did not come.
         missing: Vec<Rank>,
@@ -81,6 +96,8 @@ pub enum Error {
         address: SocketAddr,
         /// How long.
         waited: Duration,
+        /// Hosts that came there and were refused because of their token.
+        refused: Vec<IpAddr>,
     },
     /// A worker ended, or its connection broke, while others still needed it.
     #[error("{rank} died")]
@@ -231,6 +248,7 @@ impl Error {
             self,
             Error::Environment { .. }
                 | Error::Token { .. }
+                | Error::TokenDiffers { .. }
                 | Error::UnknownRank { .. }
                 | Error::DuplicateRank { .. }
                 | Error::Mismatch { .. }
@@ -270,6 +288,25 @@ impl Error {
                 | Error::StoreLost { .. }
                 | Error::System { .. }
         )
+    }
+}
+
+fn started_or_refused(refused: &[IpAddr]) -> String {
+    if refused.is_empty() {
+        return "are all workers started?".into();
+    }
+    let hosts: Vec<String> = refused.iter().map(IpAddr::to_string).collect();
+    let hosts = hosts.join(", ");
+    format!(
+        "workers on {hosts} were refused because their token differs: give all the same (KOLO_TOKEN, KOLO_TOKEN_FILE)"
+    )
+}
+
+fn token_difference(reason: RejectReason, address: &SocketAddr) -> String {
+    match reason {
+        RejectReason::TokenMissing => format!("the job at {address} has a token, and this node has none"),
+        RejectReason::TokenUnknown => format!("this node has a token, and the job at {address} has none"),
+        _ => format!("this node's token differs from that of the job at {address}"),
     }
 }
 

@@ -28,7 +28,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Errors
 ///
 /// Rank 0 can listen at none of the endpoint's addresses ([`Error::Listen`], or [`Error::Environment`] that
-/// names `MASTER_ADDR`); no store of the job was found ([`Error::Missing`]).
+/// names `MASTER_ADDR`); no store of the job was found ([`Error::Missing`]), or one that has another token
+/// ([`Error::TokenDiffers`]).
 pub fn establish_store(
     worker: &WorkerEnv,
     access: &Access,
@@ -102,6 +103,7 @@ fn find(endpoint: &Endpoint, access: &Access, timeout: Duration) -> Result<Socke
         return Ok(first);
     }
     let until = Instant::now() + timeout;
+    let mut token_differs = None;
     loop {
         for address in endpoint.addresses() {
             match get_once(*address, access, JOB, ANSWER_TIMEOUT) {
@@ -110,11 +112,19 @@ fn find(endpoint: &Endpoint, access: &Access, timeout: Duration) -> Result<Socke
                     return Ok(*address);
                 }
                 // Nobody listens there yet, or another program or job.
-                Ok(_) | Err(_) => {}
+                Ok(_) => {}
+                // It may be another job's, too.
+                Err(error) => {
+                    let reason = error.token_rejection();
+                    let differs = reason.map(|reason| Error::TokenDiffers { address: *address, reason });
+                    token_differs = differs.or(token_differs);
+                }
             }
         }
         if Instant::now() >= until {
-            return Err(Error::Missing { missing: vec![Rank(0)], address: first, waited: timeout });
+            let (missing, refused) = (vec![Rank(0)], Vec::new());
+            let missing = Error::Missing { missing, address: first, waited: timeout, refused };
+            return Err(token_differs.unwrap_or(missing));
         }
         std::thread::sleep(PAUSE);
     }

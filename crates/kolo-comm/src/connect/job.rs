@@ -1,6 +1,6 @@
 //! Connects the ranks of a job over its store.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,7 +76,10 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
         on_host: 1,
     };
     let group = Connecting { rank, world, context: &context, liveness: &liveness };
-    let connected = connect(&group, &mut |topic, own| over_store(&mut store, address, &group, topic, own))?;
+    let refused = || server.as_ref().map_or_else(Vec::new, Server::token_refusals);
+    let connected = connect(&group, &mut |topic, own| {
+        over_store(&mut store, address, &group, topic, own).map_err(|error| name_refused(error, refused()))
+    })?;
     Ok(Formed { session: StoreSession { watch, server }, connected, liveness })
 }
 
@@ -100,7 +103,20 @@ fn over_store(
     }
     match missing.is_empty() {
         true => Ok(texts),
-        false => Err(Error::Missing { missing, address, waited: context.timeout }),
+        false => {
+            let refused = Vec::new();
+            Err(Error::Missing { missing, address, waited: context.timeout, refused })
+        }
+    }
+}
+
+/// Adds to an error about missing ranks which hosts the store has refused.
+fn name_refused(error: Error, hosts: Vec<IpAddr>) -> Error {
+    match error {
+        Error::Missing { missing, address, waited, .. } => {
+            Error::Missing { missing, address, waited, refused: hosts }
+        }
+        other => other,
     }
 }
 

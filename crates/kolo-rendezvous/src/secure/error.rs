@@ -2,9 +2,11 @@
 
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 /// Why a listener rejects a connection. The discriminant is sent to the connecting side unprotected: it
 /// explains, and nothing rests on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum RejectReason {
     /// The first bytes are not those of this version of Kolo's protocol.
@@ -53,6 +55,11 @@ impl RejectReason {
         RejectReason::ALL.into_iter().find(|reason| *reason as u8 == code)
     }
 
+    /// Whether both sides have different tokens, or only one of them has one.
+    pub fn is_of_token(self) -> bool {
+        matches!(self, RejectReason::TokenMissing | RejectReason::TokenUnknown | RejectReason::TokenWrong)
+    }
+
     /// Whether connecting again may help.
     fn is_transient(self) -> bool {
         matches!(self, RejectReason::Late | RejectReason::Ended | RejectReason::Crowded)
@@ -86,6 +93,14 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
+    /// The reason for which the listener has rejected this side, where that is their tokens.
+    pub fn token_rejection(&self) -> Option<RejectReason> {
+        match self {
+            HandshakeError::Rejected(reason) => Some(*reason).filter(|reason| reason.is_of_token()),
+            _ => None,
+        }
+    }
+
     /// Whether connecting again may help.
     pub fn is_transient(&self) -> bool {
         match self {

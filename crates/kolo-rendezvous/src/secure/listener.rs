@@ -4,9 +4,9 @@
 //! a silent peer. The number of handshakes at once is bounded; beyond it the oldest is dropped, so that a
 //! peer that knows the token gets through a flood of those that do not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -22,6 +22,9 @@ use super::stream::{DeadlineStream, HANDSHAKE_TIMEOUT};
 
 /// Handshakes at once, besides two for every rank.
 const HANDSHAKES: usize = 64;
+
+/// Hosts of which a listener remembers that their token was another one.
+const REMEMBERED: usize = 8;
 
 /// How long a listener reads on from a peer that it has rejected: the kernel would take the answer back if
 /// what the peer has sent were left unread.
@@ -54,6 +57,8 @@ struct Shared {
     threads: AtomicUsize,
     /// Whether a warning was given, for each reason.
     warned: [AtomicBool; RejectReason::ALL.len()],
+    /// Hosts that were rejected for their token, the first [`REMEMBERED`] of them.
+    token_refusals: Mutex<BTreeSet<IpAddr>>,
 }
 
 /// Connections within their handshake, in the order in which they came.
@@ -87,6 +92,7 @@ impl SecureListener {
             pending: Mutex::default(),
             threads: AtomicUsize::new(0),
             warned: Default::default(),
+            token_refusals: Mutex::default(),
         });
         let for_thread = shared.clone();
         let accepting =
@@ -101,6 +107,12 @@ impl SecureListener {
     /// The operating system does not tell.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.shared.listener.local_addr()
+    }
+
+    /// Hosts whose token was not this job's, or that had one where the job has none, or none where it has one:
+    /// the first few.
+    pub fn token_refusals(&self) -> Vec<IpAddr> {
+        self.shared.token_refusals.lock().iter().copied().collect()
     }
 }
 
@@ -191,8 +203,14 @@ impl Shared {
         accepted.into_iter().for_each(|accepted| (self.serve)(accepted));
     }
 
-    /// Warns once for each reason, so that nobody can fill the log.
+    /// Remembers a rejection for the token, and warns once for each reason, so that nobody can fill the log.
     fn log_rejection(&self, from: SocketAddr, reason: RejectReason) {
+        if reason.is_of_token() {
+            let mut refused = self.token_refusals.lock();
+            if refused.len() < REMEMBERED {
+                refused.insert(from.ip().to_canonical());
+            }
+        }
         let index = RejectReason::ALL.iter().position(|known| *known == reason);
         let first = index.is_none_or(|index| !self.warned[index].swap(true, Ordering::SeqCst));
         let level = if first { log::Level::Warn } else { log::Level::Debug };

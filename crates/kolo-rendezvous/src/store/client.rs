@@ -20,8 +20,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Nothing listens at `address` in time ([`Error::Missing`]); what listens there does not let this worker
-    /// join ([`Error::JoinRejected`]); without a token `address` must be loopback ([`Error::Environment`]).
+    /// Nothing listens at `address` in time ([`Error::Missing`]); what listens there has another token
+    /// ([`Error::TokenDiffers`]), or does not let this worker join ([`Error::JoinRejected`]); without a token `address` must be loopback ([`Error::Environment`]).
     pub fn connect(address: SocketAddr, access: &Access, timeout: Duration) -> Result<Store, Error> {
         Ok(Store { stream: open(address, access, timeout)?, address })
     }
@@ -106,7 +106,10 @@ pub(super) fn open(address: SocketAddr, access: &Access, timeout: Duration) -> R
             let _ = stream.set_nodelay(true);
             match connect(&stream, access, Protocol::Store, &[], until) {
                 Ok(session) => return Ok(SecureStream::new(stream, session)),
-                Err(error) => rejected = Some(error),
+                Err(error) => match error.token_rejection() {
+                    Some(reason) => return Err(Error::TokenDiffers { address, reason }),
+                    None => rejected = Some(error),
+                },
             }
         }
         match rejected {
@@ -114,7 +117,8 @@ pub(super) fn open(address: SocketAddr, access: &Access, timeout: Duration) -> R
                 return Err(Error::JoinRejected { address, cause: error.to_string() });
             }
             None if Instant::now() >= until => {
-                return Err(Error::Missing { missing: vec![Rank(0)], address, waited: timeout });
+                let (missing, refused) = (vec![Rank(0)], Vec::new());
+                return Err(Error::Missing { missing, address, waited: timeout, refused });
             }
             _ => std::thread::sleep(Duration::from_millis(20)),
         }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::wire::{self, Reply, Request};
-use crate::secure::{Access, Protocol, SecureStream, connect};
+use crate::secure::{Access, HandshakeError, Protocol, SecureStream, connect};
 
 /// The value that a store at `address` has for a key now, by a connection of its own.
 ///
@@ -13,21 +13,20 @@ use crate::secure::{Access, Protocol, SecureStream, connect};
 ///
 /// # Errors
 ///
-/// Nothing listens there, or it is no store of this job.
+/// Nothing listens there, or it is no store of this job, or does not let this process in.
 pub fn get_once(
     address: SocketAddr,
     access: &Access,
     key: &str,
     timeout: Duration,
-) -> io::Result<Option<String>> {
+) -> Result<Option<String>, HandshakeError> {
     let stream = TcpStream::connect_timeout(&address, timeout)?;
-    let session = connect(&stream, access, Protocol::Store, &[], Instant::now() + timeout)
-        .map_err(|error| io::Error::other(error.to_string()))?;
+    let session = connect(&stream, access, Protocol::Store, &[], Instant::now() + timeout)?;
     let mut stream = SecureStream::new(stream, session);
     stream.set_timeout(timeout)?;
     wire::write(&mut stream, &Request::Get { key: key.into(), wait_ms: 0 })?;
     match wire::read(&mut stream)? {
         Reply::Value(value) => Ok(value),
-        _ => Err(io::ErrorKind::InvalidData.into()),
+        _ => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
     }
 }

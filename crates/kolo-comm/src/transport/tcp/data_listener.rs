@@ -83,7 +83,8 @@ impl<'a> DataListener<'a> {
             }
             if Instant::now() > until {
                 let (missing, address, waited) = (vec![missing], self.address()?, context.timeout);
-                return Err(Error::Missing { missing, address, waited });
+                let refused = self.listener.token_refusals();
+                return Err(Error::Missing { missing, address, waited, refused });
             }
         }
         Ok(channels.into_iter().map(|streams| streams.into_iter().flatten().collect()).collect())

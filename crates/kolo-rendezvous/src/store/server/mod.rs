@@ -4,7 +4,7 @@ mod monitor;
 mod state;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,11 @@ impl Server {
     /// The operating system does not tell.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.address()
+    }
+
+    /// Hosts that were refused because of their token, see [`SecureListener::token_refusals`].
+    pub fn token_refusals(&self) -> Vec<IpAddr> {
+        self.listener.token_refusals()
     }
 
     /// Keeps a value, as if a client had asked for it.
