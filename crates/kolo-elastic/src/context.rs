@@ -1,7 +1,7 @@
 //! What a coordinator has whether it leads or follows.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use kolo_rendezvous::hash::{fnv1a, splitmix64};
 use kolo_rendezvous::secure::Access;
@@ -19,6 +19,10 @@ pub(crate) struct Context {
     pub(crate) limits: NodeLimits,
     /// Workers that are started on this node when the job begins.
     pub(crate) deferred_workers: usize,
+    /// How long a job of several nodes may take to begin, from this launcher's start.
+    pub(crate) start_timeout: Duration,
+    /// When that time is over.
+    pub(crate) begins_by: Instant,
     /// How this launcher finds the others; `None` for a job of one node.
     pub(crate) discovery: Option<Arc<Discovery>>,
 }

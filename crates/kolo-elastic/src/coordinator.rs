@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use parking_lot::Mutex;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kolo_comm::Options;
 use kolo_rendezvous::Error;
@@ -24,6 +24,7 @@ use crate::launcher_view::NodeLimits;
 use crate::leader::Leader;
 use crate::local_members::{LocalMembers, take_arrivals, take_cpu_times};
 use crate::member_name::initial_members;
+use crate::member_ranks::MemberRanks;
 use crate::node_config::NodeConfig;
 use crate::role::Role;
 use crate::worker_set::MembershipPolicy;
@@ -37,6 +38,7 @@ pub struct Coordinator {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     address: SocketAddr,
+    ranks: MemberRanks,
 }
 
 struct Shared {
@@ -73,6 +75,8 @@ impl Coordinator {
             access,
             limits: NodeLimits { min: 1, max: 1 },
             deferred_workers: 0,
+            start_timeout: policy.start_timeout,
+            begins_by: Instant::now() + policy.start_timeout,
             discovery: None,
         };
         Self::run(address, size, context, Role::Leading(Box::new(leader)), Arc::default(), &[])
@@ -98,6 +102,7 @@ impl Coordinator {
         let first = nodes.node_rank.into_iter().flat_map(|rank| initial_members(rank, nodes.local_workers));
         let first: Vec<String> = first.collect();
         let (launcher_id, deferred_workers) = (new_launcher_id(), nodes.deferred_workers());
+        let (start_timeout, begins_by) = (nodes.start_timeout, Instant::now() + nodes.start_timeout);
         let (interface, closing) = (options.interface.clone(), Arc::new(AtomicBool::new(false)));
         let discovery = Arc::new(Discovery {
             nodes,
@@ -105,10 +110,20 @@ impl Coordinator {
             access: access.clone(),
             interface,
             closing: closing.clone(),
+            begins_by,
         });
         let role = Role::Discovering(discovery.start()?);
         let discovery = Some(discovery);
-        let context = Context { launcher_id, policy, access, limits, deferred_workers, discovery };
+        let context = Context {
+            launcher_id,
+            policy,
+            access,
+            limits,
+            deferred_workers,
+            start_timeout,
+            begins_by,
+            discovery,
+        };
         Self::run((Ipv4Addr::LOCALHOST, 0).into(), size, context, role, closing, &first)
     }
 
@@ -129,6 +144,7 @@ impl Coordinator {
         if let Role::Leading(_) = role {
             local.publish_job_id(context.launcher_id);
         }
+        let ranks = local.ranks.clone();
         let state = Mutex::new(State { role, local });
         let shared = Arc::new(Shared { store, context, state, closing });
         let for_thread = shared.clone();
@@ -136,12 +152,17 @@ impl Coordinator {
             .name("kolo-coordinator".into())
             .spawn(move || while for_thread.tick() {})
             .map_err(|cause| Error::system("cannot start a thread", cause))?;
-        Ok((Coordinator { shared, thread: Some(thread), address }, receiver))
+        Ok((Coordinator { shared, thread: Some(thread), address, ranks }, receiver))
     }
 
     /// Where the coordinator listens for members.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The ranks that members have, from now on.
+    pub fn ranks(&self) -> MemberRanks {
+        self.ranks.clone()
     }
 
     /// Takes note that a member has been started on this node. The first generation waits for it.

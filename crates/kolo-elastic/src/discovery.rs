@@ -20,7 +20,7 @@ use crate::launcher_protocol::{self, Hello};
 use crate::launcher_view::{LauncherInfo, LauncherView};
 use crate::leader_connection::LeaderConnection;
 use crate::node_config::NodeConfig;
-use crate::timeouts::{JOB_START, LAUNCHER_SILENCE, PROBE};
+use crate::timeouts::{LAUNCHER_SILENCE, PROBE};
 
 /// The time between two rounds through all places.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
@@ -34,6 +34,8 @@ pub(crate) struct Discovery {
     pub(crate) interface: Option<Interface>,
     /// Set when the coordinator ends.
     pub(crate) closing: Arc<AtomicBool>,
+    /// The job begins before, or not at all.
+    pub(crate) begins_by: Instant,
 }
 
 /// How a launcher belongs to its job.
@@ -62,9 +64,8 @@ impl Discovery {
 
     /// Looks until there is a job, at most as long as a job's beginning may take.
     fn search(&self) -> Result<Discovered, Error> {
-        let until = Instant::now() + JOB_START;
         let mut cause = None;
-        while !self.closing.load(Ordering::Acquire) && Instant::now() < until {
+        while !self.closing.load(Ordering::Acquire) && Instant::now() < self.begins_by {
             match self.try_all_places() {
                 Ok(Some(discovered)) => return Ok(discovered),
                 Ok(None) => {}
@@ -82,14 +83,26 @@ impl Discovery {
     fn try_all_places(&self) -> Result<Option<Discovered>, Error> {
         let masters: Vec<Endpoint> = self.nodes.masters.iter().filter_map(derived_place).collect();
         let job_name = self.job_name();
+        let mut refused = None;
         for place in masters.iter().flat_map(|master| master.addresses()) {
-            let Some(view) = launcher_protocol::probe_view(*place, &self.access, PROBE) else { continue };
+            let view = match launcher_protocol::probe_view_or_refusal(*place, &self.access, PROBE) {
+                Ok(Some(view)) => view,
+                Ok(None) => continue,
+                Err(error) => {
+                    refused = Some(error);
+                    continue;
+                }
+            };
             if view.job_name != job_name || view.work_done {
                 continue;
             }
             if let Some(leader) = view.leader().map(|leader| leader.address) {
                 return self.join(leader, view, &masters).map(Some);
             }
+        }
+        // No time mends it, and a job begun beside the other one would be half of what was meant.
+        if let Some(error) = refused {
+            return Err(error);
         }
         match masters.first() {
             Some(first) if self.nodes.node_rank.is_none_or(|rank| rank == 0) => self.begin(first, &job_name),

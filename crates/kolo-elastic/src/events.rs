@@ -1,5 +1,6 @@
 //! What happens to members, and what a coordinator tells the launcher that runs it.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -57,5 +58,13 @@ pub enum CoordinatorEvent {
     Detached {
         /// The reason, as a sentence.
         reason: String,
+        /// Whether no member of this node can go on, because some wait for this coordinator or because the
+        /// reason holds for all of them.
+        ends_job: bool,
+    },
+    /// A launcher wanted to join that does not have this one's token.
+    LauncherRefused {
+        /// Its host.
+        host: IpAddr,
     },
 }

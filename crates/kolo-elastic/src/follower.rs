@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::time::Instant;
 
 use kolo_rendezvous::Error;
 use kolo_rendezvous::store::Server;
@@ -103,6 +104,14 @@ impl Follower {
                 Err(TryRecvError::Empty) => {}
                 Err(TryRecvError::Disconnected) => return NextRole::Detach("a thread has ended".into()),
             },
+        }
+        if self.view.initial_nodes.is_none() && Instant::now() >= context.begins_by {
+            let (came, waited) = (self.view.launchers.len(), context.start_timeout);
+            let reason = format!(
+                "it needs {} nodes (--nnodes), and {came} have come within {waited:?}",
+                context.limits.min
+            );
+            return NextRole::Detach(reason);
         }
         NextRole::Follow
     }

@@ -1,6 +1,7 @@
 //! The followers of a leader: who joins, what they say, and who is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use kolo_rendezvous::secure::Access;
@@ -11,7 +12,7 @@ use crate::launcher_protocol::{self, Hello, ToFollower, ToLeader};
 use crate::launcher_view::{LauncherView, NodeLimits};
 use crate::member_name::{initial_members, node_rank_of};
 use crate::succession::is_deposed;
-use crate::timeouts::{JOB_START, LAUNCHER_SILENCE, PROBE};
+use crate::timeouts::{LAUNCHER_SILENCE, PROBE};
 
 /// The leader says this to a follower that it has removed, should that still live.
 const GONE_ON: &str = "has gone on without this launcher, which was not heard of for too long";
@@ -25,8 +26,9 @@ pub(crate) struct Followers {
     pub(crate) view: LauncherView,
     /// By the ids of their launchers.
     followers: BTreeMap<u64, FollowerState>,
-    leading_since: Instant,
     last_poll: Instant,
+    /// Hosts that were refused because of their token, as far as the launcher knows.
+    refused: BTreeSet<IpAddr>,
 }
 
 impl Followers {
@@ -34,7 +36,7 @@ impl Followers {
     pub(crate) fn new(store: Server, access: Access, limits: NodeLimits, view: LauncherView) -> Followers {
         let (followers, now) = (BTreeMap::new(), Instant::now());
         launcher_protocol::publish_view(&store, &view);
-        Followers { store, access, limits, view, followers, leading_since: now, last_poll: now }
+        Followers { store, access, limits, view, followers, last_poll: now, refused: BTreeSet::new() }
     }
 
     /// The followers of a launcher that takes over; they will come by themselves. `members` are those of the
@@ -47,7 +49,7 @@ impl Followers {
         members: &[String],
     ) -> Followers {
         let mut inherited = Followers::new(store, access, limits, view);
-        let now = inherited.leading_since;
+        let now = inherited.last_poll;
         for launcher in inherited.view.launchers.iter().skip(1) {
             let lives_there = |member: &&String| node_rank_of(member) == Some(launcher.node_rank);
             let members = members.iter().filter(lives_there).cloned().collect();
@@ -62,11 +64,42 @@ impl Followers {
         self.followers.is_empty()
     }
 
-    /// Whether the leader knows enough to decide: the job has begun, or cannot wait longer, and all followers
-    /// have told their members.
+    /// Whether the leader knows enough to decide: the job has begun, and all followers have told their
+    /// members.
     pub(crate) fn are_ready(&self) -> bool {
-        let begun = self.view.initial_nodes.is_some() || self.leading_since.elapsed() >= JOB_START;
-        begun && self.followers.values().all(|follower| follower.members_told)
+        self.has_begun() && self.followers.values().all(|follower| follower.members_told)
+    }
+
+    /// Whether enough launchers have joined.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.view.initial_nodes.is_some()
+    }
+
+    /// Hosts that were refused since the last call because of their token.
+    pub(crate) fn newly_refused(&mut self) -> Vec<IpAddr> {
+        let mut hosts = self.store.token_refusals();
+        hosts.retain(|host| self.refused.insert(*host));
+        hosts
+    }
+
+    /// Tells all followers that the job does not begin; gives the reason, the rest of a sentence that begins
+    /// with the job.
+    pub(crate) fn give_up(&mut self, waited: Duration) -> String {
+        let (needed, came) = (self.limits.min, self.view.launchers.len());
+        let verb = if came == 1 { "has" } else { "have" };
+        let mut reason = format!("needs {needed} nodes (--nnodes), and {came} {verb} come within {waited:?}");
+        let refused: Vec<String> = self.store.token_refusals().iter().map(IpAddr::to_string).collect();
+        if !refused.is_empty() {
+            let hosts = refused.join(", ");
+            reason += &format!(
+                "; a node at {hosts} was refused because its token differs: give all nodes the same (--token-file, \
+                 KOLO_TOKEN or KOLO_TOKEN_FILE)"
+            );
+        }
+        for id in self.followers.keys().copied().collect::<Vec<_>>() {
+            self.refuse(id, reason.clone());
+        }
+        reason
     }
 
     /// Begins the job if enough launchers are there; gives the names of the workers that are started then,

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use kolo_rendezvous::Error;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::{Server, get_once};
 
@@ -113,8 +114,26 @@ pub(crate) fn publish_view(store: &Server, view: &LauncherView) {
 
 /// The view that the launcher at `address` publishes; `None` where none answers in time.
 pub(crate) fn probe_view(address: SocketAddr, access: &Access, timeout: Duration) -> Option<LauncherView> {
-    let text = get_once(address, access, VIEW, timeout).ok()??;
-    serde_json::from_str(&text).ok()
+    probe_view_or_refusal(address, access, timeout).ok()?
+}
+
+/// As [`probe_view`].
+///
+/// # Errors
+///
+/// [`Error::TokenDiffers`]: what listens there is a launcher of Kolo's with another token.
+pub(crate) fn probe_view_or_refusal(
+    address: SocketAddr,
+    access: &Access,
+    timeout: Duration,
+) -> Result<Option<LauncherView>, Error> {
+    match get_once(address, access, VIEW, timeout) {
+        Ok(text) => Ok(text.and_then(|text| serde_json::from_str(&text).ok())),
+        Err(error) => match error.token_rejection() {
+            Some(reason) => Err(Error::TokenDiffers { address, reason }),
+            None => Ok(None),
+        },
+    }
 }
 
 /// Sets a key of a launcher's own store; what cannot be kept is told in the log.

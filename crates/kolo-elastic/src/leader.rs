@@ -10,6 +10,7 @@ use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
 use kolo_schedule::Rank;
 
+use crate::context::Context;
 use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
 use crate::follower_state::FollowerEvent;
 use crate::followers::Followers;
@@ -36,7 +37,12 @@ pub(crate) struct Leader {
     closed: bool,
     /// The reason of the last decision, so that the log has it once.
     last_reason: String,
+    /// When the leader gave up to wait for more launchers, and what it has told those that came.
+    given_up: Option<(Instant, String)>,
 }
+
+/// A leader that gives up stays so long, until its followers have heard it.
+const FAREWELL: Duration = Duration::from_millis(200);
 
 impl Leader {
     /// The leader of a job that begins.
@@ -48,8 +54,18 @@ impl Leader {
         deferred_workers: usize,
     ) -> Leader {
         let workers = WorkerSet::new(policy, Instant::now());
-        let (store, closed, last_reason) = (None, false, String::new());
-        Leader { policy, access, ip, workers, store, followers, deferred_workers, closed, last_reason }
+        Leader {
+            policy,
+            access,
+            ip,
+            workers,
+            store: None,
+            followers,
+            deferred_workers,
+            closed: false,
+            last_reason: String::new(),
+            given_up: None,
+        }
     }
 
     /// The leader of a job that another launcher has led until now.
@@ -137,7 +153,7 @@ impl Leader {
     /// # Errors
     ///
     /// This launcher must not lead any more; the text is the reason.
-    pub(crate) fn tick(&mut self, local: &mut LocalMembers) -> Result<(), String> {
+    pub(crate) fn tick(&mut self, context: &Context, local: &mut LocalMembers) -> Result<(), String> {
         let now = Instant::now();
         let events = self.followers.as_mut().map_or_else(Vec::new, |followers| followers.poll(now));
         events.into_iter().try_for_each(|event| self.follower_event(event))?;
@@ -145,6 +161,12 @@ impl Leader {
             let started = followers.begin_job(self.deferred_workers);
             started.iter().for_each(|member| self.workers.started(member));
             local.initial_nodes = followers.view.initial_nodes;
+            for host in followers.newly_refused() {
+                local.tell_launcher(CoordinatorEvent::LauncherRefused { host });
+            }
+            if !followers.has_begun() && now >= context.begins_by {
+                return self.give_up(context, now);
+            }
         }
         self.count_remote_members(local);
         // Other launchers may start more workers.
@@ -157,6 +179,14 @@ impl Leader {
             self.act(decision, local);
         }
         Ok(())
+    }
+
+    /// Tells the followers that the job does not begin, and ends when they have had the time to hear it.
+    fn give_up(&mut self, context: &Context, now: Instant) -> Result<(), String> {
+        let Some(followers) = &mut self.followers else { return Ok(()) };
+        let waited = context.start_timeout;
+        let (since, reason) = self.given_up.get_or_insert_with(|| (now, followers.give_up(waited)));
+        if now < *since + FAREWELL { Ok(()) } else { Err(format!("it {reason}")) }
     }
 
     fn follower_event(&mut self, event: FollowerEvent) -> Result<(), String> {

@@ -34,6 +34,7 @@
 //! | `worker_set` | when a generation begins and who belongs to it: a pure function |
 //! | `launcher_view` | which launchers are there, in which order |
 //! | `launcher_protocol`, `worker_protocol`, `events` | what all of these say to one another |
+//! | `member_ranks` | the rank that each member has now |
 //! | `member_name`, `timeouts` | names of members, and times, on which both sides of a connection agree |
 
 mod context;
@@ -53,6 +54,7 @@ mod leader_connection;
 mod local_members;
 mod member;
 mod member_name;
+mod member_ranks;
 mod node_config;
 mod regroup_listener;
 mod role;
@@ -65,5 +67,6 @@ pub use coordinator::Coordinator;
 pub use events::{CoordinatorEvent, MemberExit};
 pub use member::Member;
 pub use member_name::{COORDINATOR, MEMBER, member_name};
+pub use member_ranks::MemberRanks;
 pub use node_config::NodeConfig;
 pub use worker_set::MembershipPolicy;

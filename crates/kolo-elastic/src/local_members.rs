@@ -9,6 +9,7 @@ use kolo_rendezvous::store::Server;
 
 use crate::events::CoordinatorEvent;
 use crate::launcher_protocol::Formed;
+use crate::member_ranks::MemberRanks;
 use crate::worker_protocol::{self, Arrival, Reply};
 
 /// What a coordinator knows of its own node, and by what it speaks to the members and the launcher there.
@@ -19,6 +20,8 @@ pub(crate) struct LocalMembers {
     pub(crate) unanswered: BTreeMap<String, Option<Arrival>>,
     /// The last generation that is known here.
     pub(crate) formed: Formed,
+    /// The ranks of its members, for the launcher.
+    pub(crate) ranks: MemberRanks,
     /// Members on other nodes.
     pub(crate) remote_members: usize,
     /// This node's rank, once it has one.
@@ -32,7 +35,17 @@ impl LocalMembers {
     pub(crate) fn new(store: Arc<Server>, launcher: Sender<CoordinatorEvent>) -> LocalMembers {
         let (unanswered, formed) = (BTreeMap::new(), Formed::default());
         let (node_rank, initial_nodes) = (None, None);
-        LocalMembers { store, launcher, unanswered, formed, remote_members: 0, node_rank, initial_nodes }
+        let ranks = MemberRanks::default();
+        LocalMembers {
+            store,
+            launcher,
+            unanswered,
+            formed,
+            ranks,
+            remote_members: 0,
+            node_rank,
+            initial_nodes,
+        }
     }
 
     /// Takes note of a member that has been started here.
@@ -90,6 +103,7 @@ impl LocalMembers {
     /// Takes note of a generation that has begun, and tells the launcher.
     pub(crate) fn generation_formed(&mut self, formed: Formed) {
         self.formed = formed.clone();
+        self.ranks.formed(formed.generation, &formed.members);
         let Formed { generation, members, reason } = formed;
         self.tell_launcher(CoordinatorEvent::GenerationFormed { generation, members, reason });
     }

@@ -1,5 +1,7 @@
 //! What a launcher of a job of several nodes is told about the job.
 
+use std::time::Duration;
+
 /// The nodes of a job, and this one among them. Each node has one launcher.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
@@ -15,6 +17,9 @@ pub struct NodeConfig {
     pub max_nodes: usize,
     /// Workers that this node starts: at once if its rank is given, else when the job has begun.
     pub local_workers: usize,
+    /// The job may take so long to begin, from this launcher's start: until its leader is found and enough
+    /// launchers have joined.
+    pub start_timeout: Duration,
 }
 
 impl NodeConfig {

@@ -61,8 +61,15 @@ impl Role {
 
     /// Belongs to no job any more, and tells the launcher.
     fn detach(local: &LocalMembers, reason: String) -> Role {
+        Role::detach_for(local, reason, false)
+    }
+
+    /// As [`Role::detach`]; `all` says whether the reason holds for members, too, that do without a
+    /// coordinator.
+    fn detach_for(local: &LocalMembers, reason: String, all: bool) -> Role {
         log::info!("this launcher does not work together with others: {reason}");
-        local.tell_launcher(CoordinatorEvent::Detached { reason: reason.clone() });
+        let ends_job = all || local.unanswered.values().any(Option::is_some);
+        local.tell_launcher(CoordinatorEvent::Detached { reason: reason.clone(), ends_job });
         Role::Detached(reason)
     }
 
@@ -96,11 +103,14 @@ impl Role {
         match self {
             Role::Discovering(discovered) => match discovered.try_recv() {
                 Ok(Ok(discovered)) => Role::begin(discovered, context, local),
-                Ok(Err(error)) => Role::detach(local, error.to_string()),
+                Ok(Err(error)) => {
+                    let differs = matches!(error, Error::TokenDiffers { .. });
+                    Role::detach_for(local, error.to_string(), differs)
+                }
                 Err(TryRecvError::Empty) => Role::Discovering(discovered),
                 Err(TryRecvError::Disconnected) => Role::detach(local, "a thread has ended".into()),
             },
-            Role::Leading(mut leader) => match leader.tick(local) {
+            Role::Leading(mut leader) => match leader.tick(context, local) {
                 Ok(()) => Role::Leading(leader),
                 Err(reason) => Role::detach(local, reason),
             },

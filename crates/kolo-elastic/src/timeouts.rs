@@ -5,8 +5,6 @@
 
 use std::time::Duration;
 
-/// A job may take so long to begin: until its leader is found and enough launchers have joined.
-pub(crate) const JOB_START: Duration = Duration::from_secs(300);
 /// A launcher that has not been heard of for so long counts as dead. The connections of a killed launcher
 /// break at once; this limit is for one that is stopped or whose host is gone, and is much longer than a busy
 /// host lets a thread wait.

@@ -33,7 +33,8 @@ fn node_config(
     nodes: RangeInclusive<usize>,
 ) -> NodeConfig {
     let (min_nodes, max_nodes) = nodes.into_inner();
-    NodeConfig { masters: masters.to_vec(), node_rank, min_nodes, max_nodes, local_workers: 1 }
+    let start_timeout = POLICY.start_timeout;
+    NodeConfig { masters: masters.to_vec(), node_rank, min_nodes, max_nodes, local_workers: 1, start_timeout }
 }
 
 /// A launcher with one worker, which is a thread.
@@ -195,7 +196,7 @@ fn whoever_is_one_too_many_is_told_why() {
     let (first, _events) = start();
     rank_and_count(&first);
     let (twice, events) = start();
-    let Ok(CoordinatorEvent::Detached { reason }) = events.recv_timeout(HANG) else {
+    let Ok(CoordinatorEvent::Detached { reason, .. }) = events.recv_timeout(HANG) else {
         panic!("a second node 0 is let in")
     };
     assert!(reason.contains("node 0") && reason.contains("--node-rank"), "{reason}");

@@ -2,7 +2,8 @@
 //!
 //! [`diagnose`] is a pure decision over how all workers ended. It starts from the first failure, allows for
 //! ends that were noticed out of order, and then follows the blame: a worker whose error says "rank 1 died"
-//! points at rank 1.
+//! points at rank 1. It claims no more than that: of workers that failed and blame nobody it is not known
+//! whether one is the other's cause, and the report says so.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -22,20 +23,22 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 /// The order of `exits` does not matter.
 pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
     let mut failed: Vec<&WorkerExit> = exits.iter().filter(|exit| exit.status.failed()).collect();
-    failed.sort_by_key(|exit| (exit.after, exit.rank));
+    failed.sort_by_key(|exit| order(exit));
     let first = *failed.first()?;
     let at_once = failed.iter().take_while(|exit| exit.after <= first.after + AT_ONCE);
     // Of equals the first: `max_by_key` would give the last.
     let start = *at_once.min_by_key(|exit| Reverse(clarity(exit))).unwrap_or(&first);
     let (root, reason, speaker) = follow(start, first, exits);
+    let other = |exit: &WorkerExit| exit.member != root.member;
+    let victim = |exit: &WorkerExit| exit.blames().is_some() || !exit.status.failed();
+    let well = |exit: &WorkerExit| matches!(exit.status, ExitStatus::Code(0) | ExitStatus::Stuck);
+    let apart = failed.iter().filter(|exit| other(exit) && !victim(exit) && !is_alike(exit, root));
     Some(FailureReport {
         root: root.clone(),
         reason,
-        alike: ranks(exits, |exit| exit.rank != root.rank && is_alike(exit, root)),
-        consequences: ranks(exits, |exit| {
-            let well = matches!(exit.status, ExitStatus::Code(0) | ExitStatus::Stuck);
-            exit.rank != root.rank && !well && !is_alike(exit, root)
-        }),
+        alike: ranks(exits, |exit| other(exit) && is_alike(exit, root)),
+        apart: apart.map(|exit| (*exit).clone()).collect(),
+        consequences: ranks(exits, |exit| other(exit) && !well(exit) && victim(exit)),
         stuck: ranks(exits, |exit| exit.status == ExitStatus::Stuck),
         exit_code: shell_code(match speaker.status {
             ExitStatus::Code(code) => code,
@@ -43,6 +46,11 @@ pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
             ExitStatus::ByLauncher { .. } | ExitStatus::Stuck => 1,
         }),
     })
+}
+
+/// The order in which exits were seen, and of those that were seen together that of their ranks.
+fn order(exit: &WorkerExit) -> impl Ord + use<> {
+    (exit.after, exit.rank.is_none(), exit.rank, exit.member.clone())
 }
 
 /// How clearly an exit speaks for being the cause rather than a consequence.
@@ -54,7 +62,7 @@ fn clarity(exit: &WorkerExit) -> u8 {
         ExitStatus::Signal(SIGPIPE) => 1,
         // … and an uncaught error does that.
         ExitStatus::Signal(signal) if signal != SIGABRT => 4,
-        _ if exit.error.is_some() => 3,
+        _ if exit.reported() => 3,
         _ => 2,
     }
 }
@@ -70,27 +78,30 @@ fn follow<'a>(
     loop {
         let at = path[path.len() - 1];
         let reason = match path.len() {
-            1 if start.rank == first.rank => Reason::First,
+            1 if start.member == first.member => Reason::First,
             1 => Reason::Clearest,
             n => Reason::Blamed { by: path[n - 2].rank },
         };
-        let Some(culprit) = at.blames() else { return (at, reason, at) };
-        let blames = |state| (at, Reason::Blames { culprit, state }, at);
-        let Some(blamed) = exits.iter().find(|exit| exit.rank == culprit) else {
+        let failed = *path.iter().rfind(|exit| exit.status.failed()).unwrap_or(&start);
+        let Some(culprit) = at.blames() else { return (at, reason, failed) };
+        let blames = |state| (at, Reason::Blames { culprit, state }, failed);
+        let Some(blamed) = exits.iter().find(|exit| exit.rank == Some(culprit)) else {
             return blames(BlamedState::Elsewhere);
         };
         match blamed.status {
             ExitStatus::ByLauncher { stopped: true } => {
-                return (blamed, Reason::Stopped { noticed: Box::new(at.clone()) }, at);
+                return (blamed, Reason::Stopped { noticed: Box::new(at.clone()) }, failed);
             }
+            // It was about to end by itself, and has said why.
+            ExitStatus::ByLauncher { stopped: false } if blamed.reported() => {}
             ExitStatus::ByLauncher { stopped: false } | ExitStatus::Stuck => {
-                return blames(BlamedState::Running);
+                return (blamed, Reason::Running { noticed: Box::new(at.clone()) }, failed);
             }
             ExitStatus::Code(0) => return blames(BlamedState::EndedWell),
             ExitStatus::Code(_) | ExitStatus::Signal(_) => {}
         }
-        if let Some(begin) = path.iter().position(|exit| exit.rank == culprit) {
-            let circle = path[begin..].iter().min_by_key(|exit| (exit.after, exit.rank));
+        if let Some(begin) = path.iter().position(|exit| exit.rank == Some(culprit)) {
+            let circle = path[begin..].iter().min_by_key(|exit| order(exit));
             let earliest = circle.copied().unwrap_or(at);
             return (earliest, Reason::Mutual, earliest);
         }
@@ -110,7 +121,8 @@ fn is_alike(exit: &WorkerExit, root: &WorkerExit) -> bool {
 }
 
 fn ranks(exits: &[WorkerExit], filter: impl Fn(&WorkerExit) -> bool) -> Vec<Rank> {
-    let mut ranks: Vec<Rank> = exits.iter().filter(|exit| filter(exit)).map(|exit| exit.rank).collect();
+    let mut ranks: Vec<Rank> =
+        exits.iter().filter(|exit| filter(exit)).filter_map(|exit| exit.rank).collect();
     ranks.sort_unstable();
     ranks
 }

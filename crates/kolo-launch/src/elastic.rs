@@ -5,12 +5,12 @@
 //! belongs to a generation). Where no generation has been formed, because the program is not elastic or a
 //! worker failed before, a failure ends the job as in any other.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use kolo_comm::{Interface, Options, Token, env};
-use kolo_elastic::{Coordinator, CoordinatorEvent, MemberExit, MembershipPolicy, NodeConfig};
+use kolo_elastic::{Coordinator, CoordinatorEvent, MemberExit, MemberRanks, MembershipPolicy, NodeConfig};
 use signal_hook::consts::signal::SIGTERM;
 
 use crate::error::LaunchError;
@@ -63,7 +63,7 @@ impl Elastic {
         let size = job.nproc + job.restarts;
         let (coordinator, events) = match job.nnodes {
             1 => Coordinator::single_node((Ipv4Addr::LOCALHOST, 0).into(), size, policy, &options),
-            _ => Coordinator::multi_node(node_config(job), size, policy, &options),
+            _ => Coordinator::multi_node(node_config(job, options.arrival()), size, policy, &options),
         }
         .map_err(fail)?;
         Ok(Elastic {
@@ -76,28 +76,24 @@ impl Elastic {
         })
     }
 
-    /// Waits until a job begins whose nodes may come and go. Gives the job with this node's rank and the
-    /// number of nodes.
+    /// Waits until a job begins whose nodes may come and go, as long as the coordinator does. Gives the job
+    /// with this node's rank and the number of nodes.
     pub fn wait_for_node_rank(&self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {
-        let until = Instant::now() + START_TIMEOUT;
         loop {
             if let Some((node_rank, nnodes)) = self.coordinator.node_rank_and_count() {
                 return Ok(Job { node_rank, nnodes, ..job.clone() });
             }
             for event in self.events.try_iter() {
-                if let CoordinatorEvent::Detached { reason } = event {
-                    return Err(LaunchError::Launchers { why: reason });
+                match event {
+                    CoordinatorEvent::Detached { reason, .. } => {
+                        return Err(LaunchError::Launchers { why: reason });
+                    }
+                    CoordinatorEvent::LauncherRefused { host } => tell_refused(host),
+                    _ => {}
                 }
             }
             if let Some(signal) = signals.pending().next() {
-                return Err(LaunchError::Interrupted { signal });
-            }
-            if Instant::now() >= until {
-                let min = job.nnodes_min.unwrap_or(job.nnodes);
-                let fewer = format!("fewer have come within {START_TIMEOUT:?}");
-                return Err(LaunchError::Launchers {
-                    why: format!("it needs {min} nodes (--nnodes), and {fewer}"),
-                });
+                return Err(LaunchError::Interrupted { signal, reports: Vec::new() });
             }
             std::thread::sleep(NODES_POLL);
         }
@@ -106,6 +102,11 @@ impl Elastic {
     /// Where members find the coordinator.
     pub fn address(&self) -> SocketAddr {
         self.coordinator.address()
+    }
+
+    /// The ranks that members have from now on.
+    pub fn ranks(&self) -> MemberRanks {
+        self.coordinator.ranks()
     }
 
     /// Tells the coordinator of a worker that is about to be started, or has been.
@@ -140,10 +141,8 @@ impl Elastic {
         }
         if self.coordinator.generation() > 0 {
             for member in workers.evict_stopped(STOP_TIMEOUT) {
-                eprintln!(
-                    "kolo: worker {member} has been stopped for {} s and is ended",
-                    STOP_TIMEOUT.as_secs()
-                );
+                let name = workers.name(&member);
+                eprintln!("kolo: {name} has been stopped for {} s and is ended", STOP_TIMEOUT.as_secs());
             }
         }
         let here = workers.list.iter().filter(|worker| worker.status().is_none()).count();
@@ -175,7 +174,9 @@ impl Elastic {
     fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
         let formed = self.coordinator.generation() > 0;
         let mut too_few = false;
-        for worker in workers.list.iter_mut().filter(|worker| !worker.reported) {
+        let names: Vec<String> = workers.list.iter().map(|worker| workers.name(&worker.member)).collect();
+        let unreported = workers.list.iter_mut().zip(names).filter(|(worker, _)| !worker.reported);
+        for (worker, name) in unreported {
             let Some(status) = worker.status() else { continue };
             worker.reported = true;
             let exit =
@@ -190,7 +191,7 @@ impl Elastic {
             if status.failed() && formed && (enough || finished) && !self.closed {
                 worker.survived = true;
                 if let Some(message) = worker.error_message() {
-                    eprintln!("kolo: {} ({}) {status}: {message}", worker.rank, worker.member);
+                    eprintln!("kolo: {name} {status}: {message}");
                 }
                 if self.restarts_left > 0 && !finished {
                     self.restarts_left -= 1;
@@ -210,22 +211,29 @@ impl Elastic {
             }
             CoordinatorEvent::GenerationFormed { .. } => {}
             CoordinatorEvent::MemberHung { member } => {
-                eprintln!("kolo: worker {member} hangs and is ended");
+                eprintln!("kolo: {} hangs and is ended", workers.name(&member));
                 workers.evict(&member);
             }
             CoordinatorEvent::TooFewMembers { present } => {
                 eprintln!("kolo: {present} workers are left, and no others have come: the job ends");
                 self.close();
             }
-            CoordinatorEvent::Detached { reason } if self.coordinator.generation() > 0 && !self.closed => {
+            CoordinatorEvent::Detached { reason, ends_job }
+                if (ends_job || self.coordinator.generation() > 0) && !self.closed =>
+            {
                 return Err(LaunchError::Launchers { why: reason });
             }
             // Members are told when they arrive; a program that is not elastic does not need the other
             // launchers.
             CoordinatorEvent::Detached { .. } => {}
+            CoordinatorEvent::LauncherRefused { host } => tell_refused(host),
         }
         Ok(())
     }
+}
+
+fn tell_refused(host: IpAddr) {
+    eprintln!("kolo: a node at {host} was refused, because its token differs from this node's");
 }
 
 /// Whether some worker has ended well and all others have as well, or are dead workers that the others have
@@ -235,7 +243,7 @@ fn workers_are_done(workers: &Workers) -> bool {
     workers.list.iter().any(well) && workers.list.iter().all(|worker| worker.survived || well(worker))
 }
 
-/// The coordinator's options: token and interface as the workers get them.
+/// The coordinator's options: token, interface and timeout as the workers get them.
 fn options(job: &Job, token: &TokenSource) -> Result<Options, kolo_comm::Error> {
     // A variable of the job wins over an inherited one, as for the workers.
     let given = |name: &str| job.env.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
@@ -250,11 +258,13 @@ fn options(job: &Job, token: &TokenSource) -> Result<Options, kolo_comm::Error> 
         Some(name) => Some(Interface::named(&name.to_string_lossy())?),
         None => None,
     };
-    Ok(Options { token, interface, ..Options::default() })
+    let timeout =
+        variable(env::TIMEOUT).map(|text| Options::read_timeout(&text.to_string_lossy())).transpose()?;
+    Ok(Options { token, interface, timeout, ..Options::default() })
 }
 
-/// What the coordinator needs to know of the nodes of a job of several.
-fn node_config(job: &Job) -> NodeConfig {
+/// What the coordinator needs to know of the nodes of a job of several, which begins within `start_timeout`.
+fn node_config(job: &Job, start_timeout: Duration) -> NodeConfig {
     // The job has been checked: there is a port.
     let first = (job.master_addr.clone(), job.master_port.unwrap_or(0));
     NodeConfig {
@@ -263,6 +273,7 @@ fn node_config(job: &Job) -> NodeConfig {
         min_nodes: job.nnodes_min.unwrap_or(job.nnodes),
         max_nodes: job.nnodes,
         local_workers: job.nproc,
+        start_timeout,
     }
 }
 

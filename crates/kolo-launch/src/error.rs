@@ -70,11 +70,18 @@ pub enum LaunchError {
     #[error("{0}")]
     Failed(Box<FailureReport>),
     /// A signal to the launcher ended the job.
-    #[error("ended by {}", signal_name(*.signal))]
+    #[error("ended by {}{}", signal_name(*.signal), lines(.reports))]
     Interrupted {
         /// The signal's number.
         signal: i32,
+        /// What workers have reported of their end, each with the worker's name before it.
+        reports: Vec<String>,
     },
+}
+
+/// Each on a line of its own.
+fn lines(reports: &[String]) -> String {
+    reports.iter().map(|report| format!("\n  {}", report.replace('\n', "\n    "))).collect()
 }
 
 impl LaunchError {
@@ -86,7 +93,7 @@ impl LaunchError {
     pub fn exit_code(&self) -> u8 {
         match self {
             LaunchError::Failed(report) => report.exit_code,
-            LaunchError::Interrupted { signal } => shell_code(SHELL_SIGNAL_BASE + signal),
+            LaunchError::Interrupted { signal, .. } => shell_code(SHELL_SIGNAL_BASE + signal),
             LaunchError::Program { cause, .. } if cause.kind() == io::ErrorKind::NotFound => 127,
             LaunchError::Program { .. } => 126,
             LaunchError::Invalid { .. } => 2,

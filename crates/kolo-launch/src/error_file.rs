@@ -11,18 +11,23 @@ use std::time::SystemTime;
 use kolo_comm::{Rank, env};
 use serde_json::{Value, json};
 
+use crate::named_rank::named_rank;
+
 /// Bytes that are read of an error file, which holds a message for people.
 const MAX_FILE: u64 = 1 << 20;
 /// Bytes that are shown of a message.
 const MAX_MESSAGE: usize = 16 << 10;
 
-/// What a worker wrote into its error file before it failed.
+/// What a worker said before it failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerError {
     /// The error in words.
     pub message: String,
     /// The rank it holds responsible, if it is another one.
     pub culprit: Option<Rank>,
+    /// Whether the worker wrote it into its error file. Else these are its last lines on standard error, which
+    /// need not be the reason for which it failed.
+    pub reported: bool,
 }
 
 /// Writes this worker's error file, which tells the launcher why it fails; for the worker to call before it
@@ -94,11 +99,13 @@ fn parse(bytes: &[u8]) -> Option<WorkerError> {
         }
     };
     let message = printable(message.trim());
-    (!message.is_empty()).then_some(WorkerError { message, culprit })
+    // A panic tells of the error that nobody has handled, but does not know its culprit.
+    let culprit = culprit.or_else(|| message.starts_with("panic: ").then(|| named_rank(&message))?);
+    (!message.is_empty()).then_some(WorkerError { message, culprit, reported: true })
 }
 
 /// The text as it may go to the launcher's terminal: without escape sequences, and not without end.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let cut = text.floor_char_boundary(MAX_MESSAGE);
     let shown = text[..cut].chars().map(|c| if unprintable(c) { '\u{fffd}' } else { c });
     shown.chain((cut < text.len()).then_some('…')).collect()
@@ -113,7 +120,7 @@ mod tests {
     use super::*;
 
     fn error(message: &str, culprit: Option<usize>) -> Option<WorkerError> {
-        Some(WorkerError { message: message.into(), culprit: culprit.map(Rank) })
+        Some(WorkerError { message: message.into(), culprit: culprit.map(Rank), reported: true })
     }
 
     #[test]
@@ -150,6 +157,9 @@ mod tests {
         assert_eq!(parse(br#"{"message": "flat", "culprit": 2}"#), error("flat", Some(2)));
         assert_eq!(parse(br#"{"message": "odd", "culprit": "two"}"#), error("odd", None));
         assert_eq!(parse(b"no disk space\n"), error("no disk space", None));
+        let panic =
+            br#"{"message": "panic: panicked at a.rs:1:2:\nDied { rank: Rank(3) }", "culprit": null}"#;
+        assert_eq!(parse(panic), error("panic: panicked at a.rs:1:2:\nDied { rank: Rank(3) }", Some(3)));
     }
 
     #[test]

@@ -17,7 +17,10 @@ pub struct FailureReport {
     pub reason: Reason,
     /// Workers to which the same happened by themselves: they blame nobody, and ended in the same way.
     pub alike: Vec<Rank>,
-    /// Workers that ended because of it, by their own error or by the launcher.
+    /// Workers that failed in another way and blame nobody, in the order of their ends. Whether they failed
+    /// because of the root cause is not known.
+    pub apart: Vec<WorkerExit>,
+    /// Workers that ended because of a failure: by an error that blames another worker, or by the launcher.
     pub consequences: Vec<Rank>,
     /// Workers that could not be ended.
     pub stuck: Vec<Rank>,
@@ -36,11 +39,16 @@ pub enum Reason {
     /// It failed, and this failed worker's error led to it.
     Blamed {
         /// The worker that led to it.
-        by: Rank,
+        by: Option<Rank>,
     },
     /// It was stopped, and this failed worker waited for it in vain.
     Stopped {
         /// The worker that waited, with its error.
+        noticed: Box<WorkerExit>,
+    },
+    /// It was running until the launcher ended it, and this failed worker blames it.
+    Running {
+        /// The worker that blames it, with its error.
         noticed: Box<WorkerExit>,
     },
     /// It failed, and blames a worker that did not.
@@ -57,42 +65,58 @@ pub enum Reason {
 /// What a blamed worker that did not fail was doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlamedState {
-    /// It was running until the launcher ended it.
-    Running,
     /// It had ended well.
     EndedWell,
-    /// It is not a worker of this node.
+    /// It is not among the workers of this node, or not any more.
     Elsewhere,
 }
 
+/// Workers of [`FailureReport::apart`] that are shown.
+const SHOWN: usize = 8;
+
 impl fmt::Display for FailureReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, pid) = (self.root.name(), self.root.pid);
         match &self.reason {
             Reason::Stopped { noticed } => {
-                let WorkerExit { rank, pid, .. } = self.root;
-                write!(f, "{rank} (pid {pid}) stood still (SIGSTOP, Ctrl-Z or a debugger); ")?;
-                describe(noticed, f)?;
+                write!(
+                    f,
+                    "{name} (pid {pid}) stood still (SIGSTOP, Ctrl-Z or a debugger); {}",
+                    Told(noticed)
+                )?;
             }
-            _ => describe(&self.root, f)?,
+            Reason::Running { noticed } => {
+                let by = noticed.name();
+                write!(
+                    f,
+                    "{name} (pid {pid}) is blamed by {by}, and was running until it was ended; {}",
+                    Told(noticed)
+                )?;
+            }
+            _ if self.alike.is_empty() => write!(f, "{}", Told(&self.root))?,
+            _ => self.together(f)?,
         }
         match &self.reason {
             Reason::Blames { culprit, state } => match state {
-                BlamedState::Running => {
-                    write!(f, "\n  it blames {culprit}, which was running until it was ended")?
-                }
                 BlamedState::EndedWell => write!(
                     f,
                     "\n  it blames {culprit}, which had ended without an error: do all ranks take the same steps?"
                 )?,
-                BlamedState::Elsewhere => {
-                    write!(f, "\n  it blames {culprit}, which runs on another node: see there")?
-                }
+                BlamedState::Elsewhere => write!(
+                    f,
+                    "\n  it blames {culprit}, which is not here: it runs on another node, or has died before"
+                )?,
             },
             Reason::Mutual => write!(f, "\n  others blame it in turn; it was the first of them to fail")?,
-            Reason::First | Reason::Clearest | Reason::Blamed { .. } | Reason::Stopped { .. } => {}
+            _ => {}
+        }
+        for exit in self.apart.iter().take(SHOWN) {
+            write!(f, "\n  failed as well, whether because of it is not known: {}", Told(exit))?;
+        }
+        if let Some(more) = self.apart.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+            write!(f, "\n  and {more} more failed as well")?;
         }
         for (what, ranks) in [
-            ("the same happened to", &self.alike),
             ("ended because of it", &self.consequences),
             ("could not be ended, the kernel holds on to it", &self.stuck),
         ] {
@@ -104,22 +128,40 @@ impl fmt::Display for FailureReport {
     }
 }
 
-/// `rank 1 (pid 4711) exited with code 3, 2.5 s after the start: its error`.
-fn describe(exit: &WorkerExit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(
-        f,
-        "{} (pid {}) {}, {:.1} s after the start",
-        exit.rank,
-        exit.pid,
-        exit.status,
-        exit.after.as_secs_f64()
-    )?;
-    if exit.status == ExitStatus::Signal(SIGKILL) {
-        write!(f, " (by hand, or by the kernel because memory ran out: see `dmesg`)")?;
+impl FailureReport {
+    /// The root and those to which the same happened: none of them is said to be the first.
+    fn together(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ranks: Vec<Rank> = self.alike.iter().copied().chain(self.root.rank).collect();
+        ranks.sort_unstable();
+        let status = self.root.status.to_string();
+        let status = status.strip_prefix("was ").map_or(status.clone(), |how| format!("were {how}"));
+        write!(f, "{} {status}, {}", list(&ranks), Circumstances(&self.root))
     }
-    match &exit.error {
-        Some(error) => write!(f, ": {}", error.message.replace('\n', "\n    ")),
-        None => Ok(()),
+}
+
+/// `rank 1 (pid 4711) exited with code 3, 2.5 s after the start: its error`.
+struct Told<'a>(&'a WorkerExit);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WorkerExit { pid, status, .. } = self.0;
+        write!(f, "{} (pid {pid}) {status}, {}", self.0.name(), Circumstances(self.0))
+    }
+}
+
+/// `2.5 s after the start: its error`.
+struct Circumstances<'a>(&'a WorkerExit);
+
+impl fmt::Display for Circumstances<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WorkerExit { after, status, error, .. } = self.0;
+        write!(f, "{:.1} s after the start", after.as_secs_f64())?;
+        if *status == ExitStatus::Signal(SIGKILL) {
+            write!(f, " (by hand, or by the kernel because memory ran out: see `dmesg`)")?;
+        }
+        let Some(error) = error else { return Ok(()) };
+        let said = if error.reported { "" } else { "; its last words" };
+        write!(f, "{said}: {}", error.message.replace('\n', "\n    "))
     }
 }
 
@@ -168,10 +210,14 @@ mod tests {
         status: ExitStatus,
         words: Option<(&str, Option<usize>)>,
     ) -> WorkerExit {
-        let error = words
-            .map(|(message, culprit)| WorkerError { message: message.into(), culprit: culprit.map(Rank) });
+        let error = words.map(|(message, culprit)| WorkerError {
+            message: message.into(),
+            culprit: culprit.map(Rank),
+            reported: true,
+        });
         WorkerExit {
-            rank: Rank(rank),
+            rank: Some(Rank(rank)),
+            member: format!("node0/{rank}.0"),
             pid: 100 + rank as i32,
             after: Duration::from_millis(millis),
             status,
@@ -200,8 +246,8 @@ mod tests {
             |rank| exit(rank, 10, ExitStatus::Code(2), Some(("no folder `data`\nsee --data", None)));
         assert_eq!(
             say(&[missing(0), missing(1), exit(2, 2000, ExitStatus::ByLauncher { stopped: false }, None)]),
-            "rank 0 (pid 100) exited with code 2, 0.0 s after the start: no folder `data`\n    see --data\n  \
-             the same happened to: rank 1\n  ended because of it: rank 2"
+            "ranks 0, 1 exited with code 2, 0.0 s after the start: no folder `data`\n    see --data\n  \
+             ended because of it: rank 2"
         );
     }
 
@@ -216,10 +262,46 @@ mod tests {
     }
 
     #[test]
+    fn one_that_hangs_comes_first() {
+        let waited = exit(0, 9000, ExitStatus::Code(1), Some(("rank 1 did not answer", Some(1))));
+        assert_eq!(
+            say(&[waited, exit(1, 9800, ExitStatus::ByLauncher { stopped: false }, None)]),
+            "rank 1 (pid 101) is blamed by rank 0, and was running until it was ended; rank 0 (pid 100) exited \
+             with code 1, 9.0 s after the start: rank 1 did not answer\n  ended because of it: rank 0"
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_claimed() {
+        let ended = |rank| exit(rank, 900, ExitStatus::ByLauncher { stopped: false }, None);
+        let mut silent = exit(1, 400, ExitStatus::Code(1), None);
+        let first = || exit(0, 10, ExitStatus::Code(1), Some(("bad label", None)));
+        assert_eq!(
+            say(&[first(), silent.clone(), ended(2)]),
+            "rank 0 (pid 100) exited with code 1, 0.0 s after the start: bad label\n  failed as well, whether because of \
+             it is not known: rank 1 (pid 101) exited with code 1, 0.4 s after the start\n  ended because of it: rank 2"
+        );
+        silent.error = Some(WorkerError { message: "step 3".into(), culprit: None, reported: false });
+        let text = say(&[first(), silent.clone()]);
+        assert!(
+            text.ends_with(
+                "rank 1 (pid 101) exited with code 1, 0.4 s after the start; its last words: step 3"
+            )
+        );
+        silent.rank = None;
+        assert!(say(&[first(), silent]).contains("not known: worker node0/1.0 (pid 101)"));
+    }
+
+    #[test]
+    fn several_killed_at_once_are_named_together() {
+        let killed = |rank| exit(rank, 3200, ExitStatus::Signal(SIGKILL), None);
+        assert!(say(&[killed(2), killed(1)]).starts_with("ranks 1, 2 were killed by SIGKILL, 3.2 s after"));
+    }
+
+    #[test]
     fn doubtful_blame_says_so() {
         let blames_1 = || exit(0, 10, ExitStatus::Code(1), Some(("rank 1 did not answer", Some(1))));
         for (other, said) in [
-            (exit(1, 900, ExitStatus::ByLauncher { stopped: false }, None), "was running until it was ended"),
             (exit(1, 5, ExitStatus::Code(0), None), "had ended without an error"),
             (exit(2, 900, ExitStatus::ByLauncher { stopped: false }, None), "runs on another node"),
             (exit(1, 900, ExitStatus::Stuck, None), "could not be ended"),

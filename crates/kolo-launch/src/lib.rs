@@ -30,6 +30,7 @@
 //! | `environment`, `port`, `token` | what a worker is told |
 //! | `output`, `prefixed_lines` | what workers print, with their rank before it |
 //! | `error_file`, `worker_exit` | how a worker ended, and its own message |
+//! | `last_lines`, `named_rank` | what a worker that reported nothing said last, and whom it blames |
 //! | `diagnose`, `failure_report` | which worker failed first, and how that is told |
 
 #[cfg(not(target_os = "linux"))]
@@ -43,7 +44,9 @@ mod error;
 mod error_file;
 mod failure_report;
 mod job;
+mod last_lines;
 mod master;
+mod named_rank;
 mod output;
 mod port;
 mod prefixed_lines;

@@ -1,21 +1,28 @@
 //! Passes the workers' output on, line by line, on a thread of its own.
 //!
-//! One thread reads all pipes and does all writing, so no line can be interleaved with another. When the
-//! reader of the launcher's output is slow, the workers' writes wait in the end, as they would without a
-//! launcher.
+//! One thread reads all pipes and does all writing, so no line can be interleaved with another. A line carries
+//! the rank that its worker has when it is read, which in an elastic job is another one after a recovery; a
+//! worker that has no rank yet has its name there. When the reader of the launcher's output is slow, the
+//! workers' writes wait in the end, as they would without a launcher.
 
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use kolo_elastic::MemberRanks;
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::LaunchError;
-use crate::prefixed_lines::PrefixedLines;
+use crate::error_file::WorkerError;
+use crate::last_lines::LastLines;
+use crate::prefixed_lines::{Prefix, PrefixedLines};
+use crate::worker_exit::worker_name;
 use crate::workers::{WorkerProcess, Workers};
 
 /// Bytes read at once; then it is another stream's turn.
@@ -32,17 +39,31 @@ pub(crate) struct OutputForwarder {
     thread: JoinHandle<io::Result<()>>,
     /// A byte tells the thread that there are new streams, closing it that the workers have ended.
     running: PipeWriter,
-    /// OutputForwarder that the thread has not taken over yet.
+    /// Streams that the thread has not taken over yet.
     new: Sender<Source>,
     /// Hangs up when the thread has ended.
     done: Receiver<Infallible>,
+    ranks: MemberRanks,
+    last_words: LastWords,
+}
+
+/// What workers said last on standard error, by their names.
+#[derive(Default)]
+pub(crate) struct LastWords(Vec<(String, Arc<Mutex<LastLines>>)>);
+
+impl LastWords {
+    /// What a worker that has failed said last.
+    pub fn of(&self, member: &str) -> Option<WorkerError> {
+        let (_, lines) = self.0.iter().find(|(name, _)| name == member)?;
+        lines.lock().words()
+    }
 }
 
 impl OutputForwarder {
     /// Takes over the workers' pipes. Workers without pipes write to the launcher's streams themselves.
-    pub fn start(workers: &mut Workers) -> Result<OutputForwarder, LaunchError> {
+    pub fn start(workers: &mut Workers, ranks: MemberRanks) -> Result<OutputForwarder, LaunchError> {
         let system = |cause: io::Error| LaunchError::system("cannot pass on the workers' output", cause);
-        let mut streams = Self::pass_on().map_err(system)?;
+        let mut streams = Self::pass_on(ranks).map_err(system)?;
         workers.list.iter_mut().try_for_each(|worker| streams.add(worker))?;
         Ok(streams)
     }
@@ -50,7 +71,7 @@ impl OutputForwarder {
     /// Takes over one worker's pipes.
     pub fn add(&mut self, worker: &mut WorkerProcess) -> Result<(), LaunchError> {
         let mut add = || -> io::Result<()> {
-            for source in sources(worker)? {
+            for source in self.sources(worker)? {
                 // The thread ends after `running` is closed, not before.
                 let _ = self.new.send(source);
                 self.running.write_all(b"+")?;
@@ -60,7 +81,7 @@ impl OutputForwarder {
         add().map_err(|cause| LaunchError::system("cannot pass on a worker's output", cause))
     }
 
-    fn pass_on() -> io::Result<OutputForwarder> {
+    fn pass_on(ranks: MemberRanks) -> io::Result<OutputForwarder> {
         let out = Destination::new(io::stdout().as_fd().try_clone_to_owned()?.into());
         let err = Destination::new(io::stderr().as_fd().try_clone_to_owned()?.into());
         let (ended, running) = io::pipe()?;
@@ -70,7 +91,7 @@ impl OutputForwarder {
             let _working = working;
             forward(&arriving, ended, out, err)
         })?;
-        Ok(OutputForwarder { thread, running, new, done })
+        Ok(OutputForwarder { thread, running, new, done, ranks, last_words: LastWords::default() })
     }
 
     /// The workers have ended: passes on what is left in the pipes. Waits for a slow reader without end.
@@ -83,23 +104,35 @@ impl OutputForwarder {
     }
 
     /// Like [`finish`](Self::finish), for a job that has failed: a slow reader must not keep the error from
-    /// being reported, and an output that broke is not the error to report.
-    pub fn abandon(self) {
+    /// being reported, and an output that broke is not the error to report. Gives what workers said last.
+    pub fn abandon(self) -> LastWords {
         drop(self.running);
         let _ = self.done.recv_timeout(LAST_LINES);
+        self.last_words
     }
-}
 
-fn sources(worker: &mut WorkerProcess) -> io::Result<Vec<Source>> {
-    let mut sources = Vec::new();
-    let prefix = format!("[{}] ", worker.rank);
-    if let Some(pipe) = worker.child.stdout.take() {
-        sources.push(Source::new(pipe.into(), &prefix, Stream::Out)?);
+    fn sources(&mut self, worker: &mut WorkerProcess) -> io::Result<Vec<Source>> {
+        let mut sources = Vec::new();
+        if let Some(pipe) = worker.child.stdout.take() {
+            sources.push(Source::new(pipe.into(), self.prefix(worker), Stream::Out)?);
+        }
+        if let Some(pipe) = worker.child.stderr.take() {
+            let last_lines = Arc::new(Mutex::new(LastLines::default()));
+            self.last_words.0.push((worker.member.clone(), last_lines.clone()));
+            let source = Source::new(pipe.into(), self.prefix(worker), Stream::Err)?;
+            sources.push(Source { last_lines: Some(last_lines), ..source });
+        }
+        Ok(sources)
     }
-    if let Some(pipe) = worker.child.stderr.take() {
-        sources.push(Source::new(pipe.into(), &prefix, Stream::Err)?);
+
+    /// `[rank 1] `, by the rank that the worker has when the prefix is asked for.
+    fn prefix(&self, worker: &WorkerProcess) -> Prefix {
+        let (ranks, member, started) = (self.ranks.clone(), worker.member.clone(), worker.rank);
+        Box::new(move || {
+            let rank = if ranks.are_known() { ranks.last(&member) } else { Some(started) };
+            format!("[{}] ", worker_name(rank, &member))
+        })
     }
-    Ok(sources)
 }
 
 #[derive(Clone, Copy)]
@@ -113,13 +146,14 @@ struct Source {
     pipe: File,
     lines: PrefixedLines,
     stream: Stream,
+    last_lines: Option<Arc<Mutex<LastLines>>>,
 }
 
 impl Source {
-    fn new(pipe: OwnedFd, prefix: &str, stream: Stream) -> io::Result<Source> {
+    fn new(pipe: OwnedFd, prefix: Prefix, stream: Stream) -> io::Result<Source> {
         // Only this end of the pipe: workers write as ever.
         rustix::io::ioctl_fionbio(&pipe, true)?;
-        Ok(Source { pipe: pipe.into(), lines: PrefixedLines::new(prefix.into()), stream })
+        Ok(Source { pipe: pipe.into(), lines: PrefixedLines::new(prefix), stream, last_lines: None })
     }
 
     /// Reads one piece. `None` when nothing is there at the moment, `Some(0)` when the stream is over, for
@@ -135,6 +169,9 @@ impl Source {
         match got {
             0 => self.lines.finish(out),
             _ => self.lines.push(&piece[..got], out),
+        }
+        if let Some(last) = &self.last_lines {
+            last.lock().push(&piece[..got]);
         }
         Some(got)
     }
@@ -232,7 +269,8 @@ mod tests {
         let (new, arriving) = channel();
         for (rank, stream) in [(0, Stream::Out), (0, Stream::Err), (1, Stream::Out)] {
             let (reader, writer) = io::pipe().unwrap();
-            new.send(Source::new(reader.into(), &format!("[{rank}] "), stream).unwrap()).unwrap();
+            let prefix = Box::new(move || format!("[{rank}] "));
+            new.send(Source::new(reader.into(), prefix, stream).unwrap()).unwrap();
             writers.push(writer);
         }
         let (out, err) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
@@ -288,7 +326,7 @@ mod tests {
         let (ended, mut running) = io::pipe().unwrap();
         let (reader, mut writer) = io::pipe().unwrap();
         let (new, arriving) = channel();
-        new.send(Source::new(reader.into(), "", Stream::Out).unwrap()).unwrap();
+        new.send(Source::new(reader.into(), Box::new(String::new), Stream::Out).unwrap()).unwrap();
         running.write_all(b"+").unwrap();
         let (nobody, broken) = io::pipe().unwrap();
         drop(nobody);

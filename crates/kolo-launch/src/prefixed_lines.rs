@@ -4,17 +4,19 @@
 /// not fill the memory.
 pub(crate) const MAX_LINE: usize = 64 << 10;
 
+/// What stands before a line that ends now.
+pub(crate) type Prefix = Box<dyn Fn() -> String + Send>;
+
 /// One stream that is cut into lines. Its bytes may be anything; only `\n` means something.
-#[derive(Debug)]
 pub(crate) struct PrefixedLines {
-    prefix: Vec<u8>,
+    prefix: Prefix,
     /// The line that has not ended yet, at most [`MAX_LINE`] bytes.
     partial: Vec<u8>,
 }
 
 impl PrefixedLines {
-    pub fn new(prefix: String) -> PrefixedLines {
-        PrefixedLines { prefix: prefix.into(), partial: Vec::new() }
+    pub fn new(prefix: Prefix) -> PrefixedLines {
+        PrefixedLines { prefix, partial: Vec::new() }
     }
 
     /// Takes what the stream brought and appends the lines that are whole by now to `out`.
@@ -46,7 +48,7 @@ impl PrefixedLines {
     }
 
     fn emit(&mut self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.prefix);
+        out.extend_from_slice((self.prefix)().as_bytes());
         out.append(&mut self.partial);
         out.push(b'\n');
     }
@@ -57,7 +59,7 @@ mod tests {
     use super::*;
 
     fn prefixed(pieces: &[&[u8]]) -> Vec<u8> {
-        let (mut lines, mut out) = (PrefixedLines::new("> ".into()), Vec::new());
+        let (mut lines, mut out) = (PrefixedLines::new(Box::new(|| "> ".into())), Vec::new());
         pieces.iter().for_each(|piece| lines.push(piece, &mut out));
         lines.finish(&mut out);
         out
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn unfinished_lines_wait() {
-        let (mut lines, mut out) = (PrefixedLines::new("> ".into()), Vec::new());
+        let (mut lines, mut out) = (PrefixedLines::new(Box::new(|| "> ".into())), Vec::new());
         lines.push(b"half", &mut out);
         assert_eq!(out, b"");
         lines.push(b" whole\nnext", &mut out);

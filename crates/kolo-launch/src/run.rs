@@ -6,6 +6,7 @@ use crate::diagnose::diagnose;
 use crate::elastic::Elastic;
 use crate::environment::{Rendezvous, run_id};
 use crate::error::LaunchError;
+use crate::error_file::WorkerError;
 use crate::job::Job;
 use crate::output::OutputForwarder;
 use crate::port;
@@ -42,8 +43,8 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
         Rendezvous { port, run_id: run_id(job, port), token, coordinator: Some(elastic.address()) };
     // Before any of them can come: the first generation waits for all that are expected.
     (0..job.nproc).for_each(|local| elastic.member_started(&member_name(job.node_rank, local, 0)));
-    let mut workers = Workers::start(job, &rendezvous)?;
-    let mut streams = OutputForwarder::start(&mut workers)?;
+    let mut workers = Workers::start(job, &rendezvous, elastic.ranks())?;
+    let mut streams = OutputForwarder::start(&mut workers, elastic.ranks())?;
     let interrupted = supervise(&mut workers, &mut signals, job.grace, |workers, goes_on| {
         if !goes_on {
             elastic.close();
@@ -55,16 +56,17 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
         }
         Ok(elastic.needs_launcher(workers))
     })?;
-    let exits = workers.finish();
+    let mut exits = workers.finish();
     // From here on Ctrl-C ends the launcher at once, even while it waits for a slow reader.
     drop(signals);
-    match outcome(interrupted, &exits) {
-        Ok(()) => streams.finish(),
-        Err(error) => {
-            streams.abandon();
-            Err(error)
-        }
+    if interrupted.is_none() && !exits.iter().any(|exit| exit.status.failed()) {
+        return streams.finish();
     }
+    let last_words = streams.abandon();
+    for exit in exits.iter_mut().filter(|exit| exit.status.failed() && exit.error.is_none()) {
+        exit.error = last_words.of(&exit.member);
+    }
+    outcome(interrupted, &exits)
 }
 
 fn outcome(interrupted: Option<i32>, exits: &[WorkerExit]) -> Result<(), LaunchError> {
@@ -73,11 +75,24 @@ fn outcome(interrupted: Option<i32>, exits: &[WorkerExit]) -> Result<(), LaunchE
         // Job managers signal the launcher and the workers alike, and a worker may be the first to go: that
         // is no failure of its own.
         (Some(signal), _) if failed().all(|exit| exit.status == ExitStatus::Signal(signal)) => {
-            Err(LaunchError::Interrupted { signal })
+            Err(LaunchError::Interrupted { signal, reports: reports(exits) })
         }
         (_, Some(report)) => Err(LaunchError::Failed(Box::new(report))),
         (_, None) => Ok(()),
     }
+}
+
+/// What workers that were asked to end have said of it, the same words once. Those who blame another one have
+/// only missed it.
+fn reports(exits: &[WorkerExit]) -> Vec<String> {
+    let mut said: Vec<&WorkerError> = Vec::new();
+    let mut reports = Vec::new();
+    for exit in exits.iter().filter(|exit| exit.reported() && exit.blames().is_none()) {
+        let Some(error) = exit.error.as_ref().filter(|error| !said.contains(error)) else { continue };
+        said.push(error);
+        reports.push(format!("{}: {}", exit.name(), error.message));
+    }
+    reports
 }
 
 #[cfg(test)]
@@ -100,7 +115,8 @@ mod tests {
             (None, [term, ours], 143),
         ] {
             let exit = |(rank, status): (usize, &ExitStatus)| WorkerExit {
-                rank: Rank(rank),
+                rank: Some(Rank(rank)),
+                member: format!("node0/{rank}.0"),
                 pid: 1,
                 after: Duration::ZERO,
                 status: *status,

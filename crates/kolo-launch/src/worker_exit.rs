@@ -13,8 +13,11 @@ pub(crate) const SHELL_SIGNAL_BASE: i32 = 128;
 /// How one worker ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerExit {
-    /// The worker.
-    pub rank: Rank,
+    /// The worker's rank; in an elastic job that in its newest generation, and `None` for a worker that does
+    /// not belong to that.
+    pub rank: Option<Rank>,
+    /// The worker's name in its job, which no other worker has, before it or after.
+    pub member: String,
     /// Its process.
     pub pid: i32,
     /// When its end was noticed, from the start of the job. Workers whose ends were noticed together have
@@ -22,7 +25,7 @@ pub struct WorkerExit {
     pub after: Duration,
     /// How it ended.
     pub status: ExitStatus,
-    /// What it wrote into its error file before, if it did.
+    /// What it said before.
     pub error: Option<WorkerError>,
 }
 
@@ -56,7 +59,17 @@ impl ExitStatus {
 impl WorkerExit {
     /// The other rank that this one's error blames.
     pub(crate) fn blames(&self) -> Option<Rank> {
-        self.error.as_ref()?.culprit.filter(|culprit| *culprit != self.rank)
+        self.error.as_ref()?.culprit.filter(|culprit| Some(*culprit) != self.rank)
+    }
+
+    /// Whether it told its launcher an error of its own.
+    pub(crate) fn reported(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.reported)
+    }
+
+    /// `rank 1`, or `worker node0/1.2` where it has no rank.
+    pub(crate) fn name(&self) -> String {
+        worker_name(self.rank, &self.member)
     }
 }
 
@@ -70,6 +83,11 @@ impl fmt::Display for ExitStatus {
             ExitStatus::Stuck => write!(f, "could not be ended"),
         }
     }
+}
+
+/// `rank 1`, or `worker node0/1.2` where it has no rank.
+pub(crate) fn worker_name(rank: Option<Rank>, member: &str) -> String {
+    rank.map_or_else(|| format!("worker {member}"), |rank| rank.to_string())
 }
 
 /// `SIGKILL` for 9; `signal 40` for one without a name.

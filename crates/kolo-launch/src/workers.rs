@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kolo_comm::Rank;
-use kolo_elastic::member_name;
+use kolo_elastic::{MemberRanks, member_name};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, test_kill_process_group,
     waitid,
@@ -27,7 +27,7 @@ use crate::error_file;
 use crate::job::{Job, Output};
 use crate::reaper::Reaper;
 use crate::stopped_time::StoppedTime;
-use crate::worker_exit::{ExitStatus, WorkerExit};
+use crate::worker_exit::{ExitStatus, WorkerExit, worker_name};
 
 /// How long to wait for killed groups to be gone. Only a kernel that holds on to a process, or an init that
 /// does not collect orphans, takes that long.
@@ -36,6 +36,7 @@ const KILL_TIMEOUT: Duration = Duration::from_millis(500);
 /// The process of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
+    /// The rank with which it was started. In an elastic job it may have another one since.
     pub rank: Rank,
     pub child: Child,
     pid: Pid,
@@ -66,13 +67,14 @@ pub(crate) struct Workers {
     over: bool,
     reaper: Option<Reaper>,
     error_files: TempDir,
+    ranks: MemberRanks,
 }
 
 impl Workers {
-    /// Starts all workers, or leaves none.
+    /// Starts all workers, or leaves none. `ranks` tells those that they get in generations.
     ///
     /// They live no longer than the calling thread.
-    pub fn start(job: &Job, rendezvous: &Rendezvous) -> Result<Workers, LaunchError> {
+    pub fn start(job: &Job, rendezvous: &Rendezvous, ranks: MemberRanks) -> Result<Workers, LaunchError> {
         let error_files = tempfile::Builder::new().prefix("kolo-launch-").tempdir().map_err(|cause| {
             LaunchError::system("cannot make a folder for the workers' error files", cause)
         })?;
@@ -83,6 +85,7 @@ impl Workers {
             over: false,
             reaper: Reaper::start(error_files.path()),
             error_files,
+            ranks,
         };
         for local_rank in 0..job.nproc {
             workers.start_one(job, rendezvous, local_rank)?;
@@ -147,6 +150,14 @@ impl Workers {
     pub fn evict(&self, member: &str) {
         let hangs = |worker: &&WorkerProcess| worker.member == member && worker.exit.is_none();
         self.list.iter().filter(hangs).for_each(|worker| signal_group(worker.pid, Signal::KILL));
+    }
+
+    /// `rank 1 (node0/1.0)` by the last rank that the member has had, or `worker node0/1.0`.
+    pub fn name(&self, member: &str) -> String {
+        match self.ranks.last(member) {
+            Some(rank) => format!("{rank} ({member})"),
+            None => worker_name(None, member),
+        }
     }
 
     /// Kills those that have been stopped (SIGSTOP) for `limit`, and gives their names.
@@ -223,7 +234,10 @@ impl Workers {
         let exit = |worker: &WorkerProcess| {
             let (after, status) = worker.exit.unwrap_or((self.started.elapsed(), ExitStatus::Stuck));
             let error = error_file::read(&worker.error_file);
-            WorkerExit { rank: worker.rank, pid: worker.pid.as_raw_nonzero().get(), after, status, error }
+            let rank =
+                if self.ranks.are_known() { self.ranks.current(&worker.member) } else { Some(worker.rank) };
+            let (member, pid) = (worker.member.clone(), worker.pid.as_raw_nonzero().get());
+            WorkerExit { rank, member, pid, after, status, error }
         };
         let lasting: Vec<WorkerExit> = self.list.iter().filter(|worker| !worker.survived).map(exit).collect();
         if lasting.is_empty() { self.list.iter().map(exit).collect() } else { lasting }

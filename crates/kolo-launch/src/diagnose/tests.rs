@@ -9,18 +9,25 @@ const ENDED: ExitStatus = ExitStatus::ByLauncher { stopped: false };
 const STOPPED: ExitStatus = ExitStatus::ByLauncher { stopped: true };
 
 fn exit(rank: usize, millis: u64, status: ExitStatus) -> WorkerExit {
-    WorkerExit { rank: Rank(rank), pid: 100, after: Duration::from_millis(millis), status, error: None }
+    let (after, member) = (Duration::from_millis(millis), format!("node0/{rank}.0"));
+    WorkerExit { rank: Some(Rank(rank)), member, pid: 100, after, status, error: None }
 }
 
 impl WorkerExit {
     fn says(mut self, message: &str) -> WorkerExit {
-        self.error = Some(WorkerError { message: message.into(), culprit: None });
+        self.error = Some(WorkerError { message: message.into(), culprit: None, reported: true });
         self
     }
 
     fn blaming(mut self, culprit: usize) -> WorkerExit {
-        self.error =
-            Some(WorkerError { message: format!("rank {culprit} died"), culprit: Some(Rank(culprit)) });
+        let (message, culprit) = (format!("rank {culprit} died"), Some(Rank(culprit)));
+        self.error = Some(WorkerError { message, culprit, reported: true });
+        self
+    }
+
+    /// Like `says` and `blaming`, of a worker that has reported nothing.
+    fn only_printed(mut self) -> WorkerExit {
+        self.error.iter_mut().for_each(|error| error.reported = false);
         self
     }
 }
@@ -40,7 +47,7 @@ fn judge(exits: &[WorkerExit]) -> FailureReport {
 
 fn root(exits: &[WorkerExit]) -> (usize, Reason) {
     let report = judge(exits);
-    (report.root.rank.0, report.reason)
+    (report.root.rank.unwrap().0, report.reason)
 }
 
 fn numbers(ranks: &[Rank]) -> Vec<usize> {
@@ -61,7 +68,7 @@ fn nobody_failed() {
 fn one_fails_others_are_ended() {
     let report =
         judge(&[exit(0, 900, ENDED), exit(1, 50, ExitStatus::Code(7)), exit(2, 20, ExitStatus::Code(0))]);
-    assert_eq!((report.root.rank, &report.reason), (Rank(1), &Reason::First));
+    assert_eq!((report.root.rank, &report.reason), (Some(Rank(1)), &Reason::First));
     assert_eq!((numbers(&report.consequences), report.exit_code), (vec![0], 7));
 }
 
@@ -70,7 +77,7 @@ fn killed_and_its_victims_blame_it() {
     let victim = |rank, millis| exit(rank, millis, ExitStatus::Code(1)).blaming(1);
     let report =
         judge(&[victim(0, 40), exit(1, 10, ExitStatus::Signal(SIGKILL)), victim(2, 35), victim(3, 60)]);
-    assert_eq!((report.root.rank, &report.reason), (Rank(1), &Reason::First));
+    assert_eq!((report.root.rank, &report.reason), (Some(Rank(1)), &Reason::First));
     assert_eq!((numbers(&report.consequences), report.exit_code), (vec![0, 2, 3], 137));
     assert_eq!(report.alike, []);
 }
@@ -84,7 +91,7 @@ fn victims_seen_before_the_killed_one() {
     assert_eq!(root(&[blames.clone(), killed(10)]), (1, Reason::Clearest));
     assert_eq!(root(&[dumb.clone(), killed(60)]), (1, Reason::Clearest));
     // Much later only blame leads there.
-    assert_eq!(root(&[blames, killed(500)]), (1, Reason::Blamed { by: Rank(0) }));
+    assert_eq!(root(&[blames, killed(500)]), (1, Reason::Blamed { by: Some(Rank(0)) }));
     assert_eq!(root(&[dumb, killed(500)]), (0, Reason::First));
 }
 
@@ -100,7 +107,7 @@ fn blame_is_followed_to_its_end() {
         ]
     };
     assert_eq!(root(&chain(30)), (1, Reason::Clearest));
-    assert_eq!(root(&chain(600)), (1, Reason::Blamed { by: Rank(2) }));
+    assert_eq!(root(&chain(600)), (1, Reason::Blamed { by: Some(Rank(2)) }));
 }
 
 #[test]
@@ -133,8 +140,8 @@ fn time_decides_when_ends_are_apart() {
 fn blames_one_one_who_is_stopped() {
     let report =
         judge(&[exit(0, 10, ExitStatus::Code(1)).blaming(1), exit(1, 900, STOPPED), exit(2, 900, ENDED)]);
-    assert_eq!(report.root.rank, Rank(1));
-    assert!(matches!(&report.reason, Reason::Stopped { noticed } if noticed.rank == Rank(0)));
+    assert_eq!(report.root.rank, Some(Rank(1)));
+    assert!(matches!(&report.reason, Reason::Stopped { noticed } if noticed.rank == Some(Rank(0))));
     // The code is that of the worker that failed: the one that stood still has none.
     assert_eq!((numbers(&report.consequences), report.exit_code), (vec![0, 2], 1));
 }
@@ -145,11 +152,46 @@ fn being_stopped_without_blame_is_nobodys_fault() {
 }
 
 #[test]
+fn one_that_others_wait_for_in_vain_is_the_cause() {
+    let accuser = |rank, millis| exit(rank, millis, ExitStatus::Code(3)).blaming(1);
+    for end in [ENDED, ExitStatus::Stuck] {
+        let report = judge(&[accuser(0, 10), exit(1, 900, end), accuser(2, 400), exit(3, 900, ENDED)]);
+        assert_eq!((report.root.rank, report.exit_code), (Some(Rank(1)), 3));
+        assert!(matches!(&report.reason, Reason::Running { noticed } if noticed.rank == Some(Rank(0))));
+        assert_eq!(numbers(&report.consequences), [0, 2, 3]);
+    }
+    // Its own report leads on, also where it was ended before it could exit.
+    let said = exit(1, 900, ENDED).says("no space");
+    assert_eq!(root(&[accuser(0, 10), said]), (1, Reason::Blamed { by: Some(Rank(0)) }));
+    let waits = exit(1, 900, ENDED).blaming(2);
+    let report = judge(&[accuser(0, 10), waits, exit(2, 900, ENDED)]);
+    assert_eq!((report.root.rank, report.exit_code), (Some(Rank(2)), 3));
+}
+
+#[test]
+fn words_that_were_only_printed_lead_as_well_but_speak_less_clearly() {
+    let printed = exit(0, 10, ExitStatus::Code(1)).blaming(1).only_printed();
+    assert_eq!(judge(&[printed.clone(), exit(1, 900, ENDED)]).root.rank, Some(Rank(1)));
+    assert_eq!(
+        root(&[printed, exit(1, 600, ExitStatus::Code(1))]),
+        (1, Reason::Blamed { by: Some(Rank(0)) })
+    );
+    let words = exit(0, 10, ExitStatus::Code(1)).says("step 3").only_printed();
+    assert_eq!(root(&[words, exit(1, 10, ExitStatus::Code(1)).says("no space")]), (1, Reason::Clearest));
+}
+
+#[test]
+fn a_worker_without_a_rank_is_blamed_by_nobody() {
+    let newcomer = WorkerExit { rank: None, member: "node0/1.1".into(), ..exit(1, 600, ExitStatus::Code(1)) };
+    let report = judge(&[exit(0, 10, ExitStatus::Code(1)).blaming(1), newcomer.clone()]);
+    assert_eq!(report.reason, Reason::Blames { culprit: Rank(1), state: BlamedState::Elsewhere });
+    assert_eq!(judge(&[newcomer, exit(0, 900, ENDED)]).root.rank, None);
+}
+
+#[test]
 fn blames_one_who_did_not_fail() {
     let accuser = exit(0, 10, ExitStatus::Code(1)).blaming(1);
     let blames = |state| (0, Reason::Blames { culprit: Rank(1), state });
-    assert_eq!(root(&[accuser.clone(), exit(1, 900, ENDED)]), blames(BlamedState::Running));
-    assert_eq!(root(&[accuser.clone(), exit(1, 900, ExitStatus::Stuck)]), blames(BlamedState::Running));
     assert_eq!(root(&[accuser.clone(), exit(1, 5, ExitStatus::Code(0))]), blames(BlamedState::EndedWell));
     assert_eq!(root(&[accuser, exit(2, 900, ENDED)]), blames(BlamedState::Elsewhere));
 }
@@ -161,7 +203,7 @@ fn blame_among_themselves() {
     // One outside the circle leads into it, and is not in it.
     let c = exit(2, 10, ExitStatus::Code(3)).blaming(0);
     let report = judge(&[a, b, c]);
-    assert_eq!((report.root.rank, report.exit_code), (Rank(1), 2));
+    assert_eq!((report.root.rank, report.exit_code), (Some(Rank(1)), 2));
     assert_eq!(numbers(&report.consequences), [0, 2]);
 }
 
@@ -174,7 +216,7 @@ fn who_blames_itself_blames_nobody() {
 fn the_same_for_all() {
     let missing = |rank, millis| exit(rank, millis, ExitStatus::Code(2)).says("no such folder");
     let report = judge(&[missing(0, 10), missing(1, 10), missing(2, 700), exit(3, 900, ENDED)]);
-    assert_eq!((report.root.rank, numbers(&report.alike)), (Rank(0), vec![1, 2]));
+    assert_eq!((report.root.rank, numbers(&report.alike)), (Some(Rank(0)), vec![1, 2]));
     assert_eq!(numbers(&report.consequences), [3]);
 
     // Without a word: at the same time alike, later perhaps a victim.
@@ -183,7 +225,8 @@ fn the_same_for_all() {
         exit(1, 15, ExitStatus::Code(2)),
         exit(2, 500, ExitStatus::Code(2)),
     ]);
-    assert_eq!((numbers(&report.alike), numbers(&report.consequences)), (vec![1], vec![2]));
+    let apart: Vec<_> = report.apart.iter().map(|exit| exit.rank).collect();
+    assert_eq!((numbers(&report.alike), apart, report.consequences), (vec![1], vec![Some(Rank(2))], vec![]));
 }
 
 #[test]
@@ -193,7 +236,7 @@ fn two_lack_memory() {
         exit(1, 10, ExitStatus::Signal(SIGKILL)),
         exit(2, 50, ExitStatus::Signal(SIGKILL)),
     ]);
-    assert_eq!((report.root.rank, numbers(&report.alike)), (Rank(1), vec![2]));
+    assert_eq!((report.root.rank, numbers(&report.alike)), (Some(Rank(1)), vec![2]));
     assert_eq!(numbers(&report.consequences), [0]);
 }
 

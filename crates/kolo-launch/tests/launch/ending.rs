@@ -89,6 +89,21 @@ fn signals_are_passed_on_and_end_the_job() {
 }
 
 #[test]
+fn what_workers_report_at_a_signal_is_shown_once() {
+    let script = r#"
+        say() { echo "{\"message\": \"$1\", \"culprit\": $2}" > "$TORCHELASTIC_ERROR_FILE"; exit 143; }
+        [ $RANK = 2 ] && trap 'say "rank 0 died" 0' TERM || trap 'say "a checkpoint holds all of it" null' TERM
+        note pid.$RANK $$; while :; do sleep 0.05; done"#;
+    let running = Trial::new(3, script).set("grace_ms", 60_000).start();
+    running.pids(3);
+    running.signal(Signal::TERM);
+    let ended = running.end();
+    assert_eq!((ended.code, ended.error()), (143, "ended by SIGTERM"), "{}", ended.err);
+    assert!(ended.err.contains("\n  rank 0: a checkpoint holds all of it"), "{}", ended.err);
+    assert!(!ended.err.contains("rank 1: ") && !ended.err.contains("died"), "{}", ended.err);
+}
+
+#[test]
 fn a_second_signal_skips_the_grace() {
     let script = "trap 'note got.$RANK' TERM; note pid.$RANK $$; while :; do sleep 0.05; done";
     let running = Trial::new(2, script).set("grace_ms", 3_600_000).start();

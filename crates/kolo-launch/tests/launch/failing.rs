@@ -126,3 +126,68 @@ fn one_who_stands_still_is_named_and_ended() {
     assert!(ended.error().ends_with("rank 1 did not answer"), "{}", ended.err);
     ended.left_nothing(&pids);
 }
+
+#[test]
+fn one_that_only_hangs_is_named_by_what_others_print() {
+    // None of them reports anything: the others' errors go to standard error, as those of `main` do.
+    for error in [
+        r#"Error: Comm(Timeout { rank: Rank(1), during: "all-reduce", waited: 5s })"#,
+        "error: rank 1 did not take part in all-reduce within 5s; raise --timeout",
+    ] {
+        let script = format!(
+            r#"
+            [ $RANK = 1 ] && {{ {GOES_ON}; }}
+            wait_for pid.1; echo '{error}' >&2; exit 1"#
+        );
+        let running = Trial::new(3, &script).start();
+        let hung = running.noted_pid("pid.1");
+        let ended = running.end();
+        assert_eq!(ended.code, 1, "{}", ended.err);
+        let named = format!("rank 1 (pid {hung}) is blamed by rank ");
+        assert!(ended.error().starts_with(&named), "{}", ended.err);
+        assert!(ended.error().contains("was running until it was ended"), "{}", ended.err);
+        assert!(ended.err.contains("ended because of it: ranks 0, 2"), "{}", ended.err);
+    }
+}
+
+#[test]
+fn of_workers_that_fail_together_none_is_called_the_first() {
+    let script = r#"note here.$RANK; wait_for here.0; wait_for here.1
+        echo 'Error: ModelsDiffer("2 tensors on rank 1, 4 on rank 0")' >&2; exit 1"#;
+    let ended = Trial::new(2, script).run();
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(ended.error().starts_with("ranks 0, 1 exited with code 1, "), "{}", ended.err);
+    assert!(
+        ended.error().contains("its last words: Error: ModelsDiffer(\"2 tensors on rank 1"),
+        "{}",
+        ended.err
+    );
+}
+
+#[test]
+fn what_comes_later_without_blame_is_not_called_a_consequence() {
+    let script = r#"[ $RANK = 1 ] && { wait_for gone; sleep 0.3; echo 'cannot read' >&2; exit 4; }
+        note gone; exit 3"#;
+    let ended = Trial::new(2, script).run();
+    assert_eq!(ended.code, 3, "{}", ended.err);
+    assert!(ended.error().starts_with("rank 0 "), "{}", ended.err);
+    let also = "failed as well, whether because of it is not known: rank 1 (pid ";
+    assert!(ended.err.contains(also) && ended.err.contains("last words: cannot read"), "{}", ended.err);
+    assert!(!ended.err.contains("ended because of it"), "{}", ended.err);
+}
+
+#[test]
+fn a_panic_by_anothers_death_names_that_one() {
+    let script = format!(
+        r#"
+        [ $RANK = 0 ] && {{ {GOES_ON}; }}
+        wait_for pid.0; echo "thread 'main' panicked at src/main.rs:3:5:" >&2
+        echo 'called `Result::unwrap()` on an `Err` value: Died {{ rank: Rank(0) }}' >&2; exit 101"#
+    );
+    let ended = Trial::new(2, &script).run();
+    assert!(
+        ended.error().starts_with("rank 0 (pid ") && ended.error().contains("blamed by rank 1"),
+        "{}",
+        ended.err
+    );
+}

@@ -7,6 +7,7 @@ mod harness;
 mod nodes;
 mod output;
 mod place;
+mod recovery;
 mod refusing;
 
 use kolo_comm::Rank;
@@ -21,6 +22,12 @@ fn role_launcher() {
 #[test]
 fn role_member() {
     nodes::join_if_asked();
+}
+
+/// Not a test: a worker of an elastic job.
+#[test]
+fn role_elastic() {
+    recovery::work_if_asked();
 }
 
 /// Not a test: a worker that fails the way Kolo's do.

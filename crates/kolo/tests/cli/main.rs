@@ -9,6 +9,7 @@ mod ending;
 mod export;
 mod killed;
 mod launchers;
+mod own_program;
 mod program;
 mod same_bits;
 mod stragglers;

@@ -1,0 +1,86 @@
+//! An elastic job after a death: who speaks, and who failed, by the ranks that workers have then.
+
+use kolo_comm::{JobMembership, Op};
+use kolo_elastic::Member;
+use rustix::process::Signal;
+
+use crate::harness::{Running, Trial, kill};
+
+/// Says to the test program that it is a worker here.
+const MEMBER: &str = "KOLO_TEST_ELASTIC";
+
+/// A worker of the tests below: works until another one has been replaced, and tells its rank in each
+/// generation. With `blame` the last rank then stands still, and the first one fails by its absence.
+pub fn work_if_asked() {
+    let Ok(task) = std::env::var(MEMBER) else { return };
+    let mut member = Member::from_env().unwrap().unwrap();
+    let mut group = member.next_group(None).unwrap();
+    let folder = std::env::var("DIR").unwrap();
+    std::fs::write(format!("{folder}/pid.{}", group.rank().0), std::process::id().to_string()).unwrap();
+    loop {
+        let generation = member.generation().unwrap().number;
+        let is_last = generation > 1 && group.world_size() == 3;
+        println!("\n@{} in generation {generation}", group.rank());
+        if is_last && task == "blame" {
+            if group.rank().0 == 2 {
+                std::thread::park();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            eprintln!("Error: Timeout {{ rank: Rank(2), during: \"all-reduce\", waited: 1s }}");
+            std::process::exit(1);
+        }
+        if is_last {
+            return;
+        }
+        let reason = loop {
+            let mut wanted = [f32::from(u8::from(member.is_change_wanted()))];
+            match group.all_reduce(&mut wanted, Op::Sum) {
+                Ok(()) if wanted[0] > 0.0 => break "others come".to_string(),
+                Ok(()) => std::thread::sleep(std::time::Duration::from_millis(5)),
+                Err(error) => break error.to_string(),
+            }
+        };
+        group = member.next_group(Some(&reason)).unwrap();
+    }
+}
+
+fn start(task: &str) -> Running {
+    let program = std::env::current_exe().unwrap();
+    let command = [program.to_str().unwrap(), "--exact", "role_elastic", "--nocapture", "--test-threads=1"];
+    let trial = Trial::of(3, &command).after(&format!("export {MEMBER}={task}"));
+    // One of them is replaced; without the next one the job ends.
+    let min = if task == "blame" { 3 } else { 1 };
+    trial.set("min", min).set("restarts", 1).start()
+}
+
+#[test]
+fn lines_carry_the_rank_that_their_worker_has_now() {
+    let running = start("finish");
+    let pids = running.pids(3);
+    kill(pids[0], Signal::KILL);
+    let ended = running.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let told: Vec<(&str, &str)> = ended.out.lines().filter_map(|line| line.split_once("] @")).collect();
+    assert!(told.len() >= 3 + 2 + 3, "{}", ended.out);
+    for (prefix, said) in &told {
+        let (rank, _) = said.split_once(" in ").unwrap();
+        assert_eq!(prefix.strip_prefix('['), Some(rank), "{}", ended.out);
+    }
+    // The worker in the dead one's place is not rank 0.
+    assert!(ended.err.contains("kolo: generation 2 of 2 workers: rank 0 (node0/0.0)"), "{}", ended.err);
+    ended.left_nothing(&pids);
+}
+
+#[test]
+fn a_culprit_is_named_by_its_rank_of_now() {
+    let running = start("blame");
+    let pids = running.pids(3);
+    kill(pids[0], Signal::KILL);
+    let ended = running.end();
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    // Rank 2 is the newcomer, whose process none of the first three is.
+    let error = ended.error();
+    assert!(error.starts_with("rank 2 (pid ") && error.contains("is blamed by rank "), "{}", ended.err);
+    assert!(pids.iter().all(|pid| !error.starts_with(&format!("rank 2 (pid {pid})"))), "{}", ended.err);
+    ended.left_nothing(&pids);
+}
