@@ -144,7 +144,9 @@ fn a_wrong_token_is_told_soon_and_the_job_forms_all_the_same() {
     let right = over_tcp(options(Some(TEXT), false));
     undisturbed(&right, |master| {
         drop(knock(master));
-        for (token, words) in [(Some("not what they all know"), "does not know"), (None, "brings no token")] {
+        for (token, words) in
+            [(Some("not what they all know"), "token differs"), (None, "and this node has none")]
+        {
             let started = Instant::now();
             let error = join(1, 3, master, &options(token, false)).err().unwrap().to_string();
             assert!(error.contains(words) && error.contains("KOLO_TOKEN"), "{error}");
@@ -158,7 +160,7 @@ fn a_token_where_the_job_has_none_is_told() {
     undisturbed(&options(None, false), |master| {
         drop(knock(master));
         let error = join(1, 3, master, &options(Some(TEXT), false)).err().unwrap().to_string();
-        assert!(error.contains("the job has none") && error.contains("KOLO_TOKEN"), "{error}");
+        assert!(error.contains("this node has a token") && error.contains("KOLO_TOKEN"), "{error}");
     });
 }
 

@@ -4,7 +4,7 @@ use std::net::{TcpListener, ToSocketAddrs};
 
 use kolo_comm::{Group, Op};
 
-use crate::harness::{Running, Trial};
+use crate::harness::{Running, Trial, file};
 
 /// Says to the test program that it is a worker here.
 const MEMBER: &str = "KOLO_TEST_MEMBER";
@@ -14,7 +14,7 @@ pub fn join_if_asked() {
     if std::env::var_os(MEMBER).is_none() {
         return;
     }
-    let group = Group::from_env().unwrap();
+    let group = Group::from_env().unwrap_or_else(|error| panic!("{error}"));
     let mut sum = [group.rank().0 as f32];
     group.all_reduce(&mut sum, Op::Sum).unwrap();
     println!("@{} of {}: {}", group.rank(), group.world_size(), sum[0]);
@@ -63,4 +63,43 @@ fn a_master_that_cannot_be_understood_starts_nothing() {
     assert_eq!(ended.code, 2);
     assert!(ended.error().contains("--master") && ended.error().contains("brackets"), "{}", ended.err);
     assert!(!ended.path("started").exists());
+}
+
+/// Two nodes with different tokens, each with one worker, which wait for each other three seconds at most.
+fn with_two_tokens(role: &str, more: &str) -> [crate::harness::Ended; 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let program = std::env::current_exe().unwrap();
+    let command = [program.to_str().unwrap(), "--exact", role, "--nocapture", "--test-threads=1"];
+    let master = format!("127.0.0.1:{}", free_port("127.0.0.1"));
+    let start = |rank: usize| {
+        let token =
+            file(folder.path(), &format!("token{rank}"), &format!("the token of node {rank}\n"), false);
+        let trial =
+            Trial::of(1, &command).set("nnodes", 2).set("node_rank", rank).set("master", master.as_str());
+        trial.set("token_file", token).after(&format!("export KOLO_TIMEOUT=3 {more}")).start()
+    };
+    [0, 1].map(start).map(Running::end)
+}
+
+#[test]
+fn nodes_with_different_tokens_say_so_and_none_begins_alone() {
+    let [first, second] = with_two_tokens("role_elastic", "KOLO_TEST_ELASTIC=finish");
+    for (node, words) in [
+        (&first, ["it needs 2 nodes", "1 has come within 3s", "127.0.0.1 was refused", "--token-file"]),
+        (&second, ["this node's token differs", "127.0.0.1:", "--token-file", "KOLO_TOKEN"]),
+    ] {
+        assert_eq!(node.code, 1, "{}", node.err);
+        assert!(words.iter().all(|word| node.error().contains(word)), "{}", node.err);
+        assert!(!node.out.contains("in generation"), "{}", node.out);
+        node.left_nothing(&[]);
+    }
+    assert!(first.err.contains("kolo: a node at 127.0.0.1 was refused, because its token"), "{}", first.err);
+}
+
+#[test]
+fn a_program_that_is_not_elastic_says_it_as_well() {
+    let [first, second] = with_two_tokens("role_member", &format!("{MEMBER}=1"));
+    assert!(first.code != 0 && second.code != 0, "{} {}", first.err, second.err);
+    assert!(first.err.contains("workers on 127.0.0.1 were refused because their token"), "{}", first.err);
+    assert!(second.err.contains("this node's token differs"), "{}", second.err);
 }

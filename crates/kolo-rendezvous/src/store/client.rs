@@ -21,7 +21,8 @@ impl Store {
     /// # Errors
     ///
     /// Nothing listens at `address` in time ([`Error::Missing`]); what listens there has another token
-    /// ([`Error::TokenDiffers`]), or does not let this worker join ([`Error::JoinRejected`]); without a token `address` must be loopback ([`Error::Environment`]).
+    /// ([`Error::TokenDiffers`]), or does not let this worker join ([`Error::JoinRejected`]); without a token
+    /// `address` must be loopback ([`Error::Environment`]).
     pub fn connect(address: SocketAddr, access: &Access, timeout: Duration) -> Result<Store, Error> {
         Ok(Store { stream: open(address, access, timeout)?, address })
     }
