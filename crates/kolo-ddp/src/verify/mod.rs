@@ -27,6 +27,8 @@ pub(crate) struct Verifier {
     wish: Option<Wish>,
     /// Rank 0's, from the first step on.
     writer: Option<Writer>,
+    /// This rank has taken part in a step, so that rank 0 has begun the trace.
+    begun: bool,
     /// Steps seen, which a resumed run does not count from 0.
     seen: u64,
 }
@@ -40,7 +42,14 @@ impl Verifier {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let local_statistics = config.statistics == crate::Statistics::Local;
         let wish = Wish::from_env()?;
-        Ok(Verifier { every: config.verify_every, local_statistics, wish, writer: None, seen: 0 })
+        Ok(Verifier {
+            every: config.verify_every,
+            local_statistics,
+            wish,
+            writer: None,
+            begun: false,
+            seen: 0,
+        })
     }
 
     /// Bucket sizes to try in place of the program's.
@@ -54,7 +63,7 @@ impl Verifier {
     }
 
     /// Before anything has changed in a step, as often as one likes: tells the values with which the first
-    /// one begins.
+    /// one begins. Where rank 0 has died, the next one goes on with its trace.
     ///
     /// # Errors
     ///
@@ -66,8 +75,13 @@ impl Verifier {
         values: &[f32],
         shards: usize,
     ) -> Result<(), Error> {
-        let begins = self.seen == 0 && self.writer.is_none() && group.rank() == Rank(0);
-        let Some(wish) = self.wish.as_ref().filter(|_| begins) else { return Ok(()) };
+        let begun = std::mem::replace(&mut self.begun, true);
+        let writes = self.writer.is_none() && group.rank() == Rank(0);
+        let Some(wish) = self.wish.as_ref().filter(|_| writes) else { return Ok(()) };
+        if begun {
+            self.writer = Some(Writer::resume(&wish.file)?);
+            return Ok(());
+        }
         let tensor = |(span, print): (&crate::Span, u64)| Tensor {
             name: span.spec.name.clone(),
             statistic: span.spec.kind == Kind::Statistic,

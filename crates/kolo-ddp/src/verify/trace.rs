@@ -2,6 +2,9 @@
 //!
 //! With [`FILE`] in the environment rank 0 writes there: first a [`Start`], then a [`Step`] for each step.
 //! The ranks are compared with one another after every step then. All workers must have the same variables.
+//!
+//! In an elastic job whoever is rank 0 writes. A step in which rank 0 dies may be told twice, by both of them,
+//! or not at all, where the others had done it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -171,6 +174,12 @@ impl Writer {
         Ok(writer)
     }
 
+    /// Goes on with the trace of a rank 0 that has died.
+    pub(crate) fn resume(path: &Path) -> Result<Self, Error> {
+        let file = OpenOptions::new().append(true).open(path).map_err(|e| Error::file(path, e))?;
+        Ok(Writer { path: path.into(), file })
+    }
+
     pub(crate) fn add(&mut self, step: &Step) -> Result<(), Error> {
         self.line(step)
     }
@@ -207,6 +216,10 @@ mod tests {
         let mut writer = Writer::create(&path, &trace.start).unwrap();
         trace.steps.iter().for_each(|step| writer.add(step).unwrap());
         assert_eq!(read(&path).unwrap(), trace);
+        let (mut next, mut whole) = (Writer::resume(&path).unwrap(), trace.clone());
+        next.add(&trace.steps[1]).unwrap();
+        whole.steps.push(trace.steps[1].clone());
+        assert_eq!(read(&path).unwrap(), whole);
         let again = Writer::create(&path, &trace.start).err().unwrap().to_string();
         assert!(again.contains("trace.jsonl") && again.contains("exists"), "{again}");
     }

@@ -1,19 +1,28 @@
-//! The result of a run, read from its folder.
+//! The result of a run, read from its folder, or from the trace that a user's own program leaves.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+
+use kolo_comm::hash::fnv1a;
+use kolo_ddp::verify::trace::{self, Step};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use kolo_train::GenerationRow;
 
-/// The fields of `summary.json` by which runs are compared.
+/// The fields of `summary.json` by which runs are compared, or what stands in their place.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct RunRecord {
-    pub(super) weights_sha256: String,
+    /// SHA-256 of the weights; of a user's own program a hash of those that the trace has of the last step.
+    #[serde(rename = "weights_sha256")]
+    pub(super) weights: String,
     pub(super) steps: u64,
     pub(super) train_seconds: f64,
+    /// Each step of the trace of a user's own program, by its number.
+    #[serde(skip)]
+    trace: BTreeMap<u64, Step>,
 }
 
 #[derive(Deserialize)]
@@ -38,12 +47,31 @@ impl RunRecord {
         }
     }
 
+    /// Reads the record of a run of a user's own program, which took `train_seconds`, from its trace; the error
+    /// says which step is told in two ways.
+    pub(super) fn of_trace(file: &Path, train_seconds: f64) -> Result<RunRecord, String> {
+        let mut told = BTreeMap::new();
+        for step in trace::read(file).map_err(|e| e.to_string())?.steps {
+            let before = told.insert(step.step, step.clone());
+            if before.is_some_and(|before| before != step) {
+                return Err(format!("step {} was done twice, with different results", step.step));
+            }
+        }
+        let (last, step) = told.last_key_value().ok_or("no step was done")?;
+        let weights = format!("{:016x}", fnv1a(format!("{:?}", step.prints).as_bytes()));
+        Ok(RunRecord { weights, steps: last + 1, train_seconds, trace: told })
+    }
+
     /// Compares the record with the undisturbed run's; the error says what differs.
     pub(super) fn compare(&self, undisturbed: &RunRecord) -> Result<(), String> {
         if self.steps != undisturbed.steps {
             return Err(format!("{} steps instead of {}", self.steps, undisturbed.steps));
         }
-        match self.weights_sha256 == undisturbed.weights_sha256 {
+        let differs = |(number, step): &(&u64, &Step)| undisturbed.trace.get(number) != Some(step);
+        if let Some((number, _)) = self.trace.iter().find(differs) {
+            return Err(format!("step {number} ended in other values than in the undisturbed run"));
+        }
+        match self.weights == undisturbed.weights {
             true => Ok(()),
             false => Err("other weights than the undisturbed run's".into()),
         }
@@ -103,7 +131,42 @@ mod tests {
         let one = ended(&[0, 1, 2, 3]).unwrap();
         assert_eq!(one.compare(&RunRecord { train_seconds: 9.0, ..one.clone() }), Ok(()));
         assert!(one.compare(&RunRecord { steps: 5, ..one.clone() }).is_err());
-        assert!(one.compare(&RunRecord { weights_sha256: "cd".into(), ..one.clone() }).is_err());
+        assert!(one.compare(&RunRecord { weights: "cd".into(), ..one.clone() }).is_err());
+    }
+
+    /// The record of a trace that tells steps with these results.
+    fn traced(steps: &[(u64, u64)]) -> Result<RunRecord, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trace.jsonl");
+        let mut text = String::from(
+            r#"{"world_size":2,"shards":2,"transport":"shm","tensors":[{"name":"a","statistic":false,"print":"0"}]}"#,
+        );
+        for (step, print) in steps {
+            text += &format!(
+                "\n{{\"step\":{step},\"loss\":1.0,\"loss_bits\":\"0\",\"count\":1.0,\"prints\":[\"{print:x}\"]}}"
+            );
+        }
+        fs::write(&file, text + "\n").unwrap();
+        RunRecord::of_trace(&file, 1.0)
+    }
+
+    #[test]
+    fn traces_are_compared_step_by_step() {
+        let undisturbed = traced(&[(0, 5), (1, 6), (2, 7)]).unwrap();
+        // Told twice alike, out of order, or not by a rank 0 that has died.
+        for steps in [&[(0, 5), (1, 6), (1, 6), (2, 7)][..], &[(0, 5), (2, 7), (1, 6)], &[(0, 5), (2, 7)]] {
+            assert_eq!(traced(steps).unwrap().compare(&undisturbed), Ok(()), "{steps:?}");
+        }
+        for (steps, words) in [
+            (&[(0, 5), (1, 6)][..], "2 steps instead of 3"),
+            (&[(0, 5), (1, 9), (2, 7)], "step 1 ended in other values"),
+            (&[(0, 5), (1, 6), (2, 8)], "step 2 ended in other values"),
+        ] {
+            let error = traced(steps).unwrap().compare(&undisturbed).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(traced(&[(0, 5), (0, 6)]).unwrap_err().contains("step 0 was done twice"));
+        assert!(traced(&[]).unwrap_err().contains("no step"));
     }
 
     #[test]

@@ -49,11 +49,14 @@ impl Report {
     pub(super) fn begin(job: &ChaosJob, undisturbed: &RunRecord) -> Self {
         let seconds = undisturbed.train_seconds;
         println!(
-            "undisturbed: {} workers, {} steps in {seconds:.1} s, weights sha256 {}",
-            job.nproc, undisturbed.steps, undisturbed.weights_sha256
+            "undisturbed: {} workers, {} steps in {seconds:.1} s, weights {} {}",
+            job.nproc,
+            undisturbed.steps,
+            if job.program.is_own() { "fingerprint" } else { "sha256" },
+            undisturbed.weights
         );
         Report {
-            options: job.options.iter().map(|option| option.to_string_lossy().into_owned()).collect(),
+            options: job.program.words().iter().map(|option| option.to_string_lossy().into_owned()).collect(),
             workers: job.nproc,
             steps: undisturbed.steps,
             undisturbed_seconds: seconds,

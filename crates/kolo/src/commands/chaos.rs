@@ -7,15 +7,16 @@ use std::time::Duration;
 use clap::Args;
 use kolo_comm::env::is_worker;
 
-use crate::chaos::{ChaosJob, chaos};
+use crate::chaos::{ChaosJob, Program, chaos};
 use crate::options::seconds;
 use kolo::Failure;
 
 /// Check that a job survives its workers: run it, kill, stop, pause and cut off workers at random, and
 /// compare the bits.
 ///
-/// The job is `kolo train`, small unless its options are given: `kolo chaos -- --transport tcp --steps 500`.
-/// What happens in a run is drawn from its seed. A run that fails, hangs, loses a step or ends in other
+/// The job is `kolo train`, small unless its options are given: `kolo chaos -- --transport tcp --steps 500`; or
+/// any elastic program that trains by Kolo and ends by itself: `kolo chaos -- ./my-trainer --its-options`. What
+/// happens in a run is drawn from its seed. A run that fails, hangs, loses a step or ends in other
 /// weights makes the exit code 1; its folder is kept. Linux only.
 #[derive(Args)]
 pub(crate) struct Chaos {
@@ -34,9 +35,9 @@ pub(crate) struct Chaos {
     /// Write all that was done and found to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Options of `kolo train`
-    #[arg(last = true)]
-    options: Vec<OsString>,
+    /// Options of `kolo train`, or a program and its arguments in its place
+    #[arg(last = true, value_name = "OPTIONS or PROGRAM")]
+    words: Vec<OsString>,
 }
 
 /// Options that make a job of some seconds, unless the user gives others.
@@ -51,7 +52,8 @@ impl Chaos {
         if is_worker() {
             return Err(Failure::input("kolo chaos starts workers itself: run it without a launcher"));
         }
-        if let Some(option) = OWN.iter().find(|option| given(&self.options, option)) {
+        let is_own = self.words.first().is_some_and(|word| !word.to_string_lossy().starts_with('-'));
+        if let Some(option) = OWN.iter().find(|option| !is_own && given(&self.words, option)) {
             return Err(Failure::input(format!(
                 "{option} after `--`: kolo chaos says that itself (its own --nproc is before `--`)"
             )));
@@ -65,8 +67,11 @@ impl Chaos {
         let Some(end) = self.seed.checked_add(self.seeds) else {
             return Err(Failure::input(format!("--seed {}: that and --seeds are too much", self.seed)));
         };
-        let options = with_defaults(self.options);
-        let job = ChaosJob { options, nproc: self.nproc, limit: Duration::from_secs_f64(self.limit) };
+        let program = match is_own {
+            true => Program::Own(self.words),
+            false => Program::Train(with_defaults(self.words)),
+        };
+        let job = ChaosJob { program, nproc: self.nproc, limit: Duration::from_secs_f64(self.limit) };
         chaos(&job, self.seed..end, self.json.as_deref())
     }
 }

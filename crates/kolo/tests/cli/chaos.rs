@@ -1,5 +1,6 @@
 //! `kolo chaos` on a small job: workers are hit, and nothing is lost.
 
+use super::own_program::example;
 use super::program::{fail, succeed};
 
 /// Runs so many seeds from the first one on. Gives what was told and written.
@@ -36,4 +37,31 @@ fn what_it_says_itself_cannot_be_said() {
     let (code, words) = fail(folder.path(), &["chaos", "--", "--model", "none"]);
     assert!(code == 1 && words.contains("undisturbed run failed") && words.contains("none"), "{words}");
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing is left");
+}
+
+#[test]
+fn an_own_program_is_compared_by_its_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = example("survivor");
+    // Kills of rank 0 and of others, and cut connections.
+    let seeds =
+        ["--seeds", "3", "--seed", "7", "--limit", "120", "--json", "chaos.json", "--nproc", "3", "--"];
+    let told =
+        succeed(folder.path(), &[&["chaos"], &seeds[..], &[program.to_str().unwrap(), "300"]].concat());
+    assert!(told.contains("300 steps") && told.contains("3 runs: 0 lost something, 0 failed"), "{told}");
+    let text = std::fs::read_to_string(folder.path().join("chaos.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let runs = report["runs"].as_array().unwrap();
+    let hits = runs.iter().flat_map(|run| run["hits"].as_array().unwrap());
+    let kinds: Vec<&serde_json::Value> =
+        hits.filter(|hit| hit["missed"].is_null()).map(|hit| &hit["fault"]).collect();
+    assert!(kinds.iter().any(|kind| *kind == "kill"), "{told}");
+    assert!(runs.iter().any(|run| run["generations"].as_u64().unwrap() > 1), "{told}");
+}
+
+#[test]
+fn an_own_program_that_does_not_train_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, words) = fail(folder.path(), &["chaos", "--", "true"]);
+    assert!(code == 1 && words.contains("no step") && words.contains("`Ddp`"), "{words}");
 }
