@@ -251,6 +251,14 @@ impl Shared {
         let mut state = self.state.lock();
         let State { role, local } = &mut *state;
         for (member, arrival) in arrivals {
+            let arrival = match arrival {
+                Ok(arrival) => arrival,
+                Err(why) => {
+                    let built = "is it built with another version of Kolo?";
+                    local.warn(format!("worker {member} is not understood ({why}); {built}"));
+                    continue;
+                }
+            };
             local.arrived(&member, arrival.clone());
             role.member_event(&member, MemberEvent::Arrived(arrival));
         }

@@ -62,6 +62,11 @@ pub enum CoordinatorEvent {
         /// reason holds for all of them.
         ends_job: bool,
     },
+    /// Something does not work as it should, and would go unnoticed where the launcher has no logger.
+    Warning {
+        /// What it is, as a sentence.
+        text: String,
+    },
     /// A launcher wanted to join that does not have this one's token.
     LauncherRefused {
         /// Its host.

@@ -248,7 +248,7 @@ impl Leader {
         let (address, server) = match self.serve_generation(candidates.len()) {
             Ok(served) => served,
             Err(error) => {
-                log::error!("no generation can be formed: {error}");
+                local.warn(format!("no generation can be formed: {error}"));
                 return self.reply(local, candidates, |_| Reply::Failed { reason: error.to_string() });
             }
         };

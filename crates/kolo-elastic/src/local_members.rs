@@ -82,7 +82,7 @@ impl LocalMembers {
         }
         match serde_json::to_string(reply) {
             Ok(text) => self.set(&worker_protocol::reply_key(member, number), text),
-            Err(error) => log::error!("a reply cannot be written: {error}"),
+            Err(error) => self.warn(format!("a reply to {member} cannot be written: {error}")),
         }
     }
 
@@ -116,22 +116,24 @@ impl LocalMembers {
 
     fn set(&self, key: &str, value: String) {
         if let Err(why) = self.store.set(key, value) {
-            log::error!("the coordinator cannot keep `{key}`: {why}");
+            self.warn(format!("the coordinator cannot keep `{key}`: {why}"));
         }
+    }
+
+    /// Tells the launcher of something that does not work as it should.
+    pub(crate) fn warn(&self, text: String) {
+        self.tell_launcher(CoordinatorEvent::Warning { text });
     }
 }
 
 /// The members that have arrived at a coordinator's store since the last call; waits for the first one at
-/// most `wait`.
-pub(crate) fn take_arrivals(store: &Server, wait: Duration) -> Vec<(String, Arrival)> {
-    let decode = |(member, text): (String, String)| match serde_json::from_str::<Arrival>(&text) {
-        Ok(arrival) => Some((member, arrival)),
-        Err(error) => {
-            log::warn!("member {member} cannot be understood: {error}");
-            None
-        }
+/// most `wait`. An error says why an arrival is not understood.
+pub(crate) fn take_arrivals(store: &Server, wait: Duration) -> Vec<(String, Result<Arrival, String>)> {
+    let decode = |(member, text): (String, String)| {
+        let arrival = serde_json::from_str::<Arrival>(&text).map_err(|error| error.to_string());
+        (member, arrival)
     };
-    store.take(worker_protocol::ARRIVAL, wait).into_iter().filter_map(decode).collect()
+    store.take(worker_protocol::ARRIVAL, wait).into_iter().map(decode).collect()
 }
 
 /// The members that have told their CPU time at a coordinator's store since the last call, with what each

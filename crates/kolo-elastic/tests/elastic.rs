@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use kolo_comm::{Error, Group, JobMembership, Op, Options, Rank};
 use kolo_elastic::{Coordinator, CoordinatorEvent, Member, MemberExit, MembershipPolicy};
+use kolo_rendezvous::secure::Access;
+use kolo_rendezvous::store::Store;
 
 const POLICY: MembershipPolicy = MembershipPolicy {
     min_members: 2,
@@ -181,4 +183,15 @@ fn who_hangs_is_found_by_the_pace_of_the_others() {
         assert_eq!(evicted.as_deref(), Some("here/0"));
         drop(release);
     });
+}
+
+#[test]
+fn a_member_that_is_not_understood_is_told_to_the_launcher() {
+    let (coordinator, events) = coordinator();
+    coordinator.member_started("a");
+    let access = Access::new(None, false).unwrap();
+    let mut store = Store::connect(coordinator.address(), &access, HANG).unwrap();
+    store.set("arrival/a", "of another version".into()).unwrap();
+    let Ok(CoordinatorEvent::Warning { text }) = events.recv_timeout(HANG) else { panic!("nothing is told") };
+    assert!(text.contains("worker a ") && text.contains("another version"), "{text}");
 }

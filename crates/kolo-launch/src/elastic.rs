@@ -89,6 +89,7 @@ impl Elastic {
                         return Err(LaunchError::Launchers { why: reason });
                     }
                     CoordinatorEvent::LauncherRefused { host } => tell_refused(host),
+                    CoordinatorEvent::Warning { text } => eprintln!("kolo: {text}"),
                     _ => {}
                 }
             }
@@ -227,6 +228,7 @@ impl Elastic {
             // launchers.
             CoordinatorEvent::Detached { .. } => {}
             CoordinatorEvent::LauncherRefused { host } => tell_refused(host),
+            CoordinatorEvent::Warning { text } => eprintln!("kolo: {text}"),
         }
         Ok(())
     }
