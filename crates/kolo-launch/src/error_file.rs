@@ -25,8 +25,8 @@ pub struct WorkerError {
     pub message: String,
     /// The rank it holds responsible, if it is another one.
     pub culprit: Option<Rank>,
-    /// Whether the worker wrote it into its error file. Else these are its last lines on standard error, which
-    /// need not be the reason for which it failed.
+    /// Whether the worker wrote it into its error file. Else these are its last lines on standard error,
+    /// which need not be the reason for which it failed.
     pub reported: bool,
 }
 

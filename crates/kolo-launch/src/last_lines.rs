@@ -12,8 +12,8 @@ const LINE: usize = 1 << 10;
 /// Lines that are shown.
 const SHOWN: usize = 4;
 
-/// The last lines of a stream, in bounded memory. Frames of a backtrace are left out: they would push out what
-/// stands before them.
+/// The last lines of a stream, in bounded memory. Frames of a backtrace are left out: they would push out
+/// what stands before them.
 #[derive(Debug, Default)]
 pub(crate) struct LastLines {
     lines: VecDeque<String>,

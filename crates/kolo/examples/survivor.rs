@@ -1,5 +1,5 @@
-//! A small job that goes on when its workers die: `kolo chaos -- target/debug/examples/survivor 200`, or `kolo
-//! launch --nproc 3 -- target/debug/examples/survivor 2000`, and `kill -9` of any of its workers.
+//! A small job that goes on when its workers die: `kolo chaos -- target/debug/examples/survivor 200`, or
+//! `kolo launch --nproc 3 -- target/debug/examples/survivor 2000`, and `kill -9` of any of its workers.
 //!
 //! A linear model learns a line, for as many steps as the argument says, each of some milliseconds.
 

@@ -41,8 +41,8 @@ impl Failure {
         Failure::because(message.to_string().into())
     }
 
-    /// The program has ended because SIGTERM asked it to; exit code 143. In an elastic job the launcher starts
-    /// no other worker in its place then.
+    /// The program has ended because SIGTERM asked it to; exit code 143. In an elastic job the launcher
+    /// starts no other worker in its place then.
     pub fn terminated(message: impl fmt::Display) -> Self {
         Failure { code: Some(TERMINATED), ..Failure::work(message) }
     }

@@ -3,7 +3,7 @@
 //! With [`FILE`] in the environment rank 0 writes there: first a [`Start`], then a [`Step`] for each step.
 //! The ranks are compared with one another after every step then. All workers must have the same variables.
 //!
-//! In an elastic job whoever is rank 0 writes. A step in which rank 0 dies may be told twice, by both of them,
+//! In an elastic job whoever is rank 0 writes. A step in which rank 0 dies may be told twice, by both,
 //! or not at all, where the others had done it.
 
 use std::fs::{File, OpenOptions};

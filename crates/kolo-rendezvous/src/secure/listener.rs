@@ -109,8 +109,8 @@ impl SecureListener {
         self.shared.listener.local_addr()
     }
 
-    /// Hosts whose token was not this job's, or that had one where the job has none, or none where it has one:
-    /// the first few.
+    /// Hosts whose token was not this job's, or that had one where the job has none, or none where it has
+    /// one: the first few.
     pub fn token_refusals(&self) -> Vec<IpAddr> {
         self.shared.token_refusals.lock().iter().copied().collect()
     }

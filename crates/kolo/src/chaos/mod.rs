@@ -1,8 +1,8 @@
 //! `kolo chaos`: does a job end in the same bits whatever happens to its workers?
 //!
 //! The job is run once undisturbed, and then once for each seed, with faults. The faults of a run are drawn
-//! from its seed ([`plan`]), injected into its processes ([`inject`]), and its result is read from its folder,
-//! or from its trace where it is a user's own program ([`record`]).
+//! from its seed ([`plan`]), injected into its processes ([`inject`]), and its result is read from its
+//! folder, or from its trace where it is a user's own program ([`record`]).
 
 mod inject;
 mod job;

@@ -47,8 +47,8 @@ impl RunRecord {
         }
     }
 
-    /// Reads the record of a run of a user's own program, which took `train_seconds`, from its trace; the error
-    /// says which step is told in two ways.
+    /// Reads the record of a run of a user's own program, which took `train_seconds`, from its trace; the
+    /// error says which step is told in two ways.
     pub(super) fn of_trace(file: &Path, train_seconds: f64) -> Result<RunRecord, String> {
         let mut told = BTreeMap::new();
         for step in trace::read(file).map_err(|e| e.to_string())?.steps {

@@ -14,9 +14,9 @@ use kolo::Failure;
 /// Check that a job survives its workers: run it, kill, stop, pause and cut off workers at random, and
 /// compare the bits.
 ///
-/// The job is `kolo train`, small unless its options are given: `kolo chaos -- --transport tcp --steps 500`; or
-/// any elastic program that trains by Kolo and ends by itself: `kolo chaos -- ./my-trainer --its-options`. What
-/// happens in a run is drawn from its seed. A run that fails, hangs, loses a step or ends in other
+/// The job is `kolo train`, small unless its options are given: `kolo chaos -- --transport tcp --steps 500`;
+/// or any elastic program that trains by Kolo and ends by itself: `kolo chaos -- ./my-trainer --its-options`.
+/// What happens in a run is drawn from its seed. A run that fails, hangs, loses a step or ends in other
 /// weights makes the exit code 1; its folder is kept. Linux only.
 #[derive(Args)]
 pub(crate) struct Chaos {
