@@ -3,13 +3,16 @@
 //! One worker: `cargo run --release --example own_model`. Two: `target/release/kolo launch --nproc 2 --
 //! target/release/examples/own_model`. Both print the same losses, to the last bit.
 
+use std::error::Error;
+use std::process::ExitCode;
+
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, activation::relu};
 use kolo::{
     Config, Ddp, Group, Loss, Rank, Sampler, Settings,
-    data::{self, Part},
+    data::{self, Loader, Part},
     image_tensors, optimizer,
 };
 
@@ -29,7 +32,11 @@ impl Mlp {
     }
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    kolo::main(run)
+}
+
+fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let device = Device::flex().autodiff();
     device.seed(0);
     let dataset = data::open("fashion-mnist-small")?;
@@ -43,13 +50,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9))?;
     let mut ddp = Ddp::new(Group::from_env()?, model, &config, sgd)?;
     let sampler = Sampler::new(dataset.samples(Part::Train), 32, 4, 0)?;
+    let mut loader = Loader::new(dataset, sampler.clone());
     let criterion = CrossEntropyLossConfig::new().init(&device);
 
     for epoch in 0..3 {
-        let order = sampler.epoch(epoch);
         for step in 0..sampler.steps() {
-            for shard in ddp.shards() {
-                let batch = dataset.batch(Part::Train, order.shard(step, shard), None);
+            for shard in loader.step(epoch, step, ddp.shards()) {
+                let Some(batch) = shard?.batch else {
+                    ddp.skip_shard()?; // a short last batch leaves some without samples
+                    continue;
+                };
                 let count = batch.len();
                 let (images, labels) = image_tensors(batch, &device);
                 let loss = criterion.forward(ddp.model().forward(images), labels);

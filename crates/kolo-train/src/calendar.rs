@@ -3,7 +3,7 @@
 
 use kolo_ddp::Sampler;
 
-use crate::config::TrainConfig;
+use crate::config::Recipe;
 
 /// The steps of a run between which something is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct Due {
 }
 
 impl Calendar {
-    pub(crate) fn new(config: &TrainConfig, sampler: &Sampler) -> Self {
+    pub(crate) fn new(config: &Recipe, sampler: &Sampler) -> Self {
         Calendar {
             epoch: sampler.steps() as u64,
             total: config.total_steps(sampler),

@@ -7,7 +7,7 @@ use kolo_burn::Ddp;
 use kolo_comm::Op;
 use kolo_ddp::checkpoint::{self, Position, Reader, Writer};
 
-use crate::config::TrainConfig;
+use crate::config::Recipe;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
@@ -30,7 +30,7 @@ struct Series {
 }
 
 impl Checkpoints {
-    pub(crate) fn new(run: &RunFolder, config: &TrainConfig) -> Self {
+    pub(crate) fn new(run: &RunFolder, config: &Recipe) -> Self {
         let series = |folder, keep| Series { run: run.clone(), folder, keep, writer: None, lost: None };
         Checkpoints { last: series(run.checkpoints(), config.keep_checkpoints), best: series(run.best(), 1) }
     }

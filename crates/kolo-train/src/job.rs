@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use kolo_comm::{Group, Options};
 use kolo_elastic::Member;
 
-use crate::config::TrainConfig;
+use crate::config::Recipe;
 use crate::error::Error;
 use crate::run_folder::RunFolder;
 use crate::sinks::{SINKS, SinkEntry};
@@ -38,7 +38,7 @@ impl Membership {
 /// down.
 pub struct Job {
     /// What the run is; the same for all workers.
-    pub config: TrainConfig,
+    pub config: Recipe,
     /// Where rank 0 writes, and where all ranks read if the run is resumed. A worker without it writes
     /// nothing.
     pub folder: Option<RunFolder>,
@@ -56,7 +56,7 @@ pub struct Job {
 
 impl Job {
     /// A new run on the CPU that is not written down.
-    pub fn new(config: TrainConfig) -> Self {
+    pub fn new(config: Recipe) -> Self {
         Job {
             config,
             folder: None,

@@ -1,7 +1,7 @@
 //! A whole training run as a library: from a configuration to a run folder.
 //!
 //! A [`Trainer`] takes a model, its loss, a [`DataSet`](kolo_data::DataSet) and a recipe, and trains on every
-//! worker that takes part. This crate decides what a run is ([`TrainConfig`]), writes down what happens in it ([`SINKS`])
+//! worker that takes part. This crate decides what a run is ([`Recipe`]), writes down what happens in it ([`SINKS`])
 //! and checkpoints, in a [`RunFolder`], and goes on after a worker's death or from a checkpoint. It never
 //! starts a process and never prints an error: `kolo`, the command line above it, does both. Below it are
 //! `kolo-data` (batches), `kolo-burn` (a model on its tensor library) and `kolo-ddp` (the step).
@@ -49,8 +49,8 @@ pub mod weights;
 mod worker;
 
 pub use config::{
-    BatchNormalisation, LearningRateSchedule, OptimizerChoice, RateConfig, TrainConfig, TransformChoices,
-    WORKERS, check_bucket_cap,
+    BatchNormalisation, LearningRateSchedule, OptimizerChoice, RateConfig, Recipe, TransformChoices, WORKERS,
+    check_bucket_cap,
 };
 pub use error::Error;
 pub use job::{Job, Membership};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use kolo_ddp::checkpoint::{self, Found};
 
-use crate::config::TrainConfig;
+use crate::config::Recipe;
 use crate::error::Error;
 
 const CONFIG: &str = "config.toml";
@@ -43,7 +43,7 @@ impl RunFolder {
     }
 
     /// A new folder with the configuration in it.
-    pub fn create(path: PathBuf, config: &TrainConfig) -> Result<Self, Error> {
+    pub fn create(path: PathBuf, config: &Recipe) -> Result<Self, Error> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|e| Error::file(parent, e))?;
         }
@@ -57,7 +57,7 @@ impl RunFolder {
     }
 
     /// The folder of job `job`, which the first of its workers makes: it appears with all that belongs in it.
-    pub fn claim(path: PathBuf, config: &TrainConfig, job: &str) -> Result<Self, Error> {
+    pub fn claim(path: PathBuf, config: &Recipe, job: &str) -> Result<Self, Error> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(parent).map_err(|e| Error::file(parent, e))?;
         let draft = tempfile::tempdir_in(parent).map_err(|e| Error::file(parent, e))?;
@@ -75,7 +75,7 @@ impl RunFolder {
     }
 
     /// As [`Self::claim`], at `runs/<number>-<model>-<data>`.
-    pub fn claim_numbered(config: &TrainConfig, job: &str) -> Result<Self, Error> {
+    pub fn claim_numbered(config: &Recipe, job: &str) -> Result<Self, Error> {
         let runs = Path::new("runs");
         for _ in 0..TRIES {
             let entries = fs::read_dir(runs).into_iter().flatten().flatten();
@@ -94,7 +94,7 @@ impl RunFolder {
     }
 
     /// `runs/<number>-<model>-<data>`, with the first free number.
-    pub fn create_numbered(config: &TrainConfig) -> Result<Self, Error> {
+    pub fn create_numbered(config: &Recipe) -> Result<Self, Error> {
         Self::create(next_number(config)?, config)
     }
 
@@ -128,7 +128,7 @@ impl RunFolder {
     /// # Errors
     ///
     /// The run there has another configuration (naming the setting), or the folder cannot be made.
-    pub fn create_or_continue(path: PathBuf, config: &TrainConfig, job: Option<&str>) -> Result<Self, Error> {
+    pub fn create_or_continue(path: PathBuf, config: &Recipe, job: Option<&str>) -> Result<Self, Error> {
         if !path.join(CONFIG).exists() {
             let made = match job {
                 Some(job) => Self::claim(path.clone(), config, job),
@@ -158,11 +158,11 @@ impl RunFolder {
     /// # Errors
     ///
     /// There is no such folder, or its `config.toml` cannot be read.
-    pub fn config(&self) -> Result<TrainConfig, Error> {
+    pub fn config(&self) -> Result<Recipe, Error> {
         if !self.path.is_dir() {
             return Err(Error::FolderMissing { path: self.path.clone() });
         }
-        TrainConfig::read(&self.path.join(CONFIG))
+        Recipe::read(&self.path.join(CONFIG))
     }
 
     /// The checkpoint to continue from: the newest that is whole and undamaged.
@@ -194,7 +194,7 @@ impl RunFolder {
 }
 
 /// The first numbered folder that is free.
-fn next_number(config: &TrainConfig) -> Result<PathBuf, Error> {
+fn next_number(config: &Recipe) -> Result<PathBuf, Error> {
     let runs = Path::new("runs");
     fs::create_dir_all(runs).map_err(|e| Error::file(runs, e))?;
     let number = |name: &str| name.split('-').next().and_then(|number| number.parse::<u32>().ok());

@@ -7,7 +7,7 @@ use kolo_ddp::{Kind, checkpoint};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::config::TrainConfig;
+use crate::config::Recipe;
 use crate::error::Error;
 use crate::metric::Scores;
 use crate::progress::Progress;
@@ -78,7 +78,7 @@ impl Summary {
     /// After the evaluation, since which all updates are in: it needs the other ranks no more.
     pub(crate) fn of<M: Module>(
         ddp: &Ddp<M>,
-        config: &TrainConfig,
+        config: &Recipe,
         unit: &str,
         progress: &Progress,
         peak_rss_bytes: u64,

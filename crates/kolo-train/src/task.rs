@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use kolo_burn::Loss;
 use kolo_data::{DataSet, Part};
 
-use crate::config::TrainConfig;
+use crate::config::Recipe;
 use crate::error::Error;
 use crate::metric::{Mean, Metric};
 use crate::model::TrainingContext;
@@ -32,13 +32,13 @@ pub(crate) struct Task<M, D: DataSet + ?Sized> {
 
 impl<M, D: DataSet + ?Sized> Task<M, D> {
     /// The metric by which a model is the best one, and when it is time to stop.
-    pub(crate) fn deciding_metric(&self, config: &TrainConfig) -> Option<(usize, Metric)> {
+    pub(crate) fn deciding_metric(&self, config: &Recipe) -> Option<(usize, Metric)> {
         let wanted = |metric: &Metric| config.best_metric.as_ref().is_none_or(|name| name == metric.name);
         self.metrics.iter().copied().enumerate().find(|(_, metric)| wanted(metric))
     }
 
     /// Checks that what the recipe wants to be decided by is measured.
-    pub(crate) fn find_metric(&self, config: &TrainConfig) -> Result<(), Error> {
+    pub(crate) fn find_metric(&self, config: &Recipe) -> Result<(), Error> {
         let measured = self.data.samples(Part::Test) > 0 && self.deciding_metric(config).is_some();
         match (&config.best_metric, config.patience) {
             _ if measured => Ok(()),

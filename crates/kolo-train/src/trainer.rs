@@ -9,7 +9,7 @@ use kolo_burn::Loss;
 use kolo_comm::Rank;
 use kolo_data::DataSet;
 
-use crate::config::TrainConfig;
+use crate::config::Recipe;
 use crate::error::Error;
 use crate::job::{Job, Membership};
 use crate::meter::{EpochRow, StepRow};
@@ -53,7 +53,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     /// arguments: then the result is the same for any number of workers. `config.model` and `config.data` are
     /// names for people here, which the run folder, the summary and messages show.
     pub fn new(
-        config: TrainConfig,
+        config: Recipe,
         data: Arc<D>,
         loss: impl Fn(&M, D::Batch, &TrainingContext<'_>) -> Loss + Send + Sync + 'static,
     ) -> Self {

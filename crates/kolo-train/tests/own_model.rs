@@ -10,8 +10,8 @@ use kolo_burn::Loss;
 use kolo_comm::{Group, threads};
 use kolo_data::{AugmentKey, Batch, DataSet, Part};
 use kolo_train::{
-    Error, Job, Mean, Membership, Metric, MetricSink, Record, RunFolder, SinkEntry, Summary, TrainConfig,
-    Trainer, TrainingContext, count_correct, cross_entropy, image_tensors,
+    Error, Job, Mean, Membership, Metric, MetricSink, Recipe, Record, RunFolder, SinkEntry, Summary, Trainer,
+    TrainingContext, count_correct, cross_entropy, image_tensors,
 };
 
 const CLASSES: usize = 3;
@@ -93,7 +93,7 @@ const NUMBERS: SinkEntry = SinkEntry {
 
 /// Three epochs of eight steps, of which the last is short; `steps` ends the run before.
 fn job(folder: &Path, steps: Option<u64>, resume: bool) -> Job {
-    let config = TrainConfig { epochs: 3, steps, shards: 4, batch_size: 2, ..TrainConfig::default() };
+    let config = Recipe { epochs: 3, steps, shards: 4, batch_size: 2, ..Recipe::default() };
     let folder = Some(RunFolder::at(folder.into()));
     let mut job = Job { folder, resume, ..Job::new(config) };
     job.sinks.push(NUMBERS);

@@ -13,7 +13,7 @@ use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_train::models::{self, ResNet, ResNetConfig, torchvision_name};
 use kolo_train::weights::{self, Description, WeightsError};
-use kolo_train::{Error, Job, Membership, RunFolder, TrainConfig, image_tensors};
+use kolo_train::{Error, Job, Membership, Recipe, RunFolder, image_tensors};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
 
@@ -33,14 +33,14 @@ fn data() -> ImageSet {
 
 /// A run of a model of the table, to its end.
 fn trained(folder: &Path, model: &str, init: Option<PathBuf>) -> RunFolder {
-    let config = TrainConfig {
+    let config = Recipe {
         model: model.into(),
         data: "noise:/some/folder".into(),
         init,
         steps: Some(STEPS),
         checkpoint_steps: Some(1),
         batch_size: 4,
-        ..TrainConfig::default()
+        ..Recipe::default()
     };
     let path = folder.join(format!("{model}-{}", config.init.is_some()));
     let run = RunFolder::create(path, &config).unwrap();

@@ -26,10 +26,10 @@ pub use rate::{LearningRateSchedule, RateConfig};
 
 /// The whole configuration of a run.
 ///
-/// `TrainConfig::default()` is the run of `kolo train` without options.
+/// `Recipe::default()` is the run of `kolo train` without options.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TrainConfig {
+pub struct Recipe {
     /// Version of Kolo that wrote the configuration.
     #[arg(skip = env!("CARGO_PKG_VERSION"))]
     pub kolo: String,
@@ -146,13 +146,13 @@ pub enum BatchNormalisation {
     Local,
 }
 
-impl Default for TrainConfig {
+impl Default for Recipe {
     fn default() -> Self {
         defaults::defaults()
     }
 }
 
-impl TrainConfig {
+impl Recipe {
     /// Checks all that can be checked without the model and the data.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl TrainConfig {
             problem: problem.to_string(),
         };
         let text = std::fs::read_to_string(path).map_err(|e| fail(&e))?;
-        let config: TrainConfig = toml::from_str(&text).map_err(|e| fail(&e))?;
+        let config: Recipe = toml::from_str(&text).map_err(|e| fail(&e))?;
         config.check()?;
         Ok(config)
     }
@@ -317,16 +317,15 @@ impl TrainConfig {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<TrainConfig, Error> {
+    fn read(text: &str) -> Result<Recipe, Error> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        TrainConfig::read(file.path())
+        Recipe::read(file.path())
     }
 
     #[test]
     fn a_configuration_survives_its_file() {
-        let mut config =
-            TrainConfig { shares: Some(vec![3.0, 1.0]), steps: Some(7), ..TrainConfig::default() };
+        let mut config = Recipe { shares: Some(vec![3.0, 1.0]), steps: Some(7), ..Recipe::default() };
         config.init = Some("weights.safetensors".into());
         config.rate.schedule = LearningRateSchedule::Step;
         config.batch_norm = BatchNormalisation::Sync;
@@ -335,10 +334,10 @@ mod tests {
 
     #[test]
     fn a_run_goes_on_with_the_settings_that_decide_its_result() {
-        let config = TrainConfig::default();
-        let other = TrainConfig { nproc: 7, keep_checkpoints: 1, ..config.clone() };
+        let config = Recipe::default();
+        let other = Recipe { nproc: 7, keep_checkpoints: 1, ..config.clone() };
         assert_eq!(config.difference(&other).unwrap(), None);
-        let other = TrainConfig { steps: Some(7), ..config.clone() };
+        let other = Recipe { steps: Some(7), ..config.clone() };
         let found = config.difference(&other).unwrap();
         assert_eq!(found, Some(("steps".into(), "nothing".into(), "7".into())));
         let mut other = config.clone();
@@ -352,7 +351,7 @@ mod tests {
 
     #[test]
     fn what_a_file_does_not_say_is_the_command_lines_default() {
-        assert_eq!(read("").unwrap(), TrainConfig::default());
+        assert_eq!(read("").unwrap(), Recipe::default());
         let config = read("epochs = 3\n[rate]\nlr = 0.5\n").unwrap();
         assert_eq!((config.epochs, config.rate.lr), (3, 0.5));
         assert_eq!(config.rate.warmup_steps, RateConfig::default().warmup_steps);

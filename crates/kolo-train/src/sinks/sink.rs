@@ -3,7 +3,7 @@
 use kolo_comm::Generation;
 use kolo_ddp::StepReport;
 
-use crate::config::TrainConfig;
+use crate::config::Recipe;
 use crate::error::Error;
 use crate::meter::{EpochRow, Meter, StepRow};
 use crate::metric::Metric;
@@ -86,7 +86,7 @@ pub struct SinkContext<'a> {
     /// Where its files are, if it has a folder.
     pub folder: Option<&'a RunFolder>,
     /// What it is.
-    pub config: &'a TrainConfig,
+    pub config: &'a Recipe,
     /// What its model is judged by.
     pub metrics: &'a [Metric],
     /// What its loss counts, as `images`.

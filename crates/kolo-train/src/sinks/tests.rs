@@ -6,7 +6,7 @@ use kolo_ddp::{BucketTiming, Change, StepReport};
 
 use super::*;
 use crate::calendar::Calendar;
-use crate::config::TrainConfig;
+use crate::config::Recipe;
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Metric, Score, Scores};
 use crate::progress::Progress;
@@ -69,7 +69,7 @@ fn go(progress: &mut Progress, until: u64, sink: &mut Option<Box<dyn MetricSink>
 /// one.
 fn written(entry: &SinkEntry, interrupted: Option<(u64, u64)>) -> Option<String> {
     let place = tempfile::tempdir().unwrap();
-    let (folder, config) = (RunFolder::at(place.path().into()), TrainConfig::default());
+    let (folder, config) = (RunFolder::at(place.path().into()), Recipe::default());
     let open = |progress: &Progress| {
         let mut sink = (entry.open)(&SinkContext {
             folder: Some(&folder),

@@ -10,7 +10,7 @@ use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_train::models::{self, MODELS};
 use kolo_train::weights::WeightsFile;
-use kolo_train::{Job, Membership, RUN_FOLDER, RunFolder, SINKS, Slowdown, TrainConfig};
+use kolo_train::{Job, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown};
 
 use crate::options::{Communication, Elastic, algorithms};
 use crate::start_workers::start_workers;
@@ -21,7 +21,7 @@ use kolo::Failure;
 #[command(after_help = tables())]
 pub(crate) struct Train {
     #[command(flatten)]
-    pub(super) config: TrainConfig,
+    pub(super) config: Recipe,
     /// Micro-batches a worker accumulates before a step: shards = nproc × accumulate
     #[arg(long, default_value_t = 1)]
     accumulate: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Train {
 
 /// The options that decide what a run is: a configuration file says all of them.
 pub(super) fn settings() -> Vec<Id> {
-    let config = TrainConfig::augment_args(Command::new("settings"));
+    let config = Recipe::augment_args(Command::new("settings"));
     let others = ["accumulate", "shards", "scale_lr"];
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
@@ -170,7 +170,7 @@ impl Train {
 
     fn train(
         &self,
-        config: TrainConfig,
+        config: Recipe,
         membership: Membership,
         folder: Option<RunFolder>,
     ) -> Result<(), Failure> {
@@ -183,7 +183,7 @@ impl Train {
     }
 
     /// Fits the configuration to as many workers as another launcher has started.
-    fn fit(&self, config: &mut TrainConfig, workers: usize) -> Result<(), Failure> {
+    fn fit(&self, config: &mut Recipe, workers: usize) -> Result<(), Failure> {
         if self.nproc.is_none()
             && self.shards.is_none()
             && self.resume.is_none()
@@ -199,7 +199,7 @@ impl Train {
     }
 
     /// The run folder of a job that `kolo train` has not started: the first of its workers makes it.
-    fn claim(&self, config: &TrainConfig, job: &str) -> Result<RunFolder, kolo_train::Error> {
+    fn claim(&self, config: &Recipe, job: &str) -> Result<RunFolder, kolo_train::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
             (None, Some(path)) => RunFolder::claim(path.clone(), config, job),
@@ -207,7 +207,7 @@ impl Train {
         }
     }
 
-    fn folder(&self, config: &TrainConfig) -> Result<RunFolder, kolo_train::Error> {
+    fn folder(&self, config: &Recipe) -> Result<RunFolder, kolo_train::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
             (None, Some(path)) => RunFolder::create(path.clone(), config),
@@ -215,12 +215,12 @@ impl Train {
         }
     }
 
-    pub(super) fn configuration(&self) -> Result<TrainConfig, Failure> {
+    pub(super) fn configuration(&self) -> Result<Recipe, Failure> {
         if let Some(folder) = &self.resume {
             return self.adapted(RunFolder::at(folder.clone()).config()?);
         }
         if let Some(path) = &self.config_file {
-            return self.adapted(TrainConfig::read(path)?);
+            return self.adapted(Recipe::read(path)?);
         }
         if self.accumulate == 0 {
             return Err(Failure::input("--accumulate 0: it must be at least 1"));
@@ -233,7 +233,7 @@ impl Train {
     }
 
     /// Applies the options that do not change the result, which can be given anew for each part of a run.
-    fn adapted(&self, mut config: TrainConfig) -> Result<TrainConfig, Failure> {
+    fn adapted(&self, mut config: Recipe) -> Result<Recipe, Failure> {
         config.run_by(self.nproc);
         if !self.shares.is_empty() {
             config.shares = Some(self.shares.clone());
