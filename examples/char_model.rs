@@ -10,15 +10,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::nn::{Embedding, EmbeddingConfig};
+use burn::nn::{Embedding, EmbeddingConfig, Initializer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use kolo::data::{AugmentKey, DataSet, Part};
 use kolo::train::{Metric, OptimizerChoice, Recipe, Trainer, TransformChoices};
 use kolo::{Choice, DropoutKey, Loss, Transformer, TransformerConfig, next_token_loss};
-
-// Not needed, but Burn on a CPU is much faster with it.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const DOCUMENTS: [&str; 4] = [
     include_str!("../README.md"),
@@ -37,16 +33,13 @@ struct Text {
 }
 
 impl Text {
-    fn new(text: &str) -> Self {
+    fn of(documents: &[&str]) -> Self {
+        let text = documents.concat();
         let mut known: Vec<char> = text.chars().collect();
         known.sort_unstable();
         known.dedup();
         let ids = text.chars().map(|c| known.binary_search(&c).expect("it occurs") as i32).collect();
         Text { ids, vocabulary: known.len() }
-    }
-
-    fn windows(&self) -> usize {
-        (self.ids.len() - 1) / TIME
     }
 }
 
@@ -55,10 +48,8 @@ impl DataSet for Text {
     type Batch = Vec<i32>;
 
     fn samples(&self, part: Part) -> usize {
-        match part {
-            Part::Train => self.windows() - self.samples(Part::Test),
-            Part::Test => self.windows() / 10,
-        }
+        let windows = (self.ids.len() - 1) / TIME;
+        if part == Part::Test { windows / 10 } else { windows - windows / 10 }
     }
 
     fn batch(&self, part: Part, indices: &[usize], _: Option<AugmentKey>) -> Vec<i32> {
@@ -76,9 +67,11 @@ struct CharModel {
 
 impl CharModel {
     fn new(vocabulary: usize, device: &Device) -> Self {
+        let small = Initializer::Normal { mean: 0.0, std: 0.02 };
+        let embedding = |count| EmbeddingConfig::new(count, 64).with_initializer(small.clone()).init(device);
         CharModel {
-            characters: EmbeddingConfig::new(vocabulary, 64).init(device),
-            positions: EmbeddingConfig::new(TIME, 64).init(device),
+            characters: embedding(vocabulary),
+            positions: embedding(TIME),
             transformer: TransformerConfig::new(64, 4, 2).with_dropout(0.1).init(device),
         }
     }
@@ -100,14 +93,14 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
-    let text = Text::new(&DOCUMENTS.concat());
+    let text = Text::of(&DOCUMENTS);
     let device = Device::flex().autodiff();
     device.seed(0);
     let model = CharModel::new(text.vocabulary, &device);
     let mut recipe = Recipe {
         model: "char-model".into(),
         data: "documents".into(),
-        epochs: 4,
+        epochs: 20,
         shards: 4, // of every step, whoever works on them
         batch_size: 4,
         optimizer: OptimizerChoice(Choice::new("adamw").with("weight_decay", 0.1)),
