@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kolo_ddp::verify::trace;
+use kolo_train::RUN_FOLDER;
 use serde::Serialize;
 
 use super::inject::{Injected, Target};
@@ -192,7 +193,9 @@ impl ChaosJob {
         let mut command = Command::new(program);
         match &self.program {
             Program::Train(options) => command.arg("train").args(options).arg("--out").arg(folder(place)),
-            Program::Own(_) => command.arg("launch").env(trace::FILE, trace_file(place)),
+            Program::Own(_) => {
+                command.arg("launch").env(trace::FILE, trace_file(place)).env(RUN_FOLDER, place.join("run"))
+            }
         };
         command.args(["--nproc", &self.nproc.to_string(), "--max-restarts", &MOST.to_string()]);
         if let Program::Own(words) = &self.program {

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use kolo_ddp::verify::trace::{self, Trace};
+use kolo_train::RUN_FOLDER;
 
 use super::plan::Run;
 use super::report::describe;
@@ -103,6 +104,8 @@ impl VerifyJob {
             .env(trace::FILE, trace)
             .env(trace::STEPS, self.steps.to_string())
             .env(trace::BUCKET_CAP_MB, run.cap.to_string())
+            // Where the program would have one: each run begins anew.
+            .env(RUN_FOLDER, folder.join("run"))
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err);
