@@ -69,9 +69,10 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
         let residuals = replica.shards().map(read).collect::<Result<Vec<_>, Error>>()?;
         replica.set_residuals(&residuals);
     }
-    if let Some(uses) = reader.uses()?.filter(|uses| uses.len() == replica.layout().spans().len()) {
-        replica.expect_uses(uses);
-    }
+    // One that is older than this entry says nothing: then one use each, as in a job that begins.
+    let spans = replica.layout().spans().len();
+    let uses = reader.uses()?.filter(|uses| uses.len() == spans);
+    replica.expect_uses(uses.unwrap_or_else(|| vec![1; spans]));
     replica.resume(position.step);
     Ok(position)
 }

@@ -20,6 +20,7 @@ mod losses;
 mod membership;
 pub mod reduction;
 mod replica;
+mod restart;
 mod sampler;
 mod shard_pass;
 mod shard_sum;

@@ -298,6 +298,9 @@ impl Replica {
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
         self.stragglers.step_over(exposed, &self.step, &self.group);
         self.members.step_done();
+        if let Some(folder) = self.verifier.resumes_from() {
+            self.restart(&folder)?;
+        }
         let change = self.change_members(MembershipObserver::heard(&totals.heard))?;
         Ok(StepReport {
             loss: done.loss,

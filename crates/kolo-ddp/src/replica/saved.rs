@@ -1,6 +1,7 @@
 //! What of a replica a checkpoint holds, and how it goes on from one.
 
 use super::Replica;
+use super::undo::Undo;
 use crate::error::Error;
 use kolo_optim::{Layout, Optimizer};
 
@@ -60,6 +61,24 @@ impl Replica {
     /// As another run expects it that went on from here.
     pub(crate) fn expect_uses(&mut self, uses: Vec<u32>) {
         self.step.expect_uses(uses);
+    }
+
+    /// Forgets all that a checkpoint has to bring back: what is left is what a process has that has just
+    /// joined these ranks. All ranks call it after the same step.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), or memory cannot be had.
+    pub(crate) fn begin_anew(&mut self) -> Result<(), Error> {
+        self.apply_outstanding()?;
+        self.values.fill(0.0);
+        self.optimizer.init(&self.layout);
+        self.transforms.init(&self.layout);
+        self.gathered = None;
+        self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
+        self.begin_steps(self.group.clone(), vec![1; self.layout.spans().len()])?;
+        self.resume(0);
+        Ok(())
     }
 
     pub(crate) fn resume(&mut self, steps: u64) {

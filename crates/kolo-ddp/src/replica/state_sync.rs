@@ -54,6 +54,17 @@ impl Replica {
         if let Some(donor) = donor(&standings) {
             self.take_over(&group, donor, standings[donor.0], &mut expected)?;
         }
+        self.begin_steps(group, expected)?;
+        self.joined = true;
+        if self.config.elastic && self.overlaps() && self.undo.is_none() {
+            self.undo = Some(Undo::new(&self.layout));
+        }
+        Ok(())
+    }
+
+    /// Makes the steps of a group, whose ranks hold one state; the first of them is expected to use the tensors
+    /// so often.
+    pub(super) fn begin_steps(&mut self, group: Arc<Group>, expected: Vec<u32>) -> Result<(), Error> {
         let caps = self.verifier.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
         let (shares, policy) = assignment::agree(&group, &self.config, self.shards)?;
         let mut step = Step::new(group.clone(), self.layout.clone(), &shares, self.config.reduction, caps)?;
@@ -61,10 +72,6 @@ impl Replica {
         self.step = step;
         self.stragglers = StragglerObserver::new(policy, shares);
         self.group = group;
-        self.joined = true;
-        if self.config.elastic && self.overlaps() && self.undo.is_none() {
-            self.undo = Some(Undo::new(&self.layout));
-        }
         Ok(())
     }
 

@@ -16,7 +16,8 @@ use kolo_optim::{Kind, Layout};
 /// nothing else into account. It does not see running statistics. A step with any transform waits for all of
 /// its gradient before the first parameter changes.
 pub trait GradientTransform: Send + 'static {
-    /// Makes room for what it has to know of the tensors of `layout`. Called once, before everything else.
+    /// Makes room for what it has to know of the tensors of `layout`. Called before everything else, and again
+    /// where a worker has to begin anew: what a transform knows from earlier steps is in no checkpoint.
     fn init(&mut self, layout: &Layout);
 
     /// Looks at the gradient of a slice, which is summed over the global batch. In each step every element of
@@ -83,6 +84,11 @@ impl Transforms {
     pub(crate) fn add(&mut self, mut transform: Box<dyn GradientTransform>, layout: &Layout) {
         transform.init(layout);
         self.0.push(transform);
+    }
+
+    /// They forget what they know.
+    pub(crate) fn init(&mut self, layout: &Layout) {
+        self.0.iter_mut().for_each(|transform| transform.init(layout));
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -9,6 +9,8 @@ mod drift;
 mod fingerprints;
 pub mod trace;
 
+use std::path::PathBuf;
+
 use kolo_comm::{Group, Rank};
 
 use crate::buckets::BucketCaps;
@@ -60,6 +62,12 @@ impl Verifier {
     /// Whether [`Verifier::verify`] is to be called after so many steps of so many ranks.
     pub(crate) fn is_due(&self, steps: u64, world: usize) -> bool {
         self.wish.is_some() || (world > 1 && self.every > 0 && steps.is_multiple_of(self.every))
+    }
+
+    /// Where the run is cut after the step that has just been seen: the folder through which it goes on.
+    pub(crate) fn resumes_from(&self) -> Option<PathBuf> {
+        let wish = self.wish.as_ref().filter(|wish| wish.resume == Some(self.seen))?;
+        Some(wish.file.with_extension("checkpoints"))
     }
 
     /// Before anything has changed in a step, as often as one likes: tells the values with which the first

@@ -22,6 +22,9 @@ pub const FILE: &str = "KOLO_VERIFY_FILE";
 pub const STEPS: &str = "KOLO_VERIFY_STEPS";
 /// Size of buckets in MiB, in place of the program's own.
 pub const BUCKET_CAP_MB: &str = "KOLO_VERIFY_BUCKET_CAP_MB";
+/// Steps after which the run is cut: rank 0 writes a checkpoint into a folder beside the file, every rank forgets
+/// what it holds, reads it back as a resumed job does, and goes on. Without it the run is not cut.
+pub const RESUME: &str = "KOLO_VERIFY_RESUME";
 
 /// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact
 /// everywhere.
@@ -128,6 +131,7 @@ pub(crate) struct Wish {
     pub(crate) file: PathBuf,
     pub(crate) steps: Option<u64>,
     pub(crate) caps: Option<BucketCaps>,
+    pub(crate) resume: Option<u64>,
 }
 
 impl Wish {
@@ -140,16 +144,20 @@ impl Wish {
         let wrong = |name: &str, text: &str, needed: &str| {
             Error::Setting(format!("{name} is `{text}`; it must be {needed}"))
         };
-        let steps = variable(STEPS).map(|text| {
-            let steps = text.parse().ok().filter(|steps: &u64| *steps > 0);
-            steps.ok_or_else(|| wrong(STEPS, &text, "a whole number of at least 1"))
-        });
+        let count = |name: &str| {
+            let count = variable(name).map(|text| {
+                let count = text.parse().ok().filter(|count: &u64| *count > 0);
+                count.ok_or_else(|| wrong(name, &text, "a whole number of at least 1"))
+            });
+            count.transpose()
+        };
         let caps = variable(BUCKET_CAP_MB).map(|text| {
             let mib = text.parse().ok().filter(|mib: &f64| *mib > 0.0 && mib.is_finite());
             let mib = mib.ok_or_else(|| wrong(BUCKET_CAP_MB, &text, "a number of MiB greater than 0"));
             mib.map(BucketCaps::of_mib)
         });
-        Ok(Some(Wish { file: file.into(), steps: steps.transpose()?, caps: caps.transpose()? }))
+        let (steps, resume) = (count(STEPS)?, count(RESUME)?);
+        Ok(Some(Wish { file: file.into(), steps, caps: caps.transpose()?, resume }))
     }
 }
 
@@ -253,9 +261,13 @@ mod tests {
             Wish::from(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string()))
         };
         assert!(read(&[(STEPS, "3")]).unwrap().is_none());
-        let wish = read(&[(FILE, "a"), (STEPS, "3"), (BUCKET_CAP_MB, "0.5")]).unwrap().unwrap();
+        let wish = [(FILE, "a"), (STEPS, "3"), (BUCKET_CAP_MB, "0.5"), (RESUME, "2")];
+        let wish = read(&wish).unwrap().unwrap();
         assert_eq!((wish.steps, wish.caps), (Some(3), Some(BucketCaps::of_mib(0.5))));
-        for (name, value) in [(STEPS, "0"), (STEPS, "many"), (BUCKET_CAP_MB, "-1"), (BUCKET_CAP_MB, "inf")] {
+        assert_eq!(wish.resume, Some(2));
+        for (name, value) in
+            [(STEPS, "0"), (RESUME, "-1"), (STEPS, "many"), (BUCKET_CAP_MB, "-1"), (BUCKET_CAP_MB, "inf")]
+        {
             let error = read(&[(FILE, "a"), (name, value)]).err().unwrap().to_string();
             assert!(error.contains(name) && error.contains(value), "{error}");
         }

@@ -17,8 +17,8 @@ use kolo::Failure;
 /// Workers to compare with one, when nobody says how many: one more than divides shards evenly, too.
 const WORKERS: [usize; 2] = [2, 3];
 
-/// Check that a job ends in the same bits with any number of workers: run a few steps of it in several ways
-/// and compare.
+/// Check that a job ends in the same bits with any number of workers, and when it is resumed: run a few steps
+/// of it in several ways and compare.
 ///
 /// The job is `kolo train` with the options given here, or any program that trains by Kolo: `kolo verify --
 /// ./my-trainer --its-options`. A difference is told with its step, its parameter and its likely cause; the
@@ -83,6 +83,7 @@ impl Verify {
             transport,
             algorithm: self.train.algorithm.clone(),
             full: self.full,
+            steps,
         };
         // Lives as long as the runs do.
         let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;

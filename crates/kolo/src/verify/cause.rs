@@ -24,6 +24,8 @@ pub(crate) enum Cause {
     Forward,
     /// The same loss gives other gradients.
     Backward,
+    /// The run is another one after it has been resumed.
+    Resume,
     /// The result depends on something that Kolo alone decides on, such as the bucket size.
     Kolo(&'static str),
 }
@@ -61,6 +63,11 @@ impl fmt::Display for Cause {
                 "the same loss gives other gradients: what a shard computes depends on the rank, as a gradient that is \
                  changed outside of Kolo, or kernels that round differently with other threads or another processor",
             ),
+            Cause::Resume => f.write_str(
+                "only what is resumed from a checkpoint differs, so the checkpoint lacks something: state of an optimizer that \
+                 `Optimizer::state` does not list, or what a transform or reduction of the program's own knows of earlier \
+                 steps; list it, or do without it. If the program has none of its own it is a fault of Kolo; please report it",
+            ),
             Cause::Kolo(what) => {
                 write!(f, "it differs with the {what} alone, which must not matter: a fault of Kolo; please report it")
             }
@@ -92,6 +99,7 @@ pub(crate) fn cause(outcomes: &[Outcome]) -> Option<Cause> {
         Difference::Tensors(_) | Difference::Start { .. } => Cause::Model,
         Difference::Count { .. } | Difference::Length { .. } => Cause::Samples,
         Difference::Values { statistics_only: true, .. } => Cause::Statistics,
+        Difference::Loss { .. } | Difference::Values { .. } if common == Common::Resumed => Cause::Resume,
         Difference::Loss { .. } | Difference::Values { .. } if common != Common::Workers => {
             Cause::Kolo(common.name())
         }
@@ -118,6 +126,7 @@ enum Common {
     Transport,
     Algorithm,
     Buckets,
+    Resumed,
 }
 
 impl Common {
@@ -127,6 +136,7 @@ impl Common {
             Common::Transport => "transport",
             Common::Algorithm => "algorithm",
             Common::Buckets => "size of buckets",
+            Common::Resumed => "resumption",
         }
     }
 }
@@ -139,6 +149,8 @@ fn common(outcomes: &[Outcome]) -> Common {
     let Some(one) = differing else { return Common::Workers };
     if is(&|run| run.workers > 1) {
         Common::Workers
+    } else if differs_if_resumed(outcomes) {
+        Common::Resumed
     } else if is(&|run| run.cap == one.cap) {
         Common::Buckets
     } else if one.transport.is_some() && is(&|run| run.transport == one.transport) {
@@ -150,6 +162,11 @@ fn common(outcomes: &[Outcome]) -> Common {
     }
 }
 
+/// Whether every run that differs is resumed; those that are resumed and do not differ may have been lucky.
+fn differs_if_resumed(outcomes: &[Outcome]) -> bool {
+    outcomes.iter().all(|outcome| outcome.difference.is_none() || outcome.run.resumed_after.is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::compare::tests::trace;
@@ -157,21 +174,31 @@ mod tests {
 
     fn run(workers: usize, cap: f64, transport: &str, algorithm: &str) -> Run {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_string());
-        Run { workers, cap, transport: some(transport), algorithm: some(algorithm), again: false }
+        Run {
+            workers,
+            cap,
+            transport: some(transport),
+            algorithm: some(algorithm),
+            again: false,
+            resumed_after: None,
+        }
     }
 
-    /// Outcomes of one worker twice and of six runs with more; `differs` says which of them differ, and how.
+    /// Outcomes of one worker twice, of runs with more, and of resumed ones; `differs` says which of them
+    /// differ, and how.
     fn judge(differs: impl Fn(&Run) -> Option<Difference>) -> Option<Cause> {
         let alone = run(1, 25.0, "", "");
         let runs = [
             alone.clone(),
-            Run { again: true, ..alone },
+            Run { again: true, ..alone.clone() },
+            Run { resumed_after: Some(1), ..alone },
             run(1, 0.5, "", ""),
             run(2, 25.0, "shm", "direct"),
             run(2, 0.5, "tcp", ""),
             run(3, 25.0, "tcp", "direct"),
             run(3, 0.5, "shm", ""),
             run(3, 25.0, "shm", "ring"),
+            Run { resumed_after: Some(1), ..run(3, 25.0, "tcp", "direct") },
         ];
         let outcome = |run: Run| Outcome { difference: differs(&run), run, trace: trace() };
         cause(&runs.map(outcome))
@@ -204,6 +231,10 @@ mod tests {
         let count = || Difference::Count { step: 0, reference: 8.0, own: 6.0 };
         assert_eq!(judge(|run| when(run.workers > 1, count())), Some(Cause::Samples));
         assert_eq!(judge(|run| when(run.cap == 0.5, values(false))), Some(Cause::Kolo("size of buckets")));
+        let resumed = |run: &Run| run.resumed_after.is_some();
+        assert_eq!(judge(|run| when(resumed(run), values(false))), Some(Cause::Resume));
+        assert_eq!(judge(|run| when(resumed(run), loss())), Some(Cause::Resume));
+        assert_eq!(judge(|run| when(resumed(run) && run.workers > 1, loss())), Some(Cause::Resume));
         let tcp = |run: &Run| run.transport.as_deref() == Some("tcp");
         assert_eq!(judge(|run| when(tcp(run), values(false))), Some(Cause::Kolo("transport")));
         let direct = |run: &Run| run.algorithm.as_deref() == Some("direct");

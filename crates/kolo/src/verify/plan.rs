@@ -20,6 +20,8 @@ pub(crate) struct Run {
     pub(crate) algorithm: Option<String>,
     /// Whether it repeats the run before it.
     pub(crate) again: bool,
+    /// After so many steps it is cut, and goes on from a checkpoint.
+    pub(crate) resumed_after: Option<u64>,
 }
 
 /// The choices that may differ between runs.
@@ -35,10 +37,13 @@ pub(crate) struct Axes {
     pub(crate) algorithm: Option<String>,
     /// Whether to try every combination.
     pub(crate) full: bool,
+    /// Steps that are compared.
+    pub(crate) steps: u64,
 }
 
 /// The runs to compare. The first one is the reference: one worker, large buckets; the second one is the same
-/// again.
+/// again. For each number of workers one run is cut in its middle and goes on from a checkpoint, where there
+/// are steps on both sides of it.
 ///
 /// # Errors
 ///
@@ -51,11 +56,16 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         return Err(Failure::input(format!("--bucket-caps-mb {cap}: it must be greater than 0")));
     }
     let caps = if axes.caps.is_empty() { &[25.0][..] } else { &axes.caps };
-    let alone = Run { workers: 1, cap: caps[0], transport: None, algorithm: None, again: false };
+    let alone =
+        Run { workers: 1, cap: caps[0], transport: None, algorithm: None, again: false, resumed_after: None };
     let mut runs = vec![alone.clone(), Run { again: true, ..alone.clone() }];
     runs.extend(caps[1..].iter().map(|&cap| Run { cap, ..alone.clone() }));
+    let cut = (axes.steps > 1).then_some(axes.steps / 2);
+    let resumed = |run: &Run| cut.map(|cut| Run { resumed_after: Some(cut), ..run.clone() });
+    runs.extend(resumed(&alone));
     for &workers in axes.workers.iter().filter(|workers| **workers > 1) {
         let (transports, algorithms) = (transports(axes), algorithms(axes, workers));
+        let first = runs.len();
         let count = match axes.full {
             true => caps.len() * transports.len() * algorithms.len(),
             // As many runs as the longest list has entries: every entry of each list occurs.
@@ -77,8 +87,11 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
                 transport: Some(transports[transport].clone()),
                 algorithm: algorithms[algorithm].clone(),
                 again: false,
+                resumed_after: None,
             });
         }
+        let resumed = resumed(&runs[first]);
+        runs.extend(resumed);
     }
     Ok(runs)
 }
@@ -123,7 +136,8 @@ mod tests {
     use super::*;
 
     fn axes(workers: &[usize], full: bool) -> Axes {
-        Axes { workers: workers.into(), caps: vec![25.0, 0.5], transport: None, algorithm: None, full }
+        let (workers, caps) = (workers.into(), vec![25.0, 0.5]);
+        Axes { workers, caps, transport: None, algorithm: None, full, steps: 1 }
     }
 
     #[test]
@@ -151,6 +165,21 @@ mod tests {
     }
 
     #[test]
+    fn one_run_for_each_number_of_workers_is_resumed() {
+        for (steps, cut) in [(2, 1), (3, 1), (30, 15)] {
+            let runs = plan(&Axes { steps, ..axes(&[2, 3], false) }).unwrap();
+            let resumed: Vec<&Run> = runs.iter().filter(|run| run.resumed_after.is_some()).collect();
+            assert_eq!(resumed.iter().map(|run| run.workers).collect::<Vec<_>>(), [1, 2, 3]);
+            for run in resumed {
+                assert_eq!(run.resumed_after, Some(cut));
+                let uncut = Run { resumed_after: None, ..run.clone() };
+                assert!(runs.contains(&uncut), "its difference is that of the cut: {run:?}");
+            }
+        }
+        assert!(plan(&axes(&[2], false)).unwrap().iter().all(|run| run.resumed_after.is_none()));
+    }
+
+    #[test]
     fn three_shards_a_worker_are_not_for_halving() {
         let run = |algorithm: Option<&str>| Run {
             workers: 2,
@@ -158,6 +187,7 @@ mod tests {
             transport: None,
             algorithm: algorithm.map(String::from),
             again: false,
+            resumed_after: None,
         };
         assert!(obstacle(&run(Some("halving-doubling")), 6).is_some_and(|why| why.contains("power-of-two")));
         assert_eq!(obstacle(&run(Some("halving-doubling")), 8), None);

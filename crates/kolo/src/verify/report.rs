@@ -24,8 +24,12 @@ impl Table {
         let Outcome { run, trace, difference } = outcome;
         let compared = match difference {
             _ if self.rows == 0 => format!("the first one, {} shards a step", trace.start.shards),
+            Some(difference) if run.resumed_after.is_some() => {
+                format!("differs in {difference}, {}", resumed(run))
+            }
             Some(difference) => format!("differs in {difference}"),
             None if run.again => "the same bits, repeated".into(),
+            None if run.resumed_after.is_some() => format!("the same bits, {}", resumed(run)),
             None => "the same bits".into(),
         };
         Self::print(run, trace.start.transport.as_str(), trace.steps.len(), &compared);
@@ -69,5 +73,14 @@ pub(super) fn describe(run: &Run) -> String {
     if run.again {
         text += ", repeated,";
     }
+    if run.resumed_after.is_some() {
+        text += &format!(", {},", resumed(run));
+    }
     text + &format!(", buckets of {} MiB", run.cap)
+}
+
+/// How a run that is cut goes on.
+fn resumed(run: &Run) -> String {
+    let steps = run.resumed_after.unwrap_or(0);
+    format!("resumed from a checkpoint after {steps} {}", if steps == 1 { "step" } else { "steps" })
 }

@@ -100,6 +100,9 @@ impl VerifyJob {
         }
         let output = File::create(log).and_then(|file| Ok((file.try_clone()?, file)));
         let (out, err) = output.map_err(|e| Failure::work(format!("{}: {e}", log.display())))?;
+        if let Some(steps) = run.resumed_after {
+            command.env(trace::RESUME, steps.to_string());
+        }
         command
             .env(trace::FILE, trace)
             .env(trace::STEPS, self.steps.to_string())

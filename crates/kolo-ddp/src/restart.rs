@@ -1,0 +1,155 @@
+//! A run that is cut for `kolo verify`: after a step every replica forgets what it holds and reads it back, as
+//! the replica of a new process does that resumes the job.
+
+use std::path::Path;
+
+use kolo_comm::Rank;
+
+use crate::checkpoint::{self, Position};
+use crate::error::Error;
+use crate::replica::Replica;
+
+impl Replica {
+    /// Rank 0 writes a checkpoint into `folder`; then all ranks begin anew and read it. A collective.
+    ///
+    /// # Errors
+    ///
+    /// Names the file that cannot be written or read, on all ranks; or a collective failed.
+    pub(crate) fn restart(&mut self, folder: &Path) -> Result<(), Error> {
+        let step = self.steps();
+        self.gather_residuals()?;
+        let written = match self.group().rank() {
+            Rank(0) => {
+                let position = Position { step, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
+                checkpoint::save(folder, self, &position).map(drop)
+            }
+            _ => Ok(()),
+        };
+        let problem = written.as_ref().err().map(|error| error.to_string());
+        let told: Option<String> = self.group().broadcast_value(problem, Rank(0))?;
+        written?;
+        if let Some(problem) = told {
+            return Err(Error::file(folder, format!("{} cannot write here: {problem}", Rank(0))));
+        }
+        self.begin_anew()?;
+        checkpoint::load(&checkpoint::path(folder, step), self).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::Arc;
+
+    use kolo_comm::threads;
+    use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Settings, SpanId, Update};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::reduction::REDUCTIONS;
+
+    /// Follows the gradient and its own velocity, which it does not list.
+    struct Forgetful(Vec<f32>);
+
+    impl Optimizer for Forgetful {
+        fn init(&mut self, layout: &Layout) {
+            self.0 = vec![0.0; layout.len()];
+        }
+
+        fn begin(&mut self, _: u64, _: f64) {}
+
+        fn update(&mut self, Update { range, parameters, gradient, .. }: Update<'_>) {
+            for ((p, g), v) in parameters.iter_mut().zip(gradient).zip(&mut self.0[range]) {
+                *v = 0.5 * *v + g;
+                *p -= 0.01 * *v;
+            }
+        }
+
+        fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+            Vec::new()
+        }
+    }
+
+    fn step(replica: &mut Replica, number: u64) {
+        for shard in replica.shards() {
+            let gradient = |seed: u64| -> Vec<f32> {
+                (0..50).map(|i| ((seed * 31 + i) as f32 * 0.7).sin() * 10f32.powi(seed as i32 % 5)).collect()
+            };
+            let mut pass = replica.begin_shard(1.0, 2.0).unwrap();
+            for (span, uses) in [(1, 3), (0, 1)] {
+                (0..uses).for_each(|n| pass.ready(SpanId(span), &gradient(number + 4 * shard as u64 + n)));
+            }
+            pass.ready(SpanId(2), &gradient(number));
+            pass.finish().unwrap();
+        }
+        replica.step(0.01).unwrap();
+    }
+
+    /// The bits of rank 0's values after six steps; a run may be cut after so many.
+    fn train<O: Optimizer>(
+        world: usize,
+        config: &Config,
+        optimizer: fn() -> O,
+        cut: Option<u64>,
+    ) -> Vec<u32> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all = threads::spawn(world, |group| {
+            let spec = |n: usize| {
+                let kind = if n == 2 { Kind::Statistic } else { Kind::Parameter { decay: true } };
+                ParamSpec::new(n.to_string(), vec![50], kind)
+            };
+            let specs = (0..3).map(spec).collect();
+            let mut replica =
+                Replica::new(Arc::new(group), specs, vec![0.5; 150], config, optimizer()).unwrap();
+            let mut run = |steps: Range<u64>| steps.for_each(|number| step(&mut replica, number));
+            run(0..cut.unwrap_or(6));
+            if let Some(cut) = cut {
+                replica.restart(folder.path()).unwrap();
+                assert_eq!(replica.steps(), cut);
+                (cut..6).for_each(|number| step(&mut replica, number));
+            }
+            replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
+        })
+        .unwrap();
+        all.remove(0)
+    }
+
+    fn adamw() -> Box<dyn Optimizer> {
+        kolo_optim::named("adamw", &Settings::default()).unwrap()
+    }
+
+    #[test]
+    fn a_run_that_is_cut_goes_on_in_the_same_bits() {
+        for reduction in REDUCTIONS {
+            let config = Config { shards: Some(4), reduction, ..Config::default() };
+            let expected = train(1, &config, adamw, None);
+            for (world, cut) in [(1, 1), (1, 4), (2, 1), (3, 2)] {
+                assert!(train(world, &config, adamw, Some(cut)) == expected, "{world} ranks, after {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn state_that_no_checkpoint_holds_shows() {
+        let config = Config { shards: Some(4), ..Config::default() };
+        let forgetful = || Forgetful(Vec::new());
+        let expected = train(2, &config, forgetful, None);
+        assert!(train(2, &config, forgetful, Some(3)) != expected);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_ends_all_ranks() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let errors = threads::spawn(3, |group| {
+            let spec = ParamSpec::new("a", vec![3], Kind::Parameter { decay: false });
+            let config = Config::default();
+            let mut replica =
+                Replica::new(Arc::new(group), vec![spec], vec![0.0; 3], &config, adamw()).unwrap();
+            replica.restart(file.path()).unwrap_err().to_string()
+        })
+        .unwrap();
+        let name = file.path().file_name().unwrap().to_string_lossy().into_owned();
+        assert!(errors.iter().all(|error| error.contains(&name)), "{errors:?}");
+        assert!(errors[2].contains("rank 0"), "{errors:?}");
+    }
+}

@@ -1,0 +1,83 @@
+//! A parameter that is used several times in a shard: a run that is resumed ends in the bits of one that has
+//! never stopped.
+
+mod common;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use common::{WIDTH, noise};
+use kolo_comm::{Group, Rank, threads};
+use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::{Config, Kind, ParamSpec, Replica, SpanId};
+
+const STEPS: u64 = 60;
+const CUT: u64 = 20;
+
+/// How often a shard uses each parameter.
+const USES: [usize; 3] = [1, 2, 5];
+
+fn replica(group: Group, shards: usize) -> Replica {
+    let spec = |n: usize| ParamSpec::new(format!("p{n}"), vec![WIDTH], Kind::Parameter { decay: true });
+    let values = (0..USES.len() * WIDTH).map(|i| noise(3, i)).collect();
+    let config = Config { shards: Some(shards), ..Config::default() };
+    let adamw = optimizer::named("adamw", &Settings::default().with("weight_decay", 0.1)).unwrap();
+    Replica::new(Arc::new(group), (0..USES.len()).map(spec).collect(), values, &config, adamw).unwrap()
+}
+
+/// Each use gives a gradient of its own, of very different sizes, so that the order of the sum shows.
+fn train(replica: &mut Replica, steps: Range<u64>) {
+    for step in steps {
+        let values = replica.values().unwrap().to_vec();
+        for shard in replica.shards() {
+            let mut pass = replica.begin_shard(1.0, 1.0 + shard as f64).unwrap();
+            for (parameter, uses) in USES.into_iter().enumerate().rev() {
+                for index in 0..uses {
+                    let seed = (step as usize * 16 + shard) * 8 + index;
+                    let of =
+                        |i: usize| values[parameter * WIDTH + i] * noise(seed, i) * 10f32.powi(index as i32);
+                    let gradient: Vec<f32> = (0..WIDTH).map(of).collect();
+                    pass.ready(SpanId(parameter), &gradient);
+                }
+            }
+            pass.finish().unwrap();
+        }
+        replica.step(0.01).unwrap();
+    }
+}
+
+fn bits(replica: &mut Replica) -> Vec<u32> {
+    replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn a_resumed_run_ends_in_the_bits_of_an_uninterrupted_one() {
+    for shards in [2, 3, 4, 8] {
+        let folder = tempfile::tempdir().unwrap();
+        let expected = threads::spawn(1, |group| {
+            let mut replica = replica(group, shards);
+            train(&mut replica, 0..CUT);
+            if replica.group().rank() == Rank(0) {
+                let position = Position { step: CUT, epoch: 0, step_in_epoch: 0, notes: ().into() };
+                checkpoint::save(folder.path(), &mut replica, &position).unwrap();
+            }
+            train(&mut replica, CUT..STEPS);
+            bits(&mut replica)
+        })
+        .unwrap()
+        .remove(0);
+        for world in [1, 2, 3, 5] {
+            for resumed in threads::spawn(world, |group| {
+                let mut replica = replica(group, shards);
+                let position = checkpoint::load(&checkpoint::path(folder.path(), CUT), &mut replica).unwrap();
+                train(&mut replica, position.step..STEPS);
+                bits(&mut replica)
+            })
+            .unwrap()
+            {
+                assert!(resumed == expected, "{shards} shards on {world} ranks");
+            }
+        }
+    }
+}
