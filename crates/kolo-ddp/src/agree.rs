@@ -1,34 +1,64 @@
-//! Before the first step: do all ranks hold the same model? Then rank 0's values for everybody.
+//! Before the first step: do all ranks hold the same model, and were they given the same settings? Then one
+//! rank's values are everybody's.
 
 use kolo_comm::hash::fnv1a;
 use kolo_comm::{Group, Op, Rank};
 
 use crate::error::Error;
+use crate::same_settings::Stated;
 use kolo_optim::{Layout, ParamSpec};
 
-/// Checks that names, shapes, kinds and memory orders are the same on all ranks.
-pub(crate) fn check(group: &Group, layout: &Layout) -> Result<(), Error> {
+/// What every rank tells of itself: fingerprints of its model and of its settings, and whether it takes part
+/// in the job already.
+const WORDS: usize = 3;
+
+/// Checks that names, shapes, kinds and memory orders are the same on all ranks, and the settings.
+///
+/// # Errors
+///
+/// They differ: names the parameter or the setting, and ranks. Where some ranks have `joined` the job already
+/// and only others do not fit, those that fit get [`Error::NewcomersRefused`]. Or a collective failed.
+pub(crate) fn check(group: &Group, layout: &Layout, settings: &Stated, joined: bool) -> Result<(), Error> {
     let own = describe(layout);
-    let mut prints = vec![0i64; group.world_size()];
-    group.all_gather(&[fnv1a(own.as_bytes()) as i64], &mut prints)?;
-    if prints.iter().all(|print| *print == prints[0]) {
+    let told = [fnv1a(own.as_bytes()) as i64, settings.print() as i64, i64::from(joined)];
+    let mut all = vec![0i64; WORDS * group.world_size()];
+    group.all_gather(&told, &mut all)?;
+    let ranks: Vec<&[i64]> = all.chunks_exact(WORDS).collect();
+    let reference = ranks.iter().position(|words| words[2] != 0).unwrap_or(0);
+    let model_differs = |rank: &usize| ranks[*rank][0] != ranks[reference][0];
+    let differs = |rank: &usize| ranks[*rank][..2] != ranks[reference][..2];
+    let differing: Vec<usize> = (0..ranks.len()).filter(differs).collect();
+    if differing.is_empty() {
         return Ok(());
     }
-    // They differ: everybody compares with rank 0, and the lowest rank that differs tells all how.
-    let mut len = [own.len() as i64];
-    group.broadcast(&mut len, Rank(0))?;
-    let mut reference = own.clone().into_bytes();
-    reference.resize(len[0] as usize, 0);
-    group.broadcast(&mut reference, Rank(0))?;
-    let found = difference(&String::from_utf8_lossy(&reference), &own, group.rank());
+    let error = match differing.iter().copied().find(model_differs) {
+        Some(witness) => name_parameter(group, own, Rank(reference), Rank(witness))?,
+        None => settings.name_difference(group)?,
+    };
+    // The job does not end for a worker that was never part of it.
+    let is_fit = ranks[reference][2] != 0 && !differing.contains(&group.rank().0);
+    if is_fit && differing.iter().all(|rank| ranks[*rank][2] == 0) {
+        let ranks = differing.into_iter().map(Rank).collect();
+        return Err(Error::NewcomersRefused { ranks, problem: error.to_string() });
+    }
+    Err(error)
+}
 
-    let witness = prints.iter().position(|print| *print != prints[0]).unwrap_or(0);
+/// The models differ: everybody compares with `reference`, and `witness`, which differs, tells all how.
+fn name_parameter(group: &Group, own: String, reference: Rank, witness: Rank) -> Result<Error, Error> {
+    let mut len = [own.len() as i64];
+    group.broadcast(&mut len, reference)?;
+    let mut theirs = own.clone().into_bytes();
+    theirs.resize(len[0] as usize, 0);
+    group.broadcast(&mut theirs, reference)?;
+    let found = difference(&String::from_utf8_lossy(&theirs), &own, group.rank(), reference);
+
     let mut words = found.into_bytes();
     let mut longest = [words.len() as i64];
     group.all_reduce(&mut longest, Op::Max)?;
     words.resize(longest[0] as usize, b' ');
-    group.broadcast(&mut words, Rank(witness))?;
-    Err(Error::ModelsDiffer(String::from_utf8_lossy(&words).trim_end().into()))
+    group.broadcast(&mut words, witness)?;
+    Ok(Error::ModelsDiffer(String::from_utf8_lossy(&words).trim_end().into()))
 }
 
 /// One line a tensor.
@@ -41,11 +71,11 @@ fn describe(layout: &Layout) -> String {
     layout.spans().iter().map(line).collect()
 }
 
-fn difference(reference: &str, own: &str, rank: Rank) -> String {
-    let mut pairs = reference.lines().zip(own.lines());
+fn difference(theirs: &str, own: &str, rank: Rank, reference: Rank) -> String {
+    let mut pairs = theirs.lines().zip(own.lines());
     if let Some((theirs, ours)) = pairs.find(|(theirs, ours)| theirs != ours) {
-        return format!("parameter {ours} on {rank} is {theirs} on rank 0");
+        return format!("parameter {ours} on {rank} is {theirs} on {reference}");
     }
-    let (theirs, ours) = (reference.lines().count(), own.lines().count());
-    format!("{ours} tensors on {rank}, {theirs} on rank 0")
+    let (theirs, ours) = (theirs.lines().count(), own.lines().count());
+    format!("{ours} tensors on {rank}, {theirs} on {reference}")
 }

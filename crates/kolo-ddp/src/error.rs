@@ -20,6 +20,25 @@ pub enum Error {
     /// The ranks hold different models.
     #[error("the model differs between ranks: {0}; all ranks must build it from the same configuration")]
     ModelsDiffer(String),
+    /// The ranks were given different settings.
+    #[error(
+        "{setting} is {}; all ranks of a job need the same: start them with the same settings",
+        by_value(values)
+    )]
+    SettingsDiffer {
+        /// Its name.
+        setting: String,
+        /// What it is on each rank, in words.
+        values: Vec<String>,
+    },
+    /// Workers that wanted to take part in a job that had begun do not fit it; it goes on without them.
+    #[error("{} cannot take part and must leave: {problem}", ranks_of(ranks))]
+    NewcomersRefused {
+        /// Who they are in the group that has not come about.
+        ranks: Vec<Rank>,
+        /// What is wrong with the first of them.
+        problem: String,
+    },
     /// The ranks trained the same model and do not hold the same weights any more.
     #[error(
         "the ranks differ after step {step}: parameter `{parameter}` on {rank} is not what {reference} holds ({agreed} of \
@@ -131,6 +150,37 @@ pub enum Error {
         /// What is wrong with it, and the remedy.
         problem: String,
     },
+}
+
+/// The values of all ranks in words: `1 on ranks 0 and 2 and 3 on rank 1`.
+fn by_value(values: &[String]) -> String {
+    let mut different: Vec<&String> = Vec::new();
+    for value in values {
+        if !different.contains(&value) {
+            different.push(value);
+        }
+    }
+    let ranks = |value: &String| -> Vec<Rank> {
+        (0..values.len()).filter(|rank| values[*rank] == *value).map(Rank).collect()
+    };
+    enumerate(different.into_iter().map(|value| format!("{value} on {}", ranks_of(&ranks(value)))))
+}
+
+/// `rank 3`, or `ranks 1, 2 and 3`.
+pub(crate) fn ranks_of(ranks: &[Rank]) -> String {
+    match ranks {
+        [rank] => rank.to_string(),
+        _ => format!("ranks {}", enumerate(ranks.iter().map(|rank| rank.0.to_string()))),
+    }
+}
+
+/// `a, b and c`.
+fn enumerate(words: impl Iterator<Item = String>) -> String {
+    let mut words: Vec<String> = words.collect();
+    match (words.pop(), words.is_empty()) {
+        (Some(last), false) => format!("{} and {last}", words.join(", ")),
+        (last, _) => last.unwrap_or_default(),
+    }
 }
 
 impl Error {

@@ -21,6 +21,7 @@ mod membership;
 pub mod reduction;
 mod replica;
 mod restart;
+mod same_settings;
 mod sampler;
 mod shard_pass;
 mod shard_sum;

@@ -9,6 +9,7 @@ use kolo_comm::tree::share;
 
 use crate::error::Error;
 use crate::key::Key;
+use crate::replica::Replica;
 
 /// Divides a data set into epochs, steps and shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// `batch` samples a shard, `shards` shards a step.
+    /// `batch` samples a shard, `shards` shards a step. In a job it is [`Ddp::sampler`](crate::Ddp::sampler),
+    /// which knows the shards and compares the numbers of the ranks.
     ///
     /// # Errors
     ///
@@ -55,6 +57,27 @@ impl Sampler {
             order.swap(last, key.with(last as u64).below(last + 1));
         }
         Epoch { sampler: self.clone(), order }
+    }
+}
+
+impl Replica {
+    /// Divides a data set among this job's shards, `batch` samples each. The next step compares the three
+    /// numbers with those of the other ranks, so every rank asks for it alike; asked for again, the last one
+    /// counts. A data set of one rank's own is divided by [`Sampler::new`].
+    ///
+    /// # Errors
+    ///
+    /// A count of zero is named.
+    pub fn sampler(&mut self, samples: usize, batch: usize, seed: u64) -> Result<Sampler, Error> {
+        let sampler = Sampler::new(samples, batch, self.shares().iter().sum(), seed)?;
+        for (what, value) in [
+            ("number of samples", samples.to_string()),
+            ("batch size", batch.to_string()),
+            ("seed", seed.to_string()),
+        ] {
+            self.note_setting(&format!("the sampler's {what}"), value);
+        }
+        Ok(sampler)
     }
 }
 

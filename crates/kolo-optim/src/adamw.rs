@@ -1,10 +1,10 @@
 //! Adam with decoupled weight decay.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Update};
-use crate::table::{Entry, Setting};
+use crate::table::{Entry, Setting, Settings};
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "adamw",
@@ -19,7 +19,7 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
 };
 
 /// Settings of [`AdamW`].
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct AdamWSettings {
     /// λ
@@ -54,6 +54,14 @@ impl AdamW {
 }
 
 impl Optimizer for AdamW {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        Settings::of(&self.settings)
+    }
+
     fn init(&mut self, layout: &Layout) {
         (self.first, self.second) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
     }

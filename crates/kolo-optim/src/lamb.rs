@@ -1,11 +1,11 @@
 //! LAMB: Adam's direction, with a step as long for each tensor as its learning rate times its own norm.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::layout::{Kind, Layout};
 use crate::norm::sum_of_squares;
 use crate::optimizer::{Optimizer, Scope, Update};
-use crate::table::{Entry, Setting};
+use crate::table::{Entry, Setting, Settings};
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "lamb",
@@ -20,7 +20,7 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
 };
 
 /// Settings of [`Lamb`].
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct LambSettings {
     /// λ
@@ -56,6 +56,14 @@ struct Lamb {
 }
 
 impl Optimizer for Lamb {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        Settings::of(&self.settings)
+    }
+
     fn scope(&self) -> Scope {
         Scope::Tensor
     }

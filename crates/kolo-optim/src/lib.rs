@@ -58,6 +58,7 @@ mod tests {
         for entry in OPTIMIZERS {
             let defaults = entry.complete(&Settings::default()).unwrap();
             let mut optimizer = entry.build(&defaults).unwrap();
+            assert_eq!((optimizer.name(), optimizer.settings()), (entry.name, defaults));
             optimizer.init(&Layout::new(Vec::new()));
             assert!(optimizer.state().iter().all(|(_, state)| state.is_empty()), "{}", entry.name);
         }

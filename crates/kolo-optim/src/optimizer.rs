@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::layout::Layout;
+use crate::settings::Settings;
 
 /// How much of a tensor a rule has to see at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,16 @@ pub struct Update<'a> {
 /// must not depend on how a tensor was cut. Then the parameters are the same bits for any number of workers
 /// and any buckets.
 pub trait Optimizer: Send + 'static {
+    /// What it is called where the ranks' settings are compared: that of its type, unless it says otherwise.
+    fn name(&self) -> &str {
+        std::any::type_name::<Self>()
+    }
+
+    /// Its settings, which must be the same on all ranks; what it does not state is not compared.
+    fn settings(&self) -> Settings {
+        Settings::default()
+    }
+
     /// How much of a tensor it has to see at once.
     fn scope(&self) -> Scope {
         Scope::Element
@@ -57,6 +68,14 @@ pub trait Optimizer: Send + 'static {
 }
 
 impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn settings(&self) -> Settings {
+        (**self).settings()
+    }
+
     fn scope(&self) -> Scope {
         (**self).scope()
     }

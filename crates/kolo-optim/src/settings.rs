@@ -129,6 +129,17 @@ impl Settings {
         self.0.is_empty()
     }
 
+    /// The settings that a struct holds, as those of [`Settings::read`]: of each `f32` the shortest number that
+    /// stands for it.
+    ///
+    /// # Panics
+    ///
+    /// If a field is neither a number nor a flag.
+    pub fn of<S: Serialize>(settings: &S) -> Self {
+        let text = serde_json::to_string(settings);
+        text.and_then(|text| serde_json::from_str(&text)).expect("settings are numbers and flags")
+    }
+
     /// The settings as a struct with a field for each setting of the table.
     ///
     /// # Panics

@@ -1,10 +1,10 @@
 //! Stochastic gradient descent with momentum, as PyTorch's `torch.optim.SGD` (no dampening).
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Update};
-use crate::table::{Entry, Setting};
+use crate::table::{Entry, Setting, Settings};
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "sgd",
@@ -18,7 +18,7 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
 };
 
 /// Settings of [`Sgd`].
-#[derive(Clone, Copy, Default, Deserialize)]
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct SgdSettings {
     /// λ
@@ -44,6 +44,14 @@ impl Sgd {
 }
 
 impl Optimizer for Sgd {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        Settings::of(&self.settings)
+    }
+
     fn init(&mut self, layout: &Layout) {
         let len = if self.settings.momentum == 0.0 { 0 } else { layout.len() };
         self.velocity = vec![0.0; len];

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::cross_shard::Exchange;
 use crate::error::Error;
 use crate::replica::{Change, Replica, StepReport};
+use crate::sampler::Sampler;
 use crate::shard_pass::{ShardPass, lock};
 use kolo_optim::{Layout, Optimizer, SpanId};
 
@@ -124,6 +125,15 @@ impl<B: Binding> Ddp<B> {
     /// stay the same until a step's report says that they have changed, or the ranks do ([`Ddp::regroup`]).
     pub fn shards(&self) -> Range<usize> {
         self.shards.clone()
+    }
+
+    /// Divides a data set among this job's shards: see [`Replica::sampler`].
+    ///
+    /// # Errors
+    ///
+    /// A count of zero is named.
+    pub fn sampler(&self, samples: usize, batch: usize, seed: u64) -> Result<Sampler, Error> {
+        lock(&self.replica).sampler(samples, batch, seed)
     }
 
     /// The flat side: values, checkpoints, timings. `look` must not use the model.

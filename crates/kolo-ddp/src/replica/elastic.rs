@@ -137,7 +137,8 @@ impl Replica {
 /// Whether others can go on after an error: another worker's death, as this one sees it.
 fn is_survivable(error: &Error) -> bool {
     match error {
-        Error::Lost => true,
+        // Those that did not fit end; the next group is one without them.
+        Error::Lost | Error::NewcomersRefused { .. } => true,
         Error::Comm(error) => error.is_lost_peer(),
         _ => false,
     }

@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::membership::MembershipObserver;
+use crate::same_settings::Stated;
 use crate::shares::equal;
 use crate::step::{Heard, Piggyback, Step};
 use crate::straggler::{Straggler, StragglerObserver};
@@ -60,6 +61,8 @@ pub struct Replica {
     failure: Option<Error>,
     /// On rank 0 what the reduction kept for all shards when so many steps were done.
     gathered: Option<(u64, Vec<Vec<f32>>)>,
+    /// What the program has given besides the configuration, and must be the same on all ranks.
+    stated: Stated,
     verifier: Verifier,
     stragglers: StragglerObserver,
     members: MembershipObserver,
@@ -118,6 +121,7 @@ impl Replica {
             factor: 1.0,
             failure: None,
             gathered: None,
+            stated: Stated::default(),
             verifier: Verifier::new(config)?,
             stragglers: StragglerObserver::new(config.straggler, Vec::new()),
             members: MembershipObserver::default(),
@@ -242,6 +246,12 @@ impl Replica {
         self.last
     }
 
+    /// Notes what the program has given and must be the same on all ranks, as the next step finds out; it
+    /// replaces what was noted of that name.
+    pub(crate) fn note_setting(&mut self, name: &str, value: String) {
+        self.stated.set(name, value);
+    }
+
     /// The training thread has waited so long for data since the last step: for [`StepReport::straggler`],
     /// which else takes that time for computing.
     pub fn data_waited(&mut self, time: Duration) {
@@ -265,17 +275,22 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a backward pass is missing or not finished, or no rank had a
-    /// sample.
+    /// A collective failed (naming the rank), a backward pass is missing or not finished, no rank had a
+    /// sample, or the ranks were given different learning rates, samplers or transforms
+    /// ([`Error::SettingsDiffer`], on all of them). No parameter has changed then.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let numbers = self.stragglers.passes_over(&self.step, world);
         self.apply_outstanding()?;
         // Once more for a rank without shards.
         self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
-        self.optimizer.begin(self.steps + 1, learning_rate);
-        let told = Piggyback { flags: self.members.flags(rank), numbers };
+        let settings = self.settings_of_step(learning_rate);
+        let told = Piggyback { flags: self.members.flags(rank), settings: settings.print(), numbers };
         let totals = self.step.reduce(self.steps, &told)?;
+        if totals.heard.settings_differ {
+            return Err(settings.name_difference(&self.group)?);
+        }
+        self.optimizer.begin(self.steps + 1, learning_rate);
         let scale = 1.0 / totals.count;
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
         let Decision { factor, norm: gradient_norm } = self.transform(scale)?;
@@ -331,8 +346,18 @@ impl Replica {
     #[doc(hidden)]
     pub fn reduce_for_tests(&mut self) -> Result<(), Error> {
         self.step
-            .reduce(self.steps, &Piggyback { flags: self.members.flags(self.group.rank()), numbers: None })
+            .reduce(
+                self.steps,
+                &Piggyback { flags: self.members.flags(self.group.rank()), ..Piggyback::default() },
+            )
             .map(drop)
+    }
+
+    /// What must be the same on all ranks in the step that ends.
+    fn settings_of_step(&self, learning_rate: f64) -> Stated {
+        let mut settings = self.stated.clone();
+        settings.set(&format!("the learning rate of step {}", self.steps), learning_rate.to_string());
+        settings
     }
 
     /// What the gradient's transforms decide, for which all of it has to be there.
@@ -349,6 +374,10 @@ impl Replica {
     /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
     /// To be called between two steps.
     pub fn add_transform(&mut self, transform: impl GradientTransform) {
+        self.stated.add("a transform of the program's own", transform.name());
+        for (name, value) in transform.settings() {
+            self.stated.add(name, value.to_string());
+        }
         self.transforms.add(Box::new(transform), &self.layout);
     }
 

@@ -15,6 +15,7 @@ use crate::agree;
 use crate::buckets::BucketCaps;
 use crate::error::Error;
 use crate::last_step::LastStep;
+use crate::same_settings::Stated;
 use crate::step::Step;
 use crate::straggler::StragglerObserver;
 
@@ -42,7 +43,9 @@ fn donor(standings: &[Standing]) -> Option<Rank> {
 impl Replica {
     /// Comes to one state with the ranks of `group`, and trains with them from now on.
     pub(super) fn join(&mut self, group: Arc<Group>) -> Result<(), Error> {
-        agree::check(&group, &self.layout)?;
+        let caps = self.verifier.caps().or(self.config.caps);
+        let settings = Stated::of_job(&self.config, caps, &*self.optimizer)?;
+        agree::check(&group, &self.layout, &settings, self.joined)?;
         let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
         let halfway = self.is_halfway();
         let own = Standing { joined, steps, shards, halfway, last };

@@ -10,8 +10,12 @@ use super::piggyback::{FLAGS, Heard, Piggyback};
 use crate::error::Error;
 use crate::timed::timed;
 
+/// Bytes of a fingerprint.
+const PRINT: usize = size_of::<u64>();
+
 /// The agreement of one step on its way: a byte of the step's own and a few of its observers' from every
-/// rank, and the observers' numbers where they have some.
+/// rank, a fingerprint of what must be the same on all of them, and the observers' numbers where they have
+/// some.
 #[derive(Default)]
 pub(super) struct Agreement {
     flags: Option<Pending<u8>>,
@@ -31,9 +35,12 @@ impl Agreement {
             buffer[group.rank().0 * own.len()..][..own.len()].copy_from_slice(own);
             self.numbers = Some(group.start(Collective::AllGather(Chunks::Equal), buffer));
         }
-        let mut flags = group.alloc::<u8>(1 + FLAGS)?;
+        let mut flags = group.alloc::<u8>(1 + FLAGS + 2 * PRINT)?;
         flags[0] = u8::from(surprise);
-        flags[1..].copy_from_slice(&told.flags);
+        flags[1..=FLAGS].copy_from_slice(&told.flags);
+        // The largest of each byte is also the smallest of it if all ranks have the same.
+        flags[1 + FLAGS..][..PRINT].copy_from_slice(&told.settings.to_le_bytes());
+        flags[1 + FLAGS + PRINT..].copy_from_slice(&(!told.settings).to_le_bytes());
         self.flags = Some(group.start(Collective::AllReduce(Op::Max), flags));
         Ok(())
     }
@@ -52,6 +59,9 @@ impl Agreement {
         let Some(pending) = self.flags.take() else { return Ok(None) };
         let flags = timed(exposed, || pending.wait())?;
         heard.flags = Some(std::array::from_fn(|flag| flags[1 + flag]));
+        let (largest, smallest) = flags[1 + FLAGS..].split_at(PRINT);
+        heard.settings_differ =
+            largest.iter().zip(smallest).any(|(largest, smallest)| *largest != !*smallest);
         Ok(Some((flags[0] != 0, heard)))
     }
 }

@@ -9,6 +9,8 @@ pub(crate) const FLAGS: usize = 2;
 pub(crate) struct Piggyback {
     /// Of each flag all ranks hear the largest.
     pub(crate) flags: [u8; FLAGS],
+    /// Of this all ranks hear whether it is the same on all of them: a fingerprint of settings.
+    pub(crate) settings: u64,
     /// Of these all ranks hear those of all.
     pub(crate) numbers: Option<Vec<f64>>,
 }
@@ -18,6 +20,8 @@ pub(crate) struct Piggyback {
 pub(crate) struct Heard {
     /// The largest of each flag; `None` in a step that is not synchronised.
     pub(crate) flags: Option<[u8; FLAGS]>,
+    /// Whether the ranks have told different fingerprints.
+    pub(crate) settings_differ: bool,
     /// The numbers of all ranks, in rank order, if they have told some.
     pub(crate) numbers: Option<Vec<f64>>,
 }

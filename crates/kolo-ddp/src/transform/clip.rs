@@ -1,12 +1,12 @@
 //! Clipping by the global norm.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Decision, GradientTransform};
 use crate::buckets::{BLOCK, Slice};
 use kolo_optim::Layout;
 use kolo_optim::norm::sum_of_squares;
-use kolo_optim::table::{Entry, Setting};
+use kolo_optim::table::{Entry, Setting, Settings};
 
 pub(super) const ENTRY: Entry<dyn GradientTransform> = Entry {
     name: "clip",
@@ -16,7 +16,7 @@ pub(super) const ENTRY: Entry<dyn GradientTransform> = Entry {
 };
 
 /// Settings of [`Clip`].
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct ClipSettings {
     clip_norm: f64,
@@ -31,6 +31,14 @@ struct Clip {
 }
 
 impl GradientTransform for Clip {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        Settings::of(&self.settings)
+    }
+
     fn init(&mut self, layout: &Layout) {
         self.squares = layout.spans().iter().map(|span| vec![0.0; span.len.div_ceil(BLOCK)]).collect();
     }

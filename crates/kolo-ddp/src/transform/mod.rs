@@ -8,7 +8,7 @@ mod clip;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
 use kolo_optim::table::{self, Choice, ChoiceError, Entry};
-use kolo_optim::{Kind, Layout};
+use kolo_optim::{Kind, Layout, Settings};
 
 /// A look at the summed gradient, and what follows from it for the step.
 ///
@@ -16,6 +16,16 @@ use kolo_optim::{Kind, Layout};
 /// nothing else into account. It does not see running statistics. A step with any transform waits for all of
 /// its gradient before the first parameter changes.
 pub trait GradientTransform: Send + 'static {
+    /// What it is called where the ranks' settings are compared: that of its type, unless it says otherwise.
+    fn name(&self) -> &str {
+        std::any::type_name::<Self>()
+    }
+
+    /// Its settings, which must be the same on all ranks; what it does not state is not compared.
+    fn settings(&self) -> Settings {
+        Settings::default()
+    }
+
     /// Makes room for what it has to know of the tensors of `layout`. Called before everything else, and again
     /// where a worker has to begin anew: what a transform knows from earlier steps is in no checkpoint.
     fn init(&mut self, layout: &Layout);
@@ -41,6 +51,14 @@ pub struct Decision {
 }
 
 impl<T: GradientTransform + ?Sized> GradientTransform for Box<T> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn settings(&self) -> Settings {
+        (**self).settings()
+    }
+
     fn init(&mut self, layout: &Layout) {
         (**self).init(layout);
     }

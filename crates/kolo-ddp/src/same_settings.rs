@@ -1,0 +1,142 @@
+//! Settings that must be the same on all ranks, in words: what the ranks compare when they meet, and in every
+//! step.
+//!
+//! A rank tells a fingerprint of its settings; only where the fingerprints differ do all tell the words, from
+//! which every rank names the same setting.
+
+use kolo_comm::Group;
+use kolo_comm::hash::fnv1a;
+use kolo_optim::Optimizer;
+use serde::{Deserialize, Serialize};
+
+use crate::buckets::BucketCaps;
+use crate::config::Config;
+use crate::error::Error;
+use crate::transform;
+
+/// What stands for the value of a setting that a rank has not been given.
+const NOT_GIVEN: &str = "not given";
+
+/// Settings of one rank: names and values, in an order that is the same on all ranks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Stated(Vec<(String, String)>);
+
+impl Stated {
+    /// What a job is given before its first step. How reductions overlap with the next forward pass, weights of
+    /// shares and what becomes of stragglers are not among it: each rank may have its own, or rank 0's count.
+    ///
+    /// # Errors
+    ///
+    /// A transform is in no table, or has no such setting.
+    pub(crate) fn of_job(
+        config: &Config,
+        caps: Option<BucketCaps>,
+        optimizer: &dyn Optimizer,
+    ) -> Result<Self, Error> {
+        let mut stated = Stated::default();
+        stated.add("shards", config.shards.map_or("one for each rank".into(), |shards| shards.to_string()));
+        stated.add("reduction", config.reduction.name);
+        stated.add("verify_every", config.verify_every.to_string());
+        stated.add("statistics", format!("{:?}", config.statistics));
+        let bytes = |caps: BucketCaps| format!("{} and {} bytes", caps.first, caps.other);
+        stated.add("caps (size of buckets)", caps.map_or("chosen for the group".into(), bytes));
+        stated.add("optimizer", optimizer.name());
+        for (name, value) in optimizer.settings() {
+            stated.add(name, value.to_string());
+        }
+        let names: Vec<&str> = config.transforms.iter().map(|choice| choice.name.as_str()).collect();
+        stated.add("transforms", if names.is_empty() { "none".into() } else { names.join(", ") });
+        for choice in &config.transforms {
+            for (name, value) in transform::find(&choice.name)?.complete(&choice.settings)? {
+                stated.add(name, value.to_string());
+            }
+        }
+        Ok(stated)
+    }
+
+    /// Adds a setting; one that is there already is numbered.
+    pub(crate) fn add(&mut self, name: impl Into<String>, value: impl Into<String>) {
+        let (name, value) = (name.into(), value.into());
+        let numbered = |n: usize| if n == 1 { name.clone() } else { format!("{name} ({n})") };
+        let mut names = (1..).map(numbered);
+        let free = names.find(|name| self.value(name).is_none()).unwrap_or(name.clone());
+        self.0.push((free, value));
+    }
+
+    /// Replaces the value of a setting, or adds it.
+    pub(crate) fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.0.retain(|(other, _)| other != name);
+        self.0.push((name.into(), value.into()));
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Its fingerprint, in which the order of settings does not count.
+    pub(crate) fn print(&self) -> u64 {
+        let word = |(name, value): &(String, String)| fnv1a(format!("{name}\0{value}").as_bytes());
+        self.0.iter().map(word).fold(0, u64::wrapping_add)
+    }
+
+    /// The error that names the first setting in which the ranks differ, the same on all of them. A
+    /// collective.
+    ///
+    /// # Errors
+    ///
+    /// That one; [`Error::Setting`] where the words are the same; or a collective failed.
+    pub(crate) fn name_difference(&self, group: &Group) -> Result<Error, Error> {
+        Ok(difference(&group.all_gather_value(self)?))
+    }
+}
+
+fn difference(all: &[Stated]) -> Error {
+    let names = all.iter().flat_map(|stated| stated.0.iter().map(|(name, _)| name));
+    let values = |name: &String| -> Vec<String> {
+        all.iter().map(|stated| stated.value(name).unwrap_or(NOT_GIVEN).to_string()).collect()
+    };
+    let mut settings = names.map(|name| (name.clone(), values(name)));
+    match settings.find(|(_, values)| values.iter().any(|value| *value != values[0])) {
+        Some((setting, values)) => Error::SettingsDiffer { setting, values },
+        None => Error::Setting("the ranks have been given different settings".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stated(values: &[(&str, &str)]) -> Stated {
+        Stated(values.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect())
+    }
+
+    #[test]
+    fn the_first_setting_that_differs_is_named_with_all_values() {
+        let (a, b) = (stated(&[("x", "1"), ("y", "2")]), stated(&[("x", "1"), ("y", "3")]));
+        let words = |all: &[Stated]| difference(all).to_string();
+        assert!(words(&[a.clone(), b.clone()]).starts_with("y is 2 on rank 0 and 3 on rank 1;"));
+        let many = words(&[b.clone(), a.clone(), a.clone(), b, stated(&[("x", "1")])]);
+        assert!(
+            many.starts_with("y is 3 on ranks 0 and 3, 2 on ranks 1 and 2 and not given on rank 4;"),
+            "{many}"
+        );
+        let more = words(&[a.clone(), stated(&[("x", "1"), ("y", "2"), ("z", "4")])]);
+        assert!(more.starts_with("z is not given on rank 0 and 4 on rank 1;"), "{more}");
+    }
+
+    #[test]
+    fn a_fingerprint_tells_any_difference_and_no_order() {
+        let one = stated(&[("x", "1"), ("y", "2")]);
+        assert_eq!(one.print(), stated(&[("y", "2"), ("x", "1")]).print());
+        for other in
+            [stated(&[("x", "2"), ("y", "1")]), stated(&[("x", "1")]), stated(&[("x", "1"), ("y", "")])]
+        {
+            assert_ne!(one.print(), other.print());
+        }
+        let mut twice = Stated::default();
+        ["1", "2"].into_iter().for_each(|value| twice.add("x", value));
+        assert_eq!(twice, stated(&[("x", "1"), ("x (2)", "2")]));
+        twice.set("x", "3");
+        assert_eq!(twice.value("x"), Some("3"));
+    }
+}

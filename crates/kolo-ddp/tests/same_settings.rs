@@ -1,0 +1,281 @@
+//! Ranks that were given different settings are told so, all of them, before a parameter has changed.
+
+mod common;
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use common::{WIDTH, clip};
+use kolo_comm::{Generation, Group, JobMembership, Options, threads};
+use kolo_ddp::optimizer::{self, Optimizer, Settings, Update};
+use kolo_ddp::reduction::REDUCTIONS;
+use kolo_ddp::transform::{Decision, GradientTransform};
+use kolo_ddp::{
+    BucketCaps, Change, Config, Error, Kind, Layout, ParamSpec, Replica, Slice, SpanId, Statistics,
+};
+
+fn specs(width: usize) -> Vec<ParamSpec> {
+    vec![ParamSpec::new("only", vec![width], Kind::Parameter { decay: true })]
+}
+
+fn sgd(momentum: f64) -> Box<dyn Optimizer> {
+    optimizer::named("sgd", &Settings::default().with("momentum", momentum)).unwrap()
+}
+
+fn join(group: Group, config: &Config, optimizer: Box<dyn Optimizer>) -> Result<Replica, Error> {
+    Replica::new(Arc::new(group), specs(WIDTH), vec![1.0; WIDTH], config, optimizer)
+}
+
+/// A step in which every shard has the same gradient.
+fn step(replica: &mut Replica, rate: f64) -> Result<kolo_ddp::StepReport, Error> {
+    for _ in replica.shards() {
+        let mut pass = replica.begin_shard(1.0, 2.0)?;
+        pass.ready(SpanId(0), &[0.5; WIDTH]);
+        pass.finish()?;
+    }
+    replica.step(rate)
+}
+
+/// What all of three ranks say, of which rank 1 is given something else.
+fn all_say(work: impl Fn(Group, bool) -> Error + Sync) -> String {
+    let errors = threads::spawn(3, |group| {
+        let other = group.rank().0 == 1;
+        let error = work(group, other);
+        assert!(matches!(error, Error::SettingsDiffer { .. }), "{error}");
+        error.to_string()
+    })
+    .unwrap();
+    assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
+    errors[0].clone()
+}
+
+#[test]
+fn settings_are_compared_where_ranks_meet() {
+    let usual = || Config { shards: Some(4), transforms: clip(1.0), ..Config::default() };
+    let caps = |mib| Some(BucketCaps::of_mib(mib));
+    for (other, words) in [
+        (Config { transforms: clip(2.0), ..usual() }, "clip_norm is 1 on ranks 0 and 2 and 2 on rank 1;"),
+        (
+            Config { transforms: Vec::new(), ..usual() },
+            "transforms is clip on ranks 0 and 2 and none on rank 1;",
+        ),
+        (Config { shards: Some(8), ..usual() }, "shards is 4 on ranks 0 and 2 and 8 on rank 1;"),
+        (Config { shards: None, ..usual() }, "one for each rank on rank 1"),
+        (Config { reduction: &REDUCTIONS[1], ..usual() }, "reduction is sum on ranks 0 and 2 and ef-sign on"),
+        (Config { verify_every: 7, ..usual() }, "verify_every is 100 on ranks 0 and 2 and 7 on rank 1;"),
+        (
+            Config { statistics: Statistics::Local, ..usual() },
+            "statistics is PerShard on ranks 0 and 2 and Local",
+        ),
+        (Config { caps: caps(0.5), ..usual() }, "524288 and 524288 bytes on rank 1"),
+    ] {
+        let error = all_say(|group, differs| {
+            let config = if differs { other.clone() } else { usual() };
+            join(group, &config, sgd(0.9)).err().unwrap()
+        });
+        assert!(error.contains(words) && error.contains("start them with the same"), "{error}");
+    }
+    // What each rank may have as it likes.
+    for rank in threads::spawn(2, |group| {
+        let forward_overlap = group.rank().0 == 0;
+        join(group, &Config { forward_overlap, ..usual() }, sgd(0.9)).map(drop)
+    })
+    .unwrap()
+    {
+        rank.unwrap();
+    }
+}
+
+/// A rule of the user's, which has a setting.
+struct Own(f64);
+
+impl Optimizer for Own {
+    fn settings(&self) -> Settings {
+        Settings::default().with("speed", self.0)
+    }
+
+    fn init(&mut self, _: &Layout) {}
+
+    fn begin(&mut self, _: u64, _: f64) {}
+
+    fn update(&mut self, _: Update<'_>) {}
+
+    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn optimizers_are_compared_by_name_and_settings() {
+    let config = Config::default();
+    for (usual, other, words) in [
+        (
+            sgd as fn(f64) -> Box<dyn Optimizer>,
+            sgd(0.8),
+            "momentum is 0.9 on ranks 0 and 2 and 0.8 on rank 1;",
+        ),
+        (
+            sgd,
+            Box::new(Own(0.9)) as Box<dyn Optimizer>,
+            "optimizer is sgd on ranks 0 and 2 and same_settings::Own on",
+        ),
+        (
+            |speed| Box::new(Own(speed)),
+            Box::new(Own(0.5)),
+            "speed is 0.9 on ranks 0 and 2 and 0.5 on rank 1;",
+        ),
+    ] {
+        let other = Mutex::new(Some(other));
+        let error = all_say(|group, differs| {
+            let optimizer = if differs { other.lock().unwrap().take().unwrap() } else { usual(0.9) };
+            join(group, &config, optimizer).err().unwrap()
+        });
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+/// Multiplies the gradient.
+struct Times(f64);
+
+impl GradientTransform for Times {
+    fn settings(&self) -> Settings {
+        Settings::default().with("factor", self.0)
+    }
+
+    fn init(&mut self, _: &Layout) {}
+
+    fn see(&mut self, _: &Slice, _: &[f32]) {}
+
+    fn decide(&mut self, _: f64) -> Decision {
+        Decision { factor: self.0, norm: None }
+    }
+}
+
+#[test]
+fn what_is_given_later_is_compared_in_each_step_before_a_parameter_changes() {
+    type Give = fn(&mut Replica, bool) -> f64;
+    let cases: [(Give, &str); 4] = [
+        (
+            |_, differs| if differs { 0.2 } else { 0.1 },
+            "the learning rate of step 2 is 0.1 on ranks 0 and 2 and 0.2 on",
+        ),
+        (
+            |replica, differs| {
+                replica.add_transform(Times(if differs { 0.5 } else { 0.25 }));
+                0.1
+            },
+            "factor is 0.25 on ranks 0 and 2 and 0.5 on rank 1;",
+        ),
+        (
+            |replica, differs| {
+                replica.sampler(1000, if differs { 8 } else { 16 }, 7).unwrap();
+                0.1
+            },
+            "the sampler's batch size is 16 on ranks 0 and 2 and 8 on rank 1;",
+        ),
+        (
+            |replica, differs| {
+                if !differs {
+                    replica.sampler(1000, 16, 7).unwrap();
+                }
+                0.1
+            },
+            "the sampler's number of samples is 1000 on ranks 0 and 2 and not given on rank 1;",
+        ),
+    ];
+    for (give, words) in cases {
+        let run = |group: Group, differs: bool| {
+            let mut replica =
+                join(group, &Config { shards: Some(4), ..Config::default() }, sgd(0.9)).unwrap();
+            (0..2).for_each(|_| drop(step(&mut replica, 0.1).unwrap()));
+            let before = replica.values().unwrap().to_vec();
+            let rate = give(&mut replica, differs);
+            let result = step(&mut replica, rate).map(drop);
+            (result, before == replica.values().unwrap())
+        };
+        let error = all_say(|group, differs| {
+            let (result, unchanged) = run(group, differs);
+            assert!(unchanged, "no parameter has changed");
+            result.unwrap_err()
+        });
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_sampler_knows_the_shards() {
+    let mut replica =
+        join(Group::alone(), &Config { shards: Some(6), ..Config::default() }, sgd(0.0)).unwrap();
+    assert_eq!(replica.sampler(100, 4, 1).unwrap(), kolo_ddp::Sampler::new(100, 4, 6, 1).unwrap());
+    assert!(replica.sampler(100, 0, 1).unwrap_err().to_string().contains("batch size is 0"));
+    step(&mut replica, 0.1).unwrap();
+}
+
+/// Gives the groups that a test has made.
+struct Script(Receiver<Group>);
+
+impl JobMembership for Script {
+    fn next_group(&mut self, _: Option<&str>) -> Result<Group, kolo_comm::Error> {
+        self.0.recv().map_err(|_| kolo_comm::Error::Orphaned)
+    }
+
+    fn set_has_state(&mut self) {}
+
+    fn step_done(&self) {}
+
+    fn is_change_wanted(&self) -> bool {
+        false
+    }
+
+    fn generation(&self) -> Option<Generation> {
+        None
+    }
+}
+
+/// Two ranks train; a third comes with another setting, or another model. It is refused, and they go on.
+#[test]
+fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
+    for (momentum, width, words) in [
+        (0.5, WIDTH, "momentum is 0.9 on ranks 0 and 1 and 0.5 on rank 2;"),
+        (0.9, WIDTH - 1, "parameter `only` [299]"),
+    ] {
+        let config = Config { shards: Some(4), ..Config::default() };
+        let (scripts, groups): (Vec<_>, Vec<_>) = (0..3).map(|_| channel()).unzip();
+        // The groups of all three generations: of two, of three, of two again.
+        for world in [2, 3, 2] {
+            for (rank, group) in threads::groups(world, &Options::default()).unwrap().into_iter().enumerate()
+            {
+                scripts[rank].send(group).unwrap();
+            }
+        }
+        let elastic = |groups, momentum, width| {
+            let values = vec![1.0; width];
+            Replica::elastic(Script(groups), &specs(width), &values, &config, sgd(momentum))
+        };
+        let (elastic, mut groups) = (&elastic, groups.into_iter());
+        let (ends, refusal) = std::thread::scope(|scope| {
+            let members: Vec<_> = groups
+                .by_ref()
+                .take(2)
+                .map(|groups| {
+                    scope.spawn(move || {
+                        let mut replica = elastic(groups, 0.9, WIDTH).unwrap();
+                        step(&mut replica, 0.1).unwrap();
+                        replica.recover(Error::Lost).unwrap();
+                        assert_eq!((replica.group().world_size(), replica.steps()), (2, 1));
+                        assert_eq!(step(&mut replica, 0.1).unwrap().change, Change::None);
+                        replica.values().unwrap().to_vec()
+                    })
+                })
+                .collect();
+            let newcomer = groups.next().unwrap();
+            let newcomer = scope.spawn(move || elastic(newcomer, momentum, width).err().unwrap().to_string());
+            let ends: Vec<_> = members.into_iter().map(|member| member.join().unwrap()).collect();
+            (ends, newcomer.join().unwrap())
+        });
+        assert!(refusal.contains(words), "{refusal}");
+        let mut alone = join(Group::alone(), &config, sgd(0.9)).unwrap();
+        (0..2).for_each(|_| drop(step(&mut alone, 0.1).unwrap()));
+        assert!(ends.iter().all(|values| values == alone.values().unwrap()));
+    }
+}
