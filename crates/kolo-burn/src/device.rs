@@ -19,9 +19,9 @@ pub(crate) fn check(device: &Device) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// A trained parameter is on a backend that Kolo does not see, or none is trained because the device records
-/// no gradients.
-pub(crate) fn check_model<M: Module>(module: &M) -> Result<(), Error> {
+/// A trained parameter is on a backend that Kolo does not see, or none is trained, be it because the device
+/// records no gradients.
+pub(crate) fn check_model<M: Module>(module: &M) -> Result<Vec<String>, Error> {
     #[derive(Default)]
     struct Devices {
         first: Option<Device>,
@@ -39,16 +39,19 @@ pub(crate) fn check_model<M: Module>(module: &M) -> Result<(), Error> {
     let mut devices = Devices::default();
     module.visit(&mut devices);
     if devices.trained.is_empty() {
-        devices.trained.extend(devices.first);
+        // The device is the likelier fault.
+        devices.first.as_ref().map_or(Ok(()), check)?;
+        return Err(Error::NothingTrained);
     }
+    let mut warnings = Vec::new();
     for device in &devices.trained {
         if !is_exact(device)? {
-            log::warn!(
+            warnings.push(format!(
                 "{device:?} may add in another order with every launch: the same bits are not promised on it"
-            );
+            ));
         }
     }
-    Ok(())
+    Ok(warnings)
 }
 
 /// Whether sums on this device are added in one order, so that the weights are the same bits on every run and

@@ -16,6 +16,12 @@ pub enum Error {
         /// The device, as Burn prints it.
         device: String,
     },
+    /// No parameter of the model is trained.
+    #[error(
+        "no parameter of the model requires a gradient, so there is nothing to train; build it on a device with \
+         autodiff, as `Device::flex().autodiff()`, and freeze (`no_grad`) only a part of it"
+    )]
+    NothingTrained,
     /// The model is on one of Burn's backends that this build of Kolo does not see.
     #[error(
         "Kolo sees no gradients on {device}; build the model on `Device::flex().autodiff()`, or build \

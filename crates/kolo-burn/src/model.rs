@@ -54,10 +54,11 @@ impl<M: Module> Binding for BurnModel<M> {
     type Loss = Loss;
 
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError> {
-        if which == Which::All {
-            device::check_model::<M>(self)?;
-        }
-        Ok(tensors::inventory::<M>(self, which)?)
+        let warnings = match which {
+            Which::All => device::check_model::<M>(self)?,
+            Which::Statistics => Vec::new(),
+        };
+        Ok(Inventory { warnings, ..tensors::inventory::<M>(self, which)? })
     }
 
     fn write(&mut self, which: Which, values: &Values) {

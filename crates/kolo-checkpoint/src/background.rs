@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
+use crate::warning::{Warning, Warnings, tell};
 
 /// The thread and the job that waits for it. A job that fails is told as a warning and forgotten when the
 /// next one comes; the last one is tried once more at the end.
@@ -41,12 +42,14 @@ impl<T: Send + 'static> Background<T> {
     /// The system gives no thread.
     pub(crate) fn start(
         name: &str,
+        warnings: Warnings,
         work: impl FnMut(&T) -> Result<(), Error> + Send + 'static,
     ) -> std::io::Result<Self> {
         let state = Mutex::new(State { waiting: None, closing: false });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let own = shared.clone();
-        let thread = std::thread::Builder::new().name(name.into()).spawn(move || run(&own, work))?;
+        let thread =
+            std::thread::Builder::new().name(name.into()).spawn(move || run(&own, &warnings, work))?;
         Ok(Background { shared, thread: Some(thread) })
     }
 
@@ -80,19 +83,22 @@ impl<T> Background<T> {
 impl<T> Drop for Background<T> {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            log::warn!("the last checkpoint was not written: {error}");
+            // Whom nobody asks has nobody to give it to.
+            tell(&format_args!("the last checkpoint was not written: {error}"));
         }
     }
 }
 
-fn run<T>(shared: &Shared<T>, mut work: impl FnMut(&T) -> Result<(), Error>) -> Result<(), Error> {
+fn run<T>(
+    shared: &Shared<T>,
+    warnings: &Warnings,
+    mut work: impl FnMut(&T) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut failed = None;
     while let Some(job) = shared.next() {
         failed = None;
         if let Err(error) = work(&job) {
-            log::warn!(
-                "checkpoint not written: {error}; training goes on, the next checkpoint is another try"
-            );
+            warnings.add(Warning::NotWritten(error));
             failed = Some(job);
         }
     }
@@ -107,6 +113,10 @@ mod tests {
 
     /// A background whose jobs say that they have begun and wait until they are told how to end.
     fn background() -> (Background<u32>, Receiver<u32>, Sender<bool>) {
+        with(Warnings::default())
+    }
+
+    fn with(warnings: Warnings) -> (Background<u32>, Receiver<u32>, Sender<bool>) {
         let (begun, begins) = channel();
         let (tell, told) = channel();
         let work = move |job: &u32| {
@@ -116,7 +126,7 @@ mod tests {
                 _ => Err(Error::file("checkpoint", format!("job {job}"))),
             }
         };
-        (Background::start("test", work).unwrap(), begins, tell)
+        (Background::start("test", warnings, work).unwrap(), begins, tell)
     }
 
     #[test]
@@ -132,13 +142,18 @@ mod tests {
 
     #[test]
     fn a_failed_job_is_forgotten_for_the_next_but_the_last_is_tried_again() {
-        let (background, begins, tell) = background();
+        let warnings = Warnings::default();
+        let (background, begins, tell) = with(warnings.clone());
         [false, false, true].into_iter().for_each(|end| tell.send(end).unwrap());
         background.put(1);
         assert_eq!(begins.recv().unwrap(), 1);
         background.put(2);
         background.finish().unwrap();
         assert_eq!(begins.iter().collect::<Vec<_>>(), [2, 2]);
+        let told: Vec<String> = warnings.take().iter().map(Warning::to_string).collect();
+        assert_eq!(told.len(), 2);
+        assert!(told[0].contains("not written: checkpoint: job 1") && told[1].contains("job 2"), "{told:?}");
+        assert!(warnings.take().is_empty(), "each once");
     }
 
     #[test]

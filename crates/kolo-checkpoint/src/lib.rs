@@ -22,6 +22,7 @@ mod manifest;
 mod position;
 mod read;
 mod snapshot;
+mod warning;
 mod write;
 mod writer;
 
@@ -31,6 +32,7 @@ pub use manifest::{FORMAT, FileEntry, Manifest, TensorEntry};
 pub use position::Position;
 pub use read::Reader;
 pub use snapshot::{Part, Set, Snapshot, residual_prefix, state_prefix};
+pub use warning::{Warning, tell};
 pub use writer::Writer;
 
 /// A hash as it is written: two lower-case digits a byte.

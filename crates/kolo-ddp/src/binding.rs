@@ -82,6 +82,8 @@ pub struct Inventory {
     pub specs: Vec<ParamSpec>,
     /// As many values as the tensors have elements.
     pub values: Vec<f32>,
+    /// What the user must know before these are trained: [`Warning::Model`](crate::Warning::Model).
+    pub warnings: Vec<String>,
 }
 
 /// The newest values of all tensors, from which a binding takes what it writes.

@@ -1,14 +1,17 @@
 //! Checkpoints of a replica: what of it is saved, and how it goes on from there. The files themselves are
 //! [`kolo_checkpoint`]'s, whose items are here, too.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use kolo_checkpoint::{hex, residual_prefix, state_prefix};
+use kolo_comm::Rank;
 use kolo_optim::{Kind, Span};
 use sha2::{Digest, Sha256};
 
-use crate::error::Error;
+use crate::error::{Error, ranks_of};
 use crate::replica::Replica;
+use crate::warning::Warning;
 
 pub use kolo_checkpoint::{
     FORMAT, FileEntry, Found, Manifest, Part, Position, Reader, Set, Snapshot, TensorEntry, Writer, list,
@@ -42,16 +45,49 @@ pub fn save(folder: &Path, replica: &mut Replica, position: &Position) -> Result
     Ok(snapshot(replica, position)?.write(folder)?)
 }
 
-/// Reads a checkpoint into a replica of the same model and optimizer, and verifies every file. Every rank
-/// does it.
+/// Reads a checkpoint into a replica of the same model and optimizer, and verifies every file. A collective:
+/// every rank calls it, with a checkpoint of the same content, be it the same file or another.
 ///
 /// # Errors
 ///
-/// Names the file that is damaged or missing, or the first tensor that does not fit; the replica is of no use
-/// then.
+/// All ranks get the same: it names the rank that cannot read its checkpoint, and the file that is damaged or
+/// missing or the first tensor that does not fit; or tells which rank has which, where they differ. Or a
+/// collective failed. The replica is of no use then.
 pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error> {
-    let reader = Reader::open(checkpoint)?;
-    let position = reader.position()?;
+    let opened = Reader::open(checkpoint).and_then(|reader| Ok((reader.position()?, reader)));
+    let words = |(position, reader): &(Position, Reader)| {
+        // Enough of the hash to tell two of them apart; it covers those of all files.
+        let hash = &reader.manifest().manifest_sha256[..16];
+        format!("the one of step {} with manifest {hash}", position.step)
+    };
+    let own = opened.as_ref().map(words).map_err(|error| error.to_string());
+    let told: Vec<Result<String, String>> = replica.group().all_gather_value(&own)?;
+    let (position, reader) = agreed(opened.map_err(Error::from), replica)?;
+    let values: Vec<String> = told.into_iter().flatten().collect();
+    if values.iter().any(|value| *value != values[0]) {
+        return Err(Error::CheckpointsDiffer { values });
+    }
+    let filled = fill(&reader, replica);
+    agreed(filled, replica)?;
+    replica.resume(position.step);
+    Ok(position)
+}
+
+/// What this rank has read, if every rank could read; else the error of the first one that could not.
+fn agreed<T>(own: Result<T, Error>, replica: &Replica) -> Result<T, Error> {
+    let problem = own.as_ref().err().map(|error| error.to_string());
+    let problems: Vec<Option<String>> = replica.group().all_gather_value(&problem)?;
+    let mut problems = problems.into_iter().enumerate();
+    match problems.find_map(|(rank, problem)| Some((Rank(rank), problem?))) {
+        Some((rank, problem)) if replica.group().world_size() > 1 => {
+            Err(Error::CheckpointUnreadable { rank, problem })
+        }
+        _ => own,
+    }
+}
+
+/// Reads all that a replica goes on with.
+fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     let (layout, values, optimizer) = replica.parts()?;
     reader.read(Set::Weights, "", layout, 0, values)?;
     reader.expect_no_others(layout)?;
@@ -73,8 +109,80 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
     let spans = replica.layout().spans().len();
     let uses = reader.uses()?.filter(|uses| uses.len() == spans);
     replica.expect_uses(uses.unwrap_or_else(|| vec![1; spans]));
-    replica.resume(position.step);
-    Ok(position)
+    Ok(())
+}
+
+/// Where a job goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resumed {
+    /// Where the run was.
+    pub position: Position,
+    /// The checkpoint's folder.
+    pub path: PathBuf,
+    /// Newer ones that some rank has and not all can read: each with the ranks and what is wrong.
+    pub passed_over: Vec<String>,
+}
+
+/// Reads the newest checkpoint in `folder` that every rank has and can read: where ranks have disks of their
+/// own, one of them may be damaged or older. A collective; `None` where no rank has any. Newer ones that are
+/// passed over are in the next report's warnings, too, on rank 0.
+///
+/// # Errors
+///
+/// Some rank has checkpoints, but none is good on all of them, or the folder cannot be read: tells what is
+/// wrong with which on which rank. Or as [`load`].
+pub fn resume(folder: &Path, replica: &mut Replica) -> Result<Option<Resumed>, Error> {
+    let steps = |listed: Vec<(u64, PathBuf)>| listed.into_iter().map(|(step, _)| step).collect();
+    let own: Vec<u64> = agreed(list(folder).map(steps).map_err(Error::from), replica)?;
+    let all: Vec<Vec<u64>> = replica.group().all_gather_value(&own)?;
+    let steps: BTreeSet<u64> = all.iter().flatten().copied().collect();
+    let mut passed_over = Vec::new();
+    for step in steps.iter().rev() {
+        let path = path(folder, *step);
+        // A rank that lacks it need not be asked, nor need the others read it.
+        let problems: Vec<Option<String>> = match all.iter().all(|steps| steps.contains(step)) {
+            true => replica.group().all_gather_value(&verify(&path).err().map(|error| error.to_string()))?,
+            false => {
+                let lacks = |steps: &Vec<u64>| !steps.contains(step);
+                let missing = |steps| lacks(steps).then(|| format!("{} is not there", path.display()));
+                all.iter().map(missing).collect()
+            }
+        };
+        let told = by_problem(&problems);
+        if told.is_empty() {
+            let position = load(&path, replica)?;
+            for problem in &passed_over {
+                replica.warn(Warning::CheckpointPassedOver {
+                    problem: String::clone(problem),
+                    path: path.clone(),
+                });
+            }
+            return Ok(Some(Resumed { position, path, passed_over }));
+        }
+        passed_over.extend(told);
+    }
+    match passed_over.is_empty() {
+        true => Ok(None),
+        false => Err(Error::NoCommonCheckpoint { folder: folder.to_path_buf(), problems: passed_over }),
+    }
+}
+
+/// Problems of all ranks in words, those that several have once.
+fn by_problem(problems: &[Option<String>]) -> Vec<String> {
+    let mut different: Vec<&String> = problems.iter().flatten().collect();
+    different.dedup();
+    let told = |problem: &String| {
+        let has = |rank: &usize| problems[*rank].as_ref() == Some(problem);
+        let ranks: Vec<Rank> = (0..problems.len()).filter(has).map(Rank).collect();
+        if ranks.len() == problems.len() {
+            problem.clone()
+        } else {
+            format!("{problem} (on {})", ranks_of(&ranks))
+        }
+    };
+    let mut told: Vec<String> = different.into_iter().map(told).collect();
+    told.dedup();
+    told
 }
 
 /// SHA-256 of all trained parameters: `f32`, little-endian, each in row-major order, in the order of their

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use kolo_checkpoint::Error as CheckpointError;
 use kolo_comm::Rank;
 
+use crate::losses::ShardLoss;
 use kolo_optim::table::ChoiceError;
 
 /// What went wrong in a binding. Any error becomes one by `?`; [`Ddp`](crate::Ddp) returns it as
@@ -97,6 +98,45 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
+    /// The loss of a step is not a number any more, or infinite. No parameter has been changed.
+    #[error(
+        "the loss of step {step} is {}: training has diverged, or samples hold what is no number; lower the learning rate, clip \
+         the gradient, or look at those samples; no parameter has been changed",
+        by_shard(*loss, shards)
+    )]
+    LossNotFinite {
+        /// Number of the step, from 0.
+        step: u64,
+        /// Sum of all shards' losses.
+        loss: f64,
+        /// The shards whose own loss is not finite; none where only the sum is too large.
+        shards: Vec<ShardLoss>,
+    },
+    /// The gradient of a step is not finite, though the loss is; found where its norm is computed, as for
+    /// clipping. No parameter has been changed.
+    #[error(
+        "the norm of the gradient of step {step} is {norm}{}, though the loss is finite: training has diverged, or an operation has \
+         no gradient where it was used; lower the learning rate; no parameter has been changed",
+        parameter.as_ref().map(|name| format!(", first in `{name}`")).unwrap_or_default()
+    )]
+    GradientNotFinite {
+        /// Number of the step, from 0.
+        step: u64,
+        /// Norm of the gradient.
+        norm: f64,
+        /// The first parameter, in the model's order, whose gradient is not finite; `None` where only the norm
+        /// is too large.
+        parameter: Option<String>,
+    },
+    /// A step has given no parameter a gradient, in any of its shards.
+    #[error(
+        "no parameter had a gradient in step {step}: its loss does not come from the parameters that are trained; compute it by \
+         `ddp.model()` in each step anew, not by a clone of the model"
+    )]
+    NoGradient {
+        /// Number of the step, from 0.
+        step: u64,
+    },
     /// A job whose workers may die cannot have a reduction that keeps something with each of them.
     #[error(
         "the reduction `{reduction}` keeps residuals with each worker, which are lost when it dies; take `sum` in an elastic job, \
@@ -142,6 +182,35 @@ pub enum Error {
     /// A checkpoint cannot be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The ranks were to continue from different checkpoints.
+    #[error(
+        "the ranks have read different checkpoints: {}; give all of them the same, or let `Ddp::resume` find the newest that all have",
+        by_value(values)
+    )]
+    CheckpointsDiffer {
+        /// What each rank has read, in words.
+        values: Vec<String>,
+    },
+    /// A rank cannot read its checkpoint, so no rank continues from it.
+    #[error("{rank} cannot continue from its checkpoint: {problem}")]
+    CheckpointUnreadable {
+        /// The first rank that cannot.
+        rank: Rank,
+        /// What is wrong: names the file.
+        problem: String,
+    },
+    /// There are checkpoints, but none that is good on all ranks.
+    #[error(
+        "{}: no checkpoint is good on all ranks; start anew, or put one there:{}",
+        folder.display(),
+        problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
+    )]
+    NoCommonCheckpoint {
+        /// The folder of the checkpoints.
+        folder: PathBuf,
+        /// What is wrong with each, and on which ranks.
+        problems: Vec<String>,
+    },
     /// A file of a trace cannot be read or written.
     #[error("{}: {problem}", path.display())]
     File {
@@ -150,6 +219,14 @@ pub enum Error {
         /// What is wrong with it, and the remedy.
         problem: String,
     },
+}
+
+/// The loss of a step in words: that of the shards to blame, else the sum.
+fn by_shard(loss: f64, shards: &[ShardLoss]) -> String {
+    match shards {
+        [] => format!("{loss}, the sum of finite losses of its shards"),
+        _ => enumerate(shards.iter().map(ShardLoss::to_string)),
+    }
 }
 
 /// The values of all ranks in words: `1 on ranks 0 and 2 and 3 on rank 1`.

@@ -32,9 +32,12 @@ pub mod straggler;
 mod timed;
 pub mod transform;
 pub mod verify;
+mod warning;
 
 /// What is wrong with a checkpoint's file.
 pub use kolo_checkpoint::Error as CheckpointError;
+/// What a user must know of checkpoints though training goes on.
+pub use kolo_checkpoint::Warning as CheckpointWarning;
 /// Optimizers, by name or a user's own.
 pub use kolo_optim as optimizer;
 pub use kolo_optim::{Kind, Layout, MemoryOrder, ParamSpec, Span, SpanId, norm, rate, table};
@@ -44,9 +47,11 @@ pub use config::Config;
 pub use ddp::Ddp;
 pub use error::Error;
 pub use last_step::LastStep;
+pub use losses::ShardLoss;
 pub use replica::{Change, Replica, StepReport};
 pub use sampler::{Epoch, Sampler};
 pub use shard_pass::{Access, ShardPass};
 pub use shares::{Assignment, apportion};
 pub use statistics::Statistics;
 pub use step::BucketTiming;
+pub use warning::Warning;

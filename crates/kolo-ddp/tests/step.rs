@@ -189,6 +189,7 @@ fn a_pass_of_a_step_that_was_given_up_harms_no_later_one() {
     assert!(error.contains("`finish` cannot be called after its step has been given up"), "{error}");
     pass.finish().unwrap();
     let mut replica = shared.lock().unwrap();
-    replica.step(0.1).unwrap();
+    let error = replica.step(0.1).unwrap_err();
+    assert!(matches!(error, Error::NoGradient { step: 0 }), "the stale gradient does not count: {error}");
     assert_eq!(replica.values().unwrap(), before, "no gradient, no change");
 }

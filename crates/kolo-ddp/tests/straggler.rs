@@ -13,7 +13,7 @@ use kolo_comm::{Group, Options, Rank, TCP, threads};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::reduction::{Entry, REDUCTIONS};
 use kolo_ddp::straggler::{Cause, EVERY, Policy, Straggler};
-use kolo_ddp::{BucketCaps, Config, Error, Replica};
+use kolo_ddp::{BucketCaps, Config, Error, Replica, Warning};
 
 const SHARDS: usize = 6;
 /// What a shard takes, and what it takes on the slow rank: so far apart that a busy machine cannot mix them
@@ -55,6 +55,13 @@ fn train(
         let before = replica.shares().to_vec();
         let report = replica.step(0.01).unwrap();
         assert_eq!(report.shards_changed, before != replica.shares());
+        // What all ranks know, rank 0 tells.
+        let tells = |is: fn(&Warning) -> bool| report.warnings.iter().any(is);
+        let speaks = replica.group().rank() == Rank(0);
+        let is_found = speaks && report.straggler.is_some();
+        assert_eq!(tells(|warning| matches!(warning, Warning::Straggler(_))), is_found);
+        let has_moved = speaks && report.shards_changed;
+        assert_eq!(tells(|warning| matches!(warning, Warning::SharesMoved { .. })), has_moved);
         found.extend(report.straggler);
         shares.push(replica.shares().to_vec());
     }

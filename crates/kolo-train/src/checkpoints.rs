@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use burn::module::Module;
 use kolo_burn::Ddp;
-use kolo_comm::Op;
+use kolo_ddp::Error::NoCommonCheckpoint;
 use kolo_ddp::checkpoint::{self, Position, Reader, Writer};
 
 use crate::config::Recipe;
@@ -96,15 +96,10 @@ pub(crate) fn position(folder: &RunFolder, step: u64) -> Option<Position> {
 
 /// Reads the newest checkpoint that is good on every rank. A collective.
 pub(crate) fn resume<M: Module>(ddp: &mut Ddp<M>, folder: &RunFolder) -> Result<Position, Error> {
-    let found = folder.newest_checkpoint()?;
-    // Where nodes have disks of their own, one of them may be damaged.
-    let mut step = [found.step as i64];
-    ddp.group().all_reduce(&mut step, Op::Min)?;
-    let path = checkpoint::path(&folder.checkpoints(), step[0].unsigned_abs());
-    if ddp.rank().0 == 0 {
-        for problem in &found.passed_over {
-            log::warn!("{problem}; this run continues from {}", path.display());
-        }
-    }
-    Ok(ddp.load(&path)?)
+    let folder = folder.checkpoints();
+    let resumed = ddp.resume(&folder).map_err(|error| match error {
+        NoCommonCheckpoint { .. } => Error::Refused(error),
+        other => other.into(),
+    })?;
+    resumed.map(|resumed| resumed.position).ok_or(Error::NoCheckpoint { folder })
 }

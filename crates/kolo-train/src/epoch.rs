@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use burn::module::Module;
 use kolo_burn::{BurnModel, DropoutKey};
 use kolo_data::{DataSet, ShardBatch};
+use kolo_ddp::Error::{GradientNotFinite, LossNotFinite};
 use kolo_ddp::checkpoint::Position;
 use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_ddp::straggler::{Policy, Straggler};
@@ -65,9 +66,6 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             self.ddp.with_replica(|replica| replica.leave());
         }
         let report = self.step(&progress.position, rate)?;
-        if !report.loss.is_finite() {
-            return Err(Error::Diverged { loss: report.loss, step });
-        }
         let row = StepRow::new(step, epoch, rate, self.step_began.elapsed(), &report);
         progress.add_step(row.clone());
         let due = self.calendar.after(progress.step());
@@ -136,7 +134,10 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
                 ddp.backward(loss)?;
             }
         }
-        Ok(ddp.step(rate)?)
+        ddp.step(rate).map_err(|error| match error {
+            LossNotFinite { .. } | GradientNotFinite { .. } => Error::Diverged(error),
+            other => other.into(),
+        })
     }
 
     /// For how long this rank sleeps at such work, if it is made slow.

@@ -127,14 +127,9 @@ pub enum Error {
         /// What the encoder says.
         problem: String,
     },
-    /// The loss is not a number any more.
-    #[error("the loss is {loss} at step {step}: training has diverged; lower --lr, or clip with --clip-norm")]
-    Diverged {
-        /// The loss.
-        loss: f64,
-        /// The step, from 0.
-        step: u64,
-    },
+    /// The loss, or the gradient, is not a number any more.
+    #[error("{0} (--lr, --clip-norm)")]
+    Diverged(#[source] kolo_ddp::Error),
     /// Batches could not be prepared.
     #[error(transparent)]
     Prefetch(#[from] PrefetchError),

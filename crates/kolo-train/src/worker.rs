@@ -97,7 +97,6 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         let config = &job.config;
         config.check()?;
         task.find_metric(config)?;
-        let sampler = config.sampler(task.data.samples(Part::Train))?;
         // A run that is resumed has its weights from a checkpoint.
         if let Some(file) = config.init.as_ref().filter(|_| !job.resume) {
             model = weights::load(model, file)?;
@@ -113,6 +112,8 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
                 (Ddp::elastic(member, model, &config.ddp()?, optimizer)?, signals::leaving()?)
             }
         };
+        let samples = task.data.samples(Part::Train);
+        let sampler = ddp.sampler(samples, config.batch_size, config.seed).map_err(Error::Refused)?;
         let (calendar, rate) = (Calendar::new(config, &sampler), config.rate(&sampler));
         let pause = Arc::default();
         let data = SlowData::new(task.data.clone(), Arc::clone(&pause));

@@ -293,6 +293,18 @@ fn a_model_without_autodiff_is_told() {
     let result = Ddp::new(Group::alone(), model, &Config::default(), sgd(&Settings::default()));
     let error = result.err().unwrap().to_string();
     assert!(error.contains("autodiff"), "{error}");
+    let plain = LinearConfig::new(3, 3).init(&Device::flex());
+    let result = Ddp::new(Group::alone(), plain, &Config::default(), sgd(&Settings::default()));
+    let error = result.err().unwrap().to_string();
+    assert!(error.contains("records no gradients") && error.contains("Device::flex().autodiff()"), "{error}");
+}
+
+#[test]
+fn a_model_of_which_nothing_is_trained_is_told() {
+    let frozen = Net::new(&device()).no_grad();
+    let result = Ddp::new(Group::alone(), frozen, &Config::default(), sgd(&Settings::default()));
+    let error = result.err().unwrap().to_string();
+    assert!(error.contains("nothing to train"), "{error}");
 }
 
 /// The loss of another model, or of the model's copy for evaluation.

@@ -11,7 +11,7 @@ fn inventory(model: &ResidualNet) -> Inventory {
 }
 
 /// Each tensor of the result: its name, and its values in row-major order.
-fn row_major(Inventory { specs, values }: &Inventory) -> Vec<(String, Vec<f32>)> {
+fn row_major(Inventory { specs, values, .. }: &Inventory) -> Vec<(String, Vec<f32>)> {
     let mut rest = values.as_slice();
     let tensors = specs.iter().map(|spec| {
         let (own, others) = rest.split_at(spec.shape.iter().product());

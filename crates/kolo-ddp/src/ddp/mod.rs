@@ -13,13 +13,14 @@ use kolo_comm::{Group, JobMembership, Rank};
 
 use self::statistics::StatisticsReport;
 use crate::binding::{Binding, GradientSink, Inventory, Loss, Values, Which};
-use crate::checkpoint::{self, Position};
+use crate::checkpoint::{self, Position, Resumed};
 use crate::config::Config;
 use crate::cross_shard::Exchange;
 use crate::error::Error;
 use crate::replica::{Change, Replica, StepReport};
 use crate::sampler::Sampler;
 use crate::shard_pass::{ShardPass, lock};
+use crate::warning::Warning;
 use kolo_optim::{Layout, Optimizer, SpanId};
 
 /// A model of which every worker holds a replica.
@@ -58,9 +59,9 @@ impl<B: Binding> Ddp<B> {
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
         let model = model.into();
-        let Inventory { specs, values } = model.inventory(Which::All)?;
+        let Inventory { specs, values, warnings } = model.inventory(Which::All)?;
         let replica = Replica::new(Arc::new(group), specs, values, config, optimizer)?;
-        Ok(Self::of(model, replica, config))
+        Ok(Self::of(model, replica, warnings, config))
     }
 
     /// As [`Ddp::new`], as a member of a job whose workers may come and go: see [`Replica::elastic`]. Where
@@ -77,12 +78,13 @@ impl<B: Binding> Ddp<B> {
         optimizer: impl Optimizer,
     ) -> Result<Self, Error> {
         let model = model.into();
-        let Inventory { specs, values } = model.inventory(Which::All)?;
+        let Inventory { specs, values, warnings } = model.inventory(Which::All)?;
         let replica = Replica::elastic(member, &specs, &values, config, optimizer)?;
-        Ok(Self::of(model, replica, config))
+        Ok(Self::of(model, replica, warnings, config))
     }
 
-    fn of(model: B, replica: Replica, config: &Config) -> Self {
+    fn of(model: B, mut replica: Replica, warnings: Vec<String>, config: &Config) -> Self {
+        warnings.into_iter().for_each(|warning| replica.warn(Warning::Model(warning)));
         let (group, layout, shards) = (replica.group().clone(), replica.layout().clone(), replica.shards());
         let statistics = StatisticsReport::new(&layout, config.statistics);
         let replica = Arc::new(Mutex::new(replica));
@@ -227,21 +229,38 @@ impl<B: Binding> Ddp<B> {
         Ok(())
     }
 
-    /// Continues from a checkpoint of the same model and optimizer; every rank calls it.
+    /// Continues from a checkpoint of the same model and optimizer. A collective: see [`checkpoint::load`].
     ///
     /// # Errors
     ///
-    /// Names the file and the first tensor that does not fit.
+    /// As [`checkpoint::load`], the same on all ranks.
     pub fn load(&mut self, checkpoint: &Path) -> Result<Position, Error> {
         let position = self.with_replica(|replica| checkpoint::load(checkpoint, replica))?;
         self.write(Which::All);
         Ok(position)
     }
 
+    /// Continues from the newest checkpoint in `folder` that every rank has and can read, if there is any. A
+    /// collective: see [`checkpoint::resume`].
+    ///
+    /// # Errors
+    ///
+    /// As [`checkpoint::resume`], the same on all ranks.
+    pub fn resume(&mut self, folder: &Path) -> Result<Option<Resumed>, Error> {
+        let resumed = self.with_replica(|replica| checkpoint::resume(folder, replica))?;
+        self.write(Which::All);
+        Ok(resumed)
+    }
+
     /// The loop has waited so long for its next batch: so a rank whose data comes slowly is not taken for one
     /// that computes slowly ([`Replica::data_waited`]).
     pub fn data_waited(&self, time: Duration) {
         lock(&self.replica).data_waited(time);
+    }
+
+    /// What the user must know and no report has told yet: see [`Replica::take_warnings`].
+    pub fn take_warnings(&self) -> Vec<Warning> {
+        lock(&self.replica).take_warnings()
     }
 
     /// After the replica has got another group, or its shards have moved.

@@ -16,7 +16,7 @@ use kolo_comm::{Group, Rank};
 
 pub use self::report::{Change, StepReport};
 use self::undo::Undo;
-use crate::buckets::{Bucket, BucketCaps};
+use crate::buckets::{Bucket, BucketCaps, Slice};
 use crate::config::Config;
 use crate::error::Error;
 use crate::last_step::LastStep;
@@ -27,7 +27,8 @@ use crate::step::{Heard, Piggyback, Step};
 use crate::straggler::{Straggler, StragglerObserver};
 use crate::transform::{Decision, GradientTransform, Transforms};
 use crate::verify::Verifier;
-use kolo_optim::{Layout, Optimizer, ParamSpec, SpanId};
+use crate::warning::{Warning, Warnings};
+use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, SpanId};
 
 /// A copy of the model that is trained together with those of other ranks.
 ///
@@ -63,6 +64,10 @@ pub struct Replica {
     gathered: Option<(u64, Vec<Vec<f32>>)>,
     /// What the program has given besides the configuration, and must be the same on all ranks.
     stated: Stated,
+    /// The tensors that the last step did not use, and those of which the user knows that some step did not.
+    unused: Vec<bool>,
+    known_unused: Vec<bool>,
+    warnings: Warnings,
     verifier: Verifier,
     stragglers: StragglerObserver,
     members: MembershipObserver,
@@ -122,6 +127,9 @@ impl Replica {
             failure: None,
             gathered: None,
             stated: Stated::default(),
+            unused: Vec::new(),
+            known_unused: Vec::new(),
+            warnings: Warnings::default(),
             verifier: Verifier::new(config)?,
             stragglers: StragglerObserver::new(config.straggler, Vec::new()),
             members: MembershipObserver::default(),
@@ -252,6 +260,19 @@ impl Replica {
         self.stated.set(name, value);
     }
 
+    /// Tells the user what concerns the job; rank 0 speaks.
+    pub(crate) fn warn(&mut self, warning: Warning) {
+        if self.group.rank() == Rank(0) {
+            self.warnings.add(warning);
+        }
+    }
+
+    /// What the user must know and no report has told yet: what has come up since the last step, or in one that
+    /// has failed.
+    pub fn take_warnings(&mut self) -> Vec<Warning> {
+        self.warnings.take()
+    }
+
     /// The training thread has waited so long for data since the last step: for [`StepReport::straggler`],
     /// which else takes that time for computing.
     pub fn data_waited(&mut self, time: Duration) {
@@ -276,7 +297,8 @@ impl Replica {
     /// # Errors
     ///
     /// A collective failed (naming the rank), a backward pass is missing or not finished, no rank had a
-    /// sample, or the ranks were given different learning rates, samplers or transforms
+    /// sample, the loss is not finite (naming shards and ranks) or the gradient's norm where it is computed, no
+    /// parameter has got a gradient, or the ranks were given different learning rates, samplers or transforms
     /// ([`Error::SettingsDiffer`], on all of them). No parameter has changed then.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
@@ -296,6 +318,7 @@ impl Replica {
         let Decision { factor, norm: gradient_norm } = self.transform(scale)?;
         let done = LastStep { step: self.steps, loss: totals.loss * scale, count: totals.count };
         (self.scale, self.factor) = (scale, factor);
+        self.note_unused(totals.unused);
         self.steps += 1;
         self.step.begin_applying(done);
         if self.step.outstanding() == 0 {
@@ -327,19 +350,42 @@ impl Replica {
             change,
             straggler,
             shards_changed,
+            warnings: self.warnings.take(),
         })
+    }
+
+    /// In the step that ends, these parameters stay as they are.
+    fn note_unused(&mut self, unused: Vec<bool>) {
+        self.known_unused.resize(unused.len(), false);
+        let spans = self.layout.spans().iter().zip(&unused).zip(&mut self.known_unused);
+        for ((span, unused), known) in spans {
+            let is_new = *unused && span.spec.kind != Kind::Statistic && !std::mem::replace(known, true);
+            if is_new && self.group.rank() == Rank(0) {
+                let parameter = span.spec.name.clone();
+                self.warnings.add(Warning::UnusedParameter { step: self.steps, parameter });
+            }
+        }
+        self.unused = unused;
     }
 
     /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
     /// up, and whether shards have moved. All ranks conclude the same.
     fn mind_stragglers(&mut self, heard: &Heard) -> Result<(Option<Straggler>, bool), Error> {
-        let (world, speaks) = (self.group.world_size(), self.group.rank() == Rank(0));
-        let (straggler, wanted) = self.stragglers.heard(heard.numbers.as_deref(), world, speaks);
+        let world = self.group.world_size();
+        let (straggler, wanted) = self.stragglers.heard(heard.numbers.as_deref(), world);
+        if let Some(straggler) = &straggler {
+            self.warn(Warning::Straggler(straggler.clone()));
+        }
         let Some(wanted) = wanted else { return Ok((straggler, false)) };
         self.apply_outstanding()?;
         let result = self.step.rebalance(&wanted.shares)?;
-        self.stragglers.rebalanced(&wanted, &result, speaks);
-        Ok((straggler, result.is_ok()))
+        self.stragglers.rebalanced(&result);
+        let is_ok = result.is_ok();
+        self.warn(match result {
+            Ok(()) => Warning::SharesMoved { reason: wanted.reason },
+            Err(reason) => Warning::SharesStay { reason },
+        });
+        Ok((straggler, is_ok))
     }
 
     /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied.
@@ -368,7 +414,24 @@ impl Replica {
                 self.transforms.see(&self.layout, bucket, gradient);
             }
         }
-        Ok(self.transforms.decide(scale))
+        let decision = self.transforms.decide(scale);
+        match decision.norm.filter(|norm| !norm.is_finite()) {
+            Some(norm) => Err(self.gradient_not_finite(norm)?),
+            None => Ok(decision),
+        }
+    }
+
+    /// The error of a step whose gradient, all of which is here, has such a norm.
+    fn gradient_not_finite(&mut self, norm: f64) -> Result<Error, Error> {
+        let mut first: Option<SpanId> = None;
+        for bucket in self.step.order() {
+            let (bucket, gradient) = self.step.collect(bucket)?;
+            let wrong = |slice: &&Slice| gradient[slice.range()].iter().any(|value| !value.is_finite());
+            let found = bucket.slices.iter().filter(wrong).map(|slice| slice.span);
+            first = found.chain(first).min();
+        }
+        let parameter = first.map(|id| self.layout.span(id).spec.name.clone());
+        Ok(Error::GradientNotFinite { step: self.steps, norm, parameter })
     }
 
     /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.

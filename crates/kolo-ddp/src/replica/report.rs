@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::step::BucketTiming;
 use crate::straggler::Straggler;
+use crate::warning::Warning;
 
 /// What became of a worker after a step that changed the members of the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +47,9 @@ pub struct StepReport {
     /// ([`Policy::Rebalance`](crate::straggler::Policy::Rebalance)): ask
     /// [`Replica::shards`](crate::Replica::shards) again.
     pub shards_changed: bool,
+    /// What the user must know, on the rank that should speak of it; each once, also those from between the
+    /// last step and this one.
+    pub warnings: Vec<Warning>,
 }
 
 impl StepReport {

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::Replica;
 use super::undo::Undo;
-use crate::buckets::Slice;
+use crate::buckets::{BLOCK, Slice};
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::step::Step;
@@ -22,6 +22,8 @@ pub(super) struct Applying<'a> {
     /// Takes the gradient of one tensor that came in several buckets; grows to the longest of them in the
     /// first step.
     pub(super) whole: &'a mut Vec<f32>,
+    /// For each tensor whether no shard has used it: it, and the optimizer's state of it, stay as they are then.
+    pub(super) unused: &'a [bool],
     /// What the summed gradient is multiplied by, and by what besides where it is a parameter's.
     pub(super) scale: f64,
     pub(super) factor: f64,
@@ -74,7 +76,26 @@ impl Applying<'_> {
         Ok(())
     }
 
+    /// Steps a slice. One of a tensor that no shard has used stays as it is, but for what a reduction still owes
+    /// it from earlier steps; that is told by blocks, so that it does not matter how the tensor was cut.
     fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
+        if !self.unused[slice.span.0] {
+            return self.update(slice, gradient);
+        }
+        let len = match self.optimizer.scope() {
+            Scope::Element => BLOCK,
+            Scope::Tensor => gradient.len().max(1),
+        };
+        for (start, part) in (0..).step_by(len).zip(gradient.chunks(len)) {
+            if part.iter().any(|value| *value != 0.0) {
+                let first = slice.elements.start + start;
+                let elements = first..first + part.len();
+                self.update(&Slice { span: slice.span, elements, offset: slice.offset + start }, part);
+            }
+        }
+    }
+
+    fn update(&mut self, slice: &Slice, gradient: &[f32]) {
         let span = self.layout.span(slice.span);
         let start = span.offset + slice.elements.start;
         let mut update = |range: Range<usize>, values: &mut [f32]| {
@@ -137,6 +158,7 @@ impl Replica {
             undo: self.undo.as_mut(),
             optimizer: &mut *self.optimizer,
             whole: &mut self.whole,
+            unused: &self.unused,
             scale: self.scale,
             factor: self.factor,
         };

@@ -13,7 +13,7 @@ impl Step {
     pub(super) fn add_late(&mut self) -> Result<(), Error> {
         let group = self.group.clone();
         let all = self.synchronise.then_some(&*group);
-        for id in self.uses.exchange(all, &self.layout, &mut self.exposed)? {
+        for id in self.uses.exchange(all, &mut self.exposed)? {
             let late = self.uses.take_late(id, self.shards().len());
             let mut sum = self.sum_late(self.layout.span(id).len, late)?;
             for place in 0..self.buckets.places[id.0].len() {

@@ -50,10 +50,10 @@ use self::use_counts::UseCounts;
 use crate::buckets::{Bucket, BucketCaps, plan, reversed};
 use crate::error::Error;
 use crate::last_step::LastStep;
-use crate::losses::ShardLosses;
+use crate::losses::{ShardLoss, ShardLosses};
 use crate::reduction::Entry;
 use crate::shares::Assignment;
-use kolo_optim::{Layout, SpanId};
+use kolo_optim::{Kind, Layout, Span, SpanId};
 
 /// Where a step stands. A call in another phase than it belongs to is refused.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +80,8 @@ pub(crate) struct Totals {
     pub(crate) count: f64,
     /// Buckets whose reduction had been started before the last backward pass was over.
     pub(crate) started_early: usize,
+    /// For each span whether no shard of any rank has used it.
+    pub(crate) unused: Vec<bool>,
     /// What observers have told.
     pub(crate) heard: Heard,
 }
@@ -279,7 +281,7 @@ impl Step {
     /// # Errors
     ///
     /// A collective failed (naming the rank), a backward pass is missing or under way, no rank had a sample,
-    /// or a step has failed before.
+    /// the loss is not finite, no parameter has got a gradient, or a step has failed before.
     pub(crate) fn reduce(&mut self, number: u64, told: &Piggyback) -> Result<Totals, Error> {
         let (done, due) = (self.passes_done("step")?, self.shards().len());
         if done != due {
@@ -309,10 +311,31 @@ impl Step {
         }
         let agreed = self.agreement.finish(&mut self.exposed)?;
         let (surprise, heard) = agreed.unwrap_or_else(|| (self.uses.is_surprising(), Heard::default()));
+        if !loss.is_finite() {
+            return Err(self.not_finite(number, loss)?);
+        }
         if surprise {
             self.add_late()?;
         }
-        Ok(Totals { loss, count, started_early, heard })
+        let unused = self.uses.unused();
+        let mut spans = self.layout.spans().iter().zip(&unused);
+        let is_trained = |span: &Span| span.spec.kind != Kind::Statistic;
+        let is_used = spans.any(|(span, unused)| is_trained(span) && !unused);
+        if !is_used && self.layout.spans().iter().any(is_trained) {
+            return Err(Error::NoGradient { step: number });
+        }
+        Ok(Totals { loss, count, started_early, unused, heard })
+    }
+
+    /// The error of a step whose loss, summed over all shards, is not finite; it names the shards.
+    fn not_finite(&self, step: u64, loss: f64) -> Result<Error, Error> {
+        let (rank, own) = (self.group.rank(), self.losses.not_finite());
+        let named = |(shard, loss)| ShardLoss { rank, shard: self.shards().start + shard, loss };
+        let mut shards: Vec<ShardLoss> = own.into_iter().map(named).collect();
+        if self.synchronise {
+            shards = self.group.all_gather_value::<_, Vec<ShardLoss>>(&shards)?.concat();
+        }
+        Ok(Error::LossNotFinite { step, loss, shards })
     }
 
     // Applying.

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kolo_comm::{Group, Op, Rank};
+use kolo_comm::{Group, Op};
 
 use crate::error::Error;
 use crate::timed::timed;
-use kolo_optim::{Kind, Layout, SpanId};
+use kolo_optim::SpanId;
 
 /// Counts of contributions by span.
 pub(super) struct UseCounts {
@@ -27,8 +27,6 @@ pub(super) struct UseCounts {
     most: Vec<u32>,
     /// What came beyond the expected number, by shard of this rank.
     late: BTreeMap<SpanId, Vec<Option<Vec<f32>>>>,
-    /// Whether the user has been told that a span had no gradient.
-    warned: Vec<bool>,
 }
 
 impl UseCounts {
@@ -40,7 +38,6 @@ impl UseCounts {
             now: vec![0; spans],
             most: vec![0; spans],
             late: BTreeMap::new(),
-            warned: vec![false; spans],
         }
     }
 
@@ -64,6 +61,11 @@ impl UseCounts {
     /// A shard's pass is over.
     pub(super) fn end_shard(&mut self) {
         self.most.iter_mut().zip(&self.now).for_each(|(most, now)| *most = (*most).max(*now));
+    }
+
+    /// When the ranks have agreed on a step: for each span whether no shard has used it.
+    pub(super) fn unused(&self) -> Vec<bool> {
+        self.next.as_ref().unwrap_or(&self.expected).iter().map(|uses| *uses == 0).collect()
     }
 
     /// A step is complete: forgets its counts, and expects from now on what it has shown.
@@ -104,24 +106,17 @@ impl UseCounts {
     pub(super) fn exchange(
         &mut self,
         group: Option<&Group>,
-        layout: &Layout,
         exposed: &mut Duration,
     ) -> Result<Vec<SpanId>, Error> {
         let mut most: Vec<i32> = self.most.iter().map(|&uses| uses as i32).collect();
         if let Some(group) = group {
             timed(exposed, || group.all_reduce(&mut most, Op::Max))?;
         }
-        let speaks = group.is_none_or(|group| group.rank() == Rank(0));
         let next: Vec<u32> = most.into_iter().map(|uses| uses as u32).collect();
         let mut late = Vec::new();
         for (index, &uses) in next.iter().enumerate() {
             if uses > self.expected[index] {
                 late.push(SpanId(index));
-            }
-            let span = &layout.spans()[index];
-            let unused = uses == 0 && span.spec.kind != Kind::Statistic;
-            if unused && !std::mem::replace(&mut self.warned[index], true) && speaks {
-                log::warn!("parameter `{}` had no gradient in this step: taken as zero", span.spec.name);
             }
         }
         self.next = Some(next);

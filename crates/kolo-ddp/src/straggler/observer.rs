@@ -43,34 +43,25 @@ impl StragglerObserver {
     }
 
     /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
-    /// up, and better shares. All ranks conclude the same; `speaks`: this one logs it.
+    /// up, and better shares. All ranks conclude the same.
     pub(crate) fn heard(
         &mut self,
         numbers: Option<&[f64]>,
         world: usize,
-        speaks: bool,
     ) -> (Option<Straggler>, Option<Rebalance>) {
         let Some(numbers) = numbers else { return (None, None) };
         let times = Times::decode(numbers, world);
         log::debug!("times of all ranks: {times:?}");
         let Findings { straggler, rebalance } = self.detector.compare(&times);
-        if let Some(straggler) = straggler.as_ref().filter(|_| speaks) {
-            log::warn!("{}", straggler.reason);
-        }
         (straggler, rebalance)
     }
 
     /// What has become of the shares that [`StragglerObserver::heard`] has found better: why they cannot be
     /// had, if so.
-    pub(crate) fn rebalanced(&mut self, wanted: &Rebalance, result: &Result<(), String>, speaks: bool) {
+    pub(crate) fn rebalanced(&mut self, result: &Result<(), String>) {
         match result {
             Ok(()) => self.timing.forget(),
             Err(_) => self.detector.stop_rebalancing(),
-        }
-        match result {
-            Ok(()) if speaks => log::warn!("{}", wanted.reason),
-            Err(reason) if speaks => log::warn!("shards stay where they are: {reason}"),
-            _ => {}
         }
     }
 

@@ -272,11 +272,6 @@ impl Recipe {
         Ok(reduction::find(&self.reduction)?.keeps_residuals)
     }
 
-    /// Which of so many training samples each shard of each step has.
-    pub(crate) fn sampler(&self, samples: usize) -> Result<Sampler, Error> {
-        Sampler::new(samples, self.batch_size, self.shards, self.seed).map_err(Error::Refused)
-    }
-
     /// Steps of the whole run.
     pub(crate) fn total_steps(&self, sampler: &Sampler) -> u64 {
         let all = (self.epochs * sampler.steps()) as u64;

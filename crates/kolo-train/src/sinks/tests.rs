@@ -27,6 +27,7 @@ fn report() -> StepReport {
         change: Change::None,
         straggler: None,
         shards_changed: false,
+        warnings: Vec::new(),
     }
 }
 

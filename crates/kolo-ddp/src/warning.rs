@@ -1,0 +1,70 @@
+//! What a user must know though training goes on.
+//!
+//! A warning is in the report of the step that it belongs to ([`StepReport::warnings`](crate::StepReport)),
+//! for a program that acts on it or shows it. Besides, it is told once where it arises: to the program's
+//! logger, or, where there is none, on stderr, so that a program that looks at no report hears of it, too.
+
+use std::path::PathBuf;
+
+use crate::straggler::Straggler;
+
+/// What a user must know though training goes on. A rank has those that it should speak of: what concerns all
+/// of them is rank 0's.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// No shard of a step has used a parameter. Told once for each parameter.
+    #[error(
+        "parameter `{parameter}` had no gradient in step {step}: it stays as it is, without weight decay, in every step that \
+         does not use it; take it out of the model, or mark it as not trained, if that is meant"
+    )]
+    UnusedParameter {
+        /// The first step in which that was so, from 0.
+        step: u64,
+        /// The parameter's name.
+        parameter: String,
+    },
+    /// A newer checkpoint than the one that the job goes on from cannot be used.
+    #[error("{problem}; this run continues from {}", path.display())]
+    CheckpointPassedOver {
+        /// What is wrong with it, and on which ranks.
+        problem: String,
+        /// The one that is used.
+        path: PathBuf,
+    },
+    /// A rank holds the others up.
+    #[error("{}", .0.reason)]
+    Straggler(Straggler),
+    /// Ranks have other shards from the next step on.
+    #[error("{reason}")]
+    SharesMoved {
+        /// Which, and why.
+        reason: String,
+    },
+    /// Shards were to move from a rank that holds the others up, and cannot.
+    #[error("shards stay where they are: {reason}")]
+    SharesStay {
+        /// Why.
+        reason: String,
+    },
+    /// What the tensor library's binding tells of the model.
+    #[error("{0}")]
+    Model(String),
+}
+
+/// The warnings of one rank that are in no report yet.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings(Vec<Warning>);
+
+impl Warnings {
+    /// Tells the user, and keeps it for the next report.
+    pub(crate) fn add(&mut self, warning: Warning) {
+        kolo_checkpoint::tell(&warning);
+        self.0.push(warning);
+    }
+
+    /// Those that are in no report yet.
+    pub(crate) fn take(&mut self) -> Vec<Warning> {
+        std::mem::take(&mut self.0)
+    }
+}
