@@ -4,6 +4,7 @@ use crate::buckets::BucketCaps;
 use crate::reduction::{Entry, REDUCTIONS};
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
+use kolo_optim::ParamGroup;
 use kolo_optim::table::Choice;
 
 /// How a job divides and reduces its steps.
@@ -27,6 +28,10 @@ pub struct Config {
     /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`.
     /// The same on all ranks.
     pub transforms: Vec<Choice>,
+    /// Learning rates and settings of the optimizer that are others for some tensors, by their names or by what
+    /// they are for, such as `ParamGroup::without_decay(["norm", "bias"])`. They apply in order. The same on
+    /// all ranks, and after a checkpoint the same as before: they decide the bits.
+    pub groups: Vec<ParamGroup>,
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,
     /// Whether a step that fails can be done again with other ranks
@@ -52,6 +57,7 @@ impl Default for Config {
             caps: None,
             reduction: &REDUCTIONS[0],
             transforms: Vec::new(),
+            groups: Vec::new(),
             forward_overlap: true,
             elastic: false,
             verify_every: 100,

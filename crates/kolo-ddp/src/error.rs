@@ -6,6 +6,7 @@ use kolo_checkpoint::Error as CheckpointError;
 use kolo_comm::Rank;
 
 use crate::losses::ShardLoss;
+use kolo_optim::GroupError;
 use kolo_optim::table::ChoiceError;
 
 /// What went wrong in a binding. Any error becomes one by `?`; [`Ddp`](crate::Ddp) returns it as
@@ -66,6 +67,9 @@ pub enum Error {
     /// A name that no table has, or a setting that its entry does not have or that may not be so.
     #[error(transparent)]
     Choice(#[from] ChoiceError),
+    /// A group of parameters that selects none, or whose settings cannot be.
+    #[error(transparent)]
+    Groups(#[from] GroupError),
     /// A setting that cannot be.
     #[error("{0}")]
     Setting(String),

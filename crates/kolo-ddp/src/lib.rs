@@ -41,6 +41,7 @@ pub use kolo_checkpoint::Warning as CheckpointWarning;
 /// Optimizers, by name or a user's own.
 pub use kolo_optim as optimizer;
 pub use kolo_optim::{Kind, Layout, MemoryOrder, ParamSpec, Span, SpanId, norm, rate, table};
+pub use kolo_optim::{ParamGroup, Selector, TensorClass};
 
 pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan};
 pub use config::Config;

@@ -6,7 +6,7 @@
 
 use kolo_comm::Group;
 use kolo_comm::hash::fnv1a;
-use kolo_optim::Optimizer;
+use kolo_optim::{Optimizer, ParamGroup};
 use serde::{Deserialize, Serialize};
 
 use crate::buckets::BucketCaps;
@@ -44,6 +44,8 @@ impl Stated {
         for (name, value) in optimizer.settings() {
             stated.add(name, value.to_string());
         }
+        let groups: Vec<String> = config.groups.iter().map(ParamGroup::to_string).collect();
+        stated.add("groups of parameters", if groups.is_empty() { "none".into() } else { groups.join("; ") });
         let names: Vec<&str> = config.transforms.iter().map(|choice| choice.name.as_str()).collect();
         stated.add("transforms", if names.is_empty() { "none".into() } else { names.join(", ") });
         for choice in &config.transforms {

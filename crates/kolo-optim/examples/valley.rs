@@ -23,6 +23,7 @@ fn main() -> Result<(), ChoiceError> {
                 gradient: &gradient,
                 scale: 1.0,
                 decay: false,
+                group: 0,
             });
         }
         let height = position[0].powi(2) + 10.0 * position[1].powi(2);

@@ -1,7 +1,8 @@
 //! Adam with decoupled weight decay.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Update};
 use crate::table::{Entry, Setting, Settings};
@@ -15,11 +16,11 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::number("beta2", 0.999, 0.0..1.0, "Decay of the second moment"),
         Setting::number("epsilon", 1e-8, 0.0..f64::INFINITY, "Added to the root of the second moment"),
     ],
-    make: |settings| Box::new(AdamW::new(settings.read())),
+    make: |settings| Box::new(AdamW::new(settings.clone())),
 };
 
 /// Settings of [`AdamW`].
-#[derive(Clone, Copy, Deserialize, Serialize)]
+#[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AdamWSettings {
     /// λ
@@ -37,9 +38,17 @@ struct AdamWSettings {
 ///
 /// As in PyTorch's `torch.optim.AdamW`, the decay is multiplied by the rate of the moment.
 struct AdamW {
-    settings: AdamWSettings,
+    settings: Settings,
+    groups: Vec<Group>,
     first: Vec<f32>,
     second: Vec<f32>,
+}
+
+/// How the tensors of a group are stepped.
+struct Group {
+    settings: AdamWSettings,
+    lr_scale: f64,
+    /// 1 − η·λ
     decay: f32,
     /// η/(1−β₁ᵗ)
     rate: f32,
@@ -48,8 +57,24 @@ struct AdamW {
 }
 
 impl AdamW {
-    fn new(settings: AdamWSettings) -> Self {
-        AdamW { settings, first: Vec::new(), second: Vec::new(), decay: 1.0, rate: 0.0, correction: 1.0 }
+    fn new(settings: Settings) -> Self {
+        let groups = vec![Group::new((1.0, settings.read()))];
+        AdamW { settings, groups, first: Vec::new(), second: Vec::new() }
+    }
+}
+
+impl Group {
+    fn new((lr_scale, settings): (f64, AdamWSettings)) -> Self {
+        Group { settings, lr_scale, decay: 1.0, rate: 0.0, correction: 1.0 }
+    }
+
+    fn begin(&mut self, step: u64, learning_rate: f64) {
+        let AdamWSettings { beta1, beta2, weight_decay, .. } = self.settings;
+        let rate = learning_rate * self.lr_scale;
+        let correct = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
+        self.decay = (1.0 - rate * f64::from(weight_decay)) as f32;
+        self.rate = (rate / correct(beta1)) as f32;
+        self.correction = (1.0 / correct(beta2).sqrt()) as f32;
     }
 }
 
@@ -59,7 +84,12 @@ impl Optimizer for AdamW {
     }
 
     fn settings(&self) -> Settings {
-        Settings::of(&self.settings)
+        self.settings.clone()
+    }
+
+    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
+        self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
+        Ok(())
     }
 
     fn init(&mut self, layout: &Layout) {
@@ -67,17 +97,14 @@ impl Optimizer for AdamW {
     }
 
     fn begin(&mut self, step: u64, learning_rate: f64) {
-        let AdamWSettings { beta1, beta2, weight_decay, .. } = self.settings;
-        let correct = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
-        self.decay = (1.0 - learning_rate * f64::from(weight_decay)) as f32;
-        self.rate = (learning_rate / correct(beta1)) as f32;
-        self.correction = (1.0 / correct(beta2).sqrt()) as f32;
+        self.groups.iter_mut().for_each(|group| group.begin(step, learning_rate));
     }
 
     fn update(&mut self, update: Update<'_>) {
-        let Update { range, parameters, gradient, scale, decay } = update;
-        let AdamWSettings { beta1, beta2, epsilon, .. } = self.settings;
-        let (rate, correction, decay) = (self.rate, self.correction, if decay { self.decay } else { 1.0 });
+        let Update { range, parameters, gradient, scale, decay, group } = update;
+        let group = &self.groups[group];
+        let AdamWSettings { beta1, beta2, epsilon, .. } = group.settings;
+        let (rate, correction, decay) = (group.rate, group.correction, if decay { group.decay } else { 1.0 });
         let first = &mut self.first[range.clone()];
         let second = &mut self.second[range];
         for (((p, g), m), v) in parameters.iter_mut().zip(gradient).zip(first).zip(second) {
@@ -116,14 +143,14 @@ mod tests {
     fn matches_the_paper() {
         let settings = AdamWSettings { weight_decay: 0.05, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
         let gradients = [0.3, -0.2, 0.05, 0.9, -1.5];
-        let mut adam = AdamW::new(settings);
+        let mut adam = ENTRY.build(&Settings::default().with("weight_decay", 0.05)).unwrap();
         let kind = Kind::Parameter { decay: true };
         adam.init(&Layout::new(vec![ParamSpec::new("theta", vec![3], kind)]));
         let mut theta = [0.7f32; 3];
         for (step, g) in (1..).zip(gradients) {
             adam.begin(step, 0.01);
             let (parameters, gradient) = (&mut theta[1..3], &[2.0 * g as f32; 2]);
-            adam.update(Update { range: 1..3, parameters, gradient, scale: 0.5, decay: true });
+            adam.update(Update { range: 1..3, parameters, gradient, scale: 0.5, decay: true, group: 0 });
         }
         let expected = reference(&gradients, &settings, 0.01) as f32;
         assert!((theta[2] - expected).abs() < 1e-6, "{} {expected}", theta[2]);

@@ -1,7 +1,8 @@
 //! LAMB: Adam's direction, with a step as long for each tensor as its learning rate times its own norm.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::{Kind, Layout};
 use crate::norm::sum_of_squares;
 use crate::optimizer::{Optimizer, Scope, Update};
@@ -16,11 +17,11 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::number("beta2", 0.999, 0.0..1.0, "Decay of the second moment"),
         Setting::number("epsilon", 1e-6, 0.0..f64::INFINITY, "Added to the root of the second moment"),
     ],
-    make: |settings| Box::new(Lamb { settings: settings.read(), ..Lamb::default() }),
+    make: |settings| Box::new(Lamb::new(settings.clone())),
 };
 
 /// Settings of [`Lamb`].
-#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LambSettings {
     /// λ
@@ -41,18 +42,45 @@ struct LambSettings {
 /// exception.
 ///
 /// Memory: besides m and v one tensor, as long as the longest.
-#[derive(Default)]
 struct Lamb {
-    settings: LambSettings,
+    settings: Settings,
+    groups: Vec<Group>,
     first: Vec<f32>,
     second: Vec<f32>,
     /// u of the tensor that is being stepped.
     direction: Vec<f32>,
-    learning_rate: f64,
+}
+
+/// How the tensors of a group are stepped.
+struct Group {
+    settings: LambSettings,
+    lr_scale: f64,
+    /// η of the step
+    rate: f64,
     /// 1/(1−β₁ᵗ)
     first_correction: f32,
     /// 1/√(1−β₂ᵗ)
     second_correction: f32,
+}
+
+impl Lamb {
+    fn new(settings: Settings) -> Self {
+        let groups = vec![Group::new((1.0, settings.read()))];
+        Lamb { settings, groups, first: Vec::new(), second: Vec::new(), direction: Vec::new() }
+    }
+}
+
+impl Group {
+    fn new((lr_scale, settings): (f64, LambSettings)) -> Self {
+        Group { settings, lr_scale, rate: 0.0, first_correction: 1.0, second_correction: 1.0 }
+    }
+
+    fn begin(&mut self, step: u64, learning_rate: f64) {
+        let correct = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
+        self.rate = learning_rate * self.lr_scale;
+        self.first_correction = (1.0 / correct(self.settings.beta1)) as f32;
+        self.second_correction = (1.0 / correct(self.settings.beta2).sqrt()) as f32;
+    }
 }
 
 impl Optimizer for Lamb {
@@ -61,11 +89,16 @@ impl Optimizer for Lamb {
     }
 
     fn settings(&self) -> Settings {
-        Settings::of(&self.settings)
+        self.settings.clone()
     }
 
     fn scope(&self) -> Scope {
         Scope::Tensor
+    }
+
+    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
+        self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
+        Ok(())
     }
 
     fn init(&mut self, layout: &Layout) {
@@ -75,16 +108,14 @@ impl Optimizer for Lamb {
     }
 
     fn begin(&mut self, step: u64, learning_rate: f64) {
-        let correct = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
-        self.learning_rate = learning_rate;
-        self.first_correction = (1.0 / correct(self.settings.beta1)) as f32;
-        self.second_correction = (1.0 / correct(self.settings.beta2).sqrt()) as f32;
+        self.groups.iter_mut().for_each(|group| group.begin(step, learning_rate));
     }
 
     fn update(&mut self, update: Update<'_>) {
-        let Update { range, parameters, gradient, scale, decay } = update;
-        let LambSettings { beta1, beta2, epsilon, weight_decay } = self.settings;
-        let (correct_m, correct_v) = (self.first_correction, self.second_correction);
+        let Update { range, parameters, gradient, scale, decay, group } = update;
+        let group = &self.groups[group];
+        let LambSettings { beta1, beta2, epsilon, weight_decay } = group.settings;
+        let (correct_m, correct_v) = (group.first_correction, group.second_correction);
         let decay = if decay { weight_decay } else { 0.0 };
         let direction = &mut self.direction[..parameters.len()];
         let moments = self.first[range.clone()].iter_mut().zip(&mut self.second[range]);
@@ -95,7 +126,7 @@ impl Optimizer for Lamb {
             *u = *m * correct_m / (v.sqrt() * correct_v + epsilon) + decay * p;
         }
         let ratio = trust_ratio(sum_of_squares(parameters), sum_of_squares(direction));
-        let rate = (self.learning_rate * ratio) as f32;
+        let rate = (group.rate * ratio) as f32;
         parameters.iter_mut().zip(direction).for_each(|(p, u)| *p -= rate * *u);
     }
 

@@ -10,6 +10,7 @@
 //! [`Optimizer`]; everything that takes one of the table by [`named`] takes that as well.
 
 mod adamw;
+mod groups;
 mod lamb;
 mod layout;
 mod memory_order;
@@ -20,6 +21,7 @@ mod settings;
 mod sgd;
 pub mod table;
 
+pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass};
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use memory_order::MemoryOrder;
 pub use optimizer::{Optimizer, Scope, Update};
@@ -61,6 +63,28 @@ mod tests {
             assert_eq!((optimizer.name(), optimizer.settings()), (entry.name, defaults));
             optimizer.init(&Layout::new(Vec::new()));
             assert!(optimizer.state().iter().all(|(_, state)| state.is_empty()), "{}", entry.name);
+        }
+    }
+
+    /// Ranks compare what they say.
+    #[test]
+    fn an_optimizer_says_every_setting() {
+        for entry in OPTIMIZERS {
+            let said = |given: &Settings| entry.build(given).unwrap().settings();
+            let defaults = said(&Settings::default());
+            assert_eq!(entry.build(&Settings::default()).unwrap().name(), entry.name);
+            for setting in entry.settings {
+                let other = match setting.default {
+                    table::Value::Flag(flag) => table::Value::Flag(!flag),
+                    table::Value::Number(number) => table::Value::Number(number + 1e-9),
+                };
+                assert_ne!(
+                    said(&Settings::default().with(setting.name, other)),
+                    defaults,
+                    "{}",
+                    setting.name
+                );
+            }
         }
     }
 

@@ -1,7 +1,9 @@
 //! What an optimizer is: a rule by which gradients change parameters, in one fused pass.
 
+use std::any::type_name;
 use std::ops::Range;
 
+use crate::groups::{GroupError, GroupSettings};
 use crate::layout::Layout;
 use crate::settings::Settings;
 
@@ -29,6 +31,8 @@ pub struct Update<'a> {
     pub scale: f32,
     /// Whether weight decay applies to this tensor.
     pub decay: bool,
+    /// The tensor's group, an index of what [`Optimizer::set_groups`] has been given; 0 where there are none.
+    pub group: usize,
 }
 
 /// A rule by which gradients change parameters.
@@ -50,6 +54,23 @@ pub trait Optimizer: Send + 'static {
     /// How much of a tensor it has to see at once.
     fn scope(&self) -> Scope {
         Scope::Element
+    }
+
+    /// Takes what is different for groups of tensors. The first holds all tensors that no group selects;
+    /// nothing is different there. Called before [`Optimizer::init`], if there are groups at all; a second
+    /// call replaces the first. Updates of a frozen group are never asked for.
+    ///
+    /// Unless it is implemented all tensors are stepped alike, or frozen.
+    ///
+    /// # Errors
+    ///
+    /// A group has a setting that the optimizer does not have, or with a value that it may not have; or the
+    /// optimizer cannot step tensors differently.
+    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
+        match groups.iter().all(|group| group.is_plain() || group.is_frozen()) {
+            true => Ok(()),
+            false => Err(GroupError::Unsupported { optimizer: type_name::<Self>() }),
+        }
     }
 
     /// Makes its state for the tensors of `layout`, as it is before the first step. Called before everything
@@ -78,6 +99,10 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn scope(&self) -> Scope {
         (**self).scope()
+    }
+
+    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
+        (**self).set_groups(groups)
     }
 
     fn init(&mut self, layout: &Layout) {

@@ -151,6 +151,16 @@ impl Settings {
     }
 }
 
+/// As `momentum=0.9,nesterov=true`, sorted by name.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (name, value)) in self.0.iter().enumerate() {
+            write!(f, "{}{name}={value}", if n == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
 impl IntoIterator for Settings {
     type Item = (String, Value);
     type IntoIter = std::collections::btree_map::IntoIter<String, Value>;

@@ -1,7 +1,8 @@
 //! Stochastic gradient descent with momentum, as PyTorch's `torch.optim.SGD` (no dampening).
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Update};
 use crate::table::{Entry, Setting, Settings};
@@ -14,11 +15,11 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::number("momentum", 0.0, 0.0..1.0, "Momentum; 0 is none"),
         Setting::flag("nesterov", "Nesterov's form of momentum"),
     ],
-    make: |settings| Box::new(Sgd::new(settings.read())),
+    make: |settings| Box::new(Sgd::new(settings.clone())),
 };
 
 /// Settings of [`Sgd`].
-#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SgdSettings {
     /// λ
@@ -32,14 +33,29 @@ struct SgdSettings {
 ///
 /// PyTorch starts with v = g; so does this, because v is 0 before.
 struct Sgd {
-    settings: SgdSettings,
-    learning_rate: f32,
+    settings: Settings,
+    groups: Vec<Group>,
     velocity: Vec<f32>,
 }
 
+/// How the tensors of a group are stepped.
+struct Group {
+    settings: SgdSettings,
+    lr_scale: f64,
+    /// η of the step
+    rate: f32,
+}
+
 impl Sgd {
-    fn new(settings: SgdSettings) -> Self {
-        Sgd { settings, learning_rate: 0.0, velocity: Vec::new() }
+    fn new(settings: Settings) -> Self {
+        let groups = vec![Group::new((1.0, settings.read()))];
+        Sgd { settings, groups, velocity: Vec::new() }
+    }
+}
+
+impl Group {
+    fn new((lr_scale, settings): (f64, SgdSettings)) -> Self {
+        Group { settings, lr_scale, rate: 0.0 }
     }
 }
 
@@ -49,22 +65,28 @@ impl Optimizer for Sgd {
     }
 
     fn settings(&self) -> Settings {
-        Settings::of(&self.settings)
+        self.settings.clone()
+    }
+
+    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
+        self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
+        Ok(())
     }
 
     fn init(&mut self, layout: &Layout) {
-        let len = if self.settings.momentum == 0.0 { 0 } else { layout.len() };
-        self.velocity = vec![0.0; len];
+        let momentum = self.groups.iter().any(|group| group.settings.momentum != 0.0);
+        self.velocity = vec![0.0; if momentum { layout.len() } else { 0 }];
     }
 
     fn begin(&mut self, _: u64, learning_rate: f64) {
-        self.learning_rate = learning_rate as f32;
+        self.groups.iter_mut().for_each(|group| group.rate = (learning_rate * group.lr_scale) as f32);
     }
 
     fn update(&mut self, update: Update<'_>) {
-        let Update { range, parameters, gradient, scale, decay } = update;
-        let SgdSettings { momentum, nesterov, weight_decay } = self.settings;
-        let (rate, decay) = (self.learning_rate, if decay { weight_decay } else { 0.0 });
+        let Update { range, parameters, gradient, scale, decay, group } = update;
+        let Group { settings: SgdSettings { momentum, nesterov, weight_decay }, rate, .. } =
+            self.groups[group];
+        let decay = if decay { weight_decay } else { 0.0 };
         let pairs = parameters.iter_mut().zip(gradient);
         if momentum == 0.0 {
             pairs.for_each(|(p, g)| *p -= rate * (g * scale + decay * *p));
@@ -96,27 +118,31 @@ mod tests {
     use crate::layout::{Kind, ParamSpec};
 
     /// θ after two steps with gradient 0.5 and rate 0.1, worked out by hand.
-    fn two_steps(settings: SgdSettings) -> f32 {
-        let mut sgd = Sgd::new(settings);
+    fn two_steps(settings: Settings) -> f32 {
+        let mut sgd = ENTRY.build(&settings).unwrap();
         let kind = Kind::Parameter { decay: true };
         sgd.init(&Layout::new(vec![ParamSpec::new("theta", vec![1], kind)]));
         let mut theta = [1.0f32];
         for step in 1..=2 {
             sgd.begin(step, 0.1);
             let parameters = &mut theta;
-            sgd.update(Update { range: 0..1, parameters, gradient: &[1.0], scale: 0.5, decay: true });
+            let gradient = &[1.0];
+            sgd.update(Update { range: 0..1, parameters, gradient, scale: 0.5, decay: true, group: 0 });
         }
         theta[0]
     }
 
     #[test]
     fn matches_the_formulas() {
-        let plain = SgdSettings::default();
+        let plain = Settings::default;
+        let momentum = || plain().with("momentum", 0.9);
         let close = |a: f32, b: f32| assert!((a - b).abs() < 1e-6, "{a} {b}");
-        close(two_steps(plain), 0.9);
-        close(two_steps(SgdSettings { weight_decay: 0.2, ..plain }), 0.93 - 0.1 * (0.5 + 0.2 * 0.93));
-        close(two_steps(SgdSettings { momentum: 0.9, ..plain }), 1.0 - 0.05 - 0.1 * 0.95);
-        let nesterov = SgdSettings { momentum: 0.9, nesterov: true, ..plain };
-        close(two_steps(nesterov), 1.0 - 0.1 * (0.5 + 0.45) - 0.1 * (0.5 + 0.9 * 0.95));
+        close(two_steps(plain()), 0.9);
+        close(two_steps(plain().with("weight_decay", 0.2)), 0.93 - 0.1 * (0.5 + 0.2 * 0.93));
+        close(two_steps(momentum()), 1.0 - 0.05 - 0.1 * 0.95);
+        close(
+            two_steps(momentum().with("nesterov", true)),
+            1.0 - 0.1 * (0.5 + 0.45) - 0.1 * (0.5 + 0.9 * 0.95),
+        );
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use kolo_data::{DataError, PrefetchError};
+use kolo_ddp::optimizer::GroupError;
 use kolo_ddp::table::ChoiceError;
 
 use crate::weights::error::WeightsError;
@@ -24,6 +25,14 @@ pub enum Error {
     /// The optimizer or a gradient transform is not there, or not set as it can be.
     #[error("{}", in_options(.0))]
     Choice(#[from] ChoiceError),
+    /// A group of parameters selects none, or has settings that cannot be.
+    #[error("{option} {error}")]
+    Group {
+        /// The option that has made the group.
+        option: &'static str,
+        /// What is wrong with it.
+        error: GroupError,
+    },
     /// A setting has a value that it cannot have.
     #[error("{option} {value}: {problem}")]
     Setting {
@@ -175,6 +184,7 @@ impl Error {
             Data(_)
                 | Refused(_)
                 | Choice(_)
+                | Group { .. }
                 | Setting { .. }
                 | Unknown { .. }
                 | Config { .. }

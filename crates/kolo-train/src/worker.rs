@@ -106,12 +106,13 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             Membership::Fixed(group) => {
                 // Without the others it could not go on, nor they without it: SIGTERM ends it.
                 let leaving = if group.world_size() == 1 { signals::leaving()? } else { Arc::default() };
-                (Ddp::new(group, model, &config.ddp()?, optimizer)?, leaving)
+                (Ddp::new(group, model, &config.ddp()?, optimizer), leaving)
             }
             Membership::Elastic(member) => {
-                (Ddp::elastic(member, model, &config.ddp()?, optimizer)?, signals::leaving()?)
+                (Ddp::elastic(member, model, &config.ddp()?, optimizer), signals::leaving()?)
             }
         };
+        let ddp = ddp.map_err(|error| config.refused_by_replica(error))?;
         let samples = task.data.samples(Part::Train);
         let sampler = ddp.sampler(samples, config.batch_size, config.seed).map_err(Error::Refused)?;
         let (calendar, rate) = (Calendar::new(config, &sampler), config.rate(&sampler));
@@ -129,7 +130,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
     pub(crate) fn describe(&self) -> String {
         let config = &self.job.config;
         format!(
-            "{} ({} parameters) on {}: {} workers over {}, {} shards × {} samples a step, {} steps",
+            "{} ({} parameters) on {}: {} workers over {}, {} shards × {} samples a step, {} steps{}",
             config.model,
             parameters(&self.ddp),
             config.data,
@@ -138,6 +139,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             config.shards,
             config.batch_size,
             self.calendar.total,
+            config.describe_groups(self.ddp.layout()),
         )
     }
 

@@ -20,7 +20,7 @@ pub use kolo_ddp::optimizer::{self, Optimizer, Settings};
 pub use kolo_ddp::rate::{Decay, Rate};
 pub use kolo_ddp::table::Choice;
 pub use kolo_ddp::transform::{self, GradientTransform};
-pub use kolo_ddp::{BucketCaps, Config, Error, Sampler, Statistics, StepReport};
+pub use kolo_ddp::{BucketCaps, Config, Error, ParamGroup, Sampler, Statistics, StepReport};
 pub use kolo_elastic as elastic;
 pub use kolo_launch as launch;
 pub use kolo_train as train;

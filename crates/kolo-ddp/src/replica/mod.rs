@@ -28,7 +28,7 @@ use crate::straggler::{Straggler, StragglerObserver};
 use crate::transform::{Decision, GradientTransform, Transforms};
 use crate::verify::Verifier;
 use crate::warning::{Warning, Warnings};
-use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, SpanId};
+use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, SpanGroups, SpanId};
 
 /// A copy of the model that is trained together with those of other ranks.
 ///
@@ -42,6 +42,7 @@ pub struct Replica {
     step: Step,
     transforms: Transforms,
     optimizer: Box<dyn Optimizer>,
+    groups: SpanGroups,
     /// For the gradient of a tensor that the optimizer needs whole and that comes in several buckets.
     whole: Vec<f32>,
     config: Config,
@@ -81,7 +82,8 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// The ranks hold different models (naming the parameter), a setting is wrong, or a collective failed.
+    /// The ranks hold different models (naming the parameter), a setting is wrong, a group of parameters
+    /// selects none (naming it), or a collective failed.
     pub fn new(
         group: Arc<Group>,
         specs: Vec<ParamSpec>,
@@ -108,11 +110,16 @@ impl Replica {
         assignment::check(config, shards, group.world_size())?;
         // A step of nothing, until the ranks have come to one state.
         let (nothing, shares) = (Arc::new(Layout::new(Vec::new())), equal(shards, group.world_size()));
+        let groups = SpanGroups::new(&config.groups, &layout)?;
+        if !config.groups.is_empty() {
+            optimizer.set_groups(groups.settings())?;
+        }
         optimizer.init(&layout);
         Ok(Replica {
             step: Step::new(group.clone(), nothing, &shares, config.reduction, BucketCaps::of_mib(25.0))?,
             transforms: Transforms::named(&config.transforms, &layout)?,
             optimizer,
+            groups,
             whole: Vec::new(),
             layout,
             values,

@@ -11,7 +11,7 @@ use crate::buckets::{BLOCK, Slice};
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::step::Step;
-use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanId, Update};
+use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Update};
 
 /// What the buckets of a step change, and how.
 pub(super) struct Applying<'a> {
@@ -19,6 +19,7 @@ pub(super) struct Applying<'a> {
     pub(super) values: &'a mut [f32],
     pub(super) undo: Option<&'a mut Undo>,
     pub(super) optimizer: &'a mut dyn Optimizer,
+    pub(super) groups: &'a SpanGroups,
     /// Takes the gradient of one tensor that came in several buckets; grows to the longest of them in the
     /// first step.
     pub(super) whole: &'a mut Vec<f32>,
@@ -101,9 +102,17 @@ impl Applying<'_> {
         let mut update = |range: Range<usize>, values: &mut [f32]| {
             let gradient = &gradient[range.start - start..range.end - start];
             match span.spec.kind {
+                Kind::Parameter { .. } if self.groups.is_frozen(slice.span) => {}
                 Kind::Parameter { decay } => {
-                    let scale = (self.scale * self.factor) as f32;
-                    self.optimizer.update(Update { range, parameters: values, gradient, scale, decay });
+                    let (scale, group) = ((self.scale * self.factor) as f32, self.groups.of(slice.span));
+                    self.optimizer.update(Update {
+                        range,
+                        parameters: values,
+                        gradient,
+                        scale,
+                        decay,
+                        group,
+                    });
                 }
                 Kind::Statistic => {
                     let scale = self.scale as f32;
@@ -157,6 +166,7 @@ impl Replica {
             values: &mut self.values,
             undo: self.undo.as_mut(),
             optimizer: &mut *self.optimizer,
+            groups: &self.groups,
             whole: &mut self.whole,
             unused: &self.unused,
             scale: self.scale,

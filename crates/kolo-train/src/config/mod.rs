@@ -7,6 +7,7 @@
 mod check;
 mod choices;
 mod defaults;
+mod groups;
 mod rate;
 
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use kolo_ddp::rate::Rate;
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::straggler::Policy;
-use kolo_ddp::{BucketCaps, Sampler, Statistics, apportion};
+use kolo_ddp::{BucketCaps, ParamGroup, Sampler, Selector, Statistics, apportion, optimizer};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -89,6 +90,9 @@ pub struct Recipe {
     /// Steps between two comparisons of all workers' weights; 0: never
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
     pub verify_every: u64,
+    /// Tensors without weight decay, whatever --group says, as norm,bias (see below) or patterns of names
+    #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
+    pub no_decay: Vec<Selector>,
     /// Epochs between checkpoints
     #[arg(long, value_name = "EPOCHS", default_value_t = 1)]
     pub checkpoint_epochs: usize,
@@ -116,6 +120,10 @@ pub struct Recipe {
     /// What is done to the gradient before the optimizer sees it.
     #[command(flatten)]
     pub transforms: TransformChoices,
+    /// Settings of the optimizer for some tensors, as 'fc.*:lr_scale=10,weight_decay=0' (see below); may be
+    /// repeated, a later one wins
+    #[arg(long = "group", value_name = "TENSORS:SETTINGS")]
+    pub groups: Vec<ParamGroup>,
 }
 
 /// Workers of a run where nobody says how many.
@@ -172,6 +180,7 @@ impl Recipe {
         check_bucket_cap(self.bucket_cap_mb)?;
         below_1("--dropout", self.dropout)?;
         self.optimizer.check()?;
+        self.check_groups(optimizer::find(&self.optimizer.0.name)?)?;
         self.transforms.check()?;
         reduction::find(&self.reduction)?;
         self.rate.check()?;
@@ -302,6 +311,7 @@ impl Recipe {
             shards: Some(self.shards),
             caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
             transforms: self.transforms.0.clone(),
+            groups: self.all_groups(),
             reduction: reduction::find(&self.reduction)?,
             ..kolo_ddp::Config::default()
         })
@@ -324,6 +334,9 @@ mod tests {
         config.init = Some("weights.safetensors".into());
         config.rate.schedule = LearningRateSchedule::Step;
         config.batch_norm = BatchNormalisation::Sync;
+        config.no_decay = vec!["norm".into(), "fc.*".into()];
+        let group = |text: &str| text.parse().unwrap();
+        config.groups = vec![group("1d:lr_scale=1e-3,nesterov=true"), group("conv1.*,bias:momentum=0.5")];
         assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
     }
 
@@ -353,6 +366,17 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_those_of_the_file_and_then_those_without_decay() {
+        let config =
+            read("no_decay = [\"norm\", \"bias\"]\n[[groups]]\ntensors = [\"fc.*\"]\nlr_scale = 10\n");
+        let groups = config.unwrap().all_groups();
+        let [fc, no_decay] = &groups[..] else { panic!("{groups:?}") };
+        assert_eq!(fc.to_string(), "fc.*:lr_scale=10");
+        assert_eq!(no_decay.to_string(), "norm,bias:weight_decay=0");
+        assert!(read("").unwrap().all_groups().is_empty());
+    }
+
+    #[test]
     fn what_cannot_be_is_told_with_its_value() {
         for (text, words) in [
             ("epochs = 0", "--epochs 0: it must be at least 1"),
@@ -365,6 +389,16 @@ mod tests {
                 "[optimizer]\nname = \"sgd\"\nsettings = { momentum = 1.5 }",
                 "--momentum 1.5: it must be at least 0",
             ),
+            (
+                "[[groups]]\ntensors = [\"fc.*\"]\nlr = 0.1",
+                "--group fc.*: sgd has no setting `lr`; a group can have lr_scale, weight_decay",
+            ),
+            (
+                "[[groups]]\ntensors = [\"fc.*\"]\nmomentum = 1",
+                "--group fc.*: momentum of sgd is 1; it must be at least 0 and below 1",
+            ),
+            ("[[groups]]\ntensors = [\"fc.*\"]\nlr_scale = -1", "--group fc.*: lr_scale is -1; it must be"),
+            ("[[groups]]\nlr_scale = 1", "missing field `tensors`"),
             ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, rebalance, drop"),
             ("threads = 2", "threads = 2: a worker computes on 1 thread"),
             ("epoch = 1", "unknown field `epoch`"),

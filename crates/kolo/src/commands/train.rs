@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Command, Id};
 use kolo_comm::env::{self, is_worker};
 use kolo_data::{self as data, DATASETS};
-use kolo_ddp::optimizer::OPTIMIZERS;
+use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_train::models::{self, MODELS};
@@ -93,6 +93,9 @@ fn tables() -> String {
     DATASETS.iter().for_each(|data| text += &format!("  {:24} {}\n", data.usage(), data.about));
     text += "\nOptimizers:\n";
     OPTIMIZERS.iter().for_each(|optimizer| text += &format!("  {:24} {}\n", optimizer.name, optimizer.about));
+    text += "\nTensors, besides patterns of names in which * is any characters, as 'layer4.*':\n";
+    CLASSES.iter().for_each(|(word, _, about)| text += &format!("  {word:24} {about}\n"));
+    text += "Settings for them: lr_scale, which multiplies the learning rate (0: frozen), and the optimizer's own.\n";
     text += "\nReductions:\n";
     REDUCTIONS.iter().for_each(|reduction| text += &format!("  {:24} {}\n", reduction.name, reduction.about));
     text += "\nIn the run folder, besides config.toml and checkpoints:\n";

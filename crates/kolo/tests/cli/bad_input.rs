@@ -34,6 +34,13 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--clip-norm", "0"], &["--clip-norm 0", "greater than 0"]),
         (&["train", "--weight-decay=-1"], &["--weight-decay -1", "0 or more"]),
         (&["train", "--beta1", "0.9"], &["--beta1: sgd has no such setting", "--momentum"]),
+        (&["train", "--group", "fc.*"], &["--group", "no colon", "TENSORS:SETTING=VALUE"]),
+        (
+            &["train", "--group", "fc.*:lr=1"],
+            &["--group fc.*: sgd has no setting `lr`", "lr_scale, weight_decay"],
+        ),
+        (&["train", "--group", "fc.*:lr_scale=-1"], &["--group fc.*: lr_scale is -1"]),
+        (&["train", "--resume", "nowhere", "--no-decay", "norm"], &["--no-decay", "cannot be used with"]),
         (&["train", "--resume", "nowhere", "--beta1", "0.9"], &["--beta1", "cannot be used with"]),
         (&["train", "--bucket-cap-mb", "0"], &["--bucket-cap-mb 0", "greater than 0"]),
         (&["train", "--scale-lr"], &["--base-batch"]),

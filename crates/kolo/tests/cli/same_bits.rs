@@ -156,6 +156,10 @@ fn a_killed_run_resumes_to_the_same_weights() {
         "adamw",
         "--lr",
         "1e-3",
+        "--no-decay",
+        "norm,bias",
+        "--group",
+        "fc.*:lr_scale=2,beta1=0.8",
     ];
     succeed(folder.path(), &[&args[..], &["--out", "whole"]].concat());
 

@@ -35,6 +35,17 @@ fn a_training_agrees_with_itself() {
     }
 }
 
+/// With settings of their own for some tensors, the largest of which lies in several buckets.
+#[test]
+fn a_training_with_groups_agrees_with_itself() {
+    let (code, table, words) = verify(
+        "--data DATA --shards 4 --batch-size 4 --steps 2 --workers 3 --optimizer lamb --no-decay norm,bias \
+         --group layer3.*:lr_scale=0.1,beta1=0.8",
+    );
+    assert_eq!(code, 0, "{table}{words}");
+    assert!(table.contains("runs went through the same bits"), "{table}");
+}
+
 /// With normalisation over the global batch, in which shards need each other's sums.
 #[test]
 fn a_training_in_step_agrees_with_itself() {

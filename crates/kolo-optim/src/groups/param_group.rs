@@ -1,0 +1,195 @@
+//! A group of parameters as a configuration holds it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::GroupError;
+use super::selector::Selector;
+use crate::layout::{Kind, Layout, ParamSpec};
+use crate::table::{Entry, Settings, Value};
+
+/// What is different for some tensors of a model.
+///
+/// A tensor may be in several groups of a list. They apply in order, setting by setting: a later group wins
+/// over an earlier one, and leaves what it does not name.
+///
+/// ```
+/// use kolo_optim::{TensorClass, ParamGroup};
+///
+/// let groups = [
+///     // The layers that are fine-tuned learn slowly, the new head ten times as fast as the rest.
+///     ParamGroup::of(["layer3.*", "layer4.*"]).with_lr_scale(0.1),
+///     ParamGroup::of(["fc.*"]).with_lr_scale(10.0).with("weight_decay", 0.1),
+///     ParamGroup::of(["conv1.*"]).frozen(),
+///     // Last, so that it counts whatever the others say.
+///     ParamGroup::without_decay([TensorClass::Norm, TensorClass::Bias]),
+/// ];
+/// // The same as text, as `kolo train --group` takes it.
+/// assert_eq!(groups[1].to_string(), "fc.*:lr_scale=10,weight_decay=0.1");
+/// assert_eq!("fc.*:lr_scale=10,weight_decay=0.1".parse(), Ok(groups[1].clone()));
+/// assert_eq!("norm,bias:weight_decay=0".parse(), Ok(groups[3].clone()));
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParamGroup {
+    /// Its tensors: those that at least one of these selects.
+    pub tensors: Vec<Selector>,
+    /// What the learning rate of every step is multiplied by, as timm's `lr_scale`; 0: these tensors stay as
+    /// they are, and their part of the optimizer's state, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lr_scale: Option<f64>,
+    /// Settings of the optimizer, such as `weight_decay`, that are others here.
+    #[serde(flatten)]
+    pub settings: Settings,
+}
+
+impl ParamGroup {
+    /// A group of the tensors that are selected by patterns of names, as `"head.*"`, by words for classes, as
+    /// `"norm"`, or by a [`TensorClass`](super::TensorClass). Nothing is different for them yet.
+    pub fn of<S: Into<Selector>>(tensors: impl IntoIterator<Item = S>) -> Self {
+        let tensors = tensors.into_iter().map(Into::into).collect();
+        ParamGroup { tensors, lr_scale: None, settings: Settings::default() }
+    }
+
+    /// These tensors have no weight decay: for normalisations and biases that is the habit.
+    pub fn without_decay<S: Into<Selector>>(tensors: impl IntoIterator<Item = S>) -> Self {
+        ParamGroup::of(tensors).with("weight_decay", 0.0)
+    }
+
+    /// With the learning rate of every step multiplied by `scale`.
+    pub fn with_lr_scale(self, scale: f64) -> Self {
+        ParamGroup { lr_scale: Some(scale), ..self }
+    }
+
+    /// These tensors stay as they are. Their gradients are still computed, reduced, and counted by gradient
+    /// transforms.
+    pub fn frozen(self) -> Self {
+        self.with_lr_scale(0.0)
+    }
+
+    /// With another value for a setting of the optimizer.
+    pub fn with(self, name: &str, value: impl Into<Value>) -> Self {
+        ParamGroup { settings: self.settings.with(name, value), ..self }
+    }
+
+    /// Checks all that can be checked without a model.
+    ///
+    /// # Errors
+    ///
+    /// The entry has no such setting, or the learning rate's factor or another value is not allowed.
+    pub fn check<T: ?Sized>(&self, entry: &Entry<T>) -> Result<(), GroupError> {
+        self.check_scale()?;
+        let wrong = |cause| GroupError::Choice { tensors: self.selected_by(), cause };
+        entry.complete(&self.settings).map(drop).map_err(wrong)
+    }
+
+    pub(super) fn check_scale(&self) -> Result<(), GroupError> {
+        match self.lr_scale {
+            Some(value) if !(value >= 0.0 && value.is_finite()) => {
+                Err(GroupError::Scale { tensors: self.selected_by(), value })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether this trained tensor of `model` is in the group.
+    pub fn selects(&self, spec: &ParamSpec, model: &Layout) -> bool {
+        spec.kind != Kind::Statistic && self.tensors.iter().any(|selector| selector.selects(spec, model))
+    }
+
+    /// What it selects by, as the command line has it.
+    pub(super) fn selected_by(&self) -> String {
+        if self.tensors.is_empty() {
+            return "(nothing)".into();
+        }
+        self.tensors.iter().map(Selector::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl fmt::Display for ParamGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.selected_by())?;
+        match self.lr_scale {
+            Some(scale) if self.settings.is_empty() => write!(f, "{LR_SCALE}={}", Value::Number(scale)),
+            Some(scale) => write!(f, "{LR_SCALE}={},{}", Value::Number(scale), self.settings),
+            None => self.settings.fmt(f),
+        }
+    }
+}
+
+/// The name of the factor among a group's settings.
+const LR_SCALE: &str = "lr_scale";
+
+/// `TENSORS:SETTING=VALUE,…`, with commas between patterns and classes, too.
+impl FromStr for ParamGroup {
+    type Err = GroupError;
+
+    fn from_str(text: &str) -> Result<Self, GroupError> {
+        let wrong = |problem| GroupError::Syntax { text: text.into(), problem };
+        let (tensors, settings) = text.rsplit_once(':').ok_or(wrong("it has no colon"))?;
+        if tensors.split(',').any(|selector| selector.trim().is_empty()) {
+            return Err(wrong("a name or a class of tensors is missing"));
+        }
+        let mut group = ParamGroup::of(tensors.split(','));
+        for setting in settings.split(',') {
+            let (name, value) = setting.split_once('=').ok_or(wrong("a setting has no value"))?;
+            let (name, value) = (name.trim(), value.trim());
+            let value = match (value.parse::<bool>(), value.parse::<f64>()) {
+                (Ok(flag), _) => Value::Flag(flag),
+                (_, Ok(number)) => Value::Number(number),
+                _ => return Err(wrong("a value must be a number, true or false")),
+            };
+            if group.settings.get(name).is_some() || (name == LR_SCALE && group.lr_scale.is_some()) {
+                return Err(wrong("a setting is given twice"));
+            }
+            group = match (name, value) {
+                (LR_SCALE, Value::Number(scale)) => group.with_lr_scale(scale),
+                (LR_SCALE, Value::Flag(_)) => return Err(wrong("lr_scale must be a number")),
+                _ => group.with(name, value),
+            };
+        }
+        Ok(group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in [
+            "norm,bias:weight_decay=0",
+            "*:lr_scale=0",
+            "a:b.*,1d:lr_scale=1e-4,momentum=0.5,nesterov=true",
+            "fc.weight:weight_decay=1e-5",
+        ] {
+            let group: ParamGroup = text.parse().unwrap();
+            assert_eq!(group.to_string(), text);
+            let json = serde_json::to_string(&group).unwrap();
+            assert_eq!(serde_json::from_str::<ParamGroup>(&json).unwrap(), group, "{json}");
+        }
+        let spaces: ParamGroup = "a , b : lr_scale = 2".parse().unwrap();
+        assert_eq!(spaces, ParamGroup::of(["a", "b"]).with_lr_scale(2.0));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_how_to_write_it() {
+        for (text, words) in [
+            ("head.*", "no colon"),
+            (":lr_scale=1", "a name or a class of tensors is missing"),
+            ("a,,b:lr_scale=1", "a name or a class of tensors is missing"),
+            ("a:", "a setting has no value"),
+            ("a:weight_decay", "a setting has no value"),
+            ("a:weight_decay=big", "a value must be a number, true or false"),
+            ("a:lr_scale=true", "lr_scale must be a number"),
+            ("a:weight_decay=0,weight_decay=1", "given twice"),
+            ("a:lr_scale=0,lr_scale=1", "given twice"),
+        ] {
+            let error = text.parse::<ParamGroup>().unwrap_err().to_string();
+            let named = error.starts_with(&format!("`{text}`: ")) && error.contains("TENSORS:SETTING=VALUE");
+            assert!(named && error.contains(words), "{error}");
+        }
+    }
+}
