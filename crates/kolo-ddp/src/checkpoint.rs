@@ -15,7 +15,7 @@ use crate::warning::Warning;
 
 pub use kolo_checkpoint::{
     FORMAT, FileEntry, Found, Manifest, Part, Position, Reader, Set, Snapshot, TensorEntry, Writer, list,
-    newest, path, verify,
+    newest, path, tell, verify,
 };
 
 /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in

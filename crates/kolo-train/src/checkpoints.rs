@@ -11,6 +11,7 @@ use crate::config::Recipe;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
+use crate::warn::Warnings;
 
 /// Rank 0's side: takes copies between two steps, which threads write.
 pub(crate) struct Checkpoints {
@@ -27,11 +28,20 @@ struct Series {
     writer: Option<Writer>,
     /// Why the last one has not even come to the writer.
     lost: Option<Error>,
+    /// That and other things that the user must know, and has been told.
+    warnings: Warnings,
 }
 
 impl Checkpoints {
     pub(crate) fn new(run: &RunFolder, config: &Recipe) -> Self {
-        let series = |folder, keep| Series { run: run.clone(), folder, keep, writer: None, lost: None };
+        let series = |folder, keep| Series {
+            run: run.clone(),
+            folder,
+            keep,
+            writer: None,
+            lost: None,
+            warnings: Warnings::default(),
+        };
         Checkpoints { last: series(run.checkpoints(), config.keep_checkpoints), best: series(run.best(), 1) }
     }
 
@@ -48,6 +58,13 @@ impl Checkpoints {
     /// The same for the best checkpoint so far, which is kept apart: it may be older than the last few.
     pub(crate) fn take_best<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         self.best.take(ddp, progress)
+    }
+
+    /// What the user has been told of them so far.
+    pub(crate) fn take_warnings(&mut self) -> Warnings {
+        let mut warnings = self.last.take_warnings();
+        warnings.append(self.best.take_warnings());
+        warnings
     }
 
     /// Waits for the last ones. Their failure is the run's: there is nothing to continue from.
@@ -74,11 +91,17 @@ impl Series {
         let snapshot = ddp.with_replica(|replica| checkpoint::snapshot(replica, &position))?;
         self.lost = self.open().map(|writer| writer.put(snapshot)).err();
         if let Some(error) = &self.lost {
-            log::warn!(
+            self.warnings.tell(format!(
                 "checkpoint not written: {error}; training goes on, the next checkpoint is another try"
-            );
+            ));
         }
         Ok(())
+    }
+
+    fn take_warnings(&mut self) -> Warnings {
+        let written = self.writer.as_ref().map(Writer::take_warnings).unwrap_or_default();
+        written.iter().for_each(|warning| self.warnings.keep(warning.to_string()));
+        std::mem::take(&mut self.warnings)
     }
 
     fn finish(self) -> Result<(), Error> {

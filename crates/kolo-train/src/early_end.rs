@@ -37,7 +37,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             Ok(()) => "a checkpoint holds all of it".into(),
             Err(failure) => {
                 // A launcher that was asked to end does not show the error itself.
-                log::error!("{failure}");
+                kolo_ddp::checkpoint::tell(&failure);
                 format!("what has been done since the last checkpoint is lost: {failure}")
             }
         };

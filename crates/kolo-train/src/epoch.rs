@@ -66,6 +66,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             self.ddp.with_replica(|replica| replica.leave());
         }
         let report = self.step(&progress.position, rate)?;
+        report.warnings.iter().for_each(|warning| self.warnings.keep(warning.to_string()));
         let row = StepRow::new(step, epoch, rate, self.step_began.elapsed(), &report);
         progress.add_step(row.clone());
         let due = self.calendar.after(progress.step());
@@ -86,7 +87,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
 
     /// What becomes of a rank that holds the others up, where it is not to be kept. All ranks know of it
     /// after the same step.
-    fn drop_or_keep(&self, straggler: &Straggler) -> Result<(), Error> {
+    fn drop_or_keep(&mut self, straggler: &Straggler) -> Result<(), Error> {
         if self.job.config.straggler()? != Policy::Drop {
             return Ok(());
         }
@@ -95,7 +96,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             let reason = format!("{rank} is dropped: {reason}");
             self.ddp.with_replica(|replica| replica.leave_out(*rank, &reason));
         } else if self.ddp.rank().0 == 0 {
-            log::warn!("{rank} stays: without it there would be fewer workers than --min {min}");
+            let words = format!("{rank} stays: without it there would be fewer workers than --min {min}");
+            self.warnings.tell(words);
         }
         Ok(())
     }

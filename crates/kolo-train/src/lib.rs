@@ -45,6 +45,7 @@ mod sync_progress;
 mod task;
 mod tensors;
 mod trainer;
+mod warn;
 pub mod weights;
 mod worker;
 

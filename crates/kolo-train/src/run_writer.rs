@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::progress::Progress;
 use crate::sinks::{MetricSink, Record, SinkContext, SinkEntry};
 use crate::summary::Summary;
+use crate::warn::Warnings;
 
 /// Steps between two tries to align sinks that are behind.
 const EVERY: u64 = 50;
@@ -17,6 +18,8 @@ pub(crate) struct RunWriter {
     sinks: Vec<Opened>,
     /// `None` for a run without a folder.
     pub(crate) checkpoints: Option<Checkpoints>,
+    /// What could not be written at once, of which the user has been told.
+    warnings: Warnings,
 }
 
 struct Opened {
@@ -31,7 +34,11 @@ impl RunWriter {
     pub(crate) fn new(run: &SinkContext<'_>, sinks: &[SinkEntry]) -> Self {
         let open = |entry: &SinkEntry| Some(Opened { sink: (entry.open)(run)?, is_behind: true });
         let checkpoints = run.folder.map(|folder| Checkpoints::new(folder, run.config));
-        RunWriter { sinks: sinks.iter().filter_map(open).collect(), checkpoints }
+        RunWriter {
+            sinks: sinks.iter().filter_map(open).collect(),
+            checkpoints,
+            warnings: Warnings::default(),
+        }
     }
 
     /// Before the first step, where a folder that cannot be written to ends the run.
@@ -49,14 +56,14 @@ impl RunWriter {
 
     fn align(&mut self, progress: &Progress) {
         for opened in self.sinks.iter_mut().filter(|opened| opened.is_behind) {
-            tell(opened.align(progress));
+            tell(&mut self.warnings, opened.align(progress));
         }
     }
 
     /// Hands a record, which is the last of `progress`, to all sinks.
     pub(crate) fn record(&mut self, record: &Record<'_>, progress: &Progress) {
         for opened in self.sinks.iter_mut().filter(|opened| !opened.is_behind) {
-            tell(opened.sink.record(record));
+            tell(&mut self.warnings, opened.sink.record(record));
         }
         match record {
             Record::Step { row, .. } if row.step.is_multiple_of(EVERY) => self.align(progress),
@@ -69,8 +76,16 @@ impl RunWriter {
     pub(crate) fn flush(&mut self, progress: &Progress) {
         self.align(progress);
         for opened in self.sinks.iter_mut().filter(|opened| !opened.is_behind) {
-            tell(opened.sink.flush());
+            tell(&mut self.warnings, opened.sink.flush());
         }
+    }
+
+    /// What the user has been told so far of what could not be written.
+    pub(crate) fn take_warnings(&mut self) -> Warnings {
+        if let Some(checkpoints) = &mut self.checkpoints {
+            self.warnings.append(checkpoints.take_warnings());
+        }
+        std::mem::take(&mut self.warnings)
     }
 
     /// Takes a checkpoint, where the run has a folder.
@@ -89,7 +104,7 @@ impl RunWriter {
 
     /// At the end of the run. All that can be written is, before the first failure ends it.
     pub(crate) fn end(self, summary: &Summary, progress: &Progress) -> Result<(), Error> {
-        let RunWriter { mut sinks, checkpoints } = self;
+        let RunWriter { mut sinks, checkpoints, .. } = self;
         let checkpoint = checkpoints.map_or(Ok(()), Checkpoints::finish);
         let flushed = sinks.iter_mut().map(|opened| opened.flush_aligned(progress)).collect::<Vec<_>>();
         // The summary comes last: it says that nothing is missing.
@@ -115,8 +130,8 @@ impl Opened {
     }
 }
 
-fn tell(written: Result<(), Error>) {
+fn tell(warnings: &mut Warnings, written: Result<(), Error>) {
     if let Err(error) = written {
-        log::warn!("{error}; training goes on and tries again later");
+        warnings.tell(format!("{error}; training goes on and tries again later"));
     }
 }

@@ -55,6 +55,9 @@ pub struct Summary {
     pub weights_sha256: String,
     /// The most memory that a worker had at once; the largest of all workers.
     pub peak_rss_bytes: u64,
+    /// What the user has been told while the run went on: an unused parameter, a checkpoint that could not be
+    /// written, a worker that held the others up.
+    pub warnings: Vec<String>,
 }
 
 /// What the loss counts, and how much of it was done: a field such as `images_per_second`.
@@ -105,6 +108,7 @@ impl Summary {
             scores: last.map(|row| row.scores.clone()).unwrap_or_default(),
             weights_sha256: ddp.with_replica(checkpoint::weights_sha256)?,
             peak_rss_bytes,
+            warnings: Vec::new(),
         })
     }
 }

@@ -26,6 +26,7 @@ use crate::slowdown::SlowData;
 use crate::summary::{Summary, parameters, peak_rss};
 use crate::task::Task;
 use crate::trainer::Trained;
+use crate::warn::Warnings;
 use crate::weights;
 
 /// Runs this worker's part of a training. Rank 0 writes to the folder; if the run is resumed all ranks read
@@ -85,6 +86,8 @@ pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     pub(crate) step_began: Instant,
     /// Why the job ends before the run, where it is not by SIGTERM.
     pub(crate) too_few: Option<String>,
+    /// What this worker's user has been told and must know.
+    pub(crate) warnings: Warnings,
 }
 
 impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
@@ -123,8 +126,21 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             loader = loader.augmented(config.seed);
         }
         let (trainable, step_began) = (job.device.clone().autodiff(), Instant::now());
-        let too_few = None;
-        Ok(Worker { job, task, trainable, loader, pause, calendar, rate, ddp, leaving, step_began, too_few })
+        let (too_few, warnings) = (None, Warnings::default());
+        Ok(Worker {
+            job,
+            task,
+            trainable,
+            loader,
+            pause,
+            calendar,
+            rate,
+            ddp,
+            leaving,
+            step_began,
+            too_few,
+            warnings,
+        })
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -183,15 +199,21 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
     fn end(
         &mut self,
         progress: &Progress,
-        writer: Option<RunWriter>,
+        mut writer: Option<RunWriter>,
         peak_rss_bytes: u64,
         seconds: f64,
     ) -> Result<Option<Summary>, Error> {
         if self.ddp.rank().0 > 0 {
             return Ok(None);
         }
-        let unit = &self.task.unit;
-        let summary = Summary::of(&self.ddp, &self.job.config, unit, progress, peak_rss_bytes, seconds)?;
+        if let Some(writer) = &mut writer {
+            self.warnings.append(writer.take_warnings());
+        }
+        let (unit, warnings) = (&self.task.unit, self.warnings.lines());
+        let summary = Summary {
+            warnings,
+            ..Summary::of(&self.ddp, &self.job.config, unit, progress, peak_rss_bytes, seconds)?
+        };
         if let Some(writer) = writer {
             writer.end(&summary, progress)?;
             self.task.listeners.iter_mut().for_each(|listener| listener(&Record::Summary(&summary)));

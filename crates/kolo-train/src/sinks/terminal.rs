@@ -146,6 +146,9 @@ impl Terminal {
             100.0 * summary.exposed_comm_fraction
         );
         println!("weights         sha256 {}", summary.weights_sha256);
+        for warning in &summary.warnings {
+            println!("warning         {warning}");
+        }
         if let Some(folder) = &self.folder {
             println!("run folder      {}", folder.display());
         }
