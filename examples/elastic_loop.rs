@@ -52,7 +52,7 @@ fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
         None => Ddp::new(Group::from_env()?, model, &config, sgd)?,
     };
     let dataset = data::open("fashion-mnist-small")?;
-    let sampler = Sampler::new(dataset.samples(Part::Train), 32, SHARDS, 0)?;
+    let sampler = ddp.sampler(dataset.samples(Part::Train), 32, 0)?;
     let mut loader = Loader::new(dataset, sampler.clone());
 
     let leaving = Arc::new(AtomicBool::new(false));

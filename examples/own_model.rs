@@ -11,7 +11,7 @@ use burn::nn::loss::CrossEntropyLossConfig;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, activation::relu};
 use kolo::{
-    Config, Ddp, Group, Loss, Rank, Sampler, Settings,
+    Config, Ddp, Group, Loss, Rank, Settings,
     data::{self, Loader, Part},
     image_tensors, optimizer,
 };
@@ -49,7 +49,7 @@ fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let config = Config { shards: Some(4), ..Config::default() };
     let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9))?;
     let mut ddp = Ddp::new(Group::from_env()?, model, &config, sgd)?;
-    let sampler = Sampler::new(dataset.samples(Part::Train), 32, 4, 0)?;
+    let sampler = ddp.sampler(dataset.samples(Part::Train), 32, 0)?;
     let mut loader = Loader::new(dataset, sampler.clone());
     let criterion = CrossEntropyLossConfig::new().init(&device);
 

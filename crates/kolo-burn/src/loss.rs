@@ -16,6 +16,11 @@ impl Loss {
         Loss { sum: mean.mul_scalar(count as f32), count: count as f64 }
     }
 
+    /// The mean, as a tensor of the shape `[1]`: for loops of one's own.
+    pub fn into_mean(self) -> Tensor<1> {
+        self.sum.div_scalar(self.count as f32)
+    }
+
     /// A loss that is the sum over `count` samples (or tokens, or whatever it counts). Shape `[1]`.
     pub fn sum(sum: Tensor<1>, count: usize) -> Self {
         Loss { sum, count: count as f64 }

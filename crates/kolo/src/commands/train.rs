@@ -104,8 +104,9 @@ fn tables() -> String {
 }
 
 impl Train {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
         if is_worker() {
+            self.out = told_folder().or(self.out);
             return self.work();
         }
         let config = self.configuration()?;
@@ -146,8 +147,8 @@ impl Train {
             false => self.communication.member(algorithm)?,
         };
         if let Some(mut member) = member {
-            let folder = match std::env::var_os(RUN_FOLDER) {
-                Some(path) => RunFolder::at(path.into()),
+            let folder = match made_folder() {
+                Some(folder) => folder,
                 None => {
                     self.fit(&mut config, started()?)?;
                     self.claim(&config, &member.job_id()?)?
@@ -163,8 +164,8 @@ impl Train {
         }
         let group = self.communication.group(algorithm)?;
         self.fit(&mut config, group.world_size())?;
-        let folder = match std::env::var_os(RUN_FOLDER) {
-            Some(path) => Some(RunFolder::at(path.into())),
+        let folder = match made_folder() {
+            Some(folder) => Some(folder),
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
             None => self.resume.clone().map(RunFolder::at),
         };
@@ -247,6 +248,16 @@ impl Train {
         config.check()?;
         Ok(config)
     }
+}
+
+/// Where the run folder is to be, whatever `--out` says.
+fn told_folder() -> Option<PathBuf> {
+    std::env::var_os(RUN_FOLDER).map(PathBuf::from)
+}
+
+/// The run folder that the launcher, or another worker, has made.
+fn made_folder() -> Option<RunFolder> {
+    told_folder().filter(|path| path.exists()).map(RunFolder::at)
 }
 
 /// The number of workers with which the job has begun, from the environment.
