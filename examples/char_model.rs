@@ -16,7 +16,7 @@ use kolo::data::{AugmentKey, DataSet, Part};
 use kolo::train::{Metric, OptimizerChoice, Recipe, Trainer, TransformChoices};
 use kolo::{Choice, DropoutKey, Loss, Transformer, TransformerConfig, next_token_loss};
 
-pub const DOCUMENTS: [&str; 4] = [
+pub(crate) const DOCUMENTS: [&str; 4] = [
     include_str!("../README.md"),
     include_str!("../docs/architecture.md"),
     include_str!("../docs/elastic.md"),
@@ -26,14 +26,14 @@ pub const DOCUMENTS: [&str; 4] = [
 const TIME: usize = 64;
 
 /// Windows of a text, of which the last tenth is to test on.
-pub struct Text {
+pub(crate) struct Text {
     /// Each character's place among those that occur.
     ids: Vec<i32>,
-    pub vocabulary: usize,
+    pub(crate) vocabulary: usize,
 }
 
 impl Text {
-    pub fn of(documents: &[&str]) -> Self {
+    pub(crate) fn of(documents: &[&str]) -> Self {
         let text = documents.concat();
         let mut known: Vec<char> = text.chars().collect();
         known.sort_unstable();
@@ -59,14 +59,14 @@ impl DataSet for Text {
 }
 
 #[derive(Module, Debug)]
-pub struct CharModel {
+pub(crate) struct CharModel {
     characters: Embedding,
     positions: Embedding,
     transformer: Transformer,
 }
 
 impl CharModel {
-    pub fn new(vocabulary: usize, device: &Device) -> Self {
+    pub(crate) fn new(vocabulary: usize, device: &Device) -> Self {
         let small = Initializer::Normal { mean: 0.0, std: 0.02 };
         let embedding = |count| EmbeddingConfig::new(count, 64).with_initializer(small.clone()).init(device);
         CharModel {
@@ -76,7 +76,7 @@ impl CharModel {
         }
     }
 
-    pub fn loss(&self, windows: Vec<i32>, device: &Device, dropout: Option<&DropoutKey>) -> Loss {
+    pub(crate) fn loss(&self, windows: Vec<i32>, device: &Device, dropout: Option<&DropoutKey>) -> Loss {
         let batch = windows.len() / (TIME + 1);
         let windows = Tensor::<2, Int>::from_data(TensorData::new(windows, [batch, TIME + 1]), device);
         let (seen, next) = (windows.clone().narrow(1, 0, TIME), windows.narrow(1, 1, TIME));
