@@ -2,7 +2,7 @@
 //!
 //! `target/release/kolo launch --nproc 3 -- target/release/examples/elastic_loop`, and `kill -9` one of the
 //! workers: the others go on, another one takes its place, and the job ends in the same weights. With
-//! SIGTERM a worker leaves after the step that it is at.
+//! SIGTERM a worker leaves after the step that it is at. An argument says for how many epochs.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -16,9 +16,8 @@ use kolo::data::{self, ImageDataSet, Loader, Part};
 use kolo::ddp::Change;
 use kolo::elastic::Member;
 use kolo::train::cross_entropy;
-use kolo::{Config, Ddp, Group, Rank, Sampler, Settings, image_tensors, optimizer};
+use kolo::{Config, Ddp, Group, Rank, Settings, image_tensors, optimizer};
 
-const EPOCHS: usize = 3;
 const SHARDS: usize = 4;
 
 #[derive(Module, Debug)]
@@ -55,6 +54,14 @@ fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     let sampler = ddp.sampler(dataset.samples(Part::Train), 32, 0)?;
     let mut loader = Loader::new(dataset, sampler.clone());
 
+    let epochs: usize = match std::env::args().nth(1) {
+        Some(text) => {
+            text.parse().map_err(|_| kolo::Failure::input(format!("{text}: give a number of epochs")))?
+        }
+        None => 3,
+    };
+    let total = epochs * sampler.steps();
+
     let leaving = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, leaving.clone())?;
 
@@ -64,7 +71,7 @@ fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
         if leaving.load(Ordering::Relaxed) {
             ddp.leave();
         }
-        match advance(&mut ddp, &mut loader, &sampler, &device) {
+        match advance(&mut ddp, &mut loader, total, &device) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             // Another worker's death: goes on with those that are left. Any other error comes back.
@@ -77,11 +84,11 @@ fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
 fn advance(
     ddp: &mut Ddp<Mlp>,
     loader: &mut Loader<dyn ImageDataSet>,
-    sampler: &Sampler,
+    total: usize,
     device: &Device,
 ) -> Result<bool, kolo::Error> {
-    let (step, steps, speaks) = (ddp.steps() as usize, sampler.steps(), ddp.rank() == Rank(0));
-    if step == EPOCHS * steps {
+    let (step, speaks) = (ddp.steps() as usize, ddp.rank() == Rank(0));
+    if step == total {
         // Waits for the last step's updates.
         let hash = ddp.weights_sha256()?;
         // Nobody goes while another may still need its gradients.
@@ -91,7 +98,7 @@ fn advance(
         }
         return Ok(false);
     }
-    for shard in loader.step(step / steps, step % steps, ddp.shards()) {
+    for shard in loader.at(step as u64, ddp.shards()) {
         let Some(images) = shard.map_err(|error| kolo::Error::Binding(error.into()))?.batch else {
             ddp.skip_shard()?;
             continue;

@@ -109,6 +109,12 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         Step { loader: self, due, failed }
     }
 
+    /// The same for a step of the whole run, from 0, as [`Ddp::steps`](kolo_ddp::Ddp::steps) counts them.
+    pub fn at(&mut self, step: u64, shards: Range<usize>) -> Step<'_, D> {
+        let steps = self.sampler.steps() as u64;
+        self.step((step / steps) as usize, (step % steps) as usize, shards)
+    }
+
     fn start(
         &self,
         epoch: usize,
@@ -233,6 +239,10 @@ mod tests {
         ] {
             let given = given(&mut loader, epoch, step, shards.clone());
             assert_eq!(given, expected(epoch, step, shards.clone()), "epoch {epoch} step {step} {shards:?}");
+            let whole = (epoch * 3 + step) as u64;
+            let again =
+                loader.at(whole, shards.clone()).map(|shard| shard.map(|s| (s.shard, s.batch)).unwrap());
+            assert_eq!(again.collect::<Numbered>(), given);
         }
     }
 

@@ -11,7 +11,6 @@ use crate::progress::Progress;
 use crate::run_folder::RunFolder;
 use crate::run_writer::RunWriter;
 use crate::sinks::{Record, SinkContext};
-use crate::task::Task;
 use crate::weights;
 use crate::worker::Worker;
 
@@ -19,7 +18,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// Brings the progress to where the replica is; and both to the last checkpoint, where a run is resumed.
     /// A collective.
     pub(crate) fn catch_up(&mut self, progress: &mut Progress) -> Result<(), Error> {
-        let (steps, calendar) = (self.steps(), self.calendar);
+        let (steps, calendar) = (self.ddp.steps(), self.calendar);
         let resumes = self.job.folder.as_ref().filter(|_| self.job.resume && progress.step() == 0);
         let Some(folder) = resumes else {
             self.follow_replica(progress);
@@ -45,7 +44,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// after. Of a step that has come to its end elsewhere only, or after which something failed here, the
     /// row is still missing.
     fn follow_replica(&self, progress: &mut Progress) {
-        let (next, steps) = (progress.step(), self.steps());
+        let (next, steps) = (progress.step(), self.ddp.steps());
         let last = self.ddp.with_replica(|replica| replica.last_step());
         if let Some(last) = last.filter(|last| last.step == next && steps == next + 1) {
             let (epoch, rate) = (progress.position.epoch, self.rate.at(next));
@@ -76,7 +75,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             // Another worker was rank 0 when the last death came, and has come to the end nevertheless.
             return Ok(());
         }
-        let Task { metrics, unit, .. } = &*self.task;
+        let (metrics, unit) = (self.task.measured(), &*self.task.unit);
         let run = SinkContext { folder, config: &self.job.config, metrics, unit };
         let mut new = RunWriter::new(&run, &self.job.sinks);
         match begins {
@@ -110,7 +109,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
 
     fn record_generation(&mut self, writer: &mut RunWriter, progress: &Progress) {
         let world_size = self.ddp.group().world_size();
-        if let Some(generation) = &self.ddp.with_replica(|replica| replica.generation()) {
+        if let Some(generation) = &self.ddp.generation() {
             self.tell(writer, &Record::Generation { generation, world_size }, progress);
         }
     }

@@ -15,14 +15,14 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     pub(crate) fn recover(&mut self, error: Error) -> Result<bool, Error> {
         let Error::Training(error) = error else { return Err(error) };
         let Err(error) = self.ddp.recover(error) else { return Ok(false) };
-        if !is_the_first_of_too_few(&error) || self.steps() == 0 {
+        if !is_the_first_of_too_few(&error) || self.ddp.steps() == 0 {
             return Err(error.into());
         }
         self.ddp.regroup(Group::alone())?;
         self.too_few = Some(error.to_string());
         if self.ddp.with_replica(|replica| replica.is_halfway()) {
             // One more step, and out.
-            self.ddp.with_replica(|replica| replica.leave());
+            self.ddp.leave();
             return Ok(false);
         }
         Ok(true)

@@ -63,7 +63,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         self.step_began = Instant::now();
         let rate = self.rate.at(step);
         if self.leaving.load(Ordering::Relaxed) && self.is_elastic() {
-            self.ddp.with_replica(|replica| replica.leave());
+            self.ddp.leave();
         }
         let report = self.step(&progress.position, rate)?;
         report.warnings.iter().for_each(|warning| self.warnings.keep(warning.to_string()));
@@ -148,6 +148,6 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     }
 
     fn is_elastic(&self) -> bool {
-        self.ddp.with_replica(|replica| replica.generation().is_some())
+        self.ddp.generation().is_some()
     }
 }

@@ -19,8 +19,10 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     device: &Device,
 ) -> Result<Scores, Error> {
     let (rank, world) = (ddp.rank().0, ddp.group().world_size());
-    let samples = task.data.samples(Part::Test);
-    let Some(evaluate) = task.evaluate.as_ref().filter(|_| samples > 0) else { return Ok(Scores::default()) };
+    let (metrics, samples) = (task.measured(), task.data.samples(Part::Test));
+    let Some(evaluate) = task.evaluate.as_ref().filter(|_| !metrics.is_empty()) else {
+        return Ok(Scores::default());
+    };
     let model = ddp.model().valid();
     let indices: Vec<usize> = (0..samples).collect();
     let own = indices.chunks(batch_size).skip(rank).step_by(world);
@@ -28,7 +30,7 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     let means: Vec<Vec<(f64, f64)>> =
         means.map(|means| means.into_iter().map(|Mean { sum, count }| (sum, count)).collect()).collect();
     let all: Vec<Vec<Vec<(f64, f64)>>> = ddp.group().all_gather_value(&means)?;
-    let mut total = vec![(0.0, 0.0); task.metrics.len()];
+    let mut total = vec![(0.0, 0.0); metrics.len()];
     for batch in 0..samples.div_ceil(batch_size) {
         let Some(means) = all[batch % world].get(batch / world) else { continue };
         for ((sum, count), mean) in total.iter_mut().zip(means) {
@@ -36,5 +38,5 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
         }
     }
     let score = |(metric, (sum, count)): (_, (f64, f64))| Score { metric, value: sum / count };
-    Ok(Scores(task.metrics.iter().copied().zip(total).map(score).collect()))
+    Ok(Scores(metrics.iter().copied().zip(total).map(score).collect()))
 }

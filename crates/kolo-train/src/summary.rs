@@ -3,7 +3,7 @@
 use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_comm::{Group, Op};
-use kolo_ddp::{Kind, checkpoint};
+use kolo_ddp::Kind;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -106,7 +106,7 @@ impl Summary {
             exposed_comm_fraction: whole.exposed_comm_fraction(),
             train_loss: last.map_or(0.0, |row| row.train_loss),
             scores: last.map(|row| row.scores.clone()).unwrap_or_default(),
-            weights_sha256: ddp.with_replica(checkpoint::weights_sha256)?,
+            weights_sha256: ddp.weights_sha256()?,
             peak_rss_bytes,
             warnings: Vec::new(),
         })

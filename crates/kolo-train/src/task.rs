@@ -31,19 +31,23 @@ pub(crate) struct Task<M, D: DataSet + ?Sized> {
 }
 
 impl<M, D: DataSet + ?Sized> Task<M, D> {
+    /// What is measured: nothing where there are no samples to test on.
+    pub(crate) fn measured(&self) -> &[Metric] {
+        if self.data.samples(Part::Test) > 0 { &self.metrics } else { &[] }
+    }
+
     /// The metric by which a model is the best one, and when it is time to stop.
     pub(crate) fn deciding_metric(&self, config: &Recipe) -> Option<(usize, Metric)> {
         let wanted = |metric: &Metric| config.best_metric.as_ref().is_none_or(|name| name == metric.name);
-        self.metrics.iter().copied().enumerate().find(|(_, metric)| wanted(metric))
+        self.measured().iter().copied().enumerate().find(|(_, metric)| wanted(metric))
     }
 
     /// Checks that what the recipe wants to be decided by is measured.
     pub(crate) fn find_metric(&self, config: &Recipe) -> Result<(), Error> {
-        let measured = self.data.samples(Part::Test) > 0 && self.deciding_metric(config).is_some();
         match (&config.best_metric, config.patience) {
-            _ if measured => Ok(()),
+            _ if self.deciding_metric(config).is_some() => Ok(()),
             (Some(name), _) => {
-                Err(Error::unknown("metric", name, self.metrics.iter().map(|metric| metric.name)))
+                Err(Error::unknown("metric", name, self.measured().iter().map(|metric| metric.name)))
             }
             (None, Some(epochs)) => {
                 let problem =

@@ -159,15 +159,10 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         )
     }
 
-    /// Steps that the replica has done.
-    pub(crate) fn steps(&self) -> u64 {
-        self.ddp.with_replica(|replica| replica.steps())
-    }
-
     fn run(&mut self) -> Result<Ended, Error> {
         let started = Instant::now();
         // A worker that comes later finds the others on their way.
-        let mut progress = Progress::at(self.steps(), self.calendar);
+        let mut progress = Progress::at(self.ddp.steps(), self.calendar);
         let (mut writer, mut begins) = (None, true);
         loop {
             match self.go_on(&mut progress, &mut writer, begins) {
@@ -223,7 +218,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
 
     /// Where others can take rank 0's place nobody goes before it has written all.
     fn part(&self) -> Result<(), Error> {
-        match self.ddp.with_replica(|replica| replica.generation().is_some()) {
+        match self.ddp.generation().is_some() {
             true => Ok(self.ddp.group().barrier()?),
             false => Ok(()),
         }
