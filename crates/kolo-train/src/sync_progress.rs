@@ -97,6 +97,8 @@ mod tests {
 
     use super::*;
     use crate::calendar::Calendar;
+    use crate::evaluations::Best;
+    use crate::metric::{Metric, Score, Scores};
 
     const CALENDAR: Calendar = Calendar::for_tests(STEPS as u64, 100);
     /// Steps of an epoch.
@@ -166,6 +168,24 @@ mod tests {
         for rank in ranks {
             assert_eq!(rank, (whole.epoch_meter().loss_sum.to_bits(), 49.0, vec![24, 25, 26], 20));
         }
+    }
+
+    #[test]
+    fn whoever_comes_late_knows_all_evaluations() {
+        let score = |value| Scores(vec![Score { metric: Metric::LOSS, value }]);
+        let best = threads::spawn(3, |group| {
+            let mut progress = Progress::at(30, CALENDAR);
+            // Two have seen all of them, of which one has been made again.
+            if group.rank().0 > 0 {
+                [(10, 0.5), (20, 0.3), (30, 0.4), (30, 0.4)]
+                    .into_iter()
+                    .for_each(|(step, value)| progress.evaluations.add(step, &score(value)));
+            }
+            progress.record_again(30);
+            progress.synchronise(&group).unwrap();
+            progress.best(Metric::LOSS, 0)
+        });
+        assert_eq!(best.unwrap(), vec![Some(Best { step: 20, since: 1 }); 3]);
     }
 
     #[test]

@@ -47,7 +47,9 @@ pub(crate) fn run<M: Module, D: DataSet + ?Sized + 'static>(
             let model = || Ok::<_, Error>(worker.ddp.into_model()?.into_module());
             match ended {
                 Ended::Left => Ok(Trained { model: None, summary: None }),
-                Ended::Over(summary) => Ok(Trained { model: Some(model()?), summary }),
+                Ended::Over(summary) => {
+                    Ok(Trained { model: Some(model()?), summary: summary.map(|summary| *summary) })
+                }
             }
         }
         // It was started in place of one that died at the very end, and the others have come to it.
@@ -65,7 +67,7 @@ enum Ended {
     /// It has left the job, which goes on without it.
     Left,
     /// With the run, of which rank 0 has the summary.
-    Over(Option<Summary>),
+    Over(Option<Box<Summary>>),
 }
 
 /// What every rank has.
@@ -170,7 +172,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
                     let seconds = started.elapsed().as_secs_f64();
                     let ended = self.end(&progress, writer.take(), peak_rss_bytes, seconds);
                     match self.part() {
-                        Ok(()) => return ended.map(Ended::Over),
+                        Ok(()) => return Ok(Ended::Over(ended?.map(Box::new))),
                         Err(error) => drop(self.carry_on(error, &mut progress, &mut writer)?),
                     }
                 }

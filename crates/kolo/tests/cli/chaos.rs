@@ -46,8 +46,7 @@ fn an_own_program_is_compared_by_its_trace() {
     // Kills of rank 0 and of others, and cut connections.
     let seeds =
         ["--seeds", "3", "--seed", "7", "--limit", "120", "--json", "chaos.json", "--nproc", "3", "--"];
-    let told =
-        succeed(folder.path(), &[&["chaos"], &seeds[..], &[program.to_str().unwrap(), "8"]].concat());
+    let told = succeed(folder.path(), &[&["chaos"], &seeds[..], &[program.to_str().unwrap(), "8"]].concat());
     assert!(told.contains("632 steps") && told.contains("3 runs: 0 lost something, 0 failed"), "{told}");
     let text = std::fs::read_to_string(folder.path().join("chaos.json")).unwrap();
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
