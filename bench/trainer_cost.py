@@ -15,13 +15,15 @@ MANIFEST = ROOT / "bench" / "burn" / "Cargo.toml"
 
 
 def seconds(how: str, shards: int, steps: int) -> float:
-    command = ["cargo", "run", "--quiet", "--release", "--manifest-path", str(MANIFEST), "--bin", "char_model", "--"]
-    done = subprocess.run([*command, how, str(shards), str(steps)], check=True, capture_output=True, text=True)
+    cargo = ["cargo", "run", "--quiet", "--release", "--manifest-path", str(MANIFEST), "--bin", "char_model"]
+    command = [*cargo, "--", how, str(shards), str(steps)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout.split()[-1])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=150)
     options = parser.parse_args()
@@ -34,10 +36,9 @@ def main() -> None:
             trainer.append(seconds("trainer", shards, options.steps))
         ratios = sorted(ours / theirs for ours, theirs in zip(trainer, plain))
         passes = "one pass" if shards == 1 else f"{shards} passes of {16 // shards}"
-        print(
-            f"| {passes} | {1e3 * statistics.median(plain):.2f} ms | {1e3 * statistics.median(trainer):.2f} ms "
-            f"| {statistics.median(ratios):.3f} ({ratios[0]:.3f}–{ratios[-1]:.3f}) |"
-        )
+        theirs, ours = (f"{1e3 * statistics.median(times):.2f} ms" for times in (plain, trainer))
+        ratio = f"{statistics.median(ratios):.3f} ({ratios[0]:.3f}–{ratios[-1]:.3f})"
+        print(f"| {passes} | {theirs} | {ours} | {ratio} |")
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ impl Warnings {
     }
 }
 
-/// Tells the program's logger, or, where there is none that listens to anything, stderr: what a user must know
-/// is heard in any case.
+/// Tells the program's logger, or, where there is none that listens to anything, stderr: what a user must
+/// know is heard in any case.
 pub fn tell(warning: &dyn Display) {
     match log::max_level() {
         log::LevelFilter::Off => eprintln!("warning: {warning}"),

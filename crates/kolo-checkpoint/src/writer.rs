@@ -12,9 +12,9 @@ use crate::{folder, write};
 /// A thread that writes checkpoints and keeps the last few.
 ///
 /// One is written at a time; a newer one takes the place of one that still waits. One that cannot be written,
-/// because the disk is full or the folder gone, is a warning ([`Writer::take_warnings`]) that names path and cause, and the next one is
-/// another try. Memory: the checkpoint that is being written, the one that waits, and the file that is under
-/// way.
+/// because the disk is full or the folder gone, is a warning ([`Writer::take_warnings`]) that names path and
+/// cause, and the next one is another try. Memory: the checkpoint that is being written, the one that waits,
+/// and the file that is under way.
 ///
 /// Dropping it waits for what is under way or waits, too; [`Writer::finish`] also says whether that went
 /// well.
@@ -56,8 +56,8 @@ impl Writer {
         self.background.put(snapshot);
     }
 
-    /// What the user must know of the checkpoints so far, each once: those that could not be written, and old ones
-    /// that could not be removed. The program's logger has heard of them, or stderr where there is none.
+    /// What the user must know of the checkpoints so far, each once: those that could not be written, and old
+    /// ones that could not be removed. The program's logger has heard of them, or stderr where there is none.
     pub fn take_warnings(&self) -> Vec<Warning> {
         self.warnings.take()
     }

@@ -1,5 +1,5 @@
-//! A run that is cut for `kolo verify`: after a step every replica forgets what it holds and reads it back, as
-//! the replica of a new process does that resumes the job.
+//! A run that is cut for `kolo verify`: after a step every replica forgets what it holds and reads it back,
+//! as the replica of a new process does that resumes the job.
 
 use std::path::Path;
 

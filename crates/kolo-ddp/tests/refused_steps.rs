@@ -1,5 +1,5 @@
-//! Steps that must not be made, or not for every parameter: a loss or a gradient that is no number, a loss that
-//! comes from no parameter, parameters that no shard uses.
+//! Steps that must not be made, or not for every parameter: a loss or a gradient that is no number, a loss
+//! that comes from no parameter, parameters that no shard uses.
 
 mod common;
 
@@ -114,8 +114,8 @@ fn a_loss_that_comes_from_no_parameter_is_told() {
     assert!(error.to_string().contains("`ddp.model()`") && error.to_string().contains("clone"), "{error}");
 }
 
-/// The second parameter is used in some steps only, and the third never: all in the same bits for any number of
-/// ranks and any buckets, with reductions that reach into the next forward pass or not.
+/// The second parameter is used in some steps only, and the third never: all in the same bits for any number
+/// of ranks and any buckets, with reductions that reach into the next forward pass or not.
 #[test]
 fn a_parameter_that_no_shard_uses_stays_as_it_is() {
     let uses = |step: u64| [1, [1, 0, 2, 0, 0, 1][step as usize % 6], 0];

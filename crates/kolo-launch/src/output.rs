@@ -1,9 +1,9 @@
 //! Passes the workers' output on, line by line, on a thread of its own.
 //!
 //! One thread reads all pipes and does all writing, so no line can be interleaved with another. A line
-//! carries the rank that its worker has when it is read, which in an elastic job is another one after a recovery; a
-//! worker that has no rank yet has its name there. When the reader of the launcher's output is slow, the
-//! workers' writes wait in the end, as they would without a launcher.
+//! carries the rank that its worker has when it is read, which in an elastic job is another one after a
+//! recovery; a worker that has no rank yet has its name there. When the reader of the launcher's output is
+//! slow, the workers' writes wait in the end, as they would without a launcher.
 
 use std::convert::Infallible;
 use std::fs::File;

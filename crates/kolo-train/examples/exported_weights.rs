@@ -1,5 +1,6 @@
-//! Weights that `kolo export --format burn` has written, in a program that knows Burn only: it loads them into
-//! a new network and writes the scores of all test images to a file, `f32`, little-endian, image by image.
+//! Weights that `kolo export --format burn` has written, in a program that knows Burn only: it loads them
+//! into a new network and writes the scores of all test images to a file, `f32`, little-endian, image by
+//! image.
 //!
 //! `cargo run -p kolo-train --example exported_weights -- model.bpk fashion-mnist-small scores`
 

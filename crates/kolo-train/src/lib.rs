@@ -1,10 +1,10 @@
 //! A whole training run as a library: from a configuration to a run folder.
 //!
 //! A [`Trainer`] takes a model, its loss, a [`DataSet`](kolo_data::DataSet) and a recipe, and trains on every
-//! worker that takes part. This crate decides what a run is ([`Recipe`]), writes down what happens in it ([`SINKS`])
-//! and checkpoints, in a [`RunFolder`], and goes on after a worker's death or from a checkpoint. It never
-//! starts a process and never prints an error: `kolo`, the command line above it, does both. Below it are
-//! `kolo-data` (batches), `kolo-burn` (a model on its tensor library) and `kolo-ddp` (the step).
+//! worker that takes part. This crate decides what a run is ([`Recipe`]), writes down what happens in it
+//! ([`SINKS`]) and checkpoints, in a [`RunFolder`], and goes on after a worker's death or from a checkpoint.
+//! It never starts a process and never prints an error: `kolo`, the command line above it, does both. Below
+//! it are `kolo-data` (batches), `kolo-burn` (a model on its tensor library) and `kolo-ddp` (the step).
 //!
 //! | module | idea |
 //! |---|---|

@@ -22,8 +22,8 @@ pub const FILE: &str = "KOLO_VERIFY_FILE";
 pub const STEPS: &str = "KOLO_VERIFY_STEPS";
 /// Size of buckets in MiB, in place of the program's own.
 pub const BUCKET_CAP_MB: &str = "KOLO_VERIFY_BUCKET_CAP_MB";
-/// Steps after which the run is cut: rank 0 writes a checkpoint into a folder beside the file, every rank forgets
-/// what it holds, reads it back as a resumed job does, and goes on. Without it the run is not cut.
+/// Steps after which the run is cut: rank 0 writes a checkpoint into a folder beside the file, every rank
+/// forgets what it holds, reads it back as a resumed job does, and goes on. Without it the run is not cut.
 pub const RESUME: &str = "KOLO_VERIFY_RESUME";
 
 /// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact

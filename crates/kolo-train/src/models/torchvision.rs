@@ -10,8 +10,8 @@
 //! | `fc.bias` | `fc.bias` | the same |
 //!
 //! torchvision also counts the batches a batch norm has seen (`num_batches_tracked`); that has no counterpart
-//! here, and a file for torchvision gets the number of steps. One number differs by a hair: to the running variance, PyTorch adds the unbiased
-//! variance of a batch, Burn the biased one.
+//! here, and a file for torchvision gets the number of steps. One number differs by a hair: to the running
+//! variance, PyTorch adds the unbiased variance of a batch, Burn the biased one.
 
 /// The models that torchvision has too, under the same names.
 pub const TORCHVISION_MODELS: [&str; 3] = ["resnet18", "resnet34", "resnet50"];
