@@ -67,6 +67,12 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder that is to hold the run holds something else.
+    #[error("the folder {} is not that of a run, and not empty; choose another", path.display())]
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The folder is of a run with other settings.
     #[error(
         "the run in {} was begun with {setting} = {there}, not {here}; choose another folder, or change its \
@@ -190,6 +196,7 @@ impl Error {
                 | Config { .. }
                 | FolderTaken { .. }
                 | FolderMissing { .. }
+                | NotARun { .. }
                 | OtherRecipe { .. }
                 | NoCheckpoint { .. }
                 | Complete { .. }

@@ -127,16 +127,21 @@ impl RunFolder {
     ///
     /// # Errors
     ///
-    /// The run there has another configuration (naming the setting), or the folder cannot be made.
+    /// The run there has another configuration (naming the setting), the folder holds something else, or it
+    /// cannot be made.
     pub fn create_or_continue(path: PathBuf, config: &Recipe, job: Option<&str>) -> Result<Self, Error> {
         if !path.join(CONFIG).exists() {
+            // Refused where there are files in it, as it should be.
+            let _ = fs::remove_dir(&path);
             let made = match job {
                 Some(job) => Self::claim(path.clone(), config, job),
                 None => Self::create(path.clone(), config),
             };
-            // Another worker of the job may have been faster.
-            if made.is_ok() || !path.join(CONFIG).exists() {
-                return made;
+            match made {
+                // Another worker of the job may have been faster.
+                Err(Error::FolderTaken { .. }) if path.join(CONFIG).exists() => {}
+                Err(Error::FolderTaken { path }) => return Err(Error::NotARun { path }),
+                made => return made,
             }
         }
         let folder = RunFolder { path };

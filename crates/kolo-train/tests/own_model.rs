@@ -282,4 +282,13 @@ fn a_folder_with_a_part_of_the_run_is_gone_on_with() {
     let words = error.to_string();
     assert!(error.is_input() && words.contains("begun with batch_size = 2, not 3"), "{words}");
     assert!(matches!(run("cut", usize::MAX, 2).unwrap_err(), Error::Complete { total: 24, .. }));
+
+    // An empty folder is as good as none; one with other files is not touched.
+    std::fs::create_dir(place.path().join("empty")).unwrap();
+    assert_eq!(run("empty", usize::MAX, 2).unwrap(), whole);
+    let others = place.path().join("others");
+    std::fs::create_dir(&others).unwrap();
+    std::fs::write(others.join("thesis.tex"), "").unwrap();
+    let error = run("others", usize::MAX, 2).unwrap_err();
+    assert!(matches!(error, Error::NotARun { .. }) && others.join("thesis.tex").exists(), "{error}");
 }
