@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use kolo_checkpoint::Error as CheckpointError;
 use kolo_comm::Rank;
 
-use crate::losses::ShardLoss;
+use crate::shard_loss::ShardLoss;
 use kolo_optim::GroupError;
 use kolo_optim::table::ChoiceError;
 

@@ -3,32 +3,13 @@
 //! It travels before the first bucket, so the divisor is known when gradients come back, and a short or empty
 //! shard weighs what it should.
 
-use std::fmt;
 use std::time::Duration;
 
-use kolo_comm::{Buffer, Collective, Group, Pending, Rank};
-use serde::{Deserialize, Serialize};
+use kolo_comm::{Buffer, Collective, Group, Pending};
 
 use crate::error::Error;
 use crate::shares::Assignment;
 use crate::timed::timed;
-
-/// The loss of one shard, summed over its samples.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ShardLoss {
-    /// Whose shard it is.
-    pub rank: Rank,
-    /// Its number in the step.
-    pub shard: usize,
-    /// The loss.
-    pub loss: f64,
-}
-
-impl fmt::Display for ShardLoss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in shard {} ({})", self.loss, self.shard, self.rank)
-    }
-}
 
 /// The losses of this rank's shards, summed in the same tree as the gradients.
 #[derive(Default)]

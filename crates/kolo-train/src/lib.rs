@@ -11,7 +11,7 @@
 //! | `config`, `job` | what a run is; how a worker takes part in it |
 //! | `trainer`, `task`, `metric` | what the user's own code gives: model, loss, data, what it is judged by |
 //! | `models`, `stepper` | what is known by name |
-//! | `worker`, `epoch`, `outcome` | the loop of one worker, and what interrupts it |
+//! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and what interrupts it |
 //! | `calendar`, `evaluate`, `evaluations` | what is due after which step, and what follows from scores |
 //! | `catch_up`, `early_end` | how it goes on, or ends, after others have died |
 //! | `progress`, `sync_progress` | how far the run has come, as every worker knows it |
@@ -24,6 +24,7 @@ mod checkpoints;
 mod config;
 mod early_end;
 mod epoch;
+mod epoch_end;
 mod error;
 mod evaluate;
 mod evaluations;
@@ -44,6 +45,7 @@ mod summary;
 mod sync_progress;
 mod task;
 mod tensors;
+mod trained;
 mod trainer;
 mod warn;
 pub mod weights;
@@ -65,4 +67,5 @@ pub use slowdown::Slowdown;
 pub use stepper::Stepper;
 pub use summary::{Speed, Summary};
 pub use tensors::image_tensors;
-pub use trainer::{RUN_FOLDER, Trained, Trainer};
+pub use trained::Trained;
+pub use trainer::{RUN_FOLDER, Trainer};

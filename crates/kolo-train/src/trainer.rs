@@ -17,8 +17,8 @@ use crate::metric::{Mean, Metric};
 use crate::model::TrainingContext;
 use crate::run_folder::RunFolder;
 use crate::sinks::{Record, SinkEntry};
-use crate::summary::Summary;
 use crate::task::Task;
+use crate::trained::Trained;
 use crate::worker::run;
 
 /// In place of what the program says, the run folder: for those who run a program several times, as `kolo
@@ -35,15 +35,6 @@ pub struct Trainer<M, D: DataSet + ?Sized> {
     task: Task<M, D>,
     /// Where the run folder is to be, unless the job has one.
     place: Option<PathBuf>,
-}
-
-/// What has come of a run.
-#[derive(Debug)]
-pub struct Trained<M> {
-    /// The model after the last step that this worker has seen; `None` where it came when the run was over.
-    pub model: Option<M>,
-    /// The run in a few figures: rank 0's, of a run that has come to its end.
-    pub summary: Option<Summary>,
 }
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {

@@ -50,8 +50,9 @@ use self::use_counts::UseCounts;
 use crate::buckets::{Bucket, BucketCaps, plan, reversed};
 use crate::error::Error;
 use crate::last_step::LastStep;
-use crate::losses::{ShardLoss, ShardLosses};
+use crate::losses::ShardLosses;
 use crate::reduction::Entry;
+use crate::shard_loss::ShardLoss;
 use crate::shares::Assignment;
 use kolo_optim::{Kind, Layout, Span, SpanId};
 

@@ -5,6 +5,7 @@
 
 mod block;
 mod config;
+mod image_model;
 mod init;
 mod resnet;
 mod resnets;
@@ -15,6 +16,7 @@ mod torchvision;
 
 pub use block::{Block, Downsample};
 pub use config::{BlockKind, ResNetConfig, Stem};
+pub use image_model::{Blueprint, ImageModel};
 pub use resnet::ResNet;
-pub use table::{Blueprint, Entry, ImageModel, MODELS, NamedModel, find};
+pub use table::{Entry, MODELS, NamedModel, find};
 pub use torchvision::{TORCHVISION_MODELS, TorchvisionName, torchvision_name};

@@ -5,8 +5,8 @@ use kolo_burn::Loss;
 use kolo_data::Batch;
 
 use super::config::ResNetConfig;
+use super::image_model::{Blueprint, ImageModel};
 use super::resnet::ResNet;
-use super::table::{Blueprint, ImageModel};
 use crate::model::{TrainingContext, count_correct, cross_entropy};
 use crate::tensors::image_tensors;
 

@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor};
 use kolo_comm::Group;
 use kolo_data::{Batch, SampleShape};
 
-use super::table::Blueprint;
+use super::image_model::Blueprint;
 use super::*;
 use crate::config::OptimizerChoice;
 use crate::stepper::Stepper;

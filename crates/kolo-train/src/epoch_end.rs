@@ -1,0 +1,74 @@
+//! What follows an epoch: the evaluation, what all workers conclude from it, and checkpoints.
+
+use burn::module::Module;
+use kolo_data::DataSet;
+
+use crate::error::Error;
+use crate::evaluate;
+use crate::evaluations::Best;
+use crate::meter::EpochRow;
+use crate::progress::Progress;
+use crate::run_writer::RunWriter;
+use crate::sinks::Record;
+use crate::worker::Worker;
+
+impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
+    /// After an epoch, or after the last step. A collective.
+    pub(crate) fn record_epoch(
+        &mut self,
+        progress: &mut Progress,
+        writer: &mut Option<RunWriter>,
+    ) -> Result<(), Error> {
+        let batch_size = self.job.config.test_batch_size;
+        let scores = evaluate::scores(&self.ddp, self.task, batch_size, &self.job.device)?;
+        // Also where nothing is evaluated: from here on nobody needs the others for what is written down.
+        self.ddp.with_replica(|replica| replica.values().map(drop))?;
+        let epoch = progress.epoch_meter();
+        let row = EpochRow {
+            epoch: progress.epochs_begun(),
+            seconds_per_step: epoch.seconds_per_step(),
+            samples_per_second: epoch.samples_per_second(),
+            comm_fraction: epoch.comm_fraction(),
+            exposed_comm_fraction: epoch.exposed_comm_fraction(),
+            train_loss: epoch.train_loss(),
+            scores,
+            learning_rate: self.rate.at(progress.step() - 1),
+        };
+        progress.add_epoch(row.clone());
+        let stops = self.heed_patience(progress);
+        let Some(writer) = writer else { return Ok(()) };
+        self.tell(writer, &Record::Epoch(&row), progress);
+        if let Some(note) = stops {
+            self.tell(writer, &Record::Note(&note), progress);
+        }
+        let best = self.job.config.best_metric.as_ref().and(self.best(progress));
+        let is_best = best.is_some_and(|best| best.step == progress.step());
+        let Some(checkpoints) = &mut writer.checkpoints else { return Ok(()) };
+        if is_best {
+            checkpoints.take_best(&self.ddp, progress)?;
+        }
+        if progress.is_over() || self.calendar.after(progress.step()).checkpoint {
+            checkpoints.take(&self.ddp, progress)?;
+        }
+        Ok(())
+    }
+
+    /// The best evaluation so far, by the metric that decides.
+    fn best(&self, progress: &Progress) -> Option<Best> {
+        let (index, metric) = self.task.deciding_metric(&self.job.config)?;
+        progress.best(metric, index)
+    }
+
+    /// Ends the run where so many evaluations in a row have found nothing better, and says so. All workers
+    /// know the same evaluations.
+    pub(crate) fn heed_patience(&self, progress: &mut Progress) -> Option<String> {
+        let patience = self.job.config.patience?;
+        let best = self.best(progress)?;
+        let stops = best.since >= patience && !progress.is_unrecorded();
+        progress.end_here(stops);
+        let step = progress.step();
+        stops.then(|| {
+            format!("no better one in {patience} epochs since step {}: ends after step {step}", best.step)
+        })
+    }
+}
