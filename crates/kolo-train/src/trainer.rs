@@ -38,17 +38,17 @@ pub struct Trainer<M, D: DataSet + ?Sized> {
 }
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
-    /// A run of `config` over the training samples of `data`.
+    /// A run of `recipe` over the training samples of `data`.
     ///
     /// `loss` gives the loss of one shard's samples. It may depend on nothing but the parameters and its
-    /// arguments: then the result is the same for any number of workers. `config.model` and `config.data` are
+    /// arguments: then the result is the same for any number of workers. `recipe.model` and `recipe.data` are
     /// names for people here, which the run folder, the summary and messages show.
     pub fn new(
-        config: Recipe,
+        recipe: Recipe,
         data: Arc<D>,
         loss: impl Fn(&M, D::Batch, &TrainingContext<'_>) -> Loss + Send + Sync + 'static,
     ) -> Self {
-        Self::of(Job::new(config), data, loss)
+        Self::of(Job::new(recipe), data, loss)
     }
 
     /// The same for a job with a folder, sinks and a device of its own.
