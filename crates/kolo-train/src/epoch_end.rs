@@ -68,7 +68,10 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         progress.end_here(stops);
         let step = progress.step();
         stops.then(|| {
-            format!("no better one in {patience} epochs since step {}: ends after step {step}", best.step)
+            format!(
+                "nothing better since step {}: the run ends after step {step} (patience {patience})",
+                best.step
+            )
         })
     }
 }

@@ -172,9 +172,12 @@ impl RunFolder {
 
     /// The checkpoint to continue from: the newest that is whole and undamaged.
     pub fn newest_checkpoint(&self) -> Result<Found, Error> {
-        let folder = self.checkpoints();
-        let found = checkpoint::newest(&folder).map_err(|error| Error::Refused(error.into()))?;
-        found.ok_or(Error::NoCheckpoint { folder })
+        newest(self.checkpoints())
+    }
+
+    /// The checkpoint that was best by a metric.
+    pub(crate) fn best_checkpoint(&self) -> Result<Found, Error> {
+        newest(self.best())
     }
 
     /// Refuses to go on where the folder is gone: it may be on a disk that is not mounted, and its files
@@ -196,6 +199,12 @@ impl RunFolder {
         });
         result.and_then(|()| fs::rename(&draft, path)).map_err(|e| Error::file(path, e))
     }
+}
+
+/// The newest good checkpoint in a folder.
+fn newest(folder: PathBuf) -> Result<Found, Error> {
+    let found = checkpoint::newest(&folder).map_err(|error| Error::Refused(error.into()))?;
+    found.ok_or(Error::NoCheckpoint { folder })
 }
 
 /// The first numbered folder that is free.

@@ -12,7 +12,7 @@ use kolo_data::{Augment, DataSet, ImageSet, Images, Part};
 use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_train::models::{self, ResNet, ResNetConfig, torchvision_name};
-use kolo_train::weights::{self, Description, WeightsError};
+use kolo_train::weights::{self, Description, WeightsError, Which};
 use kolo_train::{Error, Job, Membership, Recipe, RunFolder, image_tensors};
 use safetensors::SafeTensors;
 use safetensors::tensor::Dtype;
@@ -39,6 +39,7 @@ fn trained(folder: &Path, model: &str, init: Option<PathBuf>) -> RunFolder {
         init,
         steps: Some(STEPS),
         checkpoint_steps: Some(1),
+        best_metric: Some("accuracy".into()),
         batch_size: 4,
         ..Recipe::default()
     };
@@ -49,9 +50,9 @@ fn trained(folder: &Path, model: &str, init: Option<PathBuf>) -> RunFolder {
     run
 }
 
-fn export(run: &RunFolder, step: Option<u64>, format: &str, name: &str) -> Result<PathBuf, Error> {
+fn export(run: &RunFolder, which: Which, format: &str, name: &str) -> Result<PathBuf, Error> {
     let out = run.path().with_file_name(name);
-    weights::export(run, step, weights::find(format)?, &out).map(|_| out)
+    weights::export(run, which, weights::find(format)?, &out).map(|_| out)
 }
 
 /// The network as a checkpoint has it, which is not the way that is tested.
@@ -75,35 +76,39 @@ fn burn_alone_loads_what_is_exported_for_it() {
     let run = trained(folder.path(), "small", None);
     let config = ResNetConfig::small(3, CLASSES);
     let newest = scores(&from_checkpoint(&run, config, STEPS));
-    for (step, expected) in [(None, newest.clone()), (Some(1), scores(&from_checkpoint(&run, config, 1)))] {
-        let out = export(&run, step, "burn", &format!("{step:?}.bpk")).unwrap();
+    let first = scores(&from_checkpoint(&run, config, 1));
+    // The only evaluation, at the end, is the best one.
+    for (which, expected) in
+        [(Which::Newest, newest.clone()), (Which::Step(1), first), (Which::Best, newest.clone())]
+    {
+        let out = export(&run, which, "burn", &format!("{which:?}.bpk")).unwrap();
         let fresh = config.init(99, &Device::flex());
         assert_ne!(scores(&fresh), expected);
         let loaded = fresh.try_load_record(ModuleRecord::load(&out).unwrap()).unwrap();
-        assert_eq!(scores(&loaded), expected, "step {step:?}");
+        assert_eq!(scores(&loaded), expected, "{which:?}");
         // Kolo itself reads it, too.
         assert_eq!(scores(&weights::load(config.init(99, &Device::flex()), &out).unwrap()), expected);
     }
 
     // A file that says how images come to the model.
-    let text = std::fs::read_to_string(folder.path().join("None.bpk.json")).unwrap();
+    let text = std::fs::read_to_string(folder.path().join("Newest.bpk.json")).unwrap();
     let description: Description = serde_json::from_str(&text).unwrap();
     assert_eq!((description.model.as_str(), description.data.as_str()), ("small", "noise"));
     assert_eq!((description.step, description.preprocessing), (STEPS, data().preprocessing()));
 
     // A run that begins there ends elsewhere than one that does not, and has kept the beginning in its
     // configuration.
-    let again = trained(folder.path(), "small", Some(folder.path().join("None.bpk")));
+    let again = trained(folder.path(), "small", Some(folder.path().join("Newest.bpk")));
     assert_ne!(scores(&from_checkpoint(&again, config, STEPS)), newest);
-    assert_eq!(again.config().unwrap().init, Some(folder.path().join("None.bpk")));
+    assert_eq!(again.config().unwrap().init, Some(folder.path().join("Newest.bpk")));
 }
 
 #[test]
 fn torchvisions_names_and_shapes_hold_the_same_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let run = trained(folder.path(), "resnet18", None);
-    let out = export(&run, None, "torchvision", "a.safetensors").unwrap();
-    let (data, burn) = (std::fs::read(&out).unwrap(), export(&run, None, "burn", "a.bpk").unwrap());
+    let out = export(&run, Which::Newest, "torchvision", "a.safetensors").unwrap();
+    let (data, burn) = (std::fs::read(&out).unwrap(), export(&run, Which::Newest, "burn", "a.bpk").unwrap());
     let tensors = SafeTensors::deserialize(&data).unwrap();
 
     // 20 batch norms with a count each, besides the model's own.
@@ -131,7 +136,7 @@ fn torchvisions_names_and_shapes_hold_the_same_numbers() {
         let loaded = weights::load(config.init(99, &Device::flex()), file).unwrap();
         assert_eq!(scores(&loaded), scores(&model), "{}", file.display());
     }
-    let again = export(&run, None, "torchvision", "b.safetensors").unwrap();
+    let again = export(&run, Which::Newest, "torchvision", "b.safetensors").unwrap();
     assert!(std::fs::read(again).unwrap() == data);
 
     // What belongs to another network is told by its first tensor.

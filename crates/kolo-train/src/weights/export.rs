@@ -25,19 +25,25 @@ pub struct Exported {
     pub tensors: usize,
 }
 
-/// Writes the weights that a run had after `step` steps, or those of its newest good checkpoint, to the file
-/// `out`, and their [`Description`] to `<out>.json`. The same checkpoint gives the same bytes.
+/// Which of a run's checkpoints is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The newest that is good.
+    Newest,
+    /// The one after so many steps.
+    Step(u64),
+    /// The one that was best by a metric ([`Recipe::best_metric`](crate::Recipe)).
+    Best,
+}
+
+/// Writes the weights of a run's checkpoint to the file `out`, and their [`Description`] to `<out>.json`. The
+/// same checkpoint gives the same bytes.
 ///
 /// # Errors
 ///
 /// The folder is none of a run or has no such checkpoint, the checkpoint is damaged, the format is not for
 /// the model, or a file is there already or cannot be written; names the folder or file.
-pub fn export(
-    run: &RunFolder,
-    step: Option<u64>,
-    format: &WeightFormat,
-    out: &Path,
-) -> Result<Exported, Error> {
+pub fn export(run: &RunFolder, which: Which, format: &WeightFormat, out: &Path) -> Result<Exported, Error> {
     if run.path().is_dir() && !run.path().join("config.toml").exists() {
         return Err(WeightsError::NoRun { path: run.path().into() }.into());
     }
@@ -48,7 +54,7 @@ pub fn export(
             return Err(WeightsError::OutTaken { path: path.into() }.into());
         }
     }
-    let reader = Reader::open(&checkpoint(run, step)?)?;
+    let reader = Reader::open(&checkpoint(run, which)?)?;
     let tensors = tensors(&reader)?;
     let description = Description::of(run, reader.position()?.step)?;
     let stored = tensors.into_iter().map(|tensor| {
@@ -65,15 +71,20 @@ pub fn export(
     Ok(Exported { description, description_path, tensors: count })
 }
 
-/// The checkpoint of that step, or the newest that is good.
-fn checkpoint(run: &RunFolder, step: Option<u64>) -> Result<PathBuf, Error> {
-    let Some(step) = step else {
-        let found = run.newest_checkpoint()?;
-        for problem in &found.passed_over {
-            log::warn!("{problem}; this export is of {}", found.path.display());
-        }
-        return Ok(found.path);
+/// The checkpoint's folder.
+fn checkpoint(run: &RunFolder, which: Which) -> Result<PathBuf, Error> {
+    let found = match which {
+        Which::Step(step) => return of_step(run, step),
+        Which::Newest => run.newest_checkpoint()?,
+        Which::Best => run.best_checkpoint()?,
     };
+    for problem in &found.passed_over {
+        log::warn!("{problem}; this export is of {}", found.path.display());
+    }
+    Ok(found.path)
+}
+
+fn of_step(run: &RunFolder, step: u64) -> Result<PathBuf, Error> {
     let folder = run.checkpoints();
     let found: Vec<u64> = checkpoint::list(&folder)?.into_iter().map(|(step, _)| step).collect();
     match (found.contains(&step), found.is_empty()) {

@@ -18,7 +18,7 @@ mod load;
 pub use description::Description;
 pub(crate) use description::keep_preprocessing;
 pub use error::WeightsError;
-pub use export::{Exported, export};
+pub use export::{Exported, Which, export};
 pub use format::{NamedTensor, Stored, WeightFormat};
 pub use formats::{FORMATS, find};
 pub use load::{WeightsFile, load};

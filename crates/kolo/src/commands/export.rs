@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kolo_train::RunFolder;
-use kolo_train::weights::{self, FORMATS};
+use kolo_train::weights::{self, FORMATS, Which};
 
 use kolo::Failure;
 
@@ -28,12 +28,20 @@ pub(crate) struct Export {
     /// The checkpoint after that many steps [default: the newest good one]
     #[arg(long)]
     step: Option<u64>,
+    /// The checkpoint that was best by `kolo train --best-metric`
+    #[arg(long, conflicts_with = "step")]
+    best: bool,
 }
 
 impl Export {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let format = weights::find(&self.format)?;
-        let exported = weights::export(&RunFolder::at(self.run.clone()), self.step, format, &self.out)?;
+        let which = match self.step {
+            Some(step) => Which::Step(step),
+            None if self.best => Which::Best,
+            None => Which::Newest,
+        };
+        let exported = weights::export(&RunFolder::at(self.run.clone()), which, format, &self.out)?;
         let description = &exported.description;
         if description.preprocessing.is_none() {
             let run = self.run.display();
