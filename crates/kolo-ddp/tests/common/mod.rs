@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod checkpoints;
+
 use std::sync::Arc;
 
 use kolo_comm::Group;
