@@ -5,6 +5,7 @@ mod elastic;
 mod report;
 mod saved;
 mod state_sync;
+mod stepping;
 mod undo;
 mod update;
 
@@ -16,19 +17,19 @@ use kolo_comm::{Group, Rank};
 
 pub use self::report::{Change, StepReport};
 use self::undo::Undo;
-use crate::buckets::{Bucket, BucketCaps, Slice};
+use crate::buckets::{Bucket, BucketCaps};
 use crate::config::Config;
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::membership::MembershipObserver;
 use crate::same_settings::Stated;
 use crate::shares::equal;
-use crate::step::{Heard, Piggyback, Step};
-use crate::straggler::{Straggler, StragglerObserver};
-use crate::transform::{Decision, GradientTransform, Transforms};
+use crate::step::Step;
+use crate::straggler::StragglerObserver;
+use crate::transform::{GradientTransform, Transforms};
 use crate::verify::Verifier;
 use crate::warning::{Warning, Warnings};
-use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, SpanGroups, SpanId};
+use kolo_optim::{Layout, Optimizer, ParamSpec, SpanGroups, SpanId};
 
 /// A copy of the model that is trained together with those of other ranks.
 ///
@@ -274,8 +275,8 @@ impl Replica {
         }
     }
 
-    /// What the user must know and no report has told yet: what has come up since the last step, or in one that
-    /// has failed.
+    /// What the user must know and no report has told yet: what has come up since the last step, or in one
+    /// that has failed.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
         self.warnings.take()
     }
@@ -290,155 +291,6 @@ impl Replica {
     /// ([`cross_shard`](crate::cross_shard)).
     pub fn exchange_waited(&mut self, time: Duration) {
         self.step.add_exposed(time);
-    }
-
-    /// Begins the backward pass of the next shard and returns its number.
-    pub(crate) fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
-        self.apply_outstanding()?;
-        self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
-        self.step.begin_shard(loss, count)
-    }
-
-    /// Ends a step: whoever asks for values from now on gets them with its updates made.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank), a backward pass is missing or not finished, no rank had a
-    /// sample, the loss is not finite (naming shards and ranks) or the gradient's norm where it is computed, no
-    /// parameter has got a gradient, or the ranks were given different learning rates, samplers or transforms
-    /// ([`Error::SettingsDiffer`], on all of them). No parameter has changed then.
-    pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
-        let (rank, world) = (self.group.rank(), self.group.world_size());
-        let numbers = self.stragglers.passes_over(&self.step, world);
-        self.apply_outstanding()?;
-        // Once more for a rank without shards.
-        self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
-        let settings = self.settings_of_step(learning_rate);
-        let told = Piggyback { flags: self.members.flags(rank), settings: settings.print(), numbers };
-        let totals = self.step.reduce(self.steps, &told)?;
-        if totals.heard.settings_differ {
-            return Err(settings.name_difference(&self.group)?);
-        }
-        self.optimizer.begin(self.steps + 1, learning_rate);
-        let scale = 1.0 / totals.count;
-        // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
-        let Decision { factor, norm: gradient_norm } = self.transform(scale)?;
-        let done = LastStep { step: self.steps, loss: totals.loss * scale, count: totals.count };
-        (self.scale, self.factor) = (scale, factor);
-        self.note_unused(totals.unused);
-        self.steps += 1;
-        self.step.begin_applying(done);
-        if self.step.outstanding() == 0 {
-            // A model without tensors.
-            self.complete(done)?;
-        }
-        if !self.overlaps() || self.step.is_profiling() {
-            self.apply_outstanding()?;
-        }
-        if self.verifier.is_due(self.steps, world) {
-            self.apply_outstanding()?;
-            self.verifier.verify(&self.group, &self.layout, &self.values, &done)?;
-        }
-        let (straggler, shards_changed) = self.mind_stragglers(&totals.heard)?;
-        let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
-        self.stragglers.step_over(exposed, &self.step, &self.group);
-        self.members.step_done();
-        if let Some(folder) = self.verifier.resumes_from() {
-            self.restart(&folder)?;
-        }
-        let change = self.change_members(MembershipObserver::heard(&totals.heard))?;
-        Ok(StepReport {
-            loss: done.loss,
-            count: done.count,
-            gradient_norm,
-            buckets,
-            exposed,
-            started_early: totals.started_early,
-            change,
-            straggler,
-            shards_changed,
-            warnings: self.warnings.take(),
-        })
-    }
-
-    /// In the step that ends, these parameters stay as they are.
-    fn note_unused(&mut self, unused: Vec<bool>) {
-        self.known_unused.resize(unused.len(), false);
-        let spans = self.layout.spans().iter().zip(&unused).zip(&mut self.known_unused);
-        for ((span, unused), known) in spans {
-            let is_new = *unused && span.spec.kind != Kind::Statistic && !std::mem::replace(known, true);
-            if is_new && self.group.rank() == Rank(0) {
-                let parameter = span.spec.name.clone();
-                self.warnings.add(Warning::UnusedParameter { step: self.steps, parameter });
-            }
-        }
-        self.unused = unused;
-    }
-
-    /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
-    /// up, and whether shards have moved. All ranks conclude the same.
-    fn mind_stragglers(&mut self, heard: &Heard) -> Result<(Option<Straggler>, bool), Error> {
-        let world = self.group.world_size();
-        let (straggler, wanted) = self.stragglers.heard(heard.numbers.as_deref(), world);
-        if let Some(straggler) = &straggler {
-            self.warn(Warning::Straggler(straggler.clone()));
-        }
-        let Some(wanted) = wanted else { return Ok((straggler, false)) };
-        self.apply_outstanding()?;
-        let result = self.step.rebalance(&wanted.shares)?;
-        self.stragglers.rebalanced(&result);
-        let is_ok = result.is_ok();
-        self.warn(match result {
-            Ok(()) => Warning::SharesMoved { reason: wanted.reason },
-            Err(reason) => Warning::SharesStay { reason },
-        });
-        Ok((straggler, is_ok))
-    }
-
-    /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied.
-    #[doc(hidden)]
-    pub fn reduce_for_tests(&mut self) -> Result<(), Error> {
-        self.step
-            .reduce(
-                self.steps,
-                &Piggyback { flags: self.members.flags(self.group.rank()), ..Piggyback::default() },
-            )
-            .map(drop)
-    }
-
-    /// What must be the same on all ranks in the step that ends.
-    fn settings_of_step(&self, learning_rate: f64) -> Stated {
-        let mut settings = self.stated.clone();
-        settings.set(&format!("the learning rate of step {}", self.steps), learning_rate.to_string());
-        settings
-    }
-
-    /// What the gradient's transforms decide, for which all of it has to be there.
-    fn transform(&mut self, scale: f64) -> Result<Decision, Error> {
-        if !self.transforms.is_empty() {
-            for bucket in self.step.order() {
-                let (bucket, gradient) = self.step.collect(bucket)?;
-                self.transforms.see(&self.layout, bucket, gradient);
-            }
-        }
-        let decision = self.transforms.decide(scale);
-        match decision.norm.filter(|norm| !norm.is_finite()) {
-            Some(norm) => Err(self.gradient_not_finite(norm)?),
-            None => Ok(decision),
-        }
-    }
-
-    /// The error of a step whose gradient, all of which is here, has such a norm.
-    fn gradient_not_finite(&mut self, norm: f64) -> Result<Error, Error> {
-        let mut first: Option<SpanId> = None;
-        for bucket in self.step.order() {
-            let (bucket, gradient) = self.step.collect(bucket)?;
-            let wrong = |slice: &&Slice| gradient[slice.range()].iter().any(|value| !value.is_finite());
-            let found = bucket.slices.iter().filter(wrong).map(|slice| slice.span);
-            first = found.chain(first).min();
-        }
-        let parameter = first.map(|id| self.layout.span(id).spec.name.clone());
-        Ok(Error::GradientNotFinite { step: self.steps, norm, parameter })
     }
 
     /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
