@@ -28,9 +28,9 @@ pub struct Config {
     /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`.
     /// The same on all ranks.
     pub transforms: Vec<Choice>,
-    /// Learning rates and settings of the optimizer that are others for some tensors, by their names or by what
-    /// they are for, such as `ParamGroup::without_decay(["norm", "bias"])`. They apply in order. The same on
-    /// all ranks, and after a checkpoint the same as before: they decide the bits.
+    /// Learning rates and settings of the optimizer that are others for some tensors, by their names or by
+    /// what they are for, such as `ParamGroup::without_decay(["norm", "bias"])`. They apply in order. The
+    /// same on all ranks, and after a checkpoint the same as before: they decide the bits.
     pub groups: Vec<ParamGroup>,
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,

@@ -128,8 +128,8 @@ pub enum Error {
         step: u64,
         /// Norm of the gradient.
         norm: f64,
-        /// The first parameter, in the model's order, whose gradient is not finite; `None` where only the norm
-        /// is too large.
+        /// The first parameter, in the model's order, whose gradient is not finite; `None` where only the
+        /// norm is too large.
         parameter: Option<String>,
     },
     /// A step has given no parameter a gradient, in any of its shards.

@@ -22,8 +22,9 @@ const NOT_GIVEN: &str = "not given";
 pub(crate) struct Stated(Vec<(String, String)>);
 
 impl Stated {
-    /// What a job is given before its first step. How reductions overlap with the next forward pass, weights of
-    /// shares and what becomes of stragglers are not among it: each rank may have its own, or rank 0's count.
+    /// What a job is given before its first step. How reductions overlap with the next forward pass, weights
+    /// of shares and what becomes of stragglers are not among it: each rank may have its own, or rank 0's
+    /// count.
     ///
     /// # Errors
     ///

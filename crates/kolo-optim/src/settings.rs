@@ -129,8 +129,8 @@ impl Settings {
         self.0.is_empty()
     }
 
-    /// The settings that a struct holds, as those of [`Settings::read`]: of each `f32` the shortest number that
-    /// stands for it.
+    /// The settings that a struct holds, as those of [`Settings::read`]: of each `f32` the shortest number
+    /// that stands for it.
     ///
     /// # Panics
     ///

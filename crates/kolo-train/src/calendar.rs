@@ -23,8 +23,8 @@ pub(crate) struct Due {
     pub(crate) evaluation: bool,
     /// Rank 0 writes a checkpoint.
     pub(crate) checkpoint: bool,
-    /// A checkpoint may be written, if not by this calendar then because the evaluation has been the best: all
-    /// bring what rank 0 does not have.
+    /// A checkpoint may be written, if not by this calendar then because the evaluation has been the best:
+    /// all bring what rank 0 does not have.
     pub(crate) gathering: bool,
 }
 

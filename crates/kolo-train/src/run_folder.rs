@@ -122,8 +122,8 @@ impl RunFolder {
     }
 
     /// The folder of a run that this program makes or goes on with: what is at `path` has to be of a run with
-    /// the same configuration, or nothing. `job`: of a job whose workers come and go, each of which may be the
-    /// first.
+    /// the same configuration, or nothing. `job`: of a job whose workers come and go, each of which may be
+    /// the first.
     ///
     /// # Errors
     ///

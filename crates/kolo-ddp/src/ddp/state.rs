@@ -8,8 +8,8 @@ use crate::checkpoint;
 use crate::error::Error;
 
 impl<B: Binding> Ddp<B> {
-    /// Steps of the job so far: the number of the next one, from 0. A worker that comes later finds the others
-    /// on their way, and after a death the last step may have to be done again.
+    /// Steps of the job so far: the number of the next one, from 0. A worker that comes later finds the
+    /// others on their way, and after a death the last step may have to be done again.
     pub fn steps(&self) -> u64 {
         self.with_replica(|replica| replica.steps())
     }

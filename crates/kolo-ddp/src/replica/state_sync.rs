@@ -65,8 +65,8 @@ impl Replica {
         Ok(())
     }
 
-    /// Makes the steps of a group, whose ranks hold one state; the first of them is expected to use the tensors
-    /// so often.
+    /// Makes the steps of a group, whose ranks hold one state; the first of them is expected to use the
+    /// tensors so often.
     pub(super) fn begin_steps(&mut self, group: Arc<Group>, expected: Vec<u32>) -> Result<(), Error> {
         let caps = self.verifier.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
         let (shares, policy) = assignment::agree(&group, &self.config, self.shards)?;

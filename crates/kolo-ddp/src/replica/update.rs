@@ -23,7 +23,8 @@ pub(super) struct Applying<'a> {
     /// Takes the gradient of one tensor that came in several buckets; grows to the longest of them in the
     /// first step.
     pub(super) whole: &'a mut Vec<f32>,
-    /// For each tensor whether no shard has used it: it, and the optimizer's state of it, stay as they are then.
+    /// For each tensor whether no shard has used it: it, and the optimizer's state of it, stay as they are
+    /// then.
     pub(super) unused: &'a [bool],
     /// What the summed gradient is multiplied by, and by what besides where it is a parameter's.
     pub(super) scale: f64,
@@ -77,8 +78,8 @@ impl Applying<'_> {
         Ok(())
     }
 
-    /// Steps a slice. One of a tensor that no shard has used stays as it is, but for what a reduction still owes
-    /// it from earlier steps; that is told by blocks, so that it does not matter how the tensor was cut.
+    /// Steps a slice. One of a tensor that no shard has used stays as it is, but for what a reduction still
+    /// owes it from earlier steps; that is told by blocks, so that it does not matter how the tensor was cut.
     fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
         if !self.unused[slice.span.0] {
             return self.update(slice, gradient);

@@ -26,8 +26,8 @@ pub trait GradientTransform: Send + 'static {
         Settings::default()
     }
 
-    /// Makes room for what it has to know of the tensors of `layout`. Called before everything else, and again
-    /// where a worker has to begin anew: what a transform knows from earlier steps is in no checkpoint.
+    /// Makes room for what it has to know of the tensors of `layout`. Called before everything else, and
+    /// again where a worker has to begin anew: what a transform knows from earlier steps is in no checkpoint.
     fn init(&mut self, layout: &Layout);
 
     /// Looks at the gradient of a slice, which is summed over the global batch. In each step every element of
