@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,8 @@ pub enum Allowed {
     Number(Range<f64>),
     /// A number greater than 0.
     Positive,
+    /// A whole number of this range, whose end is not part of it.
+    Whole(Range<u64>),
 }
 
 impl Allowed {
@@ -56,6 +59,9 @@ impl Allowed {
             (Allowed::Flag, Value::Flag(_)) => true,
             (Allowed::Number(range), Value::Number(number)) => range.contains(&number),
             (Allowed::Positive, Value::Number(number)) => number > 0.0 && number.is_finite(),
+            (Allowed::Whole(range), Value::Number(number)) => {
+                number >= 0.0 && number.fract() == 0.0 && range.contains(&(number as u64))
+            }
             _ => false,
         }
     }
@@ -68,6 +74,10 @@ impl fmt::Display for Allowed {
             Allowed::Number(range) if range.end == f64::INFINITY => write!(f, "{} or more", range.start),
             Allowed::Number(range) => write!(f, "at least {} and below {}", range.start, range.end),
             Allowed::Positive => write!(f, "greater than 0"),
+            Allowed::Whole(range) if range.end == u64::MAX => {
+                write!(f, "a whole number of {} or more", range.start)
+            }
+            Allowed::Whole(range) => write!(f, "a whole number from {} to {}", range.start, range.end - 1),
         }
     }
 }
@@ -94,6 +104,11 @@ impl Setting {
     /// A number greater than 0.
     pub const fn positive(name: &'static str, default: f64, about: &'static str) -> Self {
         Setting { name, default: Value::Number(default), allowed: Allowed::Positive, about }
+    }
+
+    /// A whole number of the range `allowed`.
+    pub const fn whole(name: &'static str, default: u64, allowed: Range<u64>, about: &'static str) -> Self {
+        Setting { name, default: Value::Number(default as f64), allowed: Allowed::Whole(allowed), about }
     }
 
     /// A flag, which is off by default.
@@ -158,6 +173,27 @@ impl fmt::Display for Settings {
             write!(f, "{}{name}={value}", if n == 0 { "" } else { "," })?;
         }
         Ok(())
+    }
+}
+
+/// As `momentum=0.9,nesterov=true`, with blanks around names and values.
+impl FromStr for Settings {
+    /// What is wrong with the text.
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        text.split(',').try_fold(Settings::default(), |settings, setting| {
+            let (name, value) = setting.split_once('=').ok_or("a setting has no value")?;
+            let (name, value) = (name.trim(), value.trim());
+            if settings.get(name).is_some() {
+                return Err("a setting is given twice");
+            }
+            match (value.parse::<bool>(), value.parse::<f64>()) {
+                (Ok(flag), _) => Ok(settings.with(name, flag)),
+                (_, Ok(number)) => Ok(settings.with(name, number)),
+                _ => Err("a value must be a number, true or false"),
+            }
+        })
     }
 }
 

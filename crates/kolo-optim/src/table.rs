@@ -5,6 +5,7 @@
 //! `config.toml` and the tests read that list, so whoever adds an entry edits none of them.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,9 +34,36 @@ impl Choice {
     }
 }
 
+/// As on a command line: `NAME`, or `NAME:setting=value,…`.
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let colon = if self.settings.is_empty() { "" } else { ":" };
+        write!(f, "{}{colon}{}", self.name, self.settings)
+    }
+}
+
+/// As it is displayed.
+impl FromStr for Choice {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceError> {
+        let Some((name, settings)) = text.split_once(':') else { return Ok(Choice::new(text.trim())) };
+        let wrong = |problem| ChoiceError::Syntax { text: text.into(), problem };
+        Ok(Choice { name: name.trim().into(), settings: settings.parse().map_err(wrong)? })
+    }
+}
+
 /// What is wrong with a name or with settings.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ChoiceError {
+    /// A text is not a name with settings.
+    #[error("`{text}` is not NAME:setting=value,…: {problem}")]
+    Syntax {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// The table has no entry of that name.
     #[error("unknown {kind} `{name}`; known are {}", known.join(", "))]
     Unknown {
@@ -179,6 +207,23 @@ mod tests {
         let text = serde_json::to_string(&ENTRY.complete(&given).unwrap()).unwrap();
         assert_eq!(text, r#"{"factor":6.0,"negative":true,"share":0.5,"size":1.0}"#);
         assert_eq!(serde_json::from_str::<Settings>(r#"{"factor": 6, "negative": true}"#).unwrap(), given);
+    }
+
+    #[test]
+    fn a_choice_is_read_as_it_is_displayed() {
+        for text in ["product", "product:factor=2.5", "product:factor=1e-4,negative=true"] {
+            let choice: Choice = text.parse().unwrap();
+            assert_eq!((choice.name.as_str(), choice.to_string().as_str()), ("product", text));
+        }
+        let wrong = |text: &str| text.parse::<Choice>().unwrap_err().to_string();
+        for (text, problem) in [
+            ("a:b", "no value"),
+            ("a:b=x", "must be a number"),
+            ("a:b=1,b=2", "given twice"),
+            ("a:", "no value"),
+        ] {
+            assert!(wrong(text).contains(&format!("`{text}`")) && wrong(text).contains(problem), "{text}");
+        }
     }
 
     #[test]

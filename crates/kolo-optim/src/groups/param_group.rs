@@ -132,21 +132,11 @@ impl FromStr for ParamGroup {
             return Err(wrong("a name or a class of tensors is missing"));
         }
         let mut group = ParamGroup::of(tensors.split(','));
-        for setting in settings.split(',') {
-            let (name, value) = setting.split_once('=').ok_or(wrong("a setting has no value"))?;
-            let (name, value) = (name.trim(), value.trim());
-            let value = match (value.parse::<bool>(), value.parse::<f64>()) {
-                (Ok(flag), _) => Value::Flag(flag),
-                (_, Ok(number)) => Value::Number(number),
-                _ => return Err(wrong("a value must be a number, true or false")),
-            };
-            if group.settings.get(name).is_some() || (name == LR_SCALE && group.lr_scale.is_some()) {
-                return Err(wrong("a setting is given twice"));
-            }
-            group = match (name, value) {
+        for (name, value) in settings.parse::<Settings>().map_err(wrong)? {
+            group = match (name.as_str(), value) {
                 (LR_SCALE, Value::Number(scale)) => group.with_lr_scale(scale),
                 (LR_SCALE, Value::Flag(_)) => return Err(wrong("lr_scale must be a number")),
-                _ => group.with(name, value),
+                (name, value) => group.with(name, value),
             };
         }
         Ok(group)
