@@ -31,7 +31,7 @@ pub use folder::{Found, list, newest, path, verify};
 pub use manifest::{FORMAT, FileEntry, Manifest, TensorEntry};
 pub use position::Position;
 pub use read::Reader;
-pub use snapshot::{Part, Set, Snapshot, residual_prefix, state_prefix};
+pub use snapshot::{Part, Set, Snapshot, common_prefix, shard_prefix, state_prefix};
 pub use warning::{Warning, tell};
 pub use writer::Writer;
 

@@ -163,7 +163,10 @@ impl Reader {
     /// That what a reduction has kept is there for so many shards, 0 for a reduction that keeps nothing.
     pub fn expect_residuals_of(&self, shards: usize) -> Result<(), Error> {
         let files = self.manifest.files.iter().filter(|file| Set::Residuals.is_in(&file.name));
-        let shard_of = |tensor: &'_ TensorEntry| tensor.name.split('/').next().map(String::from);
+        let shard_of = |tensor: &'_ TensorEntry| {
+            let first = tensor.name.split('/').next();
+            first.filter(|first| first.starts_with("shard")).map(String::from)
+        };
         let found: HashSet<String> =
             files.flat_map(|file| file.tensors.iter().filter_map(shard_of)).collect();
         let problem = match (found.len(), shards) {

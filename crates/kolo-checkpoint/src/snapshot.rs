@@ -17,8 +17,8 @@ pub enum Set {
     Weights,
     /// The optimizer's state.
     Optimizer,
-    /// What the reduction keeps for each shard from step to step; in a checkpoint of a job whose reduction
-    /// keeps something.
+    /// What the reduction keeps from step to step, for each shard and for all of them; in a checkpoint of a
+    /// job whose reduction keeps something.
     Residuals,
 }
 
@@ -46,9 +46,14 @@ pub fn state_prefix(name: &str) -> String {
     format!("{name}/")
 }
 
-/// Before the names of the parameters in what the reduction keeps for a shard.
-pub fn residual_prefix(shard: usize) -> String {
-    format!("shard{shard}/")
+/// Before the names of the parameters in a state that the reduction keeps for a shard.
+pub fn shard_prefix(shard: usize, name: &str) -> String {
+    format!("shard{shard}/{name}/")
+}
+
+/// Before the names of the parameters in a state that the reduction keeps once for all shards.
+pub fn common_prefix(name: &str) -> String {
+    format!("common/{name}/")
 }
 
 /// A run of flat memory that goes into one file.
@@ -63,7 +68,8 @@ pub struct Part {
     pub set: Set,
     /// The file that it goes into, together with other parts of the same set.
     pub file: String,
-    /// Before the names of the parameters: `<state>/` for optimizer state, `shard<number>/` for residuals.
+    /// Before the names of the parameters: `<state>/` for optimizer state, `shard<number>/<state>/` for what
+    /// the reduction keeps for a shard, `common/<state>/` for what it keeps once for all.
     pub prefix: String,
     /// The first element of flat memory.
     pub start: usize,
@@ -82,9 +88,14 @@ impl Part {
         Self::whole(Set::Optimizer, state_prefix(name), values.to_vec())
     }
 
-    /// All that the reduction keeps for a shard.
-    pub fn residual(shard: usize, values: Vec<f32>) -> Self {
-        Self::whole(Set::Residuals, residual_prefix(shard), values)
+    /// All of one state that the reduction keeps for a shard.
+    pub fn of_shard(shard: usize, name: &str, values: &[f32]) -> Self {
+        Self::whole(Set::Residuals, shard_prefix(shard, name), values.to_vec())
+    }
+
+    /// All of one state that the reduction keeps once for all shards.
+    pub fn of_reduction(name: &str, values: &[f32]) -> Self {
+        Self::whole(Set::Residuals, common_prefix(name), values.to_vec())
     }
 
     fn whole(set: Set, prefix: String, values: Vec<f32>) -> Self {

@@ -33,7 +33,7 @@ mod wait;
 pub use collective::Collective;
 pub use collectives::Collectives;
 pub use element::{Element, Number};
-pub use group::Group;
+pub use group::{Group, Stages};
 pub use job_membership::{Generation, JobMembership};
 pub use memory::Buffer;
 pub use options::{BackendKind, FormGroup, Options};

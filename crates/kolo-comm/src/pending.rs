@@ -3,15 +3,14 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
-use crate::element::Element;
-use crate::memory::Buffer;
 use kolo_rendezvous::Error;
 
-/// A collective that has been started.
+/// Something that has been started on the communication thread: one collective, which gives its buffer back,
+/// or several stages, which give whatever they have made.
 #[must_use = "a collective is only over when it has been waited for"]
-pub struct Pending<T> {
-    result: Receiver<Outcome<T>>,
-    ready: Option<Outcome<T>>,
+pub struct Pending<R> {
+    result: Receiver<Outcome<R>>,
+    ready: Option<Outcome<R>>,
 }
 
 /// When a collective ran.
@@ -23,22 +22,22 @@ pub struct Timing {
     pub ended: Instant,
 }
 
-/// How a collective ends.
-pub(crate) type Outcome<T> = Result<(Buffer<T>, Timing), Error>;
+/// How it ends.
+pub(crate) type Outcome<R> = Result<(R, Timing), Error>;
 
-impl<T: Element> Pending<T> {
-    pub(crate) fn new() -> (Sender<Outcome<T>>, Self) {
+impl<R> Pending<R> {
+    pub(crate) fn new() -> (Sender<Outcome<R>>, Self) {
         let (sender, result) = mpsc::channel();
         (sender, Pending { result, ready: None })
     }
 
-    /// Waits for the end and gives the buffer back.
+    /// Waits for the end and gives the result, of a collective its buffer.
     ///
     /// # Errors
     ///
     /// What ended the collective: the first failure of the group.
-    pub fn wait(self) -> Result<Buffer<T>, Error> {
-        self.wait_timed().map(|(buffer, _)| buffer)
+    pub fn wait(self) -> Result<R, Error> {
+        self.wait_timed().map(|(result, _)| result)
     }
 
     /// As [`Pending::wait`], and says when the collective ran.
@@ -46,7 +45,7 @@ impl<T: Element> Pending<T> {
     /// # Errors
     ///
     /// As [`Pending::wait`].
-    pub fn wait_timed(self) -> Result<(Buffer<T>, Timing), Error> {
+    pub fn wait_timed(self) -> Result<(R, Timing), Error> {
         let lost = |_| Err(Error::CommThreadPanicked);
         self.ready.unwrap_or_else(|| self.result.recv().unwrap_or_else(lost))
     }

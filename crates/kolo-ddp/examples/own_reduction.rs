@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kolo_comm::{Buffer, Collective, Group, Op, Pending, threads};
 use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::reduction::{Context, Entry, Reduction};
+use kolo_ddp::reduction::{Context, FinishedShard, Reducer, Reduction};
 use kolo_ddp::{Assignment, Config, Error, Kind, ParamSpec, Replica, SpanId};
 
 /// Majority vote of the shards' signs (Bernstein et al. 2018, "signSGD", algorithm 3): sums of whole numbers,
@@ -15,19 +15,18 @@ use kolo_ddp::{Assignment, Config, Error, Kind, ParamSpec, Replica, SpanId};
 struct Majority {
     gradient: Vec<f32>,
     votes: Option<Buffer<f32>>,
-    pending: Option<Pending<f32>>,
+    pending: Option<Pending<Buffer<f32>>>,
 }
 
-/// The entry by which it is chosen.
-pub static MAJORITY: Entry = Entry {
-    name: "majority",
-    about: "majority vote of signs",
-    keeps_residuals: false,
-    build: |context: &Context| {
+/// Makes one for each bucket.
+pub struct MajorityVote;
+
+impl Reducer for MajorityVote {
+    fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let votes = Some(context.group.alloc(context.bucket.len)?);
         Ok(Box::new(Majority { gradient: vec![0.0; context.bucket.len], votes, pending: None }))
-    },
-};
+    }
+}
 
 impl Reduction for Majority {
     fn add(&mut self, offset: usize, gradient: &[f32], first: bool) {
@@ -39,12 +38,12 @@ impl Reduction for Majority {
         self.gradient[offset..offset + len].fill(0.0);
     }
 
-    fn end_shard(&mut self, _shard: usize) {
+    fn end_shard(&mut self, _: FinishedShard) {
         let votes = self.votes.as_mut().unwrap().iter_mut();
         votes.zip(&self.gradient).for_each(|(votes, g)| *votes += g.total_cmp(&0.0) as i8 as f32);
     }
 
-    fn start(&mut self, group: Option<&Group>, _: &Assignment) {
+    fn start(&mut self, group: Option<&Group>, _: &Assignment, _: u64) {
         if let Some(group) = group {
             self.pending = Some(group.start(Collective::AllReduce(Op::Sum), self.votes.take().unwrap()));
         }
@@ -76,7 +75,7 @@ impl Reduction for Majority {
 /// Fits 3x − 1 with six shards a step; returns slope and shift.
 fn train(group: Group) -> Result<[f32; 2], Error> {
     let spec = |name: &str| ParamSpec::new(name, Vec::new(), Kind::Parameter { decay: false });
-    let config = Config { shards: Some(6), reduction: &MAJORITY, ..Config::default() };
+    let config = Config { shards: Some(6), reduction: Arc::new(MajorityVote), ..Config::default() };
     let sgd = optimizer::named("sgd", &Settings::default())?;
     let specs = vec![spec("slope"), spec("shift")];
     let mut replica = Replica::new(Arc::new(group), specs, vec![0.0; 2], &config, sgd)?;

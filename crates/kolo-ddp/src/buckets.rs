@@ -84,6 +84,18 @@ impl Bucket {
     fn bytes(&self) -> usize {
         self.len * size_of::<f32>()
     }
+
+    /// Copies values of its elements to their places in flat memory.
+    pub(crate) fn to_flat(&self, layout: &Layout, values: &[f32], flat: &mut [f32]) {
+        let copy = |slice: &Slice| flat[slice.place(layout)].copy_from_slice(&values[slice.range()]);
+        self.slices.iter().for_each(copy);
+    }
+
+    /// Takes values of its elements from their places in flat memory.
+    pub(crate) fn take_flat(&self, layout: &Layout, flat: &[f32], values: &mut [f32]) {
+        let copy = |slice: &Slice| values[slice.range()].copy_from_slice(&flat[slice.place(layout)]);
+        self.slices.iter().for_each(copy);
+    }
 }
 
 /// The order in which gradients are expected before the first backward pass has shown it: the model's,
@@ -95,9 +107,9 @@ pub(crate) fn reversed(layout: &Layout) -> Vec<SpanId> {
 /// Fills buckets with spans in the order in which they become ready. Statistics come last of all: they are
 /// known only when a pass is over.
 ///
-/// Every element is in exactly one bucket. A span larger than the cap fills consecutive ones; the last of
-/// them has room for others.
-pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps) -> Vec<Bucket> {
+/// Every element is in exactly one bucket. A span larger than the cap fills consecutive ones, unless `whole`
+/// says that none may be cut; the last of them has room for others.
+pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps, whole: bool) -> Vec<Bucket> {
     let statistic = |id: &&SpanId| layout.span(**id).spec.kind == Kind::Statistic;
     let parameters = ready.iter().filter(|id| !statistic(id));
     let order: Vec<SpanId> = parameters.chain(ready.iter().filter(statistic)).copied().collect();
@@ -110,7 +122,7 @@ pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps) -> Vec<Bucket> 
         tail -= 1;
         size += bytes(&order[tail]);
     }
-    let longest = (caps.other / size_of::<f32>() / BLOCK).max(1) * BLOCK;
+    let longest = if whole { usize::MAX } else { (caps.other / size_of::<f32>() / BLOCK).max(1) * BLOCK };
     let mut buckets: Vec<Bucket> = Vec::new();
     for (index, id) in order.iter().enumerate() {
         let cap = if buckets.len() <= 1 { caps.first } else { caps.other };
@@ -121,7 +133,7 @@ pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps) -> Vec<Bucket> 
             // A bucket for each slice; one for a span of no elements, too.
             _ => (0..len.max(1)).step_by(longest).for_each(|start| {
                 let mut bucket = Bucket { slices: Vec::new(), len: 0 };
-                bucket.push(*id, start..len.min(start + longest));
+                bucket.push(*id, start..len.min(start.saturating_add(longest)));
                 buckets.push(bucket);
             }),
         }
@@ -153,7 +165,7 @@ mod tests {
     fn fills_from_the_end_with_a_small_first_and_a_small_last_bucket() {
         let layout = layout(&[5, 10, 30, 25, 200, 40, 10, 20]);
         let caps = BucketCaps { first: 30 * 4, other: 80 * 4 };
-        let buckets = plan(&layout, &reversed(&layout), caps);
+        let buckets = plan(&layout, &reversed(&layout), caps, false);
         assert_eq!(ids(&buckets), [vec![7, 6], vec![5], vec![4], vec![3, 2], vec![1, 0]]);
         assert_eq!(buckets.iter().map(|bucket| bucket.len).sum::<usize>(), layout.len());
         assert_eq!(buckets[4].slices[1], Slice { span: SpanId(0), elements: 0..5, offset: 10 });
@@ -164,12 +176,12 @@ mod tests {
         let large = 2 * BLOCK + 5;
         let layout = layout(&[1, 10, large, 20, 10]);
         let caps = BucketCaps { first: 20 * 4, other: (BLOCK + 100) * 4 };
-        let buckets = plan(&layout, &reversed(&layout), caps);
+        let buckets = plan(&layout, &reversed(&layout), caps, false);
         assert_eq!(ids(&buckets), [vec![4], vec![3], vec![2], vec![2], vec![2], vec![1, 0]]);
         let cut: Vec<Range<usize>> = buckets[2..5].iter().map(|b| b.slices[0].elements.clone()).collect();
         assert_eq!(cut, [0..BLOCK, BLOCK..2 * BLOCK, 2 * BLOCK..large]);
         // What is left of a slice takes the spans that follow, if they are not the last ones.
         let caps = BucketCaps { first: 4 * 4, ..caps };
-        assert_eq!(ids(&plan(&layout, &reversed(&layout), caps))[4..], [vec![2, 1], vec![0]]);
+        assert_eq!(ids(&plan(&layout, &reversed(&layout), caps, false))[4..], [vec![2, 1], vec![0]]);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use kolo_checkpoint::{hex, residual_prefix, state_prefix};
+use kolo_checkpoint::{common_prefix, hex, shard_prefix, state_prefix};
 use kolo_comm::Rank;
 use kolo_optim::{Kind, Span};
 use sha2::{Digest, Sha256};
@@ -27,11 +27,17 @@ pub use kolo_checkpoint::{
 /// The last step's reduction failed (naming the rank), or residuals are elsewhere.
 pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, Error> {
     let layout = replica.layout().clone();
-    let residuals = replica.all_residuals()?;
+    let (reducer, len) = (replica.reducer().clone(), layout.len());
+    let (shards, common) = (replica.all_shard_state()?, replica.common_state()?);
     let (_, values, optimizer) = replica.parts()?;
     let mut parts = vec![Part::weights(values)];
     parts.extend(optimizer.state().into_iter().map(|(name, values)| Part::state(name, values)));
-    parts.extend(residuals.into_iter().enumerate().map(|(shard, values)| Part::residual(shard, values)));
+    for (shard, all) in shards.into_iter().enumerate() {
+        let kinds = reducer.shard_state().iter().zip(all.chunks(len.max(1)));
+        parts.extend(kinds.map(|(name, values)| Part::of_shard(shard, name, values)));
+    }
+    let kinds = reducer.common_state().iter().zip(common);
+    parts.extend(kinds.map(|(name, values)| Part::of_reduction(name, &values)));
     Ok(Snapshot::new(layout, parts, position)?.with_uses(replica.expected_uses().to_vec()))
 }
 
@@ -69,7 +75,7 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
     }
     let filled = fill(&reader, replica);
     agreed(filled, replica)?;
-    replica.resume(position.step);
+    replica.resume(position.step)?;
     Ok(position)
 }
 
@@ -94,21 +100,34 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     for (name, values) in optimizer.state() {
         reader.read(Set::Optimizer, &state_prefix(name), layout, 0, values)?;
     }
-    reader.expect_residuals_of(replica.shards_with_residuals())?;
-    if replica.shards_with_residuals() > 0 {
-        let layout = replica.layout().clone();
-        let read = |shard| {
-            let mut values = vec![0.0; layout.len()];
-            reader.read(Set::Residuals, &residual_prefix(shard), &layout, 0, &mut values)?;
-            Ok(values)
-        };
-        let residuals = replica.shards().map(read).collect::<Result<Vec<_>, Error>>()?;
-        replica.set_residuals(&residuals);
-    }
+    fill_reduction(reader, replica)?;
     // One that is older than this entry says nothing: then one use each, as in a job that begins.
     let spans = replica.layout().spans().len();
     let uses = reader.uses()?.filter(|uses| uses.len() == spans);
     replica.expect_uses(uses.unwrap_or_else(|| vec![1; spans]));
+    Ok(())
+}
+
+/// Reads what the reduction has kept.
+fn fill_reduction(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
+    let (layout, reducer) = (replica.layout().clone(), replica.reducer().clone());
+    let read = |prefix: &str| {
+        let mut values = vec![0.0; layout.len()];
+        reader.read(Set::Residuals, prefix, &layout, 0, &mut values)?;
+        Ok(values)
+    };
+    reader.expect_residuals_of(replica.shards_with_state())?;
+    if replica.shards_with_state() > 0 {
+        let of_shard = |shard| {
+            let kinds = reducer.shard_state().iter().map(|name| read(&shard_prefix(shard, name)));
+            Ok(kinds.collect::<Result<Vec<_>, Error>>()?.concat())
+        };
+        let shards = replica.shards().map(of_shard).collect::<Result<Vec<_>, Error>>()?;
+        replica.set_shard_state(&shards);
+    }
+    let kinds = reducer.common_state().iter().map(|name| read(&common_prefix(name)));
+    let common = kinds.collect::<Result<Vec<_>, Error>>()?;
+    replica.set_common_state(&common);
     Ok(())
 }
 

@@ -1,14 +1,16 @@
 //! What a job asks of its replicas.
 
+use std::sync::Arc;
+
 use crate::buckets::BucketCaps;
-use crate::reduction::{Entry, REDUCTIONS};
+use crate::reduction::{self, Reducer};
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
 use kolo_optim::ParamGroup;
 use kolo_optim::table::Choice;
 
 /// How a job divides and reduces its steps.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Equal parts of every global batch. Belongs to the job: with the same number, any world size ends in
     /// the same bits. `None`: one for each rank.
@@ -21,9 +23,16 @@ pub struct Config {
     pub straggler: Policy,
     /// How large buckets may be. `None`: [`BucketCaps::for_group`].
     pub caps: Option<BucketCaps>,
-    /// How the gradients of all shards become what the optimizer sees: an entry of [`REDUCTIONS`]
-    /// ([`find`](crate::reduction::find)), or one of the user's own. The same on all ranks.
-    pub reduction: &'static Entry,
+    /// How the gradients of all shards become what the optimizer sees: one of
+    /// [`REDUCTIONS`](crate::reduction::REDUCTIONS) ([`named`](crate::reduction::named),
+    /// [`parse`](crate::reduction::parse)), or one of the user's own. The same on all ranks.
+    pub reduction: Arc<dyn Reducer>,
+    /// In an elastic job whose reduction keeps something for each shard: steps between two copies of that,
+    /// each of which a second rank holds, too. After a death the job goes back to the last copy. 0: no
+    /// copies; what a dead worker had kept is lost then, and a warning says so
+    /// ([`Warning::ShardStateLost`](crate::Warning::ShardStateLost)). The bits are the same for any other
+    /// number. The same on all ranks.
+    pub backup_every: u64,
     /// What is done to the gradient before the optimizer sees it, one after another: entries of
     /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`.
     /// The same on all ranks.
@@ -55,7 +64,8 @@ impl Default for Config {
             shares: None,
             straggler: Policy::Warn,
             caps: None,
-            reduction: &REDUCTIONS[0],
+            reduction: reduction::exact(),
+            backup_every: 100,
             transforms: Vec::new(),
             groups: Vec::new(),
             forward_overlap: true,

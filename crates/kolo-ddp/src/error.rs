@@ -141,14 +141,11 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
-    /// A job whose workers may die cannot have a reduction that keeps something with each of them.
-    #[error(
-        "the reduction `{reduction}` keeps residuals with each worker, which are lost when it dies; take `sum` in an elastic job, \
-         or train with workers that stay (`Config::elastic: false`)"
-    )]
-    ResidualsInElasticJob {
-        /// The reduction's name.
-        reduction: &'static str,
+    /// The reduction makes no sense with the optimizer.
+    #[error("{problem}")]
+    ReductionRefused {
+        /// Why, and what to do.
+        problem: String,
     },
     /// What the other ranks' shards keep from step to step is not here.
     #[error(
@@ -157,7 +154,7 @@ pub enum Error {
     )]
     ResidualsElsewhere {
         /// The reduction's name.
-        reduction: &'static str,
+        reduction: String,
     },
     /// A call of the step in a phase to which it does not belong.
     #[error("`{call}` cannot be called {phase}; {remedy}")]

@@ -16,7 +16,7 @@ use crate::timed::timed;
 pub(crate) struct ShardLosses {
     /// Loss and count of each shard so far.
     values: Vec<[f64; 2]>,
-    pending: Option<Pending<f64>>,
+    pending: Option<Pending<Buffer<f64>>>,
 }
 
 impl ShardLosses {

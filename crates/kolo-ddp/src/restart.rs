@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::reduction::REDUCTIONS;
+    use crate::reduction::{REDUCTIONS, Reducer};
 
     /// Follows the gradient and its own velocity, which it does not list.
     struct Forgetful(Vec<f32>);
@@ -118,13 +118,22 @@ mod tests {
         kolo_optim::named("adamw", &Settings::default()).unwrap()
     }
 
+    fn sgd() -> Box<dyn Optimizer> {
+        kolo_optim::named("sgd", &Settings::default()).unwrap()
+    }
+
     #[test]
     fn a_run_that_is_cut_goes_on_in_the_same_bits() {
-        for reduction in REDUCTIONS {
+        for entry in REDUCTIONS {
+            // The tensors are small.
+            let all = entry.setting("dense_below").map(|setting| (setting.name.to_string(), 0.0.into()));
+            let reduction: Arc<dyn Reducer> = entry.build(&all.into_iter().collect()).unwrap().into();
+            let optimizer = if reduction.check(&*adamw()).is_ok() { adamw } else { sgd };
             let config = Config { shards: Some(4), reduction, ..Config::default() };
-            let expected = train(1, &config, adamw, None);
+            let expected = train(1, &config, optimizer, None);
             for (world, cut) in [(1, 1), (1, 4), (2, 1), (3, 2)] {
-                assert!(train(world, &config, adamw, Some(cut)) == expected, "{world} ranks, after {cut}");
+                let cut_run = train(world, &config, optimizer, Some(cut));
+                assert!(cut_run == expected, "{}, {world} ranks, after {cut}", entry.name);
             }
         }
     }

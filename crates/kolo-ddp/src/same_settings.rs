@@ -36,7 +36,11 @@ impl Stated {
     ) -> Result<Self, Error> {
         let mut stated = Stated::default();
         stated.add("shards", config.shards.map_or("one for each rank".into(), |shards| shards.to_string()));
-        stated.add("reduction", config.reduction.name);
+        stated.add("reduction", config.reduction.name());
+        for (name, value) in config.reduction.settings() {
+            stated.add(format!("{name} of {}", config.reduction.name()), value.to_string());
+        }
+        stated.add("backup_every", config.backup_every.to_string());
         stated.add("verify_every", config.verify_every.to_string());
         stated.add("statistics", format!("{:?}", config.statistics));
         let bytes = |caps: BucketCaps| format!("{} and {} bytes", caps.first, caps.other);

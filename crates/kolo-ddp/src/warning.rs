@@ -47,6 +47,18 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// What a reduction had kept for some shards has died with the ranks that held it: those begin anew, and
+    /// the weights are not those of an undisturbed job.
+    #[error(
+        "what the reduction `{reduction}` kept for shards {shards:?} is lost: no living worker has a copy; they begin with nothing, \
+         and the weights are not those of an undisturbed job (`Config::backup_every` copies it)"
+    )]
+    ShardStateLost {
+        /// The reduction's name.
+        reduction: String,
+        /// The shards, from 0.
+        shards: Vec<usize>,
+    },
     /// What the tensor library's binding tells of the model.
     #[error("{0}")]
     Model(String),

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::checkpoints::{adamw, at, flip, step, three};
-use common::{NAMES, WIDTH, lively, replica, run_shard, specs};
+use common::{NAMES, WIDTH, combinations, reductions, replica, run_shard, specs};
 use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Part, Reader, Set, Snapshot, Writer};
-use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
-use kolo_ddp::reduction::REDUCTIONS;
+use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{Config, Kind, Layout, MemoryOrder, ParamSpec, Replica};
 
 const FILES: [&str; 4] = ["weights.safetensors", "optimizer.safetensors", "position.json", "manifest.json"];
@@ -20,21 +19,20 @@ fn steps(folder: &Path) -> Vec<u64> {
     checkpoint::list(folder).unwrap().into_iter().map(|(step, _)| step).collect()
 }
 
-/// Every optimizer with every reduction.
+/// Every optimizer, and every reduction.
 #[test]
 fn a_checkpoint_continues_in_the_same_bits() {
-    for (optimizer, reduction) in
-        OPTIMIZERS.iter().flat_map(|optimizer| REDUCTIONS.iter().map(move |r| (optimizer, r)))
-    {
+    for (optimizer, settings, reduction) in combinations() {
+        let keeps = !reduction.shard_state().is_empty();
         let config = Config { reduction, ..Config::default() };
-        let new = || replica(Arc::new(Group::alone()), &config, optimizer.name, lively(optimizer));
+        let new = || replica(Arc::new(Group::alone()), &config, optimizer.name, settings.clone());
         let folder = tempfile::tempdir().unwrap();
         let mut first = new();
         (0..3).for_each(|n| step(&mut first, n));
         let path = checkpoint::save(folder.path(), &mut first, &at(3)).unwrap();
         let found = checkpoint::newest(folder.path()).unwrap().unwrap();
         assert_eq!((found.step, found.path, found.passed_over.len()), (3, path.clone(), 0));
-        assert_eq!(path.join("residuals.safetensors").exists(), reduction.keeps_residuals);
+        assert_eq!(path.join("residuals.safetensors").exists(), keeps);
 
         let mut second = new();
         assert_eq!(checkpoint::load(&path, &mut second).unwrap(), at(3));
@@ -57,17 +55,18 @@ fn a_checkpoint_continues_in_the_same_bits_with_another_number_of_workers() {
             replica.step(0.05).unwrap();
         }
     };
-    for reduction in REDUCTIONS {
+    for reduction in reductions() {
         let folder = tempfile::tempdir().unwrap();
+        let (name, keeps) = (reduction.name().to_string(), !reduction.shard_state().is_empty());
         let config = Config { shards: Some(SHARDS), reduction, ..Config::default() };
         let new = |group| replica(Arc::new(group), &config, "sgd", Settings::default());
         let expected = threads::spawn(3, |group| {
             let mut replica = new(group);
             steps(&mut replica, 0..3);
             let saves = replica.group().rank() == Rank(0);
-            if saves && reduction.keeps_residuals {
+            if saves && keeps {
                 let error = checkpoint::save(folder.path(), &mut replica, &at(3)).unwrap_err().to_string();
-                assert!(error.contains(reduction.name) && error.contains("gather_residuals"), "{error}");
+                assert!(error.contains(&name) && error.contains("gather_residuals"), "{error}");
             }
             replica.gather_residuals().unwrap();
             if saves {
@@ -88,7 +87,7 @@ fn a_checkpoint_continues_in_the_same_bits_with_another_number_of_workers() {
             })
             .unwrap()
             {
-                assert!(values == expected, "{reduction:?} on {world} ranks");
+                assert!(values == expected, "{name} on {world} ranks");
             }
         }
     }

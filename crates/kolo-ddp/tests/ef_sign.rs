@@ -41,7 +41,7 @@ fn gradient(step: usize, shard: usize, span: usize, use_: usize) -> Vec<f32> {
 
 /// A job whose gradients are summed as they are: SGD with rate 1, and samples that count 1 together.
 fn replica(group: Group, caps: BucketCaps) -> Replica {
-    let reduction = reduction::find("ef-sign").unwrap();
+    let reduction = common::lively_reduction(reduction::find("ef-sign").unwrap());
     let config = Config { shards: Some(SHARDS), caps: Some(caps), reduction, ..Config::default() };
     let values = vec![0.0; LENS.iter().sum()];
     let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
@@ -85,7 +85,7 @@ fn what_is_applied_and_what_is_kept_is_the_sum_of_all_gradients() {
     let mut residuals = vec![0.0f64; layout.len()];
     for shard in 0..SHARDS {
         let mut own = vec![0.0f32; layout.len()];
-        reader.read(Set::Residuals, &format!("shard{shard}/"), layout, 0, &mut own).unwrap();
+        reader.read(Set::Residuals, &format!("shard{shard}/residual/"), layout, 0, &mut own).unwrap();
         assert!(own[layout.span(SpanId(1)).range()].iter().any(|kept| *kept != 0.0));
         assert!(own[layout.span(SpanId(MEAN)).range()].iter().all(|kept| *kept == 0.0));
         residuals.iter_mut().zip(own).for_each(|(sum, kept)| *sum += f64::from(kept));
@@ -131,7 +131,7 @@ fn one_hash_for_any_number_of_ranks_and_any_buckets() {
 #[test]
 fn it_learns() {
     let losses = |name: &str| {
-        let reduction = reduction::find(name).unwrap();
+        let reduction = common::lively_reduction(reduction::find(name).unwrap());
         let config = Config { shards: Some(4), reduction, ..Config::default() };
         let mut replica = common::replica(Arc::new(Group::alone()), &config, "sgd", Settings::default());
         let step = |_| {
@@ -152,7 +152,7 @@ fn a_checkpoint_of_another_reduction_or_of_other_shards_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let at = |step| Position { step, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
     let new = |name: &str, shards| {
-        let reduction = reduction::find(name).unwrap();
+        let reduction = common::lively_reduction(reduction::find(name).unwrap());
         let config = Config { shards: Some(shards), reduction, ..Config::default() };
         common::replica(Arc::new(Group::alone()), &config, "sgd", Settings::default())
     };

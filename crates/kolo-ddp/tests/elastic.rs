@@ -7,12 +7,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::{NAMES, WIDTH, backward, clip, lively, noise, specs};
+use common::{Combination, NAMES, WIDTH, backward, clip, combinations, noise, specs};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind};
 use kolo_ddp::key::Key;
-use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer};
-use kolo_ddp::table::Entry;
+use kolo_ddp::reduction::Reducer;
 use kolo_ddp::{BucketCaps, Config, Error, Kind, ParamSpec, Replica, SpanId};
 
 const STEPS: u64 = 16;
@@ -71,7 +70,7 @@ impl Meeting {
 /// What happens in a run: in generation g so many ranks, of which one dies in some step at some moment.
 #[derive(Debug)]
 struct Script {
-    optimizer: &'static Entry<dyn Optimizer>,
+    combination: Combination,
     clip_norm: Option<f64>,
     generations: Vec<Generation>,
 }
@@ -89,7 +88,7 @@ struct Generation {
 
 impl Script {
     /// 4 ranks at first; each death may bring a new one.
-    fn new(seed: u64, optimizer: &'static Entry<dyn Optimizer>, clip_norm: Option<f64>) -> Script {
+    fn new(seed: u64, combination: &Combination, clip_norm: Option<f64>) -> Script {
         let key = Key::new(seed);
         let deaths = 1 + key.with(0).below(3);
         let mut steps: Vec<u64> =
@@ -112,7 +111,7 @@ impl Script {
             world = world - 1 + fresh;
         }
         generations.push(Generation { world, fresh, death: None, alone: false });
-        Script { optimizer, clip_norm, generations }
+        Script { combination: combination.clone(), clip_norm, generations }
     }
 
     /// After the first death every one goes on alone, as one does that is to save what all have come to.
@@ -151,10 +150,14 @@ struct Worker<'a> {
 /// Steps that a worker knows of: their losses' bits.
 type Known = BTreeMap<u64, u64>;
 
-fn config(clip_norm: Option<f64>) -> Config {
+/// With copies every few steps, for reductions that keep something for each shard.
+fn config(clip_norm: Option<f64>, reduction: Arc<dyn Reducer>) -> Config {
+    let backup_every = 3;
     let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
     let transforms = clip_norm.map(clip).unwrap_or_default();
-    Config { shards: Some(SHARDS), caps: Some(caps), transforms, elastic: true, ..Config::default() }
+    let caps = Some(caps);
+    let shards = Some(SHARDS);
+    Config { shards, caps, transforms, reduction, backup_every, elastic: true, ..Config::default() }
 }
 
 impl<'a> Worker<'a> {
@@ -168,11 +171,12 @@ impl<'a> Worker<'a> {
             let join = || {
                 let group = meeting.join(generation, script.generations[generation].world, transport)?;
                 let values = (0..NAMES.len() * WIDTH + LARGE).map(|i| noise(generation, i) * 0.5).collect();
-                let optimizer = script.optimizer.build(&lively(script.optimizer))?;
+                let (optimizer, settings, reduction) = script.combination.clone();
+                let optimizer = optimizer.build(&settings)?;
                 let kind = Kind::Parameter { decay: true };
-                let large = ParamSpec::new("large", vec![LARGE], kind);
+                let large = ParamSpec::new("large", vec![LARGE / 100, 100], kind);
                 let specs = specs().into_iter().chain([large]).collect();
-                Replica::new(group, specs, values, &config(script.clip_norm), optimizer)
+                Replica::new(group, specs, values, &config(script.clip_norm, reduction), optimizer)
             };
             match join() {
                 Ok(replica) => {
@@ -297,16 +301,20 @@ fn run(script: &Script, transport: &'static TransportKind) -> Vec<(Vec<u32>, Kno
 
 #[test]
 fn deaths_and_joins_do_not_change_the_bits() {
-    for (n, optimizer) in OPTIMIZERS.iter().enumerate() {
-        for (clip_norm, seeds) in [(None, 15), (Some(1.5), 5)] {
+    for (n, combination) in combinations().iter().enumerate() {
+        let keeps = !combination.2.shard_state().is_empty();
+        // With the sum the steps themselves are tried, with the others what they keep.
+        let seeds = if combination.2.name() == "sum" { [15, 5] } else { [6, 1] };
+        for (clip_norm, seeds) in [None, Some(1.5)].into_iter().zip(seeds) {
             let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
-            let alone = Script { optimizer, clip_norm, generations };
+            let alone = Script { combination: combination.clone(), clip_norm, generations };
             let (expected, losses) = run(&alone, &TCP).remove(0);
             for transport in [&SHM, &TCP] {
                 for seed in (0..seeds).map(|seed| n as u64 * seeds + seed) {
                     let script = match seed % 3 {
-                        0 => Script::new(seed, optimizer, clip_norm).then_alone(),
-                        _ => Script::new(seed, optimizer, clip_norm),
+                        // No one of four has what all keep.
+                        0 if !keeps => Script::new(seed, combination, clip_norm).then_alone(),
+                        _ => Script::new(seed, combination, clip_norm),
                     };
                     let case = format!("{transport:?}, seed {seed}: {script:?}");
                     let survivors = run(&script, transport);

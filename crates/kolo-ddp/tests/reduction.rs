@@ -9,14 +9,19 @@ use std::sync::Arc;
 use common::{WIDTH, replica, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::Settings;
-use kolo_ddp::reduction::{self, Entry, REDUCTIONS};
+use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::{BucketCaps, Config};
-use own_reduction::MAJORITY;
+use own_reduction::MajorityVote;
 
 #[test]
 fn a_reduction_of_the_users_own_trains_in_the_same_bits_on_any_number_of_ranks() {
     let train = |group: Group, caps| {
-        let config = Config { shards: Some(5), caps: Some(caps), reduction: &MAJORITY, ..Config::default() };
+        let config = Config {
+            shards: Some(5),
+            caps: Some(caps),
+            reduction: Arc::new(MajorityVote),
+            ..Config::default()
+        };
         let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
         let before = replica.values().unwrap().to_vec();
         for step in 0..8 {
@@ -48,22 +53,14 @@ fn the_example_trains() {
 #[test]
 fn names_are_unique_and_found_and_others_told_with_the_known_ones() {
     for entry in REDUCTIONS {
-        assert_eq!(reduction::find(entry.name).unwrap(), entry);
+        let made = reduction::named(entry.name, &Settings::default()).unwrap();
+        assert_eq!(
+            (made.name(), made.to_string()),
+            (entry.name, reduction::parse(&made.to_string()).unwrap().to_string())
+        );
         assert_eq!(REDUCTIONS.iter().filter(|other| other.name == entry.name).count(), 1);
         assert!(!entry.about.is_empty());
     }
     let error = reduction::find("mean").unwrap_err().to_string();
     assert!(error.contains("`mean`") && error.contains(REDUCTIONS[0].name), "{error}");
-}
-
-/// A worker that dies would take its residuals along.
-#[test]
-fn what_keeps_residuals_is_refused_in_an_elastic_job() {
-    static KEEPS: Entry = Entry { name: "keeps", keeps_residuals: true, ..MAJORITY };
-    let config = Config { elastic: true, reduction: &KEEPS, ..Config::default() };
-    let (specs, values) = (common::specs(), vec![0.0; common::NAMES.len() * common::WIDTH]);
-    let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
-    let made = kolo_ddp::Replica::new(Arc::new(Group::alone()), specs, values, &config, sgd);
-    let error = made.err().unwrap().to_string();
-    assert!(error.contains("`keeps`") && error.contains("take `sum`"), "{error}");
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use common::{WIDTH, clip};
 use kolo_comm::{Generation, Group, JobMembership, Options, threads};
 use kolo_ddp::optimizer::{self, Optimizer, Settings, Update};
-use kolo_ddp::reduction::REDUCTIONS;
+use kolo_ddp::reduction;
 use kolo_ddp::transform::{Decision, GradientTransform};
 use kolo_ddp::{
     BucketCaps, Change, Config, Error, Kind, Layout, ParamSpec, Replica, Slice, SpanId, Statistics,
@@ -53,6 +53,7 @@ fn all_say(work: impl Fn(Group, bool) -> Error + Sync) -> String {
 fn settings_are_compared_where_ranks_meet() {
     let usual = || Config { shards: Some(4), transforms: clip(1.0), ..Config::default() };
     let caps = |mib| Some(BucketCaps::of_mib(mib));
+    let reduce = |text: &str| reduction::parse(text).unwrap();
     for (other, words) in [
         (Config { transforms: clip(2.0), ..usual() }, "clip_norm is 1 on ranks 0 and 2 and 2 on rank 1;"),
         (
@@ -61,7 +62,10 @@ fn settings_are_compared_where_ranks_meet() {
         ),
         (Config { shards: Some(8), ..usual() }, "shards is 4 on ranks 0 and 2 and 8 on rank 1;"),
         (Config { shards: None, ..usual() }, "one for each rank on rank 1"),
-        (Config { reduction: &REDUCTIONS[1], ..usual() }, "reduction is sum on ranks 0 and 2 and ef-sign on"),
+        (
+            Config { reduction: reduce("ef-sign"), ..usual() },
+            "reduction is sum on ranks 0 and 2 and ef-sign on",
+        ),
         (Config { verify_every: 7, ..usual() }, "verify_every is 100 on ranks 0 and 2 and 7 on rank 1;"),
         (
             Config { statistics: Statistics::Local, ..usual() },

@@ -128,7 +128,7 @@ fn models_that_differ_are_named() {
         assert!(matches!(error, Error::ModelsDiffer(_)));
         let words = error.to_string();
         assert!(
-            words.contains("`shared` [150, 2]") && words.contains("rank 2") && words.contains("[300]"),
+            words.contains("`shared` [150, 2]") && words.contains("rank 2") && words.contains("[15, 20]"),
             "{words}"
         );
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{WIDTH, replica, run_shard};
+use common::{WIDTH, reductions, replica, run_shard};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Options, Rank, TCP, threads};
 use kolo_ddp::optimizer::Settings;
-use kolo_ddp::reduction::{Entry, REDUCTIONS};
+use kolo_ddp::reduction::{REDUCTIONS, Reducer};
 use kolo_ddp::straggler::{Cause, EVERY, Policy, Straggler};
 use kolo_ddp::{BucketCaps, Config, Error, Replica, Warning};
 
@@ -30,7 +30,7 @@ struct Outcome {
     shares: Vec<Vec<usize>>,
 }
 
-fn config(straggler: Policy, elastic: bool, reduction: &'static Entry) -> Config {
+fn config(straggler: Policy, elastic: bool, reduction: Arc<dyn Reducer>) -> Config {
     let caps = Some(BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH });
     Config { shards: Some(SHARDS), straggler, elastic, reduction, caps, ..Config::default() }
 }
@@ -38,13 +38,13 @@ fn config(straggler: Policy, elastic: bool, reduction: &'static Entry) -> Config
 /// The culprit is slow in the steps before `until`, by what `work` does before each shard.
 fn train(
     group: Group,
-    (policy, reduction): (Policy, &'static Entry),
+    (policy, reduction): (Policy, &Arc<dyn Reducer>),
     steps: u64,
     until: u64,
     work: &dyn Fn(&mut Replica, bool),
 ) -> Outcome {
     let slow = group.rank() == CULPRIT;
-    let config = config(policy, policy == Policy::Drop, reduction);
+    let config = config(policy, policy == Policy::Drop, reduction.clone());
     let mut replica = replica(Arc::new(group), &config, "adamw", Settings::default());
     let (mut found, mut shares) = (Vec::new(), Vec::new());
     for step in 0..steps {
@@ -69,7 +69,11 @@ fn train(
     Outcome { bits, found, shares }
 }
 
-fn alone(steps: u64, reduction: &'static Entry) -> Vec<u32> {
+fn sum() -> Arc<dyn Reducer> {
+    common::lively_reduction(&REDUCTIONS[0])
+}
+
+fn alone(steps: u64, reduction: &Arc<dyn Reducer>) -> Vec<u32> {
     let run = |group: Group| train(group, (Policy::Warn, reduction), steps, 0, &|_, _| {});
     threads::spawn(1, run).unwrap().remove(0).bits
 }
@@ -89,7 +93,7 @@ fn waiting_for_data(replica: &mut Replica, slow: bool) {
 #[test]
 fn the_slow_rank_is_named_with_its_cause() {
     // The first step is not measured, and a finding takes two looks.
-    let (steps, sum) = (2 * EVERY + 3, &REDUCTIONS[0]);
+    let (steps, sum) = (2 * EVERY + 3, &sum());
     let expected = alone(steps, sum);
     for (work, cause, policy) in [
         (&computing as &(dyn Fn(&mut Replica, bool) + Sync), Cause::Compute, Policy::Warn),
@@ -120,7 +124,7 @@ fn a_rank_with_a_slow_link_is_named() {
         let delay = if Rank(rank) == CULPRIT { SLOW } else { Duration::ZERO };
         let options = Options { transport: Some(&TCP), delay, ..Options::default() };
         let group = Group::join(&place, &options).unwrap();
-        train(group, (Policy::Warn, &REDUCTIONS[0]), steps, 0, &computing)
+        train(group, (Policy::Warn, &sum()), steps, 0, &computing)
     };
     let run = &run;
     let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
@@ -136,12 +140,16 @@ fn a_rank_with_a_slow_link_is_named() {
 #[test]
 fn shards_leave_the_slow_rank_and_come_back_when_it_recovers() {
     let steps = 6 * EVERY + 3;
-    for reduction in REDUCTIONS {
+    // What is kept for each shard goes along, if there is something.
+    let keeps = |reduction: &Arc<dyn Reducer>| !reduction.shard_state().is_empty();
+    let adamw = kolo_ddp::optimizer::named("adamw", &Settings::default()).unwrap();
+    let fits = |reduction: &Arc<dyn Reducer>| reduction.check(&*adamw).is_ok();
+    for reduction in &[sum()].into_iter().chain(reductions().filter(keeps).filter(fits)).collect::<Vec<_>>() {
         shards_leave_and_come_back(steps, reduction);
     }
 }
 
-fn shards_leave_and_come_back(steps: u64, reduction: &'static Entry) {
+fn shards_leave_and_come_back(steps: u64, reduction: &Arc<dyn Reducer>) {
     let expected = alone(steps, reduction);
     let run = |group: Group| train(group, (Policy::Rebalance, reduction), steps, 3 * EVERY + 1, &computing);
     for outcome in threads::spawn(3, run).unwrap() {
@@ -163,11 +171,11 @@ fn nobody_can_be_dropped_where_nobody_can_go_on() {
         group.clone(),
         specs.clone(),
         values.clone(),
-        &config(Policy::Drop, false, &REDUCTIONS[0]),
+        &config(Policy::Drop, false, sum()),
         optimizer(),
     );
     assert!(matches!(made, Err(Error::Setting(words)) if words.contains("Config::elastic")));
-    let wrong = Config { shares: Some(vec![1.0, 2.0]), ..config(Policy::Warn, false, &REDUCTIONS[0]) };
+    let wrong = Config { shares: Some(vec![1.0, 2.0]), ..config(Policy::Warn, false, sum()) };
     let made = Replica::new(group, specs, values, &wrong, optimizer());
     assert!(matches!(made, Err(Error::Setting(words)) if words.contains("2 weights for 1 workers")));
 }

@@ -152,8 +152,15 @@ impl Progress {
         self.total = if early { self.position.step } else { self.planned };
     }
 
-    /// Goes back to, or on from, that many steps: the last one may have to be done again.
+    /// Goes back to, or on from, that many steps: the last one may have to be done again, or several, and
+    /// with them the ends of epochs.
     pub(crate) fn move_to(&mut self, step: u64) {
+        if step < self.known_from {
+            (self.known_from, self.covered_from, self.earlier) = (step, step, Meter::default());
+        }
+        if step < self.recorded {
+            self.record_again(step / self.epoch_steps as u64 * self.epoch_steps as u64);
+        }
         if step != self.position.step {
             self.steps.retain(|row| row.step < step);
             self.position = position(step, self.epoch_steps);

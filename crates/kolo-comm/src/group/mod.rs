@@ -1,17 +1,18 @@
 //! Groups: ranks that act together. A group is formed ([`forming`]), measures its network ([`measure`]), and
 //! runs collectives: on buffers (here), on slices ([`operations`], [`coalesced`]), on any value that serde
-//! can write ([`values`]).
+//! can write ([`values`]), several as one ([`stages`]).
 
 mod coalesced;
 mod forming;
 mod measure;
 mod operations;
 mod split;
+mod stages;
 mod values;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::Backend;
 use crate::collective::Collective;
@@ -21,12 +22,14 @@ use crate::element::Element;
 use crate::memory::{Buffer, Memory, Pool};
 use crate::options::Options;
 use crate::pace::Pace;
-use crate::pending::{Pending, Timing};
+use crate::pending::Pending;
 use crate::transport::{Distance, GroupContext};
 use crate::wait::WaitMode;
 use kolo_rendezvous::{Error, InvalidCall, Liveness, culprit};
 use kolo_schedule::{Choice, DType, Network, Rank, Topology};
 use parking_lot::Mutex;
+
+pub use self::stages::Stages;
 
 /// Ranks that act together.
 ///
@@ -286,25 +289,12 @@ impl Group {
 
     /// Starts a collective on the communication thread. Collectives run in the order in which they were
     /// started.
-    pub fn start<T: Element>(&self, collective: Collective, buffer: Buffer<T>) -> Pending<T> {
-        let (sender, pending) = Pending::new();
-        let mut thread = self.comm_thread.lock();
-        if let Err(error) = self.admit(&buffer).and_then(|()| thread.ensure_started()) {
-            // The receiver is in this function's hands.
-            let _ = sender.send(Err(error));
-            return pending;
-        }
-        let shared = self.shared.clone();
-        shared.queued.fetch_add(1, Ordering::AcqRel);
-        thread.submit(Box::new(move || {
-            let started = Instant::now();
-            let result = shared.run(&collective, buffer, WaitMode::Background);
-            let timing = Timing { started, ended: Instant::now() };
-            shared.queued.fetch_sub(1, Ordering::AcqRel);
-            // Nobody waits for it any more: then nobody needs it.
-            let _ = sender.send(result.map(|buffer| (buffer, timing)));
-        }));
-        pending
+    pub fn start<T: Element>(&self, collective: Collective, buffer: Buffer<T>) -> Pending<Buffer<T>> {
+        let admitted = self.admit(&buffer);
+        self.start_stages(move |stages| {
+            admitted?;
+            stages.shared.run(&collective, buffer, WaitMode::Background)
+        })
     }
 
     /// Whether a collective on this buffer may begin at all.

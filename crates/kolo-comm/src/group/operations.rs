@@ -241,7 +241,7 @@ impl Group {
 
 impl Collectives for Group {
     type Buffer<T: Element> = Buffer<T>;
-    type Pending<T: Element> = Pending<T>;
+    type Pending<T: Element> = Pending<Buffer<T>>;
 
     fn rank(&self) -> Rank {
         self.rank()
@@ -275,11 +275,11 @@ impl Collectives for Group {
         Ok(())
     }
 
-    fn start<T: Element>(&self, collective: Collective, buffer: Buffer<T>) -> Pending<T> {
+    fn start<T: Element>(&self, collective: Collective, buffer: Buffer<T>) -> Pending<Buffer<T>> {
         self.start(collective, buffer)
     }
 
-    fn wait<T: Element>(pending: Pending<T>) -> Result<Buffer<T>, Error> {
+    fn wait<T: Element>(pending: Pending<Buffer<T>>) -> Result<Buffer<T>, Error> {
         pending.wait()
     }
 

@@ -7,7 +7,55 @@ use kolo_comm::Group;
 use crate::buckets::Bucket;
 use crate::error::Error;
 use crate::shares::Assignment;
-use kolo_optim::Layout;
+use kolo_optim::{Layout, Optimizer, Settings};
+
+/// How the buckets of a job are reduced: makes a [`Reduction`] for each of them. An entry of
+/// [`REDUCTIONS`](super::REDUCTIONS), or one of the user's own.
+pub trait Reducer: Send + Sync + 'static {
+    /// What it is called in errors and where the ranks' settings are compared: that of its type, unless it
+    /// says otherwise.
+    fn name(&self) -> &str {
+        std::any::type_name::<Self>()
+    }
+
+    /// Its settings, which must be the same on all ranks; what it does not state is not compared.
+    fn settings(&self) -> Settings {
+        Settings::default()
+    }
+
+    /// What its reductions keep for each shard from step to step ([`Reduction::shard_state`]), by name. What
+    /// the optimizer sees is not the sum itself then.
+    fn shard_state(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What its reductions keep from step to step that is the same on all ranks
+    /// ([`Reduction::common_state`]), by name.
+    fn common_state(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether a tensor must be in one bucket as a whole, however large it is.
+    fn needs_whole_tensors(&self) -> bool {
+        false
+    }
+
+    /// Refuses an optimizer that it makes no sense with.
+    ///
+    /// # Errors
+    ///
+    /// Why, in one sentence that says what to do.
+    fn check(&self, _: &dyn Optimizer) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Makes the reduction of a bucket.
+    ///
+    /// # Errors
+    ///
+    /// Memory cannot be had.
+    fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error>;
+}
 
 /// The reduction of one bucket, step after step.
 ///
@@ -28,12 +76,12 @@ pub trait Reduction: Send {
     /// gradient is zero.
     fn add_nothing(&mut self, offset: usize, len: usize);
 
-    /// All elements of a shard, which is number `shard` of the job's, are there.
-    fn end_shard(&mut self, shard: usize);
+    /// All elements of a shard are there.
+    fn end_shard(&mut self, shard: FinishedShard);
 
-    /// All shards of this rank are there: starts to combine them with those of `group`, or without one among
-    /// themselves. What goes wrong is said by [`Reduction::wait`].
-    fn start(&mut self, group: Option<&Group>, assignment: &Assignment);
+    /// All shards of this rank are there in step `step`: starts to combine them with those of `group`, or
+    /// without one among themselves. What goes wrong is said by [`Reduction::wait`].
+    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64);
 
     /// Whether what was started is over, and has not been waited for.
     fn is_over(&mut self) -> bool;
@@ -53,12 +101,35 @@ pub trait Reduction: Send {
     /// A new step begins.
     fn reset(&mut self);
 
-    /// What it keeps from step to step for each of this rank's shards, in their order: one value for each
-    /// element of the bucket. Kolo saves it in checkpoints, hands it over where shards move, and carries it
-    /// along where buckets are cut anew.
-    fn residuals(&mut self) -> &mut [Vec<f32>] {
-        &mut []
+    /// Bytes in which one shard's gradient travels, if they are not four for each element.
+    fn wire_bytes(&self) -> Option<usize> {
+        None
     }
+
+    /// What it keeps from step to step for each of this rank's shards, in their order, for each name of
+    /// [`Reducer::shard_state`]: one value for each element of the bucket. Kolo saves it in checkpoints,
+    /// hands it over where shards move, and carries it along where buckets are cut anew.
+    fn shard_state(&mut self) -> Vec<&mut [Vec<f32>]> {
+        Vec::new()
+    }
+
+    /// What it keeps from step to step that is the same on all ranks, for each name of
+    /// [`Reducer::common_state`]: one value for each element of the bucket. Kolo saves it in checkpoints,
+    /// gives it to ranks that join, and carries it along where buckets are cut anew.
+    fn common_state(&mut self) -> Vec<&mut [f32]> {
+        Vec::new()
+    }
+}
+
+/// A shard whose pass is over.
+#[derive(Clone, Copy, Debug)]
+pub struct FinishedShard {
+    /// Which of the job's, from 0.
+    pub number: usize,
+    /// The step, from 0.
+    pub step: u64,
+    /// Samples that its gradient is summed over, or whatever its loss counts.
+    pub count: f64,
 }
 
 /// What a reduction is made for.
@@ -73,33 +144,24 @@ pub struct Context<'a> {
     pub assignment: &'a Assignment,
 }
 
-/// A reduction as the user chooses it: an entry of [`REDUCTIONS`](super::REDUCTIONS), or one of the user's
-/// own.
-pub struct Entry {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// What it is, in one line, with its source.
-    pub about: &'static str,
-    /// Whether it keeps something from step to step ([`Reduction::residuals`]): what the optimizer sees is
-    /// not the sum itself then, and a worker that dies takes a part of it along.
-    pub keeps_residuals: bool,
-    /// Makes one for a bucket.
-    ///
-    /// # Errors
-    ///
-    /// Memory cannot be had.
-    pub build: fn(&Context<'_>) -> Result<Box<dyn Reduction>, Error>,
-}
-
-impl fmt::Debug for Entry {
+/// As on the command line: `qsgd:bits=4,block=512,…`.
+impl fmt::Display for dyn Reducer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reduction {}", self.name)
+        let settings = self.settings();
+        let colon = if settings.is_empty() { "" } else { ":" };
+        write!(f, "{}{colon}{settings}", self.name())
     }
 }
 
-/// Equal by name.
-impl PartialEq for Entry {
+impl fmt::Debug for dyn Reducer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "reduction {self}")
+    }
+}
+
+/// Equal by name and settings.
+impl PartialEq for dyn Reducer {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        (self.name(), self.settings()) == (other.name(), other.settings())
     }
 }

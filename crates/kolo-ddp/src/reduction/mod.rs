@@ -1,27 +1,62 @@
 //! How the gradients of all shards become what the optimizer sees: their sum, or a sum of something that
 //! travels more cheaply.
 //!
-//! A new one is a file here and a line in [`REDUCTIONS`]; one of the user's own is a `static` [`Entry`]
-//! anywhere, as [`Config::reduction`](crate::Config::reduction).
+//! A new one is a file here, or in [`compressed`], and a line in [`REDUCTIONS`]; one of the user's own is a
+//! type that implements [`Reducer`], as [`Config::reduction`](crate::Config::reduction).
 
-mod ef_sign;
+mod compressed;
 mod interface;
 mod sum;
 
-pub use self::interface::{Context, Entry, Reduction};
-use kolo_optim::table::ChoiceError;
+use std::sync::Arc;
+
+pub use self::interface::{Context, FinishedShard, Reducer, Reduction};
+use kolo_optim::Settings;
+use kolo_optim::table::{self, Choice, ChoiceError, Entry};
 
 /// Every reduction there is; the first one is the default.
-pub static REDUCTIONS: &[Entry] = &[sum::ENTRY, ef_sign::ENTRY];
+pub static REDUCTIONS: &[Entry<dyn Reducer>] = &[
+    sum::ENTRY,
+    compressed::BF16,
+    compressed::F16,
+    compressed::QSGD,
+    compressed::EF_SIGN,
+    compressed::TOP_K,
+    compressed::RANDOM_K,
+    compressed::DGC,
+    compressed::POWER_SGD,
+];
 
-/// The reduction of that name.
+/// The entry of that name in [`REDUCTIONS`].
 ///
 /// # Errors
 ///
 /// There is none of that name; lists the known ones.
-pub fn find(name: &str) -> Result<&'static Entry, ChoiceError> {
-    REDUCTIONS.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let known = REDUCTIONS.iter().map(|entry| entry.name).collect();
-        ChoiceError::Unknown { kind: "reduction", name: name.into(), known }
-    })
+pub fn find(name: &str) -> Result<&'static Entry<dyn Reducer>, ChoiceError> {
+    table::find("reduction", REDUCTIONS, name)
+}
+
+/// The reduction of that name, with these settings; the others have their defaults.
+///
+/// # Errors
+///
+/// There is none of that name, it has no such setting, or a value is not allowed.
+pub fn named(name: &str, settings: &Settings) -> Result<Arc<dyn Reducer>, ChoiceError> {
+    Ok(find(name)?.build(settings)?.into())
+}
+
+/// A reduction as it is written on the command line: `NAME`, or `NAME:key=value,…` as in
+/// `qsgd:bits=4,block=512`.
+///
+/// # Errors
+///
+/// As [`named`], or the text is none.
+pub fn parse(text: &str) -> Result<Arc<dyn Reducer>, ChoiceError> {
+    let Choice { name, settings } = text.parse()?;
+    named(&name, &settings)
+}
+
+/// The default: the exact sum.
+pub(crate) fn exact() -> Arc<dyn Reducer> {
+    Arc::new(sum::Exact)
 }

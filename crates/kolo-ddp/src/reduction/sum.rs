@@ -1,32 +1,40 @@
 //! The sum over all shards, in the order of the tree: what training without workers would see.
 
-use kolo_comm::{Collective, Group, Pending};
+use kolo_comm::{Buffer, Collective, Group, Pending};
 
-use super::interface::{Context, Entry, Reduction};
+use super::interface::{Context, FinishedShard, Reducer, Reduction};
 use crate::error::Error;
 use crate::shard_sum::ShardSum;
 use crate::shares::Assignment;
+use kolo_optim::table::Entry;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "sum",
     about: "the sum over all shards in tree order: exact",
-    keeps_residuals: false,
-    build: |context| Ok(Box::new(Sum::new(context)?)),
+    settings: &[],
+    make: |_| Box::new(Exact),
 };
+
+/// Makes [`Sum`]s.
+pub(crate) struct Exact;
+
+impl Reducer for Exact {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
+        let len = context.bucket.len;
+        let sum = ShardSum::new(context.group, len, context.assignment.shards.clone())?;
+        Ok(Box::new(Sum { sum, len, pending: None }))
+    }
+}
 
 /// One all-reduce of a bucket: 2·len elements a rank on the wire, or fewer, by the algorithm.
 struct Sum {
     sum: ShardSum,
     len: usize,
-    pending: Option<Pending<f32>>,
-}
-
-impl Sum {
-    fn new(context: &Context<'_>) -> Result<Self, Error> {
-        let len = context.bucket.len;
-        let sum = ShardSum::new(context.group, len, context.assignment.shards.clone())?;
-        Ok(Sum { sum, len, pending: None })
-    }
+    pending: Option<Pending<Buffer<f32>>>,
 }
 
 impl Reduction for Sum {
@@ -38,11 +46,11 @@ impl Reduction for Sum {
         self.sum.put_zeros(offset, len);
     }
 
-    fn end_shard(&mut self, shard: usize) {
-        self.sum.end_shard(shard);
+    fn end_shard(&mut self, shard: FinishedShard) {
+        self.sum.end_shard(shard.number);
     }
 
-    fn start(&mut self, group: Option<&Group>, assignment: &Assignment) {
+    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, _: u64) {
         match group {
             Some(group) => {
                 let contributions = assignment.contributions.clone();

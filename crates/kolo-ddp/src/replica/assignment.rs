@@ -14,9 +14,6 @@ pub(super) fn check(config: &Config, shards: usize, world: usize) -> Result<(), 
             "a straggler can only be dropped by a replica that can go on without it: set `Config::elastic`";
         return Err(Error::Setting(problem.into()));
     }
-    if config.elastic && config.reduction.keeps_residuals {
-        return Err(Error::ResidualsInElasticJob { reduction: config.reduction.name });
-    }
     match &config.shares {
         // A job that has lost workers, or got more, has weights for another number.
         Some(weights) if !config.elastic || weights.len() == world => {

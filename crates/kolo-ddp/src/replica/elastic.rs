@@ -55,7 +55,8 @@ impl Replica {
     /// After an error of [`Replica::step`] or any other call: goes on with those that are left, and whoever
     /// has come, where the error is the death of another worker and the job is elastic; else returns the
     /// error. Afterwards [`Replica::steps`] says which step is to be done next: the one that failed, or the
-    /// one after it.
+    /// one after it; or an earlier one, where the reduction keeps something for each shard
+    /// ([`Config::backup_every`]).
     ///
     /// # Errors
     ///
@@ -105,6 +106,8 @@ impl Replica {
         if agreed == Agreed::AllLeave {
             return Ok(Change::AllLeft);
         }
+        // Nobody has died yet: what is kept for each shard goes along.
+        self.back_up()?;
         let Some(mut membership) = self.members.membership.take() else { return Ok(Change::None) };
         if self.members.leaves(self.group.rank()) {
             return Ok(Change::Left);

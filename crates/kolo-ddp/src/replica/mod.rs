@@ -1,6 +1,7 @@
 //! One worker's share of the model: flat parameters, the optimizer and the step. What a binding talks to.
 
 mod assignment;
+mod backup;
 mod elastic;
 mod report;
 mod saved;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use kolo_comm::{Group, Rank};
 
+use self::backup::Backups;
 pub use self::report::{Change, StepReport};
 use self::undo::Undo;
 use crate::buckets::{Bucket, BucketCaps};
@@ -52,6 +54,8 @@ pub struct Replica {
     /// Whether the values are the job's.
     joined: bool,
     undo: Option<Undo>,
+    /// Copies to which an elastic job goes back whose reduction keeps something for each shard.
+    backups: Backups,
     /// Steps begun: of the last one some updates may be due.
     steps: u64,
     /// The last one that is complete.
@@ -116,8 +120,11 @@ impl Replica {
             optimizer.set_groups(groups.settings())?;
         }
         optimizer.init(&layout);
+        let refused = |problem| Error::ReductionRefused { problem };
+        config.reduction.check(&*optimizer).map_err(refused)?;
+        let caps = BucketCaps::of_mib(25.0);
         Ok(Replica {
-            step: Step::new(group.clone(), nothing, &shares, config.reduction, BucketCaps::of_mib(25.0))?,
+            step: Step::new(group.clone(), nothing, &shares, config.reduction.clone(), caps)?,
             transforms: Transforms::named(&config.transforms, &layout)?,
             optimizer,
             groups,
@@ -128,6 +135,7 @@ impl Replica {
             shards,
             joined: false,
             undo: None,
+            backups: Backups::default(),
             steps: 0,
             last: None,
             scale: 0.0,

@@ -1,8 +1,11 @@
 //! What of a replica a checkpoint holds, and how it goes on from one.
 
+use std::sync::Arc;
+
 use super::Replica;
 use super::undo::Undo;
 use crate::error::Error;
+use crate::reduction::Reducer;
 use kolo_optim::{Layout, Optimizer};
 
 impl Replica {
@@ -17,40 +20,63 @@ impl Replica {
         Ok((&self.layout, &mut self.values, &mut *self.optimizer))
     }
 
-    /// Before rank 0 takes a checkpoint of a job whose reduction keeps residuals: brings those of all shards
-    /// there. All ranks call it after the same step. Does nothing where the reduction keeps none.
+    /// Before rank 0 takes a checkpoint of a job whose reduction keeps something for each shard, such as
+    /// residuals: brings that of all shards there. All ranks call it after the same step. Does nothing where
+    /// the reduction keeps nothing.
     ///
     /// # Errors
     ///
     /// A collective failed (naming the rank).
     pub fn gather_residuals(&mut self) -> Result<(), Error> {
-        if self.config.reduction.keeps_residuals {
+        if !self.config.reduction.shard_state().is_empty() {
             self.apply_outstanding()?;
-            self.gathered = Some((self.steps, self.step.gather_residuals()?));
+            self.gathered = Some((self.steps, self.step.gather_shard_state()?));
         }
         Ok(())
     }
 
-    /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing.
-    pub(crate) fn all_residuals(&mut self) -> Result<Vec<Vec<f32>>, Error> {
+    /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing. For
+    /// each name of [`Reducer::shard_state`](crate::reduction::Reducer::shard_state) the values in the order
+    /// of flat memory, one after another.
+    pub(crate) fn all_shard_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;
         match &self.gathered {
             Some((steps, all)) if *steps == self.steps && all.len() == self.shards => Ok(all.clone()),
-            _ if self.step.shards().len() == self.shards || !self.config.reduction.keeps_residuals => {
-                Ok(self.step.residuals())
+            _ if self.step.shards().len() == self.shards
+                || self.config.reduction.shard_state().is_empty() =>
+            {
+                Ok(self.step.shard_state())
             }
-            _ => Err(Error::ResidualsElsewhere { reduction: self.config.reduction.name }),
+            _ => Err(Error::ResidualsElsewhere { reduction: self.config.reduction.name().into() }),
         }
     }
 
     /// Goes on with what the reduction has kept for each of this rank's shards.
-    pub(crate) fn set_residuals(&mut self, flat: &[Vec<f32>]) {
-        self.step.set_residuals(flat);
+    pub(crate) fn set_shard_state(&mut self, flat: &[Vec<f32>]) {
+        self.step.set_shard_state(flat);
+    }
+
+    /// What the reduction keeps that is the same on all ranks: for each name of
+    /// [`Reducer::common_state`](crate::reduction::Reducer::common_state) the values in the order of flat
+    /// memory.
+    pub(crate) fn common_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
+        self.apply_outstanding()?;
+        Ok(self.step.common_state())
+    }
+
+    /// Goes on with what the reduction has kept on all ranks.
+    pub(crate) fn set_common_state(&mut self, flat: &[Vec<f32>]) {
+        self.step.set_common_state(flat);
+    }
+
+    /// How the gradients of all shards become what the optimizer sees.
+    pub(crate) fn reducer(&self) -> &Arc<dyn Reducer> {
+        &self.config.reduction
     }
 
     /// How many shards a step has, if the reduction keeps something for each of them.
-    pub(crate) fn shards_with_residuals(&self) -> usize {
-        if self.config.reduction.keeps_residuals { self.shards } else { 0 }
+    pub(crate) fn shards_with_state(&self) -> usize {
+        if self.config.reduction.shard_state().is_empty() { 0 } else { self.shards }
     }
 
     /// How often the next step is expected to use each tensor.
@@ -77,11 +103,16 @@ impl Replica {
         self.gathered = None;
         self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
         self.begin_steps(self.group.clone(), vec![1; self.layout.spans().len()])?;
-        self.resume(0);
-        Ok(())
+        self.resume(0)
     }
 
-    pub(crate) fn resume(&mut self, steps: u64) {
+    /// All ranks go on from a checkpoint that was made after so many steps. A collective.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn resume(&mut self, steps: u64) -> Result<(), Error> {
         (self.steps, self.last) = (steps, None);
+        self.forget_backups()
     }
 }

@@ -57,12 +57,23 @@ impl Replica {
         if let Some(donor) = donor(&standings) {
             self.take_over(&group, donor, standings[donor.0], &mut expected)?;
         }
+        let restored = self.go_back(&group)?;
+        if let Some(restored) = &restored {
+            expected.clone_from(&restored.uses);
+        }
         self.begin_steps(group, expected)?;
+        if self.has_lost_state(restored.as_ref()) {
+            self.warn_of_lost_state();
+        }
+        if let Some(restored) = restored {
+            self.step.set_shard_state(&restored.shards[self.step.shards()]);
+            self.step.set_common_state(&restored.common);
+        }
         self.joined = true;
         if self.config.elastic && self.overlaps() && self.undo.is_none() {
             self.undo = Some(Undo::new(&self.layout));
         }
-        Ok(())
+        self.back_up_at_start()
     }
 
     /// Makes the steps of a group, whose ranks hold one state; the first of them is expected to use the
@@ -70,7 +81,8 @@ impl Replica {
     pub(super) fn begin_steps(&mut self, group: Arc<Group>, expected: Vec<u32>) -> Result<(), Error> {
         let caps = self.verifier.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
         let (shares, policy) = assignment::agree(&group, &self.config, self.shards)?;
-        let mut step = Step::new(group.clone(), self.layout.clone(), &shares, self.config.reduction, caps)?;
+        let mut step =
+            Step::new(group.clone(), self.layout.clone(), &shares, self.config.reduction.clone(), caps)?;
         step.follow(&self.step, expected);
         self.step = step;
         self.stragglers = StragglerObserver::new(policy, shares);

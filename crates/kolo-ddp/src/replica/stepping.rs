@@ -20,7 +20,7 @@ impl Replica {
     pub(crate) fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
         self.apply_outstanding()?;
         self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
-        self.step.begin_shard(loss, count)
+        self.step.begin_shard(loss, count, self.steps)
     }
 
     /// Ends a step: whoever asks for values from now on gets them with its updates made.
@@ -69,6 +69,9 @@ impl Replica {
         self.members.step_done();
         if let Some(folder) = self.verifier.resumes_from() {
             self.restart(&folder)?;
+        }
+        if self.is_backup_due() {
+            self.back_up()?;
         }
         let change = self.change_members(MembershipObserver::heard(&totals.heard))?;
         Ok(StepReport {

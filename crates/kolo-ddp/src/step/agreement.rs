@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use kolo_comm::schedule::Chunks;
-use kolo_comm::{Collective, Group, Op, Pending};
+use kolo_comm::{Buffer, Collective, Group, Op, Pending};
 
 use super::piggyback::{FLAGS, Heard, Piggyback};
 use crate::error::Error;
@@ -18,8 +18,8 @@ const PRINT: usize = size_of::<u64>();
 /// some.
 #[derive(Default)]
 pub(super) struct Agreement {
-    flags: Option<Pending<u8>>,
-    numbers: Option<Pending<f64>>,
+    flags: Option<Pending<Buffer<u8>>>,
+    numbers: Option<Pending<Buffer<f64>>>,
 }
 
 impl Agreement {

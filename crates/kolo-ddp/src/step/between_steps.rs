@@ -21,11 +21,12 @@ impl Step {
         order.iter().for_each(|id| seen[id.0] = true);
         order.extend(reversed(&self.layout).into_iter().filter(|id| !seen[id.0]));
         let order = self.of_witness(order)?;
-        let plan = plan(&self.layout, &order, self.caps);
+        let plan = plan(&self.layout, &order, self.caps, self.reducer.needs_whole_tensors());
         self.launches = LaunchOrder::new(launch_order::by_readiness(plan.len()));
-        let residuals = self.residuals();
+        let (shards, common) = (self.shard_state(), self.common_state());
         self.buckets = self.build(plan, &self.assignment)?;
-        self.set_residuals(&residuals);
+        self.set_shard_state(&shards);
+        self.set_common_state(&common);
         Ok(())
     }
 
@@ -64,10 +65,11 @@ impl Step {
         }
         let mut buckets = self.build(self.buckets.plan().cloned().collect(), &assignment)?;
         buckets.keep_timings(&self.buckets);
-        if self.reduction.keeps_residuals {
-            let moved = self.move_residuals(&assignment)?;
-            buckets.set_residuals(&self.layout, &moved);
+        if !self.reducer.shard_state().is_empty() {
+            let moved = self.move_shard_state(&assignment)?;
+            buckets.set_shard_state(&self.layout, &moved);
         }
+        buckets.set_common_state(&self.layout, &self.buckets.common_state(&self.layout));
         self.buckets = buckets;
         // This rank may see no backward pass in the next step, and then has no times.
         self.profile.forget_ready();
@@ -76,18 +78,18 @@ impl Step {
     }
 
     fn build(&self, plan: Vec<Bucket>, assignment: &Assignment) -> Result<Buckets, Error> {
-        Buckets::new(plan, self.reduction, &self.layout, &self.group, assignment)
+        Buckets::new(plan, &*self.reducer, &self.layout, &self.group, assignment)
     }
 
     /// What the reduction keeps for each shard that is this rank's from now on: where a shard has moved, its
     /// last owner tells all.
-    fn move_residuals(&mut self, next: &Assignment) -> Result<Vec<Vec<f32>>, Error> {
-        let (rank, mut own) = (self.group.rank(), self.residuals().into_iter());
+    fn move_shard_state(&mut self, next: &Assignment) -> Result<Vec<Vec<f32>>, Error> {
+        let (rank, mut own) = (self.group.rank(), self.shard_state().into_iter());
         let mut moved = Vec::new();
         for (last, next) in self.assignment.owners().zip(next.owners()) {
             let mut flat = if last == rank { own.next().unwrap_or_default() } else { Vec::new() };
             if last != next {
-                flat.resize(self.layout.len(), 0.0);
+                flat.resize(self.shard_state_len(), 0.0);
                 self.group.broadcast(&mut flat, last)?;
             }
             if next == rank {
@@ -103,15 +105,15 @@ impl Step {
     /// # Errors
     ///
     /// A collective failed (naming the rank).
-    pub(crate) fn gather_residuals(&mut self) -> Result<Vec<Vec<f32>>, Error> {
-        let (rank, mut own) = (self.group.rank(), self.residuals().into_iter());
+    pub(crate) fn gather_shard_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
+        let (rank, mut own) = (self.group.rank(), self.shard_state().into_iter());
         let mut all = Vec::new();
         for owner in self.assignment.owners().collect::<Vec<_>>() {
             let mut flat = if owner == rank { own.next().unwrap_or_default() } else { Vec::new() };
             if owner != Rank(0) && owner == rank {
                 timed(&mut self.exposed, || self.group.send(&flat, Rank(0)))?;
             } else if owner != Rank(0) && rank == Rank(0) {
-                flat.resize(self.layout.len(), 0.0);
+                flat.resize(self.shard_state_len(), 0.0);
                 timed(&mut self.exposed, || self.group.receive(&mut flat, owner))?;
             }
             if rank == Rank(0) {
@@ -121,13 +123,30 @@ impl Step {
         Ok(all)
     }
 
-    /// What the reduction keeps for each of this rank's shards, in the order of flat memory.
-    pub(crate) fn residuals(&mut self) -> Vec<Vec<f32>> {
-        self.buckets.residuals(&self.layout)
+    /// Values that the reduction keeps for a shard.
+    fn shard_state_len(&self) -> usize {
+        self.reducer.shard_state().len() * self.layout.len()
+    }
+
+    /// What the reduction keeps for each of this rank's shards: for each name of [`Reducer::shard_state`]
+    /// the values in the order of flat memory, one after another.
+    pub(crate) fn shard_state(&mut self) -> Vec<Vec<f32>> {
+        self.buckets.shard_state(&self.layout)
     }
 
     /// Goes on with what the reduction has kept for each of this rank's shards.
-    pub(crate) fn set_residuals(&mut self, flat: &[Vec<f32>]) {
-        self.buckets.set_residuals(&self.layout, flat);
+    pub(crate) fn set_shard_state(&mut self, flat: &[Vec<f32>]) {
+        self.buckets.set_shard_state(&self.layout, flat);
+    }
+
+    /// What the reduction keeps that is the same on all ranks: for each name of [`Reducer::common_state`]
+    /// the values in the order of flat memory.
+    pub(crate) fn common_state(&mut self) -> Vec<Vec<f32>> {
+        self.buckets.common_state(&self.layout)
+    }
+
+    /// Goes on with what the reduction has kept on all ranks.
+    pub(crate) fn set_common_state(&mut self, flat: &[Vec<f32>]) {
+        self.buckets.set_common_state(&self.layout, flat);
     }
 }

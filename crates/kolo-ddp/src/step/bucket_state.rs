@@ -7,7 +7,7 @@ use kolo_comm::Group;
 use super::use_counts::UseCounts;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
-use crate::reduction::{Context, Entry, Reduction};
+use crate::reduction::{Context, FinishedShard, Reducer, Reduction};
 use crate::shares::Assignment;
 use crate::timed::timed;
 use kolo_optim::{Layout, SpanId};
@@ -17,6 +17,8 @@ use kolo_optim::{Layout, SpanId};
 pub struct BucketTiming {
     /// Bytes of gradient.
     pub bytes: usize,
+    /// Bytes in which one shard's part of it travels, if the reduction compresses it; else the same.
+    pub wire_bytes: usize,
     /// From its first message until it was back.
     pub seconds: f64,
 }
@@ -37,7 +39,9 @@ pub(super) struct BucketState {
 
 impl BucketState {
     fn new(bucket: Bucket, reduction: Box<dyn Reduction>) -> Self {
-        let timing = BucketTiming { bytes: bucket.len * size_of::<f32>(), seconds: 0.0 };
+        let bytes = bucket.len * size_of::<f32>();
+        let wire_bytes = reduction.wire_bytes().unwrap_or(bytes);
+        let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0 };
         BucketState { bucket, reduction, owed: 0, is_launched: false, is_due: false, timing }
     }
 
@@ -49,7 +53,7 @@ impl BucketState {
     }
 
     /// Zeros for spans without a gradient, then the shard joins the others.
-    pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: usize) {
+    pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: FinishedShard) {
         for slice in &self.bucket.slices {
             if !uses.is_in_bucket(slice.span) {
                 self.reduction.add_nothing(slice.offset, slice.elements.len());
@@ -59,9 +63,9 @@ impl BucketState {
     }
 
     /// Starts the reduction over the shards of all ranks; without a `group`, over those of this rank.
-    pub(super) fn launch(&mut self, group: Option<&Group>, assignment: &Assignment) {
+    pub(super) fn launch(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64) {
         self.is_launched = true;
-        self.reduction.start(group, assignment);
+        self.reduction.start(group, assignment, step);
     }
 
     /// Whether its reduction is over.
@@ -77,6 +81,7 @@ impl BucketState {
     pub(super) fn wait(&mut self, exposed: &mut Duration) -> Result<(), Error> {
         if let Some(seconds) = timed(exposed, || self.reduction.wait())? {
             self.timing.seconds = seconds;
+            self.timing.wire_bytes = self.reduction.wire_bytes().unwrap_or(self.timing.bytes);
         }
         Ok(())
     }
@@ -107,7 +112,7 @@ impl Buckets {
     /// Memory cannot be had.
     pub(super) fn new(
         plan: Vec<Bucket>,
-        reduction: &Entry,
+        reducer: &dyn Reducer,
         layout: &Layout,
         group: &Group,
         assignment: &Assignment,
@@ -117,36 +122,56 @@ impl Buckets {
             for (slice, Slice { span, .. }) in bucket.slices.iter().enumerate() {
                 buckets.places[span.0].push((buckets.states.len(), slice));
             }
-            let reduction = (reduction.build)(&Context { group, layout, bucket: &bucket, assignment })?;
+            let reduction = reducer.build(&Context { group, layout, bucket: &bucket, assignment })?;
             buckets.states.push(BucketState::new(bucket, reduction));
         }
         Ok(buckets)
     }
 
-    /// What is kept from step to step for each of this rank's shards, in the order of flat memory; nothing if
-    /// the reduction keeps nothing.
-    pub(super) fn residuals(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
+    /// What is kept from step to step for each of this rank's shards: for each name of
+    /// [`Reducer::shard_state`] the values in the order of flat memory, one after another.
+    pub(super) fn shard_state(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
         let mut flat: Vec<Vec<f32>> = Vec::new();
         for BucketState { bucket, reduction, .. } in &mut self.states {
-            let kept = reduction.residuals();
-            flat.resize_with(kept.len().max(flat.len()), || vec![0.0; layout.len()]);
-            for (flat, kept) in flat.iter_mut().zip(kept) {
-                bucket.slices.iter().for_each(|slice| {
-                    flat[slice.place(layout)].copy_from_slice(&kept[slice.range()]);
-                });
+            let kinds = reduction.shard_state();
+            let (len, count) = (layout.len(), kinds.len());
+            for (kind, kept) in kinds.into_iter().enumerate() {
+                flat.resize_with(kept.len(), || vec![0.0; count * len]);
+                let flat = flat.iter_mut().map(|flat| &mut flat[kind * len..][..len]);
+                flat.zip(kept).for_each(|(flat, kept)| bucket.to_flat(layout, kept, flat));
             }
         }
         flat
     }
 
     /// Goes on with what was kept by others.
-    pub(super) fn set_residuals(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
+    pub(super) fn set_shard_state(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
+        let len = layout.len();
         for BucketState { bucket, reduction, .. } in &mut self.states {
-            for (flat, kept) in flat.iter().zip(reduction.residuals()) {
-                bucket.slices.iter().for_each(|slice| {
-                    kept[slice.range()].copy_from_slice(&flat[slice.place(layout)]);
-                });
+            for (kind, kept) in reduction.shard_state().into_iter().enumerate() {
+                let flat = flat.iter().map(|flat| &flat[kind * len..][..len]);
+                flat.zip(kept).for_each(|(flat, kept)| bucket.take_flat(layout, flat, kept));
             }
+        }
+    }
+
+    /// What is kept from step to step and the same on all ranks: for each name of [`Reducer::common_state`]
+    /// the values in the order of flat memory.
+    pub(super) fn common_state(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
+        let mut flat: Vec<Vec<f32>> = Vec::new();
+        for BucketState { bucket, reduction, .. } in &mut self.states {
+            let kinds = reduction.common_state();
+            flat.resize_with(kinds.len(), || vec![0.0; layout.len()]);
+            flat.iter_mut().zip(kinds).for_each(|(flat, kept)| bucket.to_flat(layout, kept, flat));
+        }
+        flat
+    }
+
+    /// Goes on with what the others have.
+    pub(super) fn set_common_state(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
+        for BucketState { bucket, reduction, .. } in &mut self.states {
+            let kinds = reduction.common_state();
+            flat.iter().zip(kinds).for_each(|(flat, kept)| bucket.take_flat(layout, flat, kept));
         }
     }
 
@@ -175,7 +200,7 @@ impl Buckets {
     }
 
     /// A shard's pass is over: those that are still here take what it has given.
-    pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: usize) {
+    pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: FinishedShard) {
         let here = self.states.iter_mut().filter(|state| !state.is_launched);
         here.for_each(|state| state.end_shard(uses, shard));
     }

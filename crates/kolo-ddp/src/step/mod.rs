@@ -51,7 +51,7 @@ use crate::buckets::{Bucket, BucketCaps, plan, reversed};
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::losses::ShardLosses;
-use crate::reduction::Entry;
+use crate::reduction::{FinishedShard, Reducer};
 use crate::shard_loss::ShardLoss;
 use crate::shares::Assignment;
 use kolo_optim::{Kind, Layout, Span, SpanId};
@@ -92,12 +92,14 @@ pub(crate) struct Step {
     group: Arc<Group>,
     layout: Arc<Layout>,
     assignment: Assignment,
-    reduction: &'static Entry,
+    reducer: Arc<dyn Reducer>,
     caps: BucketCaps,
     synchronise: bool,
     phase: Phase,
     /// Passes begun so far.
     passes: u64,
+    /// The shard whose pass is under way, or was the last one.
+    shard: FinishedShard,
     buckets: Buckets,
     launches: LaunchOrder,
     losses: ShardLosses,
@@ -119,7 +121,7 @@ impl Step {
         group: Arc<Group>,
         layout: Arc<Layout>,
         shares: &[usize],
-        reduction: &'static Entry,
+        reducer: Arc<dyn Reducer>,
         caps: BucketCaps,
     ) -> Result<Self, Error> {
         if shares.len() != group.world_size() {
@@ -130,19 +132,20 @@ impl Step {
             return Err(Error::Setting("shards is 0; a step needs at least 1".into()));
         }
         let assignment = Assignment::new(shares, group.rank());
-        let plan = plan(&layout, &reversed(&layout), caps);
-        let buckets = Buckets::new(plan, reduction, &layout, &group, &assignment)?;
+        let plan = plan(&layout, &reversed(&layout), caps, reducer.needs_whole_tensors());
+        let buckets = Buckets::new(plan, &*reducer, &layout, &group, &assignment)?;
         Ok(Step {
             launches: LaunchOrder::new(launch_order::by_readiness(buckets.states.len())),
             uses: UseCounts::new(layout.spans().len()),
             group,
             layout,
             assignment,
-            reduction,
+            reducer,
             caps,
             synchronise: true,
             phase: Phase::Idle,
             passes: 0,
+            shard: FinishedShard { number: 0, step: 0, count: 0.0 },
             buckets,
             losses: ShardLosses::default(),
             agreement: Agreement::default(),
@@ -153,19 +156,20 @@ impl Step {
 
     // Collecting.
 
-    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins; its loss is summed over `count`
-    /// samples. Returns the number of the pass, by which its later calls are known.
+    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins in step `step`; its loss is
+    /// summed over `count` samples. Returns the number of the pass, by which its later calls are known.
     ///
     /// # Errors
     ///
     /// A pass is under way, this rank has no more shards in this step, a step has failed, or memory cannot be
     /// had.
-    pub(crate) fn begin_shard(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
+    pub(crate) fn begin_shard(&mut self, loss: f64, count: f64, step: u64) -> Result<u64, Error> {
         let (done, due) = (self.passes_done("begin_shard")?, self.shards().len());
         if done == due {
             return Err(Error::NoShardLeft { due });
         }
         self.losses.push(loss, count);
+        self.shard = FinishedShard { number: self.shards().start + done, step, count };
         self.uses.begin_shard();
         self.buckets.begin_shard(&self.uses.expected);
         self.passes += 1;
@@ -173,7 +177,7 @@ impl Step {
         if done + 1 == due {
             self.profile.begin(self.buckets.states.len());
             self.start_losses()?;
-            self.launch_complete(done);
+            self.launch_complete();
         }
         Ok(self.passes)
     }
@@ -204,7 +208,7 @@ impl Step {
                 if complete {
                     self.profile.bucket_complete(bucket);
                 }
-                self.launch_complete(done);
+                self.launch_complete();
             }
         }
     }
@@ -219,7 +223,7 @@ impl Step {
             let phase = "after its step has been given up";
             return Err(Error::OutOfOrder { call: "finish", phase, remedy: "begin the step anew" });
         };
-        self.buckets.end_shard(&self.uses, self.shards().start + done);
+        self.buckets.end_shard(&self.uses, self.shard);
         self.uses.end_shard();
         self.phase = Phase::Collecting { done: done + 1, pass: None };
         Ok(())
@@ -251,21 +255,20 @@ impl Step {
     }
 
     /// In the pass of the last shard: starts every bucket that is complete and whose turn it is.
-    fn launch_complete(&mut self, done: usize) {
-        let shard = self.shards().start + done;
+    fn launch_complete(&mut self) {
         while let Some(LaunchSlot::Bucket(bucket)) = self.launches.next() {
             let state = &mut self.buckets.states[bucket];
             if state.owed > 0 {
                 break;
             }
-            state.end_shard(&self.uses, shard);
-            self.launch(bucket);
+            state.end_shard(&self.uses, self.shard);
+            self.launch(bucket, self.shard.step);
         }
     }
 
-    fn launch(&mut self, bucket: usize) {
+    fn launch(&mut self, bucket: usize, step: u64) {
         let group = self.synchronise.then_some(&*self.group);
-        self.buckets.states[bucket].launch(group, &self.assignment);
+        self.buckets.states[bucket].launch(group, &self.assignment, step);
         self.launches.advance();
     }
 
@@ -296,7 +299,7 @@ impl Step {
         let started_early = self.buckets.states.iter().filter(|state| state.is_launched).count();
         while let Some(slot) = self.launches.next() {
             match slot {
-                LaunchSlot::Bucket(bucket) => self.launch(bucket),
+                LaunchSlot::Bucket(bucket) => self.launch(bucket, number),
                 LaunchSlot::Agreement => {
                     if self.synchronise {
                         let surprise = due > 0 && self.uses.is_surprising();

@@ -8,11 +8,14 @@ pub mod checkpoints;
 use std::sync::Arc;
 
 use kolo_comm::Group;
-use kolo_ddp::optimizer::{self, Optimizer, Settings};
+use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer, Settings};
+use kolo_ddp::reduction::{REDUCTIONS, Reducer};
 use kolo_ddp::table::{Choice, Entry};
 use kolo_ddp::{Config, Kind, ParamSpec, Replica, SpanId};
 
 pub const WIDTH: usize = 300;
+/// Of each tensor, so that what looks at matrices finds some.
+pub const SHAPE: [usize; 2] = [15, 20];
 pub const NAMES: [&str; 5] = ["first", "shared", "unused", "last", "mean"];
 
 /// Values that are the same on every run.
@@ -25,7 +28,7 @@ pub fn specs() -> Vec<ParamSpec> {
         "mean" => Kind::Statistic,
         _ => Kind::Parameter { decay: name != "last" },
     };
-    NAMES.iter().map(|name| ParamSpec::new(*name, vec![WIDTH], kind(name))).collect()
+    NAMES.iter().map(|name| ParamSpec::new(*name, SHAPE.to_vec(), kind(name))).collect()
 }
 
 pub fn replica(group: Arc<Group>, config: &Config, optimizer: &str, settings: Settings) -> Replica {
@@ -46,6 +49,44 @@ pub fn lively(entry: &Entry<dyn Optimizer>) -> Settings {
     wishes
         .filter(|(name, _)| entry.setting(name).is_some())
         .fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
+}
+
+/// A reduction of the table with settings with which all of its rule has something to do in a small model.
+pub fn lively_reduction(entry: &Entry<dyn Reducer>) -> Arc<dyn Reducer> {
+    let wishes = [("dense_below", 0.0), ("density", 0.1), ("rank", 2.0), ("min_rate", 1.0), ("block", 100.0)];
+    let settings = wishes
+        .into_iter()
+        .filter(|(name, _)| entry.setting(name).is_some())
+        .fold(Settings::default(), |settings, (name, value)| settings.with(name, value));
+    entry.build(&settings).unwrap().into()
+}
+
+/// All reductions of the table.
+pub fn reductions() -> impl Iterator<Item = Arc<dyn Reducer>> {
+    REDUCTIONS.iter().map(lively_reduction)
+}
+
+/// An optimizer with its settings, and a reduction.
+pub type Combination = (&'static Entry<dyn Optimizer>, Settings, Arc<dyn Reducer>);
+
+/// Every optimizer with the sum, and every reduction with the first optimizer and with one that steps whole
+/// tensors, where it makes sense with them.
+pub fn combinations() -> Vec<Combination> {
+    let sum = OPTIMIZERS.iter().map(|optimizer| (optimizer, lively_reduction(&REDUCTIONS[0])));
+    let whole = ["sgd", "lamb"].map(|name| optimizer::find(name).unwrap());
+    let others = REDUCTIONS[1..].iter().flat_map(|reduction| {
+        whole.into_iter().map(move |optimizer| (optimizer, lively_reduction(reduction)))
+    });
+    sum.chain(others).filter_map(|(optimizer, reduction)| fitting(optimizer, reduction)).collect()
+}
+
+/// The settings of an optimizer with which a reduction makes sense, if there are any: not all do without
+/// momentum.
+fn fitting(optimizer: &'static Entry<dyn Optimizer>, reduction: Arc<dyn Reducer>) -> Option<Combination> {
+    let settings = [lively(optimizer), Settings::default()].into_iter();
+    let fits = |settings: &Settings| reduction.check(&*optimizer.build(settings).unwrap()).is_ok();
+    let settings = settings.into_iter().find(fits)?;
+    Some((optimizer, settings, reduction))
 }
 
 /// Loss and gradients of one sample x (its number): ½ Σ (first·x + shared² + last·shared − x)², element by

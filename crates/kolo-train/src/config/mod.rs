@@ -11,9 +11,10 @@ mod groups;
 mod rate;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kolo_ddp::rate::Rate;
-use kolo_ddp::reduction::{self, REDUCTIONS};
+use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::{BucketCaps, ParamGroup, Sampler, Selector, Statistics, apportion, optimizer};
 use serde::{Deserialize, Serialize};
@@ -77,9 +78,13 @@ pub struct Recipe {
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long)]
     pub bucket_cap_mb: Option<f64>,
-    /// How the gradients of all shards become what the optimizer sees (see below)
-    #[arg(long, value_name = "NAME", default_value = REDUCTIONS[0].name)]
+    /// How the gradients of all shards become what the optimizer sees (see below), as powersgd:rank=2
+    #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
+    /// Where the reduction keeps something for each shard: steps between copies on a second worker, to which
+    /// the job goes back after a death; 0: what a worker kept dies with it
+    #[arg(long, value_name = "STEPS", default_value_t = 100)]
+    pub backup_steps: u64,
     /// Share of the features before the last layer that a training step drops
     #[arg(long, default_value_t = 0.0)]
     pub dropout: f64,
@@ -130,13 +135,14 @@ pub struct Recipe {
 pub const WORKERS: usize = 2;
 
 /// Settings that may be others when a run goes on: who computes what, and what is kept of it.
-const FREE: [&str; 9] = [
+const FREE: [&str; 10] = [
     "kolo",
     "nproc",
     "shares",
     "straggler",
     "bucket_cap_mb",
     "verify_every",
+    "backup_steps",
     "checkpoint_epochs",
     "checkpoint_steps",
     "keep_checkpoints",
@@ -182,7 +188,7 @@ impl Recipe {
         self.optimizer.check()?;
         self.check_groups(optimizer::find(&self.optimizer.0.name)?)?;
         self.transforms.check()?;
-        reduction::find(&self.reduction)?;
+        self.reduction()?;
         self.rate.check()?;
         self.straggler()?;
         if self.threads != 1 {
@@ -271,14 +277,12 @@ impl Recipe {
         found.map(|(_, policy)| *policy).ok_or_else(unknown)
     }
 
-    /// Whether workers keep something that a death would lose, so that the job cannot go on without one of
-    /// them.
-    ///
-    /// # Errors
-    ///
-    /// There is no reduction of that name; lists the known ones.
-    pub fn keeps_residuals(&self) -> Result<bool, Error> {
-        Ok(reduction::find(&self.reduction)?.keeps_residuals)
+    /// The reduction, which makes sense with the optimizer.
+    fn reduction(&self) -> Result<Arc<dyn Reducer>, Error> {
+        let reduction = reduction::parse(&self.reduction)?;
+        let refused = |problem| Error::setting("--reduction", &self.reduction, problem);
+        reduction.check(&*self.optimizer.build()?).map_err(refused)?;
+        Ok(reduction)
     }
 
     /// Steps of the whole run.
@@ -312,7 +316,8 @@ impl Recipe {
             caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
             transforms: self.transforms.0.clone(),
             groups: self.all_groups(),
-            reduction: reduction::find(&self.reduction)?,
+            reduction: self.reduction()?,
+            backup_every: self.backup_steps,
             ..kolo_ddp::Config::default()
         })
     }

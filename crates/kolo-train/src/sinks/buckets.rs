@@ -1,4 +1,4 @@
-//! `buckets.csv`: how long each bucket's reductions took.
+//! `buckets.csv`: how many bytes each bucket has, and travels in, and how long its reductions took.
 
 use kolo_ddp::BucketTiming;
 
@@ -10,7 +10,7 @@ use crate::run_folder::RunFolder;
 /// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "buckets.csv",
-    about: "a row a bucket: its size and how long its reductions took",
+    about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions took",
     open: |run| {
         Some(Box::new(Buckets { folder: run.folder?.clone(), samples: Vec::new(), is_written: true }))
     },
@@ -18,8 +18,8 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
 
 struct Buckets {
     folder: RunFolder,
-    /// Bytes of each bucket, and the microseconds of its reductions.
-    samples: Vec<(usize, Vec<f64>)>,
+    /// What each bucket was in its last reduction, and the microseconds of all of them.
+    samples: Vec<(BucketTiming, Vec<f64>)>,
     is_written: bool,
 }
 
@@ -47,21 +47,24 @@ impl MetricSink for Buckets {
 impl Buckets {
     fn add(&mut self, buckets: &[BucketTiming]) {
         let sizes = |other: &[BucketTiming]| other.iter().map(|bucket| bucket.bytes).collect::<Vec<_>>();
-        if self.samples.iter().map(|(bytes, _)| *bytes).collect::<Vec<_>>() != sizes(buckets) {
+        let known: Vec<BucketTiming> = self.samples.iter().map(|(bucket, _)| *bucket).collect();
+        if sizes(&known) != sizes(buckets) {
             // The buckets have been rebuilt, as they are after the first step.
-            self.samples = buckets.iter().map(|bucket| (bucket.bytes, Vec::new())).collect();
+            self.samples = buckets.iter().map(|bucket| (*bucket, Vec::new())).collect();
         }
-        for ((_, samples), bucket) in self.samples.iter_mut().zip(buckets) {
+        for ((last, samples), bucket) in self.samples.iter_mut().zip(buckets) {
+            *last = *bucket;
             samples.push(bucket.seconds * 1e6);
         }
         self.is_written = false;
     }
 
     fn csv(&self) -> String {
-        let mut text = String::from("bucket,bytes,p50_us,p95_us,p99_us\n");
-        for (bucket, (bytes, samples)) in self.samples.iter().enumerate() {
+        let mut text = String::from("bucket,bytes,wire_bytes,p50_us,p95_us,p99_us\n");
+        for (number, (bucket, samples)) in self.samples.iter().enumerate() {
             let [p50, p95, p99] = [50.0, 95.0, 99.0].map(|percent| percentile(samples, percent));
-            text += &format!("{bucket},{bytes},{p50:.1},{p95:.1},{p99:.1}\n");
+            let BucketTiming { bytes, wire_bytes, .. } = bucket;
+            text += &format!("{number},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1}\n");
         }
         text
     }

@@ -21,7 +21,7 @@ fn report() -> StepReport {
         loss: 0.5,
         count: 8.0,
         gradient_norm: Some(0.25),
-        buckets: vec![BucketTiming { bytes: 4096, seconds: 0.001 }],
+        buckets: vec![BucketTiming { bytes: 4096, wire_bytes: 512, seconds: 0.001 }],
         exposed: Duration::ZERO,
         started_early: 0,
         change: Change::None,

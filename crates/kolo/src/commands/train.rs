@@ -8,6 +8,7 @@ use kolo_data::{self as data, DATASETS};
 use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
+use kolo_ddp::table::Setting;
 use kolo_train::models::{self, MODELS};
 use kolo_train::weights::WeightsFile;
 use kolo_train::{Job, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown};
@@ -97,7 +98,12 @@ fn tables() -> String {
     CLASSES.iter().for_each(|(word, _, about)| text += &format!("  {word:24} {about}\n"));
     text += "Settings for them: lr_scale, which multiplies the learning rate (0: frozen), and the optimizer's own.\n";
     text += "\nReductions:\n";
-    REDUCTIONS.iter().for_each(|reduction| text += &format!("  {:24} {}\n", reduction.name, reduction.about));
+    for reduction in REDUCTIONS {
+        text += &format!("  {:24} {}\n", reduction.name, reduction.about);
+        for Setting { name, default, about, .. } in reduction.settings {
+            text += &format!("    {:22} {about} [default: {default}]\n", format!("{name}="));
+        }
+    }
     text += "\nIn the run folder, besides config.toml and checkpoints:\n";
     SINKS.iter().for_each(|sink| text += &format!("  {:24} {}\n", sink.name, sink.about));
     text
@@ -112,13 +118,6 @@ impl Train {
         let config = self.configuration()?;
         models::find(&config.model)?;
         config.check_shares()?;
-        if config.keeps_residuals()? && self.elastic.is_given() {
-            return Err(Failure::input(format!(
-                "--min and --max-restarts: with --reduction {} every worker keeps residuals, which its death loses, so the job \
-                 ends with it; leave these options out, or take --reduction sum",
-                config.reduction
-            )));
-        }
         // Mistakes in the data should be told once, before any worker starts.
         data::open(&config.data).map_err(Failure::input)?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
@@ -141,12 +140,7 @@ impl Train {
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.configuration()?;
         let algorithm = self.algorithm.as_deref();
-        // A worker that dies would take its residuals along, so these stay to the end.
-        let member = match config.keeps_residuals()? {
-            true => None,
-            false => self.communication.member(algorithm)?,
-        };
-        if let Some(mut member) = member {
+        if let Some(mut member) = self.communication.member(algorithm)? {
             let folder = match made_folder() {
                 Some(folder) => folder,
                 None => {

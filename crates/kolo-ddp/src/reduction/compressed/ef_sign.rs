@@ -5,196 +5,76 @@
 //! lost, only late: Σ over steps of what was applied, and what the residuals hold, is the sum of the
 //! gradients.
 //!
-//! Residuals belong to shards, not to ranks, and the scale ‖p‖₁/d to blocks of [`BLOCK`] elements of a
-//! tensor. So neither the number of ranks nor the size of buckets changes a bit.
-//!
-//! On the wire: one bit an element and four bytes a block for each *shard*, gathered by all ranks, which add
-//! them in tree order. That is less than the sum's 64 bits an element where there are fewer than 64 shards.
-//!
-//! Statistics travel as they are, four bytes an element and shard, and are summed exactly.
+//! Residuals belong to shards, not to ranks, and the scale ‖p‖₁/d to blocks of [`BLOCK`](crate::BLOCK)
+//! elements of a tensor.
 
-use std::ops::Range;
-use std::sync::Arc;
-
-use kolo_comm::schedule::Chunks;
-use kolo_comm::tree::{Fold, Node, fold};
-use kolo_comm::{Buffer, Collective, Group, Pending};
-
-use super::interface::{Context, Entry, Reduction};
-use crate::buckets::BLOCK;
+use super::bits::float;
+use super::gathered::{Codec, Gathered, Place};
+use super::parts::Parts;
+use super::{Compressed, DENSE_BELOW};
 use crate::error::Error;
-use crate::shares::Assignment;
-use kolo_optim::Kind;
+use crate::reduction::interface::{Context, Reducer, Reduction};
+use kolo_optim::Settings;
+use kolo_optim::table::Entry;
+use serde::Deserialize;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "ef-sign",
     about: "1 bit an element with error feedback for each shard (Karimireddy et al. 2019, algorithm 2)",
-    keeps_residuals: true,
-    build: |context| Ok(Box::new(EfSign::new(context)?)),
+    settings: &[DENSE_BELOW],
+    make: |settings| Box::new(EfSign { settings: settings.clone() }),
 };
 
-/// The signs of one bucket.
+/// Makes reductions of [`Signs`].
 struct EfSign {
-    blocks: Vec<Block>,
-    /// Bytes of one shard on the wire.
-    bytes: usize,
-    /// This rank's shards.
-    shards: Range<usize>,
-    /// The gradient of the shard whose pass is under way; at the end of a step what the optimizer sees.
-    gradient: Vec<f32>,
-    /// For each of this rank's shards.
-    residuals: Vec<Vec<f32>>,
-    /// What all shards say, one after another; away while it is on the wire.
-    wire: Option<Buffer<u8>>,
-    pending: Option<Pending<u8>>,
-    /// Shards that have spoken and have not been added.
-    unread: Option<Range<usize>>,
-    /// Partial sums of one block.
-    stack: Vec<f32>,
+    settings: Settings,
 }
 
-/// Elements that have a scale in common.
-struct Block {
-    /// Which ones of the bucket.
-    elements: Range<usize>,
-    /// Where they are among a shard's bytes.
-    start: usize,
-    exact: bool,
+#[derive(Deserialize)]
+struct EfSignSettings {
+    dense_below: f64,
 }
 
-impl Block {
-    fn bytes(&self) -> usize {
-        if self.exact { 4 * self.elements.len() } else { 4 + self.elements.len().div_ceil(8) }
+impl Reducer for EfSign {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn shard_state(&self) -> &'static [&'static str] {
+        &["residual"]
+    }
+
+    fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
+        let EfSignSettings { dense_below } = self.settings.read();
+        let parts = Parts::new(context.bucket, context.layout, dense_below as usize, |_| false);
+        let shards = context.assignment.shards.len();
+        let signs = Gathered::new(Signs, &parts.compressed, context.bucket.len, shards);
+        Compressed::build(context, parts, signs)
     }
 }
 
-impl EfSign {
-    fn new(context: &Context<'_>) -> Result<Self, Error> {
-        let Context { group, layout, bucket, assignment } = *context;
-        let (mut blocks, mut bytes) = (Vec::new(), 0);
-        for slice in &bucket.slices {
-            let exact = layout.span(slice.span).spec.kind == Kind::Statistic;
-            for start in slice.range().step_by(BLOCK) {
-                let elements = start..slice.range().end.min(start + BLOCK);
-                let block = Block { elements, start: bytes, exact };
-                bytes += block.bytes();
-                blocks.push(block);
-            }
-        }
-        let shards = assignment.shards.clone();
-        let wire = group.alloc(bytes * assignment.shares.iter().sum::<usize>())?;
-        Ok(EfSign {
-            blocks,
-            bytes,
-            gradient: vec![0.0; bucket.len],
-            residuals: vec![vec![0.0; bucket.len]; shards.len()],
-            shards,
-            wire: Some(wire),
-            pending: None,
-            unread: None,
-            stack: Vec::new(),
-        })
+/// A scale and a bit for each element.
+struct Signs;
+
+impl Codec for Signs {
+    const KEEPS: usize = 1;
+
+    fn bytes(&self, len: usize) -> usize {
+        4 + len.div_ceil(8)
     }
 
-    /// Adds what these shards say, in the order of the tree.
-    fn add_up(&mut self, shards: Range<usize>) {
-        let wire = self.wire.as_ref().expect("a bucket is added when it is back");
-        let program = fold(&shards.clone().map(Node::leaf).collect::<Vec<_>>());
-        for block in &self.blocks {
-            let len = block.elements.len();
-            let mut depth = 0;
-            for step in &program {
-                match step {
-                    Fold::Push(shard) => {
-                        let start = (shards.start + shard) * self.bytes + block.start;
-                        self.stack.resize(self.stack.len().max((depth + 1) * len), 0.0);
-                        let said = &wire[start..start + block.bytes()];
-                        read(said, block.exact, &mut self.stack[depth * len..][..len]);
-                        depth += 1;
-                    }
-                    Fold::Add => {
-                        let (left, right) = self.stack[(depth - 2) * len..depth * len].split_at_mut(len);
-                        left.iter_mut().zip(right).for_each(|(sum, x)| *sum += *x);
-                        depth -= 1;
-                    }
-                }
-            }
-            self.gradient[block.elements.clone()].copy_from_slice(&self.stack[..len]);
-        }
-    }
-}
-
-impl Reduction for EfSign {
-    fn add(&mut self, offset: usize, gradient: &[f32], first: bool) {
-        let target = &mut self.gradient[offset..offset + gradient.len()];
-        if first {
-            target.copy_from_slice(gradient);
-        } else {
-            target.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += g);
-        }
+    fn encode(&mut self, _: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]) {
+        let residual = &mut *kept[0];
+        residual.iter_mut().zip(gradient).for_each(|(e, g)| *e += g);
+        say(residual, said);
     }
 
-    fn add_nothing(&mut self, offset: usize, len: usize) {
-        self.gradient[offset..offset + len].fill(0.0);
-    }
-
-    fn end_shard(&mut self, shard: usize) {
-        let start = shard * self.bytes;
-        let wire = self.wire.as_mut().expect("a bucket is not touched while it is being reduced");
-        for block in &self.blocks {
-            let said = &mut wire[start + block.start..][..block.bytes()];
-            let gradient = &self.gradient[block.elements.clone()];
-            if block.exact {
-                said.chunks_exact_mut(4)
-                    .zip(gradient)
-                    .for_each(|(word, g)| word.copy_from_slice(&g.to_le_bytes()));
-            } else {
-                let residual = &mut self.residuals[shard - self.shards.start][block.elements.clone()];
-                residual.iter_mut().zip(gradient).for_each(|(e, g)| *e += g);
-                say(residual, said);
-            }
-        }
-    }
-
-    fn start(&mut self, group: Option<&Group>, assignment: &Assignment) {
-        let Some(group) = group else {
-            self.unread = Some(self.shards.clone());
-            return;
-        };
-        let chunks: Arc<[usize]> = assignment.shares.iter().map(|share| share * self.bytes).collect();
-        let wire = self.wire.take().expect("a bucket is reduced once a step");
-        self.pending = Some(group.start(Collective::AllGather(Chunks::Varied(chunks)), wire));
-        self.unread = Some(0..assignment.shares.iter().sum());
-    }
-
-    fn is_over(&mut self) -> bool {
-        self.pending.as_mut().is_some_and(Pending::is_over)
-    }
-
-    fn wait(&mut self) -> Result<Option<f64>, Error> {
-        let mut seconds = None;
-        if let Some(pending) = self.pending.take() {
-            let (wire, timing) = pending.wait_timed()?;
-            self.wire = Some(wire);
-            seconds = Some((timing.ended - timing.started).as_secs_f64());
-        }
-        if self.wire.is_none() {
-            return Err(Error::Lost);
-        }
-        if let Some(shards) = self.unread.take() {
-            self.add_up(shards);
-        }
-        Ok(seconds)
-    }
-
-    fn result(&mut self) -> &mut [f32] {
-        &mut self.gradient
-    }
-
-    fn reset(&mut self) {}
-
-    fn residuals(&mut self) -> &mut [Vec<f32>] {
-        &mut self.residuals
+    fn decode(&self, said: &[u8], values: &mut [f32]) {
+        read(said, values);
     }
 }
 
@@ -214,13 +94,10 @@ fn say(values: &mut [f32], said: &mut [u8]) {
 }
 
 /// Reads what a shard says of a block.
-fn read(said: &[u8], exact: bool, values: &mut [f32]) {
-    let float = |word: &[u8]| f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-    if exact {
-        return values.iter_mut().zip(said.chunks_exact(4)).for_each(|(value, word)| *value = float(word));
-    }
-    let (head, bits) = said.split_at(4);
-    let scales = [-float(head), float(head)];
+fn read(said: &[u8], values: &mut [f32]) {
+    let (scale, bits) = said.split_at(4);
+    let scale = float(scale);
+    let scales = [-scale, scale];
     for (bits, values) in bits.iter().zip(values.chunks_mut(8)) {
         values.iter_mut().enumerate().for_each(|(bit, value)| *value = scales[usize::from(bits >> bit & 1)]);
     }
@@ -251,7 +128,7 @@ mod tests {
             let (mut kept, mut wire) = (said_before.clone(), vec![0xff; 4 + len.div_ceil(8)]);
             say(&mut kept, &mut wire);
             let mut heard = vec![0.0; len];
-            read(&wire, false, &mut heard);
+            read(&wire, &mut heard);
             for ((p, kept), heard) in said_before.iter().zip(&kept).zip(&heard) {
                 assert!(
                     (f64::from(*heard) - f64::from(p.signum()) * scale).abs() < 1e-7,
@@ -267,7 +144,7 @@ mod tests {
         let (mut values, mut wire) = ([1.0, f32::NAN, -2.0], [0; 5]);
         say(&mut values, &mut wire);
         let mut heard = [0.0; 3];
-        read(&wire, false, &mut heard);
+        read(&wire, &mut heard);
         assert!(heard.iter().all(|value| value.is_nan()));
     }
 }

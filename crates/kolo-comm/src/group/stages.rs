@@ -1,0 +1,91 @@
+//! Collectives that belong together, with computation between them: they run right after one another on the
+//! communication thread, so that every rank runs them in the same place among all others.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::{Group, Shared};
+use crate::collective::Collective;
+use crate::element::Element;
+use crate::memory::{Buffer, Pool};
+use crate::pending::{Pending, Timing};
+use crate::wait::WaitMode;
+use kolo_rendezvous::{Error, InvalidCall};
+use kolo_schedule::Rank;
+
+/// A group as the stages of [`Group::start_stages`] see it.
+pub struct Stages {
+    pub(super) shared: Arc<Shared>,
+    pool: Arc<Pool>,
+    rank: Rank,
+    world: usize,
+}
+
+impl Stages {
+    /// This rank.
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub fn world_size(&self) -> usize {
+        self.world
+    }
+
+    /// A buffer of `len` zeros of the group's memory.
+    ///
+    /// # Errors
+    ///
+    /// The operating system has no more memory, or the length overflows.
+    pub fn alloc<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
+        Buffer::zeroed(&self.pool, len)
+    }
+
+    /// Runs a collective and gives the buffer back.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::run`].
+    pub fn run<T: Element>(&self, collective: &Collective, buffer: Buffer<T>) -> Result<Buffer<T>, Error> {
+        if !buffer.belongs_to(&self.pool) {
+            return Err(InvalidCall::ForeignBuffer.into());
+        }
+        self.shared.run(collective, buffer, WaitMode::Background)
+    }
+}
+
+impl Group {
+    /// Starts several collectives as one on the communication thread, with whatever is to be computed between
+    /// them. All ranks must start them in the same place among their collectives, and with the same
+    /// collectives inside.
+    ///
+    /// # Errors
+    ///
+    /// [`Pending::wait`] gives what `stages` returns; a rank that ends them with an error of its own must
+    /// end the group, too, or the others wait for it until their deadline.
+    pub fn start_stages<R: Send + 'static>(
+        &self,
+        stages: impl FnOnce(&Stages) -> Result<R, Error> + Send + 'static,
+    ) -> Pending<R> {
+        let (sender, pending) = Pending::new();
+        let mut thread = self.comm_thread.lock();
+        if let Err(error) = thread.ensure_started() {
+            // The receiver is in this function's hands.
+            let _ = sender.send(Err(error));
+            return pending;
+        }
+        let (shared, pool) = (self.shared.clone(), self.pool.clone());
+        let group = Stages { shared, pool, rank: self.rank(), world: self.world_size() };
+        group.shared.queued.fetch_add(1, Ordering::AcqRel);
+        thread.submit(Box::new(move || {
+            let started = Instant::now();
+            let result = stages(&group);
+            let timing = Timing { started, ended: Instant::now() };
+            group.shared.queued.fetch_sub(1, Ordering::AcqRel);
+            // Nobody waits for it any more: then nobody needs it.
+            let _ = sender.send(result.map(|result| (result, timing)));
+        }));
+        pending
+    }
+}

@@ -1,0 +1,207 @@
+//! Deep gradient compression: the largest elements of what has been accumulated with momentum.
+//!
+//! Each shard keeps a velocity u and an accumulated gradient v: u = m·u + g; v += u; it says the largest
+//! elements of v and clears u and v there (momentum factor masking). So momentum is that of the gradients,
+//! though few of them are applied in each step, and the optimizer must have none of its own. In the first
+//! steps more is said: a quarter of the elements, then a quarter of that, and so on.
+//!
+//! The local gradient is clipped to clip_norm/√S, S shards (section 3.2); here by blocks, each to its part of
+//! that, √(d/D) of a model of D elements, because other blocks may be in other buckets.
+
+use super::Compressed;
+use super::gathered::{Codec, Gathered, Place};
+use super::parts::Parts;
+use super::selection::{count, largest};
+use super::top_k::{read, say, sparse_bytes};
+use crate::error::Error;
+use crate::reduction::interface::{Context, Reducer, Reduction};
+use kolo_optim::norm::sum_of_squares;
+use kolo_optim::table::{Entry, Setting};
+use kolo_optim::{Optimizer, Settings};
+use serde::Deserialize;
+
+pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
+    name: "dgc",
+    about: "deep gradient compression, with momentum of its own for each shard (Lin et al. 2018, algorithm 4)",
+    settings: &[
+        Setting::number("density", 0.001, 1e-6..1.000_001, "Share of the elements that is said in a step"),
+        Setting::number("momentum", 0.9, 0.0..1.0, "Momentum, in place of the optimizer's"),
+        Setting::whole("warmup_steps", 0, 0..u64::MAX, "Steps over which the density falls from a quarter"),
+        Setting::number("clip_norm", 0.0, 0.0..f64::INFINITY, "Clip gradients to this norm; 0: do not"),
+    ],
+    make: |settings| Box::new(Dgc { settings: settings.clone() }),
+};
+
+/// Makes reductions of [`Accumulated`].
+struct Dgc {
+    settings: Settings,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct DgcSettings {
+    density: f64,
+    momentum: f32,
+    warmup_steps: f64,
+    clip_norm: f64,
+}
+
+impl DgcSettings {
+    /// The density of a step, from 0: in four stages of the warm-up 1/4, 1/16, 1/64 and 1/256, if that is more
+    /// than it is afterwards.
+    fn density_of(&self, step: u64) -> f64 {
+        let stage = (4.0 * step as f64 / self.warmup_steps).floor();
+        let ramp = if stage < 4.0 { 0.25f64.powf(stage + 1.0) } else { 0.0 };
+        ramp.max(self.density).min(1.0)
+    }
+}
+
+impl Reducer for Dgc {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn shard_state(&self) -> &'static [&'static str] {
+        &["velocity", "accumulated"]
+    }
+
+    fn check(&self, optimizer: &dyn Optimizer) -> Result<(), String> {
+        let (name, settings) = (optimizer.name(), optimizer.settings());
+        if settings.get("beta1").is_some() {
+            return Err(format!("`dgc` corrects the momentum of SGD, not the moments of {name}; take `sgd`"));
+        }
+        match settings.get("momentum") {
+            Some(momentum) if momentum != 0.0.into() => {
+                Err(format!("`dgc` has a momentum of its own; set that of {name} to 0"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
+        let settings: DgcSettings = self.settings.read();
+        let parts = Parts::new(context.bucket, context.layout, 0, |_| false);
+        let shards: usize = context.assignment.shares.iter().sum();
+        let share = settings.clip_norm / (shards as f64 * context.layout.len() as f64).sqrt();
+        let clip = (settings.clip_norm > 0.0).then_some(share);
+        let codec = Accumulated { settings, clip, density: 1.0, chosen: Vec::new() };
+        let own = context.assignment.shards.len();
+        let accumulated = Gathered::new(codec, &parts.compressed, context.bucket.len, own);
+        Compressed::build(context, parts, accumulated)
+    }
+}
+
+/// Places and values of the largest elements of v.
+struct Accumulated {
+    settings: DgcSettings,
+    /// The norm that a block of one element may have; that of one of d elements is √d as large.
+    clip: Option<f64>,
+    /// Of the step that runs.
+    density: f64,
+    chosen: Vec<u16>,
+}
+
+impl Codec for Accumulated {
+    const KEEPS: usize = 2;
+
+    fn begin(&mut self, step: u64) {
+        self.density = self.settings.density_of(step);
+    }
+
+    fn bytes(&self, len: usize) -> usize {
+        sparse_bytes(count(len, self.density))
+    }
+
+    fn encode(&mut self, place: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]) {
+        let [velocity, accumulated] = kept else { return };
+        // The gradient is the sum over the shard's samples; the limit is that of their mean.
+        let limit =
+            self.clip.map_or(f64::INFINITY, |clip| clip * (gradient.len() as f64).sqrt() * place.shard.count);
+        let scale = (limit / sum_of_squares(gradient).sqrt()).min(1.0) as f32;
+        let momentum = self.settings.momentum;
+        for ((u, v), g) in velocity.iter_mut().zip(accumulated.iter_mut()).zip(gradient) {
+            *u = momentum * *u + g * scale;
+            *v += *u;
+        }
+        largest(accumulated, count(gradient.len(), self.density), &mut self.chosen);
+        say(&self.chosen, accumulated, said);
+        for i in &self.chosen {
+            (velocity[usize::from(*i)], accumulated[usize::from(*i)]) = (0.0, 0.0);
+        }
+    }
+
+    fn decode(&self, said: &[u8], values: &mut [f32]) {
+        read(said, values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reduction::interface::FinishedShard;
+    use kolo_optim::SpanId;
+
+    fn codec(settings: DgcSettings, clip: Option<f64>) -> Accumulated {
+        Accumulated { settings, clip, density: 1.0, chosen: Vec::new() }
+    }
+
+    const SETTINGS: DgcSettings =
+        DgcSettings { density: 0.05, momentum: 0.9, warmup_steps: 0.0, clip_norm: 0.0 };
+
+    /// What was said and what is still accumulated is the momentum of all gradients, less what masking took
+    /// from the velocity.
+    #[test]
+    fn nothing_that_was_accumulated_is_lost() {
+        let mut codec = codec(SETTINGS, None);
+        let (mut u, mut v) = (vec![0.0f32; 200], vec![0.0f32; 200]);
+        let (mut velocity, mut all) = (vec![0.0f64; 200], vec![0.0f64; 200]);
+        let mut applied = vec![0.0f64; 200];
+        for step in 0..30 {
+            codec.begin(step);
+            let gradient: Vec<f32> = (0..200).map(|i| ((step * 31 + i) as f32 * 0.7).sin()).collect();
+            let mut said = vec![0; codec.bytes(200)];
+            let shard = FinishedShard { number: 0, step, count: 1.0 };
+            let place = Place { shard, span: SpanId(0), first: 0 };
+            codec.encode(place, &gradient, &mut [&mut u, &mut v], &mut said);
+            let mut heard = vec![0.0; 200];
+            codec.decode(&said, &mut heard);
+            for i in 0..200 {
+                velocity[i] = 0.9 * velocity[i] + f64::from(gradient[i]);
+                all[i] += velocity[i];
+                applied[i] += f64::from(heard[i]);
+                if heard[i] != 0.0 {
+                    velocity[i] = 0.0;
+                }
+            }
+        }
+        for i in 0..200 {
+            assert!((applied[i] + f64::from(v[i]) - all[i]).abs() < 1e-4, "{i}");
+        }
+        assert!(applied.iter().filter(|applied| **applied != 0.0).count() > 50);
+    }
+
+    #[test]
+    fn the_density_falls_by_quarters_and_long_gradients_are_clipped() {
+        let settings = DgcSettings { density: 0.001, warmup_steps: 40.0, ..SETTINGS };
+        let densities = [0, 9, 10, 20, 30, 39, 40, 1_000].map(|step| settings.density_of(step));
+        let quarter = |n| 0.25f64.powi(n);
+        assert_eq!(
+            densities,
+            [quarter(1), quarter(1), quarter(2), quarter(3), quarter(4), quarter(4), 0.001, 0.001]
+        );
+        assert_eq!(SETTINGS.density_of(0), 0.05);
+        // A mean over two samples of norm 20 over four elements, which may have 2·√4.
+        let mut codec = codec(DgcSettings { density: 1.0, ..SETTINGS }, Some(2.0));
+        let (mut u, mut v, mut said) = (vec![0.0; 4], vec![0.0; 4], vec![0; sparse_bytes(4)]);
+        codec.begin(0);
+        let shard = FinishedShard { number: 0, step: 0, count: 2.0 };
+        let place = Place { shard, span: SpanId(0), first: 0 };
+        codec.encode(place, &[20.0; 4], &mut [&mut u, &mut v], &mut said);
+        let mut heard = vec![0.0; 4];
+        codec.decode(&said, &mut heard);
+        assert_eq!(heard, [4.0; 4]);
+    }
+}

@@ -1,0 +1,189 @@
+//! What all shards say is gathered by all ranks, which add it in tree order.
+//!
+//! On the wire: what a [`Codec`] says of each block of [`BLOCK`] elements of a tensor, for each *shard*. That
+//! is less than the sum's 64 bits an element where a shard says less than that divided by the number of
+//! shards.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use kolo_comm::schedule::Chunks;
+use kolo_comm::tree::{Fold, Node, fold};
+use kolo_comm::{Buffer, Collective, Error as CommError};
+
+use super::parts::Part;
+use super::{Compressor, Shard, Wire};
+use crate::buckets::BLOCK;
+use crate::reduction::interface::FinishedShard;
+use crate::shares::Assignment;
+use kolo_optim::SpanId;
+
+/// What is said of a block of elements of one tensor.
+pub(super) trait Codec: Send + 'static {
+    /// How many values it keeps for each element and shard from step to step.
+    const KEEPS: usize;
+
+    /// A step begins, in which what is said may become longer or shorter.
+    fn begin(&mut self, _: u64) {}
+
+    /// Bytes that say a block of so many elements.
+    fn bytes(&self, len: usize) -> usize;
+
+    /// Says a block of a shard's gradient in so many bytes. `kept` has what is kept for each of its elements,
+    /// which it brings up to date.
+    fn encode(&mut self, place: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]);
+
+    /// Reads what has been said of a block.
+    fn decode(&self, said: &[u8], values: &mut [f32]);
+}
+
+/// What a codec is asked to say.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) shard: FinishedShard,
+    pub(super) span: SpanId,
+    /// The block's first element of the tensor.
+    pub(super) first: usize,
+}
+
+/// Elements that are said together.
+struct Block {
+    /// Which ones of the bucket.
+    elements: Range<usize>,
+    span: SpanId,
+    first: usize,
+    /// Where they are among a shard's bytes.
+    start: usize,
+}
+
+/// The compressed parts of one bucket.
+pub(super) struct Gathered<C> {
+    codec: C,
+    blocks: Vec<Block>,
+    /// Bytes of one shard on the wire.
+    bytes: usize,
+    /// For each of this rank's shards, what it says.
+    own: Vec<Vec<u8>>,
+    /// For each kind of state and each of this rank's shards.
+    kept: Vec<Vec<Vec<f32>>>,
+    /// What all shards say, one after another; `None` where this rank is alone.
+    wire: Option<Buffer<u8>>,
+    /// How many shards have spoken: all of the job's, or this rank's own where it is alone.
+    heard: usize,
+    /// Partial sums of one block.
+    stack: Vec<f32>,
+}
+
+impl<C: Codec> Gathered<C> {
+    /// Of a bucket of `len` elements, for so many of this rank's shards.
+    pub(super) fn new(codec: C, parts: &[Part], len: usize, shards: usize) -> Self {
+        let blocks = parts.iter().flat_map(|part| {
+            part.range.clone().step_by(BLOCK).map(|start| Block {
+                elements: start..part.range.end.min(start + BLOCK),
+                span: part.span,
+                first: part.first + start - part.range.start,
+                start: 0,
+            })
+        });
+        let mut gathered = Gathered {
+            blocks: blocks.collect(),
+            bytes: 0,
+            own: vec![Vec::new(); shards],
+            kept: vec![vec![vec![0.0; len]; shards]; C::KEEPS],
+            wire: None,
+            heard: 0,
+            stack: Vec::new(),
+            codec,
+        };
+        gathered.place_blocks();
+        gathered
+    }
+
+    fn place_blocks(&mut self) {
+        self.bytes = 0;
+        for block in &mut self.blocks {
+            block.start = self.bytes;
+            self.bytes += self.codec.bytes(block.elements.len());
+        }
+    }
+
+    fn begin(&mut self, step: u64) {
+        self.codec.begin(step);
+        self.place_blocks();
+    }
+}
+
+impl<C: Codec> Compressor for Gathered<C> {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn compress(&mut self, shard: Shard, gradient: &[f32]) {
+        self.begin(shard.finished.step);
+        let Gathered { codec, blocks, bytes, own, kept, .. } = self;
+        let own = &mut own[shard.own];
+        own.resize(*bytes, 0);
+        for block in blocks {
+            let said = &mut own[block.start..][..codec.bytes(block.elements.len())];
+            let place = Place { shard: shard.finished, span: block.span, first: block.first };
+            let elements = block.elements.clone();
+            let mut kept: Vec<&mut [f32]> =
+                kept.iter_mut().map(|kind| &mut kind[shard.own][elements.clone()]).collect();
+            codec.encode(place, &gradient[elements.clone()], &mut kept, said);
+        }
+    }
+
+    fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
+        // A rank without shards has not been told of the step.
+        self.begin(wire.step);
+        let Wire { stages, assignment: Assignment { shares, shards, .. }, .. } = wire;
+        self.heard = if stages.is_some() { shares.iter().sum() } else { shards.len() };
+        let (Some(stages), 1..) = (stages, self.bytes) else {
+            self.wire = None;
+            return Ok(());
+        };
+        let len = self.heard * self.bytes;
+        let last = self.wire.take().filter(|buffer| buffer.len() == len);
+        let mut buffer = last.map_or_else(|| stages.alloc(len), Ok)?;
+        for (shard, own) in (shards.start..).zip(&self.own) {
+            buffer[shard * self.bytes..][..self.bytes].copy_from_slice(own);
+        }
+        let chunks: Arc<[usize]> = shares.iter().map(|share| share * self.bytes).collect();
+        self.wire = Some(stages.run(&Collective::AllGather(Chunks::Varied(chunks)), buffer)?);
+        Ok(())
+    }
+
+    /// Adds what the shards say, in the order of the tree.
+    fn decompress(&mut self, gradient: &mut [f32]) {
+        let Gathered { codec, blocks, bytes, own, wire, heard, stack, .. } = self;
+        let said = |shard: usize| match &wire {
+            Some(wire) => &wire[shard * *bytes..][..*bytes],
+            None => &own[shard],
+        };
+        let program = fold(&(0..*heard).map(Node::leaf).collect::<Vec<_>>());
+        for block in blocks {
+            let len = block.elements.len();
+            let mut depth = 0;
+            for step in &program {
+                match step {
+                    Fold::Push(shard) => {
+                        stack.resize(stack.len().max((depth + 1) * len), 0.0);
+                        let said = &said(*shard)[block.start..][..codec.bytes(len)];
+                        codec.decode(said, &mut stack[depth * len..][..len]);
+                        depth += 1;
+                    }
+                    Fold::Add => {
+                        let (left, right) = stack[(depth - 2) * len..depth * len].split_at_mut(len);
+                        left.iter_mut().zip(right).for_each(|(sum, x)| *sum += *x);
+                        depth -= 1;
+                    }
+                }
+            }
+            gradient[block.elements.clone()].copy_from_slice(&stack[..len]);
+        }
+    }
+
+    fn shard_state(&mut self) -> Vec<&mut [Vec<f32>]> {
+        self.kept.iter_mut().map(Vec::as_mut_slice).collect()
+    }
+}

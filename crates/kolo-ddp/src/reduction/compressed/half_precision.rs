@@ -1,0 +1,175 @@
+//! Sixteen bits an element: every shard's gradient is rounded once, the sum is made in single precision, and
+//! rounded once.
+//!
+//! Each rank owns a part of the bucket. It gets that part of what all shards say, adds it in tree order, and
+//! tells the sum to all. On the wire two bytes an element and shard on the way there and two an element on the
+//! way back: half of the exact sum's where there are as many shards as ranks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use kolo_comm::schedule::Chunks;
+use kolo_comm::tree::{Fold, Node, fold, share};
+use kolo_comm::{Collective, Element, Error as CommError, Rank, Stages, bf16, f16};
+
+use super::parts::Parts;
+use super::{Compressed, Compressor, DENSE_BELOW, Shard, Wire};
+use crate::error::Error;
+use crate::reduction::interface::{Context, Reducer, Reduction};
+use kolo_optim::Settings;
+use kolo_optim::table::Entry;
+use serde::Deserialize;
+
+pub(in crate::reduction) const BF16: Entry<dyn Reducer> = Entry {
+    name: "bf16",
+    about: "16 bits an element with the range of f32, summed in f32: half of the bytes",
+    settings: &[DENSE_BELOW],
+    make: |settings| {
+        Box::new(HalfPrecision { entry: &BF16, settings: settings.clone(), build: build::<bf16> })
+    },
+};
+
+pub(in crate::reduction) const F16: Entry<dyn Reducer> = Entry {
+    name: "f16",
+    about: "16 bits an element with 11 of precision, up to 65,504, summed in f32: half of the bytes",
+    settings: &[DENSE_BELOW],
+    make: |settings| Box::new(HalfPrecision { entry: &F16, settings: settings.clone(), build: build::<f16> }),
+};
+
+/// Makes reductions of [`Rounded`].
+struct HalfPrecision {
+    entry: &'static Entry<dyn Reducer>,
+    settings: Settings,
+    build: fn(&Context<'_>, usize) -> Result<Box<dyn Reduction>, Error>,
+}
+
+#[derive(Deserialize)]
+struct HalfPrecisionSettings {
+    dense_below: f64,
+}
+
+impl Reducer for HalfPrecision {
+    fn name(&self) -> &str {
+        self.entry.name
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
+        let HalfPrecisionSettings { dense_below } = self.settings.read();
+        (self.build)(context, dense_below as usize)
+    }
+}
+
+fn build<T: Element<Sum = f32>>(
+    context: &Context<'_>,
+    dense_below: usize,
+) -> Result<Box<dyn Reduction>, Error> {
+    let parts = Parts::new(context.bucket, context.layout, dense_below, |_| false);
+    let ranges: Vec<Range<usize>> = parts.compressed.iter().map(|part| part.range.clone()).collect();
+    let len = ranges.iter().map(Range::len).sum();
+    let own = vec![vec![T::default(); len]; context.assignment.shards.len()];
+    Compressed::build(context, parts, Rounded { ranges, len, own, sum: vec![T::default(); len] })
+}
+
+/// The compressed elements of one bucket, one after another.
+struct Rounded<T> {
+    /// Where they are in the bucket.
+    ranges: Vec<Range<usize>>,
+    len: usize,
+    /// What each of this rank's shards says.
+    own: Vec<Vec<T>>,
+    sum: Vec<T>,
+}
+
+impl<T: Element<Sum = f32>> Rounded<T> {
+    /// Adds the values of so many shards, which lie one after another, in the order of the tree.
+    fn add_up(shards: usize, all: &[T], sum: &mut [T]) {
+        // In pieces that stay in the cache.
+        const PIECE: usize = 2_048;
+        let program = fold(&(0..shards).map(Node::leaf).collect::<Vec<_>>());
+        let mut stack: Vec<f32> = Vec::new();
+        for start in (0..sum.len()).step_by(PIECE) {
+            let len = PIECE.min(sum.len() - start);
+            let mut depth = 0;
+            for step in &program {
+                match step {
+                    Fold::Push(shard) => {
+                        stack.resize(stack.len().max((depth + 1) * PIECE), 0.0);
+                        let first = shard * sum.len() + start;
+                        T::widen(&all[first..first + len], &mut stack[depth * PIECE..][..len]);
+                        depth += 1;
+                    }
+                    Fold::Add => {
+                        let (left, right) = stack[(depth - 2) * PIECE..].split_at_mut(PIECE);
+                        left[..len].iter_mut().zip(right).for_each(|(sum, x)| *sum += *x);
+                        depth -= 1;
+                    }
+                }
+            }
+            T::narrow(&stack[..len], &mut sum[start..start + len]);
+        }
+    }
+
+    /// Each rank's part goes to it, is added there, and comes back.
+    fn exchange_with(&mut self, stages: &Stages, shares: &[usize]) -> Result<(), CommError> {
+        let (world, rank) = (stages.world_size(), stages.rank().0);
+        let parts: Vec<Range<usize>> = (0..world).map(|rank| share(self.len, world, Rank(rank))).collect();
+        let own = &parts[rank];
+        let send: Arc<[usize]> = parts.iter().map(|part| part.len() * self.own.len()).collect();
+        let receive: Arc<[usize]> = shares.iter().map(|share| share * own.len()).collect();
+        let received: usize = receive.iter().sum();
+        let mut buffer = stages.alloc::<T>(received + self.len * self.own.len())?;
+        let mut sent = received;
+        for part in &parts {
+            for own in &self.own {
+                buffer[sent..sent + part.len()].copy_from_slice(&own[part.clone()]);
+                sent += part.len();
+            }
+        }
+        let buffer = stages.run(&Collective::AllToAll { send, receive }, buffer)?;
+        let mut whole = stages.alloc::<T>(self.len)?;
+        Self::add_up(shares.iter().sum(), &buffer[..received], &mut whole[own.clone()]);
+        let chunks = Chunks::Varied(parts.iter().map(Range::len).collect());
+        let whole = stages.run(&Collective::AllGather(chunks), whole)?;
+        self.sum.copy_from_slice(&whole);
+        Ok(())
+    }
+}
+
+impl<T: Element<Sum = f32>> Compressor for Rounded<T> {
+    fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    fn compress(&mut self, shard: Shard, gradient: &[f32]) {
+        let mut rest = &mut self.own[shard.own][..];
+        for range in &self.ranges {
+            let (own, others) = rest.split_at_mut(range.len());
+            T::narrow(&gradient[range.clone()], own);
+            rest = others;
+        }
+    }
+
+    fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
+        match wire.stages {
+            _ if self.len == 0 => Ok(()),
+            Some(stages) => self.exchange_with(stages, &wire.assignment.shares),
+            None => {
+                Self::add_up(self.own.len(), &self.own.concat(), &mut self.sum);
+                Ok(())
+            }
+        }
+    }
+
+    fn decompress(&mut self, gradient: &mut [f32]) {
+        let mut rest = &self.sum[..];
+        for range in &self.ranges {
+            let (own, others) = rest.split_at(range.len());
+            T::widen(own, &mut gradient[range.clone()]);
+            rest = others;
+        }
+    }
+}

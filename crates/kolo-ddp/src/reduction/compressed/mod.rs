@@ -1,0 +1,270 @@
+//! Reductions that say less than the whole gradient.
+//!
+//! A [`Compressor`] turns a shard's gradient into what travels, and what has travelled into a gradient.
+//! Around it [`Compressed`] does what all of them need: it collects a shard's gradient, sums small tensors
+//! and statistics as they are, and runs all of a bucket's collectives in one place on the communication
+//! thread.
+//!
+//! Everything is keyed by shard, tensor and block of [`BLOCK`](crate::BLOCK) elements, never by rank or
+//! bucket, so neither the number of ranks nor the size of buckets changes a bit.
+//!
+//! Two families: what all shards say is *gathered* and added by every rank ([`gathered`]: it grows with the
+//! number of shards), or it is *linear*, so that it can be summed on its way (`random-k`, `powersgd`).
+
+mod bits;
+mod dgc;
+mod ef_sign;
+mod gathered;
+mod half_precision;
+mod key;
+mod matrix;
+mod parts;
+mod power_sgd;
+mod qsgd;
+mod random_k;
+mod selection;
+mod top_k;
+
+use std::ops::Range;
+
+use kolo_comm::{Collective, Error as CommError, Group, Pending, Stages};
+
+use self::parts::Parts;
+use super::interface::{Context, FinishedShard, Reduction};
+use crate::error::Error;
+use crate::shard_sum::ShardSum;
+use crate::shares::Assignment;
+use kolo_optim::table::Setting;
+
+pub(super) use self::dgc::ENTRY as DGC;
+pub(super) use self::ef_sign::ENTRY as EF_SIGN;
+pub(super) use self::half_precision::{BF16, F16};
+pub(super) use self::power_sgd::ENTRY as POWER_SGD;
+pub(super) use self::qsgd::ENTRY as QSGD;
+pub(super) use self::random_k::ENTRY as RANDOM_K;
+pub(super) use self::top_k::ENTRY as TOP_K;
+
+/// From how many elements on a tensor is compressed.
+const DENSE_BELOW: Setting =
+    Setting::whole("dense_below", 1024, 0..u64::MAX, "Tensors of fewer elements travel as they are");
+
+/// Seed of the random numbers of a reduction.
+const SEED: Setting = Setting::whole("seed", 0, 0..1 << 53, "Seed of its random numbers");
+
+/// A shard whose gradient is complete.
+#[derive(Clone, Copy)]
+struct Shard {
+    finished: FinishedShard,
+    /// Which of this rank's, from 0.
+    own: usize,
+}
+
+/// What is said of the compressed parts of one bucket.
+trait Compressor: Send + 'static {
+    /// Bytes of one shard on the wire.
+    fn bytes(&self) -> usize;
+
+    /// A shard's gradient is complete, one value for each element of the bucket: turns it into what is said.
+    fn compress(&mut self, shard: Shard, gradient: &[f32]);
+
+    /// Runs the collectives that bring what the shards of all ranks say. On the communication thread, unless
+    /// there are no other ranks.
+    fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError>;
+
+    /// Writes the sum over all shards to the compressed elements of the bucket.
+    fn decompress(&mut self, gradient: &mut [f32]);
+
+    /// As [`Reduction::reset`].
+    fn reset(&mut self) {}
+
+    /// As [`Reduction::shard_state`].
+    fn shard_state(&mut self) -> Vec<&mut [Vec<f32>]> {
+        Vec::new()
+    }
+
+    /// As [`Reduction::common_state`].
+    fn common_state(&mut self) -> Vec<&mut [f32]> {
+        Vec::new()
+    }
+}
+
+/// The way to the other ranks in one step.
+struct Wire<'a> {
+    stages: Option<&'a Stages>,
+    assignment: &'a Assignment,
+    step: u64,
+}
+
+impl Wire<'_> {
+    /// Adds up over the shards of all ranks, in the order of the tree.
+    fn sum(&self, sum: &mut ShardSum, len: usize) -> Result<(), CommError> {
+        match self.stages {
+            Some(stages) => {
+                let contributions = self.assignment.contributions.clone();
+                let buffer = stages.run(&Collective::TreeSum { contributions, len }, sum.take())?;
+                sum.give_back(buffer);
+            }
+            None => sum.fold(),
+        }
+        Ok(())
+    }
+}
+
+/// A bucket that is reduced by a compressor.
+struct Compressed<C> {
+    /// The gradient of the shard whose pass is under way; at the end of a step what the optimizer sees.
+    gradient: Vec<f32>,
+    /// Runs of the bucket that are summed as they are, and how many elements they are.
+    dense: Vec<Range<usize>>,
+    dense_len: usize,
+    /// The first of this rank's shards.
+    first_shard: usize,
+    /// Away while it is on the wire.
+    halves: Option<Halves<C>>,
+    pending: Option<Pending<Halves<C>>>,
+    /// Whether what has come has not been written to the gradient.
+    is_unread: bool,
+    /// Bytes of one shard on the wire.
+    bytes: usize,
+}
+
+/// What is on the wire together.
+struct Halves<C> {
+    dense: Option<ShardSum>,
+    compressor: C,
+}
+
+impl<C: Compressor> Halves<C> {
+    fn exchange(&mut self, dense_len: usize, wire: &Wire<'_>) -> Result<(), CommError> {
+        if let Some(dense) = &mut self.dense {
+            wire.sum(dense, dense_len)?;
+        }
+        self.compressor.exchange(wire)
+    }
+}
+
+impl<C: Compressor> Compressed<C> {
+    /// The reduction of a bucket that is divided like this.
+    fn build(context: &Context<'_>, parts: Parts, compressor: C) -> Result<Box<dyn Reduction>, Error> {
+        let (shards, dense_len) = (context.assignment.shards.clone(), parts.dense_len());
+        let first_shard = shards.start;
+        let dense = match dense_len {
+            0 => None,
+            len => Some(ShardSum::new(context.group, len, shards)?),
+        };
+        Ok(Box::new(Compressed {
+            gradient: vec![0.0; context.bucket.len],
+            dense: parts.dense,
+            dense_len,
+            first_shard,
+            bytes: 4 * dense_len + compressor.bytes(),
+            halves: Some(Halves { dense, compressor }),
+            pending: None,
+            is_unread: false,
+        }))
+    }
+
+    fn here(&mut self) -> &mut Halves<C> {
+        self.halves.as_mut().expect("a bucket is not touched while it is being reduced")
+    }
+}
+
+impl<C: Compressor> Reduction for Compressed<C> {
+    fn add(&mut self, offset: usize, gradient: &[f32], first: bool) {
+        let target = &mut self.gradient[offset..offset + gradient.len()];
+        if first {
+            target.copy_from_slice(gradient);
+        } else {
+            target.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += g);
+        }
+    }
+
+    fn add_nothing(&mut self, offset: usize, len: usize) {
+        self.gradient[offset..offset + len].fill(0.0);
+    }
+
+    fn end_shard(&mut self, finished: FinishedShard) {
+        let halves = self.halves.as_mut().expect("a bucket is not touched while it is being reduced");
+        if let Some(sum) = &mut halves.dense {
+            let mut offset = 0;
+            for range in &self.dense {
+                sum.put(offset, &self.gradient[range.clone()], true);
+                offset += range.len();
+            }
+            sum.end_shard(finished.number);
+        }
+        let shard = Shard { finished, own: finished.number - self.first_shard };
+        halves.compressor.compress(shard, &self.gradient);
+    }
+
+    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64) {
+        let dense_len = self.dense_len;
+        self.is_unread = true;
+        match group {
+            Some(group) => {
+                let mut halves = self.halves.take().expect("a bucket is reduced once a step");
+                let assignment = assignment.clone();
+                self.pending = Some(group.start_stages(move |stages| {
+                    let wire = Wire { stages: Some(stages), assignment: &assignment, step };
+                    halves.exchange(dense_len, &wire).map(|()| halves)
+                }));
+            }
+            None => {
+                let alone = Wire { stages: None, assignment, step };
+                // Without other ranks there is no collective that could fail.
+                let _ = self.here().exchange(dense_len, &alone);
+            }
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.pending.as_mut().is_some_and(Pending::is_over)
+    }
+
+    fn wait(&mut self) -> Result<Option<f64>, Error> {
+        let mut seconds = None;
+        if let Some(pending) = self.pending.take() {
+            let (halves, timing) = pending.wait_timed()?;
+            self.halves = Some(halves);
+            seconds = Some((timing.ended - timing.started).as_secs_f64());
+        }
+        let Some(halves) = &mut self.halves else { return Err(Error::Lost) };
+        if std::mem::take(&mut self.is_unread) {
+            if let Some(sum) = &mut halves.dense {
+                let mut rest = &sum.result()[..];
+                for range in &self.dense {
+                    let (own, others) = rest.split_at(range.len());
+                    self.gradient[range.clone()].copy_from_slice(own);
+                    rest = others;
+                }
+            }
+            halves.compressor.decompress(&mut self.gradient);
+            self.bytes = 4 * self.dense_len + halves.compressor.bytes();
+        }
+        Ok(seconds)
+    }
+
+    fn result(&mut self) -> &mut [f32] {
+        &mut self.gradient
+    }
+
+    fn reset(&mut self) {
+        let halves = self.here();
+        if let Some(sum) = &mut halves.dense {
+            sum.reset();
+        }
+        halves.compressor.reset();
+    }
+
+    fn wire_bytes(&self) -> Option<usize> {
+        Some(self.bytes)
+    }
+
+    fn shard_state(&mut self) -> Vec<&mut [Vec<f32>]> {
+        self.here().compressor.shard_state()
+    }
+
+    fn common_state(&mut self) -> Vec<&mut [f32]> {
+        self.here().compressor.common_state()
+    }
+}

@@ -1,0 +1,370 @@
+//! Matrices of low rank, which one step of the power method finds.
+//!
+//! A tensor is a matrix: its outermost axis in memory, and all others. Of shard i's Mᵢ = gᵢ + eᵢ it says Pᵢ =
+//! MᵢQ, with the Q of the last step; P = ΣPᵢ is made orthonormal; it says Qᵢ = MᵢᵀP; Q = ΣQᵢ; the optimizer
+//! sees PQᵀ = PPᵀΣMᵢ. Both sums are linear, so they are added on their way, in tree order. On the wire
+//! 4r(n+m) bytes of n·m elements, whatever the number of shards.
+//!
+//! What a shard keeps is eᵢ = Mᵢ − PQᵢᵀ. The paper's eᵢ = Mᵢ − M̂ has the same sum over the shards, and nothing
+//! else of it is ever seen; this one is shorter, and is less of a loss where a shard's is lost.
+
+use std::ops::Range;
+
+use kolo_comm::{Error as CommError, Group};
+
+use super::matrix::{add_products, orthonormalise, times, transposed_times};
+use super::parts::{Part, Parts};
+use super::{Compressed, Compressor, DENSE_BELOW, SEED, Shard, Wire, key};
+use crate::error::Error;
+use crate::reduction::interface::{Context, Reducer, Reduction};
+use crate::shard_sum::ShardSum;
+use kolo_optim::table::{Entry, Setting};
+use kolo_optim::{Settings, SpanId};
+use serde::Deserialize;
+
+pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
+    name: "powersgd",
+    about: "matrices of low rank with error feedback for each shard (Vogels et al. 2019, algorithms 1 and 2)",
+    settings: &[
+        Setting::whole("rank", 4, 1..65, "Rank of what is said of a matrix"),
+        Setting::number("min_rate", 2.0, 1.0..f64::INFINITY, "Matrices that shrink less travel as they are"),
+        DENSE_BELOW,
+        SEED,
+    ],
+    make: |settings| Box::new(PowerSgd { settings: settings.clone() }),
+};
+
+/// Makes reductions of [`LowRank`].
+struct PowerSgd {
+    settings: Settings,
+}
+
+#[derive(Deserialize)]
+struct PowerSgdSettings {
+    rank: f64,
+    min_rate: f64,
+    dense_below: f64,
+    seed: f64,
+}
+
+impl Reducer for PowerSgd {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn shard_state(&self) -> &'static [&'static str] {
+        &["residual"]
+    }
+
+    fn common_state(&self) -> &'static [&'static str] {
+        &["right_factor"]
+    }
+
+    fn needs_whole_tensors(&self) -> bool {
+        true
+    }
+
+    fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
+        let PowerSgdSettings { rank, min_rate, dense_below, seed } = self.settings.read();
+        let gains_nothing = |part: &Part| {
+            let (n, m) = part.matrix;
+            (n + m) as f64 * rank * min_rate >= (n * m) as f64
+        };
+        let parts = Parts::new(context.bucket, context.layout, dense_below as usize, gains_nothing);
+        let matrices = Matrices::new(&parts.compressed, rank as usize);
+        let shards = context.assignment.shards.clone();
+        let low_rank = LowRank::new(context.group, matrices, seed as u64, context.bucket.len, shards)?;
+        Compressed::build(context, parts, low_rank)
+    }
+}
+
+/// One tensor as a matrix.
+struct Matrix {
+    span: SpanId,
+    /// Where it is in the bucket.
+    range: Range<usize>,
+    /// Rows and columns.
+    shape: (usize, usize),
+    /// Where its vectors are among those on the left and on the right of all matrices.
+    left: Range<usize>,
+    right: Range<usize>,
+}
+
+/// The matrices of one bucket, and how long all their vectors are together.
+struct Matrices {
+    all: Vec<Matrix>,
+    left: usize,
+    right: usize,
+}
+
+impl Matrices {
+    fn new(parts: &[Part], rank: usize) -> Self {
+        let mut matrices = Matrices { all: Vec::new(), left: 0, right: 0 };
+        for part in parts {
+            let (n, m) = part.matrix;
+            let (left, right) = (matrices.left + rank * n, matrices.right + rank * m);
+            matrices.all.push(Matrix {
+                span: part.span,
+                range: part.range.clone(),
+                shape: part.matrix,
+                left: matrices.left..left,
+                right: matrices.right..right,
+            });
+            (matrices.left, matrices.right) = (left, right);
+        }
+        matrices
+    }
+}
+
+/// The matrices of one bucket in low rank.
+struct LowRank {
+    matrices: Matrices,
+    seed: u64,
+    /// For each of this rank's shards: eᵢ, and while a step runs Mᵢ.
+    residuals: Vec<Vec<f32>>,
+    /// ΣPᵢ, then P.
+    left: ShardSum,
+    /// ΣQᵢ.
+    right: ShardSum,
+    /// The vectors with which the next step multiplies, as they were summed in the last one: of each matrix at
+    /// the beginning of its place in the bucket, because a state has one value for each element.
+    warm: Vec<f32>,
+    /// Those vectors of all matrices one after another, for the step that runs.
+    factors: Vec<f32>,
+    /// The step for which they are there.
+    step: Option<u64>,
+    /// Of one shard.
+    vectors: Vec<f32>,
+}
+
+impl LowRank {
+    fn new(
+        group: &Group,
+        matrices: Matrices,
+        seed: u64,
+        len: usize,
+        shards: Range<usize>,
+    ) -> Result<Self, Error> {
+        Ok(LowRank {
+            seed,
+            residuals: vec![vec![0.0; len]; shards.len()],
+            left: ShardSum::new(group, matrices.left, shards.clone())?,
+            right: ShardSum::new(group, matrices.right, shards)?,
+            warm: vec![0.0; len],
+            factors: vec![0.0; matrices.right],
+            step: None,
+            vectors: Vec::new(),
+            matrices,
+        })
+    }
+
+    /// The vectors that the last step has left; random ones, the same on all ranks, in place of those that
+    /// are zero, as all are before the first step.
+    fn begin(&mut self, step: u64) {
+        if self.step.replace(step) == Some(step) {
+            return;
+        }
+        for Matrix { span, range, shape: (_, m), right, .. } in &self.matrices.all {
+            let factors = &mut self.factors[right.clone()];
+            factors.copy_from_slice(&self.warm[range.clone()][..right.len()]);
+            let key = key::of_block(self.seed, step, *span, 0);
+            for (k, vector) in (0u64..).zip(factors.chunks_exact_mut(*m)) {
+                if vector.iter().all(|x| *x == 0.0) {
+                    let key = key.with(k);
+                    (0u64..).zip(vector).for_each(|(j, x)| *x = key.with(j).normal() as f32);
+                }
+            }
+        }
+    }
+}
+
+impl Compressor for LowRank {
+    fn bytes(&self) -> usize {
+        4 * (self.matrices.left + self.matrices.right)
+    }
+
+    fn compress(&mut self, shard: Shard, gradient: &[f32]) {
+        self.begin(shard.finished.step);
+        let LowRank { matrices, residuals, left, factors, vectors, .. } = self;
+        vectors.resize(matrices.left, 0.0);
+        for matrix in &matrices.all {
+            let sum = &mut residuals[shard.own][matrix.range.clone()];
+            sum.iter_mut().zip(&gradient[matrix.range.clone()]).for_each(|(e, g)| *e += g);
+            times(sum, matrix.shape, &factors[matrix.right.clone()], &mut vectors[matrix.left.clone()]);
+        }
+        left.put(0, vectors, true);
+        left.end_shard(shard.finished.number);
+    }
+
+    fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
+        // A rank without shards has not been told of the step.
+        self.begin(wire.step);
+        let LowRank { matrices, residuals, left, right, vectors, .. } = self;
+        wire.sum(left, matrices.left)?;
+        let left = left.result();
+        for matrix in &matrices.all {
+            orthonormalise(&mut left[matrix.left.clone()], matrix.shape.0);
+        }
+        vectors.resize(matrices.right, 0.0);
+        for (shard, residual) in wire.assignment.shards.clone().zip(residuals) {
+            for Matrix { range, shape, left: p, right: q, .. } in &matrices.all {
+                let (residual, p, q) =
+                    (&mut residual[range.clone()], &left[p.clone()], &mut vectors[q.clone()]);
+                transposed_times(residual, *shape, p, q);
+                add_products(residual, *shape, -1.0, p, q);
+            }
+            right.put(0, vectors, true);
+            right.end_shard(shard);
+        }
+        wire.sum(right, matrices.right)
+    }
+
+    fn decompress(&mut self, gradient: &mut [f32]) {
+        let LowRank { matrices, left, right, warm, .. } = self;
+        let (left, right) = (left.result(), right.result());
+        for Matrix { range, shape, left: p, right: q, .. } in &matrices.all {
+            let (p, q) = (&left[p.clone()], &right[q.clone()]);
+            let gradient = &mut gradient[range.clone()];
+            gradient.fill(0.0);
+            add_products(gradient, *shape, 1.0, p, q);
+            warm[range.clone()][..q.len()].copy_from_slice(q);
+        }
+    }
+
+    fn reset(&mut self) {
+        self.left.reset();
+        self.right.reset();
+    }
+
+    fn shard_state(&mut self) -> Vec<&mut [Vec<f32>]> {
+        vec![&mut self.residuals]
+    }
+
+    fn common_state(&mut self) -> Vec<&mut [f32]> {
+        // What is set here is what the next step begins with, also if that has the same number.
+        self.step = None;
+        vec![&mut self.warm]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kolo_comm::Rank;
+    use kolo_optim::norm::sum_of_squares;
+
+    use super::*;
+    use crate::reduction::interface::FinishedShard;
+    use crate::shares::Assignment;
+
+    const SHAPE: (usize, usize) = (30, 48);
+    const LEN: usize = SHAPE.0 * SHAPE.1;
+
+    fn low_rank(rank: usize, shards: usize) -> (LowRank, Assignment) {
+        let part = Part { span: SpanId(0), first: 0, range: 0..LEN, matrix: SHAPE };
+        let matrices = Matrices::new(&[part], rank);
+        let low_rank = LowRank::new(&Group::alone(), matrices, 3, LEN, 0..shards).unwrap();
+        (low_rank, Assignment::new(&[shards], Rank(0)))
+    }
+
+    /// A step in which the shards have these gradients: what the optimizer sees.
+    fn step(low_rank: &mut LowRank, assignment: &Assignment, step: u64, gradients: &[Vec<f32>]) -> Vec<f32> {
+        for (number, gradient) in gradients.iter().enumerate() {
+            let finished = FinishedShard { number, step, count: 1.0 };
+            low_rank.compress(Shard { finished, own: number }, gradient);
+        }
+        low_rank.exchange(&Wire { stages: None, assignment, step }).unwrap();
+        let mut seen = vec![0.0; LEN];
+        low_rank.decompress(&mut seen);
+        low_rank.reset();
+        seen
+    }
+
+    fn noise(seed: usize, i: usize) -> f32 {
+        ((seed * 7_919 + i * 104_729 + 13) as f32 * 0.37).sin()
+    }
+
+    /// Σ aₖbₖᵀ of so many products, each smaller than the one before.
+    fn of_rank(rank: usize, seed: usize) -> Vec<f32> {
+        let vectors =
+            |len: usize, seed: usize| -> Vec<f32> { (0..rank * len).map(|i| noise(seed, i)).collect() };
+        let (left, mut right) = (vectors(SHAPE.0, seed), vectors(SHAPE.1, seed + 1));
+        right.chunks_mut(SHAPE.1).zip(1..).for_each(|(vector, k)| {
+            vector.iter_mut().for_each(|x| *x /= k as f32);
+        });
+        let mut matrix = vec![0.0; LEN];
+        add_products(&mut matrix, SHAPE, 1.0, &left, &right);
+        matrix
+    }
+
+    fn distance(a: &[f32], b: &[f32]) -> f64 {
+        let difference: Vec<f32> = a.iter().zip(b).map(|(a, b)| a - b).collect();
+        sum_of_squares(&difference).sqrt()
+    }
+
+    #[test]
+    fn a_matrix_of_that_rank_is_said_whole() {
+        let (mut low_rank, assignment) = low_rank(3, 2);
+        let gradients = [of_rank(1, 1), of_rank(2, 5)];
+        let sum: Vec<f32> = gradients[0].iter().zip(&gradients[1]).map(|(a, b)| a + b).collect();
+        let seen = step(&mut low_rank, &assignment, 0, &gradients);
+        assert!(distance(&seen, &sum) < 1e-5 * sum_of_squares(&sum).sqrt());
+    }
+
+    /// Both products are linear in the gradients, so many shards see what one sees that has their sum.
+    #[test]
+    fn many_shards_are_one_with_their_sum_and_nothing_is_lost() {
+        let (mut many, apart) = low_rank(2, 3);
+        let (mut one, together) = low_rank(2, 1);
+        let (mut applied, mut computed) = (vec![0.0f64; LEN], vec![0.0f64; LEN]);
+        for n in 0..20 {
+            let gradients: Vec<Vec<f32>> =
+                (0..3).map(|shard| (0..LEN).map(|i| noise(n * 3 + shard, i)).collect()).collect();
+            let sum: Vec<f32> = (0..LEN).map(|i| gradients.iter().map(|g| g[i]).sum()).collect();
+            let seen = step(&mut many, &apart, n as u64, &gradients);
+            let expected = step(&mut one, &together, n as u64, &[sum.clone()]);
+            assert!(distance(&seen, &expected) < 2e-3 * sum_of_squares(&expected).sqrt(), "step {n}");
+            applied.iter_mut().zip(&seen).for_each(|(sum, x)| *sum += f64::from(*x));
+            computed.iter_mut().zip(&sum).for_each(|(sum, x)| *sum += f64::from(*x));
+        }
+        let kept = |i: usize| many.residuals.iter().map(|residual| f64::from(residual[i])).sum::<f64>();
+        assert!((0..LEN).all(|i| (applied[i] + kept(i) - computed[i]).abs() < 1e-3));
+    }
+
+    /// ‖M − M̂‖² = ‖M‖² − ‖PᵀM‖², and with warm starts M̂ comes to the best approximation of that rank.
+    #[test]
+    fn the_error_is_what_the_projection_leaves_and_warm_starts_find_the_best_one() {
+        let (mut low_rank, assignment) = low_rank(2, 1);
+        // Without feedback: the same matrix again and again, whose third product is the smallest.
+        let matrix = of_rank(3, 7);
+        let mut errors = Vec::new();
+        for n in 0..30 {
+            low_rank.residuals[0].fill(0.0);
+            let seen = step(&mut low_rank, &assignment, n, &[matrix.clone()]);
+            let error = distance(&seen, &matrix);
+            let projected = sum_of_squares(&low_rank.right.result()[..2 * SHAPE.1]);
+            let expected = sum_of_squares(&matrix) - projected;
+            assert!((error * error - expected).abs() < 1e-3 * sum_of_squares(&matrix), "step {n}");
+            errors.push(error);
+        }
+        // There nothing moves any more.
+        assert!(errors[29] <= errors[0] && (errors[29] - errors[20]).abs() < 1e-3 * errors[29], "{errors:?}");
+        // PᵀP = I.
+        let left = low_rank.left.result()[..2 * SHAPE.0].to_vec();
+        let mut products = [0.0; 4];
+        times(&left, (2, SHAPE.0), &left, &mut products);
+        assert!(products.iter().zip([1.0, 0.0, 0.0, 1.0]).all(|(x, one)| (x - one).abs() < 1e-6));
+    }
+
+    #[test]
+    fn a_gradient_of_zeros_is_seen_as_zeros_and_does_not_end_the_matrix() {
+        let (mut low_rank, assignment) = low_rank(2, 1);
+        assert!(step(&mut low_rank, &assignment, 0, &[vec![0.0; LEN]]).iter().all(|x| *x == 0.0));
+        let gradient = of_rank(2, 9);
+        let seen = step(&mut low_rank, &assignment, 1, &[gradient.clone()]);
+        assert!(distance(&seen, &gradient) < 1e-4 * sum_of_squares(&gradient).sqrt());
+    }
+}

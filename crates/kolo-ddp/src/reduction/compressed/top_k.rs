@@ -1,0 +1,139 @@
+//! The largest elements of each block, with all others carried to the next step.
+//!
+//! p = g + e is what a shard has to say; it says the k elements of the largest magnitude of each block of
+//! [`BLOCK`](crate::BLOCK) elements, and keeps the others: ‖e‖² ≤ (1 − k/d)·‖p‖². On the wire six bytes for
+//! each of them: where it is in its block, and its value.
+
+use super::bits::float;
+use super::gathered::{Codec, Gathered, Place};
+use super::parts::Parts;
+use super::selection::{count, largest};
+use super::{Compressed, DENSE_BELOW};
+use crate::error::Error;
+use crate::reduction::interface::{Context, Reducer, Reduction};
+use kolo_optim::Settings;
+use kolo_optim::table::{Entry, Setting};
+use serde::Deserialize;
+
+/// What share of the elements is said.
+pub(super) const DENSITY: Setting =
+    Setting::number("density", 0.01, 1e-6..1.000_001, "Share of the elements that is said in a step");
+
+pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
+    name: "top-k",
+    about: "the largest elements with error feedback for each shard (Stich et al. 2018, algorithm 1)",
+    settings: &[DENSITY, DENSE_BELOW],
+    make: |settings| Box::new(TopK { settings: settings.clone() }),
+};
+
+/// Makes reductions of [`Largest`].
+struct TopK {
+    settings: Settings,
+}
+
+#[derive(Deserialize)]
+struct TopKSettings {
+    density: f64,
+    dense_below: f64,
+}
+
+impl Reducer for TopK {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn shard_state(&self) -> &'static [&'static str] {
+        &["residual"]
+    }
+
+    fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
+        let TopKSettings { density, dense_below } = self.settings.read();
+        let parts = Parts::new(context.bucket, context.layout, dense_below as usize, |_| false);
+        let shards = context.assignment.shards.len();
+        let codec = Largest { density: density.min(1.0), chosen: Vec::new() };
+        let largest = Gathered::new(codec, &parts.compressed, context.bucket.len, shards);
+        Compressed::build(context, parts, largest)
+    }
+}
+
+/// Places and values of the largest elements.
+struct Largest {
+    density: f64,
+    chosen: Vec<u16>,
+}
+
+impl Codec for Largest {
+    const KEEPS: usize = 1;
+
+    fn bytes(&self, len: usize) -> usize {
+        sparse_bytes(count(len, self.density))
+    }
+
+    fn encode(&mut self, _: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]) {
+        let residual = &mut *kept[0];
+        residual.iter_mut().zip(gradient).for_each(|(e, g)| *e += g);
+        largest(residual, count(gradient.len(), self.density), &mut self.chosen);
+        say(&self.chosen, residual, said);
+        self.chosen.iter().for_each(|i| residual[usize::from(*i)] = 0.0);
+    }
+
+    fn decode(&self, said: &[u8], values: &mut [f32]) {
+        read(said, values);
+    }
+}
+
+/// Bytes of so many places and values.
+pub(super) fn sparse_bytes(count: usize) -> usize {
+    6 * count
+}
+
+/// Says these elements: all places, then all values.
+pub(super) fn say(chosen: &[u16], values: &[f32], said: &mut [u8]) {
+    let (places, numbers) = said.split_at_mut(2 * chosen.len());
+    for ((place, number), i) in places.chunks_exact_mut(2).zip(numbers.chunks_exact_mut(4)).zip(chosen) {
+        place.copy_from_slice(&i.to_le_bytes());
+        number.copy_from_slice(&values[usize::from(*i)].to_le_bytes());
+    }
+}
+
+/// Reads what [`say`] has said; all other values are zero.
+pub(super) fn read(said: &[u8], values: &mut [f32]) {
+    values.fill(0.0);
+    let (places, numbers) = said.split_at(said.len() / 3);
+    for (place, number) in places.chunks_exact(2).zip(numbers.chunks_exact(4)) {
+        // A place beyond the block cannot come from another rank of the same version.
+        if let Some(value) = values.get_mut(usize::from(u16::from_le_bytes([place[0], place[1]]))) {
+            *value = float(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reduction::interface::FinishedShard;
+    use kolo_optim::SpanId;
+    use kolo_optim::norm::sum_of_squares;
+
+    #[test]
+    fn what_is_said_and_what_is_kept_is_all_and_the_rest_is_small() {
+        let gradient: Vec<f32> = (0..500).map(|i| (i as f32 * 0.37).sin()).collect();
+        for density in [0.01, 0.3, 1.0] {
+            let mut codec = Largest { density, chosen: Vec::new() };
+            let (mut said, mut heard) = (vec![0; codec.bytes(500)], vec![0.0; 500]);
+            let mut residual: Vec<f32> = (0..500).map(|i| (i as f32 * 0.11).cos() * 0.1).collect();
+            let p: Vec<f32> = residual.iter().zip(&gradient).map(|(e, g)| e + g).collect();
+            let shard = FinishedShard { number: 0, step: 0, count: 1.0 };
+            let place = Place { shard, span: SpanId(0), first: 0 };
+            codec.encode(place, &gradient, &mut [&mut residual], &mut said);
+            codec.decode(&said, &mut heard);
+            assert!(p.iter().zip(&residual).zip(&heard).all(|((p, e), said)| *p == e + said));
+            let bound = (1.0 - density) * sum_of_squares(&p);
+            assert!(sum_of_squares(&residual) <= bound, "{density}");
+        }
+    }
+}
