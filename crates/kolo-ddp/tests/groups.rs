@@ -11,7 +11,7 @@ use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::{self, GroupError, GroupSettings, OPTIMIZERS, Optimizer, Settings, Update};
 use kolo_ddp::table::{Choice, Value};
 use kolo_ddp::{
-    BucketCaps, Config, Error, Kind, Layout, ParamGroup, ParamSpec, Replica, SpanId, TensorClass,
+    BucketCaps, Config, Error, Kind, Layout, ParamGroup, ParamSpec, Replica, Span, SpanId, TensorClass,
 };
 
 const STEPS: u64 = 20;
@@ -35,16 +35,24 @@ fn layout() -> Layout {
 }
 
 /// Settings of each optimizer, and others for `block.*`, with which all of its rule has something to do.
-fn choices() -> [(Choice, Settings); 4] {
+fn choices() -> Vec<(Choice, Settings)> {
     let adaptive = || Settings::default().with("weight_decay", 0.4).with("beta1", 0.5).with("epsilon", 1e-3);
+    let plain = || Settings::default().with("weight_decay", 0.4).with("momentum", 0.5);
     let sgd = |momentum: f64| Choice::new("sgd").with("momentum", momentum).with("weight_decay", 0.05);
-    let nesterov = Settings::default().with("weight_decay", 0.4).with("momentum", 0.5).with("nesterov", true);
-    [
+    let nesterov = plain().with("nesterov", true);
+    let lars = || Choice::new("lars").with("trust_coefficient", 0.5).with("weight_decay", 0.05);
+    vec![
         (sgd(0.9), nesterov.clone()),
         // Momentum in a group only.
         (sgd(0.0), nesterov),
         (Choice::new("adamw").with("weight_decay", 0.05), adaptive()),
+        (Choice::new("adam").with("weight_decay", 0.05), adaptive()),
         (Choice::new("lamb").with("weight_decay", 0.05), adaptive()),
+        (Choice::new("lamb"), adaptive().with("trust_ratio", false)),
+        (lars(), plain()),
+        (lars(), plain().with("trust_ratio", false)),
+        (Choice::new("muon").with("weight_decay", 0.05), plain().with("nesterov", false)),
+        (Choice::new("muon").with("match_rms_adamw", false), adaptive().with("adamw", true)),
     ]
 }
 
@@ -112,32 +120,94 @@ fn bits(replica: &mut Replica) -> Vec<u32> {
     replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
 }
 
+fn norm(vector: &[f64]) -> f64 {
+    vector.iter().map(|value| value * value).sum::<f64>().sqrt()
+}
+
 /// The rules as they are written in the papers and in PyTorch's documentation, in double precision, for one
 /// tensor: `setting` gives a setting of its group.
-fn by_the_formulas(optimizer: &str, offset: usize, x: &mut [f64], rate: f64, setting: impl Fn(&str) -> f64) {
+fn by_the_formulas(optimizer: &str, span: &Span, x: &mut [f64], rate: f64, setting: impl Fn(&str) -> f64) {
     let decay = setting("weight_decay");
+    let by_momentum = match optimizer {
+        "muon" => span.spec.shape.len() > 1 && setting("adamw") == 0.0,
+        _ => ["sgd", "lars"].contains(&optimizer),
+    };
     let (mut m, mut v) = (vec![0.0; x.len()], vec![0.0; x.len()]);
     for t in 1..=STEPS as i32 {
         let shards = |value: f64, i| (0..SHARDS).map(move |shard| gradient(value, i, t as u64 - 1, shard));
-        let mut moved = vec![0.0; x.len()];
+        let gradient = |i: usize, x: f64| shards(x, span.offset + i).sum::<f64>() / SHARDS as f64;
+        let mut g: Vec<f64> = x.iter().enumerate().map(|(i, x)| gradient(i, *x)).collect();
+        if by_momentum {
+            let trust_ratio = match optimizer == "lars" && setting("trust_ratio") == 1.0 {
+                true => setting("trust_coefficient") * norm(x) / (norm(&g) + decay * norm(x)),
+                false => 1.0,
+            };
+            let (momentum, nesterov) =
+                (setting("momentum"), optimizer != "lars" && setting("nesterov") == 1.0);
+            let share = if optimizer == "muon" { 1.0 - momentum } else { rate * trust_ratio };
+            for i in 0..x.len() {
+                let decayed = g[i] + if optimizer == "muon" { 0.0 } else { decay * x[i] };
+                m[i] = momentum * m[i] + share * decayed;
+                g[i] = if nesterov { share * decayed + momentum * m[i] } else { m[i] };
+            }
+            if optimizer == "muon" {
+                let shape = [span.spec.shape[0], span.len / span.spec.shape[0]];
+                let adjusted = match setting("match_rms_adamw") == 1.0 {
+                    true => 0.2 * (shape[0].max(shape[1]) as f64).sqrt(),
+                    false => (shape[0] as f64 / shape[1] as f64).max(1.0).sqrt(),
+                };
+                let g = orthogonalized(&g, shape);
+                x.iter_mut().zip(g).for_each(|(x, o)| *x -= rate * (decay * *x + adjusted * o));
+            } else {
+                x.iter_mut().zip(&g).for_each(|(x, moved)| *x -= moved);
+            }
+            continue;
+        }
         for i in 0..x.len() {
-            let g = shards(x[i], offset + i).sum::<f64>() / SHARDS as f64;
-            if optimizer == "sgd" {
-                let (momentum, g) = (setting("momentum"), g + decay * x[i]);
-                m[i] = momentum * m[i] + g;
-                moved[i] = if setting("nesterov") == 1.0 { g + momentum * m[i] } else { m[i] };
-                continue;
+            if optimizer == "adam" {
+                g[i] += decay * x[i];
             }
             let (beta1, beta2) = (setting("beta1"), setting("beta2"));
-            m[i] = beta1 * m[i] + (1.0 - beta1) * g;
-            v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
+            m[i] = beta1 * m[i] + (1.0 - beta1) * g[i];
+            v[i] = beta2 * v[i] + (1.0 - beta2) * g[i] * g[i];
             let (m_hat, v_hat) = (m[i] / (1.0 - beta1.powi(t)), v[i] / (1.0 - beta2.powi(t)));
-            moved[i] = m_hat / (v_hat.sqrt() + setting("epsilon")) + decay * x[i];
+            let decay = if optimizer == "adam" { 0.0 } else { decay };
+            g[i] = m_hat / (v_hat.sqrt() + setting("epsilon")) + decay * x[i];
         }
-        let norm = |vector: &[f64]| vector.iter().map(|value| value * value).sum::<f64>().sqrt();
-        let trust_ratio = if optimizer == "lamb" { norm(x) / norm(&moved) } else { 1.0 };
-        x.iter_mut().zip(&moved).for_each(|(x, moved)| *x -= rate * trust_ratio * moved);
+        let has_ratio = optimizer == "lamb" && setting("trust_ratio") == 1.0;
+        let trust_ratio = if has_ratio { norm(x) / norm(&g) } else { 1.0 };
+        x.iter_mut().zip(&g).for_each(|(x, moved)| *x -= rate * trust_ratio * moved);
     }
+}
+
+/// Five steps of Newton and Schulz (Jordan et al. 2024) for a matrix of that shape.
+fn orthogonalized(g: &[f64], [rows, columns]: [usize; 2]) -> Vec<f64> {
+    let transposed = |x: &[f64], [rows, columns]: [usize; 2]| -> Vec<f64> {
+        (0..x.len()).map(|i| x[i % rows * columns + i / rows]).collect()
+    };
+    if rows > columns {
+        let turned = orthogonalized(&transposed(g, [rows, columns]), [columns, rows]);
+        return transposed(&turned, [columns, rows]);
+    }
+    let product = |a: &[f64], b: &[f64], inner: usize, columns: usize| {
+        let mut out = vec![0.0; a.len() / inner * columns];
+        for (a, out) in a.chunks(inner).zip(out.chunks_mut(columns)) {
+            for (a, b) in a.iter().zip(b.chunks(columns)) {
+                out.iter_mut().zip(b).for_each(|(out, b)| *out += a * b);
+            }
+        }
+        out
+    };
+    let length = norm(g);
+    let mut x: Vec<f64> = g.iter().map(|g| g / length).collect();
+    for _ in 0..5 {
+        let gram = product(&x, &transposed(&x, [rows, columns]), columns, rows);
+        let square = product(&gram, &gram, rows, rows);
+        let polynomial: Vec<f64> = gram.iter().zip(&square).map(|(a, s)| -4.7750 * a + 2.0315 * s).collect();
+        let next = product(&polynomial, &x, rows, columns);
+        x.iter_mut().zip(next).for_each(|(x, next)| *x = 3.4445 * *x + next);
+    }
+    x
 }
 
 #[test]
@@ -170,7 +240,7 @@ fn each_group_is_stepped_by_the_formulas_with_its_own_settings() {
                     _ => 1.0,
                 };
                 let mut expected: Vec<f64> = span.range().map(|i| f64::from(1.5 * noise(1, i))).collect();
-                by_the_formulas(&choice.name, span.offset, &mut expected, RATE * scale, setting);
+                by_the_formulas(&choice.name, span, &mut expected, RATE * scale, setting);
                 let pairs = expected.iter().zip(&weights[span.range()]);
                 let most = pairs.map(|(a, b)| (a - f64::from(*b)).abs()).fold(0.0, f64::max);
                 // Where a gradient is next to 0 a normalised direction has few digits.
@@ -230,7 +300,11 @@ fn what_is_frozen_stays_as_it_is_to_the_bit() {
         let folder = tempfile::tempdir().unwrap();
         let path = checkpoint::save(folder.path(), &mut replica, &at(3)).unwrap();
         let reader = checkpoint::Reader::open(&path).unwrap();
-        let state = if choice.name == "sgd" { "velocity" } else { "first_moment" };
+        let state = match choice.name.as_str() {
+            "sgd" | "lars" => "velocity",
+            "muon" => "momentum",
+            _ => "first_moment",
+        };
         let mut values = vec![f32::NAN; layout().len()];
         reader.read(checkpoint::Set::Optimizer, &format!("{state}/"), &layout(), 0, &mut values).unwrap();
         let frozen = layout().span(SpanId(0)).range();

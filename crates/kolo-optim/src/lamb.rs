@@ -7,6 +7,7 @@ use crate::layout::{Kind, Layout};
 use crate::norm::sum_of_squares;
 use crate::optimizer::{Optimizer, Scope, Update};
 use crate::table::{Entry, Setting, Settings};
+use crate::trust_ratio::TRUST_RATIO;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "lamb",
@@ -16,6 +17,7 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::number("beta1", 0.9, 0.0..1.0, "Decay of the first moment"),
         Setting::number("beta2", 0.999, 0.0..1.0, "Decay of the second moment"),
         Setting::number("epsilon", 1e-6, 0.0..f64::INFINITY, "Added to the root of the second moment"),
+        TRUST_RATIO,
     ],
     make: |settings| Box::new(Lamb::new(settings.clone())),
 };
@@ -32,14 +34,15 @@ struct LambSettings {
     beta2: f32,
     /// ε
     epsilon: f32,
+    trust_ratio: bool,
 }
 
 /// m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; u = m̂ / (√v̂ + ε) + λ·θ; θ −= η · ‖θ‖/‖u‖ · u, with m̂ = m/(1−β₁ᵗ)
 /// and v̂ = v/(1−β₂ᵗ), for each tensor θ (φ of the paper is the identity).
 ///
 /// The trust ratio ‖θ‖/‖u‖ is 1 where either norm is 0, so a tensor that begins as zeros gets away from
-/// there. A tensor without weight decay has λ = 0 and the trust ratio as all others; the paper makes no
-/// exception.
+/// there, and in groups with `trust_ratio` false. A tensor without weight decay has λ = 0 and the trust ratio
+/// as all others; the paper makes no exception.
 ///
 /// Memory: besides m and v one tensor, as long as the longest.
 struct Lamb {
@@ -114,7 +117,7 @@ impl Optimizer for Lamb {
     fn update(&mut self, update: Update<'_>) {
         let Update { range, parameters, gradient, scale, decay, group } = update;
         let group = &self.groups[group];
-        let LambSettings { beta1, beta2, epsilon, weight_decay } = group.settings;
+        let LambSettings { beta1, beta2, epsilon, weight_decay, trust_ratio } = group.settings;
         let (correct_m, correct_v) = (group.first_correction, group.second_correction);
         let decay = if decay { weight_decay } else { 0.0 };
         let direction = &mut self.direction[..parameters.len()];
@@ -125,7 +128,10 @@ impl Optimizer for Lamb {
             *v = beta2 * *v + (1.0 - beta2) * g * g;
             *u = *m * correct_m / (v.sqrt() * correct_v + epsilon) + decay * p;
         }
-        let ratio = trust_ratio(sum_of_squares(parameters), sum_of_squares(direction));
+        let ratio = match trust_ratio {
+            true => ratio(sum_of_squares(parameters), sum_of_squares(direction)),
+            false => 1.0,
+        };
         let rate = (group.rate * ratio) as f32;
         parameters.iter_mut().zip(direction).for_each(|(p, u)| *p -= rate * *u);
     }
@@ -136,7 +142,7 @@ impl Optimizer for Lamb {
 }
 
 /// ‖θ‖/‖u‖ from the squares of both.
-fn trust_ratio(parameters: f64, direction: f64) -> f64 {
+fn ratio(parameters: f64, direction: f64) -> f64 {
     if parameters > 0.0 && direction > 0.0 { (parameters / direction).sqrt() } else { 1.0 }
 }
 
@@ -146,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_trust_ratio_is_1_where_a_norm_is_0() {
-        assert_eq!(trust_ratio(9.0, 4.0), 1.5);
-        assert_eq!([trust_ratio(0.0, 4.0), trust_ratio(9.0, 0.0), trust_ratio(0.0, 0.0)], [1.0; 3]);
+        assert_eq!(ratio(9.0, 4.0), 1.5);
+        assert_eq!([ratio(0.0, 4.0), ratio(9.0, 0.0), ratio(0.0, 0.0)], [1.0; 3]);
     }
 }

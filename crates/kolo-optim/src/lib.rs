@@ -9,17 +9,23 @@
 //! A new optimizer is a file here and a line in [`OPTIMIZERS`]. A user's own is a type that implements
 //! [`Optimizer`]; everything that takes one of the table by [`named`] takes that as well.
 
+mod adam;
+mod adam_rule;
 mod adamw;
 mod groups;
 mod lamb;
+mod lars;
 mod layout;
+mod lion;
 mod memory_order;
+mod muon;
 pub mod norm;
 mod optimizer;
 pub mod rate;
 mod settings;
 mod sgd;
 pub mod table;
+mod trust_ratio;
 
 pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass};
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
@@ -30,7 +36,8 @@ pub use table::{ChoiceError, Settings};
 use table::Entry;
 
 /// Every optimizer there is.
-pub static OPTIMIZERS: &[Entry<dyn Optimizer>] = &[sgd::ENTRY, adamw::ENTRY, lamb::ENTRY];
+pub static OPTIMIZERS: &[Entry<dyn Optimizer>] =
+    &[sgd::ENTRY, adam::ENTRY, adamw::ENTRY, lars::ENTRY, lamb::ENTRY, lion::ENTRY, muon::ENTRY];
 
 /// The entry of that name in [`OPTIMIZERS`].
 ///
@@ -90,7 +97,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_told_with_the_known_ones() {
-        let error = named("adam", &Settings::default()).err().unwrap().to_string();
-        assert!(error.contains("unknown optimizer `adam`; known are sgd, adamw"), "{error}");
+        let error = named("adagrat", &Settings::default()).err().unwrap().to_string();
+        assert!(error.contains("unknown optimizer `adagrat`; known are sgd, adam, adamw"), "{error}");
     }
 }

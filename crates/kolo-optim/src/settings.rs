@@ -115,6 +115,11 @@ impl Setting {
     pub const fn flag(name: &'static str, about: &'static str) -> Self {
         Setting { name, default: Value::Flag(false), allowed: Allowed::Flag, about }
     }
+
+    /// The same flag, on by default.
+    pub const fn on(self) -> Self {
+        Setting { default: Value::Flag(true), ..self }
+    }
 }
 
 /// Values of settings by name. What is not among them has its default.

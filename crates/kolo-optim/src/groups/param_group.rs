@@ -57,6 +57,12 @@ impl ParamGroup {
         ParamGroup::of(tensors).with("weight_decay", 0.0)
     }
 
+    /// These tensors are stepped by the learning rate alone, whatever their norms: for optimizers with trust
+    /// ratios, LARS and LAMB. For normalisations and biases that is the habit.
+    pub fn without_trust_ratio<S: Into<Selector>>(tensors: impl IntoIterator<Item = S>) -> Self {
+        ParamGroup::of(tensors).with("trust_ratio", false)
+    }
+
     /// With the learning rate of every step multiplied by `scale`.
     pub fn with_lr_scale(self, scale: f64) -> Self {
         ParamGroup { lr_scale: Some(scale), ..self }

@@ -2,7 +2,7 @@
 //! the tables, so whoever adds an entry edits nothing here.
 
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer};
 use kolo_ddp::table::{Allowed, Choice, ChoiceError, Entry, Setting, Settings, Value};
 use kolo_ddp::transform::{self, TRANSFORMS};
@@ -13,7 +13,7 @@ use crate::error::Error;
 
 const OPTIMIZER: &str = "optimizer";
 
-/// Where a training has another default than the table.
+/// What a training has where the table's default is 0, which is none.
 const RECIPE: [(&str, f64); 2] = [("weight_decay", 5e-4), ("momentum", 0.9)];
 
 /// The optimizer of a run, with a value for each of its settings: `--optimizer`, and an option for each
@@ -118,7 +118,8 @@ impl FromArgMatches for TransformChoices {
 }
 
 fn default(setting: &Setting) -> Value {
-    let own = RECIPE.iter().find(|(name, _)| *name == setting.name);
+    let none = setting.default == Value::Number(0.0);
+    let own = RECIPE.iter().find(|(name, _)| none && *name == setting.name);
     own.map_or(setting.default, |(_, number)| Value::Number(*number))
 }
 
@@ -140,7 +141,13 @@ fn settings<T: ?Sized>(table: &'static [Entry<T>]) -> Vec<(&'static Setting, Vec
 fn option(setting: &'static Setting, help: String) -> Arg {
     let option = Arg::new(setting.name).long(setting.name.replace('_', "-")).help(help);
     match setting.allowed {
-        Allowed::Flag => option.action(ArgAction::SetTrue),
+        // `--nesterov`, or `--nesterov=false` where the optimizer has it by itself.
+        Allowed::Flag => option
+            .value_name("true|false")
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_parser(value_parser!(bool)),
         _ => option.value_name("NUMBER").value_parser(value_parser!(f64)),
     }
 }
@@ -148,7 +155,7 @@ fn option(setting: &'static Setting, help: String) -> Arg {
 /// The values of those settings that the command line gives.
 fn given(settings: impl Iterator<Item = &'static Setting>, matches: &ArgMatches) -> Settings {
     let value = |setting: &Setting| match setting.allowed {
-        Allowed::Flag => matches.get_flag(setting.name).then_some(Value::Flag(true)),
+        Allowed::Flag => matches.get_one::<bool>(setting.name).map(|flag| Value::Flag(*flag)),
         _ => matches.get_one::<f64>(setting.name).map(|number| Value::Number(*number)),
     };
     settings.filter_map(|setting| Some((setting.name.into(), value(setting)?))).collect()

@@ -1,4 +1,4 @@
-//! Settings of the optimizer for some of the model's tensors: `--group` and `--no-decay`.
+//! Settings of the optimizer for some of the model's tensors: `--group`, `--no-decay` and `--no-trust-ratio`.
 
 use kolo_ddp::optimizer::{GroupError, Optimizer};
 use kolo_ddp::table::Entry;
@@ -8,40 +8,43 @@ use super::Recipe;
 use crate::error::Error;
 
 const GROUP: &str = "--group";
-const NO_DECAY: &str = "--no-decay";
 
 impl Recipe {
-    /// All groups of parameters: those of `--group`, then the one of `--no-decay`, which so counts whatever
+    /// All groups of parameters: those of `--group`, then the one of each switch, which so counts whatever
     /// the others say.
     pub(crate) fn all_groups(&self) -> Vec<ParamGroup> {
-        let no_decay = (!self.no_decay.is_empty()).then(|| ParamGroup::without_decay(self.no_decay.clone()));
-        self.groups.iter().cloned().chain(no_decay).collect()
+        let switches = self.switches().into_iter().map(|(_, group)| group);
+        self.groups.iter().cloned().chain(switches).collect()
+    }
+
+    /// The options that are groups with one setting each, where they name tensors.
+    fn switches(&self) -> Vec<(&'static str, ParamGroup)> {
+        let no_decay = ParamGroup::without_decay(self.no_decay.clone());
+        let no_trust_ratio = ParamGroup::without_trust_ratio(self.no_trust_ratio.clone());
+        let all = [("--no-decay", no_decay), ("--no-trust-ratio", no_trust_ratio)];
+        all.into_iter().filter(|(_, group)| !group.tensors.is_empty()).collect()
     }
 
     pub(super) fn check_groups(&self, optimizer: &Entry<dyn Optimizer>) -> Result<(), Error> {
-        let wrong = |option| move |error| Error::Group { option, error };
-        self.groups.iter().try_for_each(|group| group.check(optimizer)).map_err(wrong(GROUP))?;
-        match self.no_decay.is_empty() {
-            true => Ok(()),
-            false => {
-                ParamGroup::without_decay(self.no_decay.clone()).check(optimizer).map_err(wrong(NO_DECAY))
-            }
-        }
+        let check = |option: &'static str, group: &ParamGroup| {
+            group.check(optimizer).map_err(|error| Error::Group { option, error })
+        };
+        self.groups.iter().try_for_each(|group| check(GROUP, group))?;
+        self.switches().iter().try_for_each(|(option, group)| check(option, group))
     }
 
     /// In the words of the command line what the replica says, which knows the model.
     pub(crate) fn refused_by_replica(&self, error: kolo_ddp::Error) -> Error {
         let kolo_ddp::Error::Groups(error) = error else { return error.into() };
         let option = match &error {
-            GroupError::NoMatch { tensors, .. } if self.is_of_no_decay(tensors) => NO_DECAY,
+            GroupError::NoMatch { tensors, .. } => {
+                let switches = self.switches();
+                let found = switches.iter().find(|(_, group)| is_named(&group.tensors, tensors));
+                found.map_or(GROUP, |(option, _)| option)
+            }
             _ => GROUP,
         };
         Error::Group { option, error }
-    }
-
-    fn is_of_no_decay(&self, tensors: &str) -> bool {
-        let words: Vec<String> = self.no_decay.iter().map(Selector::to_string).collect();
-        words.iter().any(|word| word == tensors) || words.join(",") == tensors
     }
 
     /// What each group is, and how many tensors are in it, for who reads along; nothing without groups.
@@ -52,4 +55,10 @@ impl Recipe {
         };
         self.all_groups().iter().map(line).collect()
     }
+}
+
+/// Whether an error names one of these selectors, or all of them.
+fn is_named(selectors: &[Selector], named: &str) -> bool {
+    let words: Vec<String> = selectors.iter().map(Selector::to_string).collect();
+    words.iter().any(|word| word == named) || words.join(",") == named
 }

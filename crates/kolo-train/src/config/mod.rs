@@ -98,6 +98,9 @@ pub struct Recipe {
     /// Tensors without weight decay, whatever --group says, as norm,bias (see below) or patterns of names
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub no_decay: Vec<Selector>,
+    /// Tensors whose steps do not depend on their norms in LARS and LAMB, whatever --group says, as norm,bias
+    #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
+    pub no_trust_ratio: Vec<Selector>,
     /// Epochs between checkpoints
     #[arg(long, value_name = "EPOCHS", default_value_t = 1)]
     pub checkpoint_epochs: usize,
@@ -325,6 +328,8 @@ impl Recipe {
 
 #[cfg(test)]
 mod tests {
+    use kolo_ddp::table::Choice;
+
     use super::*;
 
     fn read(text: &str) -> Result<Recipe, Error> {
@@ -342,6 +347,9 @@ mod tests {
         config.no_decay = vec!["norm".into(), "fc.*".into()];
         let group = |text: &str| text.parse().unwrap();
         config.groups = vec![group("1d:lr_scale=1e-3,nesterov=true"), group("conv1.*,bias:momentum=0.5")];
+        assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
+        config = Recipe { no_trust_ratio: vec!["bias".into()], ..Recipe::default() };
+        config.optimizer.0 = Choice::new("lars").with("trust_coefficient", 0.02);
         assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
     }
 
@@ -371,13 +379,13 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_those_of_the_file_and_then_those_without_decay() {
-        let config =
-            read("no_decay = [\"norm\", \"bias\"]\n[[groups]]\ntensors = [\"fc.*\"]\nlr_scale = 10\n");
-        let groups = config.unwrap().all_groups();
-        let [fc, no_decay] = &groups[..] else { panic!("{groups:?}") };
-        assert_eq!(fc.to_string(), "fc.*:lr_scale=10");
-        assert_eq!(no_decay.to_string(), "norm,bias:weight_decay=0");
+    fn groups_are_those_of_the_file_and_then_those_of_the_switches() {
+        let config = read(
+            "no_decay = [\"norm\", \"bias\"]\nno_trust_ratio = [\"1d\"]\n[optimizer]\nname = \"lars\"\n\
+                  [[groups]]\ntensors = [\"fc.*\"]\nlr_scale = 10\n",
+        );
+        let groups: Vec<String> = config.unwrap().all_groups().iter().map(ParamGroup::to_string).collect();
+        assert_eq!(groups, ["fc.*:lr_scale=10", "norm,bias:weight_decay=0", "1d:trust_ratio=false"]);
         assert!(read("").unwrap().all_groups().is_empty());
     }
 
@@ -389,7 +397,7 @@ mod tests {
             ("[rate]\nlr = -0.5", "--lr -0.5: it must be greater than 0"),
             ("[rate]\nschedule = \"linear\"", "expected one of `constant`, `step`, `cosine`"),
             ("batch_norm = \"global\"", "expected one of `per-shard`, `sync`, `local`"),
-            ("[optimizer]\nname = \"adam\"", "unknown optimizer `adam`; known are sgd, adamw"),
+            ("[optimizer]\nname = \"adagrat\"", "unknown optimizer `adagrat`; known are sgd, adam, adamw"),
             (
                 "[optimizer]\nname = \"sgd\"\nsettings = { momentum = 1.5 }",
                 "--momentum 1.5: it must be at least 0",
@@ -404,6 +412,7 @@ mod tests {
             ),
             ("[[groups]]\ntensors = [\"fc.*\"]\nlr_scale = -1", "--group fc.*: lr_scale is -1; it must be"),
             ("[[groups]]\nlr_scale = 1", "missing field `tensors`"),
+            ("no_trust_ratio = [\"norm\"]", "--no-trust-ratio norm: sgd has no setting `trust_ratio`"),
             ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, rebalance, drop"),
             ("threads = 2", "threads = 2: a worker computes on 1 thread"),
             ("epoch = 1", "unknown field `epoch`"),

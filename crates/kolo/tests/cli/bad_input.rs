@@ -13,7 +13,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--model", "resnet19"][..], &["unknown model `resnet19`", "resnet18"][..]),
         (&["train", "--data", "imagenet"], &["imagenet", "cifar10"]),
         (&["train", "--data", "cifar10:nowhere"], &["nowhere"]),
-        (&["train", "--optimizer", "adam"], &["unknown optimizer `adam`", "adamw"]),
+        (&["train", "--optimizer", "adagrat"], &["unknown optimizer `adagrat`", "adamw"]),
         (
             &["train", "--reduction", "powersgd:rank=0"],
             &["rank of powersgd is 0", "a whole number from 1 to 64"],

@@ -1,0 +1,164 @@
+//! What Adam and AdamW have in common: two moments, their corrections, and one pass over the elements.
+//!
+//! They differ in where weight decay acts ([`WeightDecay`]). Muon steps by the same pass what is no matrix.
+
+use serde::Deserialize;
+
+use crate::groups::{GroupError, GroupSettings, by_group};
+use crate::layout::Layout;
+use crate::optimizer::{Optimizer, Update};
+use crate::table::{Entry, Setting, Settings};
+
+/// The settings of every optimizer with Adam's moments.
+pub(crate) const WEIGHT_DECAY: Setting =
+    Setting::number("weight_decay", 0.0, 0.0..f64::INFINITY, "Weight decay");
+pub(crate) const BETA1: Setting = Setting::number("beta1", 0.9, 0.0..1.0, "Decay of the first moment");
+pub(crate) const BETA2: Setting = Setting::number("beta2", 0.999, 0.0..1.0, "Decay of the second moment");
+pub(crate) const EPSILON: Setting =
+    Setting::number("epsilon", 1e-8, 0.0..f64::INFINITY, "Added to the root of the second moment");
+
+/// Settings of Adam and AdamW.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AdamSettings {
+    /// λ
+    pub(crate) weight_decay: f32,
+    /// β₁
+    pub(crate) beta1: f32,
+    /// β₂
+    pub(crate) beta2: f32,
+    /// ε
+    pub(crate) epsilon: f32,
+}
+
+/// Where weight decay acts.
+#[derive(Clone, Copy)]
+pub(crate) enum WeightDecay {
+    /// On the gradient, g + λ·θ, and so on the moments: the L2 penalty of Adam.
+    Coupled,
+    /// On the parameter, θ −= η·λ·θ: AdamW.
+    Decoupled,
+}
+
+/// How the tensors of a group are stepped: m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; θ −= η·m̂ / (√v̂ + ε), with
+/// m̂ = m/(1−β₁ᵗ) and v̂ = v/(1−β₂ᵗ).
+pub(crate) struct AdamRule {
+    settings: AdamSettings,
+    lr_scale: f64,
+    weight_decay: WeightDecay,
+    /// 1 − η·λ
+    decay: f32,
+    /// η/(1−β₁ᵗ)
+    rate: f32,
+    /// 1/√(1−β₂ᵗ)
+    correction: f32,
+}
+
+impl AdamRule {
+    pub(crate) fn new(weight_decay: WeightDecay, lr_scale: f64, settings: AdamSettings) -> Self {
+        AdamRule { settings, lr_scale, weight_decay, decay: 1.0, rate: 0.0, correction: 1.0 }
+    }
+
+    /// Before step `step`, from 1.
+    pub(crate) fn begin(&mut self, step: u64, learning_rate: f64) {
+        let AdamSettings { beta1, beta2, weight_decay, .. } = self.settings;
+        let rate = learning_rate * self.lr_scale;
+        let correct = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
+        self.decay = (1.0 - rate * f64::from(weight_decay)) as f32;
+        self.rate = (rate / correct(beta1)) as f32;
+        self.correction = (1.0 / correct(beta2).sqrt()) as f32;
+    }
+
+    /// Steps elements whose moments are `first` and `second`.
+    pub(crate) fn update(&self, update: Update<'_>, first: &mut [f32], second: &mut [f32]) {
+        let Update { parameters, gradient, scale, decay, .. } = update;
+        let moments = (first, second);
+        match self.weight_decay {
+            WeightDecay::Coupled => {
+                let penalty = if decay { self.settings.weight_decay } else { 0.0 };
+                self.pass(parameters, gradient, moments, |g, p| g * scale + penalty * p, |p| p);
+            }
+            WeightDecay::Decoupled => {
+                let decay = if decay { self.decay } else { 1.0 };
+                self.pass(parameters, gradient, moments, |g, _| g * scale, |p| p * decay);
+            }
+        }
+    }
+
+    /// The pass over the elements: what the moments see of gradient and parameter, and what is left of the
+    /// parameter before its step, are functions, so that both ways of decay are the same loop.
+    #[inline(always)]
+    fn pass(
+        &self,
+        parameters: &mut [f32],
+        gradient: &[f32],
+        (first, second): (&mut [f32], &mut [f32]),
+        seen: impl Fn(f32, f32) -> f32,
+        decayed: impl Fn(f32) -> f32,
+    ) {
+        let AdamSettings { beta1, beta2, epsilon, .. } = self.settings;
+        let (rate, correction) = (self.rate, self.correction);
+        for (((p, g), m), v) in parameters.iter_mut().zip(gradient).zip(first).zip(second) {
+            let g = seen(*g, *p);
+            *m = beta1 * *m + (1.0 - beta1) * g;
+            *v = beta2 * *v + (1.0 - beta2) * g * g;
+            *p = decayed(*p) - rate * *m / (v.sqrt() * correction + epsilon);
+        }
+    }
+}
+
+/// Adam or AdamW, whichever the entry and the way of decay say.
+pub(crate) struct Adam {
+    entry: &'static Entry<dyn Optimizer>,
+    weight_decay: WeightDecay,
+    settings: Settings,
+    groups: Vec<AdamRule>,
+    first: Vec<f32>,
+    second: Vec<f32>,
+}
+
+impl Adam {
+    pub(crate) fn new(
+        entry: &'static Entry<dyn Optimizer>,
+        weight_decay: WeightDecay,
+        settings: Settings,
+    ) -> Self {
+        let groups = vec![AdamRule::new(weight_decay, 1.0, settings.read())];
+        Adam { entry, weight_decay, settings, groups, first: Vec::new(), second: Vec::new() }
+    }
+}
+
+impl Optimizer for Adam {
+    fn name(&self) -> &str {
+        self.entry.name
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
+        let groups = by_group(self.entry, &self.settings, groups)?.into_iter();
+        self.groups =
+            groups.map(|(scale, settings)| AdamRule::new(self.weight_decay, scale, settings)).collect();
+        Ok(())
+    }
+
+    fn init(&mut self, layout: &Layout) {
+        (self.first, self.second) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
+    }
+
+    fn begin(&mut self, step: u64, learning_rate: f64) {
+        self.groups.iter_mut().for_each(|group| group.begin(step, learning_rate));
+    }
+
+    fn update(&mut self, update: Update<'_>) {
+        let first = &mut self.first[update.range.clone()];
+        let second = &mut self.second[update.range.clone()];
+        self.groups[update.group].update(update, first, second);
+    }
+
+    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        vec![("first_moment", &mut self.first), ("second_moment", &mut self.second)]
+    }
+}

@@ -1,0 +1,144 @@
+//! LARS: SGD with momentum, whose rate is for each tensor in proportion to the ratio of its own norm to that
+//! of its gradient.
+
+use serde::Deserialize;
+
+use crate::groups::{GroupError, GroupSettings, by_group};
+use crate::layout::Layout;
+use crate::norm::sum_of_squares;
+use crate::optimizer::{Optimizer, Scope, Update};
+use crate::table::{Entry, Setting, Settings};
+use crate::trust_ratio::TRUST_RATIO;
+
+pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
+    name: "lars",
+    about: "LARS, layer-wise adaptive rates for large batches (You, Gitman & Ginsburg 2017, algorithm 1)",
+    settings: &[
+        Setting::number("weight_decay", 5e-4, 0.0..f64::INFINITY, "Weight decay"),
+        Setting::number("momentum", 0.9, 0.0..1.0, "Momentum; 0 is none"),
+        Setting::positive(
+            "trust_coefficient",
+            1e-3,
+            "Share of a tensor's norm that a step of rate 1 may change",
+        ),
+        TRUST_RATIO,
+    ],
+    make: |settings| Box::new(Lars::new(settings.clone())),
+};
+
+/// Settings of [`Lars`].
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LarsSettings {
+    /// β of the paper
+    weight_decay: f32,
+    /// m of the paper
+    momentum: f32,
+    /// η of the paper
+    trust_coefficient: f64,
+    trust_ratio: bool,
+}
+
+/// λ = η·‖w‖ / (‖g‖ + β·‖w‖); v = m·v + γ·λ·(g + β·w); w −= v, for each tensor w with the rate γ of the step.
+/// The rate is inside of the velocity, as the paper has it, so that a change of it comes slowly.
+///
+/// λ is 1 where w or g has the norm 0, so a tensor that begins as zeros gets away from there, and in groups
+/// with `trust_ratio` false.
+struct Lars {
+    settings: Settings,
+    groups: Vec<Group>,
+    velocity: Vec<f32>,
+}
+
+/// How the tensors of a group are stepped.
+struct Group {
+    settings: LarsSettings,
+    lr_scale: f64,
+    /// γ of the step
+    rate: f64,
+}
+
+impl Lars {
+    fn new(settings: Settings) -> Self {
+        let groups = vec![Group::new((1.0, settings.read()))];
+        Lars { settings, groups, velocity: Vec::new() }
+    }
+}
+
+impl Group {
+    fn new((lr_scale, settings): (f64, LarsSettings)) -> Self {
+        Group { settings, lr_scale, rate: 0.0 }
+    }
+}
+
+impl Optimizer for Lars {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Tensor
+    }
+
+    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
+        self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
+        Ok(())
+    }
+
+    fn init(&mut self, layout: &Layout) {
+        self.velocity = vec![0.0; layout.len()];
+    }
+
+    fn begin(&mut self, _: u64, learning_rate: f64) {
+        self.groups.iter_mut().for_each(|group| group.rate = learning_rate * group.lr_scale);
+    }
+
+    fn update(&mut self, update: Update<'_>) {
+        let Update { range, parameters, gradient, scale, decay, group } = update;
+        let Group { settings, rate, .. } = self.groups[group];
+        let LarsSettings { weight_decay, momentum, trust_coefficient, trust_ratio } = settings;
+        let decay = if decay { weight_decay } else { 0.0 };
+        let ratio = match trust_ratio {
+            true => {
+                let norms = [&*parameters, gradient].map(|values| sum_of_squares(values).sqrt());
+                ratio(trust_coefficient, norms[0], norms[1] * f64::from(scale), f64::from(decay))
+            }
+            false => 1.0,
+        };
+        let rate = (rate * ratio) as f32;
+        for ((p, g), v) in parameters.iter_mut().zip(gradient).zip(&mut self.velocity[range]) {
+            *v = momentum * *v + rate * (g * scale + decay * *p);
+            *p -= *v;
+        }
+    }
+
+    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        vec![("velocity", &mut self.velocity)]
+    }
+}
+
+/// λ of a tensor from the norms of its values and of its gradient.
+fn ratio(coefficient: f64, parameters: f64, gradient: f64, decay: f64) -> f64 {
+    match parameters > 0.0 && gradient > 0.0 {
+        true => coefficient * parameters / (gradient + decay * parameters),
+        false => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_local_rate_is_1_where_a_norm_is_0() {
+        assert_eq!(ratio(0.5, 6.0, 1.0, 0.25), 1.2);
+        assert_eq!(
+            [ratio(0.5, 0.0, 1.0, 0.1), ratio(0.5, 6.0, 0.0, 0.1), ratio(0.5, 0.0, 0.0, 0.0)],
+            [1.0; 3]
+        );
+    }
+}

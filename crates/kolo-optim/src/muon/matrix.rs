@@ -1,0 +1,116 @@
+//! A tensor as the matrix that Muon orthogonalizes.
+
+use crate::layout::Span;
+
+/// How the elements of a tensor are those of a matrix: the first dimension gives the rows, all others
+/// together the columns, so the kernels of a convolution are outputs × (inputs · height · width).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Matrix {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Whether the tensor has more than two dimensions, as the kernels of a convolution: then the first one
+    /// is that of the outputs in every library.
+    pub(super) is_kernel: bool,
+    /// Elements of one row that lie side by side in flat memory: all of them where the first dimension is
+    /// outermost there, one where it is innermost.
+    run: usize,
+}
+
+impl Matrix {
+    /// None for a tensor of fewer than two dimensions, or without elements.
+    pub(super) fn of(span: &Span) -> Option<Self> {
+        let shape = &span.spec.shape;
+        if shape.len() < 2 || span.len == 0 {
+            return None;
+        }
+        // The order of the columns does not matter, as long as it is the same both ways: permuted columns are
+        // orthogonalized to the same columns, permuted.
+        let inside = span.spec.order.axes(shape.len()).into_iter().rev().take_while(|axis| *axis != 0);
+        let run = inside.map(|axis| shape[axis]).product();
+        Some(Matrix { rows: shape[0], columns: span.len / shape[0], is_kernel: shape.len() > 2, run })
+    }
+
+    /// Whether it is turned so that it has no more rows than columns.
+    fn is_turned(&self) -> bool {
+        self.rows > self.columns
+    }
+
+    /// Rows and columns after it has been turned.
+    pub(super) fn sides(&self) -> (usize, usize) {
+        (self.rows.min(self.columns), self.rows.max(self.columns))
+    }
+
+    /// The runs of flat memory and, for each, the place of its first element in the turned matrix
+    /// and the distance of two.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (std::ops::Range<usize>, usize, usize)> {
+        let Matrix { rows, columns, run, .. } = *self;
+        let (of_row, of_column) = if self.is_turned() { (1, rows) } else { (columns, 1) };
+        (0..columns / run).flat_map(move |block| {
+            (0..rows).map(move |row| {
+                let start = (block * rows + row) * run;
+                (start..start + run, row * of_row + block * run * of_column, of_column)
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Kind, Layout, ParamSpec};
+    use crate::memory_order::MemoryOrder;
+
+    fn matrix(shape: &[usize], strides: Option<&[usize]>) -> Option<Matrix> {
+        let order = strides.map_or_else(MemoryOrder::row_major, |s| MemoryOrder::of_strides(shape, s));
+        let spec =
+            ParamSpec { order, ..ParamSpec::new("w", shape.to_vec(), Kind::Parameter { decay: true }) };
+        Matrix::of(&Layout::new(vec![spec]).spans()[0])
+    }
+
+    #[test]
+    fn the_first_dimension_gives_the_rows() {
+        assert_eq!(matrix(&[4], None), None);
+        assert_eq!(matrix(&[], None), None);
+        assert_eq!(matrix(&[4, 0], None), None);
+        assert_eq!(matrix(&[4, 6], None), Some(Matrix { rows: 4, columns: 6, is_kernel: false, run: 6 }));
+        assert_eq!(
+            matrix(&[4, 3, 2, 2], None),
+            Some(Matrix { rows: 4, columns: 12, is_kernel: true, run: 12 })
+        );
+        // Channels last, and with the outputs innermost or in the middle.
+        let permuted = |strides| matrix(&[4, 3, 2, 2], Some(strides)).unwrap().run;
+        assert_eq!(permuted(&[12, 1, 6, 3]), 12);
+        assert_eq!(permuted(&[1, 4, 24, 12]), 1);
+        assert_eq!(permuted(&[3, 1, 24, 12]), 3);
+    }
+
+    /// Elements of one row of the tensor are in one row of the matrix, or in one column if it is turned.
+    #[test]
+    fn every_element_has_one_place_in_its_row() {
+        for (shape, strides) in [
+            ([2, 3, 1, 2], None),
+            ([9, 3, 1, 2], None),
+            ([2, 3, 2, 2], Some([1, 2, 12, 6])),
+            ([15, 3, 2, 2], Some([1, 15, 90, 45])),
+            ([15, 3, 2, 2], Some([3, 1, 90, 45])),
+        ] {
+            let matrix = matrix(&shape, strides.as_ref().map(|s| &s[..])).unwrap();
+            let strides = strides.unwrap_or([shape[1] * shape[2] * shape[3], 1, 1, 1]);
+            let (short, long) = matrix.sides();
+            assert!(short <= long && short * long == matrix.rows * matrix.columns);
+            let mut seen = vec![false; short * long];
+            for (range, place, distance) in matrix.runs() {
+                for (n, element) in range.enumerate() {
+                    let place = place + n * distance;
+                    assert!(!std::mem::replace(&mut seen[place], true));
+                    let row = if matrix.is_turned() { place % long } else { place / long };
+                    // Which row it is by the strides of the tensor.
+                    let expected =
+                        if strides[0] == 1 { element % shape[0] } else { element / strides[0] % shape[0] };
+                    assert_eq!(row, expected, "{shape:?} {strides:?}");
+                }
+            }
+            assert!(seen.iter().all(|seen| *seen));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Muon: a momentum whose matrices are orthogonalized; AdamW for what is no matrix.
+
+mod matrix;
+mod newton_schulz;
+mod product;
+
+use serde::Deserialize;
+
+use crate::adam_rule::{AdamRule, AdamSettings, BETA1, BETA2, EPSILON, WeightDecay};
+use crate::groups::{GroupError, GroupSettings, by_group};
+use crate::layout::{Kind, Layout};
+use crate::optimizer::{Optimizer, Scope, Update};
+use crate::table::{Entry, Setting, Settings};
+use matrix::Matrix;
+use newton_schulz::NewtonSchulz;
+
+pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
+    name: "muon",
+    about: "Muon, orthogonalized momentum for matrices, AdamW for all else (Jordan et al. 2024; see --group)",
+    settings: &[
+        Setting::number("weight_decay", 0.1, 0.0..f64::INFINITY, "Weight decay"),
+        Setting::number("momentum", 0.95, 0.0..1.0, "Momentum; 0 is none"),
+        Setting::flag("nesterov", "Nesterov's form of momentum").on(),
+        Setting::flag(
+            "match_rms_adamw",
+            "Steps as long as AdamW's, so that its rates fit; else the author's length",
+        )
+        .on(),
+        Setting::flag("inputs_first", "Matrices are inputs × outputs, as those of Burn's linear layers"),
+        Setting::flag("adamw", "AdamW also for matrices; for groups: embeddings and the last layer"),
+        BETA1,
+        BETA2,
+        EPSILON,
+    ],
+    make: |settings| Box::new(Muon::new(settings.clone())),
+};
+
+/// Settings of [`Muon`].
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MuonSettings {
+    /// λ
+    weight_decay: f32,
+    /// μ
+    momentum: f32,
+    nesterov: bool,
+    match_rms_adamw: bool,
+    inputs_first: bool,
+    adamw: bool,
+    /// β₁ of AdamW
+    beta1: f32,
+    /// β₂ of AdamW
+    beta2: f32,
+    /// ε of AdamW
+    epsilon: f32,
+}
+
+/// B = μB + (1−μ)g; O = NS(B), or with Nesterov NS(μB + (1−μ)g); θ −= η·λ·θ; θ −= η·s·O, for each tensor of
+/// at least two dimensions as a matrix ([`Matrix`]) of r rows and c columns. NS is five steps of Newton and
+/// Schulz, which make all singular values about 1 ([`NewtonSchulz`]). All as PyTorch's `torch.optim.Muon`,
+/// but for NS in f32.
+///
+/// s makes up for the matrix's shape: 0.2·√max(r, c), with which a step is as long as one of AdamW (Liu et
+/// al. 2025, section 2.2), or without `match_rms_adamw` √max(1, r/c), the author's, of r outputs and c
+/// inputs. The former is the default, because it is the same for matrices that a library lays out as inputs ×
+/// outputs, and for a transposed one; PyTorch's is the latter.
+///
+/// Tensors of fewer than two dimensions, and those of groups with `adamw`, are stepped by AdamW. The author's
+/// advice is that for embeddings and the last layer.
+///
+/// Memory: `momentum` (B, or AdamW's first moment), `second_moment`, which for matrices stays 0, and what
+/// [`NewtonSchulz`] needs for the largest matrix.
+struct Muon {
+    settings: Settings,
+    groups: Vec<Group>,
+    /// Offset in flat memory of each trained tensor that is a matrix, in order.
+    matrices: Vec<(usize, Matrix)>,
+    momentum: Vec<f32>,
+    second: Vec<f32>,
+    iteration: NewtonSchulz,
+}
+
+/// How the tensors of a group are stepped.
+struct Group {
+    settings: MuonSettings,
+    adamw: AdamRule,
+    lr_scale: f64,
+    /// η of the step
+    rate: f64,
+}
+
+impl Muon {
+    fn new(settings: Settings) -> Self {
+        let groups = vec![Group::new((1.0, settings.read()))];
+        Muon {
+            settings,
+            groups,
+            matrices: Vec::new(),
+            momentum: Vec::new(),
+            second: Vec::new(),
+            iteration: NewtonSchulz::default(),
+        }
+    }
+}
+
+impl Group {
+    fn new((lr_scale, settings): (f64, MuonSettings)) -> Self {
+        let MuonSettings { weight_decay, beta1, beta2, epsilon, .. } = settings;
+        let adamw = AdamSettings { weight_decay, beta1, beta2, epsilon };
+        let adamw = AdamRule::new(WeightDecay::Decoupled, lr_scale, adamw);
+        Group { settings, adamw, lr_scale, rate: 0.0 }
+    }
+
+    /// s of a matrix.
+    fn adjustment(&self, matrix: &Matrix) -> f64 {
+        let (rows, columns) = (matrix.rows as f64, matrix.columns as f64);
+        let is_turned = self.settings.inputs_first && !matrix.is_kernel;
+        match (self.settings.match_rms_adamw, is_turned) {
+            (true, _) => 0.2 * rows.max(columns).sqrt(),
+            (false, false) => (rows / columns).max(1.0).sqrt(),
+            (false, true) => (columns / rows).max(1.0).sqrt(),
+        }
+    }
+
+    /// Steps a matrix.
+    fn update(
+        &self,
+        update: Update<'_>,
+        matrix: &Matrix,
+        momentum: &mut [f32],
+        iteration: &mut NewtonSchulz,
+    ) {
+        let Update { parameters, gradient, scale, decay, .. } = update;
+        let MuonSettings { weight_decay, momentum: mu, nesterov, .. } = self.settings;
+        let (rows, columns) = matrix.sides();
+        iteration.x.resize(rows * columns, 0.0);
+        for (range, place, distance) in matrix.runs() {
+            let places = iteration.x[place..].iter_mut().step_by(distance);
+            for ((x, b), g) in places.zip(&mut momentum[range.clone()]).zip(&gradient[range]) {
+                let g = g * scale;
+                *b = mu * *b + (1.0 - mu) * g;
+                *x = if nesterov { mu * *b + (1.0 - mu) * g } else { *b };
+            }
+        }
+        iteration.run(rows, columns);
+        let weight_decay = if decay { f64::from(weight_decay) } else { 0.0 };
+        let (left, rate) =
+            ((1.0 - self.rate * weight_decay) as f32, (self.rate * self.adjustment(matrix)) as f32);
+        for (range, place, distance) in matrix.runs() {
+            let places = iteration.x[place..].iter().step_by(distance);
+            parameters[range].iter_mut().zip(places).for_each(|(p, o)| *p = *p * left - rate * *o);
+        }
+    }
+}
+
+impl Optimizer for Muon {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Tensor
+    }
+
+    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
+        self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
+        Ok(())
+    }
+
+    fn init(&mut self, layout: &Layout) {
+        (self.momentum, self.second) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
+        let trained = layout.spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
+        self.matrices = trained.filter_map(|span| Some((span.offset, Matrix::of(span)?))).collect();
+    }
+
+    fn begin(&mut self, step: u64, learning_rate: f64) {
+        for group in &mut self.groups {
+            group.adamw.begin(step, learning_rate);
+            group.rate = learning_rate * group.lr_scale;
+        }
+    }
+
+    fn update(&mut self, update: Update<'_>) {
+        let (group, range) = (&self.groups[update.group], update.range.clone());
+        let momentum = &mut self.momentum[range.clone()];
+        let matrix = self.matrices.binary_search_by_key(&range.start, |(offset, _)| *offset);
+        match matrix {
+            Ok(n) if !group.settings.adamw => {
+                group.update(update, &self.matrices[n].1, momentum, &mut self.iteration);
+            }
+            _ => group.adamw.update(update, momentum, &mut self.second[range]),
+        }
+    }
+
+    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        vec![("momentum", &mut self.momentum), ("second_moment", &mut self.second)]
+    }
+}

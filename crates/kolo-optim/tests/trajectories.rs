@@ -1,0 +1,230 @@
+//! Fifty steps of each optimizer with the same weights and gradients as others take: PyTorch's, whose weights
+//! `pytorch/trajectories.py` has written to `pytorch/trajectories.json`, or else the equations of the paper,
+//! written out here in double precision.
+
+use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Settings, Update, named};
+use serde::Deserialize;
+
+const STEPS: u64 = 50;
+/// Of the norm of a tensor's values.
+const LIMIT: f64 = 1e-5;
+
+/// What the script has written.
+#[derive(Deserialize)]
+struct PyTorch {
+    rate: f64,
+    /// Steps after which weights are written.
+    steps: Vec<u64>,
+    shapes: Vec<Vec<usize>>,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    optimizer: String,
+    settings: Settings,
+    /// All tensors one after another, after each of the steps.
+    weights: Vec<Vec<f64>>,
+}
+
+fn pytorch() -> PyTorch {
+    serde_json::from_str(include_str!("pytorch/trajectories.json")).unwrap()
+}
+
+/// As in the script: a number of [-1, 1) with 11 bits.
+fn noise(index: usize) -> f32 {
+    let x = (index as u32 + 1).wrapping_mul(2_654_435_761);
+    let x = (x ^ x >> 15).wrapping_mul(2_246_822_519);
+    ((x ^ x >> 13) % 2048) as f32 / 1024.0 - 1.0
+}
+
+fn layout(shapes: &[Vec<usize>]) -> Layout {
+    let spec = |(n, shape): (usize, &Vec<usize>)| {
+        ParamSpec::new(format!("p{n}"), shape.clone(), Kind::Parameter { decay: true })
+    };
+    Layout::new(shapes.iter().enumerate().map(spec).collect())
+}
+
+/// The weights after each step, all tensors one after another.
+fn trajectory(mut optimizer: Box<dyn Optimizer>, layout: &Layout, rate: f64) -> Vec<Vec<f32>> {
+    optimizer.init(layout);
+    let mut weights: Vec<f32> = (0..layout.len()).map(noise).collect();
+    let step = |step: u64| {
+        optimizer.begin(step, rate);
+        for span in layout.spans() {
+            let range = span.range();
+            // Twice the gradient, and half of it.
+            let gradient: Vec<f32> = range.clone().map(|i| 2.0 * noise(1000 * step as usize + i)).collect();
+            let (parameters, gradient) = (&mut weights[range.clone()], &gradient[..]);
+            optimizer.update(Update { range, parameters, gradient, scale: 0.5, decay: true, group: 0 });
+        }
+        weights.clone()
+    };
+    (1..=STEPS).map(step).collect()
+}
+
+/// That both are the same, tensor by tensor, up to [`LIMIT`].
+fn assert_close(found: &[f32], expected: &[f64], layout: &Layout, case: &str) {
+    for span in layout.spans() {
+        let pairs = found[span.range()].iter().zip(&expected[span.range()]);
+        let distance = pairs.map(|(a, b)| (f64::from(*a) - b).powi(2)).sum::<f64>().sqrt();
+        let norm = expected[span.range()].iter().map(|b| b * b).sum::<f64>().sqrt();
+        assert!(distance < LIMIT * norm, "{case}, {}: {:e}", span.spec.name, distance / norm);
+    }
+}
+
+#[test]
+fn those_that_pytorch_has_go_its_way() {
+    let PyTorch { rate, steps, shapes, cases } = pytorch();
+    let layout = layout(&shapes);
+    for Case { optimizer, settings, weights } in cases {
+        let found = trajectory(named(&optimizer, &settings).unwrap(), &layout, rate);
+        for (step, expected) in steps.iter().zip(&weights) {
+            let case = format!("{optimizer} with {settings}, step {step}");
+            assert_close(&found[*step as usize - 1], expected, &layout, &case);
+        }
+    }
+}
+
+/// The state of one tensor in a transcription: w, and what the algorithm keeps besides.
+struct Tensor {
+    w: Vec<f64>,
+    m: Vec<f64>,
+    v: Vec<f64>,
+}
+
+/// Steps all tensors by `rule`, which gets tensor, gradient and the number of the step from 1.
+fn by_the_paper(layout: &Layout, mut rule: impl FnMut(&mut Tensor, &[f64], i32)) -> Vec<Vec<f64>> {
+    let double = |start: usize, range: std::ops::Range<usize>| -> Vec<f64> {
+        range.map(|i| f64::from(noise(start + i))).collect()
+    };
+    let mut tensors: Vec<Tensor> = layout
+        .spans()
+        .iter()
+        .map(|span| Tensor { w: double(0, span.range()), m: vec![0.0; span.len], v: vec![0.0; span.len] })
+        .collect();
+    let step = |step: i32| {
+        for (tensor, span) in tensors.iter_mut().zip(layout.spans()) {
+            rule(tensor, &double(1000 * step as usize, span.range()), step);
+        }
+        tensors.iter().flat_map(|tensor| tensor.w.clone()).collect()
+    };
+    (1..=STEPS as i32).map(step).collect()
+}
+
+fn norm(vector: &[f64]) -> f64 {
+    vector.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+fn compare(name: &str, settings: Settings, rate: f64, rule: impl FnMut(&mut Tensor, &[f64], i32)) {
+    let layout = layout(&pytorch().shapes);
+    let expected = by_the_paper(&layout, rule);
+    let found = trajectory(named(name, &settings).unwrap(), &layout, rate);
+    for (step, (found, expected)) in (1..).zip(found.iter().zip(&expected)) {
+        assert_close(found, expected, &layout, &format!("{name} with {settings}, step {step}"));
+    }
+}
+
+/// You, Gitman & Ginsburg 2017, algorithm 1; without the decay of γ, which is the schedule's.
+#[test]
+fn lars_is_that_of_the_paper() {
+    let (gamma, m, beta, eta) = (0.5, 0.9, 0.01, 0.05);
+    for trust_ratio in [true, false] {
+        let gamma = if trust_ratio { gamma } else { gamma * eta };
+        let settings = Settings::default()
+            .with("momentum", m)
+            .with("weight_decay", beta)
+            .with("trust_coefficient", eta)
+            .with("trust_ratio", trust_ratio);
+        compare("lars", settings, gamma, |Tensor { w, v, .. }, g, _| {
+            let lambda = if trust_ratio { eta * norm(w) / (norm(g) + beta * norm(w)) } else { 1.0 };
+            for i in 0..w.len() {
+                v[i] = m * v[i] + gamma * lambda * (g[i] + beta * w[i]);
+                w[i] -= v[i];
+            }
+        });
+    }
+}
+
+/// You et al. 2020, algorithm 2.
+#[test]
+fn lamb_is_that_of_the_paper() {
+    let (rate, beta1, beta2, epsilon, lambda) = (0.02, 0.9f64, 0.99f64, 1e-3, 0.05);
+    for trust_ratio in [true, false] {
+        let settings = Settings::default()
+            .with("beta2", beta2)
+            .with("epsilon", epsilon)
+            .with("weight_decay", lambda)
+            .with("trust_ratio", trust_ratio);
+        compare("lamb", settings, rate, |Tensor { w, m, v }, g, t| {
+            let mut update = vec![0.0; w.len()];
+            for i in 0..w.len() {
+                m[i] = beta1 * m[i] + (1.0 - beta1) * g[i];
+                v[i] = beta2 * v[i] + (1.0 - beta2) * g[i] * g[i];
+                let (m_hat, v_hat) = (m[i] / (1.0 - beta1.powi(t)), v[i] / (1.0 - beta2.powi(t)));
+                update[i] = m_hat / (v_hat.sqrt() + epsilon) + lambda * w[i];
+            }
+            let ratio = if trust_ratio { norm(w) / norm(&update) } else { 1.0 };
+            w.iter_mut().zip(&update).for_each(|(w, u)| *w -= rate * ratio * u);
+        });
+    }
+}
+
+/// Chen et al. 2023, algorithm 2.
+#[test]
+fn lion_is_that_of_the_paper() {
+    let (rate, beta1, beta2, lambda) = (0.003, 0.9, 0.99, 0.5);
+    let settings = Settings::default().with("weight_decay", lambda);
+    compare("lion", settings, rate, |Tensor { w, m, .. }, g, _| {
+        for i in 0..w.len() {
+            let c = beta1 * m[i] + (1.0 - beta1) * g[i];
+            let sign = if c > 0.0 {
+                1.0
+            } else if c < 0.0 {
+                -1.0
+            } else {
+                0.0
+            };
+            w[i] -= rate * (sign + lambda * w[i]);
+            m[i] = beta2 * m[i] + (1.0 - beta2) * g[i];
+        }
+    });
+}
+
+/// A group by AdamW takes AdamW's steps, matrices included.
+#[test]
+fn muon_steps_by_adamw_where_it_is_told_to() {
+    let layout = layout(&pytorch().shapes);
+    let of = |name: &str, settings: Settings| trajectory(named(name, &settings).unwrap(), &layout, 0.02);
+    let decay = Settings::default().with("weight_decay", 0.1);
+    assert!(of("muon", decay.clone().with("adamw", true)) == of("adamw", decay));
+}
+
+/// A matrix that is laid out as inputs × outputs is stepped as the transposed one, also where the shape has a
+/// part in the length.
+#[test]
+fn muon_takes_matrices_of_either_orientation() {
+    let (rows, columns) = (9, 3);
+    let trained = |shape: [usize; 2], settings: Settings, transposed: bool| {
+        let layout = layout(&[shape.to_vec()]);
+        let mut muon = named("muon", &settings).unwrap();
+        muon.init(&layout);
+        let place = |i: usize| if transposed { i % rows * columns + i / rows } else { i };
+        let mut weights: Vec<f32> = (0..rows * columns).map(|i| noise(place(i))).collect();
+        for step in 1..=3 {
+            let gradient: Vec<f32> =
+                (0..rows * columns).map(|i| noise(1000 * step as usize + place(i))).collect();
+            muon.begin(step, 0.02);
+            let (range, parameters, gradient) = (0..rows * columns, &mut weights[..], &gradient[..]);
+            muon.update(Update { range, parameters, gradient, scale: 1.0, decay: true, group: 0 });
+        }
+        let mut back = vec![0.0; rows * columns];
+        weights.iter().enumerate().for_each(|(i, weight)| back[place(i)] = *weight);
+        back
+    };
+    for rms in [true, false] {
+        let settings = Settings::default().with("match_rms_adamw", rms);
+        let expected = trained([rows, columns], settings.clone(), false);
+        assert!(trained([columns, rows], settings.with("inputs_first", true), true) == expected);
+    }
+}
