@@ -7,6 +7,9 @@ pub(crate) const POSITION: &str = "position.json";
 /// What `position.json` has besides a [`Position`]: how often the next step is expected to use each tensor.
 /// Which contributions come late follows from it, and so in which order they are added.
 pub(crate) const USES: &str = "uses";
+/// And, of a job that measures it, the averages that the noise scale of its gradient is made of, as text:
+/// JSON's numbers need not come back in the same bits.
+pub(crate) const NOISE_SCALE: &str = "noise_scale";
 
 /// Where a run was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

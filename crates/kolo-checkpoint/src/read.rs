@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::error::Error;
 use crate::hex;
 use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
-use crate::position::{POSITION, Position, USES};
+use crate::position::{NOISE_SCALE, POSITION, Position, USES};
 use crate::snapshot::Set;
 use kolo_optim::{Layout, Span};
 
@@ -72,6 +72,11 @@ impl Reader {
     /// How often the next step is expected to use each tensor, if the checkpoint says so.
     pub fn uses(&self) -> Result<Option<Vec<u32>>, Error> {
         Ok(serde_json::from_value(self.position_json()?[USES].take()).ok())
+    }
+
+    /// What the noise scale of the gradient is made of, if the checkpoint says so.
+    pub fn noise_scale(&self) -> Result<Option<Vec<String>>, Error> {
+        Ok(serde_json::from_value(self.position_json()?[NOISE_SCALE].take()).ok())
     }
 
     fn position_json(&self) -> Result<serde_json::Value, Error> {

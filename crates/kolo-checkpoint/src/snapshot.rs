@@ -112,6 +112,8 @@ pub struct Snapshot {
     /// How often the next step is expected to use each tensor, in the order of the layout; empty if that is
     /// not known.
     pub(crate) uses: Vec<u32>,
+    /// What the noise scale is made of, where the job measures it.
+    pub(crate) noise_scale: Option<Vec<String>>,
 }
 
 impl Snapshot {
@@ -131,13 +133,18 @@ impl Snapshot {
                 return Err(Error::PartFile { file: file.clone(), whole: set.file() });
             }
         }
-        Ok(Snapshot { position: position.clone(), layout, parts, uses: Vec::new() })
+        Ok(Snapshot { position: position.clone(), layout, parts, uses: Vec::new(), noise_scale: None })
     }
 
     /// With how often the next step is expected to use each tensor, in the order of the layout: which
     /// contributions come late follows from it, and so in which order they are added.
     pub fn with_uses(self, uses: Vec<u32>) -> Self {
         Snapshot { uses, ..self }
+    }
+
+    /// With the averages that the noise scale of the gradient is made of, where the job measures it.
+    pub fn with_noise_scale(self, noise_scale: Option<Vec<String>>) -> Self {
+        Snapshot { noise_scale, ..self }
     }
 
     /// Where the run was.

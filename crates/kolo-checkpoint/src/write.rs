@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::folder::{aside, draft, path};
 use crate::hex;
 use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
-use crate::position::{POSITION, USES};
+use crate::position::{NOISE_SCALE, POSITION, USES};
 use crate::snapshot::Snapshot;
 
 impl Snapshot {
@@ -62,6 +62,9 @@ fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
     let position = draft.join(POSITION);
     let mut content = serde_json::to_value(&snapshot.position).map_err(|e| Error::file(&position, e))?;
     content[USES] = snapshot.uses.clone().into();
+    if let Some(noise_scale) = &snapshot.noise_scale {
+        content[NOISE_SCALE] = noise_scale.clone().into();
+    }
     let text = serde_json::to_vec_pretty(&content).map_err(|e| Error::file(&position, e))?;
     files.push(put(draft, POSITION, &text, Vec::new())?);
     let manifest = draft.join(MANIFEST);

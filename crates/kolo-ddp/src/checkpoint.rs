@@ -10,6 +10,7 @@ use kolo_optim::{Kind, Span};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ranks_of};
+use crate::noise_scale::NoiseScale;
 use crate::replica::Replica;
 use crate::warning::Warning;
 
@@ -38,7 +39,8 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     }
     let kinds = reducer.common_state().iter().zip(common);
     parts.extend(kinds.map(|(name, values)| Part::of_reduction(name, &values)));
-    Ok(Snapshot::new(layout, parts, position)?.with_uses(replica.expected_uses().to_vec()))
+    let snapshot = Snapshot::new(layout, parts, position)?.with_uses(replica.expected_uses().to_vec());
+    Ok(snapshot.with_noise_scale(replica.noise_scale()?.map(NoiseScale::to_words)))
 }
 
 /// Writes a checkpoint to `folder/step-<step>` and returns that path when it is durable. All replicas are
@@ -105,6 +107,7 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     let spans = replica.layout().spans().len();
     let uses = reader.uses()?.filter(|uses| uses.len() == spans);
     replica.expect_uses(uses.unwrap_or_else(|| vec![1; spans]));
+    replica.set_noise_scale(reader.noise_scale()?.as_deref().and_then(NoiseScale::from_words));
     Ok(())
 }
 

@@ -55,6 +55,11 @@ pub struct Config {
     pub verify_every: u64,
     /// What becomes of running statistics.
     pub statistics: Statistics,
+    /// Whether the noise scale of the gradient is measured
+    /// ([`StepReport::noise_scale`](crate::StepReport::noise_scale)). Needs at least two shards. Every step
+    /// then takes one more look at each gradient, and waits for all of its own as with `transforms`. The same
+    /// on all ranks.
+    pub noise_scale: bool,
 }
 
 impl Default for Config {
@@ -72,6 +77,7 @@ impl Default for Config {
             elastic: false,
             verify_every: 100,
             statistics: Statistics::PerShard,
+            noise_scale: false,
         }
     }
 }

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::noise_scale::NoiseScale;
+
 /// A step all of whose updates are in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LastStep {
@@ -12,4 +14,6 @@ pub struct LastStep {
     pub loss: f64,
     /// What the mean is over: samples of the global batch.
     pub count: f64,
+    /// The noise scale after it, in the bits of [`StepReport::noise_scale`](crate::StepReport::noise_scale).
+    pub noise_scale: Option<NoiseScale>,
 }

@@ -44,6 +44,7 @@ impl Stated {
         stated.add("verify_every", config.verify_every.to_string());
         stated.add("statistics", format!("{:?}", config.statistics));
         let bytes = |caps: BucketCaps| format!("{} and {} bytes", caps.first, caps.other);
+        stated.add("noise_scale", config.noise_scale.to_string());
         stated.add("caps (size of buckets)", caps.map_or("chosen for the group".into(), bytes));
         stated.add("optimizer", optimizer.name());
         for (name, value) in optimizer.settings() {

@@ -12,7 +12,7 @@ use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind};
 use kolo_ddp::key::Key;
 use kolo_ddp::reduction::Reducer;
-use kolo_ddp::{BucketCaps, Config, Error, Kind, ParamSpec, Replica, SpanId};
+use kolo_ddp::{BucketCaps, Config, Error, Kind, NoiseScale, ParamSpec, Replica, SpanId};
 
 const STEPS: u64 = 16;
 /// A worker that fails keeps the others waiting.
@@ -147,8 +147,8 @@ struct Worker<'a> {
     known: Known,
 }
 
-/// Steps that a worker knows of: their losses' bits.
-type Known = BTreeMap<u64, u64>;
+/// Steps that a worker knows of: the bits of their losses, and the noise scale where it is measured.
+type Known = BTreeMap<u64, (u64, Option<NoiseScale>)>;
 
 /// With copies every few steps, for reductions that keep something for each shard.
 fn config(clip_norm: Option<f64>, reduction: Arc<dyn Reducer>) -> Config {
@@ -157,7 +157,10 @@ fn config(clip_norm: Option<f64>, reduction: Arc<dyn Reducer>) -> Config {
     let transforms = clip_norm.map(clip).unwrap_or_default();
     let caps = Some(caps);
     let shards = Some(SHARDS);
-    Config { shards, caps, transforms, reduction, backup_every, elastic: true, ..Config::default() }
+    // Clipping and the noise scale both wait for all of a step's gradient.
+    let noise_scale = clip_norm.is_some() && reduction.is_sum();
+    let elastic = true;
+    Config { shards, caps, transforms, reduction, backup_every, noise_scale, elastic, ..Config::default() }
 }
 
 impl<'a> Worker<'a> {
@@ -211,7 +214,7 @@ impl<'a> Worker<'a> {
     fn note_last(&mut self) {
         let last = self.replica.last_step();
         assert_eq!(last.map_or(0, |last| last.step + 1), self.replica.steps());
-        self.known.extend(last.map(|last| (last.step, last.loss.to_bits())));
+        self.known.extend(last.map(|last| (last.step, (last.loss.to_bits(), last.noise_scale))));
     }
 
     /// Trains to the end; the bits of the values, unless it dies, and what it knows.
@@ -272,7 +275,7 @@ impl<'a> Worker<'a> {
             return Err(dead);
         }
         let report = self.replica.step(0.05)?;
-        self.known.insert(step, report.loss.to_bits());
+        self.known.insert(step, (report.loss.to_bits(), report.noise_scale));
         Ok(())
     }
 

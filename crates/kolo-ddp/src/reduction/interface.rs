@@ -35,6 +35,12 @@ pub trait Reducer: Send + Sync + 'static {
         &[]
     }
 
+    /// Whether what the optimizer sees is the sum of all gradients but for its rounding, as the noise scale
+    /// needs it.
+    fn is_sum(&self) -> bool {
+        false
+    }
+
     /// Whether a tensor must be in one bucket as a whole, however large it is.
     fn needs_whole_tensors(&self) -> bool {
         false

@@ -23,6 +23,10 @@ impl Reducer for Exact {
         ENTRY.name
     }
 
+    fn is_sum(&self) -> bool {
+        true
+    }
+
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let len = context.bucket.len;
         let sum = ShardSum::new(context.group, len, context.assignment.shards.clone())?;

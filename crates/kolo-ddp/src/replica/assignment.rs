@@ -14,6 +14,16 @@ pub(super) fn check(config: &Config, shards: usize, world: usize) -> Result<(), 
             "a straggler can only be dropped by a replica that can go on without it: set `Config::elastic`";
         return Err(Error::Setting(problem.into()));
     }
+    if config.noise_scale && shards < 2 {
+        let problem = "the noise scale is measured between two sizes of a batch, so a step needs at least 2 shards; \
+                       it has 1 (`Config::shards`)";
+        return Err(Error::Setting(problem.into()));
+    }
+    if config.noise_scale && !config.reduction.is_sum() {
+        let name = config.reduction.name();
+        let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";
+        return Err(Error::Setting(format!("{problem} {name}; take the reduction sum")));
+    }
     match &config.shares {
         // A job that has lost workers, or got more, has weights for another number.
         Some(weights) if !config.elastic || weights.len() == world => {

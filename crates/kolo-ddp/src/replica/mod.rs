@@ -3,6 +3,7 @@
 mod assignment;
 mod backup;
 mod elastic;
+mod noise;
 mod report;
 mod saved;
 mod state_sync;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use kolo_comm::{Group, Rank};
 
 use self::backup::Backups;
+use self::noise::NoiseProbe;
 pub use self::report::{Change, StepReport};
 use self::undo::Undo;
 use crate::buckets::{Bucket, BucketCaps};
@@ -77,6 +79,7 @@ pub struct Replica {
     verifier: Verifier,
     stragglers: StragglerObserver,
     members: MembershipObserver,
+    noise: NoiseProbe,
 }
 
 impl Replica {
@@ -123,6 +126,7 @@ impl Replica {
         let refused = |problem| Error::ReductionRefused { problem };
         config.reduction.check(&*optimizer).map_err(refused)?;
         let caps = BucketCaps::of_mib(25.0);
+        let noise = NoiseProbe::new(config.noise_scale, &layout);
         Ok(Replica {
             step: Step::new(group.clone(), nothing, &shares, config.reduction.clone(), caps)?,
             transforms: Transforms::named(&config.transforms, &layout)?,
@@ -149,6 +153,7 @@ impl Replica {
             verifier: Verifier::new(config)?,
             stragglers: StragglerObserver::new(config.straggler, Vec::new()),
             members: MembershipObserver::default(),
+            noise,
             group: group.clone(),
         })
     }

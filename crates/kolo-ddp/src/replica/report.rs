@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::noise_scale::NoiseScale;
 use crate::step::BucketTiming;
 use crate::straggler::Straggler;
 use crate::warning::Warning;
@@ -32,6 +33,9 @@ pub struct StepReport {
     /// Global norm of the gradient before its transforms; measured only where one of them, such as clipping,
     /// needs it.
     pub gradient_norm: Option<f64>,
+    /// The noise scale of the gradient as the steps so far have it; only with
+    /// [`Config::noise_scale`](crate::Config::noise_scale).
+    pub noise_scale: Option<NoiseScale>,
     /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the
     /// wire.
     pub buckets: Vec<BucketTiming>,

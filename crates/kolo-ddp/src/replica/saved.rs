@@ -100,6 +100,7 @@ impl Replica {
         self.values.fill(0.0);
         self.optimizer.init(&self.layout);
         self.transforms.init(&self.layout);
+        self.set_noise_scale(None);
         self.gathered = None;
         self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
         self.begin_steps(self.group.clone(), vec![1; self.layout.spans().len()])?;

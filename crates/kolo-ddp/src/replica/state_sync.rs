@@ -15,13 +15,14 @@ use crate::agree;
 use crate::buckets::BucketCaps;
 use crate::error::Error;
 use crate::last_step::LastStep;
+use crate::noise_scale::NoiseScale;
 use crate::same_settings::Stated;
 use crate::step::Step;
 use crate::straggler::StragglerObserver;
 
 /// What a rank tells the others before the first step of a group: whether its values are the job's, its steps
-/// and what the last of them came to, its shards, and whether it holds blocks that a step has updated and
-/// that have been taken back.
+/// and what the last of them came to, its shards, whether it holds blocks that a step has updated and that
+/// have been taken back, and the noise scale after its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Standing {
     joined: bool,
@@ -29,6 +30,7 @@ struct Standing {
     shards: usize,
     halfway: bool,
     last: Option<LastStep>,
+    noise_scale: NoiseScale,
 }
 
 /// Who gives its state to all, if that is needed: the first of those that are furthest.
@@ -48,7 +50,7 @@ impl Replica {
         agree::check(&group, &self.layout, &settings, self.joined)?;
         let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
         let halfway = self.is_halfway();
-        let own = Standing { joined, steps, shards, halfway, last };
+        let own = Standing { joined, steps, shards, halfway, last, noise_scale: self.noise.known };
         let standings: Vec<Standing> = group.all_gather_value(&own)?;
         let mut expected = match self.joined {
             true => self.step.expected_uses().to_vec(),
@@ -83,6 +85,9 @@ impl Replica {
         let (shares, policy) = assignment::agree(&group, &self.config, self.shards)?;
         let mut step =
             Step::new(group.clone(), self.layout.clone(), &shares, self.config.reduction.clone(), caps)?;
+        if self.noise.is_on() {
+            step.measure_shards();
+        }
         step.follow(&self.step, expected);
         self.step = step;
         self.stragglers = StragglerObserver::new(policy, shares);
@@ -127,6 +132,7 @@ impl Replica {
         expected.iter_mut().zip(uses).for_each(|(expected, uses)| *expected = uses as u32);
         self.undo = undo;
         (self.steps, self.last, self.shards) = (standing.steps, standing.last, standing.shards);
+        self.noise.known = standing.noise_scale;
         Ok(())
     }
 }
@@ -137,7 +143,9 @@ mod tests {
 
     #[test]
     fn whoever_is_furthest_gives() {
-        let rank = |joined, steps| Standing { joined, steps, shards: 4, halfway: false, last: None };
+        let noise_scale = NoiseScale::default();
+        let rank =
+            |joined, steps| Standing { joined, steps, shards: 4, halfway: false, last: None, noise_scale };
         for (standings, expected) in [
             (vec![rank(false, 0), rank(false, 0)], Some(0)),
             (vec![rank(false, 0), rank(true, 0)], Some(1)),

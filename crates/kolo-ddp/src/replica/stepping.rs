@@ -47,7 +47,9 @@ impl Replica {
         let scale = 1.0 / totals.count;
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
         let Decision { factor, norm: gradient_norm } = self.transform(scale)?;
-        let done = LastStep { step: self.steps, loss: totals.loss * scale, count: totals.count };
+        let noise_scale = self.noise.with(&totals);
+        let (loss, count) = (totals.loss * scale, totals.count);
+        let done = LastStep { step: self.steps, loss, count, noise_scale };
         (self.scale, self.factor) = (scale, factor);
         self.note_unused(totals.unused);
         self.steps += 1;
@@ -78,6 +80,7 @@ impl Replica {
             loss: done.loss,
             count: done.count,
             gradient_norm,
+            noise_scale,
             buckets,
             exposed,
             started_early: totals.started_early,
@@ -140,11 +143,12 @@ impl Replica {
         settings
     }
 
-    /// What the gradient's transforms decide, for which all of it has to be there.
+    /// What the gradient's transforms decide, for which, and for the noise scale, all of it has to be there.
     fn transform(&mut self, scale: f64) -> Result<Decision, Error> {
-        if !self.transforms.is_empty() {
+        if !self.transforms.is_empty() || self.noise.is_on() {
             for bucket in self.step.order() {
                 let (bucket, gradient) = self.step.collect(bucket)?;
+                self.noise.see(&self.layout, bucket, gradient);
                 self.transforms.see(&self.layout, bucket, gradient);
             }
         }

@@ -182,6 +182,9 @@ impl Replica {
         if let Some(undo) = &mut self.undo {
             undo.commit();
         }
+        if let Some(noise_scale) = done.noise_scale {
+            self.noise.known = noise_scale;
+        }
         self.last = Some(done);
         self.step.prepare_next()
     }

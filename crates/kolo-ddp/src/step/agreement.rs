@@ -12,6 +12,10 @@ use crate::timed::timed;
 
 /// Bytes of a fingerprint.
 const PRINT: usize = size_of::<u64>();
+/// Bytes of a number.
+const NUMBER: usize = size_of::<f64>();
+/// Bytes of what comes before the shards' numbers.
+const HEAD: usize = 1 + FLAGS + 2 * PRINT;
 
 /// The agreement of one step on its way: a byte of the step's own and a few of its observers' from every
 /// rank, a fingerprint of what must be the same on all of them, and the observers' numbers where they have
@@ -23,24 +27,33 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Tells the others whether this rank saw another number of uses than expected, and what its observers
-    /// have to tell.
+    /// Tells the others whether this rank saw another number of uses than expected, what its observers have
+    /// to tell, and a number for each of the job's shards, or none: +0 where the shard is another rank's.
     ///
     /// # Errors
     ///
     /// Memory cannot be had.
-    pub(super) fn start(&mut self, group: &Group, surprise: bool, told: &Piggyback) -> Result<(), Error> {
+    pub(super) fn start(
+        &mut self,
+        group: &Group,
+        surprise: bool,
+        told: &Piggyback,
+        by_shard: &[f64],
+    ) -> Result<(), Error> {
         if let Some(own) = &told.numbers {
             let mut buffer = group.alloc::<f64>(own.len() * group.world_size())?;
             buffer[group.rank().0 * own.len()..][..own.len()].copy_from_slice(own);
             self.numbers = Some(group.start(Collective::AllGather(Chunks::Equal), buffer));
         }
-        let mut flags = group.alloc::<u8>(1 + FLAGS + 2 * PRINT)?;
+        let mut flags = group.alloc::<u8>(HEAD + NUMBER * by_shard.len())?;
         flags[0] = u8::from(surprise);
         flags[1..=FLAGS].copy_from_slice(&told.flags);
         // The largest of each byte is also the smallest of it if all ranks have the same.
         flags[1 + FLAGS..][..PRINT].copy_from_slice(&told.settings.to_le_bytes());
-        flags[1 + FLAGS + PRINT..].copy_from_slice(&(!told.settings).to_le_bytes());
+        flags[1 + FLAGS + PRINT..HEAD].copy_from_slice(&(!told.settings).to_le_bytes());
+        // Of a number that is 0 on all ranks but one the largest bytes are that one's.
+        let places = flags[HEAD..].chunks_exact_mut(NUMBER).zip(by_shard);
+        places.for_each(|(place, number)| place.copy_from_slice(&number.to_le_bytes()));
         self.flags = Some(group.start(Collective::AllReduce(Op::Max), flags));
         Ok(())
     }
@@ -59,7 +72,9 @@ impl Agreement {
         let Some(pending) = self.flags.take() else { return Ok(None) };
         let flags = timed(exposed, || pending.wait())?;
         heard.flags = Some(std::array::from_fn(|flag| flags[1 + flag]));
-        let (largest, smallest) = flags[1 + FLAGS..].split_at(PRINT);
+        let (numbers, _) = flags[HEAD..].as_chunks::<NUMBER>();
+        heard.by_shard = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
+        let (largest, smallest) = flags[1 + FLAGS..HEAD].split_at(PRINT);
         heard.settings_differ =
             largest.iter().zip(smallest).any(|(largest, smallest)| *largest != !*smallest);
         Ok(Some((flags[0] != 0, heard)))

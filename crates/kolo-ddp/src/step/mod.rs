@@ -33,6 +33,7 @@ mod launch_order;
 mod outside;
 mod piggyback;
 mod profile;
+mod shard_squares;
 mod use_counts;
 
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use self::bucket_state::Buckets;
 use self::launch_order::{LaunchOrder, LaunchSlot};
 pub(crate) use self::piggyback::{FLAGS, Heard, Piggyback};
 use self::profile::{Lesson, Profile};
+use self::shard_squares::ShardSquares;
 use self::use_counts::UseCounts;
 use crate::buckets::{Bucket, BucketCaps, plan, reversed};
 use crate::error::Error;
@@ -104,6 +106,8 @@ pub(crate) struct Step {
     launches: LaunchOrder,
     losses: ShardLosses,
     uses: UseCounts,
+    /// For the noise scale; `None` where it is not measured.
+    squares: Option<ShardSquares>,
     agreement: Agreement,
     profile: Profile,
     /// Time in which this rank's thread waited for communication, not yet reported.
@@ -148,6 +152,7 @@ impl Step {
             shard: FinishedShard { number: 0, step: 0, count: 0.0 },
             buckets,
             losses: ShardLosses::default(),
+            squares: None,
             agreement: Agreement::default(),
             profile: Profile::new(),
             exposed: Duration::ZERO,
@@ -171,6 +176,9 @@ impl Step {
         self.losses.push(loss, count);
         self.shard = FinishedShard { number: self.shards().start + done, step, count };
         self.uses.begin_shard();
+        if let Some(squares) = &mut self.squares {
+            squares.begin_shard(count);
+        }
         self.buckets.begin_shard(&self.uses.expected);
         self.passes += 1;
         self.phase = Phase::Collecting { done, pass: Some(self.passes) };
@@ -193,6 +201,9 @@ impl Step {
         let span = self.layout.span(id);
         assert_eq!(gradient.len(), span.len, "gradient of {}", span.spec.name);
         let (last, (before, expected)) = (done + 1 == self.shards().len(), self.uses.count(id));
+        if let Some(squares) = &mut self.squares {
+            squares.add(&self.layout, id, gradient, before, expected);
+        }
         if before >= expected {
             return self.uses.keep_late(id, gradient, done, self.shards().len());
         }
@@ -225,6 +236,9 @@ impl Step {
         };
         self.buckets.end_shard(&self.uses, self.shard);
         self.uses.end_shard();
+        if let Some(squares) = &mut self.squares {
+            squares.end_shard();
+        }
         self.phase = Phase::Collecting { done: done + 1, pass: None };
         Ok(())
     }
@@ -303,7 +317,8 @@ impl Step {
                 LaunchSlot::Agreement => {
                     if self.synchronise {
                         let surprise = due > 0 && self.uses.is_surprising();
-                        self.agreement.start(&self.group, surprise, told)?;
+                        let by_shard = self.by_shard();
+                        self.agreement.start(&self.group, surprise, told, &by_shard)?;
                     }
                     self.launches.advance();
                 }
@@ -413,6 +428,9 @@ impl Step {
         }
         self.launches.restart();
         self.losses.reset();
+        if let Some(squares) = &mut self.squares {
+            squares.reset();
+        }
         self.buckets.reset();
         self.phase = Phase::Idle;
         Ok(())
@@ -425,6 +443,20 @@ impl Step {
             self.phase = Phase::GivenUp;
         }
         gives_up
+    }
+
+    /// Before the first step: the squared norm of each shard's gradient is measured in all of them, and told.
+    pub(crate) fn measure_shards(&mut self) {
+        self.squares = Some(ShardSquares::new(&self.layout));
+    }
+
+    /// A place for each of the job's shards, in which this rank's are filled; nothing where they are not
+    /// measured.
+    fn by_shard(&self) -> Vec<f64> {
+        let Some(squares) = &self.squares else { return Vec::new() };
+        let mut all = vec![0.0; self.shares().iter().sum()];
+        all[self.shards()].copy_from_slice(squares.done());
+        all
     }
 
     /// With `false`, steps use this rank's own gradients only and ranks drift apart.

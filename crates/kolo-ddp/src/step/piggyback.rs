@@ -24,4 +24,6 @@ pub(crate) struct Heard {
     pub(crate) settings_differ: bool,
     /// The numbers of all ranks, in rank order, if they have told some.
     pub(crate) numbers: Option<Vec<f64>>,
+    /// What each shard of the job has told for the noise scale, where that is measured.
+    pub(crate) by_shard: Vec<f64>,
 }

@@ -2,17 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::block_squares::BlockSquares;
 use super::{Decision, GradientTransform};
-use crate::buckets::{BLOCK, Slice};
+use crate::buckets::Slice;
 use kolo_optim::Layout;
-use kolo_optim::norm::sum_of_squares;
 use kolo_optim::table::{Entry, Setting, Settings};
 
 pub(super) const ENTRY: Entry<dyn GradientTransform> = Entry {
     name: "clip",
     about: "Clips the gradient to a global norm (Pascanu, Mikolov & Bengio 2013, algorithm 1)",
     settings: &[Setting::positive("clip_norm", 1.0, "Clip gradients to this global norm")],
-    make: |settings| Box::new(Clip { settings: settings.read(), squares: Vec::new() }),
+    make: |settings| Box::new(Clip { settings: settings.read(), squares: BlockSquares::default() }),
 };
 
 /// Settings of [`Clip`].
@@ -25,9 +25,7 @@ struct ClipSettings {
 /// Multiplies the gradient so that its norm is at most the limit.
 struct Clip {
     settings: ClipSettings,
-    /// Sums of squares by tensor and block. They come in any order and are added in the model's: how tensors
-    /// were cut into buckets does not matter.
-    squares: Vec<Vec<f64>>,
+    squares: BlockSquares,
 }
 
 impl GradientTransform for Clip {
@@ -40,16 +38,15 @@ impl GradientTransform for Clip {
     }
 
     fn init(&mut self, layout: &Layout) {
-        self.squares = layout.spans().iter().map(|span| vec![0.0; span.len.div_ceil(BLOCK)]).collect();
+        self.squares = BlockSquares::new(layout);
     }
 
     fn see(&mut self, slice: &Slice, gradient: &[f32]) {
-        let blocks = &mut self.squares[slice.span.0][slice.elements.start / BLOCK..];
-        blocks.iter_mut().zip(gradient.chunks(BLOCK)).for_each(|(sum, block)| *sum = sum_of_squares(block));
+        self.squares.see(slice, gradient);
     }
 
     fn decide(&mut self, scale: f64) -> Decision {
-        let norm = scale * self.squares.iter().flatten().sum::<f64>().sqrt();
+        let norm = scale * self.squares.sum().sqrt();
         Decision { factor: factor(norm, self.settings.clip_norm), norm: Some(norm) }
     }
 }

@@ -3,8 +3,10 @@
 //! A new one is a file here and a line in [`TRANSFORMS`]; a user's own is a type that implements
 //! [`GradientTransform`].
 
+mod block_squares;
 mod clip;
 
+pub(crate) use self::block_squares::BlockSquares;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
 use kolo_optim::table::{self, Choice, ChoiceError, Entry};

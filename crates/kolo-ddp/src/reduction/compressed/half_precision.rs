@@ -57,6 +57,10 @@ impl Reducer for HalfPrecision {
         self.settings.clone()
     }
 
+    fn is_sum(&self) -> bool {
+        true
+    }
+
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let HalfPrecisionSettings { dense_below } = self.settings.read();
         (self.build)(context, dense_below as usize)

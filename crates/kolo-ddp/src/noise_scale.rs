@@ -1,0 +1,206 @@
+//! The gradient noise scale: how large a batch may be before more samples a step bring little.
+//!
+//! McCandlish, Kaplan, Amodei et al. 2018, "An Empirical Model of Large-Batch Training", appendix A.1. The
+//! squared norm of a gradient that is the mean over B samples is on average |G|² + tr(Σ)/B. A step has such
+//! norms for two sizes: those of its shards, and that of the whole batch. From the two follow |G|² and tr(Σ),
+//! and from these B_noise = tr(Σ)/|G|². One step says little, and a quotient of noisy numbers is biased, so
+//! both are smoothed, each for itself, before the division.
+
+use serde::{Deserialize, Serialize};
+
+/// How much of the averages a step leaves: they are over about the last hundred.
+const LEFT: f64 = 0.99;
+
+/// What a job knows of the noise of its gradient: running averages over its steps. In the same bits for any
+/// number of workers and any buckets, and after a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NoiseScale {
+    /// The average of |G|², not yet corrected for its beginning at 0.
+    gradient: f64,
+    /// The average of tr(Σ), likewise.
+    noise: f64,
+    /// Steps that they are made of.
+    steps: f64,
+}
+
+/// The squared norms of one step's gradients, each of a mean over samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Norms {
+    /// Mean over the shards, weighted by their samples.
+    pub(crate) small: f64,
+    /// Samples of a shard: the number that has the noise of the shards' average, where they are of different
+    /// sizes.
+    pub(crate) small_batch: f64,
+    /// Of the whole batch.
+    pub(crate) large: f64,
+    /// Its samples.
+    pub(crate) large_batch: f64,
+}
+
+/// For a shard without samples, in place of its part of [`Norms::of`].
+pub(crate) const NO_SAMPLES: f64 = -1.0;
+
+/// What one shard has to say: the squared norm of its summed gradient by its samples.
+pub(crate) fn of_shard(squares: f64, samples: f64) -> f64 {
+    if samples > 0.0 { squares / samples } else { NO_SAMPLES }
+}
+
+impl Norms {
+    /// From what all shards say ([`of_shard`]), in their order, and the squared norm of the gradient that is
+    /// summed over all `samples`. `None` where fewer than two shards have samples, or a norm is not known or
+    /// not finite.
+    ///
+    /// The weighted mean of the shards' Σᵢ bᵢ/B · |gᵢ/bᵢ|² is Σᵢ |gᵢ|²/bᵢ / B, and its noise
+    /// Σᵢ bᵢ/B · tr(Σ)/bᵢ that of B/n samples, for n shards of any sizes.
+    pub(crate) fn of(shards: &[f64], squares: f64, samples: f64) -> Option<Norms> {
+        let with_samples: Vec<[f64; 2]> =
+            shards.iter().map(|said| if *said == NO_SAMPLES { [0.0; 2] } else { [*said, 1.0] }).collect();
+        let [sum, n] = in_tree_order(with_samples);
+        let (small, large) = (sum / samples, squares / (samples * samples));
+        let is_known = small.is_finite() && large.is_finite() && n > 1.0;
+        is_known.then_some(Norms { small, small_batch: samples / n, large, large_batch: samples })
+    }
+}
+
+/// The sum over all shards in the order in which their gradients are added, too: neighbours first.
+fn in_tree_order(mut parts: Vec<[f64; 2]>) -> [f64; 2] {
+    let sum = |pair: &[[f64; 2]]| pair.iter().fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
+    while parts.len() > 1 {
+        parts = parts.chunks(2).map(sum).collect();
+    }
+    parts.first().copied().unwrap_or_default()
+}
+
+impl NoiseScale {
+    /// After one more step.
+    pub(crate) fn with(self, norms: Norms) -> Self {
+        let Norms { small, small_batch, large, large_batch } = norms;
+        let gradient = (large_batch * large - small_batch * small) / (large_batch - small_batch);
+        let noise = (small - large) / (1.0 / small_batch - 1.0 / large_batch);
+        NoiseScale {
+            gradient: LEFT * self.gradient + (1.0 - LEFT) * gradient,
+            noise: LEFT * self.noise + (1.0 - LEFT) * noise,
+            steps: self.steps + 1.0,
+        }
+    }
+
+    /// B_noise, in samples or what else the loss counts: the batch of which a step makes half of the progress
+    /// that a batch without noise would. `None` while the gradient cannot be told from its noise.
+    pub fn samples(&self) -> Option<f64> {
+        (self.gradient > 0.0 && self.noise >= 0.0).then(|| self.noise / self.gradient)
+    }
+
+    /// |G|², the squared norm of the gradient without noise, as the steps so far have it on average; it may be
+    /// negative while there are few of them.
+    pub fn gradient_squared(&self) -> f64 {
+        self.gradient / self.weight()
+    }
+
+    /// tr(Σ), the sum of the variances of one sample's gradient, likewise.
+    pub fn noise_trace(&self) -> f64 {
+        self.noise / self.weight()
+    }
+
+    /// What the averages have begun at 0 with and are corrected for.
+    fn weight(&self) -> f64 {
+        1.0 - LEFT.powf(self.steps)
+    }
+
+    /// What it means for a step of `samples`. `None` as [`NoiseScale::samples`].
+    pub fn meaning(&self, samples: f64) -> Option<BatchMeaning> {
+        // To a given loss it takes S = S_min·(1 + B_noise/B) steps and E = E_min·(1 + B/B_noise) samples
+        // (section 2.3).
+        let critical = self.samples()?;
+        let share = samples / critical;
+        let (samples_needed, steps_needed) = (|share: f64| 1.0 + share, |share: f64| 1.0 + 1.0 / share);
+        Some(BatchMeaning {
+            critical,
+            share,
+            doubled_samples: samples_needed(2.0 * share) / samples_needed(share),
+            doubled_steps: steps_needed(2.0 * share) / steps_needed(share),
+        })
+    }
+
+    /// As text for a checkpoint, in which numbers keep every bit.
+    pub(crate) fn to_words(self) -> Vec<String> {
+        [self.gradient, self.noise, self.steps].iter().map(f64::to_string).collect()
+    }
+
+    /// From a checkpoint; `None` if that is of another version.
+    pub(crate) fn from_words(words: &[String]) -> Option<Self> {
+        let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
+        let [gradient, noise, steps] = numbers?[..] else { return None };
+        Some(NoiseScale { gradient, noise, steps })
+    }
+}
+
+/// A batch beside the noise scale.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchMeaning {
+    /// The critical batch: the noise scale itself.
+    pub critical: f64,
+    /// The batch as a share of it.
+    pub share: f64,
+    /// How many times the samples twice the batch takes to the same loss.
+    pub doubled_samples: f64,
+    /// How many times the steps.
+    pub doubled_steps: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64) {
+        assert!((a - b).abs() <= 1e-12 * b.abs(), "{a} {b}");
+    }
+
+    /// Shards of sizes b and 3b with the sums b·(μ + 3e) and 3b·(μ − e), where μ and e are orthogonal.
+    #[test]
+    fn two_norms_give_both_unknowns() {
+        let (b, mu, e) = (5.0, 9.0, 2.0);
+        let shards =
+            [of_shard(b * b * (mu + 9.0 * e), b), of_shard(9.0 * b * b * (mu + e), 3.0 * b), NO_SAMPLES];
+        let norms = Norms::of(&shards, 16.0 * b * b * mu, 4.0 * b).unwrap();
+        let small = mu + (9.0 * e + 3.0 * e) / 4.0;
+        assert_eq!(norms, Norms { small, small_batch: 2.0 * b, large: mu, large_batch: 4.0 * b });
+        // |G|² + tr(Σ)/B is what has been measured, for both.
+        let known = NoiseScale::default().with(norms);
+        let (gradient, noise) = (known.gradient_squared(), known.noise_trace());
+        close(gradient + noise / (2.0 * b), small);
+        close(gradient + noise / (4.0 * b), mu);
+        close(known.samples().unwrap(), noise / gradient);
+    }
+
+    #[test]
+    fn both_are_averaged_before_the_division() {
+        let norms = |small, large| Norms { small, small_batch: 10.0, large, large_batch: 20.0 };
+        // tr(Σ) = 20·(small − large) and |G|² = 2·large − small: 40 and 8, then 160 and -4.
+        let after = NoiseScale::default().with(norms(12.0, 10.0)).with(norms(12.0, 4.0));
+        close(after.noise_trace(), (0.99 * 40.0 + 160.0) / 1.99);
+        close(after.gradient_squared(), (0.99 * 8.0 - 4.0) / 1.99);
+        close(after.samples().unwrap(), (0.99 * 40.0 + 160.0) / (0.99 * 8.0 - 4.0));
+        let lost = NoiseScale::default().with(norms(12.0, 4.0));
+        assert_eq!((lost.samples(), lost.meaning(20.0)), (None, None));
+        assert_eq!(NoiseScale::from_words(&after.to_words()), Some(after));
+        assert_eq!(NoiseScale::from_words(&["1".into()]), None);
+    }
+
+    #[test]
+    fn a_step_that_cannot_be_measured_says_so() {
+        assert_eq!(Norms::of(&[7.0, NO_SAMPLES], 3.0, 2.0), None);
+        assert_eq!(Norms::of(&[7.0, f64::NAN], 3.0, 2.0), None);
+        assert_eq!(Norms::of(&[7.0, 7.0], f64::INFINITY, 2.0), None);
+    }
+
+    #[test]
+    fn what_it_means_follows_from_the_papers_trade() {
+        let known = NoiseScale { gradient: 1.0, noise: 160.0, steps: 1.0 };
+        let meaning = known.meaning(64.0).unwrap();
+        close(meaning.share, 0.4);
+        close(meaning.doubled_samples, 1.8 / 1.4);
+        close(meaning.doubled_steps, 2.25 / 3.5);
+        // Twice the batch for so many steps is so many samples.
+        close(2.0 * meaning.doubled_steps, meaning.doubled_samples);
+    }
+}

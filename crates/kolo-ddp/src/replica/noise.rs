@@ -1,0 +1,61 @@
+//! How a replica measures the noise scale: what it sees of the summed gradient, and what the shards have
+//! told.
+
+use super::Replica;
+use crate::buckets::{Bucket, Slice};
+use crate::error::Error;
+use crate::noise_scale::{NoiseScale, Norms};
+use crate::step::Totals;
+use crate::transform::BlockSquares;
+use kolo_optim::{Kind, Layout};
+
+/// The averages after the last complete step, and the squares of the one that runs.
+pub(super) struct NoiseProbe {
+    /// `None` where it is not measured.
+    squares: Option<BlockSquares>,
+    pub(super) known: NoiseScale,
+}
+
+impl NoiseProbe {
+    pub(super) fn new(is_on: bool, layout: &Layout) -> Self {
+        NoiseProbe { squares: is_on.then(|| BlockSquares::new(layout)), known: NoiseScale::default() }
+    }
+
+    /// Whether steps are measured.
+    pub(super) fn is_on(&self) -> bool {
+        self.squares.is_some()
+    }
+
+    /// Looks at a bucket of the summed gradient.
+    pub(super) fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
+        let Some(squares) = &mut self.squares else { return };
+        let trained = |slice: &&Slice| layout.span(slice.span).spec.kind != Kind::Statistic;
+        bucket.slices.iter().filter(trained).for_each(|slice| squares.see(slice, &gradient[slice.range()]));
+    }
+
+    /// The averages with the step that ends, all of whose gradient has been seen; as they were where it
+    /// cannot be measured. They count once the step is complete: it may be done again.
+    pub(super) fn with(&self, totals: &Totals) -> Option<NoiseScale> {
+        let squares = self.squares.as_ref()?.sum();
+        let norms = Norms::of(&totals.heard.by_shard, squares, totals.count);
+        Some(norms.map_or(self.known, |norms| self.known.with(norms)))
+    }
+}
+
+impl Replica {
+    /// The noise scale of the gradient after all steps so far; `None` where it is not measured
+    /// ([`Config::noise_scale`](crate::Config::noise_scale)).
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed (naming the rank).
+    pub fn noise_scale(&mut self) -> Result<Option<NoiseScale>, Error> {
+        self.apply_outstanding()?;
+        Ok(self.noise.is_on().then_some(self.noise.known))
+    }
+
+    /// As a checkpoint says it.
+    pub(crate) fn set_noise_scale(&mut self, known: Option<NoiseScale>) {
+        self.noise.known = known.unwrap_or_default();
+    }
+}
