@@ -135,7 +135,7 @@ impl NoiseScale {
 }
 
 /// A batch beside the noise scale.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BatchMeaning {
     /// The critical batch: the noise scale itself.
     pub critical: f64,

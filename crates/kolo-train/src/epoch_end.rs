@@ -22,7 +22,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         let batch_size = self.job.config.test_batch_size;
         let scores = evaluate::scores(&self.ddp, self.task, batch_size, &self.job.device)?;
         // Also where nothing is evaluated: from here on nobody needs the others for what is written down.
-        self.ddp.with_replica(|replica| replica.values().map(drop))?;
+        let noise_scale = self.ddp.with_replica(|replica| replica.noise_scale())?;
         let epoch = progress.epoch_meter();
         let row = EpochRow {
             epoch: progress.epochs_begun(),
@@ -33,6 +33,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             train_loss: epoch.train_loss(),
             scores,
             learning_rate: self.rate.at(progress.step() - 1),
+            noise_scale,
         };
         progress.add_epoch(row.clone());
         let stops = self.heed_patience(progress);

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use kolo_ddp::{LastStep, StepReport};
+use kolo_ddp::{LastStep, NoiseScale, StepReport};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -35,6 +35,8 @@ pub struct StepRow {
     pub exposed_comm_seconds: f64,
     /// Global norm of the gradient before clipping, where it is clipped.
     pub gradient_norm: Option<f64>,
+    /// The noise scale of the gradient after it, where that is measured.
+    pub noise_scale: Option<NoiseScale>,
 }
 
 impl StepRow {
@@ -55,6 +57,7 @@ impl StepRow {
             comm_seconds: report.comm_seconds(),
             exposed_comm_seconds: report.exposed.as_secs_f64(),
             gradient_norm: report.gradient_norm,
+            noise_scale: report.noise_scale,
         }
     }
 
@@ -71,6 +74,7 @@ impl StepRow {
             comm_seconds: 0.0,
             exposed_comm_seconds: 0.0,
             gradient_norm: None,
+            noise_scale: last.noise_scale,
         }
     }
 
@@ -101,6 +105,11 @@ impl Serialize for Line<'_> {
         if let Some(norm) = row.gradient_norm {
             map.serialize_entry("gradient_norm", &norm)?;
         }
+        if let Some(noise) = row.noise_scale {
+            map.serialize_entry("noise_scale", &noise.samples())?;
+            map.serialize_entry("gradient_squared", &noise.gradient_squared())?;
+            map.serialize_entry("noise_trace", &noise.noise_trace())?;
+        }
         map.end()
     }
 }
@@ -124,23 +133,31 @@ pub struct EpochRow {
     pub scores: Scores,
     /// That of the last step.
     pub learning_rate: f64,
+    /// The noise scale of the gradient after the last step, where that is measured.
+    pub noise_scale: Option<NoiseScale>,
 }
 
 impl EpochRow {
-    /// The first line of `metrics.csv`, where the loss counts `unit` and the model is judged by `metrics`.
-    pub(crate) fn csv_header(unit: &str, metrics: &[Metric]) -> String {
+    /// The first line of `metrics.csv`, where the loss counts `unit`, the model is judged by `metrics`, and
+    /// the noise scale is measured or not.
+    pub(crate) fn csv_header(unit: &str, metrics: &[Metric], noise_scale: bool) -> String {
         let tests: String = metrics.iter().map(|metric| format!("test_{},", metric.name)).collect();
         format!(
             "epoch,seconds_per_step,{unit}_per_second,comm_fraction,exposed_comm_fraction,train_loss,{tests}\
-             learning_rate\n"
+             learning_rate{}\n",
+            if noise_scale { ",noise_scale" } else { "" }
         )
     }
 
     /// The columns of `metrics.csv`.
     pub(crate) fn csv(&self) -> String {
         let tests: String = self.scores.0.iter().map(|score| format!("{:.4},", score.value)).collect();
+        // Empty as long as it is not known.
+        let number =
+            |noise: NoiseScale| noise.samples().map_or(",".into(), |samples| format!(",{samples:.2}"));
+        let noise_scale: String = self.noise_scale.map(number).unwrap_or_default();
         format!(
-            "{},{:.6},{:.2},{:.4},{:.4},{:.6},{tests}{}",
+            "{},{:.6},{:.2},{:.4},{:.4},{:.6},{tests}{}{noise_scale}",
             self.epoch,
             self.seconds_per_step,
             self.samples_per_second,
@@ -244,6 +261,7 @@ mod tests {
             comm_seconds: 0.25 * seconds,
             exposed_comm_seconds: 0.1 * seconds,
             gradient_norm: None,
+            noise_scale: None,
         }
     }
 

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::config::Recipe;
 use crate::error::Error;
 use crate::metric::Scores;
+use crate::noise_summary::NoiseSummary;
 use crate::progress::Progress;
 
 /// What has come of a run, and how long it took.
@@ -51,6 +52,9 @@ pub struct Summary {
     /// What the model is judged by on the test samples, after the last step.
     #[serde(flatten)]
     pub scores: Scores,
+    /// How large the batch is beside the noise of the gradient, where that is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise_scale: Option<NoiseSummary>,
     /// Of all parameters and running statistics.
     pub weights_sha256: String,
     /// The most memory that a worker had at once; the largest of all workers.
@@ -88,6 +92,7 @@ impl Summary {
         train_seconds: f64,
     ) -> Result<Self, Error> {
         let (whole, last) = (progress.meter(), progress.epochs().last());
+        let noise_scale = ddp.with_replica(|replica| replica.noise_scale())?;
         Ok(Summary {
             kolo: env!("CARGO_PKG_VERSION"),
             world_size: ddp.group().world_size(),
@@ -106,6 +111,7 @@ impl Summary {
             exposed_comm_fraction: whole.exposed_comm_fraction(),
             train_loss: last.map_or(0.0, |row| row.train_loss),
             scores: last.map(|row| row.scores.clone()).unwrap_or_default(),
+            noise_scale: noise_scale.map(|noise| NoiseSummary::of(&noise, progress)),
             weights_sha256: ddp.weights_sha256()?,
             peak_rss_bytes,
             warnings: Vec::new(),

@@ -4,6 +4,7 @@
 use std::cmp::Reverse;
 
 use kolo_comm::{Error, Group, Rank};
+use kolo_ddp::NoiseScale;
 use serde::{Deserialize, Serialize};
 
 use crate::meter::{Meter, StepRow};
@@ -36,6 +37,7 @@ struct WholeRow {
     comm_seconds: f64,
     exposed_comm_seconds: f64,
     gradient_norm: Option<f64>,
+    noise_scale: Option<NoiseScale>,
 }
 
 impl Progress {
@@ -115,6 +117,7 @@ mod tests {
             comm_seconds: 0.1,
             exposed_comm_seconds: 0.05,
             gradient_norm: (step % 2 == 1).then_some(0.7),
+            noise_scale: (step % 2 == 0).then(NoiseScale::default),
         }
     }
 

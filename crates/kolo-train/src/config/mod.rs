@@ -8,6 +8,7 @@ mod check;
 mod choices;
 mod defaults;
 mod groups;
+mod noise_scale;
 mod rate;
 
 use std::path::{Path, PathBuf};
@@ -101,6 +102,10 @@ pub struct Recipe {
     /// Tensors whose steps do not depend on their norms in LARS and LAMB, whatever --group says, as norm,bias
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub no_trust_ratio: Vec<Selector>,
+    /// Measure the noise scale of the gradient: how large a batch may be before more images a step bring
+    /// little
+    #[arg(long)]
+    pub noise_scale: bool,
     /// Epochs between checkpoints
     #[arg(long, value_name = "EPOCHS", default_value_t = 1)]
     pub checkpoint_epochs: usize,
@@ -194,6 +199,7 @@ impl Recipe {
         self.reduction()?;
         self.rate.check()?;
         self.straggler()?;
+        self.check_noise_scale()?;
         if self.threads != 1 {
             let problem = "a worker computes on 1 thread; raise --nproc";
             return Err(Error::setting("threads =", self.threads, problem));
@@ -321,6 +327,7 @@ impl Recipe {
             groups: self.all_groups(),
             reduction: self.reduction()?,
             backup_every: self.backup_steps,
+            noise_scale: self.noise_scale,
             ..kolo_ddp::Config::default()
         })
     }
@@ -412,6 +419,14 @@ mod tests {
             ),
             ("[[groups]]\ntensors = [\"fc.*\"]\nlr_scale = -1", "--group fc.*: lr_scale is -1; it must be"),
             ("[[groups]]\nlr_scale = 1", "missing field `tensors`"),
+            (
+                "noise_scale = true\nshards = 1",
+                "--noise-scale with --shards 1: it is measured between two sizes",
+            ),
+            (
+                "noise_scale = true\nreduction = \"ef-sign\"",
+                "--noise-scale with --reduction ef-sign: it needs the sum of all gradients",
+            ),
             ("no_trust_ratio = [\"norm\"]", "--no-trust-ratio norm: sgd has no setting `trust_ratio`"),
             ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, rebalance, drop"),
             ("threads = 2", "threads = 2: a worker computes on 1 thread"),

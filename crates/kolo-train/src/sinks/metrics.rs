@@ -11,7 +11,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "metrics.csv",
     about: "a row an epoch: loss, accuracy, speed",
     open: |run| {
-        let header = EpochRow::csv_header(run.unit, run.metrics);
+        let header = EpochRow::csv_header(run.unit, run.metrics, run.config.noise_scale);
         Some(Box::new(Metrics(AppendFile::new(run.folder?, ENTRY.name, header))))
     },
 };

@@ -145,6 +145,9 @@ impl Terminal {
             100.0 * summary.comm_fraction,
             100.0 * summary.exposed_comm_fraction
         );
+        if let Some(noise) = &summary.noise_scale {
+            println!("noise scale     {}", noise.words(unit));
+        }
         println!("weights         sha256 {}", summary.weights_sha256);
         for warning in &summary.warnings {
             println!("warning         {warning}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kolo_ddp::{BucketTiming, Change, StepReport};
+use kolo_ddp::{BucketTiming, Change, NoiseScale, StepReport};
 
 use super::*;
 use crate::calendar::Calendar;
@@ -21,6 +21,7 @@ fn report() -> StepReport {
         loss: 0.5,
         count: 8.0,
         gradient_norm: Some(0.25),
+        noise_scale: Some(NoiseScale::default()),
         buckets: vec![BucketTiming { bytes: 4096, wire_bytes: 512, seconds: 0.001 }],
         exposed: Duration::ZERO,
         started_early: 0,
@@ -41,6 +42,7 @@ fn epoch_row(epoch: usize) -> EpochRow {
         train_loss: 0.5,
         scores: Scores(vec![Score { metric: Metric::ACCURACY, value: 0.9 }]),
         learning_rate: 0.01,
+        noise_scale: None,
     }
 }
 
