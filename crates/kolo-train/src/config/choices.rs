@@ -147,6 +147,7 @@ fn option(setting: &'static Setting, help: String) -> Arg {
             .num_args(0..=1)
             .require_equals(true)
             .default_missing_value("true")
+            .hide_possible_values(true)
             .value_parser(value_parser!(bool)),
         _ => option.value_name("NUMBER").value_parser(value_parser!(f64)),
     }
