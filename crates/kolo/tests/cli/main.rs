@@ -10,6 +10,7 @@ mod export;
 mod groups;
 mod killed;
 mod launchers;
+mod noise_scale;
 mod own_program;
 mod program;
 mod same_bits;
