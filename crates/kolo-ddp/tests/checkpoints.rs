@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::checkpoints::{adamw, at, flip, step, three};
-use common::{NAMES, WIDTH, combinations, reductions, replica, run_shard, specs};
+use common::{NAMES, WIDTH, combinations, replica, run_shard, specs};
 use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Part, Reader, Set, Snapshot, Writer};
 use kolo_ddp::optimizer::{self, Settings};
@@ -55,11 +55,11 @@ fn a_checkpoint_continues_in_the_same_bits_with_another_number_of_workers() {
             replica.step(0.05).unwrap();
         }
     };
-    for reduction in reductions() {
+    for (optimizer, settings, reduction) in combinations() {
         let folder = tempfile::tempdir().unwrap();
         let (name, keeps) = (reduction.name().to_string(), !reduction.shard_state().is_empty());
         let config = Config { shards: Some(SHARDS), reduction, ..Config::default() };
-        let new = |group| replica(Arc::new(group), &config, "sgd", Settings::default());
+        let new = |group| replica(Arc::new(group), &config, optimizer.name, settings.clone());
         let expected = threads::spawn(3, |group| {
             let mut replica = new(group);
             steps(&mut replica, 0..3);

@@ -3,14 +3,14 @@
 //! As PyTorch's `torch.optim.Adam`. The penalty goes through the moments, so parameters with large gradients
 //! decay less than others; [`adamw`](crate::adamw) decays all alike.
 
-use crate::adam_rule::{Adam, BETA1, BETA2, EPSILON, WEIGHT_DECAY, WeightDecay};
+use crate::adam_rule::{Adam, BETA1, BETA2, EPSILON, FREEZE_AFTER, WEIGHT_DECAY, WeightDecay};
 use crate::optimizer::Optimizer;
 use crate::table::{Entry, Settings};
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "adam",
     about: "Adam with L2 weight decay (Kingma & Ba 2015, algorithm 1)",
-    settings: &[WEIGHT_DECAY, BETA1, BETA2, EPSILON],
+    settings: &[WEIGHT_DECAY, BETA1, BETA2, EPSILON, FREEZE_AFTER],
     make,
 };
 

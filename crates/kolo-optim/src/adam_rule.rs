@@ -14,6 +14,12 @@ pub(crate) const WEIGHT_DECAY: Setting =
     Setting::number("weight_decay", 0.0, 0.0..f64::INFINITY, "Weight decay");
 pub(crate) const BETA1: Setting = Setting::number("beta1", 0.9, 0.0..1.0, "Decay of the first moment");
 pub(crate) const BETA2: Setting = Setting::number("beta2", 0.999, 0.0..1.0, "Decay of the second moment");
+pub(crate) const FREEZE_AFTER: Setting = Setting::whole(
+    "freeze_after",
+    0,
+    0..1 << 53,
+    "Steps after which the second moment stays as it is; 0: it never does",
+);
 pub(crate) const EPSILON: Setting =
     Setting::number("epsilon", 1e-8, 0.0..f64::INFINITY, "Added to the root of the second moment");
 
@@ -29,6 +35,8 @@ pub(crate) struct AdamSettings {
     pub(crate) beta2: f32,
     /// ε
     pub(crate) epsilon: f32,
+    /// Steps after which v stays as it is (Tang et al. 2021, "1-bit Adam", algorithm 1); 0: never.
+    pub(crate) freeze_after: f64,
 }
 
 /// Where weight decay acts.
@@ -52,21 +60,25 @@ pub(crate) struct AdamRule {
     rate: f32,
     /// 1/√(1−β₂ᵗ)
     correction: f32,
+    is_frozen: bool,
 }
 
 impl AdamRule {
     pub(crate) fn new(weight_decay: WeightDecay, lr_scale: f64, settings: AdamSettings) -> Self {
-        AdamRule { settings, lr_scale, weight_decay, decay: 1.0, rate: 0.0, correction: 1.0 }
+        let (decay, rate, correction, is_frozen) = (1.0, 0.0, 1.0, false);
+        AdamRule { settings, lr_scale, weight_decay, decay, rate, correction, is_frozen }
     }
 
     /// Before step `step`, from 1.
     pub(crate) fn begin(&mut self, step: u64, learning_rate: f64) {
-        let AdamSettings { beta1, beta2, weight_decay, .. } = self.settings;
+        let AdamSettings { beta1, beta2, weight_decay, freeze_after, .. } = self.settings;
+        self.is_frozen = freeze_after > 0.0 && step as f64 > freeze_after;
+        let seen = if self.is_frozen { freeze_after as u64 } else { step };
         let rate = learning_rate * self.lr_scale;
-        let correct = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
+        let correct = |beta: f32, step: u64| 1.0 - f64::from(beta).powf(step as f64);
         self.decay = (1.0 - rate * f64::from(weight_decay)) as f32;
-        self.rate = (rate / correct(beta1)) as f32;
-        self.correction = (1.0 / correct(beta2).sqrt()) as f32;
+        self.rate = (rate / correct(beta1, step)) as f32;
+        self.correction = (1.0 / correct(beta2, seen).sqrt()) as f32;
     }
 
     /// Steps elements whose moments are `first` and `second`.
@@ -98,6 +110,13 @@ impl AdamRule {
     ) {
         let AdamSettings { beta1, beta2, epsilon, .. } = self.settings;
         let (rate, correction) = (self.rate, self.correction);
+        if self.is_frozen {
+            for (((p, g), m), v) in parameters.iter_mut().zip(gradient).zip(first).zip(second) {
+                *m = beta1 * *m + (1.0 - beta1) * seen(*g, *p);
+                *p = decayed(*p) - rate * *m / (v.sqrt() * correction + epsilon);
+            }
+            return;
+        }
         for (((p, g), m), v) in parameters.iter_mut().zip(gradient).zip(first).zip(second) {
             let g = seen(*g, *p);
             *m = beta1 * *m + (1.0 - beta1) * g;

@@ -3,14 +3,14 @@
 //!
 //! As in PyTorch's `torch.optim.AdamW`, the decay is multiplied by the rate of the moment.
 
-use crate::adam_rule::{Adam, BETA1, BETA2, EPSILON, WEIGHT_DECAY, WeightDecay};
+use crate::adam_rule::{Adam, BETA1, BETA2, EPSILON, FREEZE_AFTER, WEIGHT_DECAY, WeightDecay};
 use crate::optimizer::Optimizer;
 use crate::table::{Entry, Settings};
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "adamw",
     about: "Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2)",
-    settings: &[WEIGHT_DECAY, BETA1, BETA2, EPSILON],
+    settings: &[WEIGHT_DECAY, BETA1, BETA2, EPSILON, FREEZE_AFTER],
     make,
 };
 
@@ -41,7 +41,8 @@ mod tests {
 
     #[test]
     fn matches_the_paper() {
-        let settings = AdamSettings { weight_decay: 0.05, beta1: 0.9, beta2: 0.999, epsilon: 1e-8 };
+        let settings =
+            AdamSettings { weight_decay: 0.05, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, freeze_after: 0.0 };
         let gradients = [0.3, -0.2, 0.05, 0.9, -1.5];
         let mut adam = ENTRY.build(&Settings::default().with("weight_decay", 0.05)).unwrap();
         let kind = Kind::Parameter { decay: true };

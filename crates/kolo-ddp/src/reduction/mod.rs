@@ -25,6 +25,7 @@ pub static REDUCTIONS: &[Entry<dyn Reducer>] = &[
     compressed::RANDOM_K,
     compressed::DGC,
     compressed::POWER_SGD,
+    compressed::ONEBIT_ADAM,
 ];
 
 /// The entry of that name in [`REDUCTIONS`].

@@ -51,11 +51,15 @@ pub fn lively(entry: &Entry<dyn Optimizer>) -> Settings {
         .fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
 }
 
+/// Steps after which reductions do what they are for.
+const WARM_UP: f64 = 2.0;
+
 /// A reduction of the table with settings with which all of its rule has something to do in a small model.
 pub fn lively_reduction(entry: &Entry<dyn Reducer>) -> Arc<dyn Reducer> {
-    let wishes = [("dense_below", 0.0), ("density", 0.1), ("rank", 2.0), ("min_rate", 1.0), ("block", 100.0)];
-    let settings = wishes
+    let sizes = [("dense_below", 0.0), ("density", 0.1), ("rank", 2.0), ("min_rate", 1.0), ("block", 100.0)];
+    let settings = sizes
         .into_iter()
+        .chain([("warmup_steps", WARM_UP)])
         .filter(|(name, _)| entry.setting(name).is_some())
         .fold(Settings::default(), |settings, (name, value)| settings.with(name, value));
     entry.build(&settings).unwrap().into()
@@ -69,21 +73,27 @@ pub fn reductions() -> impl Iterator<Item = Arc<dyn Reducer>> {
 /// An optimizer with its settings, and a reduction.
 pub type Combination = (&'static Entry<dyn Optimizer>, Settings, Arc<dyn Reducer>);
 
-/// Every optimizer with the sum, and every reduction with the first optimizer and with one that steps whole
-/// tensors, where it makes sense with them.
+/// Every optimizer with the sum; and every reduction with an optimizer that steps elements and with one that
+/// steps whole tensors, or where it makes sense with neither, with Adam.
 pub fn combinations() -> Vec<Combination> {
-    let sum = OPTIMIZERS.iter().map(|optimizer| (optimizer, lively_reduction(&REDUCTIONS[0])));
-    let whole = ["sgd", "lamb"].map(|name| optimizer::find(name).unwrap());
-    let others = REDUCTIONS[1..].iter().flat_map(|reduction| {
-        whole.into_iter().map(move |optimizer| (optimizer, lively_reduction(reduction)))
-    });
-    sum.chain(others).filter_map(|(optimizer, reduction)| fitting(optimizer, reduction)).collect()
+    let sum = lively_reduction(&REDUCTIONS[0]);
+    let mut all: Vec<Combination> =
+        OPTIMIZERS.iter().filter_map(|optimizer| fitting(optimizer, sum.clone())).collect();
+    for reduction in REDUCTIONS[1..].iter().map(lively_reduction) {
+        let fitting = |name| fitting(optimizer::find(name).unwrap(), reduction.clone());
+        let usual: Vec<Combination> = ["sgd", "lamb"].into_iter().filter_map(fitting).collect();
+        all.extend(if usual.is_empty() { fitting("adam").into_iter().collect() } else { usual });
+    }
+    all
 }
 
-/// The settings of an optimizer with which a reduction makes sense, if there are any: not all do without
-/// momentum.
+/// The settings of an optimizer with which a reduction makes sense, if there are any: some want no momentum,
+/// or a second moment that stays as it is.
 fn fitting(optimizer: &'static Entry<dyn Optimizer>, reduction: Arc<dyn Reducer>) -> Option<Combination> {
-    let settings = [lively(optimizer), Settings::default()].into_iter();
+    // After so few steps a second moment may be tiny, and stays so.
+    let frozen = || lively(optimizer).with("freeze_after", WARM_UP).with("epsilon", 0.1);
+    let frozen = optimizer.setting("freeze_after").map(|_| frozen());
+    let settings = [lively(optimizer), Settings::default()].into_iter().chain(frozen);
     let fits = |settings: &Settings| reduction.check(&*optimizer.build(settings).unwrap()).is_ok();
     let settings = settings.into_iter().find(fits)?;
     Some((optimizer, settings, reduction))

@@ -106,7 +106,7 @@ impl Muon {
 impl Group {
     fn new((lr_scale, settings): (f64, MuonSettings)) -> Self {
         let MuonSettings { weight_decay, beta1, beta2, epsilon, .. } = settings;
-        let adamw = AdamSettings { weight_decay, beta1, beta2, epsilon };
+        let adamw = AdamSettings { weight_decay, beta1, beta2, epsilon, freeze_after: 0.0 };
         let adamw = AdamRule::new(WeightDecay::Decoupled, lr_scale, adamw);
         Group { settings, adamw, lr_scale, rate: 0.0 }
     }

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use clap::Args;
+use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::{BucketCaps, Config};
 use serde::Serialize;
 
@@ -24,6 +25,9 @@ pub(crate) struct Options {
     /// Largest bucket in MiB [default: 25, over sockets 4]
     #[arg(long)]
     bucket_cap_mb: Option<f64>,
+    /// How gradients are reduced, as for `kolo train`; beside it, without synchronisation, they are not compressed
+    #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
+    reduction: String,
     /// Wait for all gradients at the end of each step, not when the next forward pass needs them
     #[arg(long)]
     no_forward_overlap: bool,
@@ -56,6 +60,10 @@ struct Report {
     efficiency: f64,
     images_per_second: f64,
     exposed_comm_seconds: f64,
+    reduction: String,
+    /// Bytes of a shard's gradient, and those in which it travels.
+    gradient_bytes: usize,
+    wire_bytes: usize,
     samples: usize,
 }
 
@@ -63,23 +71,39 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.work.check()?;
         at_least_1(&[("--nproc", self.nproc), ("--blocks", self.blocks), ("--steps", self.steps)])?;
+        reduction::parse(&self.reduction).map_err(Failure::input)?;
         Ok(check_bucket_cap(self.bucket_cap_mb)?)
     }
 
-    fn config(&self) -> Config {
+    fn config(&self, reduction: &str) -> Result<Config, Failure> {
+        let reduction = reduction::parse(reduction).map_err(Failure::input)?;
         let caps = self.bucket_cap_mb.map(BucketCaps::of_mib);
         let forward_overlap = !self.no_forward_overlap;
         // Steps that are not synchronised leave every rank with weights of its own.
-        Config { caps, forward_overlap, verify_every: 0, ..Config::default() }
+        Ok(Config { caps, forward_overlap, reduction, verify_every: 0, ..Config::default() })
     }
 }
 
 pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
-    let mut trainee = Trainee::new(options.communication.group(None)?, &options.work, &options.config())?;
-    let group = trainee.stepper.group().clone();
+    let (work, exact) = (&options.work, REDUCTIONS[0].name);
+    let config = options.config(&options.reduction)?;
+    let mut synchronised = Trainee::new(options.communication.group(None)?, work, &config)?;
+    let group = synchronised.stepper.group().clone();
+    // What is computed without the others is not compressed either, so that is another model.
+    let mut plain = match options.reduction == exact {
+        true => None,
+        false => {
+            let same = group.split(Some(0), 0)?;
+            same.map(|group| Trainee::new(group, work, &options.config(exact)?)).transpose()?
+        }
+    };
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
     for block in 0..options.blocks + WARM_UP {
         for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
+            let trainee = match &mut plain {
+                Some(plain) if !synchronise => plain,
+                _ => &mut synchronised,
+            };
             trainee.stepper.with_replica(&mut |replica| replica.synchronise(synchronise));
             group.barrier()?;
             for step in 0..options.steps + 2 {
@@ -93,6 +117,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
             trainee.settle()?;
         }
     }
+    let (gradient_bytes, wire_bytes) = synchronised.bytes();
     let count = with.0.len();
     let (with, without) = (with.slowest(&group)?, without.slowest(&group)?);
     let exposed = exposed.slowest(&group)?;
@@ -110,6 +135,9 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
         efficiency: alone / step,
         images_per_second: (options.work.batch_size * group.world_size()) as f64 / step,
         exposed_comm_seconds: exposed.percentile(50.0),
+        reduction: options.reduction.clone(),
+        gradient_bytes,
+        wire_bytes,
         samples: count,
     };
     if options.json {
@@ -123,5 +151,6 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     println!("step, no sync       {alone:.4} s");
     println!("efficiency          {:.1} %", 100.0 * report.efficiency);
     println!("images per second   {:.1}", report.images_per_second);
+    println!("bytes of a gradient {gradient_bytes}, travelling as {wire_bytes} ({})", report.reduction);
     Ok(())
 }

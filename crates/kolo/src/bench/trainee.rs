@@ -50,6 +50,8 @@ impl Work {
 pub(super) struct Trainee {
     pub(super) stepper: Box<dyn Stepper>,
     batch: Batch,
+    /// Bytes of a shard's gradient in the last step, and those in which it travelled.
+    bytes: (usize, usize),
 }
 
 impl Trainee {
@@ -62,12 +64,20 @@ impl Trainee {
         let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;
         let images = (0..count * 3 * size * size).map(pixel).collect();
         let labels = (0..count).map(|i| ((i + rank) % CLASSES) as i32).collect();
-        Ok(Trainee { stepper, batch: Batch { images, labels, shape: [count, 3, size, size] } })
+        Ok(Trainee { stepper, batch: Batch { images, labels, shape: [count, 3, size, size] }, bytes: (0, 0) })
     }
 
     /// One step; returns the seconds in which this rank waited for communication.
     pub(super) fn step(&mut self) -> Result<f64, Failure> {
-        Ok(self.stepper.step(self.batch.clone(), 5e-4)?.exposed.as_secs_f64())
+        let report = self.stepper.step(self.batch.clone(), 5e-4)?;
+        let buckets = report.buckets.iter();
+        self.bytes = buckets.fold((0, 0), |sum, bucket| (sum.0 + bucket.bytes, sum.1 + bucket.wire_bytes));
+        Ok(report.exposed.as_secs_f64())
+    }
+
+    /// Bytes of a shard's gradient in the last step, and those in which it travelled.
+    pub(super) fn bytes(&self) -> (usize, usize) {
+        self.bytes
     }
 
     /// Waits until all updates are in.

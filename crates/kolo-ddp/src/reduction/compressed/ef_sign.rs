@@ -64,7 +64,7 @@ impl Codec for Signs {
     const KEEPS: usize = 1;
 
     fn bytes(&self, len: usize) -> usize {
-        4 + len.div_ceil(8)
+        sign_bytes(len)
     }
 
     fn encode(&mut self, _: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]) {
@@ -78,8 +78,13 @@ impl Codec for Signs {
     }
 }
 
+/// Bytes that say so many elements.
+pub(super) fn sign_bytes(len: usize) -> usize {
+    4 + len.div_ceil(8)
+}
+
 /// Says what can be said of `values` in one bit each and a scale; what cannot is left in them.
-fn say(values: &mut [f32], said: &mut [u8]) {
+pub(super) fn say(values: &mut [f32], said: &mut [u8]) {
     let scale = (sum_of_magnitudes(values) / values.len() as f64) as f32;
     let (head, bits) = said.split_at_mut(4);
     head.copy_from_slice(&scale.to_le_bytes());
@@ -94,7 +99,7 @@ fn say(values: &mut [f32], said: &mut [u8]) {
 }
 
 /// Reads what a shard says of a block.
-fn read(said: &[u8], values: &mut [f32]) {
+pub(super) fn read(said: &[u8], values: &mut [f32]) {
     let (scale, bits) = said.split_at(4);
     let scale = float(scale);
     let scales = [-scale, scale];

@@ -40,8 +40,11 @@ pub(in crate::reduction) const F16: Entry<dyn Reducer> = Entry {
 struct HalfPrecision {
     entry: &'static Entry<dyn Reducer>,
     settings: Settings,
-    build: fn(&Context<'_>, usize) -> Result<Box<dyn Reduction>, Error>,
+    build: Build,
 }
+
+/// Makes one for a bucket, of elements of one type; smaller tensors than that stay as they are.
+type Build = fn(&Context<'_>, usize) -> Result<Box<dyn Reduction>, Error>;
 
 #[derive(Deserialize)]
 struct HalfPrecisionSettings {

@@ -325,7 +325,7 @@ mod tests {
                 (0..3).map(|shard| (0..LEN).map(|i| noise(n * 3 + shard, i)).collect()).collect();
             let sum: Vec<f32> = (0..LEN).map(|i| gradients.iter().map(|g| g[i]).sum()).collect();
             let seen = step(&mut many, &apart, n as u64, &gradients);
-            let expected = step(&mut one, &together, n as u64, &[sum.clone()]);
+            let expected = step(&mut one, &together, n as u64, std::slice::from_ref(&sum));
             assert!(distance(&seen, &expected) < 2e-3 * sum_of_squares(&expected).sqrt(), "step {n}");
             applied.iter_mut().zip(&seen).for_each(|(sum, x)| *sum += f64::from(*x));
             computed.iter_mut().zip(&sum).for_each(|(sum, x)| *sum += f64::from(*x));
@@ -343,7 +343,7 @@ mod tests {
         let mut errors = Vec::new();
         for n in 0..30 {
             low_rank.residuals[0].fill(0.0);
-            let seen = step(&mut low_rank, &assignment, n, &[matrix.clone()]);
+            let seen = step(&mut low_rank, &assignment, n, std::slice::from_ref(&matrix));
             let error = distance(&seen, &matrix);
             let projected = sum_of_squares(&low_rank.right.result()[..2 * SHAPE.1]);
             let expected = sum_of_squares(&matrix) - projected;
@@ -364,7 +364,7 @@ mod tests {
         let (mut low_rank, assignment) = low_rank(2, 1);
         assert!(step(&mut low_rank, &assignment, 0, &[vec![0.0; LEN]]).iter().all(|x| *x == 0.0));
         let gradient = of_rank(2, 9);
-        let seen = step(&mut low_rank, &assignment, 1, &[gradient.clone()]);
+        let seen = step(&mut low_rank, &assignment, 1, std::slice::from_ref(&gradient));
         assert!(distance(&seen, &gradient) < 1e-4 * sum_of_squares(&gradient).sqrt());
     }
 }

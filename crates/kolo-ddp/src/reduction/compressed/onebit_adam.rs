@@ -1,0 +1,336 @@
+//! 1-bit Adam: after a warm-up with exact sums the momentum is said in one bit an element, in two stages.
+//!
+//! In the warm-up the optimizer sees the exact sum, and m = β₁m + (1−β₁)g is followed here as Adam follows it.
+//! Afterwards Adam's second moment stays as it is, and each shard says the signs of cᵢβ₁m + (1−β₁)gᵢ + eᵢ, cᵢ
+//! samples, and a scale for each block; eᵢ is what that leaves out. Every block has an owner, which adds what
+//! all shards say in tree order, and an error δ of its own, and says the signs of that to all: the new
+//! momentum. The optimizer sees the gradient that moves its first moment there: (m − β₁·m_before)/(1−β₁).
+//!
+//! The owner of a block is the rank that has a certain shard, so δ belongs to that shard, and moves with it.
+//! On the wire two bits an element where there are as many shards as ranks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use kolo_comm::schedule::Chunks;
+use kolo_comm::tree::{Fold, Node, fold};
+use kolo_comm::{Collective, Error as CommError, Stages};
+
+use super::ef_sign::{read, say, sign_bytes};
+use super::parts::{Part, Parts};
+use super::{Compressed, Compressor, DENSE_BELOW, Shard, Wire};
+use crate::buckets::BLOCK;
+use crate::error::Error;
+use crate::reduction::interface::{Context, Reducer, Reduction};
+use crate::shard_sum::ShardSum;
+use crate::shares::Assignment;
+use kolo_optim::table::{Entry, Setting, Value};
+use kolo_optim::{Optimizer, Settings};
+use serde::Deserialize;
+
+pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
+    name: "onebit-adam",
+    about: "the momentum of Adam in 1 bit an element after a warm-up (Tang et al. 2021, algorithm 1)",
+    settings: &[
+        Setting::whole(
+            "warmup_steps",
+            1000,
+            1..1 << 53,
+            "Steps with exact sums; as the optimizer's freeze_after",
+        ),
+        Setting::number("beta1", 0.9, 0.0..1.0, "Decay of the first moment; as the optimizer's"),
+        DENSE_BELOW,
+    ],
+    make: |settings| Box::new(OnebitAdam { settings: settings.clone() }),
+};
+
+/// Makes reductions of [`Momentum`].
+struct OnebitAdam {
+    settings: Settings,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct OnebitAdamSettings {
+    warmup_steps: f64,
+    beta1: f32,
+    dense_below: f64,
+}
+
+impl Reducer for OnebitAdam {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings.clone()
+    }
+
+    fn shard_state(&self) -> &'static [&'static str] {
+        &["worker_error", "server_error"]
+    }
+
+    fn common_state(&self) -> &'static [&'static str] {
+        &["momentum"]
+    }
+
+    fn check(&self, optimizer: &dyn Optimizer) -> Result<(), String> {
+        let theirs = optimizer.settings();
+        for (own, other) in [("warmup_steps", "freeze_after"), ("beta1", "beta1")] {
+            let (own, theirs) = (self.settings.get(own), theirs.get(other));
+            if theirs.is_none() || own != theirs {
+                let own = own.unwrap_or(Value::Number(0.0));
+                return Err(format!(
+                    "`onebit-adam` says the momentum of an Adam whose second moment stays as it is after the warm-up; \
+                     take the optimizer `adam` or `adamw` with {other} {own}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
+        let settings: OnebitAdamSettings = self.settings.read();
+        let parts = Parts::new(context.bucket, context.layout, settings.dense_below as usize, |_| false);
+        let momentum = Momentum::new(context, settings, &parts.compressed)?;
+        Compressed::build(context, parts, momentum)
+    }
+}
+
+/// Elements that have a scale in common.
+struct Block {
+    /// Which ones of the bucket.
+    elements: Range<usize>,
+    /// The shard to which the owner's error belongs, and the rank that has it.
+    shard: usize,
+    owner: usize,
+    /// Where it is among the bytes of its owner's blocks.
+    start: usize,
+}
+
+/// The momentum of one bucket.
+struct Momentum {
+    settings: OnebitAdamSettings,
+    blocks: Vec<Block>,
+    /// The bytes of each rank's blocks, and where they are among those of all.
+    bytes: Vec<usize>,
+    starts: Vec<usize>,
+    /// For each of this rank's shards: what it says of each rank's blocks.
+    said: Vec<Vec<Vec<u8>>>,
+    worker_errors: Vec<Vec<f32>>,
+    server_errors: Vec<Vec<f32>>,
+    /// m of the mean over the samples, one value for each element of the bucket.
+    momentum: Vec<f32>,
+    /// In the warm-up the sum of the gradients; its last element is the number of samples.
+    exact: ShardSum,
+    /// The number of samples alone.
+    counts: ShardSum,
+    values: Vec<f32>,
+    /// What is heard of the new momentum: bytes of all ranks' blocks, one rank after another.
+    heard: Vec<u8>,
+    is_warm_up: bool,
+}
+
+impl Momentum {
+    fn new(context: &Context<'_>, settings: OnebitAdamSettings, parts: &[Part]) -> Result<Self, Error> {
+        let Context { group, bucket, assignment, .. } = *context;
+        let shards: usize = assignment.shares.iter().sum();
+        let ranks: Vec<usize> = assignment.owners().map(|rank| rank.0).collect();
+        let (mut blocks, mut bytes) = (Vec::new(), vec![0; group.world_size()]);
+        for part in parts {
+            for start in part.range.clone().step_by(BLOCK) {
+                let elements = start..part.range.end.min(start + BLOCK);
+                let first = part.first + start - part.range.start;
+                let shard = (part.span.0 + first / BLOCK) % shards;
+                let (owner, start) = (ranks[shard], bytes[ranks[shard]]);
+                bytes[owner] += sign_bytes(elements.len());
+                blocks.push(Block { elements, shard, owner, start });
+            }
+        }
+        let (own, len) = (assignment.shards.clone(), bucket.len);
+        Ok(Momentum {
+            settings,
+            said: vec![bytes.iter().map(|bytes| vec![0; *bytes]).collect(); own.len()],
+            starts: bytes.iter().scan(0, |end, len| Some(std::mem::replace(end, *end + len))).collect(),
+            heard: vec![0; bytes.iter().sum()],
+            bytes,
+            blocks,
+            worker_errors: vec![vec![0.0; len]; own.len()],
+            server_errors: vec![vec![0.0; len]; own.len()],
+            momentum: vec![0.0; len],
+            exact: ShardSum::new(group, len + 1, own.clone())?,
+            counts: ShardSum::new(group, 1, own)?,
+            values: Vec::new(),
+            is_warm_up: true,
+        })
+    }
+
+    fn is_warm_up(&self, step: u64) -> bool {
+        (step as f64) < self.settings.warmup_steps
+    }
+
+    /// What all shards say of this rank's blocks, one shard after another.
+    fn gather(&self, stages: Option<&Stages>, shares: &[usize], rank: usize) -> Result<Vec<u8>, CommError> {
+        let Some(stages) = stages else {
+            return Ok(self.said.iter().map(|said| &said[rank][..]).collect::<Vec<_>>().concat());
+        };
+        let send: Arc<[usize]> = self.bytes.iter().map(|bytes| bytes * self.said.len()).collect();
+        let receive: Arc<[usize]> = shares.iter().map(|share| share * self.bytes[rank]).collect();
+        let received: usize = receive.iter().sum();
+        let mut buffer = stages.alloc::<u8>(received + send.iter().sum::<usize>())?;
+        let mut rest = &mut buffer[received..];
+        for said in (0..self.bytes.len()).flat_map(|to| self.said.iter().map(move |said| &said[to])) {
+            let (place, others) = rest.split_at_mut(said.len());
+            place.copy_from_slice(said);
+            rest = others;
+        }
+        let buffer = stages.run(&Collective::AllToAll { send, receive }, buffer)?;
+        Ok(buffer[..received].to_vec())
+    }
+
+    /// Adds what the shards have told of a rank's blocks in tree order, with the errors of their owner, and
+    /// says that. Without other ranks a block may be that of a shard which is not here: then without errors.
+    fn add_up(&mut self, own: &Range<usize>, rank: usize, told: &[u8]) {
+        let (bytes, first) = (self.bytes[rank], self.starts[rank]);
+        let shards = told.len().checked_div(bytes).unwrap_or(0);
+        let program = fold(&(0..shards).map(Node::leaf).collect::<Vec<_>>());
+        let mut stack: Vec<f32> = Vec::new();
+        let blocks = self.blocks.iter().filter(|block| block.owner == rank);
+        for Block { elements, shard, start, .. } in blocks {
+            let (len, mut depth) = (elements.len(), 0);
+            for step in &program {
+                match step {
+                    Fold::Push(shard) => {
+                        stack.resize(stack.len().max((depth + 1) * len), 0.0);
+                        let told = &told[shard * bytes + start..][..sign_bytes(len)];
+                        read(told, &mut stack[depth * len..][..len]);
+                        depth += 1;
+                    }
+                    Fold::Add => {
+                        let (left, right) = stack[(depth - 2) * len..depth * len].split_at_mut(len);
+                        left.iter_mut().zip(right).for_each(|(sum, x)| *sum += *x);
+                        depth -= 1;
+                    }
+                }
+            }
+            let said = &mut self.heard[first + start..][..sign_bytes(len)];
+            match shard.checked_sub(own.start).and_then(|n| self.server_errors.get_mut(n)) {
+                Some(error) => {
+                    let error = &mut error[elements.clone()];
+                    error.iter_mut().zip(&stack).for_each(|(error, sum)| *error += sum);
+                    say(error, said);
+                }
+                None => say(&mut stack[..len], said),
+            }
+        }
+    }
+
+    /// All ranks hear what all owners say.
+    fn tell(&mut self, stages: &Stages) -> Result<(), CommError> {
+        let mut buffer = stages.alloc::<u8>(self.heard.len())?;
+        buffer.copy_from_slice(&self.heard);
+        let chunks = Chunks::Varied(self.bytes.iter().copied().collect());
+        self.heard.copy_from_slice(&stages.run(&Collective::AllGather(chunks), buffer)?);
+        Ok(())
+    }
+
+    /// The samples of the step.
+    fn count(&mut self) -> f32 {
+        match self.is_warm_up {
+            true => self.exact.result().last().copied().unwrap_or(0.0),
+            false => self.counts.result()[0],
+        }
+    }
+}
+
+impl Compressor for Momentum {
+    fn bytes(&self) -> usize {
+        match self.is_warm_up {
+            true => self.blocks.iter().map(|block| 4 * block.elements.len()).sum(),
+            false => self.bytes.iter().sum(),
+        }
+    }
+
+    fn compress(&mut self, shard: Shard, gradient: &[f32]) {
+        self.is_warm_up = self.is_warm_up(shard.finished.step);
+        let (number, count) = (shard.finished.number, shard.finished.count as f32);
+        if self.is_warm_up {
+            self.exact.put(0, gradient, true);
+            self.exact.put(gradient.len(), &[count], true);
+            return self.exact.end_shard(number);
+        }
+        self.counts.put(0, &[count], true);
+        self.counts.end_shard(number);
+        let beta1 = self.settings.beta1;
+        let errors = &mut self.worker_errors[shard.own];
+        for Block { elements, owner, start, .. } in &self.blocks {
+            let elements = elements.clone();
+            let error = &mut errors[elements.clone()];
+            let momentum = self.momentum[elements.clone()].iter();
+            for ((e, m), g) in error.iter_mut().zip(momentum).zip(&gradient[elements.clone()]) {
+                *e += count * beta1 * m + (1.0 - beta1) * g;
+            }
+            say(error, &mut self.said[shard.own][*owner][*start..][..sign_bytes(elements.len())]);
+        }
+    }
+
+    fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
+        // A rank without shards has not been told of the step.
+        self.is_warm_up = self.is_warm_up(wire.step);
+        if self.blocks.is_empty() {
+            return Ok(());
+        }
+        if self.is_warm_up {
+            let len = self.momentum.len() + 1;
+            return wire.sum(&mut self.exact, len);
+        }
+        wire.sum(&mut self.counts, 1)?;
+        let Assignment { shares, shards, .. } = wire.assignment;
+        // Without other ranks it adds up all blocks, whoever owns them.
+        let ranks = match wire.stages {
+            Some(stages) => stages.rank().0..stages.rank().0 + 1,
+            None => 0..self.bytes.len(),
+        };
+        for rank in ranks {
+            let told = self.gather(wire.stages, shares, rank)?;
+            self.add_up(shards, rank, &told);
+        }
+        wire.stages.map_or(Ok(()), |stages| self.tell(stages))
+    }
+
+    fn decompress(&mut self, gradient: &mut [f32]) {
+        if self.blocks.is_empty() {
+            return;
+        }
+        let (count, beta1) = (self.count(), self.settings.beta1);
+        for Block { elements, owner, start, .. } in &self.blocks {
+            let momentum = &mut self.momentum[elements.clone()];
+            let gradient = &mut gradient[elements.clone()];
+            if self.is_warm_up {
+                gradient.copy_from_slice(&self.exact.result()[elements.clone()]);
+                for (m, g) in momentum.iter_mut().zip(gradient) {
+                    *m = beta1 * *m + (1.0 - beta1) * (*g / count);
+                }
+                continue;
+            }
+            self.values.resize(elements.len(), 0.0);
+            read(&self.heard[self.starts[*owner] + start..][..sign_bytes(elements.len())], &mut self.values);
+            for ((m, g), new) in momentum.iter_mut().zip(gradient).zip(&self.values) {
+                *g = (new - beta1 * *m * count) / (1.0 - beta1);
+                *m = new / count;
+            }
+        }
+    }
+
+    fn reset(&mut self) {
+        self.exact.reset();
+        self.counts.reset();
+    }
+
+    fn shard_state(&mut self) -> Vec<&mut [Vec<f32>]> {
+        vec![&mut self.worker_errors, &mut self.server_errors]
+    }
+
+    fn common_state(&mut self) -> Vec<&mut [f32]> {
+        vec![&mut self.momentum]
+    }
+}
