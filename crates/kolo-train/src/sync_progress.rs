@@ -117,7 +117,7 @@ mod tests {
             comm_seconds: 0.1,
             exposed_comm_seconds: 0.05,
             gradient_norm: (step % 2 == 1).then_some(0.7),
-            noise_scale: (step % 2 == 0).then(NoiseScale::default),
+            noise_scale: step.is_multiple_of(2).then(NoiseScale::default),
         }
     }
 
