@@ -90,6 +90,8 @@ pub struct Contributions {
     nodes: Vec<Vec<Node>>,
     /// The size of the one subtree that every rank contributes, if all contribute one and of one size.
     subtree: Option<usize>,
+    /// Which ranks are servers; empty if none is.
+    servers: Vec<bool>,
 }
 
 impl Contributions {
@@ -113,12 +115,34 @@ impl Contributions {
         let count = nodes.first().and_then(|nodes| nodes.first()).map_or(0, |node| node.count);
         let equal = |(rank, nodes): (usize, &Vec<Node>)| *nodes == [Node { first: rank * count, count }];
         let subtree = nodes.iter().enumerate().all(equal).then_some(count);
-        Contributions { nodes, subtree }
+        Contributions { nodes, subtree, servers: Vec::new() }
     }
 
     /// One contribution for each rank, as in a plain all-reduce.
     pub fn one_each(world: usize) -> Self {
         Self::shared(world, world)
+    }
+
+    /// The same contributions where these ranks are *servers*, one flag a rank: they contribute nothing, own
+    /// parts of the sum while it is made, and what they end with is unspecified, because they need none of it.
+    /// A rank that has shards is no server.
+    pub fn with_servers(mut self, servers: &[bool]) -> Self {
+        let is_server = |(nodes, server): (&Vec<Node>, &bool)| *server && nodes.is_empty();
+        self.servers = self.nodes.iter().zip(servers).map(is_server).collect();
+        if !self.has_servers() {
+            self.servers.clear();
+        }
+        self
+    }
+
+    /// Whether some rank is a server.
+    pub fn has_servers(&self) -> bool {
+        self.servers.contains(&true)
+    }
+
+    /// Whether a rank is a server.
+    pub fn is_server(&self, rank: Rank) -> bool {
+        self.servers.get(rank.0) == Some(&true)
     }
 
     /// Number of ranks.

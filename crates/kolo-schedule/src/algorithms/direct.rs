@@ -8,11 +8,15 @@
 //!
 //! Long chunks are cut into segments and pipelined: while one segment is added, the next is on its way, and
 //! results are fetched while they are still in the cache.
+//!
+//! With k servers an all-reduce is that of BytePS: servers own more than workers, or all, and get no sums, so
+//! that it takes 2N(N−1)/(N²+kN−2k)·nβ, and nβ from k = N on ([`Ownership`]).
 
 use std::sync::Arc;
 
+use super::ownership::Ownership;
 use super::pipeline::{Stage, pipeline};
-use super::steps::{longest, others, owned, receive, send};
+use super::steps::{longest, others, receive, send};
 use crate::algorithm::Algorithm;
 use crate::operation::{Message, Operation};
 use crate::problem::Problem;
@@ -21,7 +25,7 @@ use crate::schedule::{Range, Schedule, Source, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
-    about: "2(N-1) messages, 2(N-1)/N bytes; any N; keeps the tree",
+    about: "2(N-1) messages, 2(N-1)/N bytes, with servers fewer; any N; keeps the tree",
     keeps_tree: true,
     adds_at_once: true,
     build,
@@ -31,9 +35,12 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let (rank, world, len) = (problem.rank, problem.world(), problem.len);
     let whole = Range { start: 0, len };
     let steps = match problem.operation {
-        Operation::AllReduce => reduce(problem, &owned(whole, world), &Readers::All),
-        Operation::Reduce(root) => reduce(problem, &owned(whole, world), &Readers::One(*root)),
-        Operation::ReduceScatter(chunks) => reduce(problem, &chunks.ranges(len, world), &Readers::None),
+        Operation::AllReduce => reduce(problem, &Ownership::of_all(problem), &Readers::All),
+        Operation::Reduce(root) => reduce(problem, &Ownership::of_all(problem), &Readers::One(*root)),
+        Operation::ReduceScatter(chunks) => {
+            let owned = Ownership::of_chunks(chunks.ranges(len, world), problem.segment);
+            reduce(problem, &owned, &Readers::None)
+        }
         Operation::AllGather(chunks) => {
             let chunks = chunks.ranges(len, world);
             let own = chunks[rank.0];
@@ -50,6 +57,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
 
 /// Who gets the sum of a chunk, besides its owner.
 enum Readers {
+    /// All but servers.
     All,
     One(Rank),
     None,
@@ -57,11 +65,11 @@ enum Readers {
 
 /// Round i sends contributions to segment i, adds segment i−1 and fetches the results of segment i−2: between
 /// two ranks contributions and results alternate in the same order at both ends.
-fn reduce(problem: &Problem<'_>, chunks: &[Range], readers: &Readers) -> Vec<Step> {
-    let Problem { rank, len, contributions, segment, .. } = *problem;
-    let world = chunks.len();
+fn reduce(problem: &Problem<'_>, owned: &Ownership, readers: &Readers) -> Vec<Step> {
+    let Problem { rank, len, contributions, .. } = *problem;
+    let world = problem.world();
     let reads = |reader: Rank| match readers {
-        Readers::All => true,
+        Readers::All => !contributions.is_server(reader),
         Readers::One(one) => *one == reader,
         Readers::None => false,
     };
@@ -75,13 +83,13 @@ fn reduce(problem: &Problem<'_>, chunks: &[Range], readers: &Readers) -> Vec<Ste
 
     let contribute: Stage<'_> = Box::new(move |index| {
         let to_owner = |to: Rank| {
-            let range = chunks[to.0].segment(index, segment);
+            let range = owned.segment(to, index);
             (0..own_parts).filter_map(move |part| send(to, range.shifted(part * len)))
         };
         others(rank, world).flat_map(to_owner).collect()
     });
     let add: Stage<'_> = Box::new(move |index| {
-        let range = chunks[rank.0].segment(index, segment);
+        let range = owned.segment(rank, index);
         if range.len == 0 {
             return Vec::new();
         }
@@ -91,10 +99,10 @@ fn reduce(problem: &Problem<'_>, chunks: &[Range], readers: &Readers) -> Vec<Ste
         std::iter::once(add).chain(spread).collect()
     });
     let fetch: Stage<'_> = Box::new(move |index| {
-        let fetch = |from: Rank| receive(from, chunks[from.0].segment(index, segment));
+        let fetch = |from: Rank| receive(from, owned.segment(from, index));
         if reads(rank) { others(rank, world).filter_map(fetch).collect() } else { Vec::new() }
     });
-    pipeline(longest(chunks, segment), &[(0, contribute), (1, add), (2, fetch)])
+    pipeline(owned.rounds(), &[(0, contribute), (1, add), (2, fetch)])
 }
 
 /// One message for each other rank.

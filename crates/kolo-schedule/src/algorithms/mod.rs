@@ -7,6 +7,7 @@ mod double_tree;
 mod halving_doubling;
 mod hierarchical;
 mod one_shot;
+mod ownership;
 mod pipeline;
 mod recursive_doubling;
 mod ring;

@@ -167,6 +167,61 @@ fn unequal_shares_are_added_once_in_tree_order() {
     assert!(proved.contains_key("hierarchical"), "{proved:?}");
 }
 
+/// Servers own parts of the sum, and every worker ends with all of it, in tree order: workers with equal and
+/// unequal shares, one of them perhaps without any; servers behind the workers and between them.
+#[test]
+fn servers_add_for_workers() {
+    let mut proved = BTreeMap::new();
+    for workers in 1usize..=5 {
+        for servers in [1, 2, 3, 6] {
+            let uneven: Vec<usize> =
+                (0..workers).map(|worker| (worker + 1) % 3 + usize::from(worker == 1)).collect();
+            for shares in [vec![1; workers], vec![2; workers], uneven]
+                .iter()
+                .filter(|shares| shares.iter().sum::<usize>() > 0)
+            {
+                for last in [true, false] {
+                    let world = workers + servers;
+                    let first = if last { workers } else { 1 };
+                    let is_server: Vec<bool> =
+                        (0..world).map(|rank| (first..first + servers).contains(&rank)).collect();
+                    let mut of_workers = shares.iter().copied();
+                    let shares: Vec<usize> = is_server
+                        .iter()
+                        .map(|server| if *server { 0 } else { of_workers.next().unwrap() })
+                        .collect();
+                    let contributions = Contributions::of_shares(&shares).with_servers(&is_server);
+                    assert_eq!(
+                        (0..world).map(|rank| contributions.is_server(Rank(rank))).collect::<Vec<_>>(),
+                        is_server
+                    );
+                    let check =
+                        |memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, at: &str| {
+                            for cells in (0..world).filter(|rank| !is_server[*rank]).map(|rank| &memory[rank])
+                            {
+                                cells[..len].iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
+                            }
+                        };
+                    for topology in [Topology::single(world), Topology::separate(world)] {
+                        let operation = Operation::AllReduce;
+                        for name in prove_contributions(
+                            &contributions,
+                            &topology,
+                            &operation,
+                            false,
+                            contributed,
+                            check,
+                        ) {
+                            *proved.entry(name).or_insert(0) += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(proved.get("direct") > Some(&80) && proved.contains_key("one-shot"), "{proved:?}");
+}
+
 #[test]
 fn a_reduce_gives_the_root_everything() {
     for world in 1usize..=17 {

@@ -56,6 +56,60 @@ fn direct_moves_the_least_and_halving_doubling_beats_ring_on_short_messages() {
     assert!(all_reduce("halving-doubling", 16, 1024) < 0.4 * all_reduce("ring", 16, 1024));
 }
 
+/// Seconds of an all-reduce of `len` elements by direct, of so many workers and servers.
+fn with_servers(workers: usize, servers: usize, len: usize, segment: usize) -> f64 {
+    let world = workers + servers;
+    let direct = ALGORITHMS.iter().find(|algorithm| algorithm.name == "direct").unwrap();
+    let of = |rank: usize| usize::from(rank < workers);
+    let shares: Vec<usize> = (0..world).map(of).collect();
+    let is_server: Vec<bool> = shares.iter().map(|share| *share == 0).collect();
+    let contributions = &Contributions::of_shares(&shares).with_servers(&is_server);
+    let topology = &Topology::separate(world);
+    let build = |rank| {
+        let (operation, rank) = (&Operation::AllReduce, Rank(rank));
+        let problem = Problem { operation, rank, len, contributions, topology, segment };
+        (direct.build)(&problem).unwrap()
+    };
+    let schedules: Vec<Schedule> = (0..world).map(build).collect();
+    let link = LinkTimes { latency: 0.0, ..LINK };
+    simulate(&schedules, topology, &Times { near: link, far: link, add_per_element: 0.0 })
+}
+
+/// Jiang et al. 2020 (BytePS), section 4.1, where there are none, and where there are enough of them: nβ. With
+/// fewer, messages of unequal length meet at one port of the simulation, which takes one after another; what
+/// links carry is that of the formula nevertheless (see the tests of `Ownership`).
+#[test]
+fn servers_take_what_the_formula_says() {
+    for workers in [2usize, 3, 4, 6, 8] {
+        let len = 16 * 30_000 * workers;
+        let bytes = len as f64 * LINK.per_element;
+        let without = 2.0 * (workers - 1) as f64 / workers as f64 * bytes;
+        for (servers, formula) in [(0, without), (workers, bytes), (workers + 1, bytes), (2 * workers, bytes)]
+        {
+            let got = with_servers(workers, servers, len, len / 400);
+            assert!(
+                got > 0.999 * formula && got < 1.05 * formula,
+                "{workers} workers, {servers} servers: {got} s, formula {formula} s"
+            );
+        }
+    }
+}
+
+/// The choice falls on direct, which alone gives servers more than others.
+#[test]
+fn long_sums_go_through_servers() {
+    for (workers, servers) in [(2, 1), (3, 2), (4, 1), (4, 4), (8, 3), (8, 16)] {
+        let is_server: Vec<bool> = (0..workers + servers).map(|rank| rank >= workers).collect();
+        let shares: Vec<usize> = is_server.iter().map(|server| usize::from(!server)).collect();
+        let contributions = &Contributions::of_shares(&shares).with_servers(&is_server);
+        let (operation, topology) = (&Operation::AllReduce, &Topology::separate(workers + servers));
+        let problem =
+            Problem { operation, rank: Rank(0), len: 1 << 23, contributions, topology, segment: 1 << 15 };
+        let choice = choose(&problem, DType::F32, &Network::default());
+        assert_eq!(choice.algorithm.name, "direct", "{}", choice.reason());
+    }
+}
+
 #[test]
 #[should_panic(expected = "rank 1 waits for ever")]
 fn a_schedule_that_waits_for_nobody_is_found() {

@@ -1,0 +1,148 @@
+//! Ownership: which elements of a buffer each rank adds, where the owner of an element gets all contributions
+//! to it and sends the sum to those who need it.
+//!
+//! Without servers every rank owns as much as any other. A server (see
+//! [`Contributions::with_servers`](crate::tree::Contributions::with_servers)) sends no contribution and needs
+//! no sum, so its link has room for more: with N workers that contribute and need the sum, and k servers, a
+//! worker owns x of the buffer and a server y, of which Nx + ky = 1. In either direction a worker's link
+//! carries 1 + (N−2)x of the buffer (its contribution to what others own, and the sum of what it owns to N−1
+//! others), a server's Ny. Both are least where they are equal: x = (N−k)/D and y = 2(N−1)/D with D = N² + kN −
+//! 2k, and an all-reduce of n bytes takes 2N(N−1)/D·nβ (BytePS: Jiang et al. 2020, section 4.1). From k = N on
+//! workers own nothing, and it takes nβ: their own contribution leaves, and the sum comes.
+
+use super::steps::LINE;
+use crate::problem::Problem;
+use crate::rank::Rank;
+use crate::schedule::Range;
+
+/// What each rank owns, and how that is cut into segments.
+pub(super) struct Ownership {
+    chunks: Vec<Range>,
+    /// Elements in a segment of each rank's chunk.
+    segments: Vec<usize>,
+}
+
+impl Ownership {
+    /// These chunks, one a rank, in segments of one length.
+    pub(super) fn of_chunks(chunks: Vec<Range>, segment: usize) -> Self {
+        let segments = vec![segment.max(1); chunks.len()];
+        Ownership { chunks, segments }
+    }
+
+    /// A buffer divided among all ranks: evenly, or by the shares of workers and servers. All chunks have
+    /// equally many segments then, so that nobody's link rests while another one's does not.
+    pub(super) fn of_all(problem: &Problem<'_>) -> Self {
+        let whole = Range { start: 0, len: problem.len };
+        if !problem.contributions.has_servers() {
+            return Self::of_chunks(super::steps::owned(whole, problem.world()), problem.segment);
+        }
+        let chunks = by_weight(whole.len, &weights(problem));
+        let longest = chunks.iter().map(|chunk| chunk.len).max().unwrap_or(0);
+        let rounds = longest.div_ceil(problem.segment.max(1)).max(1);
+        let segment = |chunk: &Range| chunk.len.div_ceil(rounds).next_multiple_of(LINE).max(1);
+        let segments = chunks.iter().map(segment).collect();
+        Ownership { chunks, segments }
+    }
+
+    /// A rank's segment of that number; empty past the last one.
+    pub(super) fn segment(&self, owner: Rank, index: usize) -> Range {
+        self.chunks[owner.0].segment(index, self.segments[owner.0])
+    }
+
+    /// The number of segments of the rank that has most.
+    pub(super) fn rounds(&self) -> usize {
+        let of = |(chunk, segment): (&Range, &usize)| chunk.len.div_ceil(*segment);
+        self.chunks.iter().zip(&self.segments).map(of).max().unwrap_or(0)
+    }
+}
+
+/// How much of a buffer each rank owns, in whole numbers. The module's formula, where some workers may only
+/// need the sum: with N that contribute and R that need it a worker's link carries 1 + (R−2)x and a server's
+/// Ry, so x is to y as R−k to N+R−2.
+fn weights(problem: &Problem<'_>) -> Vec<usize> {
+    let (world, contributions) = (problem.world(), problem.contributions);
+    let is_server = |rank: &usize| contributions.is_server(Rank(*rank));
+    let contributes = |rank: usize| !contributions.of(Rank(rank)).is_empty();
+    let servers = (0..world).filter(is_server).count();
+    let (readers, contributors) = (world - servers, (0..world).filter(|rank| contributes(*rank)).count());
+    // A worker that is alone has the sum already.
+    let of_worker = if readers == 1 { 1 } else { readers.saturating_sub(servers) };
+    let of_server = readers + contributors - 2;
+    let of = |rank: usize| match is_server(&rank) {
+        true => of_server,
+        false if contributes(rank) => of_worker,
+        false => 0,
+    };
+    (0..world).map(of).collect()
+}
+
+/// Consecutive chunks of whole cache lines.
+fn by_weight(len: usize, weights: &[usize]) -> Vec<Range> {
+    let (sum, mut before) = (weights.iter().sum::<usize>().max(1), 0);
+    let cut = |weight: usize| (len * weight / sum).next_multiple_of(LINE).min(len);
+    let chunk = |weight: &usize| {
+        before += weight;
+        let end = if before == sum { len } else { cut(before) };
+        Range::between(cut(before - weight), end)
+    };
+    weights.iter().map(chunk).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::Operation;
+    use crate::topology::Topology;
+    use crate::tree::Contributions;
+
+    /// The shares of workers and of servers, when ranks have so many shards each and the last `servers` of
+    /// them are servers.
+    fn shares(shards: &[usize], servers: usize) -> Vec<f64> {
+        const LEN: usize = 1_000_000 * LINE;
+        let world = shards.len();
+        let is_server: Vec<bool> = (0..world).map(|rank| rank >= world - servers).collect();
+        let contributions = &Contributions::of_shares(shards).with_servers(&is_server);
+        let (operation, topology) = (&Operation::AllReduce, &Topology::separate(world));
+        let problem =
+            Problem { operation, rank: Rank(0), len: LEN, contributions, topology, segment: 1 << 15 };
+        let ownership = Ownership::of_all(&problem);
+        let mut next = 0;
+        for chunk in &ownership.chunks {
+            assert!(chunk.len == 0 || chunk.start == next, "{:?}", ownership.chunks);
+            next = next.max(chunk.end());
+        }
+        assert_eq!(next, LEN, "every element has an owner");
+        ownership.chunks.iter().map(|chunk| chunk.len as f64 / LEN as f64).collect()
+    }
+
+    #[test]
+    fn the_links_of_workers_and_servers_carry_the_same() {
+        for workers in 2..=16usize {
+            for servers in 1..=20 {
+                let shards: Vec<usize> =
+                    (0..workers + servers).map(|rank| usize::from(rank < workers)).collect();
+                let shares = shares(&shards, servers);
+                let (n, k) = (workers as f64, servers as f64);
+                let (of_worker, of_server) = (1.0 + (n - 2.0) * shares[0], n * shares[workers]);
+                let formula = match servers < workers {
+                    true => 2.0 * n * (n - 1.0) / (n * n + k * n - 2.0 * k),
+                    false => 1.0,
+                };
+                assert!((of_worker - formula).abs() < 1e-3, "N={n} k={k}: {of_worker}, formula {formula}");
+                let idle = if servers > workers { n / k } else { formula };
+                assert!((of_server - idle).abs() < 1e-3, "N={n} k={k}: {of_server}, formula {idle}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_alone_needs_nobody_and_who_has_no_shard_owns_nothing() {
+        assert_eq!(shares(&[3, 0, 0], 2), [1.0, 0.0, 0.0]);
+        assert_eq!(shares(&[1, 1, 0, 0], 2), [0.0, 0.0, 0.5, 0.5]);
+        // Two workers, one that has only come to learn, one server: x : y = 2 : 3.
+        assert_eq!(
+            shares(&[1, 1, 0, 0], 1).iter().map(|x| (x * 7.0).round()).collect::<Vec<_>>(),
+            [2.0, 2.0, 0.0, 3.0]
+        );
+    }
+}
