@@ -53,6 +53,8 @@ pub struct Options {
     pub token: Option<Token>,
     /// Encrypts what travels over TCP; needs a token, and the same wish on all ranks.
     pub encrypt: bool,
+    /// Whether this rank is a summation server ([`Group::is_server`](crate::Group::is_server)).
+    pub server: bool,
 }
 
 impl Options {
@@ -73,7 +75,7 @@ impl Options {
         Ok(Duration::from_secs_f64(seconds))
     }
 
-    /// Reads the variables that [`kolo_rendezvous::env`] names, from `KOLO_TRANSPORT` to `KOLO_ENCRYPT`.
+    /// Reads the variables that [`kolo_rendezvous::env`] names, from `KOLO_TRANSPORT` to `KOLO_SERVER`.
     /// `KOLO_BACKEND` may name the native backend only.
     ///
     /// # Errors
@@ -128,13 +130,17 @@ impl Options {
             options.delay = Duration::from_micros(microseconds);
         }
         options.token = Token::from_env()?;
-        options.encrypt = match std::env::var(env::ENCRYPT).as_deref() {
-            Err(_) | Ok("" | "0") => false,
-            Ok("1") => true,
-            Ok(text) => {
-                return Err(Error::environment(env::ENCRYPT, format!("is `{text}`; it must be 0 or 1")));
-            }
-        };
+        options.encrypt = flag(env::ENCRYPT)?;
+        options.server = flag(env::SERVER)?;
         Ok(options)
+    }
+}
+
+/// A variable that is 0 or 1; 0 without it.
+fn flag(name: &str) -> Result<bool, Error> {
+    match std::env::var(name).as_deref() {
+        Err(_) | Ok("" | "0") => Ok(false),
+        Ok("1") => Ok(true),
+        Ok(text) => Err(Error::environment(name, format!("is `{text}`; it must be 0 or 1"))),
     }
 }

@@ -42,7 +42,7 @@ impl ShardLosses {
     ///
     /// Memory cannot be had.
     pub(crate) fn start(&mut self, group: &Group, assignment: &Assignment) -> Result<(), Error> {
-        let Assignment { contributions, shards, .. } = assignment;
+        let Assignment { for_all: contributions, shards, .. } = assignment;
         let nodes = contributions.of(group.rank());
         let mut buffer: Buffer<f64> = group.alloc(2 * contributions.parts(group.rank()))?;
         for (part, node) in nodes.iter().enumerate() {

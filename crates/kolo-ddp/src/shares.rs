@@ -36,6 +36,12 @@ pub fn apportion(shards: usize, weights: &[f64], world: usize) -> Result<Vec<usi
     Ok(counts)
 }
 
+/// The shares of all ranks from those of the workers: servers have none.
+pub(crate) fn of_workers(shares: &[usize], servers: &[bool]) -> Vec<usize> {
+    let mut of_worker = shares.iter().copied();
+    servers.iter().map(|server| if *server { 0 } else { of_worker.next().unwrap_or(0) }).collect()
+}
+
 /// Equal shares, as [`share`] cuts them.
 pub(crate) fn equal(shards: usize, world: usize) -> Vec<usize> {
     (0..world).map(|rank| share(shards, world, Rank(rank)).len()).collect()
@@ -54,15 +60,24 @@ pub struct Assignment {
     pub shares: Vec<usize>,
     /// This rank's shards.
     pub shards: Range<usize>,
-    /// What each rank gives to a sum in tree order.
+    /// What each rank gives to a sum in tree order that changes values, which servers need not know.
     pub contributions: Arc<Contributions>,
+    /// The same for a sum that all ranks need.
+    pub for_all: Arc<Contributions>,
 }
 
 impl Assignment {
     /// The assignment as `rank` sees it, where ranks have so many shards each.
     pub(crate) fn new(shares: &[usize], rank: Rank) -> Self {
         let contributions = Arc::new(Contributions::of_shares(shares));
-        Assignment { shares: shares.to_vec(), shards: range(shares, rank), contributions }
+        let for_all = contributions.clone();
+        Assignment { shares: shares.to_vec(), shards: range(shares, rank), contributions, for_all }
+    }
+
+    /// The same assignment where these ranks are summation servers.
+    pub(crate) fn with_servers(self, servers: &[bool]) -> Self {
+        let contributions = Arc::new(Contributions::clone(&self.for_all).with_servers(servers));
+        Assignment { contributions, ..self }
     }
 
     /// The rank that has each shard.

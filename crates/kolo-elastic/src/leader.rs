@@ -116,8 +116,11 @@ impl Leader {
     }
 
     fn arrived(&mut self, member: &str, arrival: Arrival) {
-        let Arrival { number, reason, rejoin_timeout_ms, has_state } = arrival;
+        let Arrival { number, reason, rejoin_timeout_ms, has_state, server } = arrival;
         self.workers.arrived(member, number, reason, Instant::now());
+        if server {
+            self.workers.is_server(member);
+        }
         if let Some(ms) = rejoin_timeout_ms {
             self.workers.suggest_rejoin_timeout(Duration::from_millis(ms));
         }

@@ -129,6 +129,7 @@ impl Member {
             reason,
             rejoin_timeout_ms: self.pace.known().map(milliseconds),
             has_state: self.has_state,
+            server: self.options.server,
         };
         let text = serde_json::to_string(&arrival).map_err(unreadable)?;
         self.store.set(&worker_protocol::arrival_key(&self.name), text)?;

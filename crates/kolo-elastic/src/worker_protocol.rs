@@ -34,6 +34,9 @@ pub(crate) struct Arrival {
     /// Whether the member holds the state of the job.
     #[serde(default)]
     pub(crate) has_state: bool,
+    /// Whether the member is a summation server, which never holds it.
+    #[serde(default)]
+    pub(crate) server: bool,
 }
 
 /// The coordinator's answer to an arrival.

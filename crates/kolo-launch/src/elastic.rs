@@ -60,7 +60,7 @@ impl Elastic {
             rejoin_timeout: job.patience,
             too_few_timeout: job.wait,
         };
-        let size = job.nproc + job.restarts;
+        let size = job.processes() + job.restarts;
         let (coordinator, events) = match job.nnodes {
             1 => Coordinator::single_node((Ipv4Addr::LOCALHOST, 0).into(), size, policy, &options),
             _ => Coordinator::multi_node(node_config(job, options.arrival()), size, policy, &options),
@@ -146,7 +146,9 @@ impl Elastic {
                 eprintln!("kolo: {name} has been stopped for {} s and is ended", STOP_TIMEOUT.as_secs());
             }
         }
-        let here = workers.list.iter().filter(|worker| worker.status().is_none()).count();
+        // Servers do not go on without workers.
+        let trains = |worker: &&WorkerProcess| !worker.is_server && worker.status().is_none();
+        let here = workers.list.iter().filter(trains).count();
         let alive = here + self.coordinator.remote_members();
         self.report_exits(workers, alive);
         if workers_are_done(workers) {
@@ -274,7 +276,7 @@ fn node_config(job: &Job, start_timeout: Duration) -> NodeConfig {
         node_rank: job.nnodes_min.is_none().then_some(job.node_rank),
         min_nodes: job.nnodes_min.unwrap_or(job.nnodes),
         max_nodes: job.nnodes,
-        local_workers: job.nproc,
+        local_workers: job.processes(),
         start_timeout,
     }
 }

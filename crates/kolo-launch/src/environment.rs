@@ -51,7 +51,7 @@ pub(crate) fn variables(
         (env::RANK, rank.clone()),
         (env::WORLD_SIZE, world_size.clone()),
         (env::LOCAL_RANK, local.to_string()),
-        (env::LOCAL_WORLD_SIZE, job.nproc.to_string()),
+        (env::LOCAL_WORLD_SIZE, job.processes().to_string()),
         (env::GROUP_RANK, job.node_rank.to_string()),
         ("GROUP_WORLD_SIZE", job.nnodes.to_string()),
         // Roles are torchrun's way to mix programs in one job; here there is one.
@@ -61,6 +61,8 @@ pub(crate) fn variables(
         (env::MASTER_ADDR, job.master_addr.clone()),
         (env::MASTER_PORT, rendezvous.port.to_string()),
         (env::RUN_ID, rendezvous.run_id.clone()),
+        (env::SERVER, u8::from(job.is_server(local)).to_string()),
+        (env::SERVERS, (job.servers * job.nnodes).to_string()),
         ("TORCHELASTIC_RESTART_COUNT", "0".into()),
         ("TORCHELASTIC_MAX_RESTARTS", "0".into()),
         // The store is served by rank 0, not by the launcher.
@@ -141,6 +143,16 @@ mod tests {
             ("OMP_NUM_THREADS", "1"),
         ] {
             assert_eq!(seen.get(name).map(String::as_str), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_processes_of_a_node_are_its_servers() {
+        let job = Job { servers: 2, nnodes: 2, node_rank: 1, ..Job::new(["true"], 3) };
+        for (local, rank, server) in [(0, "5", "0"), (2, "7", "0"), (3, "8", "1"), (4, "9", "1")] {
+            let seen = read(&job, local, &["KOLO_SERVER"]);
+            assert_eq!((seen["RANK"].as_str(), seen["KOLO_SERVER"].as_str()), (rank, server));
+            assert_eq!((seen["WORLD_SIZE"].as_str(), seen["KOLO_SERVERS"].as_str()), ("10", "4"));
         }
     }
 

@@ -8,16 +8,20 @@ use kolo_comm::Rank;
 
 use crate::error::LaunchError;
 
-/// A job: one program, started as `nproc` workers on this node.
+/// A job: one program, started as `nproc` workers on this node, and perhaps as `servers` summation servers.
 ///
-/// All nodes of a job are started with the same `nproc`, `nnodes`, `master_addr` and `master_port`, each with
-/// its own `node_rank`, unless nodes may come and go. Node k has the ranks `k·nproc … (k+1)·nproc − 1`.
+/// All nodes of a job are started with the same number p of both together, the same `nnodes`, `master_addr` and
+/// `master_port`, each with its own `node_rank`, unless nodes may come and go. Node k has the ranks `k·p …
+/// (k+1)·p − 1`, servers last.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The program and its arguments. A program without a slash is looked up in `PATH`.
     pub command: Vec<OsString>,
-    /// Workers on this node, at least 1.
+    /// Workers on this node, at least 1; or none, where it has servers.
     pub nproc: usize,
+    /// Summation servers on this node: processes that are told by `KOLO_SERVER` that they have no shards, and
+    /// add for the workers.
+    pub servers: usize,
     /// Nodes of the job, at least 1; at most so many where nodes may come and go.
     pub nnodes: usize,
     /// Nodes with which the job begins, where nodes may come and go: they are numbered as they come, and
@@ -71,6 +75,7 @@ impl Job {
         Job {
             command: command.into_iter().map(Into::into).collect(),
             nproc,
+            servers: 0,
             nnodes: 1,
             nnodes_min: None,
             node_rank: 0,
@@ -89,14 +94,24 @@ impl Job {
         }
     }
 
-    /// Workers of the whole job. Cannot overflow once [`check`](Self::check) has passed.
-    pub(crate) fn world_size(&self) -> usize {
-        self.nproc * self.nnodes
+    /// Workers and servers on this node.
+    pub(crate) fn processes(&self) -> usize {
+        self.nproc + self.servers
     }
 
-    /// The rank of this node's worker `local`.
+    /// Workers and servers of the whole job. Cannot overflow once [`check`](Self::check) has passed.
+    pub(crate) fn world_size(&self) -> usize {
+        self.processes() * self.nnodes
+    }
+
+    /// Whether this node's process `local` is a summation server.
+    pub(crate) fn is_server(&self, local: usize) -> bool {
+        local >= self.nproc
+    }
+
+    /// The rank of this node's process `local`.
     pub(crate) fn rank(&self, local: usize) -> Rank {
-        Rank(self.node_rank * self.nproc + local)
+        Rank(self.node_rank * self.processes() + local)
     }
 
     /// Checks what would not start, before anything does.
@@ -105,10 +120,12 @@ impl Job {
         if self.command.first().is_none_or(|program| program.is_empty()) {
             return invalid("no program is given".into(), "name the program that each worker runs");
         }
-        if self.nproc == 0 {
+        if self.nproc == 0 && self.servers == 0 {
             return invalid("the number of workers is 0".into(), "start at least one (--nproc 1)");
         }
-        let most = self.nproc.saturating_mul(self.nnodes);
+        let processes = self.nproc.checked_add(self.servers);
+        // Other nodes may have more workers.
+        let most = processes.unwrap_or(usize::MAX).saturating_mul(self.nnodes);
         if self.min == 0 || self.min > most.max(1) {
             let what = format!("{} workers at least, of {most}", self.min);
             return invalid(what, "--min is at least 1 and at most the number of workers");
@@ -116,9 +133,15 @@ impl Job {
         if self.nnodes == 0 {
             return invalid("the number of nodes is 0".into(), "a job has at least one (--nnodes 1)");
         }
-        if self.nproc.checked_mul(self.nnodes).is_none() {
-            let what = format!("{} workers on each of {} nodes is too many", self.nproc, self.nnodes);
-            return invalid(what, "lower --nproc or --nnodes");
+        if processes.and_then(|processes| processes.checked_mul(self.nnodes)).is_none() {
+            let (nproc, servers) = (self.nproc, self.servers);
+            let what =
+                format!("{nproc} workers and {servers} servers on each of {} nodes is too many", self.nnodes);
+            return invalid(what, "lower --nproc, --servers or --nnodes");
+        }
+        if self.nproc == 0 && self.nnodes == 1 {
+            let what = format!("{} summation servers without any worker", self.servers);
+            return invalid(what, "start workers, too (--nproc 1)");
         }
         if let Some(min) = self.nnodes_min.filter(|min| *min == 0 || *min > self.nnodes) {
             let what = format!("{min} nodes at least and {} at most", self.nnodes);
@@ -155,15 +178,20 @@ mod tests {
     fn ranks_count_through_the_nodes() {
         let job = Job { nnodes: 3, node_rank: 2, ..Job::new(["true"], 4) };
         assert_eq!((job.world_size(), job.rank(0), job.rank(3)), (12, Rank(8), Rank(11)));
+        let served = Job { servers: 2, ..job };
+        assert_eq!((served.world_size(), served.rank(0), served.rank(5)), (18, Rank(12), Rank(17)));
+        assert_eq!((served.is_server(3), served.is_server(4)), (false, true));
     }
 
     #[test]
     fn what_cannot_be_started_is_named() {
         let good = || Job::new(["true"], 2);
-        let cases: [(Job, &str); 11] = [
+        let cases: [(Job, &str); 13] = [
             (Job::new(Vec::<OsString>::new(), 2), "program"),
             (Job::new([""], 2), "program"),
             (Job { nproc: 0, ..good() }, "--nproc"),
+            (Job { nproc: 0, servers: 2, ..good() }, "2 summation servers without any worker"),
+            (Job { servers: usize::MAX, master_port: Some(1), ..good() }, "--servers"),
             (Job { nnodes: 0, ..good() }, "--nnodes"),
             (Job { nproc: usize::MAX, nnodes: 2, master_port: Some(1), ..good() }, "too many"),
             (Job { nnodes: 2, node_rank: 2, master_port: Some(1), ..good() }, "node 2"),

@@ -45,6 +45,8 @@ pub(crate) struct WorkerProcess {
     exit: Option<(Duration, ExitStatus)>,
     /// Its rank among the workers of this node.
     pub local_rank: usize,
+    /// Whether it is a summation server.
+    pub is_server: bool,
     /// Its name as a member of an elastic job.
     pub member: String,
     /// Whether the coordinator knows that it has ended.
@@ -79,7 +81,7 @@ impl Workers {
             LaunchError::system("cannot make a folder for the workers' error files", cause)
         })?;
         let mut workers = Workers {
-            list: Vec::with_capacity(job.nproc),
+            list: Vec::with_capacity(job.processes()),
             started: Instant::now(),
             terminating: false,
             over: false,
@@ -87,7 +89,7 @@ impl Workers {
             error_files,
             ranks,
         };
-        for local_rank in 0..job.nproc {
+        for local_rank in 0..job.processes() {
             workers.start_one(job, rendezvous, local_rank)?;
         }
         Ok(workers)
@@ -137,6 +139,7 @@ impl Workers {
             error_file,
             exit: None,
             local_rank,
+            is_server: job.is_server(local_rank),
             member,
             reported: false,
             survived: false,

@@ -3,6 +3,9 @@
 use crate::problem::Problem;
 use crate::schedule::Schedule;
 
+/// Builds the schedule of one rank; where there is none, the reason.
+pub(crate) type Build = fn(&Problem<'_>) -> Result<Schedule, &'static str>;
+
 /// A way to do some of the operations.
 #[derive(Debug)]
 pub struct Algorithm {

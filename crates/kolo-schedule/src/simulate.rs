@@ -4,10 +4,12 @@
 //! The model is that of Hockney 1994 with the γ of Thakur, Rabenseifner & Gropp 2005: a message of n elements
 //! takes α + n·β, adding n elements to others takes n·γ. A rank sends one message at a time and receives one
 //! at a time, both at once; between nodes the same holds for a node, whose ranks share its link. Sending does
-//! not keep a rank from its next step.
+//! not keep a rank from its next step: messages wait at the link, and where the receiver of the first one is
+//! busy another one overtakes, as connections to several peers do not wait for one another. Messages between
+//! two ranks stay in order.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::messages::{Action, Known, Messages, Sent};
 use crate::rank::Rank;
@@ -80,10 +82,26 @@ pub(crate) struct Simulation<'a> {
     clocks: Vec<Clock>,
     /// When each message arrives; NaN before it is sent.
     arrivals: Vec<f64>,
-    /// Participants that can go on, the earliest first.
-    ready: BinaryHeap<Reverse<(Moment, usize)>>,
+    /// Who can go on, the earliest first.
+    ready: BinaryHeap<Reverse<(Moment, Turn)>>,
+    /// Whether all schedules are known. Where some are not, when others' messages arrive is told from this
+    /// rank's own last one, and messages leave in the order of its steps.
+    is_whole: bool,
+    /// At each port the messages that wait to leave, with the participants that offer them.
+    waiting: Vec<VecDeque<(usize, usize)>>,
+    /// When each port looks at them again; infinite where nothing waits.
+    next_look: Vec<f64>,
     /// When the last participant is done.
     pub(crate) end: f64,
+}
+
+/// Who can go on at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// A participant does its next action.
+    Participant(usize),
+    /// A port lets the next message out.
+    Port(usize),
 }
 
 /// Where a participant is.
@@ -126,20 +144,27 @@ impl<'a> Simulation<'a> {
         counted: fn(&Sent) -> usize,
     ) -> Self {
         let participants = messages.participants.len();
+        let ports = participants + topology.nodes().len();
         let mut run = Simulation {
             messages,
             topology,
             times: *times,
             counted,
-            ports: vec![Port::default(); participants + topology.nodes().len()],
+            ports: vec![Port::default(); ports],
             clocks: vec![Clock::default(); participants],
             arrivals: vec![f64::NAN; messages.sent.len()],
-            ready: (0..participants).map(|participant| Reverse((Moment(0.0), participant))).collect(),
+            ready: (0..participants).map(|n| Reverse((Moment(0.0), Turn::Participant(n)))).collect(),
+            is_whole: participants == topology.world(),
+            waiting: vec![VecDeque::new(); ports],
+            next_look: vec![f64::INFINITY; ports],
             end: 0.0,
         };
         // Of all that can go on, the one that does so first: links are taken in the order of time.
-        while let Some(Reverse((Moment(time), participant))) = run.ready.pop() {
-            run.advance(participant, time);
+        while let Some(Reverse((Moment(time), turn))) = run.ready.pop() {
+            match turn {
+                Turn::Participant(participant) => run.advance(participant, time),
+                Turn::Port(port) => run.let_out(port, time),
+            }
         }
         let stuck = run.clocks.iter().zip(&messages.participants).find(|(clock, _)| clock.awaits.is_some());
         assert!(stuck.is_none(), "{} waits for ever", stuck.map_or(Rank(0), |(_, waiting)| waiting.rank));
@@ -162,6 +187,13 @@ impl<'a> Simulation<'a> {
         let done = self.clocks[participant].done;
         let Some(action) = self.messages.participants[participant].actions.get(done) else { return };
         let next = match action {
+            Action::Send(number) if self.is_whole && self.takes_time(*number) => {
+                let port = self.port(participant, self.messages.sent[*number].far);
+                self.waiting[port].push_back((participant, *number));
+                self.clocks[participant].done += 1;
+                self.look(port, time);
+                time
+            }
             Action::Send(number) => {
                 let begin = self.begin(participant, *number);
                 if begin <= time {
@@ -180,7 +212,45 @@ impl<'a> Simulation<'a> {
                 clock.now
             }
         };
-        self.ready.push(Reverse((Moment(next), participant)));
+        self.ready.push(Reverse((Moment(next), Turn::Participant(participant))));
+    }
+
+    /// Has a port look at what waits there, at this time or before.
+    fn look(&mut self, port: usize, time: f64) {
+        if time < self.next_look[port] {
+            self.next_look[port] = time;
+            self.ready.push(Reverse((Moment(time), Turn::Port(port))));
+        }
+    }
+
+    /// A port sends the first message whose receiver is free, if it is free itself.
+    fn let_out(&mut self, port: usize, time: f64) {
+        if time < self.next_look[port] {
+            return;
+        }
+        self.next_look[port] = f64::INFINITY;
+        let busy_until = |run: &Self, number: usize| {
+            let message = &run.messages.sent[number];
+            let into = message.receiver.map(|receiver| run.ports[run.port(receiver, message.far)]);
+            into.map_or(0.0, |into| into.receiving_until)
+        };
+        if self.ports[port].sending_until <= time {
+            let free = self.waiting[port].iter().position(|(_, number)| busy_until(self, *number) <= time);
+            if let Some((participant, number)) = free.and_then(|place| self.waiting[port].remove(place)) {
+                self.send(participant, number, time);
+            }
+        }
+        let first = self.waiting[port].iter().map(|(_, number)| busy_until(self, *number));
+        let first = first.fold(f64::INFINITY, f64::min).max(self.ports[port].sending_until);
+        if first.is_finite() {
+            self.look(port, first);
+        }
+    }
+
+    /// Whether a message keeps a link busy.
+    fn takes_time(&self, number: usize) -> bool {
+        let message = &self.messages.sent[number];
+        self.link(message).per_element > 0.0 && (self.counted)(message) > 0
     }
 
     fn link(&self, message: &Sent) -> LinkTimes {
@@ -195,10 +265,10 @@ impl<'a> Simulation<'a> {
 
     /// When a message can leave: as soon as both ends are free, or at once if it keeps no link busy.
     fn begin(&self, participant: usize, number: usize) -> f64 {
-        let message = &self.messages.sent[number];
-        if self.link(message).per_element == 0.0 || (self.counted)(message) == 0 {
+        if !self.takes_time(number) {
             return self.clocks[participant].now;
         }
+        let message = &self.messages.sent[number];
         let leaves =
             self.clocks[participant].now.max(self.ports[self.port(participant, message.far)].sending_until);
         let arrives = |receiver| self.ports[self.port(receiver, message.far)].receiving_until;
@@ -227,7 +297,8 @@ impl<'a> Simulation<'a> {
         if let Some(receiver) = message.receiver
             && self.clocks[receiver].awaits.take_if(|awaited| *awaited == number).is_some()
         {
-            self.ready.push(Reverse((Moment(self.clocks[receiver].now.max(arrival)), receiver)));
+            let goes_on = Moment(self.clocks[receiver].now.max(arrival));
+            self.ready.push(Reverse((goes_on, Turn::Participant(receiver))));
         }
     }
 

@@ -145,6 +145,16 @@ impl Contributions {
         self.servers.get(rank.0) == Some(&true)
     }
 
+    /// The ranks that are no servers.
+    pub fn workers(&self) -> impl Iterator<Item = Rank> {
+        (0..self.world()).map(Rank).filter(|rank| !self.is_server(*rank))
+    }
+
+    /// The contributions of those ranks, in their order.
+    pub(crate) fn of_workers(&self) -> Self {
+        Self::of_nodes(self.workers().map(|worker| self.nodes[worker.0].clone()).collect())
+    }
+
     /// Number of ranks.
     pub fn world(&self) -> usize {
         self.nodes.len()

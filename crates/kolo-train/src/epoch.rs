@@ -92,7 +92,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             return Ok(());
         }
         let (Straggler { rank, reason, .. }, min) = (straggler, self.job.min_workers);
-        if self.ddp.group().world_size() > min {
+        let workers = self.ddp.workers();
+        if workers.len() > min || !workers.contains(rank) {
             let reason = format!("{rank} is dropped: {reason}");
             self.ddp.with_replica(|replica| replica.leave_out(*rank, &reason));
         } else if self.ddp.rank().0 == 0 {

@@ -18,21 +18,24 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     batch_size: usize,
     device: &Device,
 ) -> Result<Scores, Error> {
-    let (rank, world) = (ddp.rank().0, ddp.group().world_size());
+    // Servers hold no model.
+    let workers = ddp.workers();
+    let place = workers.iter().position(|worker| *worker == ddp.rank());
     let (metrics, samples) = (task.measured(), task.data.samples(Part::Test));
     let Some(evaluate) = task.evaluate.as_ref().filter(|_| !metrics.is_empty()) else {
         return Ok(Scores::default());
     };
     let model = ddp.model().valid();
     let indices: Vec<usize> = (0..samples).collect();
-    let own = indices.chunks(batch_size).skip(rank).step_by(world);
+    let own = indices.chunks(batch_size).skip(place.unwrap_or(samples)).step_by(workers.len());
     let means = own.map(|batch| evaluate(&model, task.data.batch(Part::Test, batch, None), device));
     let means: Vec<Vec<(f64, f64)>> =
         means.map(|means| means.into_iter().map(|Mean { sum, count }| (sum, count)).collect()).collect();
     let all: Vec<Vec<Vec<(f64, f64)>>> = ddp.group().all_gather_value(&means)?;
     let mut total = vec![(0.0, 0.0); metrics.len()];
     for batch in 0..samples.div_ceil(batch_size) {
-        let Some(means) = all[batch % world].get(batch / world) else { continue };
+        let (worker, number) = (workers[batch % workers.len()], batch / workers.len());
+        let Some(means) = all[worker.0].get(number) else { continue };
         for ((sum, count), mean) in total.iter_mut().zip(means) {
             (*sum, *count) = (*sum + mean.0, *count + mean.1);
         }

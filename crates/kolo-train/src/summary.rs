@@ -18,7 +18,7 @@ use crate::progress::Progress;
 pub struct Summary {
     /// Version of Kolo.
     pub kolo: &'static str,
-    /// Workers at the end.
+    /// Workers at the end, without summation servers.
     pub world_size: usize,
     /// Shards a step.
     pub shards: usize,
@@ -95,7 +95,7 @@ impl Summary {
         let noise_scale = ddp.with_replica(|replica| replica.noise_scale())?;
         Ok(Summary {
             kolo: env!("CARGO_PKG_VERSION"),
-            world_size: ddp.group().world_size(),
+            world_size: ddp.workers().len(),
             shards: config.shards,
             transport: ddp.group().transport(),
             model: config.model.clone(),

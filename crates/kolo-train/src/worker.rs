@@ -41,8 +41,10 @@ pub(crate) fn run<M: Module, D: DataSet + ?Sized + 'static>(
     match Worker::new(job, task, membership, model) {
         Ok(mut worker) => {
             let ended = worker.run()?;
+            let is_server = worker.ddp.is_server();
             let model = || Ok::<_, Error>(worker.ddp.into_model()?.into_module());
             match ended {
+                Ended::Over(_) if is_server => Ok(Trained { model: None, summary: None }),
                 Ended::Left => Ok(Trained { model: None, summary: None }),
                 Ended::Over(summary) => {
                     Ok(Trained { model: Some(model()?), summary: summary.map(|summary| *summary) })
@@ -143,13 +145,17 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
     }
 
     pub(crate) fn describe(&self) -> String {
-        let config = &self.job.config;
+        let (config, workers) = (&self.job.config, self.ddp.workers().len());
+        let servers = match self.ddp.group().world_size() - workers {
+            0 => String::new(),
+            servers => format!(" and {servers} summation servers"),
+        };
         format!(
-            "{} ({} parameters) on {}: {} workers over {}, {} shards × {} samples a step, {} steps{}",
+            "{} ({} parameters) on {}: {} workers over {}{servers}, {} shards × {} samples a step, {} steps{}",
             config.model,
             parameters(&self.ddp),
             config.data,
-            self.ddp.group().world_size(),
+            workers,
             self.ddp.group().transport(),
             config.shards,
             config.batch_size,

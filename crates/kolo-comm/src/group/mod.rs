@@ -195,6 +195,20 @@ impl Group {
         &self.topology
     }
 
+    /// Whether this rank is a summation server of its job, as [`Options::server`] says: training gives it no
+    /// shards. To collectives it is a rank like any other, unless
+    /// [`Contributions::with_servers`](kolo_schedule::tree::Contributions::with_servers) say otherwise.
+    pub fn is_server(&self) -> bool {
+        self.options.server
+    }
+
+    /// This group, of which this rank is a summation server: for groups that are made without [`Options`] of
+    /// each rank's own.
+    pub fn into_server(mut self) -> Group {
+        self.options.server = true;
+        self
+    }
+
     /// How the ranks talk: `shm`, `tcp`, `shm+tcp`, `threads`, `solo` or `mpi`.
     pub fn transport(&self) -> &'static str {
         self.transport

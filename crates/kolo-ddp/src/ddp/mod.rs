@@ -113,6 +113,17 @@ impl<B: Binding> Ddp<B> {
         self.group.rank()
     }
 
+    /// Whether this process is a summation server: see [`Replica::is_server`]. It goes through the same loop,
+    /// without shards; what needs the model's values, such as an evaluation, is for [`Ddp::workers`].
+    pub fn is_server(&self) -> bool {
+        self.with_replica(|replica| replica.is_server())
+    }
+
+    /// The ranks that train and hold the model: all but summation servers.
+    pub fn workers(&self) -> Vec<Rank> {
+        self.with_replica(|replica| replica.workers())
+    }
+
     /// The ranks that train together.
     pub fn group(&self) -> &Arc<Group> {
         &self.group

@@ -1,22 +1,17 @@
 //! Who has how many shards when a group begins, and what becomes of stragglers in it.
 
-use kolo_comm::{Group, Rank};
+use kolo_comm::{Collective, DType, Group, Rank};
 
 use crate::config::Config;
 use crate::error::Error;
-use crate::shares::{apportion, equal};
+use crate::shares::{apportion, equal, of_workers};
 use crate::straggler::Policy;
 
 /// Refuses settings that can be seen to be wrong before the ranks meet.
-pub(super) fn check(config: &Config, shards: usize, world: usize) -> Result<(), Error> {
+pub(super) fn check(config: &Config) -> Result<(), Error> {
     if config.straggler == Policy::Drop && !config.elastic {
         let problem =
             "a straggler can only be dropped by a replica that can go on without it: set `Config::elastic`";
-        return Err(Error::Setting(problem.into()));
-    }
-    if config.noise_scale && shards < 2 {
-        let problem = "the noise scale is measured between two sizes of a batch, so a step needs at least 2 shards; \
-                       it has 1 (`Config::shards`)";
         return Err(Error::Setting(problem.into()));
     }
     if config.noise_scale && !config.reduction.is_sum() {
@@ -24,22 +19,63 @@ pub(super) fn check(config: &Config, shards: usize, world: usize) -> Result<(), 
         let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";
         return Err(Error::Setting(format!("{problem} {name}; take the reduction sum")));
     }
+    Ok(())
+}
+
+/// Refuses ranks that cannot train together: servers alone, a server in the place of the rank that speaks for
+/// all, too few shards, or weights of shares for another number of workers.
+pub(super) fn check_ranks(
+    config: &Config,
+    shards: usize,
+    group: &Group,
+    servers: &[bool],
+) -> Result<(), Error> {
+    let (count, workers) = (servers.iter().filter(|server| **server).count(), count_workers(servers));
+    let refuse = |problem: String| Err(Error::Setting(problem));
+    if workers == 0 {
+        return refuse(format!("all of {count} ranks are summation servers; start workers, which train"));
+    }
+    if servers[0] {
+        let problem = "rank 0 is a summation server; it has to be a worker, which holds the weights";
+        return refuse(format!("{problem}: start a worker on the first node"));
+    }
+    if count > 0 && group.explain(&Collective::Barrier, 1, DType::U8).is_none() {
+        let transport = group.transport();
+        return refuse(format!(
+            "{transport} adds by itself and needs no summation servers: leave out --servers"
+        ));
+    }
+    if config.noise_scale && shards < 2 {
+        let problem = "the noise scale is measured between two sizes of a batch, so a step needs at least 2 shards; \
+                       it has 1 (`Config::shards`)";
+        return Err(Error::Setting(problem.into()));
+    }
     match &config.shares {
         // A job that has lost workers, or got more, has weights for another number.
-        Some(weights) if !config.elastic || weights.len() == world => {
+        Some(weights) if !config.elastic || weights.len() == workers => {
             let wrong = |problem| Error::Setting(format!("`Config::shares`: {problem}"));
-            apportion(shards, weights, world).map(drop).map_err(wrong)
+            apportion(shards, weights, workers).map(drop).map_err(wrong)
         }
         _ => Ok(()),
     }
 }
 
+/// Number of ranks that are no servers.
+pub(super) fn count_workers(servers: &[bool]) -> usize {
+    servers.iter().filter(|server| !**server).count()
+}
+
 /// The shares with which the ranks of a group begin, and what becomes of stragglers; rank 0's for all, so
 /// that no rank can differ.
-pub(super) fn agree(group: &Group, config: &Config, shards: usize) -> Result<(Vec<usize>, Policy), Error> {
-    let world = group.world_size();
-    let weighted = config.shares.as_ref().and_then(|weights| apportion(shards, weights, world).ok());
-    let shares = weighted.unwrap_or_else(|| equal(shards, world));
+pub(super) fn agree(
+    group: &Group,
+    config: &Config,
+    shards: usize,
+    servers: &[bool],
+) -> Result<(Vec<usize>, Policy), Error> {
+    let (world, workers) = (group.world_size(), count_workers(servers));
+    let weighted = config.shares.as_ref().and_then(|weights| apportion(shards, weights, workers).ok());
+    let shares = of_workers(&weighted.unwrap_or_else(|| equal(shards, workers)), servers);
     let policy = Policy::ALL.iter().position(|(_, policy)| *policy == config.straggler).unwrap_or(0);
     let mut words: Vec<i64> = shares.iter().map(|share| *share as i64).chain([policy as i64]).collect();
     group.broadcast(&mut words, Rank(0))?;

@@ -3,7 +3,7 @@
 //! Values and optimizer state are on every rank, but a residual is only on the rank that computes its shard,
 //! and dies with it. A second holder after every step would cost as much as the compressed gradient saves. So
 //! every [`Config::backup_every`](crate::Config::backup_every) steps each rank copies all it has, and gives a
-//! copy of its shards' state to the next rank. After a death all ranks go back to the newest copy of which
+//! copy of its shards' state to the next one that trains. After a death all ranks go back to the newest copy of which
 //! every shard is left somewhere, and do the steps since then again, in the same bits.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -70,8 +70,8 @@ impl Replica {
         self.keeps_state() && every > 0 && self.steps.is_multiple_of(every)
     }
 
-    /// Copies what this rank has, and gives its shards' state to the next rank. A collective; does nothing
-    /// where there is nothing that could be lost.
+    /// Copies what this rank has, and gives its shards' state to the next worker. A collective; does nothing
+    /// where there is nothing that could be lost, and on a server, which has nothing.
     ///
     /// # Errors
     ///
@@ -81,11 +81,16 @@ impl Replica {
             return Ok(());
         }
         self.apply_outstanding()?;
-        let (group, world) = (self.group.clone(), self.group.world_size());
+        if self.server {
+            return Ok(());
+        }
+        let (group, workers) = (self.group.clone(), self.workers());
+        let (world, rank) = (workers.len(), group.rank());
         let own = self.step.shard_state();
         let mut shards: BTreeMap<usize, Vec<f32>> = self.step.shards().zip(own.iter().cloned()).collect();
         if world > 1 {
-            let (next, before) = ((group.rank().0 + 1) % world, (group.rank().0 + world - 1) % world);
+            let place = workers.iter().position(|worker| *worker == rank).unwrap_or(0);
+            let (Rank(next), Rank(before)) = (workers[(place + 1) % world], workers[(place + world - 1) % world]);
             let first: usize = self.step.shares()[..before].iter().sum();
             let theirs = first..first + self.step.shares()[before];
             let len = self.shard_state_len();

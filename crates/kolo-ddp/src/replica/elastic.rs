@@ -38,7 +38,9 @@ impl Replica {
             let mut replica = Replica::apart(&group, specs.to_vec(), values.to_vec(), &config, optimizer)?;
             match replica.join(group.clone()) {
                 Ok(()) => {
-                    membership.set_has_state();
+                    if !replica.server {
+                        membership.set_has_state();
+                    }
                     replica.members.membership = Some(membership);
                     return Ok(replica);
                 }

@@ -53,6 +53,9 @@ pub struct Replica {
     config: Config,
     /// Shards of a step, which stay what they were when the job began.
     shards: usize,
+    /// Whether this rank is a summation server, whose values nobody keeps up, and which ranks of the group are.
+    server: bool,
+    servers: Arc<[bool]>,
     /// Whether the values are the job's.
     joined: bool,
     undo: Option<Undo>,
@@ -115,7 +118,8 @@ impl Replica {
         let layout = Arc::new(Layout::new(specs));
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
         let shards = config.shards.unwrap_or(group.world_size());
-        assignment::check(config, shards, group.world_size())?;
+        assignment::check(config)?;
+        let servers: Arc<[bool]> = vec![false; group.world_size()].into();
         // A step of nothing, until the ranks have come to one state.
         let (nothing, shares) = (Arc::new(Layout::new(Vec::new())), equal(shards, group.world_size()));
         let groups = SpanGroups::new(&config.groups, &layout)?;
@@ -128,7 +132,14 @@ impl Replica {
         let caps = BucketCaps::of_mib(25.0);
         let noise = NoiseProbe::new(config.noise_scale, &layout);
         Ok(Replica {
-            step: Step::new(group.clone(), nothing, &shares, config.reduction.clone(), caps)?,
+            step: Step::new(
+                group.clone(),
+                nothing,
+                &shares,
+                servers.clone(),
+                config.reduction.clone(),
+                caps,
+            )?,
             transforms: Transforms::named(&config.transforms, &layout)?,
             optimizer,
             groups,
@@ -137,6 +148,8 @@ impl Replica {
             values,
             config: config.clone(),
             shards,
+            server: group.is_server(),
+            servers,
             joined: false,
             undo: None,
             backups: Backups::default(),
@@ -151,7 +164,7 @@ impl Replica {
             known_unused: Vec::new(),
             warnings: Warnings::default(),
             verifier: Verifier::new(config)?,
-            stragglers: StragglerObserver::new(config.straggler, Vec::new()),
+            stragglers: StragglerObserver::new(config.straggler, Vec::new(), [].into()),
             members: MembershipObserver::default(),
             noise,
             group: group.clone(),
@@ -194,6 +207,18 @@ impl Replica {
     /// The ranks that train together.
     pub fn group(&self) -> &Arc<Group> {
         &self.group
+    }
+
+    /// Whether this rank is a summation server ([`Group::is_server`]): it has no shards and adds for the others,
+    /// so that they send less. It gets no sums, so its values are not kept up: after its first step they are no
+    /// numbers (NaN), which shows where somebody takes them for the model's.
+    pub fn is_server(&self) -> bool {
+        self.server
+    }
+
+    /// The ranks that train: all but summation servers, among them rank 0.
+    pub fn workers(&self) -> Vec<Rank> {
+        (0..self.servers.len()).filter(|rank| !self.servers[*rank]).map(Rank).collect()
     }
 
     /// Where each tensor lives.

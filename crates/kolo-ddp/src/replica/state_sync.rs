@@ -22,7 +22,7 @@ use crate::straggler::StragglerObserver;
 
 /// What a rank tells the others before the first step of a group: whether its values are the job's, its steps
 /// and what the last of them came to, its shards, whether it holds blocks that a step has updated and that
-/// have been taken back, and the noise scale after its steps.
+/// have been taken back, the noise scale after its steps, and whether it is a server.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Standing {
     joined: bool,
@@ -31,13 +31,15 @@ struct Standing {
     halfway: bool,
     last: Option<LastStep>,
     noise_scale: NoiseScale,
+    server: bool,
 }
 
-/// Who gives its state to all, if that is needed: the first of those that are furthest.
+/// Who gives its state to all, if that is needed: the first of the workers that are furthest. A server counts
+/// a step when its own part of it is done, and may be further than they are, or go back with them.
 fn donor(standings: &[Standing]) -> Option<Rank> {
     let furthest = |standing: &Standing| (standing.joined, standing.steps);
-    let most = standings.iter().map(furthest).max()?;
-    let first = standings.iter().position(|standing| furthest(standing) == most)?;
+    let most = standings.iter().filter(|standing| !standing.server).map(furthest).max()?;
+    let first = standings.iter().position(|standing| !standing.server && furthest(standing) == most)?;
     let same = most.0 && standings.iter().all(|standing| furthest(standing) == most);
     (!same).then_some(Rank(first))
 }
@@ -50,8 +52,14 @@ impl Replica {
         agree::check(&group, &self.layout, &settings, self.joined)?;
         let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
         let halfway = self.is_halfway();
-        let own = Standing { joined, steps, shards, halfway, last, noise_scale: self.noise.known };
+        let (noise_scale, server) = (self.noise.known, self.server);
+        let own = Standing { joined, steps, shards, halfway, last, noise_scale, server };
         let standings: Vec<Standing> = group.all_gather_value(&own)?;
+        self.servers = standings.iter().map(|standing| standing.server).collect();
+        if !self.joined && self.config.shards.is_none() {
+            self.shards = assignment::count_workers(&self.servers);
+        }
+        assignment::check_ranks(&self.config, self.shards, &group, &self.servers)?;
         let mut expected = match self.joined {
             true => self.step.expected_uses().to_vec(),
             false => vec![1; self.layout.spans().len()],
@@ -72,7 +80,9 @@ impl Replica {
             self.step.set_common_state(&restored.common);
         }
         self.joined = true;
-        if self.config.elastic && self.overlaps() && self.undo.is_none() {
+        if self.server {
+            self.undo = None;
+        } else if self.config.elastic && self.overlaps() && self.undo.is_none() {
             self.undo = Some(Undo::new(&self.layout));
         }
         self.back_up_at_start()
@@ -82,15 +92,16 @@ impl Replica {
     /// tensors so often.
     pub(super) fn begin_steps(&mut self, group: Arc<Group>, expected: Vec<u32>) -> Result<(), Error> {
         let caps = self.verifier.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
-        let (shares, policy) = assignment::agree(&group, &self.config, self.shards)?;
-        let mut step =
-            Step::new(group.clone(), self.layout.clone(), &shares, self.config.reduction.clone(), caps)?;
+        let (shares, policy) = assignment::agree(&group, &self.config, self.shards, &self.servers)?;
+        let (layout, servers) = (self.layout.clone(), self.servers.clone());
+        let reduction = self.config.reduction.clone();
+        let mut step = Step::new(group.clone(), layout, &shares, servers.clone(), reduction, caps)?;
         if self.noise.is_on() {
             step.measure_shards();
         }
         step.follow(&self.step, expected);
         self.step = step;
-        self.stragglers = StragglerObserver::new(policy, shares);
+        self.stragglers = StragglerObserver::new(policy, shares, servers);
         self.group = group;
         Ok(())
     }
@@ -131,7 +142,10 @@ impl Replica {
         }
         expected.iter_mut().zip(uses).for_each(|(expected, uses)| *expected = uses as u32);
         self.undo = undo;
-        (self.steps, self.last, self.shards) = (standing.steps, standing.last, standing.shards);
+        (self.steps, self.last) = (standing.steps, standing.last);
+        if standing.joined {
+            self.shards = standing.shards;
+        }
         self.noise.known = standing.noise_scale;
         Ok(())
     }
@@ -143,15 +157,27 @@ mod tests {
 
     #[test]
     fn whoever_is_furthest_gives() {
-        let noise_scale = NoiseScale::default();
-        let rank =
-            |joined, steps| Standing { joined, steps, shards: 4, halfway: false, last: None, noise_scale };
+        let (noise_scale, server) = (NoiseScale::default(), false);
+        let rank = |joined, steps| Standing {
+            joined,
+            steps,
+            shards: 4,
+            halfway: false,
+            last: None,
+            noise_scale,
+            server,
+        };
+        let server = |steps| Standing { server: true, ..rank(true, steps) };
         for (standings, expected) in [
             (vec![rank(false, 0), rank(false, 0)], Some(0)),
             (vec![rank(false, 0), rank(true, 0)], Some(1)),
             (vec![rank(true, 7), rank(true, 7)], None),
             (vec![rank(true, 7), rank(false, 0), rank(true, 7)], Some(0)),
             (vec![rank(true, 6), rank(true, 7), rank(true, 7)], Some(1)),
+            (vec![rank(true, 7), server(8), rank(true, 7)], Some(0)),
+            (vec![rank(true, 6), server(7), rank(true, 7)], Some(2)),
+            (vec![server(7), rank(true, 7)], None),
+            (vec![server(7), rank(false, 0)], Some(1)),
         ] {
             assert_eq!(donor(&standings), expected.map(Rank), "{standings:?}");
         }

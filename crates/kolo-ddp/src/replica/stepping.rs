@@ -2,6 +2,8 @@
 //! observers conclude.
 
 use kolo_comm::Rank;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::{Replica, StepReport};
 use crate::buckets::Slice;
@@ -47,7 +49,10 @@ impl Replica {
         let scale = 1.0 / totals.count;
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
         let Decision { factor, norm: gradient_norm } = self.transform(scale)?;
-        let noise_scale = self.noise.with(&totals);
+        let mut noise_scale = self.noise.with(&totals);
+        if self.noise.is_on() {
+            noise_scale = self.of_workers(noise_scale)?;
+        }
         let (loss, count) = (totals.loss * scale, totals.count);
         let done = LastStep { step: self.steps, loss, count, noise_scale };
         (self.scale, self.factor) = (scale, factor);
@@ -63,7 +68,7 @@ impl Replica {
         }
         if self.verifier.is_due(self.steps, world) {
             self.apply_outstanding()?;
-            self.verifier.verify(&self.group, &self.layout, &self.values, &done)?;
+            self.verifier.verify(&self.group, &self.layout, &self.values, &done, &self.servers)?;
         }
         let (straggler, shards_changed) = self.mind_stragglers(&totals.heard)?;
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
@@ -89,6 +94,15 @@ impl Replica {
             shards_changed,
             warnings: self.warnings.take(),
         })
+    }
+
+    /// What workers conclude from the whole gradient, which servers do not have: rank 0's for all, where there
+    /// are some.
+    fn of_workers<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T, Error> {
+        match self.servers.contains(&true) && self.step.is_synchronised() {
+            true => Ok(self.group.broadcast_value(own, Rank(0))?),
+            false => Ok(own),
+        }
     }
 
     /// In the step that ends, these parameters stay as they are.
@@ -145,15 +159,25 @@ impl Replica {
 
     /// What the gradient's transforms decide, for which, and for the noise scale, all of it has to be there.
     fn transform(&mut self, scale: f64) -> Result<Decision, Error> {
-        if !self.transforms.is_empty() || self.noise.is_on() {
-            for bucket in self.step.order() {
-                let (bucket, gradient) = self.step.collect(bucket)?;
-                self.noise.see(&self.layout, bucket, gradient);
-                self.transforms.see(&self.layout, bucket, gradient);
+        let mut decision = Decision { factor: 1.0, norm: None };
+        if !self.server {
+            if !self.transforms.is_empty() || self.noise.is_on() {
+                for bucket in self.step.order() {
+                    let (bucket, gradient) = self.step.collect(bucket)?;
+                    self.noise.see(&self.layout, bucket, gradient);
+                    self.transforms.see(&self.layout, bucket, gradient);
+                }
             }
+            decision = self.transforms.decide(scale);
         }
-        let decision = self.transforms.decide(scale);
+        if !self.transforms.is_empty() {
+            let (factor, norm) = self.of_workers((decision.factor, decision.norm))?;
+            decision = Decision { factor, norm };
+        }
         match decision.norm.filter(|norm| !norm.is_finite()) {
+            Some(norm) if self.server => {
+                Err(Error::GradientNotFinite { step: self.steps, norm, parameter: None })
+            }
             Some(norm) => Err(self.gradient_not_finite(norm)?),
             None => Ok(decision),
         }

@@ -162,6 +162,9 @@ impl Replica {
         }
         self.step.collect(bucket)?;
         self.step.applied(bucket);
+        if self.server {
+            return self.step.ended().map_or(Ok(()), |done| self.complete(done));
+        }
         let applying = Applying {
             layout: &self.layout,
             values: &mut self.values,
@@ -184,6 +187,10 @@ impl Replica {
         }
         if let Some(noise_scale) = done.noise_scale {
             self.noise.known = noise_scale;
+        }
+        // Nobody must take for the model's what no step has changed.
+        if self.server && !self.values.first().is_some_and(|value| value.is_nan()) {
+            self.values.fill(f32::NAN);
         }
         self.last = Some(done);
         self.step.prepare_next()

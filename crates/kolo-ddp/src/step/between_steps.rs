@@ -55,7 +55,7 @@ impl Step {
     ///
     /// A collective failed, or memory cannot be had.
     pub(crate) fn rebalance(&mut self, shares: &[usize]) -> Result<Result<(), String>, Error> {
-        let assignment = Assignment::new(shares, self.group.rank());
+        let assignment = Assignment::new(shares, self.group.rank()).with_servers(&self.servers);
         let contributions = assignment.contributions.clone();
         let trial = self.group.alloc::<f32>(contributions.parts(self.group.rank()))?;
         match self.group.run(&Collective::TreeSum { contributions, len: 1 }, trial) {

@@ -93,6 +93,8 @@ pub(crate) struct Totals {
 pub(crate) struct Step {
     group: Arc<Group>,
     layout: Arc<Layout>,
+    /// Which ranks are summation servers.
+    servers: Arc<[bool]>,
     assignment: Assignment,
     reducer: Arc<dyn Reducer>,
     caps: BucketCaps,
@@ -115,8 +117,8 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// The steps of one rank of `group`, whose ranks have so many shards each, the same numbers on all of
-    /// them.
+    /// The steps of one rank of `group`, whose ranks have so many shards each and are `servers` or not, the
+    /// same on all of them.
     ///
     /// # Errors
     ///
@@ -125,6 +127,7 @@ impl Step {
         group: Arc<Group>,
         layout: Arc<Layout>,
         shares: &[usize],
+        servers: Arc<[bool]>,
         reducer: Arc<dyn Reducer>,
         caps: BucketCaps,
     ) -> Result<Self, Error> {
@@ -135,7 +138,7 @@ impl Step {
         if shares.iter().all(|share| *share == 0) {
             return Err(Error::Setting("shards is 0; a step needs at least 1".into()));
         }
-        let assignment = Assignment::new(shares, group.rank());
+        let assignment = Assignment::new(shares, group.rank()).with_servers(&servers);
         let plan = plan(&layout, &reversed(&layout), caps, reducer.needs_whole_tensors());
         let buckets = Buckets::new(plan, &*reducer, &layout, &group, &assignment)?;
         Ok(Step {
@@ -143,6 +146,7 @@ impl Step {
             uses: UseCounts::new(layout.spans().len()),
             group,
             layout,
+            servers,
             assignment,
             reducer,
             caps,

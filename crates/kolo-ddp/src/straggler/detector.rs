@@ -5,7 +5,9 @@ use super::diagnose::{Cause, Straggler, Times, diagnose};
 use super::median::median;
 use super::policy::Policy;
 use super::rebalance::{Rebalance, rebalance};
+use crate::shares::of_workers;
 use kolo_comm::Rank;
+use std::sync::Arc;
 
 /// What a comparison of all ranks' times leads to.
 #[derive(Debug, Default, PartialEq)]
@@ -21,6 +23,8 @@ pub(super) struct StragglerDetector {
     policy: Policy,
     /// The shares that the job began with.
     usual: Vec<usize>,
+    /// Which ranks are summation servers, to which no shard moves.
+    servers: Arc<[bool]>,
     /// Each rank's last measured seconds a shard; who has no shards may have had some.
     seconds: Vec<Option<f64>>,
     /// Who was slow in the last comparison.
@@ -33,9 +37,17 @@ pub(super) struct StragglerDetector {
 
 impl StragglerDetector {
     /// A detector that has seen nothing yet, of a job that began with these shares.
-    pub(super) fn new(policy: Policy, usual: Vec<usize>) -> Self {
+    pub(super) fn new(policy: Policy, usual: Vec<usize>, servers: Arc<[bool]>) -> Self {
         let seconds = vec![None; usual.len()];
-        StragglerDetector { policy, usual, seconds, seen: None, reported: None, is_unbalanced: false }
+        StragglerDetector {
+            policy,
+            usual,
+            servers,
+            seconds,
+            seen: None,
+            reported: None,
+            is_unbalanced: false,
+        }
     }
 
     /// Draws the conclusions from one comparison.
@@ -66,9 +78,14 @@ impl StragglerDetector {
             return None;
         }
         let usual = median(self.seconds.iter().filter_map(|known| *known));
-        let seconds: Vec<f64> = self.seconds.iter().map(|known| known.unwrap_or(usual)).collect();
-        let current: Vec<usize> = times.iter().map(|times| times.shards).collect();
-        let found = rebalance(&seconds, &current, &self.usual);
+        let works = |rank: &usize| !self.servers[*rank];
+        let workers: Vec<usize> = (0..times.len()).filter(works).collect();
+        let seconds: Vec<f64> = workers.iter().map(|rank| self.seconds[*rank].unwrap_or(usual)).collect();
+        let current: Vec<usize> = workers.iter().map(|rank| times[*rank].shards).collect();
+        let at_first: Vec<usize> = workers.iter().map(|rank| self.usual[*rank]).collect();
+        let of_all =
+            |found: Rebalance| Rebalance { shares: of_workers(&found.shares, &self.servers), ..found };
+        let found = rebalance(&seconds, &current, &at_first).map(of_all);
         let before = std::mem::replace(&mut self.is_unbalanced, found.is_some());
         found.filter(|_| {
             self.is_unbalanced = !before;
@@ -88,7 +105,7 @@ mod tests {
 
     #[test]
     fn two_comparisons_in_a_row_make_a_finding_which_is_reported_once() {
-        let mut detector = StragglerDetector::new(Policy::Warn, vec![1, 1]);
+        let mut detector = StragglerDetector::new(Policy::Warn, vec![1, 1], [false; 2].into());
         let (even, uneven) = ([times(1, 0.2), times(1, 0.2)], [times(1, 0.2), times(1, 0.4)]);
         let reported = [
             &uneven, &even, &uneven, &uneven, &uneven, &even, &uneven, &uneven, &even, &even, &uneven,
@@ -102,7 +119,7 @@ mod tests {
 
     #[test]
     fn shards_move_after_two_comparisons_and_come_back() {
-        let mut detector = StragglerDetector::new(Policy::Rebalance, vec![2, 2]);
+        let mut detector = StragglerDetector::new(Policy::Rebalance, vec![2, 2], [false; 2].into());
         let compare = |detector: &mut StragglerDetector, shares: [usize; 2], seconds: [f64; 2]| {
             let times = [0, 1].map(|rank| times(shares[rank], shares[rank] as f64 * seconds[rank]));
             detector.compare(&times).rebalance.map(|found| found.shares)
@@ -120,8 +137,23 @@ mod tests {
     }
 
     #[test]
+    fn no_shard_moves_to_a_server() {
+        // One shard on the slow one of two workers, and a server that is idle.
+        let mut detector =
+            StragglerDetector::new(Policy::Rebalance, vec![1, 0, 1], [false, true, false].into());
+        let slow = [times(1, 0.9), times(0, 0.0), times(1, 0.1)];
+        assert_eq!(detector.compare(&slow).rebalance, None);
+        assert_eq!(detector.compare(&slow).rebalance, None, "a shard is not cut, and the server has none");
+        let mut detector =
+            StragglerDetector::new(Policy::Rebalance, vec![4, 0, 4], [false, true, false].into());
+        let slow = [times(4, 1.2), times(0, 0.0), times(4, 0.4)];
+        assert_eq!(detector.compare(&slow).rebalance, None);
+        assert_eq!(detector.compare(&slow).rebalance.map(|found| found.shares), Some(vec![2, 0, 6]));
+    }
+
+    #[test]
     fn who_warns_moves_nothing() {
-        let mut detector = StragglerDetector::new(Policy::Warn, vec![2, 2]);
+        let mut detector = StragglerDetector::new(Policy::Warn, vec![2, 2], [false; 2].into());
         assert!((0..3).all(|_| detector.compare(&[times(2, 0.1), times(2, 0.9)]).rebalance.is_none()));
     }
 }

@@ -1,6 +1,7 @@
 //! Watches steps for slow ranks, from outside of them: times this rank, and compares it with the others now
 //! and then.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kolo_comm::Group;
@@ -19,9 +20,10 @@ pub(crate) struct StragglerObserver {
 }
 
 impl StragglerObserver {
-    /// Watches a group that begins with these shares.
-    pub(crate) fn new(policy: Policy, shares: Vec<usize>) -> Self {
-        StragglerObserver { timing: StepTiming::default(), detector: StragglerDetector::new(policy, shares) }
+    /// Watches a group that begins with these shares, whose ranks are summation servers or not.
+    pub(crate) fn new(policy: Policy, shares: Vec<usize>, servers: Arc<[bool]>) -> Self {
+        let detector = StragglerDetector::new(policy, shares, servers);
+        StragglerObserver { timing: StepTiming::default(), detector }
     }
 
     /// The training thread has waited so long for data since the last step.

@@ -6,8 +6,8 @@ use super::fingerprints;
 use crate::error::Error;
 use kolo_optim::{Kind, Layout};
 
-/// Compares the prints of all tensors, or of all but the statistics. A collective: one all-gather of 8 bytes
-/// a rank, and a second one of 8 bytes a tensor where the ranks differ.
+/// Compares the prints of all tensors, or of all but the statistics, of all ranks but `servers`. A collective:
+/// one all-gather of 8 bytes a rank, and a second one of 8 bytes a tensor where the ranks differ.
 ///
 /// # Errors
 ///
@@ -18,6 +18,7 @@ pub(super) fn compare(
     prints: &[u64],
     without_statistics: bool,
     step: u64,
+    servers: &[bool],
 ) -> Result<(), Error> {
     let world = group.world_size();
     let compared =
@@ -26,21 +27,23 @@ pub(super) fn compare(
     let own: Vec<u64> = tensors.iter().map(|tensor| prints[*tensor]).collect();
     let mut wholes = vec![0; world];
     group.all_gather(&[fingerprints::all(own.iter().copied()) as i64], &mut wholes)?;
-    if wholes.iter().all(|whole| *whole == wholes[0]) {
+    let compared: Vec<usize> = (0..world).filter(|rank| servers.get(*rank) != Some(&true)).collect();
+    if compared.iter().all(|rank| wholes[*rank] == wholes[compared[0]]) {
         return Ok(());
     }
     let own: Vec<i64> = own.into_iter().map(|print| print as i64).collect();
     let mut all = vec![0; world * own.len()];
     group.all_gather(&own, &mut all)?;
-    let ranks: Vec<&[i64]> = all.chunks(own.len().max(1)).collect();
+    let rows: Vec<&[i64]> = all.chunks(own.len().max(1)).collect();
+    let ranks: Vec<&[i64]> = compared.iter().filter_map(|rank| rows.get(*rank).copied()).collect();
     match odd_one(&ranks) {
         Some(odd) => Err(Error::Drift {
             step,
-            rank: odd.rank,
+            rank: Rank(compared[odd.rank.0]),
             parameter: layout.spans()[tensors[odd.tensor]].spec.name.clone(),
-            reference: odd.reference,
+            reference: Rank(compared[odd.reference.0]),
             agreed: odd.agreed,
-            world,
+            world: compared.len(),
         }),
         None => Ok(()),
     }

@@ -105,7 +105,7 @@ impl Verifier {
         Ok(())
     }
 
-    /// Compares and writes down the values after a step.
+    /// Compares and writes down the values after a step; those of `servers` are none.
     ///
     /// # Errors
     ///
@@ -116,10 +116,11 @@ impl Verifier {
         layout: &Layout,
         values: &[f32],
         done: &LastStep,
+        servers: &[bool],
     ) -> Result<(), Error> {
         self.seen += 1;
         let prints = fingerprints::of(layout, values);
-        drift::compare(group, layout, &prints, self.local_statistics, done.step)?;
+        drift::compare(group, layout, &prints, self.local_statistics, done.step, servers)?;
         let is_wanted =
             self.wish.as_ref().is_some_and(|wish| wish.steps.is_none_or(|steps| self.seen <= steps));
         if let Some(writer) = self.writer.as_mut().filter(|_| is_wanted) {

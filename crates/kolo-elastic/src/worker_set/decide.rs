@@ -17,7 +17,9 @@ impl WorkerSet {
         let waiting = count(|status| matches!(status, Status::Waiting(_)));
         let participating = count(|status| status == Status::Participating);
         let started = count(|status| status == Status::Started);
-        let enough = waiting >= self.policy.min_members;
+        let is_training =
+            |worker: &&WorkerRecord| !worker.is_server && matches!(worker.status, Status::Waiting(_));
+        let enough = self.workers.values().filter(is_training).count() >= self.policy.min_members;
         if waiting == 0 {
             return wait("no member waits for an assignment");
         }
@@ -60,7 +62,7 @@ impl WorkerSet {
     fn is_state_lost(&self) -> bool {
         let holds: fn(&WorkerRecord) -> bool = match self.state_was_held {
             true => |worker| worker.has_state,
-            false => |worker| worker.last_rank.is_some(),
+            false => |worker| worker.last_rank.is_some() && !worker.is_server,
         };
         !self.workers.values().any(holds)
     }

@@ -33,6 +33,9 @@ pub(super) struct WorkerRecord {
     pub(super) last_worked: Option<(Duration, Instant)>,
     /// The worker has told that it holds the state of the job.
     pub(super) has_state: bool,
+    /// It is a summation server: it does not count as one of the members that a job needs, and its rank
+    /// follows those of all that train.
+    pub(super) is_server: bool,
 }
 
 /// The workers of a job and the generation that they form.
@@ -122,6 +125,7 @@ impl WorkerSet {
             first_heard: self.heard_of,
             last_worked: None,
             has_state: false,
+            is_server: false,
         };
         self.workers.entry(member.into()).or_insert(started)
     }
@@ -150,6 +154,11 @@ impl WorkerSet {
     pub(crate) fn holds_state(&mut self, member: &str) {
         self.record(member).has_state = true;
         self.state_was_held = true;
+    }
+
+    /// A member that has arrived is a summation server.
+    pub(crate) fn is_server(&mut self, member: &str) {
+        self.record(member).is_server = true;
     }
 
     /// A member that has come back would wait so long for those who have not.
@@ -182,11 +191,13 @@ impl WorkerSet {
         self.ended.get_or_insert((now, reason));
     }
 
-    /// Those who wait: first those who have been in a generation, in the order of their ranks.
+    /// Those who wait: servers last, and first those who have been in a generation, in the order of their
+    /// ranks.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let waiting = |(member, worker): (&String, &WorkerRecord)| match worker.status {
             Status::Waiting(arrival) => {
-                let order = (worker.last_rank.unwrap_or(usize::MAX), worker.first_heard);
+                let last_rank = worker.last_rank.unwrap_or(usize::MAX);
+                let order = (worker.is_server, last_rank, worker.first_heard);
                 Some((order, Candidate { member: member.clone(), arrival }))
             }
             Status::Started | Status::Participating => None,

@@ -300,3 +300,34 @@ fn an_assignment_is_not_the_state() {
     ["1", "2"].iter().for_each(|member| set.arrived(member, 2, None, now));
     assert_eq!(step(&mut set, now), form(&[("1", 2), ("2", 2)], "rank 0 (0) was killed"));
 }
+
+#[test]
+fn servers_follow_the_workers_and_are_none_of_them() {
+    let now = Instant::now();
+    let mut set = WorkerSet::new(POLICY, now);
+    ["a", "s", "b"].iter().for_each(|member| set.started(member));
+    for member in ["s", "a", "b"] {
+        set.arrived(member, 1, None, now);
+        if member == "s" {
+            set.is_server(member);
+        }
+    }
+    assert_eq!(step(&mut set, now), form(&[("a", 1), ("b", 1), ("s", 1)], "the job begins"));
+    // A server that has died is a member that has died; one that comes has a rank behind a new worker's.
+    set.exited("s", Some("was killed"), now);
+    ["t", "c"].iter().for_each(|member| set.started(member));
+    set.arrived("t", 1, None, now);
+    set.is_server("t");
+    ["c", "b", "a"].iter().for_each(|member| set.arrived(member, 2, None, now));
+    let reason = "rank 2 (s) was killed";
+    assert_eq!(step(&mut set, now), form(&[("a", 2), ("b", 2), ("c", 2), ("t", 1)], reason));
+    // Servers are not enough for a generation.
+    for member in ["a", "b"] {
+        set.exited(member, Some("was killed"), now);
+    }
+    ["c", "t"].iter().for_each(|member| set.arrived(member, 3, None, now));
+    assert_waits(&mut set, now, TOO_FEW);
+    // Nobody holds the state any more.
+    set.exited("c", Some("was killed"), now);
+    assert!(matches!(act(&mut set, now), Action::ReportStateLost(left) if left == [candidate("t", 3)]));
+}

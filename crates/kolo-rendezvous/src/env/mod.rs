@@ -55,6 +55,11 @@ pub const NODE: &str = "KOLO_NODE";
 /// Seconds that a worker waits for others, at the rendezvous and in a collective. Default: 300 to arrive; in
 /// a collective 20 times the longest one so far, at least 120; in elastic jobs 10 times, at least 15.
 pub const TIMEOUT: &str = "KOLO_TIMEOUT";
+/// `1` in a process that is a summation server of its job: it has no shards, and adds for those that have.
+/// Default 0.
+pub const SERVER: &str = "KOLO_SERVER";
+/// Number of summation servers in the job, which [`WORLD_SIZE`] counts as well. Default 0.
+pub const SERVERS: &str = "KOLO_SERVERS";
 /// Name of the network interface at which peers reach this worker: overrides the choice.
 pub const IFACE: &str = "KOLO_IFACE";
 

@@ -7,6 +7,7 @@
 //!
 //! Long buffers are cut into segments, of which several are on their way at once.
 
+use super::among_workers::among_workers;
 use super::pipeline::{Stage, pipeline};
 use super::steps::{add_in_order, receive, send};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
@@ -20,7 +21,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     about: "2 log2 N messages, 2 log2 N times the bytes at the root; any N; keeps the tree",
     keeps_tree: true,
     adds_at_once: false,
-    build,
+    build: |problem| among_workers(problem, build),
 };
 
 /// Segments that may be on their way up while the first one comes down a level.

@@ -4,6 +4,7 @@
 //! Cost of an all-reduce of n bytes on N ranks: about 2·log₂N messages and 2n bytes, whatever N is, for long
 //! buffers in many segments. Sums are made along the trees, so the bits depend on N.
 
+use super::among_workers::among_workers;
 use super::pipeline::{Stage, pipeline};
 use super::steps::{receive, send};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
@@ -18,7 +19,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     about: "2 log2 N messages, 2 times the bytes; any N; bits depend on N",
     keeps_tree: false,
     adds_at_once: false,
-    build,
+    build: |problem| among_workers(problem, build),
 };
 
 /// One rank's place in a tree.

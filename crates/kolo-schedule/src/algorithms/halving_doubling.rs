@@ -6,6 +6,7 @@
 //! most 2·log₂N messages and n bytes more. Because neighbours are added first, the additions are those of the
 //! tree, as long as each rank contributes one subtree of equal size.
 
+use super::among_workers::among_workers;
 use super::blocks::{Block, blocks, place};
 use super::steps::{add_in_order, segments};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
@@ -19,7 +20,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     about: "2 log2 N messages, 2(N-1)/N bytes; any N; keeps the tree",
     keeps_tree: true,
     adds_at_once: false,
-    build,
+    build: |problem| among_workers(problem, build),
 };
 
 /// What a member of a block holds after the halvings: bit k of its place chooses the half of round k.

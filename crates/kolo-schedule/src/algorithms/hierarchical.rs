@@ -6,6 +6,7 @@
 //! bytes through a node's link, spread over ℓ streams a pair of nodes, so that ℓ cores serve the network. The
 //! tree is kept, as long as each node holds one subtree of equal size.
 
+use super::among_workers::among_workers;
 use super::pipeline::{Stage, pipeline};
 use super::steps::{longest, owned, receive, send};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
@@ -20,7 +21,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     about: "shared memory inside nodes, 2(G-1)/G bytes between G nodes of one size; keeps the tree",
     keeps_tree: true,
     adds_at_once: false,
-    build,
+    build: |problem| among_workers(problem, build),
 };
 
 /// The size of a node, and the subtree that each node holds.

@@ -1,5 +1,6 @@
 //! Each algorithm has a file and a line in their table.
 
+mod among_workers;
 mod binomial;
 mod blocks;
 mod direct;

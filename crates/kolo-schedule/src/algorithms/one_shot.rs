@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::among_workers::among_workers;
 use super::steps::{others, segments};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
 use crate::operation::Operation;
@@ -18,7 +19,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     about: "one round of N-1 messages, (N-1) times the bytes; any N; keeps the tree; for short messages",
     keeps_tree: true,
     adds_at_once: true,
-    build,
+    build: |problem| among_workers(problem, build),
 };
 
 fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {

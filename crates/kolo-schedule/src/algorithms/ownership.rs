@@ -15,6 +15,11 @@ use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::Range;
 
+/// Where there are servers, a buffer of several messages passes in so many rounds at least, if it has as many
+/// messages: contributions of one round leave while sums of an earlier one come, and in the first two and the
+/// last two links carry one direction only.
+const ROUNDS: usize = 24;
+
 /// What each rank owns, and how that is cut into segments.
 pub(super) struct Ownership {
     chunks: Vec<Range>,
@@ -38,7 +43,8 @@ impl Ownership {
         }
         let chunks = by_weight(whole.len, &weights(problem));
         let longest = chunks.iter().map(|chunk| chunk.len).max().unwrap_or(0);
-        let rounds = longest.div_ceil(problem.segment.max(1)).max(1);
+        let rounds = |len: usize| len.div_ceil(problem.segment.max(1)).max(1);
+        let rounds = rounds(longest).max(rounds(whole.len).min(ROUNDS));
         let segment = |chunk: &Range| chunk.len.div_ceil(rounds).next_multiple_of(LINE).max(1);
         let segments = chunks.iter().map(segment).collect();
         Ownership { chunks, segments }

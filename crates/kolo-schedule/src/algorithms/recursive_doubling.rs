@@ -5,6 +5,7 @@
 //! after another, which costs up to log₂N messages more. Keeps the tree, as long as each rank contributes one
 //! subtree of equal size. All-gather, N = 2ᵏ: log₂N messages, (N−1)/N·n bytes.
 
+use super::among_workers::among_workers;
 use super::blocks::{blocks, place};
 use super::steps::{add_in_order, segments};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
@@ -18,7 +19,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     about: "log2 N messages, log2 N times the bytes; any N; keeps the tree; for short messages",
     keeps_tree: true,
     adds_at_once: false,
-    build,
+    build: |problem| among_workers(problem, build),
 };
 
 fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {

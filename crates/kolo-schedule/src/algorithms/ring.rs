@@ -6,6 +6,7 @@
 //! Each chunk is added in ring order starting behind its owner, so the bits depend on N: all ranks get the
 //! same bits, but not those of another world size.
 
+use super::among_workers::among_workers;
 use super::steps::{owned, pair, receive, segments, send};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
 use crate::operation::Operation;
@@ -18,7 +19,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     about: "2(N-1) messages to one neighbour, 2(N-1)/N bytes; any N; bits depend on N",
     keeps_tree: false,
     adds_at_once: false,
-    build,
+    build: |problem| among_workers(problem, build),
 };
 
 fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {

@@ -42,6 +42,8 @@ pub(crate) struct ChaosJob {
     pub(crate) program: Program,
     /// Number of workers.
     pub(crate) nproc: usize,
+    /// Number of summation servers besides them; faults strike these as well.
+    pub(crate) servers: usize,
     /// How long a run may take.
     pub(crate) limit: Duration,
 }
@@ -198,6 +200,9 @@ impl ChaosJob {
             }
         };
         command.args(["--nproc", &self.nproc.to_string(), "--max-restarts", &MOST.to_string()]);
+        if self.servers > 0 {
+            command.args(["--servers", &self.servers.to_string()]);
+        }
         if let Program::Own(words) = &self.program {
             command.arg("--").args(words);
         }

@@ -29,28 +29,34 @@ impl Bench {
         match &self.what {
             What::Step(options) => {
                 options.check()?;
-                as_worker(options.nproc, &options.communication, || step::measure(options))
+                as_worker(options.nproc, 0, &options.communication, || step::measure(options))
             }
             What::Exact(options) => {
                 options.check()?;
-                as_worker(options.nproc, &options.communication, || exact::measure(options))
+                as_worker(options.nproc, 0, &options.communication, || exact::measure(options))
             }
             What::Collective(MeasureCollective { operation, options }) => {
                 options.check()?;
-                as_worker(options.nproc, &options.communication, || collective::measure(*operation, options))
+                let (workers, servers) = (options.nproc, options.servers);
+                let measure = || collective::measure(*operation, options);
+                as_worker(workers, servers, &options.communication, measure)
             }
         }
     }
 }
 
-/// Measures if this process is a worker; else starts `nproc` workers.
+/// Measures if this process is a worker; else starts `nproc` workers and so many servers.
 fn as_worker(
     nproc: usize,
+    servers: usize,
     communication: &Communication,
     measure: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     match is_worker() {
         true => measure(),
-        false => start_workers(nproc, None, communication.environment(None), &Elastic::default()),
+        false => {
+            let elastic = Elastic::with_servers(servers);
+            start_workers(nproc, None, communication.environment(None), &elastic)
+        }
     }
 }

@@ -29,6 +29,9 @@ pub(crate) struct Chaos {
     /// Workers of the job
     #[arg(long, default_value_t = 4)]
     nproc: usize,
+    /// Summation servers of the job, which are struck as well
+    #[arg(long, default_value_t = 0)]
+    servers: usize,
     /// Seconds after which a run counts as hung
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     limit: f64,
@@ -45,7 +48,7 @@ const SMALL: [(&str, &str); 4] =
     [("--shards", "8"), ("--steps", "500"), ("--batch-size", "8"), ("--checkpoint-epochs", "100")];
 
 /// Options of `kolo train` that `kolo chaos` sets itself.
-const OWN: [&str; 5] = ["--nproc", "--out", "--resume", "--max-restarts", "--master-port"];
+const OWN: [&str; 6] = ["--nproc", "--servers", "--out", "--resume", "--max-restarts", "--master-port"];
 
 impl Chaos {
     pub(crate) fn run(self) -> Result<(), Failure> {
@@ -55,7 +58,7 @@ impl Chaos {
         let is_own = self.words.first().is_some_and(|word| !word.to_string_lossy().starts_with('-'));
         if let Some(option) = OWN.iter().find(|option| !is_own && given(&self.words, option)) {
             return Err(Failure::input(format!(
-                "{option} after `--`: kolo chaos says that itself (its own --nproc is before `--`)"
+                "{option} after `--`: kolo chaos says that itself (its own --nproc and --servers are before `--`)"
             )));
         }
         if self.nproc == 0 {
@@ -71,7 +74,8 @@ impl Chaos {
             true => Program::Own(self.words),
             false => Program::Train(with_defaults(self.words)),
         };
-        let job = ChaosJob { program, nproc: self.nproc, limit: Duration::from_secs_f64(self.limit) };
+        let limit = Duration::from_secs_f64(self.limit);
+        let job = ChaosJob { program, nproc: self.nproc, servers: self.servers, limit };
         chaos(&job, self.seed..end, self.json.as_deref())
     }
 }

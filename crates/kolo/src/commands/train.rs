@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Command, Id};
+use kolo_comm::Op;
 use kolo_comm::env::{self, is_worker};
 use kolo_data::{self as data, DATASETS};
 use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
@@ -157,7 +158,9 @@ impl Train {
             ));
         }
         let group = self.communication.group(algorithm)?;
-        self.fit(&mut config, group.world_size())?;
+        let mut servers = [i32::from(group.is_server())];
+        group.all_reduce(&mut servers, Op::Sum)?;
+        self.fit(&mut config, group.world_size().saturating_sub(servers[0] as usize))?;
         let folder = match made_folder() {
             Some(folder) => Some(folder),
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
@@ -254,11 +257,12 @@ fn made_folder() -> Option<RunFolder> {
     told_folder().filter(|path| path.exists()).map(RunFolder::at)
 }
 
-/// The number of workers with which the job has begun, from the environment.
+/// The number of workers with which the job has begun, without its servers, from the environment.
 fn started() -> Result<usize, Failure> {
-    let text = std::env::var(env::WORLD_SIZE).unwrap_or_default();
-    let number = text.parse().ok().filter(|workers| *workers > 0);
-    number.ok_or_else(|| {
+    let read = |name: &str| std::env::var(name).unwrap_or_default();
+    let (text, servers) = (read(env::WORLD_SIZE), read(env::SERVERS).parse().unwrap_or(0));
+    let number = text.parse::<usize>().ok().and_then(|all| all.checked_sub(servers));
+    number.filter(|workers| *workers > 0).ok_or_else(|| {
         Failure::input(format!("{} is `{text}`; it must be a number of workers", env::WORLD_SIZE))
     })
 }

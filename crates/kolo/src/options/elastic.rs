@@ -1,11 +1,17 @@
-//! Options of the commands that start workers: how a job goes on when workers die.
+//! Options of the commands that start workers: which servers they have besides, and how a job goes on when
+//! workers die.
 
 use clap::Args;
 use kolo_launch::Job;
 
-/// With how many workers a job goes on when one dies, and how many are started in place of dead ones.
+/// How many servers a job has, with how many workers it goes on when one dies, and how many are started in place
+/// of dead ones.
 #[derive(Args, Default)]
 pub(crate) struct Elastic {
+    /// Summation servers besides the workers of this node: processes without shards that add the gradients of
+    /// the others, so that these send less; the bits are the same. They pay where they have links of their own
+    #[arg(long, value_name = "SERVERS", default_value_t = 0)]
+    servers: usize,
     /// Workers with which the job goes on at least when others die [default: 1]
     #[arg(long, value_name = "WORKERS")]
     min: Option<usize>,
@@ -15,12 +21,18 @@ pub(crate) struct Elastic {
 }
 
 impl Elastic {
+    /// So many servers, and nothing else said.
+    pub(crate) fn with_servers(servers: usize) -> Self {
+        Elastic { servers, ..Elastic::default() }
+    }
+
     /// Workers with which the job goes on at least.
     pub(crate) fn min(&self) -> usize {
         self.min.unwrap_or(1)
     }
 
     pub(crate) fn apply(&self, job: &mut Job) {
+        job.servers = self.servers;
         job.min = self.min.unwrap_or(job.min);
         job.restarts = self.max_restarts.unwrap_or(job.restarts);
     }

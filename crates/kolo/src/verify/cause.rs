@@ -176,6 +176,7 @@ mod tests {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_string());
         Run {
             workers,
+            servers: 0,
             cap,
             transport: some(transport),
             algorithm: some(algorithm),

@@ -2,16 +2,21 @@
 //! choices.
 
 use kolo_comm::schedule::{ALGORITHMS, Operation, Problem};
-use kolo_comm::tree::Contributions;
+use kolo_comm::tree::{Contributions, share};
 use kolo_comm::{Rank, Topology, TransportKind};
 
 use kolo::Failure;
+
+/// Summation servers of the run that has some.
+const SERVERS: usize = 2;
 
 /// One way to run the job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Run {
     /// Number of workers.
     pub(crate) workers: usize,
+    /// Number of summation servers besides them.
+    pub(crate) servers: usize,
     /// Size of buckets in MiB.
     pub(crate) cap: f64,
     /// `None`: the program's own choice.
@@ -43,7 +48,7 @@ pub(crate) struct Axes {
 
 /// The runs to compare. The first one is the reference: one worker, large buckets; the second one is the same
 /// again. For each number of workers one run is cut in its middle and goes on from a checkpoint, where there
-/// are steps on both sides of it.
+/// are steps on both sides of it. The last run has servers.
 ///
 /// # Errors
 ///
@@ -56,8 +61,15 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         return Err(Failure::input(format!("--bucket-caps-mb {cap}: it must be greater than 0")));
     }
     let caps = if axes.caps.is_empty() { &[25.0][..] } else { &axes.caps };
-    let alone =
-        Run { workers: 1, cap: caps[0], transport: None, algorithm: None, again: false, resumed_after: None };
+    let alone = Run {
+        workers: 1,
+        servers: 0,
+        cap: caps[0],
+        transport: None,
+        algorithm: None,
+        again: false,
+        resumed_after: None,
+    };
     let mut runs = vec![alone.clone(), Run { again: true, ..alone.clone() }];
     runs.extend(caps[1..].iter().map(|&cap| Run { cap, ..alone.clone() }));
     let cut = (axes.steps > 1).then_some(axes.steps / 2);
@@ -86,12 +98,17 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
                 cap: caps[cap],
                 transport: Some(transports[transport].clone()),
                 algorithm: algorithms[algorithm].clone(),
-                again: false,
-                resumed_after: None,
+                ..alone.clone()
             });
         }
         let resumed = resumed(&runs[first]);
         runs.extend(resumed);
+    }
+    if let Some(&workers) = axes.workers.iter().filter(|workers| **workers > 1).max() {
+        // Over sockets and by the algorithm that knows of servers, as where they pay.
+        let (transport, algorithm) = (transports(axes).pop(), axes.algorithm.clone());
+        let algorithm = algorithm.or_else(|| Some("direct".into()));
+        runs.push(Run { workers, servers: SERVERS, transport, algorithm, ..alone });
     }
     Ok(runs)
 }
@@ -119,8 +136,10 @@ fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
 /// Why a run's algorithm cannot divide so many shards among its workers; `None` if it can.
 pub(super) fn obstacle(run: &Run, shards: usize) -> Option<&'static str> {
     let algorithm = ALGORITHMS.iter().find(|algorithm| Some(algorithm.name) == run.algorithm.as_deref())?;
-    let (contributions, topology) =
-        (&Contributions::shared(shards, run.workers), &Topology::single(run.workers));
+    let mut shares: Vec<usize> =
+        (0..run.workers).map(|rank| share(shards, run.workers, Rank(rank)).len()).collect();
+    shares.resize(run.workers + run.servers, 0);
+    let (contributions, topology) = (&Contributions::of_shares(&shares), &Topology::single(shares.len()));
     let operation = &Operation::AllReduce;
     let problem = Problem { operation, rank: Rank(0), len: 1, contributions, topology, segment: 1 };
     (algorithm.build)(&problem).err()
@@ -145,7 +164,7 @@ mod tests {
         let runs = plan(&axes(&[2, 3], false)).unwrap();
         assert!(runs[0].workers == 1 && runs[1].again && runs[2].cap == 0.5);
         for (workers, algorithms) in [(2, 3), (3, 2)] {
-            let own = || runs.iter().filter(move |run| run.workers == workers);
+            let own = || runs.iter().filter(move |run| run.workers == workers && run.servers == 0);
             assert_eq!(own().count(), algorithms);
             assert!([25.0, 0.5].iter().all(|cap| own().any(|run| run.cap == *cap)));
             let transport = |name: &str| own().any(|run| run.transport.as_deref() == Some(name));
@@ -158,7 +177,8 @@ mod tests {
     #[test]
     fn everything_with_everything_has_no_two_alike() {
         let runs = plan(&axes(&[2, 3], true)).unwrap();
-        assert_eq!(runs.len(), 3 + 2 * 2 * 3 + 2 * 2 * 2);
+        assert_eq!(runs.len(), 3 + 2 * 2 * 3 + 2 * 2 * 2 + 1);
+        assert_eq!(runs.iter().filter(|run| run.servers > 0).count(), 1);
         for (number, run) in runs.iter().enumerate() {
             assert!(!runs[..number].contains(run), "{run:?}");
         }
@@ -183,6 +203,7 @@ mod tests {
     fn three_shards_a_worker_are_not_for_halving() {
         let run = |algorithm: Option<&str>| Run {
             workers: 2,
+            servers: 0,
             cap: 25.0,
             transport: None,
             algorithm: algorithm.map(String::from),
@@ -193,6 +214,9 @@ mod tests {
         assert_eq!(obstacle(&run(Some("halving-doubling")), 8), None);
         assert_eq!(obstacle(&run(Some("direct")), 6), None);
         assert_eq!(obstacle(&run(None), 6), None);
+        let served = |algorithm: &str| Run { servers: 1, ..run(Some(algorithm)) };
+        assert_eq!(obstacle(&served("direct"), 8), None);
+        assert!(obstacle(&served("halving-doubling"), 8).is_some());
     }
 
     #[test]

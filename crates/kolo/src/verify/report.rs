@@ -30,6 +30,7 @@ impl Table {
             Some(difference) => format!("differs in {difference}"),
             None if run.again => "the same bits, repeated".into(),
             None if run.resumed_after.is_some() => format!("the same bits, {}", resumed(run)),
+            None if run.servers > 0 => format!("the same bits, with {} servers", run.servers),
             None => "the same bits".into(),
         };
         Self::print(run, trace.start.transport.as_str(), trace.steps.len(), &compared);
@@ -42,7 +43,11 @@ impl Table {
     }
 
     fn print(run: &Run, transport: &str, steps: usize, compared: &str) {
-        let (workers, cap, algorithm) = (run.workers, run.cap, run.algorithm.as_deref().unwrap_or("-"));
+        let (cap, algorithm) = (run.cap, run.algorithm.as_deref().unwrap_or("-"));
+        let workers = match run.servers {
+            0 => run.workers.to_string(),
+            servers => format!("{} + {servers}", run.workers),
+        };
         println!("{workers:>7}  {transport:9}  {algorithm:16}  {cap:>6} MiB  {steps:>5}  {compared}");
     }
 }
@@ -67,6 +72,9 @@ pub(super) fn describe(run: &Run) -> String {
         1 => "the run with 1 worker".to_string(),
         workers => format!("the run with {workers} workers"),
     };
+    if run.servers > 0 {
+        text += &format!(" and {} servers", run.servers);
+    }
     for part in [&run.transport, &run.algorithm].into_iter().flatten() {
         text += &format!(", {part}");
     }

@@ -90,6 +90,9 @@ impl VerifyJob {
             Program::Own(_) => command.arg("launch"),
         };
         command.args(["--nproc", &run.workers.to_string()]).args(&self.options);
+        if run.servers > 0 {
+            command.args(["--servers", &run.servers.to_string()]);
+        }
         for (name, value) in [("--transport", &run.transport), ("--algorithm", &run.algorithm)] {
             if let Some(value) = value {
                 command.args([name, value]);

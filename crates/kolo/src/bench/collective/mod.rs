@@ -34,6 +34,7 @@ pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(),
         let world = group.world_size();
         return Err(Failure::input(format!("--root {}: there are {world} ranks", options.root)));
     }
+    check_servers(&group, operation, options)?;
     if backend != Some(NCCL) {
         return match options.memory {
             Memory::Buffer => measure_by(&group, &group, Some(&group), operation, options),
@@ -47,6 +48,27 @@ pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(),
     }
     let group = Arc::new(group);
     measure_by(&group, &device::open(&group)?, None, operation, options)
+}
+
+/// Refuses servers where they have nothing to do.
+fn check_servers(group: &Group, operation: OperationKind, options: &Options) -> Result<(), Failure> {
+    if !servers(group)?.contains(&true) {
+        return Ok(());
+    }
+    let problem = match () {
+        _ if operation != OperationKind::AllReduce => format!("they take no part in {}", operation.name()),
+        _ if options.op() != Op::Sum => format!("they add, and know no {}", options.op()),
+        _ if options.backend.is_some() => "they belong to Kolo's own schedules".into(),
+        _ => return Ok(()),
+    };
+    Err(Failure::input(format!("--servers: {problem}; leave it out")))
+}
+
+/// Which ranks are summation servers.
+fn servers(group: &Group) -> Result<Vec<bool>, Failure> {
+    let mut all = vec![0u8; group.world_size()];
+    group.all_gather(&[u8::from(group.is_server())], &mut all)?;
+    Ok(all.into_iter().map(|flag| flag != 0).collect())
 }
 
 /// Measures by an engine of the same ranks as `group`; `native` is that engine if its cost model can be
@@ -89,9 +111,9 @@ fn all_sizes<T: sample::Exact>(
     operation: OperationKind,
     options: &Options,
 ) -> Result<Vec<Row>, Failure> {
-    let mut rows = Vec::new();
+    let (mut rows, servers) = (Vec::new(), servers(group)?);
     for &bytes in &options.sizes {
-        let case = Case::new(group, engine, operation, options, bytes / size_of::<T>());
+        let case = Case::new(group, engine, operation, options, bytes / size_of::<T>(), &servers);
         let asked = options.algorithm.as_deref();
         // Another backend than Kolo's own picks by itself.
         let choice = native.and_then(|native| case.explain::<T>(native));

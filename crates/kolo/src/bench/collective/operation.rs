@@ -1,6 +1,9 @@
 //! What is asked of a group to measure an operation, and on which buffer.
 
+use std::sync::Arc;
+
 use kolo_comm::schedule::{Chunks, Message, OperationKind, Range};
+use kolo_comm::tree::Contributions;
 use kolo_comm::{Collective, Op, Rank};
 
 /// What a rank's buffer looks like, and what is asked.
@@ -14,6 +17,13 @@ pub(super) struct Shape {
 /// buffer is divided into one chunk for each.
 pub(super) fn fitting(operation: OperationKind, len: usize, world: usize) -> usize {
     if operation.properties().in_chunks { (len / world).max(1) * world } else { len }
+}
+
+/// An all-reduce over the workers, where some ranks are servers.
+pub(super) fn served(len: usize, servers: &[bool]) -> Shape {
+    let shards: Vec<usize> = servers.iter().map(|server| usize::from(!server)).collect();
+    let contributions = Arc::new(Contributions::of_shares(&shards).with_servers(servers));
+    Shape { collective: Collective::TreeSum { contributions, len }, elements: len }
 }
 
 /// The buffer and the collective that measure an operation on `len` elements. Messages go round the ring of

@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Workers on this machine
     #[arg(long, default_value_t = 2)]
     pub(crate) nproc: usize,
+    /// Summation servers besides them: ranks that add for the others (all-reduce of sums by Kolo's own schedules)
+    #[arg(long, default_value_t = 0)]
+    pub(crate) servers: usize,
     /// Bytes, separated by commas; of the larger one where input and output differ
     #[arg(long, value_delimiter = ',', default_values_t = [4, 64, 1024, 16384, 65536, 262_144, 1_048_576, 4_194_304, 16_777_216, 46_800_000, 100_000_000])]
     pub(super) sizes: Vec<usize>,

@@ -68,6 +68,8 @@ pub(super) struct Report {
     pub(super) dtype: String,
     op: String,
     pub(super) world_size: usize,
+    /// Of these, summation servers.
+    servers: usize,
     pub(super) transport: String,
     memory: Memory,
     /// Bytes read and written a second when all ranks copy at once, in GB/s; where memory is shared.
@@ -93,11 +95,12 @@ impl Report {
         rows: Vec<Row>,
     ) -> Result<Report, Failure> {
         let world_size = group.world_size();
+        let servers = super::servers(group)?.into_iter().filter(|server| *server).count();
         let in_memory = TRANSPORTS.iter().any(|kind| kind.name == engine && kind.reach < Distance::Network);
         let shared = operation == OperationKind::AllReduce && on_host && in_memory;
         let memory_gbps = if shared { Some(memory_bus(group)?) } else { None };
         // The least there is: every contribution is read once, and the sum written once on every rank.
-        let traffic = (2 * world_size) as f64;
+        let traffic = (2 * (world_size - servers)) as f64;
         let largest = rows.iter().max_by_key(|row| row.bytes);
         let memory_share = memory_gbps.and_then(|bus| largest.map(|row| row.algbw_gbps * traffic / bus));
         Ok(Report {
@@ -105,6 +108,7 @@ impl Report {
             dtype: options.dtype.clone(),
             op: options.op.clone(),
             world_size,
+            servers,
             transport: engine,
             memory: options.memory,
             memory_gbps,
@@ -131,9 +135,12 @@ impl Report {
     }
 
     pub(super) fn print(&self) {
-        let Report { operation, dtype, op, world_size, transport, .. } = self;
+        let Report { operation, dtype, op, world_size, servers, transport, .. } = self;
+        let of = if *servers > 0 { format!(", {servers} of them servers,") } else { String::new() };
         let memory = if self.memory == Memory::Slice { "on slices" } else { "in place" };
-        println!("# {operation} of {dtype} ({op}) {memory}, {world_size} ranks over {transport}; verified");
+        println!(
+            "# {operation} of {dtype} ({op}) {memory}, {world_size} ranks{of} over {transport}; verified"
+        );
         print!(
             "{:>12} {:>18} {:>11} {:>11} {:>10} {:>10}",
             "bytes", "algorithm", "p50 µs", "p99 µs", "algbw", "busbw"

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use kolo_comm::schedule::{Choice, OperationKind};
 use kolo_comm::{Collective, Collectives, Element, Group, Op, Rank, bf16, f16};
 
-use super::operation::{Shape, fitting, shape};
+use super::operation::{Shape, fitting, served, shape};
 use super::options::Options;
 use crate::bench::samples::Samples;
 use kolo::Failure;
@@ -53,6 +53,8 @@ pub(super) struct Case<'a, C> {
     /// Elements, of the larger one where input and output differ.
     pub(super) len: usize,
     shape: Shape,
+    /// Ranks that contribute and are checked: all but servers, which are the last ones of each launcher.
+    workers: Vec<usize>,
 }
 
 impl<'a, C: Collectives> Case<'a, C> {
@@ -62,15 +64,21 @@ impl<'a, C: Collectives> Case<'a, C> {
         operation: OperationKind,
         options: &Options,
         len: usize,
+        servers: &[bool],
     ) -> Self {
         let (rank, world) = (group.rank(), group.world_size());
         let (op, root, len) = (options.op(), Rank(options.root), fitting(operation, len, world));
-        let shape = shape(operation, len, op, root, rank, world);
-        Case { group, engine, operation, op, root, len, shape }
+        let shape = match servers.contains(&true) {
+            true => served(len, servers),
+            false => shape(operation, len, op, root, rank, world),
+        };
+        let workers = (0..world).filter(|rank| !servers[*rank]).collect();
+        Case { group, engine, operation, op, root, len, shape, workers }
     }
 
+    /// Number of ranks that contribute.
     pub(super) fn world(&self) -> usize {
-        self.group.world_size()
+        self.workers.len()
     }
 
     /// What the cost model makes of it.
@@ -112,7 +120,8 @@ impl<'a, C: Collectives> Case<'a, C> {
 
     /// Runs it on numbers whose results are exact in every type, and checks every element.
     fn verified<T: Exact>(&self, mut buffer: C::Buffer<T>) -> Result<C::Buffer<T>, Failure> {
-        let (rank, world, each) = (self.group.rank().0, self.world(), self.len / self.world());
+        let (rank, world) = (self.group.rank().0, self.group.world_size());
+        let each = self.len / world;
         let number = |rank: usize, index: usize| (index + 3 * rank) % 3;
         // All-to-all and messages send from behind what they receive.
         let behind = match self.shape.collective {
@@ -126,13 +135,15 @@ impl<'a, C: Collectives> Case<'a, C> {
         let mut buffer = self.engine.run(&self.shape.collective, buffer)?;
         self.engine.read(&buffer, &mut data)?;
 
-        let combined = |index: usize| self.combined((0..world).map(|rank| number(rank, index)));
+        let contributed = |index: usize| self.workers.iter().map(move |rank| number(*rank, index));
+        let combined = |index: usize| self.combined(contributed(index));
         let (root, previous) = (self.root.0, (rank + world - 1) % world);
         let from_each = |index: usize| number(index / each.max(1), index % each.max(1));
         // Which elements are specified, and what they must be.
         let (checked, expected): (std::ops::Range<usize>, Box<dyn Fn(usize) -> usize + '_>) = match self
             .operation
         {
+            OperationKind::AllReduce if !self.workers.contains(&rank) => (0..0, Box::new(combined)),
             OperationKind::AllReduce => (0..self.len, Box::new(combined)),
             OperationKind::ReduceScatter => (rank * each..(rank + 1) * each, Box::new(combined)),
             OperationKind::Reduce => (0..if rank == root { self.len } else { 0 }, Box::new(combined)),

@@ -1,0 +1,333 @@
+//! Summation servers: ranks that add for the others, so that they send less. With any number of them the
+//! weights end in the same bits, also when one of them dies.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use common::{NAMES, WIDTH, backward, clip, lively, noise, specs};
+use kolo_comm::env::WorkerEnv;
+use kolo_comm::schedule::ALGORITHMS;
+use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind, threads};
+use kolo_ddp::optimizer;
+use kolo_ddp::reduction::REDUCTIONS;
+use kolo_ddp::straggler::Policy;
+use kolo_ddp::{BucketCaps, Config, Error, Kind, ParamSpec, Replica, SpanId};
+
+const STEPS: u64 = 10;
+const SHARDS: usize = 6;
+/// A member that fails keeps the others waiting.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Elements of a sixth tensor, which travels in several buckets.
+const LARGE: usize = 40_000;
+
+/// One generation: how many workers and servers it has, and whether a worker or a server dies in it, in which
+/// step, and at which moment of it: before it, after the backward passes, or when the ranks have agreed.
+#[derive(Clone, Copy, Debug)]
+struct Generation {
+    workers: usize,
+    servers: usize,
+    death: Option<(Role, u64, usize)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    Worker,
+    Server,
+}
+
+#[derive(Debug)]
+struct Run {
+    transport: &'static TransportKind,
+    /// Whether the algorithm that knows of servers is used for everything.
+    direct: bool,
+    config: Config,
+    generations: Vec<Generation>,
+}
+
+/// How many workers and servers of a generation have come, and where they meet once all are there.
+type Come = ([usize; 2], Option<SocketAddr>);
+
+/// Steps that a member knows of: their losses' bits.
+type Losses = BTreeMap<u64, u64>;
+
+/// Where the ranks of each generation find one another.
+#[derive(Default)]
+struct Meeting {
+    generations: Mutex<BTreeMap<usize, Come>>,
+    changed: Condvar,
+}
+
+impl Meeting {
+    /// Waits for all members of a generation, workers before servers, and forms their group.
+    fn join(&self, run: &Run, number: usize, role: Role) -> Result<Arc<Group>, Error> {
+        let Generation { workers, servers, .. } = run.generations[number];
+        let mut generations = self.generations.lock().unwrap();
+        let (come, master) = generations.entry(number).or_default();
+        let rank = if role == Role::Worker { come[0] } else { workers + come[1] };
+        come[role as usize] += 1;
+        if *come == [workers, servers] {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            *master = Some(listener.local_addr().unwrap());
+        }
+        self.changed.notify_all();
+        let master = loop {
+            if let (_, Some(master)) = generations[&number] {
+                break master;
+            }
+            let (next, timeout) = self.changed.wait_timeout(generations, PATIENCE).unwrap();
+            assert!(!timeout.timed_out(), "generation {number} waits");
+            generations = next;
+        };
+        drop(generations);
+        let (rank, world_size) = (Rank(rank), workers + servers);
+        let place = WorkerEnv { rank, world_size, local_rank: rank.0, endpoint: master.into() };
+        let direct = ALGORITHMS.iter().find(|algorithm| algorithm.name == "direct");
+        let options = Options {
+            transport: Some(run.transport),
+            algorithm: direct.filter(|_| run.direct),
+            server: role == Role::Server,
+            ..Options::default()
+        };
+        Ok(Arc::new(Group::join(&place, &options)?))
+    }
+}
+
+/// What became of a member.
+#[derive(Debug, PartialEq)]
+enum End {
+    Died,
+    /// The bits of its values, and the losses of the steps that it has seen.
+    Trained(Vec<u32>, Losses),
+}
+
+struct Member<'a> {
+    run: &'a Run,
+    meeting: &'a Meeting,
+    role: Role,
+    generation: usize,
+    losses: Losses,
+}
+
+impl Member<'_> {
+    fn train(mut self) -> End {
+        let values: Vec<f32> =
+            (0..NAMES.len() * WIDTH + LARGE).map(|i| noise(self.role as usize, i) * 0.5).collect();
+        let entry = &optimizer::OPTIMIZERS[0];
+        let large = ParamSpec::new("large", vec![LARGE], Kind::Parameter { decay: true });
+        let specs: Vec<ParamSpec> = specs().into_iter().chain([large]).collect();
+        let group = self.meeting.join(self.run, self.generation, self.role).unwrap();
+        let optimizer = entry.build(&lively(entry)).unwrap();
+        let mut replica = Replica::new(group, specs, values, &self.run.config, optimizer).unwrap();
+        loop {
+            assert_eq!(replica.is_server(), self.role == Role::Server);
+            assert_eq!(replica.workers().len(), self.run.generations[self.generation].workers);
+            match self.steps(&mut replica) {
+                Ok(true) => {
+                    let bits = replica.values().unwrap().iter().map(|x| x.to_bits()).collect();
+                    return End::Trained(bits, self.losses);
+                }
+                Ok(false) => {
+                    replica.group().abandon("it was killed");
+                    return End::Died;
+                }
+                Err(error) => self.regroup(&mut replica, error),
+            }
+        }
+    }
+
+    fn regroup(&mut self, replica: &mut Replica, error: Error) {
+        assert!(error.to_string().contains("killed"), "{error}");
+        self.generation += 1;
+        let group = self.meeting.join(self.run, self.generation, self.role).unwrap();
+        replica.regroup(group).unwrap();
+        let last = replica.last_step();
+        self.losses.extend(last.map(|last| (last.step, last.loss.to_bits())));
+    }
+
+    /// True when all steps are done, false when this member is to die now.
+    fn steps(&mut self, replica: &mut Replica) -> Result<bool, Error> {
+        // The last of its role is the one that dies.
+        let Generation { workers, servers, death } = self.run.generations[self.generation];
+        let last = if self.role == Role::Worker { workers - 1 } else { workers + servers - 1 };
+        let death = death.filter(|(role, ..)| *role == self.role && replica.group().rank().0 == last);
+        while replica.steps() < STEPS {
+            let step = replica.steps();
+            let dies = |moment: usize| death.is_some_and(|(_, at, when)| (at, when) == (step, moment));
+            if dies(0) {
+                return Ok(false);
+            }
+            for shard in replica.shards() {
+                Self::pass(replica, step, shard)?;
+            }
+            if dies(1) {
+                return Ok(false);
+            }
+            if dies(2) {
+                replica.reduce_for_tests()?;
+                return Ok(false);
+            }
+            let report = replica.step(0.05)?;
+            assert_eq!(report.gradient_norm.is_some(), !self.run.config.transforms.is_empty());
+            self.losses.insert(step, report.loss.to_bits());
+        }
+        Ok(true)
+    }
+
+    /// Some parameters are used twice in some steps and once in others.
+    fn pass(replica: &mut Replica, step: u64, shard: usize) -> Result<(), Error> {
+        let mut values = vec![0.0; NAMES.len() * WIDTH + LARGE];
+        for id in [4, 2, 0, 1, 5, 3] {
+            let latest = replica.latest(SpanId(id));
+            values[id * WIDTH..][..latest.len()].copy_from_slice(latest);
+        }
+        let samples = [step as usize * SHARDS + shard, 7 * shard];
+        let pass = backward(&values, &samples);
+        let large: Vec<f32> = values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
+        let mut shard = replica.begin_shard(pass.loss, samples.len() as f64)?;
+        shard.ready(SpanId(5), &large);
+        shard.ready(SpanId(3), &pass.last);
+        shard.ready(SpanId(1), &pass.shared[0]);
+        if step.is_multiple_of(2) {
+            shard.ready(SpanId(1), &pass.shared[1]);
+        }
+        shard.ready(SpanId(0), &pass.first);
+        shard.ready(SpanId(4), &pass.mean);
+        shard.finish()
+    }
+}
+
+fn config() -> Config {
+    let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
+    Config { shards: Some(SHARDS), caps: Some(caps), elastic: true, verify_every: 3, ..Config::default() }
+}
+
+impl Run {
+    /// The bits and losses of the workers that have come to the end. Servers have come there as well, have
+    /// seen the same losses, and hold no values.
+    fn ends(&self) -> Vec<(Vec<u32>, Losses)> {
+        let meeting = Meeting::default();
+        let mut ends = Vec::new();
+        std::thread::scope(|scope| {
+            let mut members = Vec::new();
+            let mut before = [0; 2];
+            for (generation, Generation { workers, servers, death }) in self.generations.iter().enumerate() {
+                for (role, count) in [(Role::Worker, *workers), (Role::Server, *servers)] {
+                    for _ in before[role as usize]..count {
+                        let (run, meeting, losses) = (self, &meeting, Losses::new());
+                        let member = Member { run, meeting, role, generation, losses };
+                        members.push((role, scope.spawn(move || member.train())));
+                    }
+                    before[role as usize] = count - usize::from(death.is_some_and(|(dies, ..)| dies == role));
+                }
+            }
+            for (role, member) in members {
+                if let End::Trained(bits, losses) = member.join().unwrap() {
+                    ends.push((role, bits, losses));
+                }
+            }
+        });
+        let last = self.generations.last().unwrap();
+        assert_eq!(ends.len(), last.workers + last.servers, "{self:?}");
+        let (servers, workers): (Vec<_>, Vec<_>) =
+            ends.into_iter().partition(|(role, ..)| *role == Role::Server);
+        for (_, bits, losses) in servers {
+            assert!(bits.iter().all(|bits| f32::from_bits(*bits).is_nan()), "{self:?}");
+            let seen: Vec<_> = workers[0].2.iter().filter(|(step, _)| losses.contains_key(step)).collect();
+            assert!(losses.iter().eq(seen) && losses.contains_key(&(STEPS - 1)), "{self:?}: {losses:?}");
+        }
+        workers.into_iter().map(|(_, bits, losses)| (bits, losses)).collect()
+    }
+}
+
+/// One worker without servers.
+fn alone(config: &Config) -> (Vec<u32>, Losses) {
+    let generations = vec![Generation { workers: 1, servers: 0, death: None }];
+    Run { transport: &TCP, direct: false, config: config.clone(), generations }.ends().remove(0)
+}
+
+#[test]
+fn the_same_bits_with_any_number_of_servers() {
+    let transformed = Config { transforms: clip(1.5), forward_overlap: false, ..config() };
+    // What a reduction keeps goes with a worker that dies.
+    let reduced = REDUCTIONS.iter().map(|reduction| Config { reduction, elastic: false, ..config() });
+    for config in [config(), transformed].into_iter().chain(reduced) {
+        let expected = alone(&config);
+        for transport in [&SHM, &TCP] {
+            for (workers, servers) in
+                (1..=4).flat_map(|workers| (0..=2).map(move |servers| (workers, servers)))
+            {
+                let direct = (workers + servers) % 2 == 0;
+                let generations = vec![Generation { workers, servers, death: None }];
+                let run = Run { transport, direct, config: config.clone(), generations };
+                assert!(run.ends().iter().all(|end| *end == expected), "{run:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_dies_is_a_member_that_dies() {
+    let expected = alone(&config());
+    let generation = |workers, servers, death| Generation { workers, servers, death };
+    for transport in [&SHM, &TCP] {
+        for moment in 0..3 {
+            for generations in [
+                // A server dies, and nobody takes its place; then the last one.
+                vec![
+                    generation(3, 2, Some((Role::Server, 3, moment))),
+                    generation(3, 1, Some((Role::Server, 6, (moment + 1) % 3))),
+                    generation(3, 0, None),
+                ],
+                // A server dies, another one comes; a worker dies, and another one comes.
+                vec![
+                    generation(2, 1, Some((Role::Server, 4, moment))),
+                    generation(2, 1, Some((Role::Worker, 7, moment))),
+                    generation(2, 2, None),
+                ],
+                // A worker dies, and the servers outnumber those that are left.
+                vec![generation(2, 2, Some((Role::Worker, 5, moment))), generation(1, 2, None)],
+            ] {
+                let run = Run { transport, direct: moment != 1, config: config(), generations };
+                for (bits, losses) in run.ends() {
+                    assert!(bits == expected.0, "{run:?}");
+                    let first = *losses.keys().next().unwrap();
+                    let seen = expected.1.range(first..).map(|(step, loss)| (*step, *loss));
+                    assert!(losses.into_iter().eq(seen), "{run:?}");
+                }
+            }
+        }
+    }
+}
+
+/// The errors of a job whose ranks are servers or not.
+fn refused(servers: &[bool], config: &Config) -> Vec<String> {
+    threads::spawn(servers.len(), |group| {
+        let rank = group.rank().0;
+        let group = if servers[rank] { group.into_server() } else { group };
+        let sgd = optimizer::named("sgd", &optimizer::Settings::default()).unwrap();
+        let spec = ParamSpec::new("a", vec![3], Kind::Parameter { decay: true });
+        let refused = Replica::new(Arc::new(group), vec![spec], vec![0.0; 3], config, sgd).err();
+        refused.map_or_else(String::new, |error| error.to_string())
+    })
+    .unwrap()
+}
+
+#[test]
+fn ranks_that_cannot_train_together_are_told_in_a_sentence() {
+    let config = Config { shards: Some(4), straggler: Policy::Warn, ..Config::default() };
+    let weights = |weights: &[f64]| Config { shares: Some(weights.to_vec()), ..config.clone() };
+    let all = |errors: Vec<String>, words: &str| {
+        assert!(errors.iter().all(|error| error.contains(words)), "{words}: {errors:?}");
+    };
+    all(refused(&[true, true], &config), "all of 2 ranks are summation servers; start workers");
+    all(refused(&[true, false], &config), "rank 0 is a summation server");
+    all(refused(&[false, false, true], &weights(&[1.0, 1.0, 1.0])), "3 weights for 2 workers");
+    assert!(refused(&[false, false, true], &weights(&[3.0, 1.0])).iter().all(String::is_empty));
+    // One shard for each worker.
+    let config = Config { shards: None, ..Config::default() };
+    assert!(refused(&[false, true, false], &config).iter().all(String::is_empty));
+}
