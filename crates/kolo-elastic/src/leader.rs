@@ -231,8 +231,8 @@ impl Leader {
                 self.send_all(&ToFollower::RequestRegroup { generation });
             }
             Action::Evict(members) => members.into_iter().for_each(|member| self.evict(local, member)),
-            Action::GiveUp { candidates, waited } => {
-                let (present, min) = (candidates.len(), self.policy.min_members);
+            Action::GiveUp { candidates, present, waited } => {
+                let min = self.policy.min_members;
                 let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
                 self.reply(local, &candidates, |rank| Reply::TooFew {
                     present,

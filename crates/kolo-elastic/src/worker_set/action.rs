@@ -24,8 +24,9 @@ pub(crate) enum Action {
     EndGeneration,
     /// These members hang: their launchers kill them.
     Evict(Vec<String>),
-    /// These members have waited so long for others, and are told that they are too few.
-    GiveUp { candidates: Vec<Candidate>, waited: Duration },
+    /// These members, of which so many train, have waited so long for others, and are told that they are too
+    /// few.
+    GiveUp { candidates: Vec<Candidate>, present: usize, waited: Duration },
     /// The job's state is lost with the members that held it; those who wait are told.
     ReportStateLost(Vec<Candidate>),
 }

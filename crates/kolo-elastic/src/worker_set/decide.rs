@@ -17,9 +17,7 @@ impl WorkerSet {
         let waiting = count(|status| matches!(status, Status::Waiting(_)));
         let participating = count(|status| status == Status::Participating);
         let started = count(|status| status == Status::Started);
-        let is_training =
-            |worker: &&WorkerRecord| !worker.is_server && matches!(worker.status, Status::Waiting(_));
-        let enough = self.workers.values().filter(is_training).count() >= self.policy.min_members;
+        let enough = self.present() >= self.policy.min_members;
         if waiting == 0 {
             return wait("no member waits for an assignment");
         }
@@ -73,7 +71,15 @@ impl WorkerSet {
 
     fn give_up(&self, waited: Duration) -> Decision {
         let reason = format!("fewer than {} members are there", self.policy.min_members);
-        Decision::new(Action::GiveUp { candidates: self.candidates(), waited }, reason)
+        let (candidates, present) = (self.candidates(), self.present());
+        Decision::new(Action::GiveUp { candidates, present, waited }, reason)
+    }
+
+    /// Those who wait and train.
+    fn present(&self) -> usize {
+        let trains =
+            |worker: &&WorkerRecord| !worker.is_server && matches!(worker.status, Status::Waiting(_));
+        self.workers.values().filter(trains).count()
     }
 
     /// Evicts those that the others have waited for too long.

@@ -163,7 +163,7 @@ fn too_few_wait_and_then_give_up() {
     assert_waits(&mut set, now + POLICY.too_few_timeout / 2, TOO_FEW);
     let candidates = vec![candidate("1", 2)];
     let waited = POLICY.too_few_timeout;
-    assert_eq!(act(&mut set, now + waited), Action::GiveUp { candidates, waited });
+    assert_eq!(act(&mut set, now + waited), Action::GiveUp { candidates, present: 1, waited });
 
     // Nobody else will come, once the one that is on its way has ended.
     let mut set = participating(2, now);
@@ -175,7 +175,7 @@ fn too_few_wait_and_then_give_up() {
     assert_waits(&mut set, now, TOO_FEW);
     set.exited("new", Some("was killed"), now);
     let candidates = vec![candidate("1", 2)];
-    assert_eq!(act(&mut set, now), Action::GiveUp { candidates, waited: Duration::ZERO });
+    assert_eq!(act(&mut set, now), Action::GiveUp { candidates, present: 1, waited: Duration::ZERO });
 
     // A replacement in time.
     let mut set = participating(2, now);

@@ -1,4 +1,5 @@
-//! Each algorithm has a file and a line in their table.
+//! Each algorithm has a file and a line in their table. Of servers only direct knows; what adds otherwise is
+//! done [among the workers](among_workers).
 
 mod among_workers;
 mod binomial;

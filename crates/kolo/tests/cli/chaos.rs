@@ -30,7 +30,7 @@ fn nothing_is_lost() {
 #[test]
 fn what_it_says_itself_cannot_be_said() {
     let folder = tempfile::tempdir().unwrap();
-    for option in ["--nproc", "--out", "--resume", "--max-restarts"] {
+    for option in ["--nproc", "--servers", "--out", "--resume", "--max-restarts"] {
         let (code, words) = fail(folder.path(), &["chaos", "--", option, "3"]);
         assert!(code == 2 && words.contains(option), "{words}");
     }

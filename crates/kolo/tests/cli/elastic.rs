@@ -39,7 +39,7 @@ pub fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
 
 /// Runs with so many workers, and `more` options. In each generation a signal, or several one after another,
 /// goes to one of those that live. Gives what it has ended with, and what was said.
-fn disturbed(nproc: &str, transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
+pub fn disturbed(nproc: &str, transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
     let args = [&RUN[..], &["--nproc", nproc, "--transport", transport, "--out", "run"], more].concat();

@@ -14,5 +14,6 @@ mod noise_scale;
 mod own_program;
 mod program;
 mod same_bits;
+mod servers;
 mod stragglers;
 mod verify;
