@@ -8,12 +8,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::{NAMES, WIDTH, backward, clip, lively, noise, specs};
+use common::{Combination, NAMES, WIDTH, backward, clip, combinations, noise, specs};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind, threads};
 use kolo_ddp::optimizer;
-use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::{BucketCaps, Config, Error, Kind, ParamSpec, Replica, SpanId};
 
@@ -44,6 +43,7 @@ struct Run {
     transport: &'static TransportKind,
     /// Whether the algorithm that knows of servers is used for everything.
     direct: bool,
+    combination: Combination,
     config: Config,
     generations: Vec<Generation>,
 }
@@ -116,12 +116,13 @@ impl Member<'_> {
     fn train(mut self) -> End {
         let values: Vec<f32> =
             (0..NAMES.len() * WIDTH + LARGE).map(|i| noise(self.role as usize, i) * 0.5).collect();
-        let entry = &optimizer::OPTIMIZERS[0];
+        let (entry, settings, reduction) = self.run.combination.clone();
+        let config = Config { reduction, ..self.run.config.clone() };
         let large = ParamSpec::new("large", vec![LARGE], Kind::Parameter { decay: true });
         let specs: Vec<ParamSpec> = specs().into_iter().chain([large]).collect();
         let group = self.meeting.join(self.run, self.generation, self.role).unwrap();
-        let optimizer = entry.build(&lively(entry)).unwrap();
-        let mut replica = Replica::new(group, specs, values, &self.run.config, optimizer).unwrap();
+        let optimizer = entry.build(&settings).unwrap();
+        let mut replica = Replica::new(group, specs, values, &config, optimizer).unwrap();
         loop {
             assert_eq!(replica.is_server(), self.role == Role::Server);
             assert_eq!(replica.workers().len(), self.run.generations[self.generation].workers);
@@ -244,26 +245,35 @@ impl Run {
 }
 
 /// One worker without servers.
-fn alone(config: &Config) -> (Vec<u32>, Losses) {
+fn alone(combination: &Combination, config: &Config) -> (Vec<u32>, Losses) {
     let generations = vec![Generation { workers: 1, servers: 0, death: None }];
-    Run { transport: &TCP, direct: false, config: config.clone(), generations }.ends().remove(0)
+    let (combination, config) = (combination.clone(), config.clone());
+    Run { transport: &TCP, direct: false, combination, config, generations }.ends().remove(0)
+}
+
+/// The sum and every other reduction, with one optimizer.
+fn reductions() -> impl Iterator<Item = Combination> {
+    combinations().into_iter().filter(|(optimizer, ..)| optimizer.name == "sgd")
 }
 
 #[test]
 fn the_same_bits_with_any_number_of_servers() {
-    let transformed = Config { transforms: clip(1.5), forward_overlap: false, ..config() };
-    // What a reduction keeps goes with a worker that dies.
-    let reduced = REDUCTIONS.iter().map(|reduction| Config { reduction, elastic: false, ..config() });
-    for config in [config(), transformed].into_iter().chain(reduced) {
-        let expected = alone(&config);
-        for transport in [&SHM, &TCP] {
-            for (workers, servers) in
-                (1..=4).flat_map(|workers| (0..=2).map(move |servers| (workers, servers)))
-            {
-                let direct = (workers + servers) % 2 == 0;
-                let generations = vec![Generation { workers, servers, death: None }];
-                let run = Run { transport, direct, config: config.clone(), generations };
-                assert!(run.ends().iter().all(|end| *end == expected), "{run:?}");
+    let clipped = Config { transforms: clip(1.5), forward_overlap: false, ..config() };
+    for (number, combination) in reductions().enumerate() {
+        for config in [config(), clipped.clone()].into_iter().take(if number == 0 { 2 } else { 1 }) {
+            let expected = alone(&combination, &config);
+            for transport in [&SHM, &TCP] {
+                let counts = (1..=4).flat_map(|workers| (0..=2).map(move |servers| (workers, servers)));
+                // All of them with the sum.
+                for (workers, servers) in
+                    counts.filter(|counts| number == 0 || [(2, 1), (3, 2)].contains(counts))
+                {
+                    let (direct, config) = ((workers + servers) % 2 == 0, config.clone());
+                    let generations = vec![Generation { workers, servers, death: None }];
+                    let run =
+                        Run { transport, direct, combination: combination.clone(), config, generations };
+                    assert!(run.ends().iter().all(|end| *end == expected), "{run:?}");
+                }
             }
         }
     }
@@ -271,10 +281,15 @@ fn the_same_bits_with_any_number_of_servers() {
 
 #[test]
 fn a_server_that_dies_is_a_member_that_dies() {
-    let expected = alone(&config());
     let generation = |workers, servers, death| Generation { workers, servers, death };
-    for transport in [&SHM, &TCP] {
-        for moment in 0..3 {
+    // With copies every few steps, for reductions that keep something for each shard.
+    let config = Config { backup_every: 2, ..config() };
+    for combination in reductions().filter(|(.., reduction)| ["sum", "powersgd"].contains(&reduction.name()))
+    {
+        let expected = alone(&combination, &config);
+        for (transport, moment) in
+            [&SHM, &TCP].into_iter().flat_map(|transport| (0..3).map(move |n| (transport, n)))
+        {
             for generations in [
                 // A server dies, and nobody takes its place; then the last one.
                 vec![
@@ -291,7 +306,8 @@ fn a_server_that_dies_is_a_member_that_dies() {
                 // A worker dies, and the servers outnumber those that are left.
                 vec![generation(2, 2, Some((Role::Worker, 5, moment))), generation(1, 2, None)],
             ] {
-                let run = Run { transport, direct: moment != 1, config: config(), generations };
+                let (combination, config) = (combination.clone(), config.clone());
+                let run = Run { transport, direct: moment != 1, combination, config, generations };
                 for (bits, losses) in run.ends() {
                     assert!(bits == expected.0, "{run:?}");
                     let first = *losses.keys().next().unwrap();

@@ -90,7 +90,8 @@ impl Replica {
         let mut shards: BTreeMap<usize, Vec<f32>> = self.step.shards().zip(own.iter().cloned()).collect();
         if world > 1 {
             let place = workers.iter().position(|worker| *worker == rank).unwrap_or(0);
-            let (Rank(next), Rank(before)) = (workers[(place + 1) % world], workers[(place + world - 1) % world]);
+            let (Rank(next), Rank(before)) =
+                (workers[(place + 1) % world], workers[(place + world - 1) % world]);
             let first: usize = self.step.shares()[..before].iter().sum();
             let theirs = first..first + self.step.shares()[before];
             let len = self.shard_state_len();
