@@ -48,13 +48,14 @@ impl MembershipObserver {
         self.leaving || self.leaves_out.as_ref().is_some_and(|(rank, _)| *rank == own)
     }
 
-    /// What this rank tells the others with the agreement: whether it wants a change, and whether it stays.
-    pub(crate) fn flags(&self, own: Rank) -> [u8; FLAGS] {
+    /// What this rank tells the others with the agreement: whether it wants a change, and whether it stays and
+    /// trains. A summation server does not: where all workers leave nobody is left.
+    pub(crate) fn flags(&self, own: Rank, is_server: bool) -> [u8; FLAGS] {
         let wants = |membership: &dyn JobMembership| {
             self.leaving || self.leaves_out.is_some() || membership.is_change_wanted()
         };
         let wants_change = self.membership.as_deref().is_some_and(wants);
-        [u8::from(wants_change), u8::from(!(wants_change && self.leaves(own)))]
+        [u8::from(wants_change), u8::from(!(is_server || wants_change && self.leaves(own)))]
     }
 
     /// What follows from all ranks' flags.
@@ -76,5 +77,62 @@ impl MembershipObserver {
     /// The generation that this rank trains in.
     pub(crate) fn generation(&self) -> Option<Generation> {
         self.membership.as_ref()?.generation()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kolo_comm::{Error, Group};
+
+    use super::*;
+
+    /// A membership in which nothing happens.
+    struct Quiet;
+
+    impl JobMembership for Quiet {
+        fn next_group(&mut self, _: Option<&str>) -> Result<Group, Error> {
+            Err(Error::Orphaned)
+        }
+
+        fn set_has_state(&mut self) {}
+
+        fn step_done(&self) {}
+
+        fn is_change_wanted(&self) -> bool {
+            false
+        }
+
+        fn generation(&self) -> Option<Generation> {
+            None
+        }
+    }
+
+    /// What ranks agree on of which some leave, and are servers.
+    fn agreed(ranks: &[(bool, bool)]) -> Agreed {
+        let flags = |(rank, (leaving, is_server)): (usize, &(bool, bool))| {
+            let membership: Option<Box<dyn JobMembership>> = Some(Box::new(Quiet));
+            let observer = MembershipObserver { membership, leaving: *leaving, ..Default::default() };
+            observer.flags(Rank(rank), *is_server)
+        };
+        let all: Vec<[u8; FLAGS]> = ranks.iter().enumerate().map(flags).collect();
+        let largest = std::array::from_fn(|flag| all.iter().map(|flags| flags[flag]).max().unwrap());
+        MembershipObserver::heard(&Heard { flags: Some(largest), ..Heard::default() })
+    }
+
+    #[test]
+    fn all_leave_when_all_workers_do() {
+        let (stays, leaves) = ((false, false), (true, false));
+        let (server, leaving_server) = ((false, true), (true, true));
+        for (ranks, expected) in [
+            (vec![stays, stays], Agreed::NoChange),
+            (vec![stays, leaves], Agreed::Change),
+            (vec![leaves, leaves], Agreed::AllLeave),
+            (vec![stays, server], Agreed::NoChange),
+            (vec![stays, leaving_server], Agreed::Change),
+            (vec![leaves, leaves, server], Agreed::AllLeave),
+            (vec![leaves, stays, leaving_server], Agreed::Change),
+        ] {
+            assert_eq!(agreed(&ranks), expected, "{ranks:?}");
+        }
     }
 }

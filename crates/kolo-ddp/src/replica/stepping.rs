@@ -40,7 +40,8 @@ impl Replica {
         // Once more for a rank without shards.
         self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
         let settings = self.settings_of_step(learning_rate);
-        let told = Piggyback { flags: self.members.flags(rank), settings: settings.print(), numbers };
+        let told =
+            Piggyback { flags: self.members.flags(rank, self.server), settings: settings.print(), numbers };
         let totals = self.step.reduce(self.steps, &told)?;
         if totals.heard.settings_differ {
             return Err(settings.name_difference(&self.group)?);
@@ -145,7 +146,10 @@ impl Replica {
         self.step
             .reduce(
                 self.steps,
-                &Piggyback { flags: self.members.flags(self.group.rank()), ..Piggyback::default() },
+                &Piggyback {
+                    flags: self.members.flags(self.group.rank(), self.server),
+                    ..Piggyback::default()
+                },
             )
             .map(drop)
     }
