@@ -173,6 +173,7 @@ impl Member<'_> {
             }
             let report = replica.step(0.05)?;
             assert_eq!(report.gradient_norm.is_some(), !self.run.config.transforms.is_empty());
+            assert_eq!(report.noise_scale.is_some(), self.run.config.noise_scale);
             self.losses.insert(step, report.loss.to_bits());
         }
         Ok(true)
@@ -258,7 +259,7 @@ fn reductions() -> impl Iterator<Item = Combination> {
 
 #[test]
 fn the_same_bits_with_any_number_of_servers() {
-    let clipped = Config { transforms: clip(1.5), forward_overlap: false, ..config() };
+    let clipped = Config { transforms: clip(1.5), forward_overlap: false, noise_scale: true, ..config() };
     for (number, combination) in reductions().enumerate() {
         for config in [config(), clipped.clone()].into_iter().take(if number == 0 { 2 } else { 1 }) {
             let expected = alone(&combination, &config);
