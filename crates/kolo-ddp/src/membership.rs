@@ -48,8 +48,8 @@ impl MembershipObserver {
         self.leaving || self.leaves_out.as_ref().is_some_and(|(rank, _)| *rank == own)
     }
 
-    /// What this rank tells the others with the agreement: whether it wants a change, and whether it stays and
-    /// trains. A summation server does not: where all workers leave nobody is left.
+    /// What this rank tells the others with the agreement: whether it wants a change, and whether it stays
+    /// and trains. A summation server does not: where all workers leave nobody is left.
     pub(crate) fn flags(&self, own: Rank, is_server: bool) -> [u8; FLAGS] {
         let wants = |membership: &dyn JobMembership| {
             self.leaving || self.leaves_out.is_some() || membership.is_change_wanted()

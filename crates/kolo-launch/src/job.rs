@@ -10,9 +10,9 @@ use crate::error::LaunchError;
 
 /// A job: one program, started as `nproc` workers on this node, and perhaps as `servers` summation servers.
 ///
-/// All nodes of a job are started with the same number p of both together, the same `nnodes`, `master_addr` and
-/// `master_port`, each with its own `node_rank`, unless nodes may come and go. Node k has the ranks `k·p …
-/// (k+1)·p − 1`, servers last.
+/// All nodes of a job are started with the same number p of both together, the same `nnodes`, `master_addr`
+/// and `master_port`, each with its own `node_rank`, unless nodes may come and go. Node k has the ranks `k·p
+/// … (k+1)·p − 1`, servers last.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The program and its arguments. A program without a slash is looked up in `PATH`.

@@ -124,8 +124,8 @@ impl Contributions {
     }
 
     /// The same contributions where these ranks are *servers*, one flag a rank: they contribute nothing, own
-    /// parts of the sum while it is made, and what they end with is unspecified, because they need none of it.
-    /// A rank that has shards is no server.
+    /// parts of the sum while it is made, and what they end with is unspecified, because they need none of
+    /// it. A rank that has shards is no server.
     pub fn with_servers(mut self, servers: &[bool]) -> Self {
         let is_server = |(nodes, server): (&Vec<Node>, &bool)| *server && nodes.is_empty();
         self.servers = self.nodes.iter().zip(servers).map(is_server).collect();

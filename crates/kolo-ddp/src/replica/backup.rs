@@ -3,8 +3,8 @@
 //! Values and optimizer state are on every rank, but a residual is only on the rank that computes its shard,
 //! and dies with it. A second holder after every step would cost as much as the compressed gradient saves. So
 //! every [`Config::backup_every`](crate::Config::backup_every) steps each rank copies all it has, and gives a
-//! copy of its shards' state to the next one that trains. After a death all ranks go back to the newest copy of which
-//! every shard is left somewhere, and do the steps since then again, in the same bits.
+//! copy of its shards' state to the next one that trains. After a death all ranks go back to the newest copy
+//! of which every shard is left somewhere, and do the steps since then again, in the same bits.
 
 use std::collections::{BTreeMap, VecDeque};
 

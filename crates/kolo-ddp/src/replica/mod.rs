@@ -53,7 +53,8 @@ pub struct Replica {
     config: Config,
     /// Shards of a step, which stay what they were when the job began.
     shards: usize,
-    /// Whether this rank is a summation server, whose values nobody keeps up, and which ranks of the group are.
+    /// Whether this rank is a summation server, whose values nobody keeps up, and which ranks of the group
+    /// are.
     server: bool,
     servers: Arc<[bool]>,
     /// Whether the values are the job's.
@@ -209,9 +210,9 @@ impl Replica {
         &self.group
     }
 
-    /// Whether this rank is a summation server ([`Group::is_server`]): it has no shards and adds for the others,
-    /// so that they send less. It gets no sums, so its values are not kept up: after its first step they are no
-    /// numbers (NaN), which shows where somebody takes them for the model's.
+    /// Whether this rank is a summation server ([`Group::is_server`]): it has no shards and adds for the
+    /// others, so that they send less. It gets no sums, so its values are not kept up: after its first step
+    /// they are no numbers (NaN), which shows where somebody takes them for the model's.
     pub fn is_server(&self) -> bool {
         self.server
     }

@@ -97,8 +97,8 @@ impl Replica {
         })
     }
 
-    /// What workers conclude from the whole gradient, which servers do not have: rank 0's for all, where there
-    /// are some.
+    /// What workers conclude from the whole gradient, which servers do not have: rank 0's for all, where
+    /// there are some.
     fn of_workers<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T, Error> {
         match self.servers.contains(&true) && self.step.is_synchronised() {
             true => Ok(self.group.broadcast_value(own, Rank(0))?),

@@ -6,8 +6,8 @@ use super::fingerprints;
 use crate::error::Error;
 use kolo_optim::{Kind, Layout};
 
-/// Compares the prints of all tensors, or of all but the statistics, of all ranks but `servers`. A collective:
-/// one all-gather of 8 bytes a rank, and a second one of 8 bytes a tensor where the ranks differ.
+/// Compares the prints of all tensors, or of all but the statistics, of all ranks but `servers`. A
+/// collective: one all-gather of 8 bytes a rank, and a second one of 8 bytes a tensor where the ranks differ.
 ///
 /// # Errors
 ///

@@ -6,9 +6,9 @@
 //! no sum, so its link has room for more: with N workers that contribute and need the sum, and k servers, a
 //! worker owns x of the buffer and a server y, of which Nx + ky = 1. In either direction a worker's link
 //! carries 1 + (N−2)x of the buffer (its contribution to what others own, and the sum of what it owns to N−1
-//! others), a server's Ny. Both are least where they are equal: x = (N−k)/D and y = 2(N−1)/D with D = N² + kN −
-//! 2k, and an all-reduce of n bytes takes 2N(N−1)/D·nβ (BytePS: Jiang et al. 2020, section 4.1). From k = N on
-//! workers own nothing, and it takes nβ: their own contribution leaves, and the sum comes.
+//! others), a server's Ny. Both are least where they are equal: x = (N−k)/D and y = 2(N−1)/D with D = N² + kN
+//! − 2k, and an all-reduce of n bytes takes 2N(N−1)/D·nβ (BytePS: Jiang et al. 2020, section 4.1). From k = N
+//! on workers own nothing, and it takes nβ: their own contribution leaves, and the sum comes.
 
 use super::steps::LINE;
 use crate::problem::Problem;

@@ -75,8 +75,8 @@ fn with_servers(workers: usize, servers: usize, len: usize, segment: usize) -> f
     simulate(&schedules, topology, &Times { near: link, far: link, add_per_element: 0.0 })
 }
 
-/// Jiang et al. 2020 (BytePS), section 4.1: 2N(N−1)/(N²+kN−2k)·nβ, and nβ from k = N on. With fewer servers than
-/// workers messages are of two lengths, between which links rest now and then.
+/// Jiang et al. 2020 (BytePS), section 4.1: 2N(N−1)/(N²+kN−2k)·nβ, and nβ from k = N on. With fewer servers
+/// than workers messages are of two lengths, between which links rest now and then.
 #[test]
 fn servers_take_what_the_formula_says() {
     for workers in [2usize, 3, 4, 6, 8] {

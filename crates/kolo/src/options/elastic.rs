@@ -4,12 +4,13 @@
 use clap::Args;
 use kolo_launch::Job;
 
-/// How many servers a job has, with how many workers it goes on when one dies, and how many are started in place
-/// of dead ones.
+/// How many servers a job has, with how many workers it goes on when one dies, and how many are started in
+/// place of dead ones.
 #[derive(Args, Default)]
 pub(crate) struct Elastic {
     /// Summation servers besides the workers of this node: processes without shards that add the gradients of
-    /// the others, so that these send less; the bits are the same. They pay where they have links of their own
+    /// the others, so that these send less; the bits are the same. They pay where they have links of their
+    /// own
     #[arg(long, value_name = "SERVERS", default_value_t = 0)]
     servers: usize,
     /// Workers with which the job goes on at least when others die [default: 1]

@@ -27,7 +27,8 @@ pub(crate) struct Options {
     /// Workers on this machine
     #[arg(long, default_value_t = 2)]
     pub(crate) nproc: usize,
-    /// Summation servers besides them: ranks that add for the others (all-reduce of sums by Kolo's own schedules)
+    /// Summation servers besides them: ranks that add for the others (all-reduce of sums by Kolo's own
+    /// schedules)
     #[arg(long, default_value_t = 0)]
     pub(crate) servers: usize,
     /// Bytes, separated by commas; of the larger one where input and output differ
