@@ -85,7 +85,7 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
             // The old thread first: it may hold large batches.
             self.running = None;
         }
-        let (epoch_after, step_after) = match step + 1 < self.sampler.steps() {
+        let (epoch_after, step_after) = match step + 1 < self.sampler.steps_of(epoch) {
             true => (epoch, step + 1),
             false => (epoch + 1, 0),
         };
@@ -111,8 +111,8 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
 
     /// The same for a step of the whole run, from 0, as [`Ddp::steps`](kolo_ddp::Ddp::steps) counts them.
     pub fn at(&mut self, step: u64, shards: Range<usize>) -> Step<'_, D> {
-        let steps = self.sampler.steps() as u64;
-        self.step((step / steps) as usize, (step % steps) as usize, shards)
+        let (epoch, step) = self.sampler.position(step);
+        self.step(epoch, step, shards)
     }
 
     fn start(
@@ -121,9 +121,10 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         first: usize,
         shards: Range<usize>,
     ) -> Result<Prefetch<ShardBatch<D::Batch>>, PrefetchError> {
-        let (sampler, steps) = (self.sampler.clone(), self.sampler.steps());
+        let sampler = self.sampler.clone();
         let requests = (epoch..).flat_map(move |number| {
-            let (order, shards) = (Arc::new(sampler.epoch(number)), shards.clone());
+            let (order, steps) = (Arc::new(sampler.epoch(number)), sampler.steps_of(number));
+            let shards = shards.clone();
             let first = if number == epoch { first } else { 0 };
             (first..steps).flat_map(move |step| {
                 let order = order.clone();
@@ -207,6 +208,11 @@ mod tests {
         Sampler::new(23, 5, 2, 3).unwrap()
     }
 
+    /// From the second epoch on two steps.
+    fn growing() -> Sampler {
+        Sampler::growing(23, 5, &["1:2".parse().unwrap()], 2, 3).unwrap()
+    }
+
     type Numbered = Vec<(usize, Option<Vec<(usize, u64)>>)>;
 
     fn given(loader: &mut Loader<Numbers>, epoch: usize, step: usize, shards: Range<usize>) -> Numbered {
@@ -244,6 +250,16 @@ mod tests {
                 loader.at(whole, shards.clone()).map(|shard| shard.map(|s| (s.shard, s.batch)).unwrap());
             assert_eq!(again.collect::<Numbered>(), given);
         }
+    }
+
+    #[test]
+    fn a_batch_that_grows_is_prepared_ahead_over_the_end_of_an_epoch() {
+        let mut loader = Loader::new(Arc::new(Numbers), growing()).augmented(0);
+        let mut given = Vec::new();
+        for step in 0..7 {
+            given.push(loader.at(step, 0..2).map(|shard| shard.unwrap().batch.unwrap().len()).sum::<usize>());
+        }
+        assert_eq!(given, [10, 10, 3, 20, 3, 20, 3]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! happens, in `step/mod.rs`.
 
 mod agree;
+mod batch_growth;
 pub mod binding;
 mod buckets;
 pub mod checkpoint;
@@ -45,6 +46,7 @@ pub use kolo_optim as optimizer;
 pub use kolo_optim::{Kind, Layout, MemoryOrder, ParamSpec, Span, SpanId, norm, rate, table};
 pub use kolo_optim::{ParamGroup, Selector, TensorClass};
 
+pub use batch_growth::BatchGrowth;
 pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan};
 pub use config::Config;
 pub use ddp::Ddp;

@@ -7,6 +7,7 @@
 use kolo_comm::Rank;
 use kolo_comm::tree::share;
 
+use crate::batch_growth::{BatchGrowth, Segment, segments};
 use crate::error::Error;
 use crate::key::Key;
 use crate::replica::Replica;
@@ -15,9 +16,10 @@ use crate::replica::Replica;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampler {
     samples: usize,
-    batch: usize,
     shards: usize,
     seed: u64,
+    /// At least one, and the first begins with the run.
+    segments: Vec<Segment>,
 }
 
 impl Sampler {
@@ -28,6 +30,23 @@ impl Sampler {
     ///
     /// A count of zero is named.
     pub fn new(samples: usize, batch: usize, shards: usize, seed: u64) -> Result<Self, Error> {
+        Self::growing(samples, batch, &[], shards, seed)
+    }
+
+    /// The same for a batch that grows between epochs. In a job it is
+    /// [`Ddp::growing_sampler`](crate::Ddp::growing_sampler).
+    ///
+    /// # Errors
+    ///
+    /// A count of zero is named, and a growth that cannot be: by a factor below 2, not after the one before
+    /// it, or beyond what can be counted.
+    pub fn growing(
+        samples: usize,
+        batch: usize,
+        growth: &[BatchGrowth],
+        shards: usize,
+        seed: u64,
+    ) -> Result<Self, Error> {
         for (count, name) in
             [(samples, "the number of samples"), (batch, "the batch size"), (shards, "shards")]
         {
@@ -35,17 +54,55 @@ impl Sampler {
                 return Err(Error::Setting(format!("{name} is 0; it must be at least 1")));
             }
         }
-        Ok(Sampler { samples, batch, shards, seed })
+        let segments = segments(samples, batch, growth, shards).map_err(Error::Setting)?;
+        Ok(Sampler { samples, shards, seed, segments })
     }
 
-    /// Samples in a full step.
+    /// Samples in a full step of the first epoch, and of every epoch where the batch does not grow.
     pub fn global_batch(&self) -> usize {
-        self.batch * self.shards
+        self.global_batch_of(0)
     }
 
-    /// Steps in an epoch; the last one may be short.
+    /// Samples in a full step of an epoch, from 0.
+    pub fn global_batch_of(&self, epoch: usize) -> usize {
+        self.of(epoch).batch * self.shards
+    }
+
+    /// Steps in the first epoch, and in every epoch where the batch does not grow; the last one may be short.
     pub fn steps(&self) -> usize {
-        self.samples.div_ceil(self.global_batch())
+        self.steps_of(0)
+    }
+
+    /// Steps in an epoch, from 0; the last one may be short.
+    pub fn steps_of(&self, epoch: usize) -> usize {
+        self.of(epoch).steps
+    }
+
+    /// Steps before an epoch, from 0; so those of the first `epoch` epochs.
+    pub fn steps_before(&self, epoch: usize) -> u64 {
+        let segment = self.of(epoch);
+        segment.first_step + ((epoch - segment.first_epoch) * segment.steps) as u64
+    }
+
+    /// The epoch of a step of the whole run and its number there, all from 0.
+    pub fn position(&self, step: u64) -> (usize, usize) {
+        let after = self.segments.partition_point(|segment| segment.first_step <= step);
+        let Segment { first_epoch, first_step, steps, .. } = self.segments[after - 1];
+        let (gone, steps) = (step - first_step, steps as u64);
+        (first_epoch + (gone / steps) as usize, (gone % steps) as usize)
+    }
+
+    /// How much work is done before a step of the whole run, in steps of the first epoch: its own number, as
+    /// long as the batch has not grown. Schedules of the learning rate go by it.
+    pub fn work_before(&self, step: u64) -> f64 {
+        let (epoch, step) = self.position(step);
+        let first = self.steps() as f64;
+        epoch as f64 * first + step as f64 * first / self.steps_of(epoch) as f64
+    }
+
+    fn of(&self, epoch: usize) -> &Segment {
+        let after = self.segments.partition_point(|segment| segment.first_epoch <= epoch);
+        &self.segments[after - 1]
     }
 
     /// The order of one epoch.
@@ -56,7 +113,7 @@ impl Sampler {
         for last in (1..order.len()).rev() {
             order.swap(last, key.with(last as u64).below(last + 1));
         }
-        Epoch { sampler: self.clone(), order }
+        Epoch { samples: self.samples, shards: self.shards, batch: self.global_batch_of(epoch), order }
     }
 }
 
@@ -69,10 +126,27 @@ impl Replica {
     ///
     /// A count of zero is named.
     pub fn sampler(&mut self, samples: usize, batch: usize, seed: u64) -> Result<Sampler, Error> {
-        let sampler = Sampler::new(samples, batch, self.shares().iter().sum(), seed)?;
+        self.growing_sampler(samples, batch, &[], seed)
+    }
+
+    /// The same for a batch that grows between epochs, which the ranks compare as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sampler::growing`].
+    pub fn growing_sampler(
+        &mut self,
+        samples: usize,
+        batch: usize,
+        growth: &[BatchGrowth],
+        seed: u64,
+    ) -> Result<Sampler, Error> {
+        let sampler = Sampler::growing(samples, batch, growth, self.shares().iter().sum(), seed)?;
+        let grows = growth.iter().map(BatchGrowth::to_string).collect::<Vec<_>>().join(",");
         for (what, value) in [
             ("number of samples", samples.to_string()),
             ("batch size", batch.to_string()),
+            ("batch growth", if grows.is_empty() { "none".into() } else { grows }),
             ("seed", seed.to_string()),
         ] {
             self.note_setting(&format!("the sampler's {what}"), value);
@@ -84,15 +158,17 @@ impl Replica {
 /// One pass over the data set.
 #[derive(Clone, Debug)]
 pub struct Epoch {
-    sampler: Sampler,
+    samples: usize,
+    shards: usize,
+    /// Samples in a full step.
+    batch: usize,
     order: Vec<usize>,
 }
 
 impl Epoch {
     /// The samples of one shard of one step. A short last batch is divided evenly; a shard may then be empty.
     pub fn shard(&self, step: usize, shard: usize) -> &[usize] {
-        let Sampler { samples, shards, .. } = self.sampler;
-        let batch = self.sampler.global_batch();
+        let Epoch { samples, shards, batch, .. } = *self;
         let (start, end) = ((step * batch).min(samples), ((step + 1) * batch).min(samples));
         let slice = share(end - start, shards, Rank(shard));
         &self.order[start + slice.start..start + slice.end]
@@ -122,6 +198,33 @@ mod tests {
             assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{sizes:?}");
             assert!(first.shard(sampler.steps(), 0).is_empty());
         }
+    }
+
+    #[test]
+    fn a_batch_that_grows_covers_each_epoch_and_counts_on() {
+        let growth = ["2:2", "3:5"].map(|text| text.parse::<BatchGrowth>().unwrap());
+        // 12 samples a step, then 24, then 120: nine steps an epoch, five, one.
+        let sampler = Sampler::growing(100, 3, &growth, 4, 7).unwrap();
+        assert_eq!([0, 1, 2, 3, 9].map(|epoch| sampler.steps_of(epoch)), [9, 9, 5, 1, 1]);
+        assert_eq!([0, 1, 2, 3, 9].map(|epoch| sampler.global_batch_of(epoch)), [12, 12, 24, 120, 120]);
+        assert_eq!([0, 1, 2, 3, 4, 9].map(|epoch| sampler.steps_before(epoch)), [0, 9, 18, 23, 24, 29]);
+        let mut step = 0;
+        for epoch in 0..6 {
+            let order = sampler.epoch(epoch);
+            let mut seen: Vec<usize> = Vec::new();
+            for in_epoch in 0..sampler.steps_of(epoch) {
+                assert_eq!(sampler.position(step), (epoch, in_epoch));
+                let work = 9.0 * (epoch as f64 + in_epoch as f64 / sampler.steps_of(epoch) as f64);
+                assert!((sampler.work_before(step) - work).abs() < 1e-9);
+                seen.extend((0..4).flat_map(|shard| order.shard(in_epoch, shard)));
+                step += 1;
+            }
+            // In the order of a batch that does not grow.
+            let constant = Sampler::new(100, 3, 4, 7).unwrap();
+            assert_eq!(seen, constant.epoch(epoch).order);
+        }
+        let constant = Sampler::new(100, 3, 4, 7).unwrap();
+        assert_eq!([0, 8, 9, 1000].map(|step| constant.work_before(step)), [0.0, 8.0, 9.0, 1000.0]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use kolo_comm::{Group, JobMembership, Rank};
 
 use self::statistics::StatisticsReport;
+use crate::batch_growth::BatchGrowth;
 use crate::binding::{Binding, GradientSink, Inventory, Loss, Values, Which};
 use crate::checkpoint::{self, Position, Resumed};
 use crate::config::Config;
@@ -147,6 +148,21 @@ impl<B: Binding> Ddp<B> {
     /// A count of zero is named.
     pub fn sampler(&self, samples: usize, batch: usize, seed: u64) -> Result<Sampler, Error> {
         lock(&self.replica).sampler(samples, batch, seed)
+    }
+
+    /// The same for a batch that grows between epochs: see [`Replica::growing_sampler`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Sampler::growing`].
+    pub fn growing_sampler(
+        &self,
+        samples: usize,
+        batch: usize,
+        growth: &[BatchGrowth],
+        seed: u64,
+    ) -> Result<Sampler, Error> {
+        lock(&self.replica).growing_sampler(samples, batch, growth, seed)
     }
 
     /// The flat side: values, checkpoints, timings. `look` must not use the model.
