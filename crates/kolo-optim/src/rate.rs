@@ -19,6 +19,12 @@ pub enum Decay {
     },
     /// Half a cosine from the base rate to 0 (Loshchilov & Hutter 2017, equation 5, without restarts).
     Cosine,
+    /// The base rate times (1 − share of the run that is over)^`power`, so 0 at the end. You et al. 2017
+    /// (LARS, [arXiv:1708.03888](https://arxiv.org/abs/1708.03888)) train with power 2.
+    Polynomial {
+        /// The exponent, greater than 0; 1 is a straight line.
+        power: f64,
+    },
 }
 
 /// Learning rate as a function of the step.
@@ -37,24 +43,48 @@ pub struct Rate {
 impl Rate {
     /// The rate of step `step`, from 0.
     pub fn at(&self, step: u64) -> f64 {
-        if step < self.warmup {
-            return self.base * (step + 1) as f64 / self.warmup as f64;
+        self.after(step as f64)
+    }
+
+    /// The rate of the step before which so much work is done, in steps. Where a batch grows, a later step
+    /// counts as several of the first ones, so that a schedule of epochs stays one.
+    pub fn after(&self, steps: f64) -> f64 {
+        let (warmup, total) = (self.warmup as f64, self.total as f64);
+        if steps < warmup {
+            return self.base * (steps + 1.0).min(warmup) / warmup;
         }
+        let share = || ((steps - warmup) / (total - warmup).max(1.0)).min(1.0);
         match self.decay {
             Decay::Constant => self.base,
-            Decay::Step { every, factor } => self.base * factor.powf((step / every.max(1)) as f64),
-            Decay::Cosine => {
-                let (gone, all) = (step - self.warmup, self.total.saturating_sub(self.warmup).max(1));
-                self.base * 0.5 * (1.0 + (PI * (gone as f64 / all as f64).min(1.0)).cos())
-            }
+            Decay::Step { every, factor } => self.base * factor.powf((steps / every.max(1) as f64).floor()),
+            Decay::Cosine => self.base * 0.5 * (1.0 + (PI * share()).cos()),
+            Decay::Polynomial { power } => self.base * (1.0 - share()).powf(power),
         }
     }
 }
 
-/// The linear scaling rule: a batch k times as large gets a rate k times as large (Goyal et al. 2017, section
-/// 2.1). `base` is the rate stated for `base_batch`.
-pub fn scale_linearly(base: f64, base_batch: usize, batch: usize) -> f64 {
-    base * batch as f64 / base_batch as f64
+/// How a learning rate follows the size of the batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BatchScaling {
+    /// A batch k times as large gets a rate k times as large: the sum of k small steps, if the weights move
+    /// little in them (Goyal et al. 2017, section 2.1).
+    #[default]
+    Linear,
+    /// A batch k times as large gets a rate √k times as large: so a step's noise keeps its variance
+    /// (Krizhevsky 2014, [arXiv:1404.5997](https://arxiv.org/abs/1404.5997)). You et al. 2020 scale LAMB's
+    /// rate like this.
+    Sqrt,
+}
+
+impl BatchScaling {
+    /// The rate for a global batch of `batch` samples; `base` is the rate stated for `base_batch`.
+    pub fn rate(self, base: f64, base_batch: usize, batch: usize) -> f64 {
+        match self {
+            BatchScaling::Linear => base * batch as f64 / base_batch as f64,
+            BatchScaling::Sqrt => base * (batch as f64 / base_batch as f64).sqrt(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -81,7 +111,46 @@ mod tests {
     }
 
     #[test]
-    fn scales_linearly() {
-        assert_eq!(scale_linearly(0.1, 256, 8192), 3.2);
+    fn a_polynomial_ends_at_zero() {
+        // You et al. 2017, section 5: power 2. A quarter is left in the middle of the decay.
+        let square = rate(Decay::Polynomial { power: 2.0 });
+        assert_eq!(square.at(4), 0.8);
+        assert!((square.at(54) - 0.2).abs() < 1e-12, "{}", square.at(54));
+        assert_eq!([square.at(104), square.at(5000)], [0.0; 2]);
+        let line = rate(Decay::Polynomial { power: 1.0 });
+        assert!((line.at(29) - 0.6).abs() < 1e-12, "{}", line.at(29));
+    }
+
+    #[test]
+    fn a_schedule_of_goyals_run() {
+        // Goyal et al. 2017, section 5.1: 8,192 images, rate 0.1 for 256 of them, five epochs of warm-up, cut
+        // to a tenth after epochs 30 and 60. (Their third cut, after 80, is none of equal distances.)
+        let epoch = 1_281_167_u64.div_ceil(8192);
+        let base = BatchScaling::Linear.rate(0.1, 256, 8192);
+        let decay = Decay::Step { every: 30 * epoch, factor: 0.1 };
+        let rate = Rate { base, decay, warmup: 5 * epoch, total: 90 * epoch };
+        assert_eq!(base, 3.2);
+        assert!((rate.at(0) - 3.2 / (5 * epoch) as f64).abs() < 1e-12);
+        assert_eq!([rate.at(5 * epoch - 1), rate.at(5 * epoch), rate.at(30 * epoch - 1)], [3.2; 3]);
+        assert!((rate.at(30 * epoch) - 0.32).abs() < 1e-12 && (rate.at(89 * epoch) - 0.032).abs() < 1e-12);
+    }
+
+    #[test]
+    fn work_between_two_steps_has_a_rate_between_theirs() {
+        for decay in [Decay::Cosine, Decay::Polynomial { power: 2.0 }] {
+            let rate = rate(decay);
+            assert!(rate.at(40) < rate.after(39.5) && rate.after(39.5) < rate.at(39));
+            assert_eq!(rate.after(40.0).to_bits(), rate.at(40).to_bits());
+        }
+        // A step of several first ones does not rise beyond the warm-up.
+        assert_eq!(rate(Decay::Constant).after(3.5), 0.8);
+    }
+
+    #[test]
+    fn scales_as_the_papers_do() {
+        assert_eq!(BatchScaling::Linear.rate(0.1, 256, 8192), 3.2);
+        // You et al. 2020, untuned LAMB for BERT: 5 / (2^3 × 10^3) for 512 sentences, 5 / 10^3 for 32,768.
+        let lamb = BatchScaling::Sqrt.rate(5.0 / 8e3, 512, 32_768);
+        assert!((lamb - 5.0 / 1e3).abs() < 1e-15, "{lamb}");
     }
 }

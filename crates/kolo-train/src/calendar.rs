@@ -2,14 +2,15 @@
 //! the middle of a run takes part in the same collectives as the others, by construction.
 
 use kolo_ddp::Sampler;
+use kolo_ddp::checkpoint::Position;
 
 use crate::config::Recipe;
 
 /// The steps of a run between which something is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
-    /// Steps of an epoch.
-    pub(crate) epoch: u64,
+    /// Knows the steps of each epoch, which become fewer where the batch grows.
+    sampler: Sampler,
     /// Steps of the whole run.
     pub(crate) total: u64,
     checkpoint_epochs: u64,
@@ -31,7 +32,7 @@ pub(crate) struct Due {
 impl Calendar {
     pub(crate) fn new(config: &Recipe, sampler: &Sampler) -> Self {
         Calendar {
-            epoch: sampler.steps() as u64,
+            sampler: sampler.clone(),
             total: config.total_steps(sampler),
             checkpoint_epochs: config.checkpoint_epochs as u64,
             checkpoint_steps: config.checkpoint_steps,
@@ -40,16 +41,35 @@ impl Calendar {
 
     /// Epochs of so many steps, no checkpoints but the last.
     #[cfg(test)]
-    pub(crate) const fn for_tests(epoch: u64, total: u64) -> Self {
-        Calendar { epoch, total, checkpoint_epochs: 1, checkpoint_steps: None }
+    pub(crate) fn for_tests(epoch: u64, total: u64) -> Self {
+        let sampler = Sampler::new(epoch as usize, 1, 1, 0).unwrap();
+        Calendar { sampler, total, checkpoint_epochs: 1, checkpoint_steps: None }
+    }
+
+    /// Where a run is when so many steps are done, without notes.
+    pub(crate) fn position(&self, steps: u64) -> Position {
+        let (epoch, step_in_epoch) = self.sampler.position(steps);
+        Position { step: steps, epoch, step_in_epoch, notes: serde_json::Value::Null }
+    }
+
+    /// Epochs begun when so many steps are done.
+    pub(crate) fn epochs_begun(&self, steps: u64) -> usize {
+        let Position { epoch, step_in_epoch, .. } = self.position(steps);
+        epoch + usize::from(step_in_epoch > 0)
+    }
+
+    /// The first step of the epoch that runs, or has just ended, when so many steps are done.
+    pub(crate) fn first_of_epoch(&self, steps: u64) -> u64 {
+        self.sampler.steps_before(self.epochs_begun(steps).saturating_sub(1))
     }
 
     /// What is due when so many steps are done.
     pub(crate) fn after(&self, steps: u64) -> Due {
-        let ends_epoch = steps.is_multiple_of(self.epoch);
+        let Position { epoch, step_in_epoch, .. } = self.position(steps);
+        let ends_epoch = step_in_epoch == 0;
         let is_over = steps >= self.total;
         let by_steps = self.checkpoint_steps.is_some_and(|every| steps.is_multiple_of(every));
-        let by_epochs = ends_epoch && (steps / self.epoch).is_multiple_of(self.checkpoint_epochs);
+        let by_epochs = ends_epoch && (epoch as u64).is_multiple_of(self.checkpoint_epochs);
         let evaluation = ends_epoch || is_over;
         let checkpoint = by_steps || by_epochs || is_over;
         Due { evaluation, checkpoint, gathering: evaluation || checkpoint }
@@ -62,7 +82,8 @@ mod tests {
 
     #[test]
     fn epochs_steps_and_the_end() {
-        let calendar = Calendar { epoch: 4, total: 10, checkpoint_epochs: 2, checkpoint_steps: Some(3) };
+        let calendar =
+            Calendar { checkpoint_epochs: 2, checkpoint_steps: Some(3), ..Calendar::for_tests(4, 10) };
         let due = |steps| {
             let Due { evaluation, checkpoint, gathering } = calendar.after(steps);
             (evaluation, checkpoint, gathering)
@@ -71,5 +92,24 @@ mod tests {
         assert_eq!([1, 2, 5, 7].map(due), [nothing; 4]);
         assert_eq!([3, 6, 9].map(due), [(false, true, true); 3]);
         assert_eq!([4, 8, 10].map(due), [(true, false, true), (true, true, true), (true, true, true)]);
+    }
+
+    #[test]
+    fn epochs_become_shorter_where_the_batch_grows() {
+        let growth = ["2:2".parse().unwrap()];
+        let sampler = Sampler::growing(40, 5, &growth, 2, 0).unwrap();
+        let calendar = Calendar { sampler, checkpoint_epochs: 3, ..Calendar::for_tests(1, 12) };
+        let ends: Vec<u64> = (1..=12).filter(|steps| calendar.after(*steps).evaluation).collect();
+        assert_eq!(ends, [4, 8, 10, 12]);
+        let checkpoints: Vec<u64> = (1..=12).filter(|steps| calendar.after(*steps).checkpoint).collect();
+        assert_eq!(checkpoints, [10, 12]);
+        assert_eq!(
+            [0, 1, 4, 5, 8, 9, 10, 11].map(|steps| calendar.epochs_begun(steps)),
+            [0, 1, 1, 2, 2, 3, 3, 4]
+        );
+        assert_eq!(
+            [0, 1, 4, 5, 8, 9, 10, 11].map(|steps| calendar.first_of_epoch(steps)),
+            [0, 0, 0, 4, 4, 8, 8, 10]
+        );
     }
 }

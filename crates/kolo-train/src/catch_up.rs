@@ -18,7 +18,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// Brings the progress to where the replica is; and both to the last checkpoint, where a run is resumed.
     /// A collective.
     pub(crate) fn catch_up(&mut self, progress: &mut Progress) -> Result<(), Error> {
-        let (steps, calendar) = (self.ddp.steps(), self.calendar);
+        let (steps, calendar) = (self.ddp.steps(), self.calendar.clone());
         let resumes = self.job.folder.as_ref().filter(|_| self.job.resume && progress.step() == 0);
         let Some(folder) = resumes else {
             self.follow_replica(progress);

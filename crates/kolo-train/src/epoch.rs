@@ -108,6 +108,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         let key = move |shard| DropoutKey { seed, epoch, step, shard };
         self.pause.store(self.pause_of(Work::Data).as_millis() as u64, Ordering::Relaxed);
         let pause = self.pause_of(Work::Compute);
+        let label_smoothing = self.job.config.large_batch.label_smoothing;
         let Worker { task, loader, ddp, trainable: device, .. } = self;
         let batches = loader.step(epoch, step, ddp.shards());
         let take = |batch: Result<ShardBatch<D::Batch>, _>, ddp: &kolo_burn::Ddp<M>| {
@@ -122,7 +123,11 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             ddp.cross_shard_passes(inputs, |model: &BurnModel<M>, batch, pass: &CrossShardPass| {
                 std::thread::sleep(pause);
                 let dropout = &key(pass.shard());
-                loss(model, batch, &TrainingContext { dropout, cross_shard: Some(pass), device })
+                loss(
+                    model,
+                    batch,
+                    &TrainingContext { dropout, cross_shard: Some(pass), device, label_smoothing },
+                )
             })?;
         } else {
             for batch in batches {
@@ -132,7 +137,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
                     ddp.skip_shard()?;
                     continue;
                 };
-                let context = TrainingContext { dropout: &key(shard), cross_shard: None, device };
+                let context =
+                    TrainingContext { dropout: &key(shard), cross_shard: None, device, label_smoothing };
                 let loss = (task.loss)(ddp.model(), batch, &context);
                 ddp.backward(loss)?;
             }

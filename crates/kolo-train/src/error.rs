@@ -43,6 +43,31 @@ pub enum Error {
         /// What the value must be.
         problem: String,
     },
+    /// A setting is for other models than the run's.
+    #[error("{option}: {model} has not got {lacks}; leave the option out, or choose another --model")]
+    NotInModel {
+        /// The setting, as the command line spells it.
+        option: &'static str,
+        /// The run's model.
+        model: &'static str,
+        /// What the setting is about.
+        lacks: &'static str,
+    },
+    /// The images are smaller than the model can take.
+    #[error(
+        "{model} halves images until at least {smallest} × {smallest} pixels are one, and these have {height} × \
+         {width}; choose larger images or another model"
+    )]
+    ImageTooSmall {
+        /// The model.
+        model: &'static str,
+        /// The fewest rows and columns.
+        smallest: usize,
+        /// Rows of an image.
+        height: usize,
+        /// Columns of an image.
+        width: usize,
+    },
     /// A setting names something that does not exist.
     #[error("unknown {what} `{name}`; known are {known}")]
     Unknown {
@@ -193,6 +218,8 @@ impl Error {
                 | Group { .. }
                 | Setting { .. }
                 | Unknown { .. }
+                | NotInModel { .. }
+                | ImageTooSmall { .. }
                 | Config { .. }
                 | FolderTaken { .. }
                 | FolderMissing { .. }

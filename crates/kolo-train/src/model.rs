@@ -17,6 +17,18 @@ pub struct TrainingContext<'a> {
     pub cross_shard: Option<&'a CrossShardPass>,
     /// The device of the model's parameters.
     pub device: &'a Device,
+    /// Share of a label that the loss spreads over all classes
+    /// ([`LargeBatch::label_smoothing`](crate::LargeBatch)).
+    pub label_smoothing: f64,
+}
+
+impl TrainingContext<'_> {
+    /// The loss of a classifier in training: [`cross_entropy`], by labels that are smoothed as the recipe says
+    /// (Szegedy et al. 2016, [arXiv:1512.00567](https://arxiv.org/abs/1512.00567), section 7): with a share ε
+    /// the right one of K classes counts 1 − ε + ε / K, and each of the others ε / K. Shapes as there.
+    pub fn cross_entropy(&self, scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
+        smoothed_cross_entropy(scores, labels, self.label_smoothing)
+    }
 }
 
 /// The mean cross entropy of a classifier's scores, before softmax.
@@ -26,8 +38,13 @@ pub struct TrainingContext<'a> {
 /// - `scores`: `[samples, classes]`
 /// - `labels`: `[samples]`
 pub fn cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
+    smoothed_cross_entropy(scores, labels, 0.0)
+}
+
+fn smoothed_cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>, share: f64) -> Loss {
     let count = labels.dims()[0];
-    Loss::mean(CrossEntropyLossConfig::new().init(&scores.device()).forward(scores, labels), count)
+    let config = CrossEntropyLossConfig::new().with_smoothing((share > 0.0).then_some(share as f32));
+    Loss::mean(config.init(&scores.device()).forward(scores, labels), count)
 }
 
 /// The share of samples that have their highest score at their label, for
@@ -41,4 +58,32 @@ pub fn accuracy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Mean {
 pub fn count_correct(scores: Tensor<2>, labels: Tensor<1, Int>) -> usize {
     let guesses = scores.argmax(1).flatten::<1>(0, 1);
     guesses.equal(labels).int().sum().into_scalar::<i64>() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::TensorData;
+
+    use super::*;
+
+    #[test]
+    fn smoothed_labels_give_pytorchs_loss() {
+        let device = Device::flex();
+        let values = vec![2.0f32, -1.0, 0.5, 0.1, 0.2, 0.3];
+        let scores = Tensor::<2>::from_data(TensorData::new(values, [2, 3]), &device);
+        let labels = Tensor::<1, Int>::from_data(TensorData::new(vec![0i32, 2], [2]), &device);
+        let dropout = &DropoutKey { seed: 0, epoch: 0, step: 0, shard: 0 };
+        let loss = |label_smoothing| {
+            let context = TrainingContext { dropout, cross_shard: None, device: &device, label_smoothing };
+            let loss = context.cross_entropy(scores.clone(), labels.clone());
+            loss.into_mean().into_scalar::<f32>()
+        };
+        // torch.nn.functional.cross_entropy(scores, labels, label_smoothing=…)
+        for (share, expected) in [(0.0, 0.621_627_1), (0.1, 0.701_627_1), (0.5, 1.021_627_2)] {
+            assert!((loss(share) - expected).abs() < 1e-6, "{share}: {} {expected}", loss(share));
+        }
+        // None is the plain one to the bit.
+        let plain = cross_entropy(scores.clone(), labels.clone()).into_mean().into_scalar::<f32>();
+        assert_eq!(loss(0.0).to_bits(), plain.to_bits());
+    }
 }

@@ -18,11 +18,10 @@ const EVALUATIONS: &str = "evaluations";
 /// runs.
 #[derive(Debug)]
 pub struct Progress {
-    /// Steps of an epoch.
-    epoch_steps: usize,
-    /// Steps of the whole run, and of how many it would be made if it did not end early.
+    /// Which steps make an epoch, and of how many the run would be made if it did not end early.
+    calendar: Calendar,
+    /// Steps of the whole run.
     total: u64,
-    planned: u64,
     pub(crate) position: Position,
     /// The step from which on this worker has all rows, and what the epoch's figures were there.
     pub(crate) known_from: u64,
@@ -43,22 +42,19 @@ pub struct Progress {
 impl Progress {
     /// After `step` steps of a run, of which this worker knows nothing more.
     pub(crate) fn at(step: u64, calendar: Calendar) -> Self {
-        let Calendar { epoch, total, .. } = calendar;
-        let epoch_steps = epoch as usize;
         Progress {
-            epoch_steps,
-            total,
-            planned: total,
-            position: position(step, epoch_steps),
+            total: calendar.total,
+            position: calendar.position(step),
             known_from: step,
             earlier: Meter::default(),
             covered_from: step,
             steps: Vec::new(),
             epoch: Meter::default(),
             // An epoch that ends here may not have been recorded yet.
-            recorded: step.saturating_sub(1) / epoch * epoch,
+            recorded: calendar.first_of_epoch(step),
             epochs: Vec::new(),
             evaluations: Evaluations::default(),
+            calendar,
         }
     }
 
@@ -110,7 +106,7 @@ impl Progress {
 
     /// Epochs of which there are figures, here or on another worker.
     pub fn recorded_epochs(&self) -> usize {
-        self.recorded.div_ceil(self.epoch_steps as u64) as usize
+        self.calendar.epochs_begun(self.recorded)
     }
 
     /// The figures of the epoch that runs, or has just ended.
@@ -130,7 +126,7 @@ impl Progress {
         if self.position.step_in_epoch == 0 {
             self.epoch = Meter::default();
         }
-        self.position = position(row.step + 1, self.epoch_steps);
+        self.position = self.calendar.position(row.step + 1);
         self.epoch.add(&row);
         self.steps.push(row);
     }
@@ -149,7 +145,7 @@ impl Progress {
 
     /// Whether the run ends here, because of what the evaluations say, or as planned.
     pub(crate) fn end_here(&mut self, early: bool) {
-        self.total = if early { self.position.step } else { self.planned };
+        self.total = if early { self.position.step } else { self.calendar.total };
     }
 
     /// Goes back to, or on from, that many steps: the last one may have to be done again, or several, and
@@ -159,11 +155,11 @@ impl Progress {
             (self.known_from, self.covered_from, self.earlier) = (step, step, Meter::default());
         }
         if step < self.recorded {
-            self.record_again(step / self.epoch_steps as u64 * self.epoch_steps as u64);
+            self.record_again(step - self.calendar.position(step).step_in_epoch as u64);
         }
         if step != self.position.step {
             self.steps.retain(|row| row.step < step);
-            self.position = position(step, self.epoch_steps);
+            self.position = self.calendar.position(step);
             self.sum_epoch();
         }
     }
@@ -177,13 +173,12 @@ impl Progress {
 
     /// The first step of the epoch that runs, or has just ended.
     pub(crate) fn first_of_epoch(&self) -> u64 {
-        let steps = self.epoch_steps as u64;
-        self.position.step.saturating_sub(1) / steps * steps
+        self.calendar.first_of_epoch(self.position.step)
     }
 
     /// Epochs begun.
     pub(crate) fn epochs_begun(&self) -> usize {
-        self.position.epoch + usize::from(self.position.step_in_epoch > 0)
+        self.calendar.epochs_begun(self.position.step)
     }
 
     /// Whether all steps of the run are done.
@@ -213,10 +208,4 @@ impl Progress {
         self.epochs.retain(|row| row.epoch <= epochs);
         self.evaluations.forget_after(recorded);
     }
-}
-
-fn position(step: u64, epoch_steps: usize) -> Position {
-    let steps = epoch_steps as u64;
-    let (epoch, step_in_epoch) = ((step / steps) as usize, (step % steps) as usize);
-    Position { step, epoch, step_in_epoch, notes: serde_json::Value::Null }
 }

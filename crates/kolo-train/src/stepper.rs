@@ -40,7 +40,8 @@ impl<M: ImageModel> Stepper for DdpStepper<M> {
 
     fn step(&mut self, batch: Batch, learning_rate: f64) -> Result<StepReport, Error> {
         let dropout = &DropoutKey { seed: 0, epoch: 0, step: 0, shard: self.ddp.rank().0 };
-        let context = TrainingContext { dropout, cross_shard: None, device: &self.device };
+        let context =
+            TrainingContext { dropout, cross_shard: None, device: &self.device, label_smoothing: 0.0 };
         let loss = self.ddp.model().loss(batch, &context);
         self.ddp.backward(loss)?;
         Ok(self.ddp.step(learning_rate)?)

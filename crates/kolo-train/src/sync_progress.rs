@@ -102,9 +102,12 @@ mod tests {
     use crate::evaluations::Best;
     use crate::metric::{Metric, Score, Scores};
 
-    const CALENDAR: Calendar = Calendar::for_tests(STEPS as u64, 100);
     /// Steps of an epoch.
     const STEPS: usize = 10;
+
+    fn calendar() -> Calendar {
+        Calendar::for_tests(STEPS as u64, 100)
+    }
 
     fn row(step: u64) -> StepRow {
         StepRow {
@@ -142,12 +145,12 @@ mod tests {
 
     #[test]
     fn whoever_comes_late_knows_the_epoch() {
-        let veteran = on(Progress::at(0, CALENDAR), 27);
+        let veteran = on(Progress::at(0, calendar()), 27);
         let expected = veteran.epoch_meter().loss_sum.to_bits();
         let ranks = shared(|rank| match rank {
-            0 => Progress::at(27, CALENDAR),
-            1 => on(Progress::at(0, CALENDAR), 27),
-            _ => on(Progress::at(23, CALENDAR), 27),
+            0 => Progress::at(27, calendar()),
+            1 => on(Progress::at(0, calendar()), 27),
+            _ => on(Progress::at(23, calendar()), 27),
         });
         let known = |from: u64| (from..27).collect::<Vec<u64>>();
         for (rank, from) in [(0, 20), (1, 0), (2, 20)] {
@@ -157,16 +160,16 @@ mod tests {
 
     #[test]
     fn sums_from_before_a_checkpoint_are_handed_on() {
-        let whole = on(Progress::at(0, CALENDAR), 27);
-        let at_checkpoint = on(Progress::at(0, CALENDAR), 24);
+        let whole = on(Progress::at(0, calendar()), 27);
+        let at_checkpoint = on(Progress::at(0, calendar()), 24);
         let notes = json!({
             "loss_sum": at_checkpoint.epoch_meter().loss_sum.to_string(),
             "count": at_checkpoint.epoch_meter().count.to_string(),
         });
         let position = Position { step: 24, epoch: 2, step_in_epoch: 4, notes };
         let ranks = shared(|rank| match rank {
-            1 => on(Progress::resumed(&position, CALENDAR), 27),
-            _ => Progress::at(27, CALENDAR),
+            1 => on(Progress::resumed(&position, calendar()), 27),
+            _ => Progress::at(27, calendar()),
         });
         for rank in ranks {
             assert_eq!(rank, (whole.epoch_meter().loss_sum.to_bits(), 49.0, vec![24, 25, 26], 20));
@@ -177,7 +180,7 @@ mod tests {
     fn whoever_comes_late_knows_all_evaluations() {
         let score = |value| Scores(vec![Score { metric: Metric::LOSS, value }]);
         let best = threads::spawn(3, |group| {
-            let mut progress = Progress::at(30, CALENDAR);
+            let mut progress = Progress::at(30, calendar());
             // Two have seen all of them, of which one has been made again.
             if group.rank().0 > 0 {
                 [(10, 0.5), (20, 0.3), (30, 0.4), (30, 0.4)]
@@ -194,7 +197,7 @@ mod tests {
     #[test]
     fn an_epoch_that_some_have_not_recorded_is_recorded_by_all() {
         let ranks = shared(|rank| {
-            let mut progress = on(Progress::at(0, CALENDAR), 20);
+            let mut progress = on(Progress::at(0, calendar()), 20);
             if rank == 1 {
                 progress.record_again(20);
             }

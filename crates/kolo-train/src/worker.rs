@@ -9,9 +9,9 @@ use burn::module::Module;
 use burn::tensor::Device;
 use kolo_burn::Ddp;
 use kolo_data::{DataSet, Loader, Part};
-use kolo_ddp::rate::Rate;
 
 use crate::calendar::Calendar;
+use crate::config::StepRates;
 use crate::error::Error;
 use crate::job::{Job, Membership};
 use crate::outcome::Outcome;
@@ -79,7 +79,7 @@ pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     /// For how long the loader sleeps before each batch, in milliseconds.
     pub(crate) pause: Arc<AtomicU64>,
     pub(crate) calendar: Calendar,
-    pub(crate) rate: Rate,
+    pub(crate) rate: StepRates,
     pub(crate) ddp: Ddp<M>,
     /// Set by SIGTERM.
     pub(crate) leaving: Arc<AtomicBool>,
@@ -118,7 +118,9 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         };
         let ddp = ddp.map_err(|error| config.refused_by_replica(error))?;
         let samples = task.data.samples(Part::Train);
-        let sampler = ddp.sampler(samples, config.batch_size, config.seed).map_err(Error::Refused)?;
+        let growth = &config.large_batch.grow_batch;
+        let sampler = ddp.growing_sampler(samples, config.batch_size, growth, config.seed);
+        let sampler = sampler.map_err(Error::Refused)?;
         let (calendar, rate) = (Calendar::new(config, &sampler), config.rate(&sampler));
         let pause = Arc::default();
         let data = SlowData::new(task.data.clone(), Arc::clone(&pause));
@@ -151,7 +153,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             servers => format!(" and {servers} summation servers"),
         };
         format!(
-            "{} ({} parameters) on {}: {} workers over {}{servers}, {} shards × {} samples a step, {} steps{}",
+            "{} ({} parameters) on {}: {} workers over {}{servers}, {} shards × {} samples a step{}, {} steps{}",
             config.model,
             parameters(&self.ddp),
             config.data,
@@ -159,6 +161,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             self.ddp.group().transport(),
             config.shards,
             config.batch_size,
+            config.large_batch.describe_growth(),
             self.calendar.total,
             config.describe_groups(self.ddp.layout()),
         )
@@ -167,7 +170,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
     fn run(&mut self) -> Result<Ended, Error> {
         let started = Instant::now();
         // A worker that comes later finds the others on their way.
-        let mut progress = Progress::at(self.ddp.steps(), self.calendar);
+        let mut progress = Progress::at(self.ddp.steps(), self.calendar.clone());
         let (mut writer, mut begins) = (None, true);
         loop {
             match self.go_on(&mut progress, &mut writer, begins) {

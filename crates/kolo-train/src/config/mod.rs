@@ -8,23 +8,26 @@ mod check;
 mod choices;
 mod defaults;
 mod groups;
+mod large_batch;
 mod noise_scale;
 mod rate;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kolo_ddp::rate::Rate;
 use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::{BucketCaps, ParamGroup, Sampler, Selector, Statistics, apportion, optimizer};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::models::Stem;
 use check::{at_least_1, below_1};
 
 pub use check::check_bucket_cap;
 pub use choices::{OptimizerChoice, TransformChoices};
+pub use large_batch::LargeBatch;
+pub(crate) use rate::StepRates;
 pub use rate::{LearningRateSchedule, RateConfig};
 
 /// The whole configuration of a run.
@@ -39,6 +42,10 @@ pub struct Recipe {
     /// Network (see below)
     #[arg(long, default_value = "small")]
     pub model: String,
+    /// How images come into a residual network: imagenet (7×7 convolution with stride 2, then pooling) or small
+    /// (3×3 with stride 1, for images of some 32 pixels) [default: imagenet; of the model small, small]
+    #[arg(long, value_enum, hide_possible_values = true)]
+    pub stem: Option<Stem>,
     /// Data set (see below)
     #[arg(long, default_value = "fashion-mnist-small")]
     pub data: String,
@@ -130,6 +137,9 @@ pub struct Recipe {
     /// The learning rate over the run.
     #[command(flatten)]
     pub rate: RateConfig,
+    /// With which larger batches train as well as small ones.
+    #[command(flatten)]
+    pub large_batch: LargeBatch,
     /// What is done to the gradient before the optimizer sees it.
     #[command(flatten)]
     pub transforms: TransformChoices,
@@ -198,6 +208,7 @@ impl Recipe {
         self.transforms.check()?;
         self.reduction()?;
         self.rate.check()?;
+        self.large_batch.check(self.epochs)?;
         self.straggler()?;
         self.check_noise_scale()?;
         if self.threads != 1 {
@@ -296,12 +307,12 @@ impl Recipe {
 
     /// Steps of the whole run.
     pub(crate) fn total_steps(&self, sampler: &Sampler) -> u64 {
-        let all = (self.epochs * sampler.steps()) as u64;
+        let all = sampler.steps_before(self.epochs);
         self.steps.map_or(all, |limit| limit.min(all))
     }
 
     /// The learning rate of each step.
-    pub(crate) fn rate(&self, sampler: &Sampler) -> Rate {
+    pub(crate) fn rate(&self, sampler: &Sampler) -> StepRates {
         self.rate.over(self.epochs, sampler)
     }
 
@@ -335,6 +346,7 @@ impl Recipe {
 
 #[cfg(test)]
 mod tests {
+    use kolo_ddp::rate::BatchScaling;
     use kolo_ddp::table::Choice;
 
     use super::*;
@@ -353,6 +365,9 @@ mod tests {
         config.batch_norm = BatchNormalisation::Sync;
         config.no_decay = vec!["norm".into(), "fc.*".into()];
         let group = |text: &str| text.parse().unwrap();
+        config.stem = Some(Stem::Small);
+        config.large_batch.grow_batch = vec!["2:2".parse().unwrap(), "3:5".parse().unwrap()];
+        (config.rate.warmup_epochs, config.rate.scaling) = (Some(5), BatchScaling::Sqrt);
         config.groups = vec![group("1d:lr_scale=1e-3,nesterov=true"), group("conv1.*,bias:momentum=0.5")];
         assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
         config = Recipe { no_trust_ratio: vec!["bias".into()], ..Recipe::default() };
@@ -402,7 +417,26 @@ mod tests {
             ("epochs = 0", "--epochs 0: it must be at least 1"),
             ("dropout = 1.0", "--dropout 1: it must be at least 0 and below 1"),
             ("[rate]\nlr = -0.5", "--lr -0.5: it must be greater than 0"),
-            ("[rate]\nschedule = \"linear\"", "expected one of `constant`, `step`, `cosine`"),
+            ("[rate]\nschedule = \"linear\"", "expected one of `constant`, `step`, `cosine`, `poly`"),
+            ("[rate]\npower = 0.0", "--lr-power 0: it must be greater than 0"),
+            (
+                "[large_batch]\nlabel_smoothing = 1.0",
+                "--label-smoothing 1: it must be at least 0 and below 1",
+            ),
+            (
+                "[large_batch]\ngrow_batch = [\"2\"]",
+                "`2` says no growth of the batch; it must be EPOCHS:FACTOR",
+            ),
+            ("[large_batch]\ngrow_batch = [\"2:1\"]", "--grow-batch 2:1: the factor must be at least 2"),
+            ("[large_batch]\ngrow_batch = [\"0:2\"]", "--grow-batch 0:2: it must be after at least 1 epoch"),
+            (
+                "[large_batch]\ngrow_batch = [\"3:2\", \"3:2\"]",
+                "--grow-batch 3:2: it must be after at least 1 epoch, and after the growth before it",
+            ),
+            (
+                "epochs = 8\n[large_batch]\ngrow_batch = [\"8:2\"]",
+                "--grow-batch 8:2: the run has 8 epochs, so that the batch would never grow",
+            ),
             ("batch_norm = \"global\"", "expected one of `per-shard`, `sync`, `local`"),
             ("[optimizer]\nname = \"adagrat\"", "unknown optimizer `adagrat`; known are sgd, adam, adamw"),
             (
@@ -430,6 +464,7 @@ mod tests {
             ("no_trust_ratio = [\"norm\"]", "--no-trust-ratio norm: sgd has no setting `trust_ratio`"),
             ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, rebalance, drop"),
             ("threads = 2", "threads = 2: a worker computes on 1 thread"),
+            ("stem = \"cifar\"", "expected `imagenet` or `small`"),
             ("epoch = 1", "unknown field `epoch`"),
         ] {
             let error = read(text).unwrap_err();

@@ -1,7 +1,7 @@
 //! The learning rate of a run.
 
 use kolo_ddp::Sampler;
-use kolo_ddp::rate::{Decay, Rate, scale_linearly};
+use kolo_ddp::rate::{BatchScaling, Decay, Rate};
 use serde::{Deserialize, Serialize};
 
 use super::check::{at_least_1, greater_than_0};
@@ -18,18 +18,27 @@ pub struct RateConfig {
     /// The global batch that --lr is meant for
     #[arg(long)]
     pub base_batch: Option<usize>,
-    /// How the learning rate falls: constant, step, cosine
+    /// How the learning rate follows the global batch where that is another one.
+    #[arg(skip)]
+    pub scaling: BatchScaling,
+    /// How the learning rate falls: constant, step, cosine, poly
     #[arg(long, value_enum, hide_possible_values = true, default_value = "cosine")]
     pub schedule: LearningRateSchedule,
     /// Steps over which the learning rate rises
     #[arg(long, default_value_t = 100)]
     pub warmup_steps: u64,
+    /// Epochs over which the learning rate rises, in place of --warmup-steps
+    #[arg(long, value_name = "EPOCHS", conflicts_with = "warmup_steps")]
+    pub warmup_epochs: Option<usize>,
     /// Epochs between the cuts of --schedule step
     #[arg(long = "lr-step-epochs", value_name = "EPOCHS", default_value_t = 30)]
     pub step_epochs: usize,
     /// What a cut of --schedule step leaves
     #[arg(long = "lr-factor", value_name = "FACTOR", default_value_t = 0.1)]
     pub step_factor: f64,
+    /// The exponent of --schedule poly
+    #[arg(long = "lr-power", value_name = "POWER", default_value_t = 2.0)]
+    pub power: f64,
 }
 
 /// How a learning rate falls after it has risen.
@@ -42,6 +51,8 @@ pub enum LearningRateSchedule {
     Step,
     /// Along half a cosine, to 0 at the end of the run.
     Cosine,
+    /// As a power of the share of the run that is left, to 0 at its end.
+    Poly,
 }
 
 impl Default for RateConfig {
@@ -55,22 +66,88 @@ impl RateConfig {
         greater_than_0("--lr", self.lr)?;
         at_least_1("--base-batch", self.base_batch.map(|batch| batch as u64))?;
         at_least_1("--lr-step-epochs", self.step_epochs as u64)?;
-        greater_than_0("--lr-factor", self.step_factor)
+        greater_than_0("--lr-factor", self.step_factor)?;
+        greater_than_0("--lr-power", self.power)
     }
 
     /// The learning rate of each step, of a run of so many epochs. If it is meant for another global batch
-    /// than the run's, the linear scaling rule applies (Goyal et al.,
+    /// than the run's first one, a scaling rule applies (Goyal et al.,
     /// [arXiv:1706.02677](https://arxiv.org/abs/1706.02677)).
-    pub(crate) fn over(&self, epochs: usize, sampler: &Sampler) -> Rate {
+    pub(crate) fn over(&self, epochs: usize, sampler: &Sampler) -> StepRates {
+        let epoch = sampler.steps();
         let decay = match self.schedule {
             LearningRateSchedule::Constant => Decay::Constant,
             LearningRateSchedule::Step => {
-                Decay::Step { every: (self.step_epochs * sampler.steps()) as u64, factor: self.step_factor }
+                Decay::Step { every: (self.step_epochs * epoch) as u64, factor: self.step_factor }
             }
             LearningRateSchedule::Cosine => Decay::Cosine,
+            LearningRateSchedule::Poly => Decay::Polynomial { power: self.power },
         };
-        let scaled = |batch| scale_linearly(self.lr, batch, sampler.global_batch());
+        let scaled = |batch| self.scaling.rate(self.lr, batch, sampler.global_batch());
         let base = self.base_batch.map_or(self.lr, scaled);
-        Rate { base, decay, warmup: self.warmup_steps, total: (epochs * sampler.steps()) as u64 }
+        let warmup = self.warmup_epochs.map_or(self.warmup_steps, |epochs| (epochs * epoch) as u64);
+        let rate = Rate { base, decay, warmup, total: (epochs * epoch) as u64 };
+        StepRates { rate, sampler: sampler.clone() }
+    }
+}
+
+/// The learning rate of each step of a run whose batch may grow: a schedule of epochs stays one.
+#[derive(Clone, Debug)]
+pub(crate) struct StepRates {
+    rate: Rate,
+    sampler: Sampler,
+}
+
+impl StepRates {
+    /// That of a step of the whole run, from 0.
+    pub(crate) fn at(&self, step: u64) -> f64 {
+        self.rate.after(self.sampler.work_before(step))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 100 samples in batches of 10.
+    fn rates(config: &RateConfig, growth: &[&str]) -> StepRates {
+        let growth: Vec<_> = growth.iter().map(|text| text.parse().unwrap()).collect();
+        config.over(8, &Sampler::growing(100, 5, &growth, 2, 0).unwrap())
+    }
+
+    #[test]
+    fn a_warm_up_of_epochs_takes_the_place_of_one_of_steps() {
+        let config = RateConfig { warmup_epochs: Some(2), warmup_steps: 7, ..RateConfig::default() };
+        let rates = rates(&config, &[]);
+        assert!((rates.at(9) - 0.05).abs() < 1e-12 && rates.at(18) < 0.1);
+        assert_eq!([rates.at(19), rates.at(20)], [0.1; 2]);
+    }
+
+    #[test]
+    fn a_schedule_of_epochs_stays_one_where_the_batch_grows() {
+        use LearningRateSchedule::*;
+        for schedule in [Constant, Step, Cosine, Poly] {
+            let config =
+                RateConfig { schedule, warmup_epochs: Some(1), step_epochs: 3, ..RateConfig::default() };
+            // Ten steps an epoch; five from the third on.
+            let (same, grown) = (rates(&config, &[]), rates(&config, &["2:2"]));
+            for epoch in 0..8 {
+                let step = if epoch < 2 { 10 * epoch } else { 20 + 5 * (epoch - 2) };
+                assert_eq!(grown.at(step).to_bits(), same.at(10 * epoch).to_bits(), "{schedule:?} {epoch}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_batch_scales_the_rate() {
+        let config = |scaling| RateConfig {
+            base_batch: Some(40),
+            scaling,
+            warmup_steps: 0,
+            schedule: LearningRateSchedule::Constant,
+            ..RateConfig::default()
+        };
+        assert_eq!(rates(&config(BatchScaling::Linear), &["2:2"]).at(25), 0.025);
+        assert_eq!(rates(&config(BatchScaling::Sqrt), &["2:2"]).at(25), 0.05);
     }
 }

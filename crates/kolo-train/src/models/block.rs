@@ -85,6 +85,13 @@ impl Block {
         }
     }
 
+    /// The same block with a scale of zero in its last normalisation.
+    pub(super) fn with_zero_gamma(mut self, init: &Init) -> Self {
+        let last = self.bn3.as_mut().unwrap_or(&mut self.bn2);
+        last.gamma = init.zeros(last.gamma.dims()[0]);
+        self
+    }
+
     /// # Shapes
     ///
     /// - `x`: `[batch, input, height, width]`

@@ -1,13 +1,17 @@
 //! What a residual network looks like, as plain data.
 
+use serde::{Deserialize, Serialize};
+
 /// How the image comes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[value(rename_all = "lowercase")]
 pub enum Stem {
     /// 7x7 convolution with stride 2, then 3x3 max pooling with stride 2: a quarter of the image's
     /// resolution.
     ImageNet,
     /// 3x3 convolution with stride 1, no pooling: for images so small that every pixel counts.
-    Cifar,
+    Small,
 }
 
 /// The kind of residual block a network is made of.
@@ -45,6 +49,9 @@ pub struct ResNetConfig {
     pub channels: usize,
     /// Number of classes.
     pub classes: usize,
+    /// Whether the scale of each block's last batch normalisation begins at zero, so that the block hands on
+    /// its input (Goyal et al. 2017, section 5.1), instead of at one.
+    pub zero_gamma: bool,
 }
 
 impl ResNetConfig {
@@ -52,7 +59,8 @@ impl ResNetConfig {
     /// would cost as much as all the others and, measured on Fashion-MNIST, wins nothing for it.
     pub fn small(channels: usize, classes: usize) -> Self {
         let (depths, widths) = ([0, 1, 1, 1], [8, 16, 32, 64]);
-        ResNetConfig { stem: Stem::Cifar, block: BlockKind::Basic, depths, widths, channels, classes }
+        let (stem, block) = (Stem::Small, BlockKind::Basic);
+        ResNetConfig { stem, block, depths, widths, channels, classes, zero_gamma: false }
     }
 
     /// torchvision's `resnet18`.
@@ -72,6 +80,7 @@ impl ResNetConfig {
 
     fn imagenet(block: BlockKind, depths: [usize; 4], channels: usize, classes: usize) -> Self {
         let widths = [64, 128, 256, 512];
-        ResNetConfig { stem: Stem::ImageNet, block, depths, widths, channels, classes }
+        let stem = Stem::ImageNet;
+        ResNetConfig { stem, block, depths, widths, channels, classes, zero_gamma: false }
     }
 }

@@ -39,6 +39,11 @@ impl Init<'_> {
         }
     }
 
+    /// As [`Init::conv`] with stride 1, and with a bias of zero.
+    pub fn biased_conv(&self, path: &str, channels: [usize; 2], kernel: usize) -> Conv2d {
+        Conv2d { bias: Some(self.zeros(channels[1])), ..self.conv(path, channels, kernel, 1) }
+    }
+
     /// Scale one, shift zero, epsilon 1e-5, momentum 0.1.
     pub fn batch_norm(&self, channels: usize) -> BatchNorm {
         BatchNormConfig::new(channels).with_epsilon(1e-5).with_momentum(0.1).init(self.device)
@@ -56,6 +61,19 @@ impl Init<'_> {
             weight: self.param([input, output], uniform("weight")),
             bias: Some(self.param([output], uniform("bias"))),
         }
+    }
+
+    /// A linear layer whose weight is normal with that standard deviation, and its bias zero; `shape` is
+    /// `[input, output]`, the weight's.
+    pub fn normal_linear(&self, path: &str, shape: [usize; 2], std: f64) -> Linear {
+        let key = Key::new(self.seed).with_str(path).with_str("weight");
+        let weight = self.param(shape, |i| std * key.with(i).normal());
+        Linear { weight, bias: Some(self.zeros(shape[1])) }
+    }
+
+    /// A vector of zeros.
+    pub fn zeros(&self, length: usize) -> Param<Tensor<1>> {
+        self.param([length], |_| 0.0)
     }
 
     fn param<const D: usize>(&self, shape: [usize; D], value: impl Fn(u64) -> f64) -> Param<Tensor<D>> {

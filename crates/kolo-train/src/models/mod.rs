@@ -1,4 +1,5 @@
-//! Models that `kolo train` knows by name: residual networks, the large ones exactly torchvision's.
+//! Models that `kolo train` knows by name: residual networks and a VGG, the large ones exactly torchvision's,
+//! and a perceptron.
 //!
 //! A further model is a type that implements [`ImageModel`] and a line in [`MODELS`]. One's own, of whatever
 //! samples, needs no line: a [`Trainer`](crate::Trainer) takes it.
@@ -7,16 +8,22 @@ mod block;
 mod config;
 mod image_model;
 mod init;
+mod mlp;
 mod resnet;
 mod resnets;
 mod table;
 #[cfg(test)]
 mod tests;
 mod torchvision;
+mod traits;
+mod vgg;
 
 pub use block::{Block, Downsample};
 pub use config::{BlockKind, ResNetConfig, Stem};
 pub use image_model::{Blueprint, ImageModel};
+pub use mlp::Mlp;
 pub use resnet::ResNet;
 pub use table::{Entry, MODELS, NamedModel, find};
 pub use torchvision::{TORCHVISION_MODELS, TorchvisionName, torchvision_name};
+pub use traits::Traits;
+pub use vgg::{Vgg, VggConfig};

@@ -59,7 +59,7 @@ impl ResNet {
         let init = Init { seed, device };
         let (kernel, stride, maxpool) = match config.stem {
             Stem::ImageNet => (7, 2, Some(three_by_three_pool())),
-            Stem::Cifar => (3, 1, None),
+            Stem::Small => (3, 1, None),
         };
         let mut channels = config.widths[0];
         let conv1 = init.conv("conv1", [config.channels, channels], kernel, stride);
@@ -72,7 +72,9 @@ impl ResNet {
                     let stride = if number > 1 && index == 0 { 2 } else { 1 };
                     let shape = BlockShape { input: channels, width, stride };
                     channels = out;
-                    Block::new(config.block, shape, &format!("layer{number}.{index}"), &init)
+                    let path = format!("layer{number}.{index}");
+                    let block = Block::new(config.block, shape, &path, &init);
+                    if config.zero_gamma { block.with_zero_gamma(&init) } else { block }
                 })
                 .collect()
         };

@@ -1,28 +1,22 @@
 //! The residual networks of the table, as the trainer takes them.
 
-use burn::tensor::Device;
-use kolo_burn::Loss;
-use kolo_data::Batch;
+use burn::tensor::Tensor;
 
 use super::config::ResNetConfig;
 use super::image_model::{Blueprint, ImageModel};
 use super::resnet::ResNet;
-use crate::model::{TrainingContext, count_correct, cross_entropy};
-use crate::tensors::image_tensors;
+use crate::model::TrainingContext;
 
 impl ImageModel for ResNet {
-    fn loss(&self, batch: Batch, context: &TrainingContext<'_>) -> Loss {
-        let (images, labels) = image_tensors(batch, context.device);
-        let scores = match context.cross_shard {
+    fn training_scores(&self, images: Tensor<4>, context: &TrainingContext<'_>) -> Tensor<2> {
+        match context.cross_shard {
             Some(pass) => self.forward_cross_shard(images, context.dropout, pass),
             None => self.forward_training(images, context.dropout),
-        };
-        cross_entropy(scores, labels)
+        }
     }
 
-    fn correct(&self, batch: Batch, device: &Device) -> usize {
-        let (images, labels) = image_tensors(batch, device);
-        count_correct(self.forward(images), labels)
+    fn scores(&self, images: Tensor<4>) -> Tensor<2> {
+        self.forward(images)
     }
 }
 
@@ -45,5 +39,7 @@ pub(super) fn resnet50(blueprint: &Blueprint<'_>) -> ResNet {
 /// `config` makes the shape from channels and classes.
 fn build(blueprint: &Blueprint<'_>, config: fn(usize, usize) -> ResNetConfig) -> ResNet {
     let config = config(blueprint.samples.channels, blueprint.samples.classes);
+    let stem = blueprint.stem.unwrap_or(config.stem);
+    let config = ResNetConfig { stem, zero_gamma: blueprint.zero_gamma, ..config };
     config.init(blueprint.seed, blueprint.device).with_dropout(blueprint.dropout)
 }

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use kolo_burn::Ddp;
 use kolo_comm::Group;
-use kolo_data::{Batch, ImageDataSet};
+use kolo_data::{Batch, ImageDataSet, SampleShape};
 use kolo_ddp::optimizer::Optimizer;
 
 use super::image_model::{Blueprint, ImageModel};
-use super::resnets;
+use super::traits::{PLAIN, RESIDUAL, Traits, VGG};
+use super::{mlp, resnets, vgg};
+use crate::config::Recipe;
 use crate::error::Error;
 use crate::job::{Job, Membership};
 use crate::metric::{Mean, Metric};
@@ -22,22 +24,38 @@ pub static MODELS: &[&dyn NamedModel] = &[
     &Entry {
         name: "small",
         about: "a residual network of 77 thousand parameters, for small images",
+        traits: RESIDUAL,
         build: resnets::small,
     },
     &Entry {
         name: "resnet18",
         about: "torchvision's ResNet-18, 11.7 million parameters",
+        traits: RESIDUAL,
         build: resnets::resnet18,
     },
     &Entry {
         name: "resnet34",
         about: "torchvision's ResNet-34, 21.8 million parameters",
+        traits: RESIDUAL,
         build: resnets::resnet34,
     },
     &Entry {
         name: "resnet50",
         about: "torchvision's ResNet-50, 25.6 million parameters",
+        traits: RESIDUAL,
         build: resnets::resnet50,
+    },
+    &Entry {
+        name: "vgg16",
+        about: "torchvision's VGG-16 without batch normalisation, 138.4 million parameters, for 32×32 pixels or more",
+        traits: VGG,
+        build: vgg::vgg16,
+    },
+    &Entry {
+        name: "mlp",
+        about: "LeNet-300-100, a perceptron with two hidden layers, 267 thousand parameters on 28×28 pixels",
+        traits: PLAIN,
+        build: mlp::mlp,
     },
 ];
 
@@ -49,11 +67,18 @@ pub trait NamedModel: Sync {
     /// One line for the help text.
     fn about(&self) -> &'static str;
 
+    /// Refuses a recipe that asks for what the model does not have, and images that are too small for it.
+    ///
+    /// # Errors
+    ///
+    /// The option, or the size of the images.
+    fn check(&self, recipe: &Recipe, samples: SampleShape) -> Result<(), Error>;
+
     /// Trains it on images: see [`Trainer::train`].
     ///
     /// # Errors
     ///
-    /// As [`Trainer::train`].
+    /// As [`NamedModel::check`] and [`Trainer::train`].
     fn train(
         &self,
         job: Job,
@@ -65,7 +90,7 @@ pub trait NamedModel: Sync {
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank).
+    /// The images are too small, or a collective failed (naming the rank).
     fn stepper(
         &self,
         group: Group,
@@ -81,6 +106,8 @@ pub struct Entry<M> {
     pub name: &'static str,
     /// One line for the help text.
     pub about: &'static str,
+    /// What it has.
+    pub traits: Traits,
     /// Builds it; every rank has to get the same values.
     pub build: fn(&Blueprint<'_>) -> M,
 }
@@ -94,6 +121,11 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
         self.about
     }
 
+    fn check(&self, recipe: &Recipe, samples: SampleShape) -> Result<(), Error> {
+        self.traits.check(self.name, recipe)?;
+        self.traits.check_samples(self.name, samples)
+    }
+
     fn train(
         &self,
         job: Job,
@@ -102,8 +134,15 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
     ) -> Result<Option<Summary>, Error> {
         let (config, device) = (&job.config, job.device.clone().autodiff());
         config.check()?;
-        let (seed, dropout, samples) = (config.seed, config.dropout, data.shape());
-        let model = (self.build)(&Blueprint { seed, samples, dropout, device: &device });
+        self.check(config, data.shape())?;
+        let model = (self.build)(&Blueprint {
+            seed: config.seed,
+            samples: data.shape(),
+            dropout: config.dropout,
+            stem: config.stem,
+            zero_gamma: config.large_batch.zero_gamma,
+            device: &device,
+        });
         let correct = |model: &M, batch: Batch, device: &Device| {
             let count = batch.len();
             [Mean::share(model.correct(batch, device), count)]
@@ -120,6 +159,7 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
         config: &kolo_ddp::Config,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Box<dyn Stepper>, Error> {
+        self.traits.check_samples(self.name, blueprint.samples)?;
         let model = (self.build)(blueprint);
         let ddp = Ddp::new(group, model, config, optimizer)?;
         Ok(Box::new(DdpStepper { ddp, device: blueprint.device.clone() }))
@@ -153,6 +193,9 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_with_the_known_ones() {
         let error = find("resnet19").err().unwrap().to_string();
-        assert_eq!(error, "unknown model `resnet19`; known are small, resnet18, resnet34, resnet50");
+        assert_eq!(
+            error,
+            "unknown model `resnet19`; known are small, resnet18, resnet34, resnet50, vgg16, mlp"
+        );
     }
 }

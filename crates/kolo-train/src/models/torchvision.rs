@@ -8,13 +8,16 @@
 //! | `….downsample.conv.…`, `….downsample.bn.…` | `….downsample.0.…`, `….downsample.1.…` | the same |
 //! | `fc.weight` | `fc.weight` | transposed: `[in, out]` here, `[out, in]` there |
 //! | `fc.bias` | `fc.bias` | the same |
+//! | `features.….weight`, `….bias` of VGG | the same | the same |
+//! | `classifier.….weight` of VGG | the same | transposed, as `fc.weight` |
+//! | `classifier.….bias` of VGG | the same | the same |
 //!
 //! torchvision also counts the batches a batch norm has seen (`num_batches_tracked`); that has no counterpart
 //! here, and a file for torchvision gets the number of steps. One number differs by a hair: to the running
 //! variance, PyTorch adds the unbiased variance of a batch, Burn the biased one.
 
 /// The models that torchvision has too, under the same names.
-pub const TORCHVISION_MODELS: [&str; 3] = ["resnet18", "resnet34", "resnet50"];
+pub const TORCHVISION_MODELS: [&str; 4] = ["resnet18", "resnet34", "resnet50", "vgg16"];
 
 /// A parameter's name in a torchvision checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +37,8 @@ pub fn torchvision_name(burn_path: &str) -> TorchvisionName {
         Some((module, "beta")) => format!("{module}.bias"),
         _ => name,
     };
-    TorchvisionName { transposed: name == "fc.weight", name }
+    let linear = name == "fc.weight" || (name.starts_with("classifier.") && name.ends_with(".weight"));
+    TorchvisionName { transposed: linear, name }
 }
 
 #[cfg(test)]
@@ -60,6 +64,9 @@ mod tests {
             ("layer2.0.downsample.bn.running_var", "layer2.0.downsample.1.running_var", false),
             ("fc.weight", "fc.weight", true),
             ("fc.bias", "fc.bias", false),
+            ("features.28.weight", "features.28.weight", false),
+            ("classifier.3.weight", "classifier.3.weight", true),
+            ("classifier.3.bias", "classifier.3.bias", false),
         ] {
             assert_eq!(torchvision_name(here), TorchvisionName { name: there.into(), transposed });
         }

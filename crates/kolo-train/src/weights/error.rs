@@ -39,6 +39,15 @@ pub enum WeightsError {
         /// Those that Kolo and torchvision have.
         known: String,
     },
+    /// torchvision's model begins with another convolution than the run's.
+    #[error(
+        "{model} was trained with --stem small, a 3×3 convolution, and torchvision's begins with one of 7×7; export \
+         it with --format burn"
+    )]
+    OtherStem {
+        /// The run's model.
+        model: String,
+    },
     /// A file is of none of the formats.
     #[error(
         "{} is no file of weights: it is of none of the formats that `kolo export` writes, {known}",

@@ -47,7 +47,7 @@ pub fn export(run: &RunFolder, which: Which, format: &WeightFormat, out: &Path) 
     if run.path().is_dir() && !run.path().join("config.toml").exists() {
         return Err(WeightsError::NoRun { path: run.path().into() }.into());
     }
-    (format.check)(&run.config()?.model)?;
+    (format.check)(&run.config()?)?;
     let description_path = with_json(out);
     for path in [out, &description_path] {
         if fs::symlink_metadata(path).is_ok() {

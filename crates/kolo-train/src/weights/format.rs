@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::description::Description;
 use super::error::WeightsError;
+use crate::config::Recipe;
 use crate::error::Error;
 
 /// A format in which weights are exported, and from which they are loaded.
@@ -12,8 +13,8 @@ pub struct WeightFormat {
     pub name: &'static str,
     /// One line for the help text.
     pub about: &'static str,
-    /// Refuses a model that the format is not for.
-    pub(super) check: fn(model: &str) -> Result<(), WeightsError>,
+    /// Refuses a run whose model the format is not for.
+    pub(super) check: fn(run: &Recipe) -> Result<(), WeightsError>,
     /// Where a file has the tensor at a path of the model.
     pub(super) stored: fn(path: &str) -> Stored,
     /// The file: its tensors, as they are stored there, and the description as JSON.

@@ -7,6 +7,7 @@ use kolo_comm::Op;
 use kolo_comm::env::{self, is_worker};
 use kolo_data::{self as data, DATASETS};
 use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
+use kolo_ddp::rate::BatchScaling;
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::table::Setting;
@@ -42,10 +43,10 @@ pub(crate) struct Train {
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
     #[arg(long, hide = true)]
     slow: Option<Slowdown>,
-    /// Apply the linear scaling rule: --lr is meant for --base-batch and multiplied by global batch / base
-    /// batch
-    #[arg(long, requires = "base_batch")]
-    scale_lr: bool,
+    /// Scale the learning rate: --lr is meant for --base-batch and multiplied by global batch / base batch
+    /// (linear) or by the root of that (sqrt) [default without a value: linear]
+    #[arg(long, value_name = "RULE", requires = "base_batch", num_args = 0..=1, default_missing_value = "linear")]
+    scale_lr: Option<ScalingRule>,
     /// Run folder; must not exist [default: runs/<number>-<model>-<data>]
     #[arg(long)]
     pub(super) out: Option<PathBuf>,
@@ -68,6 +69,22 @@ pub(crate) struct Train {
     /// Port at which the workers meet [default: a free one]
     #[arg(long)]
     pub(super) master_port: Option<u16>,
+}
+
+/// How `--scale-lr` scales.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum ScalingRule {
+    Linear,
+    Sqrt,
+}
+
+impl From<ScalingRule> for BatchScaling {
+    fn from(rule: ScalingRule) -> Self {
+        match rule {
+            ScalingRule::Linear => BatchScaling::Linear,
+            ScalingRule::Sqrt => BatchScaling::Sqrt,
+        }
+    }
 }
 
 /// The options that decide what a run is: a configuration file says all of them.
@@ -117,10 +134,10 @@ impl Train {
             return self.work();
         }
         let config = self.configuration()?;
-        models::find(&config.model)?;
+        let model = models::find(&config.model)?;
         config.check_shares()?;
         // Mistakes in the data should be told once, before any worker starts.
-        data::open(&config.data).map_err(Failure::input)?;
+        model.check(&config, data::open(&config.data).map_err(Failure::input)?.shape())?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
             WeightsFile::read(file)?;
         }
@@ -229,7 +246,8 @@ impl Train {
         let mut config = self.config.clone();
         config.nproc = self.nproc.unwrap_or(config.nproc);
         config.shards = self.shards.unwrap_or(config.nproc * self.accumulate);
-        config.rate.base_batch = config.rate.base_batch.filter(|_| self.scale_lr);
+        config.rate.base_batch = config.rate.base_batch.filter(|_| self.scale_lr.is_some());
+        config.rate.scaling = self.scale_lr.map_or(BatchScaling::default(), BatchScaling::from);
         self.adapted(config)
     }
 

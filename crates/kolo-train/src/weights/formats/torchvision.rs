@@ -5,8 +5,9 @@ use std::path::Path;
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
+use crate::config::Recipe;
 use crate::error::Error;
-use crate::models::{TORCHVISION_MODELS, TorchvisionName, torchvision_name};
+use crate::models::{Stem, TORCHVISION_MODELS, TorchvisionName, torchvision_name};
 use crate::weights::description::Description;
 use crate::weights::error::WeightsError;
 use crate::weights::format::{NamedTensor, Stored, WeightFormat, from_little_endian, little_endian};
@@ -27,13 +28,15 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     decode,
 };
 
-fn check(model: &str) -> Result<(), WeightsError> {
-    match TORCHVISION_MODELS.contains(&model) {
-        true => Ok(()),
-        false => {
-            let known = TORCHVISION_MODELS.join(", ");
-            Err(WeightsError::NotInTorchvision { model: model.into(), known })
-        }
+fn check(run: &Recipe) -> Result<(), WeightsError> {
+    let model = run.model.clone();
+    if !TORCHVISION_MODELS.contains(&model.as_str()) {
+        let known = TORCHVISION_MODELS.join(", ");
+        return Err(WeightsError::NotInTorchvision { model, known });
+    }
+    match run.stem {
+        Some(Stem::Small) => Err(WeightsError::OtherStem { model }),
+        Some(Stem::ImageNet) | None => Ok(()),
     }
 }
 

@@ -1,0 +1,66 @@
+//! LeNet-300-100 (LeCun et al. 1998, "Gradient-based learning applied to document recognition",
+//! [doi:10.1109/5.726791](https://doi.org/10.1109/5.726791)): a perceptron with two hidden layers, with ReLU
+//! behind them as today.
+
+use burn::module::Module;
+use burn::nn::Linear;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use kolo_burn::{Dropout, DropoutKey};
+use kolo_data::SampleShape;
+
+use super::image_model::{Blueprint, ImageModel};
+use super::init::Init;
+use crate::model::TrainingContext;
+
+/// Units of the hidden layers.
+const HIDDEN: [usize; 2] = [300, 100];
+
+/// A perceptron with two hidden layers.
+#[derive(Module, Debug)]
+pub struct Mlp {
+    /// From the pixels.
+    pub fc1: Linear,
+    /// Between the hidden layers.
+    pub fc2: Linear,
+    /// In training, between the last hidden layer and `fc3`.
+    pub dropout: Dropout,
+    /// To one score a class.
+    pub fc3: Linear,
+}
+
+pub(super) fn mlp(blueprint: &Blueprint<'_>) -> Mlp {
+    let SampleShape { channels, height, width, classes } = blueprint.samples;
+    let init = Init { seed: blueprint.seed, device: blueprint.device };
+    let [first, second] = HIDDEN;
+    Mlp {
+        fc1: init.linear("fc1", channels * height * width, first),
+        fc2: init.linear("fc2", first, second),
+        dropout: Dropout::new(blueprint.dropout),
+        fc3: init.linear("fc3", second, classes),
+    }
+}
+
+impl Mlp {
+    /// Scores before softmax; drops features where there is a key.
+    ///
+    /// # Shapes
+    ///
+    /// - `images`: `[batch, channels, height, width]`
+    /// - output: `[batch, classes]`
+    fn forward(&self, images: Tensor<4>, key: Option<&DropoutKey>) -> Tensor<2> {
+        let x = relu(self.fc1.forward(images.flatten(1, 3)));
+        let x = relu(self.fc2.forward(x));
+        self.fc3.forward(key.map_or(x.clone(), |key| self.dropout.forward(x, "fc3", key)))
+    }
+}
+
+impl ImageModel for Mlp {
+    fn training_scores(&self, images: Tensor<4>, context: &TrainingContext<'_>) -> Tensor<2> {
+        self.forward(images, Some(context.dropout))
+    }
+
+    fn scores(&self, images: Tensor<4>) -> Tensor<2> {
+        self.forward(images, None)
+    }
+}
