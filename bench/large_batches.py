@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Test accuracy by the size of the global batch, of several recipes, each as often as there are seeds; and a
+learning rate that is cut beside a batch that grows.
+
+    cargo build --release && python3 bench/large_batches.py [--write]
+
+Runs that are in --results already are not made again, so what was cut off goes on. With --write the tables
+take their place in docs/large-batches.md, and the picture beside it. Recipes whose optimizer
+`kolo train --help` does not list are left out.
+"""
+
+import argparse
+import json
+import math
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOC = ROOT / "docs" / "large-batches.md"
+SVG = DOC.with_suffix(".svg")
+BEGIN, END = "<!-- bench/large_batches.py: begin -->", "<!-- end -->"
+
+SHARD = 64
+"""Images of a shard, whatever the global batch, so that batch normalisation sees as many in all runs."""
+BASE = 256
+"""The global batch that learning rates are stated for."""
+
+RECIPES = {
+    "sgd": "--optimizer sgd --lr 0.1",
+    "sgd, √ rule": "--optimizer sgd --lr 0.1 --scale-lr sqrt",
+    "sgd, linear rule": "--optimizer sgd --lr 0.1 --scale-lr linear",
+    "sgd, linear rule, no warm-up": "--optimizer sgd --lr 0.1 --scale-lr linear --warmup-epochs 0",
+    "lars, linear rule": "--optimizer lars --lr 0.5 --scale-lr linear --no-decay norm,bias",
+    "lamb, √ rule": "--optimizer lamb --lr 0.005 --scale-lr sqrt --weight-decay 0.01 --no-decay norm,bias",
+}
+"""Options besides those of `options_of`. Rates are not searched for: one for all batches, scaled by the rule."""
+
+SCHEDULES = {
+    "cut the rate": "--schedule step --lr-factor 0.2 --lr-step-epochs {epochs}",
+    "grow the batch": "--schedule constant --grow-batch {epochs}:5,{twice}:5",
+}
+"""After one and two thirds of the run."""
+
+COLOURS = ["#2f81f7", "#3fb950", "#d29922", "#db6d28", "#a371f7", "#f778ba"]
+MARKS = ["●", "■", "▲", "◆", "▼", "★"]
+STYLE = """
+text { font: 12px system-ui, sans-serif; fill: #57606a; }
+.grid { stroke: #8c959f; stroke-opacity: .3; }
+.line { fill: none; stroke-width: 1.8; }
+@media (prefers-color-scheme: dark) { text { fill: #b1bac4; } }
+"""
+
+
+def main() -> int:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--kolo", type=Path, default=ROOT / "target" / "release" / "kolo")
+    parser.add_argument("--data", default="fashion-mnist")
+    parser.add_argument("--model", default="small")
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--warmup-epochs", type=int, default=2)
+    parser.add_argument("--nproc", type=int, default=2)
+    parser.add_argument("--batches", default="256,512,1024,2048,4096,8192")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--recipes", help="names, separated by semicolons; all that there are otherwise")
+    parser.add_argument("--results", type=Path, help="a file of JSON Lines; a temporary one otherwise")
+    parser.add_argument("--write", action="store_true", help=f"into {DOC.relative_to(ROOT)}")
+    options = parser.parse_args()
+    options.batches = [int(batch) for batch in options.batches.split(",")]
+    options.seeds = [int(seed) for seed in options.seeds.split(",")]
+    try:
+        return run(options)
+    except subprocess.CalledProcessError as error:
+        print(f"error: {shlex.join(error.cmd)}\n{error.stderr}", file=sys.stderr)
+        return 1
+
+
+def run(options: argparse.Namespace) -> int:
+    wrong = [batch for batch in options.batches if batch < SHARD or batch % SHARD]
+    if wrong:
+        print(f"error: --batches {wrong[0]}: it must be a multiple of {SHARD}", file=sys.stderr)
+        return 2
+    recipes = wanted(options)
+    if not recipes:
+        print(f"error: --recipes {options.recipes}: known are {'; '.join(RECIPES)}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="kolo-large-batches-") as scratch:
+        runs = Runs(options, Path(scratch))
+        accuracies = {
+            name: {
+                batch: [runs.made(batch, more, seed)["test_accuracy"] for seed in options.seeds]
+                for batch in options.batches
+            }
+            for name, more in recipes.items()
+        }
+        third = max(options.epochs // 3, 1)
+        schedules = {
+            name: [runs.made(BASE, more.format(epochs=third, twice=2 * third), seed) for seed in options.seeds]
+            for name, more in SCHEDULES.items()
+        }
+    text = tables(options, accuracies, schedules)
+    print(text)
+    if options.write:
+        before, _, rest = DOC.read_text().partition(BEGIN)
+        DOC.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        SVG.write_text(picture(accuracies))
+    return 0
+
+
+def wanted(options: argparse.Namespace) -> dict[str, str]:
+    """The recipes that were asked for and whose optimizer there is."""
+    names = options.recipes.split(";") if options.recipes else RECIPES
+    listed = subprocess.run([options.kolo, "train", "--help"], check=True, capture_output=True, text=True).stdout
+    optimizers = listed.partition("\nOptimizers:\n")[2].partition("\n\n")[0]
+    known = {line.split()[0] for line in optimizers.splitlines() if line.strip()}
+    return {
+        name.strip(): RECIPES[name.strip()]
+        for name in names
+        if name.strip() in RECIPES and RECIPES[name.strip()].split()[1] in known
+    }
+
+
+class Runs:
+    """Makes runs, and remembers them in a file."""
+
+    def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
+        self.options, self.scratch = options, scratch
+        self.file = options.results or scratch / "results.jsonl"
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        self.known = {row["command"]: row for row in map(json.loads, lines)}
+
+    def made(self, batch: int, more: str, seed: int) -> dict:
+        """What came of the run: its steps and test accuracy."""
+        words = self.words(batch, more, seed)
+        command = shlex.join(words)
+        if command not in self.known:
+            out = self.scratch / str(len(self.known))
+            argv = [str(self.options.kolo), "train", *words, "--out", str(out)]
+            done = subprocess.run(argv, capture_output=True, text=True)
+            if done.returncode != 0 and "diverged" in done.stderr:
+                # As good as guessing among ten classes.
+                row = {"command": command, "steps": None, "test_accuracy": 0.1}
+            else:
+                done.check_returncode()
+                summary = json.loads((out / "summary.json").read_text())
+                row = {"command": command, **{key: summary[key] for key in ("steps", "test_accuracy")}}
+            with self.file.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(f"{row['test_accuracy']:.4f}  kolo train {command}", file=sys.stderr)
+            self.known[command] = row
+        return self.known[command]
+
+    def words(self, batch: int, more: str, seed: int) -> list[str]:
+        options = self.options
+        words = ["--model", options.model, "--data", options.data, "--epochs", str(options.epochs)]
+        words += ["--batch-size", str(SHARD), "--shards", str(batch // SHARD), "--nproc", str(options.nproc)]
+        words += ["--seed", str(seed), "--checkpoint-epochs", str(options.epochs)]
+        if "--warmup-epochs" not in more:
+            words += ["--warmup-epochs", str(options.warmup_epochs)]
+        if "--scale-lr" in more:
+            words += ["--base-batch", str(BASE)]
+        return words + shlex.split(more)
+
+
+def shown(accuracies: list[float]) -> str:
+    """Mean and range in per cent."""
+    percent = [100 * accuracy for accuracy in accuracies]
+    mean = f"{statistics.mean(percent):.2f}"
+    return mean if len(percent) == 1 else f"{mean} ({min(percent):.2f}–{max(percent):.2f})"
+
+
+def tables(options: argparse.Namespace, accuracies: dict, schedules: dict) -> str:
+    listed = ",".join(map(str, options.batches))
+    command = f"python3 bench/large_batches.py --data {options.data} --model {options.model}"
+    command += f" --epochs {options.epochs} --warmup-epochs {options.warmup_epochs}"
+    command += f" --batches {listed} --seeds {','.join(map(str, options.seeds))}"
+    if options.recipes:
+        command += f" --recipes {shlex.quote(options.recipes)}"
+    lines = [f"`{command}`: test accuracy in %, mean and range of {len(options.seeds)} seeds.", ""]
+    lines += ["| recipe | " + " | ".join(map(str, options.batches)) + " |"]
+    lines += ["| --- |" + " ---: |" * len(options.batches)]
+    for name, cells in accuracies.items():
+        lines.append(f"| {name} | " + " | ".join(shown(cells[batch]) for batch in options.batches) + " |")
+    lines += ["", f"![Test accuracy by the size of the global batch]({SVG.name})", ""]
+    lines += [f"From a global batch of {BASE}, after one and two thirds of the epochs:", ""]
+    lines += ["| | updates | test accuracy |", "| --- | ---: | ---: |"]
+    for name, rows in schedules.items():
+        steps = rows[0]["steps"] or "diverged"
+        lines.append(f"| {name} | {steps} | {shown([row['test_accuracy'] for row in rows])} |")
+    return "\n".join(lines)
+
+
+def picture(accuracies: dict) -> str:
+    """Accuracy over the logarithm of the batch: a line a recipe."""
+    width, height, left, right, top, bottom = 640, 360, 60, 200, 20, 46
+    batches = sorted({batch for cells in accuracies.values() for batch in cells})
+    values = [100 * statistics.mean(cell) for cells in accuracies.values() for cell in cells.values()]
+    low, high = math.floor(min(values)), math.ceil(max(values))
+    span = max(math.log2(batches[-1] / batches[0]), 1)
+
+    def x(batch: int) -> float:
+        return left + (width - left - right) * math.log2(batch / batches[0]) / span
+
+    def y(value: float) -> float:
+        return height - bottom - (height - top - bottom) * (value - low) / max(high - low, 1)
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"><style>{STYLE}</style>']
+    for n in range(5):
+        value = low + (high - low) * n / 4
+        parts.append(f'<path class="grid" d="M{left} {y(value):.1f}H{width - right}"/>')
+        parts.append(f'<text x="{left - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g} %</text>')
+    for batch in batches:
+        parts.append(f'<text x="{x(batch):.1f}" y="{height - bottom + 20}" text-anchor="middle">{batch}</text>')
+    middle = (left + width - right) / 2
+    parts.append(f'<text x="{middle}" y="{height - 8}" text-anchor="middle">images in a global batch</text>')
+    for number, (name, cells) in enumerate(accuracies.items()):
+        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        points = [(x(batch), y(100 * statistics.mean(cells[batch]))) for batch in batches]
+        path = "M" + "L".join(f"{px:.1f} {py:.1f}" for px, py in points)
+        parts.append(f'<path class="line" stroke="{colour}" d="{path}"/>')
+        for px, py in points:
+            parts.append(
+                f'<text x="{px:.1f}" y="{py + 4:.1f}" text-anchor="middle" style="fill:{colour}">{mark}</text>'
+            )
+        place = top + 12 + 20 * number
+        legend = f'<tspan style="fill:{colour}">{mark}</tspan> {name}'
+        parts.append(f'<text x="{width - right + 14}" y="{place}">{legend}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
