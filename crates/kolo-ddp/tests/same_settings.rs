@@ -158,7 +158,7 @@ impl GradientTransform for Times {
 #[test]
 fn what_is_given_later_is_compared_in_each_step_before_a_parameter_changes() {
     type Give = fn(&mut Replica, bool) -> f64;
-    let cases: [(Give, &str); 4] = [
+    let cases: [(Give, &str); 5] = [
         (
             |_, differs| if differs { 0.2 } else { 0.1 },
             "the learning rate of step 2 is 0.1 on ranks 0 and 2 and 0.2 on",
@@ -176,6 +176,14 @@ fn what_is_given_later_is_compared_in_each_step_before_a_parameter_changes() {
                 0.1
             },
             "the sampler's batch size is 16 on ranks 0 and 2 and 8 on rank 1;",
+        ),
+        (
+            |replica, differs| {
+                let growth = ["3:2", "9:2"].map(|text| text.parse().unwrap());
+                replica.growing_sampler(1000, 16, &growth[..if differs { 1 } else { 2 }], 7).unwrap();
+                0.1
+            },
+            "the sampler's batch growth is 3:2,9:2 on ranks 0 and 2 and 3:2 on rank 1;",
         ),
         (
             |replica, differs| {

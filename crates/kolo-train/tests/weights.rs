@@ -11,7 +11,7 @@ use kolo_comm::Group;
 use kolo_data::{Augment, DataSet, ImageSet, Images, Part};
 use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{self, Settings};
-use kolo_train::models::{self, ResNet, ResNetConfig, torchvision_name};
+use kolo_train::models::{self, ResNet, ResNetConfig, Stem, torchvision_name};
 use kolo_train::weights::{self, Description, WeightsError, Which};
 use kolo_train::{Error, Job, Membership, Recipe, RunFolder, image_tensors};
 use safetensors::SafeTensors;
@@ -162,6 +162,23 @@ fn torchvisions_names_and_shapes_hold_the_same_numbers() {
         matches!(&left, WeightsError::Unknown { tensor, .. } if tensor.starts_with("layer4.1.")),
         "{left}"
     );
+}
+
+#[test]
+fn another_stem_is_no_model_of_torchvisions() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Recipe { model: "resnet18".into(), stem: Some(Stem::Small), ..Recipe::default() };
+    let run = RunFolder::create(folder.path().join("run"), &config).unwrap();
+    let error = export(&run, Which::Newest, "torchvision", "a.safetensors").unwrap_err();
+    assert!(
+        matches!(&error, Error::Weights(WeightsError::OtherStem { model }) if model == "resnet18")
+            && error.to_string().contains("--stem small")
+            && error.to_string().contains("--format burn"),
+        "{error}"
+    );
+    // Burn's format is for any model: here the run has no checkpoint yet.
+    let error = export(&run, Which::Newest, "burn", "a.bpk").unwrap_err();
+    assert!(matches!(error, Error::NoCheckpoint { .. }), "{error}");
 }
 
 #[test]

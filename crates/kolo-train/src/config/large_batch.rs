@@ -54,9 +54,7 @@ impl LargeBatch {
 
     /// How the batch grows, for who reads along; nothing where it does not.
     pub(crate) fn describe_growth(&self) -> String {
-        let line = |growth: &BatchGrowth| {
-            format!(", {} times as many after {} epochs", growth.factor, growth.epochs)
-        };
+        let line = |growth: &BatchGrowth| format!(", × {} after epoch {}", growth.factor, growth.epochs);
         self.grow_batch.iter().map(line).collect()
     }
 }

@@ -108,6 +108,38 @@ fn any_number_of_workers_in_step_ends_in_the_same_weights() {
     assert_eq!(run("nine", "sync", &["--nproc", "9"]), one);
 }
 
+/// Three steps in the first epoch, two in the second, one in the third; with the rest of the large-batch recipe.
+#[test]
+fn a_batch_that_grows_ends_in_the_same_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 36);
+    let weights = |name: &str| summary(&folder.path().join(name))["weights_sha256"].clone();
+    let run = |name: &str, more: &[&str]| {
+        let job = ["train", "--data", &data, "--shards", "8", "--batch-size", "2", "--epochs", "4"];
+        let recipe = ["--grow-batch", "1:2,2:2", "--scale-lr", "sqrt", "--base-batch", "64", "--zero-gamma"];
+        let rate = ["--label-smoothing", "0.1", "--warmup-epochs", "1", "--schedule", "poly", "--out", name];
+        succeed(folder.path(), &[&job[..], &recipe, &rate, more].concat());
+        weights(name)
+    };
+    let one = run("one", &["--nproc", "1"]);
+    assert_eq!(summary(&folder.path().join("one"))["steps"], 3 + 2 + 1 + 1);
+    assert_eq!(run("two", &["--nproc", "2", "--bucket-cap-mb", "0.02", "--transport", "tcp"]), one);
+    assert_eq!(run("three", &["--nproc", "3"]), one);
+    // What it leaves is enough to go on with from the middle of the second epoch.
+    let text = fs::read_to_string(folder.path().join("one/config.toml")).unwrap();
+    assert!(
+        text.contains("grow_batch = [\"1:2\", \"2:2\"]") && text.contains("scaling = \"sqrt\""),
+        "{text}"
+    );
+    run("cut", &["--nproc", "3", "--checkpoint-steps", "1", "--keep-checkpoints", "9"]);
+    for step in 5..=7 {
+        fs::remove_dir_all(folder.path().join(format!("cut/checkpoints/step-{step:08}"))).unwrap();
+    }
+    fs::remove_file(folder.path().join("cut/summary.json")).unwrap();
+    succeed(folder.path(), &["train", "--resume", "cut", "--nproc", "2"]);
+    assert_eq!(weights("cut"), one);
+}
+
 /// Each optimizer of the table, by its defaults and from the configuration that a run leaves.
 #[test]
 fn every_optimizer_ends_in_the_same_weights() {
