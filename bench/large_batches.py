@@ -34,10 +34,10 @@ RECIPES = {
     "sgd, √ rule": "--optimizer sgd --lr 0.1 --scale-lr sqrt",
     "sgd, linear rule": "--optimizer sgd --lr 0.1 --scale-lr linear",
     "sgd, linear rule, no warm-up": "--optimizer sgd --lr 0.1 --scale-lr linear --warmup-epochs 0",
-    "lars, linear rule": "--optimizer lars --lr 0.5 --scale-lr linear --no-decay norm,bias",
+    "lars, √ rule": "--optimizer lars --lr 2 --scale-lr sqrt --no-decay norm,bias",
     "lamb, √ rule": "--optimizer lamb --lr 0.005 --scale-lr sqrt --weight-decay 0.01 --no-decay norm,bias",
 }
-"""Options besides those of `options_of`. Rates are not searched for: one for all batches, scaled by the rule."""
+"""Options besides those of `Runs.words`. Rates are not searched for: one for all batches, scaled by the rule."""
 
 SCHEDULES = {
     "cut the rate": "--schedule step --lr-factor 0.2 --lr-step-epochs {epochs}",
