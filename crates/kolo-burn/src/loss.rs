@@ -35,4 +35,8 @@ impl kolo_ddp::binding::Loss for Loss {
     fn count(&self) -> f64 {
         self.count
     }
+
+    fn scaled(self, factor: f32) -> Self {
+        Loss { sum: self.sum.mul_scalar(factor), ..self }
+    }
 }

@@ -79,6 +79,17 @@ impl Reader {
         Ok(serde_json::from_value(self.position_json()?[NOISE_SCALE].take()).ok())
     }
 
+    /// What else the replica went on with under this name ([`Snapshot::with_entry`](crate::Snapshot)), if
+    /// the checkpoint says so.
+    ///
+    /// # Errors
+    ///
+    /// The file that says so is damaged or missing, or says something that is no `T`.
+    pub fn entry<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Error> {
+        let fail = |e| Error::file(self.folder.join(POSITION), format!("`{name}`: {e}"));
+        serde_json::from_value(self.position_json()?[name].take()).map_err(fail)
+    }
+
     fn position_json(&self) -> Result<serde_json::Value, Error> {
         let path = self.folder.join(POSITION);
         let entry = self.manifest.files.iter().find(|entry| entry.name == POSITION);

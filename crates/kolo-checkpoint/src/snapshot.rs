@@ -114,6 +114,8 @@ pub struct Snapshot {
     pub(crate) uses: Vec<u32>,
     /// What the noise scale is made of, where the job measures it.
     pub(crate) noise_scale: Option<Vec<String>>,
+    /// What else the replica goes on with, by name.
+    pub(crate) entries: Vec<(&'static str, serde_json::Value)>,
 }
 
 impl Snapshot {
@@ -133,7 +135,8 @@ impl Snapshot {
                 return Err(Error::PartFile { file: file.clone(), whole: set.file() });
             }
         }
-        Ok(Snapshot { position: position.clone(), layout, parts, uses: Vec::new(), noise_scale: None })
+        let (position, uses, entries) = (position.clone(), Vec::new(), Vec::new());
+        Ok(Snapshot { position, layout, parts, uses, noise_scale: None, entries })
     }
 
     /// With how often the next step is expected to use each tensor, in the order of the layout: which
@@ -145,6 +148,13 @@ impl Snapshot {
     /// With the averages that the noise scale of the gradient is made of, where the job measures it.
     pub fn with_noise_scale(self, noise_scale: Option<Vec<String>>) -> Self {
         Snapshot { noise_scale, ..self }
+    }
+
+    /// With something else that the replica goes on with, such as its loss scale: an entry of
+    /// `position.json`, which [`Reader::entry`](crate::Reader::entry) finds again.
+    pub fn with_entry(mut self, name: &'static str, value: serde_json::Value) -> Self {
+        self.entries.push((name, value));
+        self
     }
 
     /// Where the run was.

@@ -65,6 +65,7 @@ fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
     if let Some(noise_scale) = &snapshot.noise_scale {
         content[NOISE_SCALE] = noise_scale.clone().into();
     }
+    snapshot.entries.iter().for_each(|(name, value)| content[*name] = value.clone());
     let text = serde_json::to_vec_pretty(&content).map_err(|e| Error::file(&position, e))?;
     files.push(put(draft, POSITION, &text, Vec::new())?);
     let manifest = draft.join(MANIFEST);

@@ -53,6 +53,17 @@ pub trait Loss {
     /// Samples (or tokens, or whatever the loss is a sum over). Gradients are divided by the count of the
     /// whole global batch, so that a short shard weighs what it should.
     fn count(&self) -> f64;
+
+    /// The loss whose gradients are those of this one times `factor`
+    /// ([`Config::loss_scaling`](crate::Config)). Nobody asks it for its sum.
+    fn scaled(self, factor: f32) -> Self
+    where
+        Self: Sized;
+}
+
+/// The loss as its backward pass begins.
+pub(crate) fn scaled<L: Loss>(loss: L, factor: f32) -> L {
+    if factor == 1.0 { loss } else { loss.scaled(factor) }
 }
 
 /// Takes gradients as they are computed, on the thread that runs the backward pass.

@@ -19,6 +19,9 @@ pub use kolo_checkpoint::{
     newest, path, tell, verify,
 };
 
+/// The entry of a checkpoint that says where loss scaling stands.
+const LOSS_SCALE: &str = "loss_scale";
+
 /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in
 /// memory, after waiting for the last step's gradients. Where the reduction keeps residuals, those of all
 /// shards have to be here ([`Replica::gather_residuals`]).
@@ -40,7 +43,10 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     let kinds = reducer.common_state().iter().zip(common);
     parts.extend(kinds.map(|(name, values)| Part::of_reduction(name, &values)));
     let snapshot = Snapshot::new(layout, parts, position)?.with_uses(replica.expected_uses().to_vec());
-    Ok(snapshot.with_noise_scale(replica.noise_scale()?.map(NoiseScale::to_words)))
+    let snapshot = snapshot.with_noise_scale(replica.noise_scale()?.map(NoiseScale::to_words));
+    let Some(scale) = replica.saved_loss_scale() else { return Ok(snapshot) };
+    let scale = serde_json::to_value(scale).map_err(|e| Error::Setting(format!("{LOSS_SCALE}: {e}")))?;
+    Ok(snapshot.with_entry(LOSS_SCALE, scale))
 }
 
 /// Writes a checkpoint to `folder/step-<step>` and returns that path when it is durable. All replicas are
@@ -103,6 +109,7 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
         reader.read(Set::Optimizer, &state_prefix(name), layout, 0, values)?;
     }
     fill_reduction(reader, replica)?;
+    replica.set_loss_scale(reader.entry(LOSS_SCALE)?);
     // One that is older than this entry says nothing: then one use each, as in a job that begins.
     let spans = replica.layout().spans().len();
     let uses = reader.uses()?.filter(|uses| uses.len() == spans);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::buckets::BucketCaps;
+use crate::loss_scaling::LossScaling;
 use crate::reduction::{self, Reducer};
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
@@ -41,6 +42,10 @@ pub struct Config {
     /// what they are for, such as `ParamGroup::without_decay(["norm", "bias"])`. They apply in order. The
     /// same on all ranks, and after a checkpoint the same as before: they decide the bits.
     pub groups: Vec<ParamGroup>,
+    /// Multiplies the loss before the backward pass by a scale that follows overflows, for gradients that are
+    /// computed in `f16`; a step that overflows is skipped ([`StepReport::skipped`](crate::StepReport)). A
+    /// step waits for all of its gradient then. `None`: losses stay as they are. The same on all ranks.
+    pub loss_scaling: Option<LossScaling>,
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,
     /// Whether a step that fails can be done again with other ranks
@@ -73,6 +78,7 @@ impl Default for Config {
             backup_every: 100,
             transforms: Vec::new(),
             groups: Vec::new(),
+            loss_scaling: None,
             forward_overlap: true,
             elastic: false,
             verify_every: 100,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::buckets::BucketCaps;
 use crate::config::Config;
 use crate::error::Error;
+use crate::loss_scaling::LossScaling;
 use crate::transform;
 
 /// What stands for the value of a setting that a rank has not been given.
@@ -41,6 +42,12 @@ impl Stated {
             stated.add(format!("{name} of {}", config.reduction.name()), value.to_string());
         }
         stated.add("backup_every", config.backup_every.to_string());
+        let scaling = |LossScaling { initial, growth, backoff, growth_interval }: LossScaling| {
+            format!(
+                "{initial}, times {growth} after {growth_interval} steps, times {backoff} after an overflow"
+            )
+        };
+        stated.add("loss scaling", config.loss_scaling.map_or("none".into(), scaling));
         stated.add("verify_every", config.verify_every.to_string());
         stated.add("statistics", format!("{:?}", config.statistics));
         let bytes = |caps: BucketCaps| format!("{} and {} bytes", caps.first, caps.other);

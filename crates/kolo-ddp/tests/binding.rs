@@ -54,6 +54,10 @@ impl Loss for LineLoss {
     fn count(&self) -> f64 {
         self.count
     }
+
+    fn scaled(self, factor: f32) -> Self {
+        LineLoss { gradient: self.gradient.map(|value| value * factor), ..self }
+    }
 }
 
 impl Binding for Line {

@@ -12,7 +12,9 @@ use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind};
 use kolo_ddp::key::Key;
 use kolo_ddp::reduction::Reducer;
-use kolo_ddp::{BucketCaps, Config, Error, Kind, NoiseScale, ParamSpec, Replica, SpanId};
+use kolo_ddp::{
+    BucketCaps, Config, Error, Kind, LossScale, LossScaling, NoiseScale, ParamSpec, Replica, SpanId,
+};
 
 const STEPS: u64 = 16;
 /// A worker that fails keeps the others waiting.
@@ -72,6 +74,8 @@ impl Meeting {
 struct Script {
     combination: Combination,
     clip_norm: Option<f64>,
+    /// Whether losses are scaled; then two steps overflow.
+    scaled: bool,
     generations: Vec<Generation>,
 }
 
@@ -88,7 +92,7 @@ struct Generation {
 
 impl Script {
     /// 4 ranks at first; each death may bring a new one.
-    fn new(seed: u64, combination: &Combination, clip_norm: Option<f64>) -> Script {
+    fn new(seed: u64, combination: &Combination, clip_norm: Option<f64>, scaled: bool) -> Script {
         let key = Key::new(seed);
         let deaths = 1 + key.with(0).below(3);
         let mut steps: Vec<u64> =
@@ -99,11 +103,11 @@ impl Script {
         let (mut world, mut fresh, mut generations) = (4, 4, Vec::new());
         for (n, step) in steps.into_iter().enumerate() {
             let key = key.with(2).with(n as u64);
-            let moment = match clip_norm {
+            let moment = match (clip_norm, scaled) {
                 // Mostly early in the forward pass.
-                None => key.with(1).below(MOMENTS) / (1 + key.with(3).below(3)),
-                // Where gradients are clipped no step reaches into the next one.
-                Some(_) => MOMENTS - 1,
+                (None, false) => key.with(1).below(MOMENTS) / (1 + key.with(3).below(3)),
+                // Where gradients are clipped or losses scaled no step reaches into the next one.
+                _ => [0, MOMENTS - 2, MOMENTS - 1][if scaled { key.with(1).below(3) } else { 2 }],
             };
             let death = Some((key.with(0).below(world), step, moment));
             generations.push(Generation { world, fresh, death, alone: false });
@@ -111,7 +115,7 @@ impl Script {
             world = world - 1 + fresh;
         }
         generations.push(Generation { world, fresh, death: None, alone: false });
-        Script { combination: combination.clone(), clip_norm, generations }
+        Script { combination: combination.clone(), clip_norm, scaled, generations }
     }
 
     /// After the first death every one goes on alone, as one does that is to save what all have come to.
@@ -150,17 +154,23 @@ struct Worker<'a> {
 /// Steps that a worker knows of: the bits of their losses, and the noise scale where it is measured.
 type Known = BTreeMap<u64, (u64, Option<NoiseScale>)>;
 
+/// The bits of a worker's values, and where loss scaling stands.
+type End = (Vec<u32>, LossScale);
+
 /// With copies every few steps, for reductions that keep something for each shard.
-fn config(clip_norm: Option<f64>, reduction: Arc<dyn Reducer>) -> Config {
+fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
     let backup_every = 3;
     let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
-    let transforms = clip_norm.map(clip).unwrap_or_default();
+    let transforms = script.clip_norm.map(clip).unwrap_or_default();
     let caps = Some(caps);
     let shards = Some(SHARDS);
     // Clipping and the noise scale both wait for all of a step's gradient.
-    let noise_scale = clip_norm.is_some() && reduction.is_sum();
-    let elastic = true;
-    Config { shards, caps, transforms, reduction, backup_every, noise_scale, elastic, ..Config::default() }
+    let noise_scale = script.clip_norm.is_some() && reduction.is_sum();
+    let scaling = LossScaling { initial: 64.0, growth_interval: 3, ..LossScaling::default() };
+    let loss_scaling = script.scaled.then_some(scaling);
+    let config =
+        Config { shards, caps, transforms, reduction, backup_every, noise_scale, ..Config::default() };
+    Config { loss_scaling, elastic: true, ..config }
 }
 
 impl<'a> Worker<'a> {
@@ -179,7 +189,7 @@ impl<'a> Worker<'a> {
                 let kind = Kind::Parameter { decay: true };
                 let large = ParamSpec::new("large", vec![LARGE / 100, 100], kind);
                 let specs = specs().into_iter().chain([large]).collect();
-                Replica::new(group, specs, values, &config(script.clip_norm, reduction), optimizer)
+                Replica::new(group, specs, values, &config(script, reduction), optimizer)
             };
             match join() {
                 Ok(replica) => {
@@ -217,11 +227,11 @@ impl<'a> Worker<'a> {
         self.known.extend(last.map(|last| (last.step, (last.loss.to_bits(), last.noise_scale))));
     }
 
-    /// Trains to the end; the bits of the values, unless it dies, and what it knows.
-    fn run(mut self) -> Option<(Vec<u32>, Known)> {
+    /// Trains to the end; what it ends as, unless it dies, and what it knows.
+    fn run(mut self) -> Option<(End, Known)> {
         loop {
             match self.train() {
-                Ok(bits) => return Some((bits, self.known)),
+                Ok(bits) => return Some(((bits, self.replica.loss_scaling()), self.known)),
                 Err(Stop::Dead) => {
                     self.replica.group().abandon("it was killed");
                     return None;
@@ -245,6 +255,7 @@ impl<'a> Worker<'a> {
     fn step(&mut self) -> Result<(), Stop> {
         let step = self.replica.steps();
         self.moment(step, 0)?;
+        let scale = self.replica.loss_scale();
         for (n, shard) in self.replica.shards().enumerate() {
             let mut values = vec![0.0; NAMES.len() * WIDTH + LARGE];
             // In the order in which buckets come back, so that some are still on the wire.
@@ -257,15 +268,21 @@ impl<'a> Worker<'a> {
             }
             let samples = [step as usize * SHARDS + shard, 7 * shard];
             let pass = backward(&values, &samples);
-            let large: Vec<f32> = values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
-            let mut shard = self.replica.begin_shard(pass.loss, samples.len() as f64)?;
-            shard.ready(SpanId(5), &large);
-            shard.ready(SpanId(3), &pass.last);
-            shard.ready(SpanId(1), &pass.shared[0]);
-            if step.is_multiple_of(2) {
-                shard.ready(SpanId(1), &pass.shared[1]);
+            let mut large: Vec<f32> =
+                values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
+            // Of the job's shards the second.
+            if self.script.scaled && [8, 11].contains(&step) && shard == 1 {
+                large[LARGE - 1] = f32::MAX;
             }
-            shard.ready(SpanId(0), &pass.first);
+            let mut shard = self.replica.begin_shard(pass.loss, samples.len() as f64)?;
+            let scaled = |gradient: &[f32]| gradient.iter().map(|g| g * scale).collect::<Vec<f32>>();
+            shard.ready(SpanId(5), &scaled(&large));
+            shard.ready(SpanId(3), &scaled(&pass.last));
+            shard.ready(SpanId(1), &scaled(&pass.shared[0]));
+            if step.is_multiple_of(2) {
+                shard.ready(SpanId(1), &scaled(&pass.shared[1]));
+            }
+            shard.ready(SpanId(0), &scaled(&pass.first));
             shard.ready(SpanId(4), &pass.mean);
             shard.finish()?;
         }
@@ -288,7 +305,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-fn run(script: &Script, transport: &'static TransportKind) -> Vec<(Vec<u32>, Known)> {
+fn run(script: &Script, transport: &'static TransportKind) -> Vec<(End, Known)> {
     let meeting = Meeting::default();
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
@@ -305,25 +322,31 @@ fn run(script: &Script, transport: &'static TransportKind) -> Vec<(Vec<u32>, Kno
 #[test]
 fn deaths_and_joins_do_not_change_the_bits() {
     for (n, combination) in combinations().iter().enumerate() {
-        let keeps = !combination.2.shard_state().is_empty();
-        // With the sum the steps themselves are tried, with the others what they keep.
-        let seeds = if combination.2.name() == "sum" { [15, 5] } else { [6, 1] };
-        for (clip_norm, seeds) in [None, Some(1.5)].into_iter().zip(seeds) {
+        let (shard, common) = (combination.2.shard_state(), combination.2.common_state());
+        let keeps = !shard.is_empty();
+        // With the sum the steps themselves are tried, with the others what they keep. A loss is not scaled
+        // where something is kept.
+        let is_sum = combination.2.name() == "sum";
+        let scaled = if shard.is_empty() && common.is_empty() { 1 + 4 * u64::from(is_sum) } else { 0 };
+        let seeds = if is_sum { [15, 5, scaled] } else { [6, 1, scaled] };
+        let kinds = [(None, false), (Some(1.5), false), (None, true)].into_iter().zip(seeds);
+        for ((clip_norm, scaled), seeds) in kinds.filter(|(_, seeds)| *seeds > 0) {
             let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
-            let alone = Script { combination: combination.clone(), clip_norm, generations };
+            let alone = Script { combination: combination.clone(), clip_norm, scaled, generations };
             let (expected, losses) = run(&alone, &TCP).remove(0);
+            assert_eq!(expected.1.skipped_steps, if scaled { 2 } else { 0 });
             for transport in [&SHM, &TCP] {
                 for seed in (0..seeds).map(|seed| n as u64 * seeds + seed) {
                     let script = match seed % 3 {
                         // No one of four has what all keep.
-                        0 if !keeps => Script::new(seed, combination, clip_norm).then_alone(),
-                        _ => Script::new(seed, combination, clip_norm),
+                        0 if !keeps => Script::new(seed, combination, clip_norm, scaled).then_alone(),
+                        _ => Script::new(seed, combination, clip_norm, scaled),
                     };
                     let case = format!("{transport:?}, seed {seed}: {script:?}");
                     let survivors = run(&script, transport);
                     assert_eq!(survivors.len(), script.generations.last().unwrap().world);
-                    for (bits, known) in survivors {
-                        assert!(bits == expected, "{case}");
+                    for (end, known) in survivors {
+                        assert!(end == expected, "{case}");
                         // Without a gap, from the first step of which it knows.
                         let first = *known.keys().next().unwrap();
                         let seen: Known = losses.range(first..).map(|(step, loss)| (*step, *loss)).collect();

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, scope};
 
 use super::Ddp;
-use crate::binding::{Binding, GradientSink, Loss, Which};
+use crate::binding::{Binding, GradientSink, Loss, Which, scaled};
 use crate::cross_shard::{CrossShardPass, Exchange, Runner, TurnTaker};
 use crate::error::Error;
 use crate::shard_pass::lock;
@@ -92,11 +92,11 @@ impl<B: Binding + Clone + Send> Ddp<B> {
     ) -> Result<Vec<Option<PassResult>>, Error> {
         let with_clone = |input: Option<T>| input.map(|input| (self.model.clone(), input));
         let inputs: Vec<Option<(B, T)>> = inputs.into_iter().map(with_clone).collect();
-        let first = self.shards.start;
+        let (first, scale) = (self.shards.start, lock(&self.replica).loss_scale());
         let ended = scope(|scope| {
             let start = |(place, input): (usize, Option<(B, T)>)| {
                 let (model, input) = input?;
-                let work = move || passes_of(&model, input, place, first + place, turns, forward);
+                let work = move || passes_of(&model, input, place, first + place, scale, turns, forward);
                 let name = format!("kolo-shard-{}", first + place);
                 let thread = Builder::new().name(name).spawn_scoped(scope, work);
                 let failed = |cause| turns.fail(Error::Thread { cause });
@@ -141,13 +141,14 @@ struct PassResult {
     statistics: Vec<f32>,
 }
 
-/// Runs the passes of one of several shards. Gives nothing where the step has failed; `turns` keeps the
+/// Runs the passes of one of several shards, of whose loss the gradients are multiplied by `scale`. Gives nothing where the step has failed; `turns` keeps the
 /// error.
 fn passes_of<B: Binding, T>(
     model: &B,
     input: T,
     place: usize,
     shard: usize,
+    scale: f32,
     turns: &Arc<TurnTaker>,
     forward: &impl Fn(&B, T, &CrossShardPass) -> B::Loss,
 ) -> Result<Option<PassResult>, Error> {
@@ -161,7 +162,7 @@ fn passes_of<B: Binding, T>(
     }
     let (sum, count) = (loss.sum(), loss.count());
     let kept = Arc::new(Kept::default());
-    model.backward(loss, kept.clone())?;
+    model.backward(scaled(loss, scale), kept.clone())?;
     let statistics = model.inventory(Which::Statistics)?.values;
     runner.leave();
     let gradients = std::mem::take(&mut *lock(&kept.0));

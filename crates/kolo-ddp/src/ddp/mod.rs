@@ -13,7 +13,7 @@ use kolo_comm::{Group, JobMembership, Rank};
 
 use self::statistics::StatisticsReport;
 use crate::batch_growth::BatchGrowth;
-use crate::binding::{Binding, GradientSink, Inventory, Loss, Values, Which};
+use crate::binding::{Binding, GradientSink, Inventory, Loss, Values, Which, scaled};
 use crate::checkpoint::{self, Position, Resumed};
 use crate::config::Config;
 use crate::cross_shard::Exchange;
@@ -190,7 +190,8 @@ impl<B: Binding> Ddp<B> {
         let (sum, count) = (loss.sum(), loss.count());
         // Beginning the pass holds the replica, for which a parameter that waits would wait.
         self.model.wait_for_values();
-        let pass = ShardPass::begin(self.replica.clone(), sum, count)?;
+        let mut pass = ShardPass::begin(self.replica.clone(), sum, count)?;
+        let loss = scaled(loss, pass.with_replica(|replica| replica.loss_scale()));
         let sink = Arc::new(ToPass(Mutex::new(Some(pass))));
         let result = self.model.backward(loss, sink.clone());
         let pass = lock(&sink.0).take();

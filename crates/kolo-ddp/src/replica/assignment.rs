@@ -19,6 +19,17 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
         let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";
         return Err(Error::Setting(format!("{problem} {name}; take the reduction sum")));
     }
+    if let Some(scaling) = &config.loss_scaling {
+        scaling.check()?;
+        if config.noise_scale {
+            let problem = "the noise scale is not measured where the loss is scaled; compute in bf16 or f32";
+            return Err(Error::Setting(problem.into()));
+        }
+        let reducer = &config.reduction;
+        if !(reducer.shard_state().is_empty() && reducer.common_state().is_empty()) {
+            return Err(Error::KeptWithScaledLoss { reduction: reducer.name().into() });
+        }
+    }
     Ok(())
 }
 

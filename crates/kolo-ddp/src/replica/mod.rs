@@ -25,6 +25,7 @@ use crate::buckets::{Bucket, BucketCaps};
 use crate::config::Config;
 use crate::error::Error;
 use crate::last_step::LastStep;
+use crate::loss_scaling::{LossScale, LossScaler};
 use crate::membership::MembershipObserver;
 use crate::same_settings::Stated;
 use crate::shares::equal;
@@ -70,6 +71,7 @@ pub struct Replica {
     /// decided.
     scale: f64,
     factor: f64,
+    scaler: LossScaler,
     /// What went wrong when [`Replica::latest`] could not say so.
     failure: Option<Error>,
     /// On rank 0 what the reduction kept for all shards when so many steps were done.
@@ -158,6 +160,7 @@ impl Replica {
             last: None,
             scale: 0.0,
             factor: 1.0,
+            scaler: LossScaler::new(config.loss_scaling),
             failure: None,
             gathered: None,
             stated: Stated::default(),
@@ -291,6 +294,21 @@ impl Replica {
     /// Steps so far, also the last one if its updates are still to be made.
     pub fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// What the loss of each shard is to be multiplied by before the backward pass of the step that runs or
+    /// comes next ([`Config::loss_scaling`]): its gradients are given to [`ShardPass::ready`] so scaled. The
+    /// loss itself and changes of statistics are not. 1 where losses are not scaled. [`Ddp`](crate::Ddp) does
+    /// it by itself.
+    ///
+    /// [`ShardPass::ready`]: crate::ShardPass::ready
+    pub fn loss_scale(&self) -> f32 {
+        self.scaler.now().scale
+    }
+
+    /// Where loss scaling stands: its scale, and how many steps of the job have been skipped.
+    pub fn loss_scaling(&self) -> LossScale {
+        self.scaler.now()
     }
 
     /// The last step all of whose updates this rank has, also if [`Replica::step`] failed after it was

@@ -26,7 +26,7 @@ pub enum Change {
 /// What a step gave.
 #[derive(Clone, Debug)]
 pub struct StepReport {
-    /// Mean loss over the global batch.
+    /// Mean loss over the global batch, without its scale. Finite, unless the step was skipped.
     pub loss: f64,
     /// What the mean is over: samples of the global batch.
     pub count: f64,
@@ -36,6 +36,13 @@ pub struct StepReport {
     /// The noise scale of the gradient as the steps so far have it; only with
     /// [`Config::noise_scale`](crate::Config::noise_scale).
     pub noise_scale: Option<NoiseScale>,
+    /// Whether the step changed nothing, because its loss or its gradient overflowed
+    /// ([`Config::loss_scaling`](crate::Config)); on all ranks alike. Values, statistics and the optimizer's
+    /// state stay as they were, and the optimizer does not count the step; it counts for everything else,
+    /// such as the learning rate and the samples.
+    pub skipped: bool,
+    /// What the losses of the step were multiplied by, where they are scaled.
+    pub loss_scale: Option<f32>,
     /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the
     /// wire.
     pub buckets: Vec<BucketTiming>,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Replica;
 use super::undo::Undo;
 use crate::error::Error;
+use crate::loss_scaling::LossScale;
 use crate::reduction::Reducer;
 use kolo_optim::{Layout, Optimizer};
 
@@ -89,6 +90,20 @@ impl Replica {
         self.step.expect_uses(uses);
     }
 
+    /// Where loss scaling stands, if a checkpoint has to say so.
+    pub(crate) fn saved_loss_scale(&self) -> Option<LossScale> {
+        let now = self.scaler.now();
+        (self.scaler.is_on() || now.skipped_steps > 0).then_some(now)
+    }
+
+    /// Goes on where loss scaling stood; from the beginning where a checkpoint does not say.
+    pub(crate) fn set_loss_scale(&mut self, saved: Option<LossScale>) {
+        match saved {
+            Some(saved) => self.scaler.take_over(saved),
+            None => self.scaler.reset(),
+        }
+    }
+
     /// Forgets all that a checkpoint has to bring back: what is left is what a process has that has just
     /// joined these ranks. All ranks call it after the same step.
     ///
@@ -102,6 +117,7 @@ impl Replica {
         self.transforms.init(&self.layout);
         self.set_noise_scale(None);
         self.gathered = None;
+        self.scaler.reset();
         self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
         self.begin_steps(self.group.clone(), vec![1; self.layout.spans().len()])?;
         self.resume(0)

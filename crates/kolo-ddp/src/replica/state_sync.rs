@@ -15,6 +15,7 @@ use crate::agree;
 use crate::buckets::BucketCaps;
 use crate::error::Error;
 use crate::last_step::LastStep;
+use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
 use crate::same_settings::Stated;
 use crate::step::Step;
@@ -22,7 +23,8 @@ use crate::straggler::StragglerObserver;
 
 /// What a rank tells the others before the first step of a group: whether its values are the job's, its steps
 /// and what the last of them came to, its shards, whether it holds blocks that a step has updated and that
-/// have been taken back, the noise scale after its steps, and whether it is a server.
+/// have been taken back, the noise scale after its steps, where loss scaling stands, and whether it is a
+/// server.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Standing {
     joined: bool,
@@ -31,6 +33,7 @@ struct Standing {
     halfway: bool,
     last: Option<LastStep>,
     noise_scale: NoiseScale,
+    loss_scale: LossScale,
     server: bool,
 }
 
@@ -52,8 +55,8 @@ impl Replica {
         agree::check(&group, &self.layout, &settings, self.joined)?;
         let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
         let halfway = self.is_halfway();
-        let (noise_scale, server) = (self.noise.known, self.server);
-        let own = Standing { joined, steps, shards, halfway, last, noise_scale, server };
+        let (noise_scale, loss_scale, server) = (self.noise.known, self.scaler.now(), self.server);
+        let own = Standing { joined, steps, shards, halfway, last, noise_scale, loss_scale, server };
         let standings: Vec<Standing> = group.all_gather_value(&own)?;
         self.servers = standings.iter().map(|standing| standing.server).collect();
         if !self.joined && self.config.shards.is_none() {
@@ -142,6 +145,7 @@ impl Replica {
         }
         expected.iter_mut().zip(uses).for_each(|(expected, uses)| *expected = uses as u32);
         self.undo = undo;
+        self.scaler.take_over(standing.loss_scale);
         (self.steps, self.last) = (standing.steps, standing.last);
         if standing.joined {
             self.shards = standing.shards;
@@ -157,15 +161,11 @@ mod tests {
 
     #[test]
     fn whoever_is_furthest_gives() {
+        let loss_scale = LossScale { scale: 1.0, clean_steps: 0, skipped_steps: 0 };
         let (noise_scale, server) = (NoiseScale::default(), false);
-        let rank = |joined, steps| Standing {
-            joined,
-            steps,
-            shards: 4,
-            halfway: false,
-            last: None,
-            noise_scale,
-            server,
+        let rank = |joined, steps| {
+            let (shards, halfway, last) = (4, false, None);
+            Standing { joined, steps, shards, halfway, last, noise_scale, loss_scale, server }
         };
         let server = |steps| Standing { server: true, ..rank(true, steps) };
         for (standings, expected) in [

@@ -9,6 +9,7 @@ use super::{Replica, StepReport};
 use crate::buckets::Slice;
 use crate::error::Error;
 use crate::last_step::LastStep;
+use crate::loss_scaling::{self, LossScale};
 use crate::membership::MembershipObserver;
 use crate::same_settings::Stated;
 use crate::step::{Heard, Piggyback};
@@ -30,8 +31,8 @@ impl Replica {
     /// # Errors
     ///
     /// A collective failed (naming the rank), a backward pass is missing or not finished, no rank had a
-    /// sample, the loss is not finite (naming shards and ranks) or the gradient's norm where it is computed,
-    /// no parameter has got a gradient, or the ranks were given different learning rates, samplers or
+    /// sample, the loss is not finite (naming shards and ranks) or the gradient's norm where it is computed
+    /// and a smaller loss scale would not help, no parameter has got a gradient, or the ranks were given different learning rates, samplers or
     /// transforms ([`Error::SettingsDiffer`], on all of them). No parameter has changed then.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
@@ -42,26 +43,34 @@ impl Replica {
         let settings = self.settings_of_step(learning_rate);
         let told =
             Piggyback { flags: self.members.flags(rank, self.server), settings: settings.print(), numbers };
-        let totals = self.step.reduce(self.steps, &told)?;
+        let totals = self.step.reduce(self.steps, &told, self.scaler.may_skip())?;
         if totals.heard.settings_differ {
             return Err(settings.name_difference(&self.group)?);
         }
-        self.optimizer.begin(self.steps + 1, learning_rate);
         let scale = 1.0 / totals.count;
+        let LossScale { scale: loss_scale, skipped_steps, .. } = self.scaler.now();
+        let unscale = 1.0 / f64::from(loss_scale);
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
-        let Decision { factor, norm: gradient_norm } = self.transform(scale)?;
+        let decision = self.transform(scale * unscale, totals.loss)?;
+        let Decision { factor, norm: gradient_norm } =
+            decision.unwrap_or(Decision { factor: 0.0, norm: None });
         let mut noise_scale = self.noise.with(&totals);
         if self.noise.is_on() {
             noise_scale = self.of_workers(noise_scale)?;
         }
-        let (loss, count) = (totals.loss * scale, totals.count);
+        let (loss, count) = (number(totals.loss * scale), totals.count);
         let done = LastStep { step: self.steps, loss, count, noise_scale };
-        (self.scale, self.factor) = (scale, factor);
+        (self.scale, self.factor) = (scale, factor * unscale);
         self.note_unused(totals.unused);
         self.steps += 1;
+        self.scaler.step_done(decision.is_none());
         self.step.begin_applying(done);
+        match decision {
+            Some(_) => self.optimizer.begin(self.steps - skipped_steps, learning_rate),
+            None => self.step.skip_updates(),
+        }
         if self.step.outstanding() == 0 {
-            // A model without tensors.
+            // A step that was skipped, or a model without tensors.
             self.complete(done)?;
         }
         if !self.overlaps() || self.step.is_profiling() {
@@ -87,6 +96,8 @@ impl Replica {
             count: done.count,
             gradient_norm,
             noise_scale,
+            skipped: decision.is_none(),
+            loss_scale: self.scaler.is_on().then_some(loss_scale),
             buckets,
             exposed,
             started_early: totals.started_early,
@@ -150,6 +161,7 @@ impl Replica {
                     flags: self.members.flags(self.group.rank(), self.server),
                     ..Piggyback::default()
                 },
+                self.scaler.may_skip(),
             )
             .map(drop)
     }
@@ -161,30 +173,48 @@ impl Replica {
         settings
     }
 
-    /// What the gradient's transforms decide, for which, and for the noise scale, all of it has to be there.
-    fn transform(&mut self, scale: f64) -> Result<Decision, Error> {
+    /// What the gradient's transforms decide, for which, and for the noise scale, all of it has to be there;
+    /// `None` where it or the `loss` has overflowed and the step is to be skipped. `scale` makes the gradient
+    /// the mean's. A server, which has no gradient, hears it of the workers.
+    fn transform(&mut self, scale: f64, loss: f64) -> Result<Option<Decision>, Error> {
+        let (is_scaled, mut is_finite) = (self.scaler.is_on(), loss.is_finite());
         let mut decision = Decision { factor: 1.0, norm: None };
-        if !self.server {
-            if !self.transforms.is_empty() || self.noise.is_on() {
-                for bucket in self.step.order() {
-                    let (bucket, gradient) = self.step.collect(bucket)?;
+        if !self.server && (is_scaled || !self.transforms.is_empty() || self.noise.is_on()) {
+            for bucket in self.step.order() {
+                let (bucket, gradient) = self.step.collect(bucket)?;
+                // Transforms may remember, so they see no gradient of which something is known to be wrong.
+                is_finite =
+                    is_finite && (!is_scaled || loss_scaling::is_finite(&self.layout, bucket, gradient));
+                if is_finite {
                     self.noise.see(&self.layout, bucket, gradient);
                     self.transforms.see(&self.layout, bucket, gradient);
                 }
             }
-            decision = self.transforms.decide(scale);
+            if is_finite {
+                decision = self.transforms.decide(scale);
+            }
         }
-        if !self.transforms.is_empty() {
-            let (factor, norm) = self.of_workers((decision.factor, decision.norm))?;
-            decision = Decision { factor, norm };
+        if is_scaled || !self.transforms.is_empty() {
+            let told = self.of_workers((is_finite, decision.factor, decision.norm))?;
+            (is_finite, decision) = (told.0, Decision { factor: told.1, norm: told.2 });
+        }
+        if !is_finite {
+            return match self.scaler.may_skip() {
+                true => Ok(None),
+                false if self.server => self.not_finite_elsewhere(f64::NAN),
+                false => Err(self.gradient_not_finite(f64::NAN)?),
+            };
         }
         match decision.norm.filter(|norm| !norm.is_finite()) {
-            Some(norm) if self.server => {
-                Err(Error::GradientNotFinite { step: self.steps, norm, parameter: None })
-            }
+            Some(norm) if self.server => self.not_finite_elsewhere(norm),
             Some(norm) => Err(self.gradient_not_finite(norm)?),
-            None => Ok(decision),
+            None => Ok(Some(decision)),
         }
+    }
+
+    /// The error of a step whose gradient, which is on the workers only, has such a norm.
+    fn not_finite_elsewhere<T>(&self, norm: f64) -> Result<T, Error> {
+        Err(Error::GradientNotFinite { step: self.steps, norm, parameter: None })
     }
 
     /// The error of a step whose gradient, all of which is here, has such a norm.
@@ -199,4 +229,9 @@ impl Replica {
         let parameter = first.map(|id| self.layout.span(id).spec.name.clone());
         Ok(Error::GradientNotFinite { step: self.steps, norm, parameter })
     }
+}
+
+/// The loss, in the same bits whatever operation has made it if it is no number.
+fn number(loss: f64) -> f64 {
+    if loss.is_nan() { f64::NAN } else { loss }
 }

@@ -303,8 +303,14 @@ impl Step {
     /// # Errors
     ///
     /// A collective failed (naming the rank), a backward pass is missing or under way, no rank had a sample,
-    /// the loss is not finite, no parameter has got a gradient, or a step has failed before.
-    pub(crate) fn reduce(&mut self, number: u64, told: &Piggyback) -> Result<Totals, Error> {
+    /// the loss is not finite though it may not overflow, no parameter has got a gradient, or a step has
+    /// failed before.
+    pub(crate) fn reduce(
+        &mut self,
+        number: u64,
+        told: &Piggyback,
+        may_overflow: bool,
+    ) -> Result<Totals, Error> {
         let (done, due) = (self.passes_done("step")?, self.shards().len());
         if done != due {
             return Err(Error::ShardsMissing { due, done });
@@ -334,7 +340,7 @@ impl Step {
         }
         let agreed = self.agreement.finish(&mut self.exposed)?;
         let (surprise, heard) = agreed.unwrap_or_else(|| (self.uses.is_surprising(), Heard::default()));
-        if !loss.is_finite() {
+        if !loss.is_finite() && !may_overflow {
             return Err(self.not_finite(number, loss)?);
         }
         if surprise {
@@ -402,6 +408,11 @@ impl Step {
         {
             *left -= 1;
         }
+    }
+
+    /// The step ends without its updates, all buckets of which have been collected.
+    pub(crate) fn skip_updates(&mut self) {
+        (0..self.buckets.states.len()).for_each(|bucket| self.applied(bucket));
     }
 
     /// What the step has ended as, when all of its updates are made and [`Step::prepare_next`] is to be

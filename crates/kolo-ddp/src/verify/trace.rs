@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::buckets::BucketCaps;
 use crate::error::Error;
@@ -75,7 +75,8 @@ pub struct Tensor {
 pub struct Step {
     /// Its number, from 0.
     pub step: u64,
-    /// Mean loss over the global batch.
+    /// Mean loss over the global batch; `null` in the file where it is not finite.
+    #[serde(deserialize_with = "number_or_null")]
     pub loss: f64,
     /// The same, exactly.
     pub loss_bits: Bits,
@@ -83,6 +84,11 @@ pub struct Step {
     pub count: f64,
     /// Hash of each tensor's values after it.
     pub prints: Vec<Bits>,
+}
+
+/// JSON has no other way to say that a loss is no finite number; its bits do.
+fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 /// A whole run.

@@ -22,6 +22,8 @@ fn report() -> StepReport {
         count: 8.0,
         gradient_norm: Some(0.25),
         noise_scale: Some(NoiseScale::default()),
+        skipped: false,
+        loss_scale: None,
         buckets: vec![BucketTiming { bytes: 4096, wire_bytes: 512, seconds: 0.001 }],
         exposed: Duration::ZERO,
         started_early: 0,

@@ -1,0 +1,221 @@
+//! Dynamic loss scaling: the loss is multiplied before the backward pass so that small gradients do not
+//! vanish in `f16`, and the gradient is divided again where the optimizer is given its factor.
+//!
+//! The scale follows the rule of Micikevicius et al. 2018, [arXiv:1710.03740](https://arxiv.org/abs/1710.03740),
+//! section 3.2, in the form of PyTorch's `GradScaler`. All ranks see the same reduced gradient, so they decide
+//! the same without asking one another. Where the scale stands is part of a replica's state: ranks that come
+//! later get it, and checkpoints hold it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::buckets::Bucket;
+use crate::error::Error;
+use kolo_optim::{Kind, Layout};
+
+/// How the loss of a job is scaled. The defaults are those of PyTorch's `GradScaler`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScaling {
+    /// The scale of the first step. A loss is a sum over samples here, not their mean, so that the scale
+    /// finds its level log₂(samples of a shard) halvings below PyTorch's.
+    pub initial: f64,
+    /// What it is multiplied by after `growth_interval` steps without an overflow.
+    pub growth: f64,
+    /// What it is multiplied by after a step that overflowed.
+    pub backoff: f64,
+    /// Steps without an overflow after which it grows.
+    pub growth_interval: u64,
+}
+
+impl Default for LossScaling {
+    fn default() -> Self {
+        LossScaling { initial: 65536.0, growth: 2.0, backoff: 0.5, growth_interval: 2000 }
+    }
+}
+
+impl LossScaling {
+    /// The scale at which an overflow is no matter of scaling any more, but of the model.
+    const LEAST: f32 = 1.0 / 65536.0;
+
+    /// Refuses what is no scaling.
+    ///
+    /// # Errors
+    ///
+    /// Names the setting, and what it may be.
+    pub fn check(&self) -> Result<(), Error> {
+        let LossScaling { initial, growth, backoff, growth_interval } = *self;
+        let wrong = |name: &str, value: f64, needed: &str| {
+            Err(Error::Setting(format!("the loss scale's {name} is {value}; it must be {needed}")))
+        };
+        let (least, most) = (f64::from(Self::LEAST), f64::from(f32::MAX));
+        if !(least..=most).contains(&initial) {
+            return wrong("initial value", initial, "from 2⁻¹⁶ to the largest f32");
+        }
+        if !(growth > 1.0 && growth.is_finite()) {
+            return wrong("growth", growth, "greater than 1");
+        }
+        if !(backoff > 0.0 && backoff < 1.0) {
+            return wrong("backoff", backoff, "between 0 and 1");
+        }
+        if growth_interval == 0 {
+            return wrong("growth interval", 0.0, "at least 1 step");
+        }
+        Ok(())
+    }
+}
+
+/// Where the scaling of a job stands: the same on all ranks after each step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LossScale {
+    /// What the loss of the next step is multiplied by.
+    pub scale: f32,
+    /// Steps without an overflow since it changed.
+    pub clean_steps: u64,
+    /// Steps of the job that were skipped because they overflowed. Optimizers do not count them.
+    pub skipped_steps: u64,
+}
+
+/// What scales the losses of one replica, or leaves them as they are.
+pub(crate) struct LossScaler {
+    settings: Option<LossScaling>,
+    now: LossScale,
+}
+
+impl LossScaler {
+    pub(crate) fn new(settings: Option<LossScaling>) -> Self {
+        let scale = settings.map_or(1.0, |settings| settings.initial as f32);
+        LossScaler { settings, now: LossScale { scale, clean_steps: 0, skipped_steps: 0 } }
+    }
+
+    /// Whether losses are scaled at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.settings.is_some()
+    }
+
+    pub(crate) fn now(&self) -> LossScale {
+        self.now
+    }
+
+    /// As it is in a job that begins.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::new(self.settings);
+    }
+
+    /// Goes on where another replica stands, or a checkpoint. Where losses are not scaled only the number of
+    /// skipped steps counts.
+    pub(crate) fn take_over(&mut self, state: LossScale) {
+        let skipped_steps = state.skipped_steps;
+        self.now = if self.is_on() { state } else { LossScale { skipped_steps, ..self.now } };
+    }
+
+    /// Whether a step that overflows now is skipped. It is not where a smaller scale would not help: then it
+    /// is an error.
+    pub(crate) fn may_skip(&self) -> bool {
+        self.is_on() && self.now.scale > LossScaling::LEAST
+    }
+
+    /// The step has come to its end.
+    pub(crate) fn step_done(&mut self, overflowed: bool) {
+        let Some(settings) = self.settings else { return };
+        let LossScale { scale, clean_steps, skipped_steps } = &mut self.now;
+        if overflowed {
+            *scale = (*scale * settings.backoff as f32).max(LossScaling::LEAST);
+            (*clean_steps, *skipped_steps) = (0, *skipped_steps + 1);
+            return;
+        }
+        *clean_steps += 1;
+        if *clean_steps == settings.growth_interval {
+            let grown = *scale * settings.growth as f32;
+            (*scale, *clean_steps) = (if grown.is_finite() { grown } else { *scale }, 0);
+        }
+    }
+}
+
+/// Whether a bucket's gradient is finite; statistics, whose changes are not scaled, do not count.
+pub(crate) fn is_finite(layout: &Layout, bucket: &Bucket, gradient: &[f32]) -> bool {
+    let mut slices = bucket.slices.iter();
+    slices.all(|slice| {
+        layout.span(slice.span).spec.kind == Kind::Statistic || are_finite(&gradient[slice.range()])
+    })
+}
+
+/// Whether all of these are numbers, and finite.
+fn are_finite(values: &[f32]) -> bool {
+    /// The bits of infinity; those of what is no number are more, without the sign.
+    const INFINITE: u32 = f32::INFINITY.to_bits();
+    // A maximum of integers has no order to keep, so vector instructions can be used.
+    let largest = values.iter().fold(0, |largest, value| (value.to_bits() & 0x7fff_ffff).max(largest));
+    largest < INFINITE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_follows_overflows_as_in_pytorch() {
+        let settings = LossScaling { initial: 8.0, growth_interval: 3, ..LossScaling::default() };
+        let mut scaler = LossScaler::new(Some(settings));
+        let mut seen = Vec::new();
+        // What `torch.amp.GradScaler(init_scale=8, growth_interval=3)` says (PyTorch 2.11).
+        for overflowed in [false, false, true, false, false, false, false, true, true] {
+            scaler.step_done(overflowed);
+            seen.push(scaler.now().scale);
+        }
+        assert_eq!(seen, [8.0, 8.0, 4.0, 4.0, 4.0, 8.0, 8.0, 4.0, 2.0]);
+        assert_eq!(scaler.now(), LossScale { scale: 2.0, clean_steps: 0, skipped_steps: 3 });
+    }
+
+    #[test]
+    fn the_scale_stays_a_number_and_does_not_vanish() {
+        let most = LossScaling { initial: f64::from(f32::MAX), growth_interval: 1, ..LossScaling::default() };
+        let mut scaler = LossScaler::new(Some(most));
+        scaler.step_done(false);
+        assert_eq!(scaler.now().scale, f32::MAX);
+        let mut scaler = LossScaler::new(Some(LossScaling::default()));
+        let mut skipped = 0;
+        while scaler.may_skip() {
+            scaler.step_done(true);
+            skipped += 1;
+        }
+        assert_eq!((skipped, scaler.now().scale), (32, LossScaling::LEAST));
+    }
+
+    #[test]
+    fn what_is_not_scaled_keeps_its_scale_of_one() {
+        let mut scaler = LossScaler::new(None);
+        scaler.take_over(LossScale { scale: 1024.0, clean_steps: 7, skipped_steps: 2 });
+        (0..3000).for_each(|_| scaler.step_done(false));
+        assert_eq!(scaler.now(), LossScale { scale: 1.0, clean_steps: 0, skipped_steps: 2 });
+        assert!(!scaler.may_skip());
+    }
+
+    #[test]
+    fn settings_that_are_no_scaling_are_named() {
+        let default = LossScaling::default();
+        assert!(default.check().is_ok());
+        for (settings, word) in [
+            (LossScaling { initial: 0.0, ..default }, "initial value"),
+            (LossScaling { initial: f64::INFINITY, ..default }, "initial value"),
+            (LossScaling { growth: 1.0, ..default }, "growth"),
+            (LossScaling { backoff: 1.0, ..default }, "backoff"),
+            (LossScaling { backoff: f64::NAN, ..default }, "backoff"),
+            (LossScaling { growth_interval: 0, ..default }, "growth interval"),
+        ] {
+            let error = settings.check().unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn finite_is_what_the_standard_library_calls_finite() {
+        let finite = [0.0, -0.0, 1.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE / 4.0];
+        assert!(are_finite(&finite) && are_finite(&[]));
+        for wrong in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for place in 0..40 {
+                let mut values = vec![f32::MAX; 40];
+                values[place] = wrong;
+                assert!(!are_finite(&values), "{wrong} at {place}");
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Losses that are scaled, and overflow: the step is skipped on all ranks, and everything goes on as if it
+//! had never been, in the same bits whoever takes part and wherever the run is cut.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{NAMES, WIDTH, backward, clip, lively, specs};
+use kolo_comm::{Group, threads};
+use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings};
+use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
+use kolo_ddp::table::Entry;
+use kolo_ddp::{BucketCaps, Config, Error, LossScale, LossScaling, Replica, SpanId, StepReport};
+
+const SHARDS: usize = 4;
+const STEPS: u64 = 12;
+/// In this step, which is shard 2's alone, the gradient is larger than usual.
+const LARGE: (u64, usize) = (5, 2);
+/// The largest number of `f16`.
+const MOST: f32 = 65504.0;
+/// Gradients of most steps are below 100, those of the large one below 1000: at 1024 they overflow in `f16`, at
+/// 512, which the next step has, nothing does.
+const SCALING: LossScaling = LossScaling { initial: 512.0, growth: 2.0, backoff: 0.5, growth_interval: 4 };
+
+fn config(scaled: bool, clip_norm: Option<f64>) -> Config {
+    Config {
+        shards: Some(SHARDS),
+        caps: Some(BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH }),
+        transforms: clip_norm.map(clip).unwrap_or_default(),
+        loss_scaling: scaled.then_some(SCALING),
+        verify_every: 3,
+        ..Config::default()
+    }
+}
+
+fn replica(group: Group, config: &Config, optimizer: &Entry<dyn Optimizer>) -> Replica {
+    let values = (0..NAMES.len() * WIDTH).map(|i| common::noise(1, i) * 0.5).collect();
+    let optimizer = optimizer.build(&lively(optimizer)).unwrap();
+    Replica::new(Arc::new(group), specs(), values, config, optimizer).unwrap()
+}
+
+/// A step whose gradients are scaled as the replica asks for, and overflow as those of `f16` do.
+fn step(replica: &mut Replica, number: u64, loss_of_shard_1: f64) -> Result<StepReport, Error> {
+    let scale = replica.loss_scale();
+    for shard in replica.shards() {
+        let values: Vec<f32> = (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
+        let samples = [number as usize * SHARDS + shard, 7 * shard];
+        let pass = backward(&values, &samples);
+        let times = if (number, shard) == LARGE { 64.0 } else { 1.0 };
+        let in_f16 = |gradient: &[f32]| -> Vec<f32> {
+            let scaled = gradient.iter().map(|g| g * times * scale);
+            scaled.map(|g| if g.abs() > MOST { f32::INFINITY.copysign(g) } else { g }).collect()
+        };
+        let loss = if shard == 1 { pass.loss + loss_of_shard_1 } else { pass.loss };
+        let mut under_way = replica.begin_shard(loss, samples.len() as f64)?;
+        under_way.ready(SpanId(3), &in_f16(&pass.last));
+        under_way.ready(SpanId(1), &in_f16(&pass.shared[0]));
+        under_way.ready(SpanId(1), &in_f16(&pass.shared[1]));
+        under_way.ready(SpanId(0), &in_f16(&pass.first));
+        under_way.ready(SpanId(4), &pass.mean);
+        under_way.finish()?;
+    }
+    replica.step(0.01)
+}
+
+fn bits(replica: &mut Replica) -> Vec<u32> {
+    replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
+}
+
+/// Takes these steps and gives the scale of each, and which of them were skipped.
+fn train(replica: &mut Replica, steps: std::ops::Range<u64>) -> Vec<(f32, bool)> {
+    let told = |number| {
+        let before = bits(replica);
+        let report = step(replica, number, 0.0).unwrap();
+        assert_eq!(report.skipped, bits(replica) == before, "step {number}");
+        assert!(report.loss.is_finite() && report.gradient_norm.is_none_or(f64::is_finite));
+        (report.loss_scale.unwrap_or(1.0), report.skipped)
+    };
+    steps.map(told).collect()
+}
+
+/// Without scaling and without the step that overflows.
+fn without_the_large_step(optimizer: &Entry<dyn Optimizer>, clip_norm: Option<f64>) -> Vec<u32> {
+    let mut replica = replica(Group::alone(), &config(false, clip_norm), optimizer);
+    for number in (0..STEPS).filter(|number| *number != LARGE.0) {
+        assert_eq!(step(&mut replica, number, 0.0).unwrap().loss_scale, None);
+    }
+    bits(&mut replica)
+}
+
+#[test]
+fn a_step_that_overflows_is_skipped_on_all_ranks_as_if_it_had_never_been() {
+    for optimizer in OPTIMIZERS {
+        for clip_norm in [None, Some(1.5)] {
+            let expected = without_the_large_step(optimizer, clip_norm);
+            for world in [1, 2, 3, 5] {
+                let ranks = threads::spawn(world, |group| {
+                    let mut replica = replica(group, &config(true, clip_norm), optimizer);
+                    let told = train(&mut replica, 0..STEPS);
+                    (told, replica.loss_scaling(), bits(&mut replica))
+                })
+                .unwrap();
+                for (told, end, bits) in ranks {
+                    let scales: Vec<f32> = told.iter().map(|(scale, _)| *scale).collect();
+                    let before = [512.0, 512.0, 512.0, 512.0, 1024.0, 1024.0];
+                    assert_eq!(scales, [&before[..], &[512.0, 512.0, 512.0, 512.0, 1024.0, 1024.0]].concat());
+                    let skipped = (0..).zip(&told).filter(|(_, (_, skipped))| *skipped);
+                    assert_eq!(skipped.map(|(number, _)| number).collect::<Vec<u64>>(), [LARGE.0]);
+                    assert_eq!(end, LossScale { scale: 1024.0, clean_steps: 2, skipped_steps: 1 });
+                    assert!(bits == expected, "{}, {clip_norm:?}, {world} ranks", optimizer.name);
+                }
+            }
+        }
+    }
+}
+
+/// No compression hides an overflow, or tells it to some ranks only.
+#[test]
+fn every_reduction_that_keeps_nothing_skips_the_same_steps_on_any_number_of_ranks() {
+    let sgd = kolo_ddp::optimizer::find("sgd").unwrap();
+    for entry in REDUCTIONS {
+        let reduction: Arc<dyn Reducer> = entry.build(&Settings::default()).unwrap().into();
+        if !(reduction.shard_state().is_empty() && reduction.common_state().is_empty()) {
+            continue;
+        }
+        let run = |group: Group| {
+            let config = Config { reduction: reduction.clone(), ..config(true, None) };
+            let mut replica = replica(group, &config, sgd);
+            (train(&mut replica, 0..STEPS), bits(&mut replica))
+        };
+        let alone = run(Group::alone());
+        assert!(alone.0[LARGE.0 as usize].1 && !alone.0[0].1, "{}: {:?}", entry.name, alone.0);
+        for rank in threads::spawn(3, run).unwrap() {
+            assert!(rank == alone, "{}", entry.name);
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_resumed_has_the_same_bits_and_the_same_scale() {
+    let adamw = kolo_ddp::optimizer::find("adamw").unwrap();
+    let expected = without_the_large_step(adamw, None);
+    for cut in [2, 4, 5, 6, 9] {
+        let folder = tempfile::tempdir().unwrap();
+        threads::spawn(2, |group| {
+            let mut replica = replica(group, &config(true, None), adamw);
+            train(&mut replica, 0..cut);
+            let position = Position { step: cut, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
+            if replica.group().rank().0 == 0 {
+                checkpoint::save(folder.path(), &mut replica, &position).unwrap();
+            }
+        })
+        .unwrap();
+        let path = checkpoint::path(folder.path(), cut);
+        threads::spawn(3, |group| {
+            let mut replica = replica(group, &config(true, None), adamw);
+            checkpoint::load(&path, &mut replica).unwrap();
+            train(&mut replica, cut..STEPS);
+            let end = LossScale { scale: 1024.0, clean_steps: 2, skipped_steps: 1 };
+            assert_eq!(replica.loss_scaling(), end, "cut after {cut}");
+            assert!(bits(&mut replica) == expected, "cut after {cut}");
+        })
+        .unwrap();
+        // Also the steps that an unscaled job goes on with are counted as the optimizer has counted.
+        let mut unscaled = replica(Group::alone(), &config(false, None), adamw);
+        checkpoint::load(&path, &mut unscaled).unwrap();
+        let rest = (cut..STEPS).filter(|number| *number != LARGE.0);
+        rest.for_each(|number| drop(step(&mut unscaled, number, 0.0).unwrap()));
+        assert!(bits(&mut unscaled) == expected, "cut after {cut}");
+    }
+}
+
+/// A loss that is no number is an overflow, too, until it is clear that no scale helps.
+#[test]
+fn a_loss_that_overflows_once_is_skipped_and_one_that_always_does_is_an_error() {
+    for loss in [f64::INFINITY, f64::NAN] {
+        threads::spawn(3, |group| {
+            let mut replica = replica(group, &config(true, Some(1.0)), &OPTIMIZERS[0]);
+            train(&mut replica, 0..2);
+            let before = bits(&mut replica);
+            let report = step(&mut replica, 2, loss).unwrap();
+            assert!(report.skipped && report.loss.to_bits() == loss.to_bits());
+            assert_eq!(replica.last_step().unwrap().loss.to_bits(), loss.to_bits());
+            assert!(bits(&mut replica) == before);
+            assert!(!step(&mut replica, 3, 0.0).unwrap().skipped);
+            let before = bits(&mut replica);
+            let error = (0..100).find_map(|_| step(&mut replica, 4, loss).err()).unwrap();
+            assert!(matches!(&error, Error::LossNotFinite { shards, .. } if shards.len() == 1), "{error}");
+            // From 256 to 2⁻¹⁶.
+            assert_eq!(replica.loss_scaling().skipped_steps, 1 + 24);
+            assert!(bits(&mut replica) == before);
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_gradient_that_overflows_at_every_scale_is_named() {
+    let least = LossScaling { initial: 2f64.powi(-14), ..SCALING };
+    for clip_norm in [None, Some(1.0)] {
+        let config = Config { loss_scaling: Some(least), ..config(true, clip_norm) };
+        threads::spawn(2, |group| {
+            let mut replica = replica(group, &config, &OPTIMIZERS[0]);
+            let wrong = |replica: &mut Replica| {
+                for shard in replica.shards() {
+                    let mut pass = replica.begin_shard(1.0, 1.0)?;
+                    pass.ready(SpanId(3), &[if shard == 3 { f32::NAN } else { 1.0 }; WIDTH]);
+                    pass.finish()?;
+                }
+                replica.step(0.1)
+            };
+            assert!(wrong(&mut replica).unwrap().skipped && wrong(&mut replica).unwrap().skipped);
+            let error = wrong(&mut replica).unwrap_err().to_string();
+            assert!(error.contains("step 2") && error.contains("`last`"), "{error}");
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn scaling_that_cannot_be_is_refused_before_the_first_step() {
+    let new = |config: &Config, group: Group| {
+        let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
+        let values = vec![0.0; NAMES.len() * WIDTH];
+        Replica::new(Arc::new(group), specs(), values, config, sgd).err().unwrap().to_string()
+    };
+    let ef_sign = Config { reduction: reduction::parse("ef-sign").unwrap(), ..config(true, None) };
+    let error = new(&ef_sign, Group::alone());
+    assert!(error.contains("`ef-sign` keeps something") && error.contains("`sum`"), "{error}");
+    let shrinking = LossScaling { growth: 0.5, ..SCALING };
+    let error = new(&Config { loss_scaling: Some(shrinking), ..config(true, None) }, Group::alone());
+    assert!(error.contains("growth is 0.5"), "{error}");
+    let errors = threads::spawn(3, |group| {
+        let scaled = group.rank().0 != 1;
+        new(&config(scaled, None), group)
+    });
+    for error in errors.unwrap() {
+        assert!(error.contains("loss scaling is") && error.contains("none on rank 1"), "{error}");
+    }
+}
