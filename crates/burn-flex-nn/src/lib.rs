@@ -8,6 +8,9 @@
 //! gradients in it. [`self_attention`], [`gelu`] and [`cross_entropy`] are each one operation of the graph
 //! where Burn has several; on other backends they are made of Burn's.
 //!
+//! Within [`with_precision`] products and convolutions compute in a lower type, by the list of
+//! [`precision::OPERATIONS`].
+//!
 //! Every sum is made in an order that depends on the shapes alone, on one thread: the bits are the same on
 //! every processor. The matrix products of attention are Burn's, whose bits are those of processors of a
 //! kind.
@@ -23,6 +26,8 @@ mod layer_norm;
 mod memory;
 mod norm;
 mod pool;
+pub mod precision;
+mod product;
 
 pub use arrange::arrange;
 pub use attention::{Attention, self_attention};
@@ -33,15 +38,22 @@ pub use gelu::gelu;
 pub use layer_norm::layer_norm;
 pub use norm::{batch_norm, batch_norm_add_relu, batch_norm_relu};
 pub use pool::max_pool2d;
+pub use precision::{Precision, with_precision};
+pub use product::{linear, matmul};
 
 use burn::backend::DispatchDevice;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 /// Whether a tensor is one that these layers compute with.
 fn on_flex<const D: usize>(tensor: &Tensor<D>) -> bool {
-    let inner = match tensor.device().as_dispatch().clone() {
+    is_flex(&tensor.device()) && tensor.dtype() == DType::F32
+}
+
+/// Whether a device is `flex`, with autodiff or without.
+fn is_flex(device: &Device) -> bool {
+    let inner = match device.as_dispatch().clone() {
         DispatchDevice::Autodiff(autodiff) => autodiff.inner(),
         device => device,
     };
-    matches!(inner, DispatchDevice::Flex(_)) && tensor.dtype() == DType::F32
+    matches!(inner, DispatchDevice::Flex(_))
 }

@@ -22,6 +22,7 @@ use burn::tensor::{Bool, Shape, Tensor, TensorData, activation};
 use self::softmax::{Rows, multiplied};
 use crate::memory::{Values, row_major};
 use crate::on_flex;
+use crate::precision::{lower, raise};
 
 /// How positions look at one another.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +52,7 @@ pub struct Attention {
 pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
     let [batch, time, width] = qkv.dims();
     let Attention { heads, causal, padding, weight_factors } = attention;
+    let qkv = lower(qkv);
     assert!(
         heads > 0 && width % (3 * heads) == 0,
         "a width of {width} for queries, keys and values of {heads} heads"
@@ -64,11 +66,11 @@ pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
         assert_eq!(factors.len(), weights, "{} factors for {weights} weights", factors.len());
     }
     if !on_flex(&qkv) || qkv.dims().contains(&0) {
-        return composed(qkv, sizes, causal, padding, weight_factors);
+        return raise(composed(qkv, sizes, causal, padding, weight_factors));
     }
     let padding = padding.map(|padding| padding.into_data().iter::<bool>().collect());
     let masks = Masks { causal, padding, factors: weight_factors.map(Arc::new) };
-    Tensor::from_dispatch(<Dispatch as SelfAttention>::attention(qkv.into_dispatch(), sizes, masks))
+    raise(Tensor::from_dispatch(<Dispatch as SelfAttention>::attention(qkv.into_dispatch(), sizes, masks)))
 }
 
 /// The same of Burn's operations.
@@ -96,7 +98,7 @@ fn composed(
             None => padding,
         });
     }
-    let mut weights = q.matmul(k.transpose()).mul_scalar(sizes.scale());
+    let mut weights = raise(q.matmul(k.transpose())).mul_scalar(sizes.scale());
     weights = match hidden {
         Some(hidden) => {
             let weights = activation::softmax(weights.mask_fill(hidden.clone(), HIDDEN), 3);
@@ -107,7 +109,7 @@ fn composed(
     if let Some(factors) = factors {
         weights = weights * Tensor::from_data(TensorData::new(factors, sizes.weights()), &device);
     }
-    weights.matmul(v).swap_dims(1, 2).reshape([batch, time, heads * head])
+    lower(weights).matmul(v).swap_dims(1, 2).reshape([batch, time, heads * head])
 }
 
 /// Sizes of one call.

@@ -8,6 +8,7 @@ use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex};
+use burn::module::Param;
 use burn::nn::conv::Conv2d;
 use burn::tensor::Tensor;
 
@@ -16,8 +17,10 @@ use super::window::{Window, padded_axes};
 use super::{forward, input_gradient, weight_gradient};
 use crate::memory::{self, Values};
 use crate::on_flex;
+use crate::precision::{Precision, lower, precision, raise};
 
-/// What `layer.forward(x)` computes, with its gradients, several times as fast on `flex`.
+/// What `layer.forward(x)` computes, with its gradients, several times as fast on `flex`; in the precision of
+/// [`with_precision`](crate::with_precision).
 ///
 /// Sums are made in an order that depends on the shapes alone: the bits are the same on every processor.
 /// Multiplications with padding are left out, which also means that an infinite weight does not turn padding
@@ -36,6 +39,18 @@ use crate::on_flex;
 ///
 /// As `layer.forward(x)`: if `x` has other channels than the layer, or is smaller than the kernel.
 pub fn conv2d(layer: &Conv2d, x: Tensor<4>) -> Tensor<4> {
+    if precision() == Precision::F32 {
+        return convolve(layer, x);
+    }
+    let lowered = Conv2d {
+        weight: Param::initialized(layer.weight.id, lower(layer.weight.val())),
+        bias: layer.bias.as_ref().map(|bias| Param::initialized(bias.id, lower(bias.val()))),
+        ..layer.clone()
+    };
+    raise(convolve(&lowered, lower(x)))
+}
+
+fn convolve(layer: &Conv2d, x: Tensor<4>) -> Tensor<4> {
     let Some(geometry) = geometry(layer, x.dims()).filter(|_| on_flex(&x)) else {
         return layer.forward(x);
     };

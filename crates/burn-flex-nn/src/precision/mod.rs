@@ -1,0 +1,142 @@
+//! Mixed precision (Micikevicius et al. 2018, [arXiv:1710.03740](https://arxiv.org/abs/1710.03740)): parameters
+//! stay `f32`, and the operations that [`OPERATIONS`] says compute on values of a lower type.
+//!
+//! A lowered operation does what the matrix units of GPUs do: its inputs are rounded to the type, products are
+//! summed in `f32`, the result is rounded to the type; the same for each gradient. Everything between such
+//! operations is in `f32`. On a device that has the type, tensors of it are used. On `flex` they stay `f32`
+//! and hold values of the type: its own products of `bf16` are the same arithmetic with more copies, and those
+//! of `f16` round partial sums wherever the processor's caches end, so that the bits would depend on them.
+
+mod round;
+
+use std::cell::Cell;
+
+use burn::tensor::{Device, FloatDType, Tensor};
+
+use crate::on_flex;
+
+/// The type in which [lowered](OPERATIONS) operations compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// 24 bits of precision: everything is as it is without this module.
+    #[default]
+    F32,
+    /// 8 bits of precision, and the range of `f32`.
+    Bf16,
+    /// 11 bits of precision, numbers from 6·10⁻⁸ to 65,504: gradients need a loss that is scaled.
+    F16,
+}
+
+impl Precision {
+    /// All of them, with the names that users know them by.
+    pub const ALL: [(&'static str, Precision); 3] =
+        [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        let known = Self::ALL.iter().find(|(_, precision)| *precision == self);
+        known.map_or("", |(name, _)| name)
+    }
+
+    /// Whether lowered operations can be computed so on a device.
+    pub fn is_on(self, device: &Device) -> bool {
+        // `flex` computes with f32 on values of the type.
+        self.dtype().is_none_or(|dtype| crate::is_flex(device) || device.supports_dtype(dtype))
+    }
+
+    fn dtype(self) -> Option<FloatDType> {
+        match self {
+            Precision::F32 => None,
+            Precision::Bf16 => Some(FloatDType::BF16),
+            Precision::F16 => Some(FloatDType::F16),
+        }
+    }
+}
+
+/// An operation of this crate, and in which type it computes within [`with_precision`].
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it computes in the lower type.
+    pub is_lowered: bool,
+    /// What is rounded, or why nothing is.
+    pub about: &'static str,
+}
+
+/// What is computed in the lower type, and what stays `f32`: the list that counts. Operations that are not of
+/// this crate stay `f32` as well.
+pub static OPERATIONS: &[Operation] = &[
+    lowered("conv2d", "images, weights and bias; the result; each of their gradients"),
+    lowered("linear", "inputs, weights and bias; the result; each of their gradients"),
+    lowered("matmul", "both factors; the result; each of their gradients"),
+    lowered(
+        "self_attention",
+        "queries, keys and values; the result; their gradients; softmax between them is f32",
+    ),
+    in_f32("batch_norm", "a mean and a variance are small differences of large sums"),
+    in_f32("batch_norm_relu", "as batch_norm"),
+    in_f32("batch_norm_add_relu", "as batch_norm"),
+    in_f32("layer_norm", "as batch_norm"),
+    in_f32("gelu", "exponentials"),
+    in_f32("cross_entropy", "softmax, logarithms and a sum over samples"),
+    in_f32("max_pool2d", "computes nothing: what it is given in the lower type is of that type"),
+];
+
+const fn lowered(name: &'static str, about: &'static str) -> Operation {
+    Operation { name, is_lowered: true, about }
+}
+
+const fn in_f32(name: &'static str, about: &'static str) -> Operation {
+    Operation { name, is_lowered: false, about }
+}
+
+thread_local! {
+    static PRECISION: Cell<Precision> = const { Cell::new(Precision::F32) };
+}
+
+/// Runs `work`, in which the lowered operations of this thread compute in `precision`, and so do their
+/// backward passes, whenever those come.
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use burn_flex_nn::{Precision, matmul, with_precision};
+///
+/// let a = Tensor::<2>::from_data([[1.01]], &Device::flex());
+/// let product = with_precision(Precision::Bf16, || matmul(a.clone(), a));
+/// assert_eq!(product.into_scalar::<f32>(), 1.015625);
+/// ```
+pub fn with_precision<R>(precision: Precision, work: impl FnOnce() -> R) -> R {
+    /// Puts it back, also if `work` panics.
+    struct Before(Precision);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            PRECISION.set(self.0);
+        }
+    }
+    let _before = Before(PRECISION.replace(precision));
+    work()
+}
+
+/// The precision of lowered operations on this thread.
+pub fn precision() -> Precision {
+    PRECISION.get()
+}
+
+/// What goes into a lowered operation.
+pub(crate) fn lower<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    match precision().dtype() {
+        None => x,
+        Some(_) if on_flex(&x) => round::rounded(x, precision()),
+        Some(dtype) => x.cast(dtype),
+    }
+}
+
+/// What comes out of a lowered operation.
+pub(crate) fn raise<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    match precision().dtype() {
+        None => x,
+        Some(_) if on_flex(&x) => round::rounded(x, precision()),
+        Some(_) => x.cast(FloatDType::F32),
+    }
+}

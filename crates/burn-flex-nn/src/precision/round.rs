@@ -1,0 +1,168 @@
+//! Values of a lower type in `f32`: an operation that rounds what comes, and in the backward pass its
+//! gradient.
+
+use burn::backend::Bytes;
+use burn::backend::DType;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata};
+use burn::tensor::Tensor;
+use pulp::Arch;
+
+use super::Precision;
+
+/// Each value as the nearest one of the lower type, ties to even; the gradient likewise.
+pub(super) fn rounded<const D: usize>(x: Tensor<D>, precision: Precision) -> Tensor<D> {
+    Tensor::from_dispatch(<Dispatch as Rounding>::round_to(x.into_dispatch(), precision))
+}
+
+#[burn::backend::backend_extension(Autodiff, Flex)]
+trait Rounding: Backend {
+    fn round_to(x: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self>;
+}
+
+impl Rounding for Flex {
+    fn round_to(x: FlexTensor, precision: Precision) -> FlexTensor {
+        round(x, precision)
+    }
+}
+
+impl<C: CheckpointStrategy> Rounding for Autodiff<Flex, C> {
+    fn round_to(x: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self> {
+        let (x, node) = x.into_parts();
+        let output = round(x, precision);
+        match Backward::<Flex, 1>::prepare::<C>(RoundOp, [node]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => prepared.finish(precision, output),
+            OpsKind::UnTracked(prepared) => prepared.finish(output),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct RoundOp;
+
+impl Backward<Flex, 1> for RoundOp {
+    type State = Precision;
+
+    fn backward(self, ops: Ops<Precision, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = gradients.consume::<Flex>(&ops.node);
+        let [Some(parent)] = ops.parents else { return };
+        gradients.register::<Flex>(parent.id, round(gradient, ops.state));
+    }
+}
+
+/// The tensor with rounded values, in the order in which they lie in memory; nobody else's values change.
+fn round(tensor: FlexTensor, precision: Precision) -> FlexTensor {
+    // A view of a part of another tensor, or one that repeats its elements.
+    let is_whole = tensor.storage::<f32>().len() == tensor.shape().num_elements();
+    let mut tensor = if is_whole { tensor } else { tensor.to_contiguous() };
+    if tensor.is_unique() {
+        round_in_place(tensor.storage_mut(), precision);
+        return tensor;
+    }
+    let values = round_all(tensor.storage(), precision);
+    FlexTensor::new(Bytes::from_elems(values), tensor.layout().clone(), DType::F32)
+}
+
+fn round_in_place(values: &mut [f32], precision: Precision) {
+    Arch::new().dispatch(
+        #[inline(always)]
+        || match precision {
+            Precision::F32 => {}
+            Precision::Bf16 => values.iter_mut().for_each(|value| *value = to_bf16(*value)),
+            Precision::F16 => values.iter_mut().for_each(|value| *value = to_f16(*value)),
+        },
+    );
+}
+
+fn round_all(values: &[f32], precision: Precision) -> Vec<f32> {
+    let mut rounded = vec![0.0; values.len()];
+    let pairs = rounded.iter_mut().zip(values);
+    Arch::new().dispatch(
+        #[inline(always)]
+        || match precision {
+            Precision::F32 => pairs.for_each(|(rounded, value)| *rounded = *value),
+            Precision::Bf16 => pairs.for_each(|(rounded, value)| *rounded = to_bf16(*value)),
+            Precision::F16 => pairs.for_each(|(rounded, value)| *rounded = to_f16(*value)),
+        },
+    );
+    rounded
+}
+
+/// The bit of the sign.
+const SIGN: u32 = 1 << 31;
+
+/// Drops the lowest `bits` bits of the fraction: to the nearest, ties to even.
+#[inline(always)]
+fn drop_bits(magnitude: u32, bits: u32) -> u32 {
+    let half = (1 << (bits - 1)) - 1 + (magnitude >> bits & 1);
+    magnitude.wrapping_add(half) & !((1 << bits) - 1)
+}
+
+/// The nearest `bf16`, as an `f32`.
+#[inline(always)]
+fn to_bf16(value: f32) -> f32 {
+    let magnitude = value.to_bits() & !SIGN;
+    // The carry makes infinity of what is too large.
+    let rounded = f32::from_bits(drop_bits(magnitude, 16) | value.to_bits() & SIGN);
+    if value.is_nan() { value } else { rounded }
+}
+
+/// The nearest `f16`, as an `f32`.
+#[inline(always)]
+fn to_f16(value: f32) -> f32 {
+    /// The largest `f16`; what is rounded to more is infinite.
+    const MOST: f32 = 65504.0;
+    /// The smallest normal `f16`, 2⁻¹⁴; below it they lie 2⁻²⁴ apart.
+    const LEAST: f32 = 1.0 / 16384.0;
+    let magnitude = value.abs();
+    let normal = f32::from_bits(drop_bits(magnitude.to_bits(), 13));
+    let normal = if normal > MOST { f32::INFINITY } else { normal };
+    // Numbers from a half to one lie 2⁻²⁴ apart in `f32`.
+    let small = (magnitude + 0.5) - 0.5;
+    let rounded = if magnitude < LEAST { small } else { normal };
+    if value.is_nan() { value } else { rounded.copysign(value) }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{bf16, f16};
+
+    use super::*;
+
+    /// Beside the conversions of the crate `half`, in every octave, and at and beside every number of the
+    /// lower types and the middle between two.
+    #[test]
+    fn rounding_is_that_of_the_types() {
+        let spread = (0..=u32::MAX).step_by(4093);
+        let of_bf16 = (0..=u16::MAX).flat_map(|bits| {
+            let bits = u32::from(bits) << 16;
+            [bits, bits | 1, bits | 0x7fff, bits | 0x8000, bits | 0x8001]
+        });
+        let of_f16 = (0..=u16::MAX).flat_map(|bits| {
+            let bits = f16::from_bits(bits).to_f32().to_bits();
+            [bits, bits | 1, bits.wrapping_sub(1), bits.wrapping_add(0x1000), bits.wrapping_add(0x1001)]
+        });
+        let values: Vec<f32> = spread.chain(of_bf16).chain(of_f16).map(f32::from_bits).collect();
+        let nearest: [(Precision, fn(f32) -> f32); 3] = [
+            (Precision::F32, |value| value),
+            (Precision::Bf16, |value| bf16::from_f32(value).to_f32()),
+            (Precision::F16, |value| f16::from_f32(value).to_f32()),
+        ];
+        for (precision, nearest) in nearest {
+            let mut in_place = values.clone();
+            round_in_place(&mut in_place, precision);
+            let rounded = round_all(&values, precision);
+            for (value, (rounded, in_place)) in values.iter().zip(rounded.iter().zip(&in_place)) {
+                assert_eq!(rounded.to_bits(), in_place.to_bits());
+                let (expected, context) = (nearest(*value), (precision, value.to_bits()));
+                assert_eq!(expected.is_nan(), rounded.is_nan(), "{context:x?}");
+                assert!(expected.is_nan() || expected.to_bits() == rounded.to_bits(), "{context:x?}");
+            }
+        }
+    }
+}
