@@ -3,6 +3,7 @@
 use burn::backend::DispatchDevice;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
+use burn_flex_nn::Precision;
 
 use crate::Error;
 
@@ -13,6 +14,21 @@ use crate::Error;
 /// It is on none of the table's backends, or does not record gradients.
 pub(crate) fn check(device: &Device) -> Result<(), Error> {
     is_exact(device).map(drop)
+}
+
+/// Refuses a precision that a device does not have: to be asked before the first step.
+///
+/// # Errors
+///
+/// It has none of that type.
+pub fn check_precision(precision: Precision, device: &Device) -> Result<(), Error> {
+    match precision.is_on(device) {
+        true => Ok(()),
+        false => {
+            let device = format!("{:?}", device.as_dispatch());
+            Err(Error::Precision { device, precision: precision.name() })
+        }
+    }
 }
 
 /// Refuses a model whose gradients cannot be seen, and says in one line where the bits are not promised.

@@ -39,6 +39,14 @@ pub enum Error {
         /// What it holds.
         dtype: DType,
     },
+    /// The device cannot compute in the type that is asked for.
+    #[error("{device} does not compute in {precision}; take f32, or another device")]
+    Precision {
+        /// The device, as Burn prints it.
+        device: String,
+        /// The type.
+        precision: &'static str,
+    },
     /// A gradient could not be read in the backward pass.
     #[error("a gradient cannot be read: {0}")]
     Gradient(#[source] ReadError),

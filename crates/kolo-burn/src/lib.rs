@@ -25,6 +25,8 @@ mod values;
 
 pub use backend::ReadError;
 pub use batch_norm::sync_batch_norm;
+pub use burn_flex_nn::{Precision, linear, matmul, with_precision};
+pub use device::check_precision;
 pub use dropout::{Dropout, DropoutKey};
 pub use error::Error;
 pub use loss::Loss;

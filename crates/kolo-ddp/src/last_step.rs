@@ -16,4 +16,6 @@ pub struct LastStep {
     pub count: f64,
     /// The noise scale after it, in the bits of [`StepReport::noise_scale`](crate::StepReport::noise_scale).
     pub noise_scale: Option<NoiseScale>,
+    /// As [`StepReport::skipped`](crate::StepReport::skipped).
+    pub skipped: bool,
 }

@@ -1,10 +1,10 @@
 //! Dynamic loss scaling: the loss is multiplied before the backward pass so that small gradients do not
 //! vanish in `f16`, and the gradient is divided again where the optimizer is given its factor.
 //!
-//! The scale follows the rule of Micikevicius et al. 2018, [arXiv:1710.03740](https://arxiv.org/abs/1710.03740),
-//! section 3.2, in the form of PyTorch's `GradScaler`. All ranks see the same reduced gradient, so they decide
-//! the same without asking one another. Where the scale stands is part of a replica's state: ranks that come
-//! later get it, and checkpoints hold it.
+//! The scale follows the rule of Micikevicius et al. 2018,
+//! [arXiv:1710.03740](https://arxiv.org/abs/1710.03740), section 3.2, in the form of PyTorch's `GradScaler`.
+//! All ranks see the same reduced gradient, so they decide the same without asking one another. Where the
+//! scale stands is part of a replica's state: ranks that come later get it, and checkpoints hold it.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,11 +28,15 @@ pub struct LossScaling {
 
 impl Default for LossScaling {
     fn default() -> Self {
-        LossScaling { initial: 65536.0, growth: 2.0, backoff: 0.5, growth_interval: 2000 }
+        Self::DEFAULT
     }
 }
 
 impl LossScaling {
+    /// PyTorch's.
+    pub const DEFAULT: LossScaling =
+        LossScaling { initial: 65536.0, growth: 2.0, backoff: 0.5, growth_interval: 2000 };
+
     /// The scale at which an overflow is no matter of scaling any more, but of the model.
     const LEAST: f32 = 1.0 / 65536.0;
 

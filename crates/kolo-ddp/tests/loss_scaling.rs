@@ -19,8 +19,8 @@ const STEPS: u64 = 12;
 const LARGE: (u64, usize) = (5, 2);
 /// The largest number of `f16`.
 const MOST: f32 = 65504.0;
-/// Gradients of most steps are below 100, those of the large one below 1000: at 1024 they overflow in `f16`, at
-/// 512, which the next step has, nothing does.
+/// Gradients of most steps are below 100, those of the large one below 1000: at 1024 they overflow in `f16`,
+/// at 512, which the next step has, nothing does.
 const SCALING: LossScaling = LossScaling { initial: 512.0, growth: 2.0, backoff: 0.5, growth_interval: 4 };
 
 fn config(scaled: bool, clip_norm: Option<f64>) -> Config {

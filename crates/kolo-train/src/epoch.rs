@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use burn::module::Module;
-use kolo_burn::{BurnModel, DropoutKey};
+use kolo_burn::{BurnModel, DropoutKey, with_precision};
 use kolo_data::{DataSet, ShardBatch};
 use kolo_ddp::Error::{GradientNotFinite, LossNotFinite};
 use kolo_ddp::checkpoint::Position;
@@ -109,6 +109,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         self.pause.store(self.pause_of(Work::Data).as_millis() as u64, Ordering::Relaxed);
         let pause = self.pause_of(Work::Compute);
         let label_smoothing = self.job.config.large_batch.label_smoothing;
+        let precision = self.job.config.precision.precision()?;
         let Worker { task, loader, ddp, trainable: device, .. } = self;
         let batches = loader.step(epoch, step, ddp.shards());
         let take = |batch: Result<ShardBatch<D::Batch>, _>, ddp: &kolo_burn::Ddp<M>| {
@@ -123,11 +124,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             ddp.cross_shard_passes(inputs, |model: &BurnModel<M>, batch, pass: &CrossShardPass| {
                 std::thread::sleep(pause);
                 let dropout = &key(pass.shard());
-                loss(
-                    model,
-                    batch,
-                    &TrainingContext { dropout, cross_shard: Some(pass), device, label_smoothing },
-                )
+                let context = TrainingContext { dropout, cross_shard: Some(pass), device, label_smoothing };
+                with_precision(precision, || loss(model, batch, &context))
             })?;
         } else {
             for batch in batches {
@@ -139,7 +137,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
                 };
                 let context =
                     TrainingContext { dropout: &key(shard), cross_shard: None, device, label_smoothing };
-                let loss = (task.loss)(ddp.model(), batch, &context);
+                let loss = with_precision(precision, || (task.loss)(ddp.model(), batch, &context));
                 ddp.backward(loss)?;
             }
         }

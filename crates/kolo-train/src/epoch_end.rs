@@ -6,6 +6,7 @@ use kolo_data::DataSet;
 use crate::error::Error;
 use crate::evaluate;
 use crate::evaluations::Best;
+use crate::job::Job;
 use crate::meter::EpochRow;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
@@ -19,8 +20,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         progress: &mut Progress,
         writer: &mut Option<RunWriter>,
     ) -> Result<(), Error> {
-        let batch_size = self.job.config.test_batch_size;
-        let scores = evaluate::scores(&self.ddp, self.task, batch_size, &self.job.device)?;
+        let Job { config, device, .. } = self.job;
+        let (batch_size, precision) = (config.test_batch_size, config.precision.precision()?);
+        let scores = evaluate::scores(&self.ddp, self.task, batch_size, precision, device)?;
         // Also where nothing is evaluated: from here on nobody needs the others for what is written down.
         let noise_scale = self.ddp.with_replica(|replica| replica.noise_scale())?;
         let epoch = progress.epoch_meter();

@@ -170,6 +170,9 @@ pub enum Error {
     /// The loss, or the gradient, is not a number any more.
     #[error("{0} (--lr, --clip-norm)")]
     Diverged(#[source] kolo_ddp::Error),
+    /// The device cannot compute in the type that the recipe asks for.
+    #[error("{0} (--precision)")]
+    Precision(#[source] kolo_burn::Error),
     /// Batches could not be prepared.
     #[error(transparent)]
     Prefetch(#[from] PrefetchError),

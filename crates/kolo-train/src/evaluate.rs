@@ -3,19 +3,20 @@
 
 use burn::module::Module;
 use burn::tensor::Device;
-use kolo_burn::Ddp;
+use kolo_burn::{Ddp, Precision, with_precision};
 use kolo_data::{DataSet, Part};
 
 use crate::error::Error;
 use crate::metric::{Mean, Score, Scores};
 use crate::task::Task;
 
-/// The model's scores over all test samples, in batches of `batch_size`; none where nothing is measured or
-/// there are no samples. A collective.
+/// The model's scores over all test samples, computed in `precision`, in batches of `batch_size`; none where
+/// nothing is measured or there are no samples. A collective.
 pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     ddp: &Ddp<M>,
     task: &Task<M, D>,
     batch_size: usize,
+    precision: Precision,
     device: &Device,
 ) -> Result<Scores, Error> {
     // Servers hold no model.
@@ -28,7 +29,11 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     let model = ddp.model().valid();
     let indices: Vec<usize> = (0..samples).collect();
     let own = indices.chunks(batch_size).skip(place.unwrap_or(samples)).step_by(workers.len());
-    let means = own.map(|batch| evaluate(&model, task.data.batch(Part::Test, batch, None), device));
+    let mean_of = |batch: &[usize]| {
+        let batch = task.data.batch(Part::Test, batch, None);
+        with_precision(precision, || evaluate(&model, batch, device))
+    };
+    let means = own.map(mean_of);
     let means: Vec<Vec<(f64, f64)>> =
         means.map(|means| means.into_iter().map(|Mean { sum, count }| (sum, count)).collect()).collect();
     let all: Vec<Vec<Vec<(f64, f64)>>> = ddp.group().all_gather_value(&means)?;

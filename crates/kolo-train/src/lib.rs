@@ -53,8 +53,8 @@ pub mod weights;
 mod worker;
 
 pub use config::{
-    BatchNormalisation, LargeBatch, LearningRateSchedule, OptimizerChoice, RateConfig, Recipe,
-    TransformChoices, WORKERS, check_bucket_cap,
+    BatchNormalisation, LargeBatch, LearningRateSchedule, OptimizerChoice, PrecisionConfig, RateConfig,
+    Recipe, TransformChoices, WORKERS, check_bucket_cap,
 };
 pub use error::Error;
 pub use job::{Job, Membership};

@@ -37,6 +37,10 @@ pub struct StepRow {
     pub gradient_norm: Option<f64>,
     /// The noise scale of the gradient after it, where that is measured.
     pub noise_scale: Option<NoiseScale>,
+    /// Whether it changed nothing, because it overflowed.
+    pub skipped: bool,
+    /// What its losses were multiplied by, where that is so and was seen.
+    pub loss_scale: Option<f32>,
 }
 
 impl StepRow {
@@ -58,6 +62,8 @@ impl StepRow {
             exposed_comm_seconds: report.exposed.as_secs_f64(),
             gradient_norm: report.gradient_norm,
             noise_scale: report.noise_scale,
+            skipped: report.skipped,
+            loss_scale: report.loss_scale,
         }
     }
 
@@ -75,6 +81,8 @@ impl StepRow {
             exposed_comm_seconds: 0.0,
             gradient_norm: None,
             noise_scale: last.noise_scale,
+            skipped: last.skipped,
+            loss_scale: None,
         }
     }
 
@@ -109,6 +117,12 @@ impl Serialize for Line<'_> {
             map.serialize_entry("noise_scale", &noise.samples())?;
             map.serialize_entry("gradient_squared", &noise.gradient_squared())?;
             map.serialize_entry("noise_trace", &noise.noise_trace())?;
+        }
+        if let Some(scale) = row.loss_scale {
+            map.serialize_entry("loss_scale", &scale)?;
+        }
+        if row.skipped {
+            map.serialize_entry("skipped", &true)?;
         }
         map.end()
     }
@@ -193,8 +207,11 @@ impl Meter {
     }
 
     pub(crate) fn add(&mut self, row: &StepRow) {
-        self.loss_sum += row.loss * row.count as f64;
-        self.count += row.count as f64;
+        // A step that was skipped may have none.
+        if row.loss.is_finite() {
+            self.loss_sum += row.loss * row.count as f64;
+            self.count += row.count as f64;
+        }
         self.measured_count += row.count as f64;
         self.seconds += row.seconds;
         self.comm_seconds += row.comm_seconds;
@@ -262,6 +279,8 @@ mod tests {
             exposed_comm_seconds: 0.1 * seconds,
             gradient_norm: None,
             noise_scale: None,
+            skipped: false,
+            loss_scale: None,
         }
     }
 

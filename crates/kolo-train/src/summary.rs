@@ -34,6 +34,9 @@ pub struct Summary {
     pub epochs: usize,
     /// Steps done.
     pub steps: u64,
+    /// Those of them that changed nothing because they overflowed; only with --precision f16.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped_steps: Option<u64>,
     /// Time since this worker began.
     pub train_seconds: f64,
     /// Samples of all workers by the time of the steps.
@@ -103,6 +106,10 @@ impl Summary {
             parameters: parameters(ddp),
             epochs: progress.epochs_begun(),
             steps: progress.step(),
+            skipped_steps: match config.precision.loss_scaling()? {
+                Some(_) => Some(ddp.with_replica(|replica| replica.loss_scaling().skipped_steps)),
+                None => None,
+            },
             train_seconds,
             speed: Speed { unit: unit.into(), per_second: whole.samples_per_second() },
             step_seconds_p50: whole.step_percentile(50.0),

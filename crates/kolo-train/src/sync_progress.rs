@@ -38,6 +38,8 @@ struct WholeRow {
     exposed_comm_seconds: f64,
     gradient_norm: Option<f64>,
     noise_scale: Option<NoiseScale>,
+    skipped: bool,
+    loss_scale: Option<f32>,
 }
 
 impl Progress {
@@ -121,6 +123,8 @@ mod tests {
             exposed_comm_seconds: 0.05,
             gradient_norm: (step % 2 == 1).then_some(0.7),
             noise_scale: step.is_multiple_of(2).then(NoiseScale::default),
+            skipped: step % 3 == 1,
+            loss_scale: (step % 2 == 1).then_some(8.0),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use kolo_burn::Ddp;
+use kolo_burn::{Ddp, check_precision};
 use kolo_data::{DataSet, Loader, Part};
 
 use crate::calendar::Calendar;
@@ -101,6 +101,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         let config = &job.config;
         config.check()?;
         task.find_metric(config)?;
+        check_precision(config.precision.precision()?, &job.device).map_err(Error::Precision)?;
         // A run that is resumed has its weights from a checkpoint.
         if let Some(file) = config.init.as_ref().filter(|_| !job.resume) {
             model = weights::load(model, file)?;
@@ -117,6 +118,8 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             }
         };
         let ddp = ddp.map_err(|error| config.refused_by_replica(error))?;
+        let precision = config.precision.compute.clone();
+        ddp.with_replica(|replica| replica.note_setting("--precision", precision));
         let samples = task.data.samples(Part::Train);
         let growth = &config.large_batch.grow_batch;
         let sampler = ddp.growing_sampler(samples, config.batch_size, growth, config.seed);

@@ -1,11 +1,12 @@
-//! Mixed precision (Micikevicius et al. 2018, [arXiv:1710.03740](https://arxiv.org/abs/1710.03740)): parameters
-//! stay `f32`, and the operations that [`OPERATIONS`] says compute on values of a lower type.
+//! Mixed precision (Micikevicius et al. 2018, [arXiv:1710.03740](https://arxiv.org/abs/1710.03740)):
+//! parameters stay `f32`, and the operations that [`OPERATIONS`] says compute on values of a lower type.
 //!
-//! A lowered operation does what the matrix units of GPUs do: its inputs are rounded to the type, products are
-//! summed in `f32`, the result is rounded to the type; the same for each gradient. Everything between such
-//! operations is in `f32`. On a device that has the type, tensors of it are used. On `flex` they stay `f32`
-//! and hold values of the type: its own products of `bf16` are the same arithmetic with more copies, and those
-//! of `f16` round partial sums wherever the processor's caches end, so that the bits would depend on them.
+//! A lowered operation does what the matrix units of GPUs do: its inputs are rounded to the type, products
+//! are summed in `f32`, the result is rounded to the type; the same for each gradient. Everything between
+//! such operations is in `f32`. On a device that has the type, tensors of it are used. On `flex` they stay
+//! `f32` and hold values of the type: its own products of `bf16` are the same arithmetic with more copies,
+//! and those of `f16` round partial sums wherever the processor's caches end, so that the bits would depend
+//! on them.
 
 mod round;
 

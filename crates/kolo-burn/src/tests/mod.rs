@@ -3,6 +3,7 @@
 mod cross_shard;
 mod language_model;
 mod memory_order;
+mod precision;
 mod residual_net;
 mod values;
 

@@ -4,7 +4,7 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Bool, Device, Tensor};
-use burn_flex_nn::{Attention, self_attention};
+use burn_flex_nn::{Attention, linear, self_attention};
 
 use super::init::Init;
 use crate::dropout::{Dropout, DropoutKey};
@@ -100,7 +100,7 @@ impl SelfAttention {
             padding: padding.cloned(),
             weight_factors: dropout.and_then(factors),
         };
-        let out = self.c_proj.forward(self_attention(self.c_attn.forward(x), attention));
+        let out = linear(&self.c_proj, self_attention(linear(&self.c_attn, x), attention));
         match dropout {
             Some(key) => self.dropout.forward(out, &format!("{}.output", self.name), key),
             None => out,

@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use burn_flex_nn::gelu;
+use burn_flex_nn::{gelu, linear};
 
 use super::init::Init;
 use crate::dropout::{Dropout, DropoutKey};
@@ -89,11 +89,12 @@ impl FeedForward {
     ///
     /// If `x` has another width than the layer.
     pub fn forward(&self, x: Tensor<3>, dropout: Option<&DropoutKey>) -> Tensor<3> {
-        let hidden = self.c_fc.forward(x);
-        let out = self.c_proj.forward(match self.activation {
+        let hidden = linear(&self.c_fc, x);
+        let active = match self.activation {
             Activation::Gelu => gelu(hidden),
             Activation::Relu => relu(hidden),
-        });
+        };
+        let out = linear(&self.c_proj, active);
         match dropout {
             Some(key) => self.dropout.forward(out, &format!("{}.output", self.name), key),
             None => out,

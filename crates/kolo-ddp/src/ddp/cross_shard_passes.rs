@@ -141,8 +141,8 @@ struct PassResult {
     statistics: Vec<f32>,
 }
 
-/// Runs the passes of one of several shards, of whose loss the gradients are multiplied by `scale`. Gives nothing where the step has failed; `turns` keeps the
-/// error.
+/// Runs the passes of one of several shards, of whose loss the gradients are multiplied by `scale`. Gives
+/// nothing where the step has failed; `turns` keeps the error.
 fn passes_of<B: Binding, T>(
     model: &B,
     input: T,

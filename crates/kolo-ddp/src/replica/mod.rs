@@ -319,9 +319,10 @@ impl Replica {
         self.last
     }
 
-    /// Notes what the program has given and must be the same on all ranks, as the next step finds out; it
+    /// Notes what the program has given besides the configuration and must be the same on all ranks, such as
+    /// the precision of its model: the next step ends with [`Error::SettingsDiffer`] where it is not. It
     /// replaces what was noted of that name.
-    pub(crate) fn note_setting(&mut self, name: &str, value: String) {
+    pub fn note_setting(&mut self, name: &str, value: String) {
         self.stated.set(name, value);
     }
 

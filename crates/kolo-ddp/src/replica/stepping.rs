@@ -32,8 +32,9 @@ impl Replica {
     ///
     /// A collective failed (naming the rank), a backward pass is missing or not finished, no rank had a
     /// sample, the loss is not finite (naming shards and ranks) or the gradient's norm where it is computed
-    /// and a smaller loss scale would not help, no parameter has got a gradient, or the ranks were given different learning rates, samplers or
-    /// transforms ([`Error::SettingsDiffer`], on all of them). No parameter has changed then.
+    /// and a smaller loss scale would not help, no parameter has got a gradient, or the ranks were given
+    /// different learning rates, samplers or transforms ([`Error::SettingsDiffer`], on all of them). No
+    /// parameter has changed then.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let numbers = self.stragglers.passes_over(&self.step, world);
@@ -59,11 +60,12 @@ impl Replica {
             noise_scale = self.of_workers(noise_scale)?;
         }
         let (loss, count) = (number(totals.loss * scale), totals.count);
-        let done = LastStep { step: self.steps, loss, count, noise_scale };
+        let skipped = decision.is_none();
+        let done = LastStep { step: self.steps, loss, count, noise_scale, skipped };
         (self.scale, self.factor) = (scale, factor * unscale);
         self.note_unused(totals.unused);
         self.steps += 1;
-        self.scaler.step_done(decision.is_none());
+        self.scaler.step_done(skipped);
         self.step.begin_applying(done);
         match decision {
             Some(_) => self.optimizer.begin(self.steps - skipped_steps, learning_rate),
@@ -96,7 +98,7 @@ impl Replica {
             count: done.count,
             gradient_norm,
             noise_scale,
-            skipped: decision.is_none(),
+            skipped,
             loss_scale: self.scaler.is_on().then_some(loss_scale),
             buckets,
             exposed,

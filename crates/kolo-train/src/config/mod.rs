@@ -10,6 +10,7 @@ mod defaults;
 mod groups;
 mod large_batch;
 mod noise_scale;
+mod precision;
 mod rate;
 
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use check::{at_least_1, below_1};
 pub use check::check_bucket_cap;
 pub use choices::{OptimizerChoice, TransformChoices};
 pub use large_batch::LargeBatch;
+pub use precision::PrecisionConfig;
 pub(crate) use rate::StepRates;
 pub use rate::{LearningRateSchedule, RateConfig};
 
@@ -140,6 +142,9 @@ pub struct Recipe {
     /// With which larger batches train as well as small ones.
     #[command(flatten)]
     pub large_batch: LargeBatch,
+    /// In which type the run computes.
+    #[command(flatten)]
+    pub precision: PrecisionConfig,
     /// What is done to the gradient before the optimizer sees it.
     #[command(flatten)]
     pub transforms: TransformChoices,
@@ -206,7 +211,7 @@ impl Recipe {
         self.optimizer.check()?;
         self.check_groups(optimizer::find(&self.optimizer.0.name)?)?;
         self.transforms.check()?;
-        self.reduction()?;
+        self.precision.check(&*self.reduction()?)?;
         self.rate.check()?;
         self.large_batch.check(self.epochs)?;
         self.straggler()?;
@@ -339,6 +344,7 @@ impl Recipe {
             reduction: self.reduction()?,
             backup_every: self.backup_steps,
             noise_scale: self.noise_scale,
+            loss_scaling: self.precision.loss_scaling()?,
             ..kolo_ddp::Config::default()
         })
     }

@@ -11,7 +11,7 @@ use burn::nn::conv::Conv2d;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{BatchNorm, Linear, PaddingConfig2d};
 use burn::tensor::{Device, Tensor};
-use burn_flex_nn::{arrange, conv2d, max_pool2d};
+use burn_flex_nn::{arrange, conv2d, linear, max_pool2d};
 
 use super::block::{Block, BlockShape, normalise_relu};
 use super::config::{ResNetConfig, Stem};
@@ -104,12 +104,12 @@ impl ResNet {
     ///
     /// If the images have another number of channels than the network was configured for.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
-        self.fc.forward(self.features(images, None))
+        linear(&self.fc, self.features(images, None))
     }
 
     /// Scores before softmax in training; shapes and panics as in [`ResNet::forward`].
     pub fn forward_training(&self, images: Tensor<4>, key: &DropoutKey) -> Tensor<2> {
-        self.fc.forward(self.dropout.forward(self.features(images, None), "fc", key))
+        linear(&self.fc, self.dropout.forward(self.features(images, None), "fc", key))
     }
 
     /// As [`ResNet::forward_training`], normalised over the global batch.
@@ -119,7 +119,7 @@ impl ResNet {
         key: &DropoutKey,
         pass: &CrossShardPass,
     ) -> Tensor<2> {
-        self.fc.forward(self.dropout.forward(self.features(images, Some(pass)), "fc", key))
+        linear(&self.fc, self.dropout.forward(self.features(images, Some(pass)), "fc", key))
     }
 
     /// Averaged over the image: `[batch, features]`. Normalised over the global batch where there is a

@@ -138,6 +138,9 @@ impl Terminal {
             println!("{:15} {}", format!("test {}", score.metric.name), score.shown());
         }
         println!("train loss      {:.4}", summary.train_loss);
+        if let Some(skipped) = summary.skipped_steps {
+            println!("skipped steps   {skipped} of {}, because they overflowed", summary.steps);
+        }
         let Speed { unit, per_second } = &summary.speed;
         println!("training time   {:.1} s, {per_second:.0} {unit}/s", summary.train_seconds);
         println!(

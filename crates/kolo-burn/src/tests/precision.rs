@@ -1,0 +1,110 @@
+//! Mixed precision, on a real network: parameters stay `f32`, an overflow of `f16` is skipped by all ranks,
+//! and the bits are the same on any number of them.
+
+use burn::tensor::activation::tanh;
+use burn::tensor::{Tensor, f16};
+use kolo_comm::{Group, threads};
+use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::optimizer;
+use kolo_ddp::{Config, LossScale, LossScaling};
+
+use super::{Net, device, inputs, tiny_buckets};
+use crate::{Ddp, Loss, Precision, linear, with_precision};
+
+const SHARDS: usize = 4;
+const STEPS: u64 = 8;
+/// In this step the loss of shard 1 is a thousand times as large.
+const LARGE: u64 = 3;
+const SCALING: LossScaling = LossScaling { initial: 1024.0, growth: 2.0, backoff: 0.5, growth_interval: 4 };
+
+fn ddp(group: Group, precision: Precision) -> Ddp<Net> {
+    let scaling = (precision == Precision::F16).then_some(SCALING);
+    let config = Config { loss_scaling: scaling, ..tiny_buckets(SHARDS) };
+    Ddp::new(group, Net::new(&device()), &config, optimizer::named("adamw", &Default::default()).unwrap())
+        .unwrap()
+}
+
+fn forward(net: &Net, x: Tensor<2>) -> Tensor<2> {
+    let x = tanh(linear(&net.first, x));
+    let x = tanh(linear(&net.shared, x));
+    linear(&net.last, tanh(linear(&net.shared, x)))
+}
+
+/// Takes these steps; the loss of each, and which of them were skipped.
+fn train(ddp: &mut Ddp<Net>, precision: Precision, steps: std::ops::Range<u64>) -> (Vec<f64>, Vec<u64>) {
+    let (mut losses, mut skipped) = (Vec::new(), Vec::new());
+    for step in steps {
+        for shard in ddp.shards() {
+            let x = inputs(&[shard, shard + SHARDS], &device());
+            let times = if precision == Precision::F16 && (step, shard) == (LARGE, 1) { 1000.0 } else { 1.0 };
+            let out = with_precision(precision, || forward(ddp.model(), x));
+            ddp.backward(Loss::sum(out.powi_scalar(2).sum().mul_scalar(times), 2)).unwrap();
+        }
+        let report = ddp.step(0.01).unwrap();
+        losses.push(report.loss);
+        skipped.extend(report.skipped.then_some(step));
+    }
+    (losses, skipped)
+}
+
+fn bits(ddp: &Ddp<Net>) -> Vec<u32> {
+    ddp.with_replica(|replica| replica.values().unwrap().iter().map(|value| value.to_bits()).collect())
+}
+
+#[test]
+fn an_overflow_of_f16_is_skipped_by_all_ranks_also_of_a_run_that_is_resumed() {
+    let whole = |group| {
+        let mut ddp = ddp(group, Precision::F16);
+        let (_, skipped) = train(&mut ddp, Precision::F16, 0..STEPS);
+        assert_eq!(skipped, [LARGE]);
+        let end = LossScale { scale: 1024.0, clean_steps: 0, skipped_steps: 1 };
+        assert_eq!(ddp.with_replica(|replica| replica.loss_scaling()), end);
+        bits(&ddp)
+    };
+    let expected = whole(Group::alone());
+    let is_f16 = |bits: &u32| f16::from_f32(f32::from_bits(*bits)).to_f32().to_bits() == *bits;
+    assert!(!expected.iter().all(is_f16), "the parameters are f32");
+    for world in [2, 3] {
+        assert!(threads::spawn(world, whole).unwrap().iter().all(|bits| *bits == expected), "{world} ranks");
+    }
+    for cut in [LARGE, LARGE + 1, LARGE + 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = ddp(Group::alone(), Precision::F16);
+        train(&mut first, Precision::F16, 0..cut);
+        let position = Position { step: cut, epoch: 0, step_in_epoch: 0, notes: ().into() };
+        first.with_replica(|replica| checkpoint::save(folder.path(), replica, &position)).unwrap();
+        threads::spawn(2, |group| {
+            let mut ddp = ddp(group, Precision::F16);
+            assert_eq!(ddp.resume(folder.path()).unwrap().unwrap().position.step, cut);
+            train(&mut ddp, Precision::F16, cut..STEPS);
+            assert!(bits(&ddp) == expected, "cut after {cut}");
+        })
+        .unwrap();
+    }
+}
+
+/// Without an overflow every precision learns about the same, each in bits of its own, on any number of
+/// ranks.
+#[test]
+fn bf16_learns_as_f32_does_in_the_same_bits_on_any_number_of_ranks() {
+    let run = |precision| {
+        move |group: Group| {
+            let mut ddp = ddp(group, precision);
+            let (losses, skipped) = train(&mut ddp, precision, 0..30);
+            assert!(skipped.is_empty());
+            (losses, bits(&ddp))
+        }
+    };
+    let (f32_losses, f32_bits) = run(Precision::F32)(Group::alone());
+    let (losses, expected) = run(Precision::Bf16)(Group::alone());
+    assert!(expected != f32_bits);
+    assert!(f32_losses[29] < 0.2 * f32_losses[0], "{f32_losses:?}");
+    for (step, (loss, f32_loss)) in losses.iter().zip(&f32_losses).enumerate() {
+        assert!((loss - f32_loss).abs() < 0.05 * f32_loss, "step {step}: {loss}, in f32 {f32_loss}");
+    }
+    for world in [2, 3] {
+        for (_, bits) in threads::spawn(world, run(Precision::Bf16)).unwrap() {
+            assert!(bits == expected, "{world} ranks");
+        }
+    }
+}

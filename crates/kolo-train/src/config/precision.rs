@@ -1,0 +1,78 @@
+//! In which type a run computes, and how its loss is scaled then.
+
+use kolo_burn::Precision;
+use kolo_ddp::LossScaling;
+use kolo_ddp::reduction::Reducer;
+use serde::{Deserialize, Serialize};
+
+use super::check::at_least_1;
+use super::defaults::defaults;
+use crate::error::Error;
+
+/// The defaults of [`LossScaling`].
+const SCALING: LossScaling = LossScaling::DEFAULT;
+
+/// The type of convolutions and matrix products, and the loss scaling that `f16` needs. Parameters,
+/// optimizer, normalisations, softmax and loss are `f32`.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PrecisionConfig {
+    /// Type in which convolutions and matrix products compute: f32, bf16 or f16; all else is f32
+    #[arg(long = "precision", value_name = "TYPE", default_value = Precision::ALL[0].0)]
+    pub compute: String,
+    /// With --precision f16: what the loss is multiplied by at first
+    #[arg(long = "loss-scale", value_name = "SCALE", default_value_t = SCALING.initial)]
+    pub scale: f64,
+    /// What the loss scale is multiplied by after --loss-scale-interval steps without an overflow
+    #[arg(long = "loss-scale-growth", value_name = "FACTOR", default_value_t = SCALING.growth)]
+    pub growth: f64,
+    /// What it is multiplied by after a step that overflowed, which is skipped
+    #[arg(long = "loss-scale-backoff", value_name = "FACTOR", default_value_t = SCALING.backoff)]
+    pub backoff: f64,
+    /// Steps without an overflow after which the loss scale grows
+    #[arg(long = "loss-scale-interval", value_name = "STEPS", default_value_t = SCALING.growth_interval)]
+    pub interval: u64,
+}
+
+impl Default for PrecisionConfig {
+    fn default() -> Self {
+        defaults()
+    }
+}
+
+impl PrecisionConfig {
+    /// The type.
+    ///
+    /// # Errors
+    ///
+    /// There is none of that name; lists the known ones.
+    pub fn precision(&self) -> Result<Precision, Error> {
+        let found = Precision::ALL.iter().find(|(name, _)| *name == self.compute);
+        let unknown = || Error::unknown("--precision", &self.compute, Precision::ALL.map(|(name, _)| name));
+        found.map(|(_, precision)| *precision).ok_or_else(unknown)
+    }
+
+    /// How the loss is scaled; only `f16` needs it.
+    pub(crate) fn loss_scaling(&self) -> Result<Option<LossScaling>, Error> {
+        let Self { scale: initial, growth, backoff, interval: growth_interval, .. } = *self;
+        let scaling = LossScaling { initial, growth, backoff, growth_interval };
+        Ok((self.precision()? == Precision::F16).then_some(scaling))
+    }
+
+    pub(super) fn check(&self, reducer: &dyn Reducer) -> Result<(), Error> {
+        at_least_1("--loss-scale-interval", self.interval)?;
+        let Some(scaling) = self.loss_scaling()? else { return Ok(()) };
+        scaling.check()?;
+        match reducer.shard_state().is_empty() && reducer.common_state().is_empty() {
+            true => Ok(()),
+            false => {
+                let name = reducer.name();
+                let problem = format!(
+                    "--reduction {name} keeps something from step to step, in which an overflow would live \
+                     on; take bf16"
+                );
+                Err(Error::setting("--precision", &self.compute, problem))
+            }
+        }
+    }
+}
