@@ -228,6 +228,8 @@ fn scaling_that_cannot_be_is_refused_before_the_first_step() {
     let ef_sign = Config { reduction: reduction::parse("ef-sign").unwrap(), ..config(true, None) };
     let error = new(&ef_sign, Group::alone());
     assert!(error.contains("`ef-sign` keeps something") && error.contains("`sum`"), "{error}");
+    let error = new(&Config { noise_scale: true, ..config(true, None) }, Group::alone());
+    assert!(error.contains("noise scale is not measured"), "{error}");
     let shrinking = LossScaling { growth: 0.5, ..SCALING };
     let error = new(&Config { loss_scaling: Some(shrinking), ..config(true, None) }, Group::alone());
     assert!(error.contains("growth is 0.5"), "{error}");
