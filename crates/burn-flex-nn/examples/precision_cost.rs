@@ -46,7 +46,8 @@ fn main() {
     for (channels, size) in [(16, 28), (64, 16), (256, 4)] {
         let config = Conv2dConfig::new([channels, channels], [3, 3]).with_bias(false);
         let layer = arrange(config.with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1)).init(&device));
-        let x = Tensor::<4>::random([32, channels, size, size], Distribution::Default, &device).require_grad();
+        let x =
+            Tensor::<4>::random([32, channels, size, size], Distribution::Default, &device).require_grad();
         let name = format!("conv2d 3x3, {channels} channels, 32 of {size}x{size}");
         compare(&name, || convolution(&layer, x.clone()));
     }

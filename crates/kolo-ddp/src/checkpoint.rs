@@ -33,16 +33,22 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     let layout = replica.layout().clone();
     let (reducer, len) = (replica.reducer().clone(), layout.len());
     let (shards, common) = (replica.all_shard_state()?, replica.common_state()?);
-    let (_, values, optimizer) = replica.parts()?;
-    let mut parts = vec![Part::weights(values)];
-    parts.extend(optimizer.state().into_iter().map(|(name, values)| Part::state(name, values)));
+    let (mut parts, uses) = match replica.parts_of_islands()? {
+        Some(of_islands) => of_islands,
+        None => {
+            let uses = replica.expected_uses().to_vec();
+            let (_, values, optimizer) = replica.parts()?;
+            let states = optimizer.state().into_iter().map(|(name, values)| Part::state(name, values));
+            ([Part::weights(values)].into_iter().chain(states).collect(), uses)
+        }
+    };
     for (shard, all) in shards.into_iter().enumerate() {
         let kinds = reducer.shard_state().iter().zip(all.chunks(len.max(1)));
         parts.extend(kinds.map(|(name, values)| Part::of_shard(shard, name, values)));
     }
     let kinds = reducer.common_state().iter().zip(common);
     parts.extend(kinds.map(|(name, values)| Part::of_reduction(name, &values)));
-    let snapshot = Snapshot::new(layout, parts, position)?.with_uses(replica.expected_uses().to_vec());
+    let snapshot = Snapshot::new(layout, parts, position)?.with_uses(uses);
     let snapshot = snapshot.with_noise_scale(replica.noise_scale()?.map(NoiseScale::to_words));
     let Some(scale) = replica.saved_loss_scale() else { return Ok(snapshot) };
     let scale = serde_json::to_value(scale).map_err(|e| Error::Setting(format!("{LOSS_SCALE}: {e}")))?;
@@ -81,6 +87,7 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
     if values.iter().any(|value| *value != values[0]) {
         return Err(Error::CheckpointsDiffer { values });
     }
+    replica.form_islands(position.step)?;
     let filled = fill(&reader, replica);
     agreed(filled, replica)?;
     replica.resume(position.step)?;
@@ -102,11 +109,14 @@ fn agreed<T>(own: Result<T, Error>, replica: &Replica) -> Result<T, Error> {
 
 /// Reads all that a replica goes on with.
 fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
+    let has_islands = replica.fill_islands(reader)?;
     let (layout, values, optimizer) = replica.parts()?;
-    reader.read(Set::Weights, "", layout, 0, values)?;
-    reader.expect_no_others(layout)?;
-    for (name, values) in optimizer.state() {
-        reader.read(Set::Optimizer, &state_prefix(name), layout, 0, values)?;
+    if !has_islands {
+        reader.read(Set::Weights, "", layout, 0, values)?;
+        reader.expect_no_others(layout)?;
+        for (name, values) in optimizer.state() {
+            reader.read(Set::Optimizer, &state_prefix(name), layout, 0, values)?;
+        }
     }
     fill_reduction(reader, replica)?;
     replica.set_loss_scale(reader.entry(LOSS_SCALE)?);
@@ -132,7 +142,7 @@ fn fill_reduction(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
             let kinds = reducer.shard_state().iter().map(|name| read(&shard_prefix(shard, name)));
             Ok(kinds.collect::<Result<Vec<_>, Error>>()?.concat())
         };
-        let shards = replica.shards().map(of_shard).collect::<Result<Vec<_>, Error>>()?;
+        let shards = replica.reduced_shards().map(of_shard).collect::<Result<Vec<_>, Error>>()?;
         replica.set_shard_state(&shards);
     }
     let kinds = reducer.common_state().iter().map(|name| read(&common_prefix(name)));

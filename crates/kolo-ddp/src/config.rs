@@ -7,6 +7,7 @@ use crate::loss_scaling::LossScaling;
 use crate::reduction::{self, Reducer};
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
+use crate::sync::SyncMode;
 use kolo_optim::ParamGroup;
 use kolo_optim::table::Choice;
 
@@ -65,6 +66,13 @@ pub struct Config {
     /// then takes one more look at each gradient, and waits for all of its own as with `transforms`. The same
     /// on all ranks.
     pub noise_scale: bool,
+    /// How often shards synchronise: every step, or rarely, as [islands](crate::sync). With islands
+    /// [`Config::reduction`] is that of the outer step, and transforms see an island's gradient. The same on
+    /// all ranks.
+    pub sync: SyncMode,
+    /// Equal parts of the shards that synchronise every step among themselves, where all do so rarely. Belongs
+    /// to the job. `None`: one for each shard.
+    pub islands: Option<usize>,
 }
 
 impl Default for Config {
@@ -84,6 +92,8 @@ impl Default for Config {
             verify_every: 100,
             statistics: Statistics::PerShard,
             noise_scale: false,
+            sync: SyncMode::default(),
+            islands: None,
         }
     }
 }

@@ -165,6 +165,23 @@ pub enum Error {
         /// The reduction's name.
         reduction: String,
     },
+    /// A checkpoint was to be taken between two outer steps of islands.
+    #[error(
+        "a checkpoint cannot be taken after {step} steps, in the middle of a round of islands that began after {began}; call \
+         `Replica::end_round` before the last step"
+    )]
+    RoundNotOver {
+        /// Steps done.
+        step: u64,
+        /// Steps done when the round began.
+        began: u64,
+    },
+    /// The state of other ranks' islands is not here.
+    #[error(
+        "a checkpoint of a job with islands holds the optimizers of all of them; call `Replica::gather_residuals` on all ranks after \
+         the step that it is of"
+    )]
+    IslandsElsewhere,
     /// A call of the step in a phase to which it does not belong.
     #[error("`{call}` cannot be called {phase}; {remedy}")]
     OutOfOrder {

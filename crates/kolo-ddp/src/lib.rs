@@ -33,6 +33,7 @@ mod shares;
 mod statistics;
 mod step;
 pub mod straggler;
+pub mod sync;
 mod timed;
 pub mod transform;
 pub mod verify;

@@ -147,6 +147,18 @@ mod tests {
     }
 
     #[test]
+    fn islands_that_are_cut_between_two_rounds_go_on_in_the_same_bits() {
+        for (sync, islands) in [("local:H=2", 4), ("diloco:H=2", 2), ("post-local:H=2,T=4", 2)] {
+            let sync = sync.parse().unwrap();
+            let config = Config { shards: Some(4), sync, islands: Some(islands), ..Config::default() };
+            let expected = train(1, &config, adamw, None);
+            for (world, cut) in [(1, 2), (1, 4), (2, 4), (3, 2)] {
+                assert!(train(world, &config, adamw, Some(cut)) == expected, "{world} ranks, after {cut}");
+            }
+        }
+    }
+
+    #[test]
     fn state_that_no_checkpoint_holds_shows() {
         let config = Config { shards: Some(4), ..Config::default() };
         let forgetful = || Forgetful(Vec::new());

@@ -48,6 +48,8 @@ impl Stated {
             )
         };
         stated.add("loss scaling", config.loss_scaling.map_or("none".into(), scaling));
+        stated.add("synchronisation", config.sync.to_string());
+        stated.add("islands", config.islands.map_or("one for each shard".into(), |count| count.to_string()));
         stated.add("verify_every", config.verify_every.to_string());
         stated.add("statistics", format!("{:?}", config.statistics));
         let bytes = |caps: BucketCaps| format!("{} and {} bytes", caps.first, caps.other);
@@ -78,6 +80,11 @@ impl Stated {
         self.0.push((free, value));
     }
 
+    /// Adds all settings of something that is part of the job.
+    pub(crate) fn add_all(&mut self, of: &str, others: Stated) {
+        others.0.into_iter().for_each(|(name, value)| self.add(format!("{of} {name}"), value));
+    }
+
     /// Replaces the value of a setting, or adds it.
     pub(crate) fn set(&mut self, name: &str, value: impl Into<String>) {
         self.0.retain(|(other, _)| other != name);
@@ -90,7 +97,9 @@ impl Stated {
 
     /// Its fingerprint, in which the order of settings does not count.
     pub(crate) fn print(&self) -> u64 {
-        let word = |(name, value): &(String, String)| fnv1a(format!("{name}\0{value}").as_bytes());
+        let once = |(name, value): &(String, String)| fnv1a(format!("{name}\0{value}").as_bytes());
+        // Twice, because the last letter moves a hash little: the moves of two settings could cancel out.
+        let word = |setting: &(String, String)| fnv1a(&once(setting).to_le_bytes());
         self.0.iter().map(word).fold(0, u64::wrapping_add)
     }
 
@@ -147,6 +156,10 @@ mod tests {
             [stated(&[("x", "2"), ("y", "1")]), stated(&[("x", "1")]), stated(&[("x", "1"), ("y", "")])]
         {
             assert_ne!(one.print(), other.print());
+        }
+        for (n, m) in (0..10).flat_map(|n| (0..10).map(move |m| (n, m))).filter(|pair| *pair != (4, 4)) {
+            let of = |n: usize, m: usize| stated(&[("shards", &n.to_string()), ("islands", &m.to_string())]);
+            assert_ne!(of(4, 4).print(), of(n, m).print(), "{n} and {m}");
         }
         let mut twice = Stated::default();
         ["1", "2"].into_iter().for_each(|value| twice.add("x", value));

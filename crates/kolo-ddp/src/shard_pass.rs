@@ -87,6 +87,6 @@ impl<A: Access> ShardPass<A> {
     /// The step that it belongs to has been given up, as by [`Replica::regroup`].
     pub fn finish(mut self) -> Result<(), Error> {
         let number = self.number;
-        self.access.with(|replica| replica.step_mut().end_shard(number))
+        self.access.with(|replica| replica.end_pass(number))
     }
 }

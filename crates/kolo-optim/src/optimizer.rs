@@ -51,6 +51,12 @@ pub trait Optimizer: Send + 'static {
         Settings::default()
     }
 
+    /// Another one with the same settings and without state, for a job with islands, each of which has one. Those
+    /// of the table need not implement it: they are made by name.
+    fn another(&self) -> Option<Box<dyn Optimizer>> {
+        None
+    }
+
     /// How much of a tensor it has to see at once.
     fn scope(&self) -> Scope {
         Scope::Element
@@ -95,6 +101,10 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn settings(&self) -> Settings {
         (**self).settings()
+    }
+
+    fn another(&self) -> Option<Box<dyn Optimizer>> {
+        (**self).another()
     }
 
     fn scope(&self) -> Scope {

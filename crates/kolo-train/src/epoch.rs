@@ -47,7 +47,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             if progress.has_ended() {
                 return Ok(None);
             }
-            if self.leaving.load(Ordering::Relaxed) && !self.is_elastic() {
+            if self.leaving.load(Ordering::Relaxed) && !self.is_elastic() && progress.is_settled() {
                 return Ok(Some(Outcome::AllLeft));
             }
         }
@@ -65,17 +65,26 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         if self.leaving.load(Ordering::Relaxed) && self.is_elastic() {
             self.ddp.leave();
         }
+        // What follows a step needs one model, and the losses of all islands.
+        let ends = self.calendar.after(step + 1).gathering || self.leaving.load(Ordering::Relaxed);
+        if ends {
+            self.ddp.end_round();
+        }
         let report = self.step(&progress.position, rate)?;
         report.warnings.iter().for_each(|warning| self.warnings.keep(warning.to_string()));
         let row = StepRow::new(step, epoch, rate, self.step_began.elapsed(), &report);
-        progress.add_step(row.clone());
+        for (row, report) in progress.settle(row, &report) {
+            progress.add_step(row.clone());
+            if let Some(writer) = writer {
+                let record = Record::Step { row: &row, report: &report, epoch: progress.epoch_meter() };
+                self.tell(writer, &record, progress);
+            }
+        }
         let due = self.calendar.after(progress.step());
         if due.gathering {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
         }
         if let Some(writer) = writer {
-            let record = Record::Step { row: &row, report: &report, epoch: progress.epoch_meter() };
-            self.tell(writer, &record, progress);
             // At the end of an epoch the evaluation comes first.
             if due.checkpoint && !due.evaluation {
                 writer.flush(progress);

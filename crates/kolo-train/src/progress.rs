@@ -1,5 +1,6 @@
 //! How far a run has come, as every worker knows it: whoever is rank 0 tomorrow can go on writing.
 
+use kolo_ddp::StepReport;
 use kolo_ddp::checkpoint::Position;
 
 use crate::calendar::Calendar;
@@ -28,6 +29,11 @@ pub struct Progress {
     pub(crate) earlier: Meter,
     /// The first step that those figures include.
     pub(crate) covered_from: u64,
+    /// The last steps, whose loss over all islands is not known yet, with what this worker has seen of them.
+    waiting: Vec<(StepRow, StepReport)>,
+    /// Steps this worker has seen in which all shards, or all islands, were summed, and the bytes of that.
+    synchronised: u64,
+    summed_bytes: u64,
     /// The steps from `known_from` on.
     pub(crate) steps: Vec<StepRow>,
     /// The figures of the epoch that runs, or has just ended.
@@ -48,6 +54,9 @@ impl Progress {
             known_from: step,
             earlier: Meter::default(),
             covered_from: step,
+            waiting: Vec::new(),
+            synchronised: 0,
+            summed_bytes: 0,
             steps: Vec::new(),
             epoch: Meter::default(),
             // An epoch that ends here may not have been recorded yet.
@@ -121,14 +130,45 @@ impl Progress {
         meter
     }
 
+    /// A step has been done, of which this worker has seen `report`. Gives the steps whose losses have become
+    /// known with it, in order, each of which is to be added: this one, or all since the last outer step of
+    /// islands, or none.
+    pub(crate) fn settle(&mut self, row: StepRow, report: &StepReport) -> Vec<(StepRow, StepReport)> {
+        self.position = self.calendar.position(row.step + 1);
+        self.synchronised += u64::from(report.summed_bytes > 0);
+        self.summed_bytes += report.summed_bytes;
+        self.waiting.push((row, report.clone()));
+        if report.known.is_empty() {
+            return Vec::new();
+        }
+        let mut settled = std::mem::take(&mut self.waiting);
+        for (row, _) in &mut settled {
+            if let Some(known) = report.known.iter().find(|known| known.step == row.step) {
+                (row.loss, row.count) = (known.loss, known.count as u64);
+            }
+        }
+        settled
+    }
+
     /// A step has been done.
     pub(crate) fn add_step(&mut self, row: StepRow) {
-        if self.position.step_in_epoch == 0 {
+        if self.calendar.position(row.step).step_in_epoch == 0 {
             self.epoch = Meter::default();
         }
         self.position = self.calendar.position(row.step + 1);
         self.epoch.add(&row);
         self.steps.push(row);
+    }
+
+    /// Whether the losses of all steps are known: where islands synchronise rarely, whether they just have.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Steps that this worker has seen in which all shards, or all islands, were summed, and the bytes of
+    /// that.
+    pub(crate) fn summed(&self) -> (u64, u64) {
+        (self.synchronised, self.summed_bytes)
     }
 
     /// An epoch, or the run, has ended here and has these figures.

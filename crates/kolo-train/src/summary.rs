@@ -50,6 +50,12 @@ pub struct Summary {
     pub comm_fraction: f64,
     /// See [`EpochRow::exposed_comm_fraction`](crate::EpochRow).
     pub exposed_comm_fraction: f64,
+    /// When shards synchronised.
+    pub sync: String,
+    /// Steps that this worker has seen in which all shards, or all islands, were summed.
+    pub synchronised_steps: u64,
+    /// Bytes of what was summed in them: four for each element, however they travelled.
+    pub summed_bytes: u64,
     /// Mean loss of the last epoch.
     pub train_loss: f64,
     /// What the model is judged by on the test samples, after the last step.
@@ -116,6 +122,9 @@ impl Summary {
             step_seconds_p95: whole.step_percentile(95.0),
             comm_fraction: whole.comm_fraction(),
             exposed_comm_fraction: whole.exposed_comm_fraction(),
+            sync: config.sync.mode.to_string(),
+            synchronised_steps: progress.summed().0,
+            summed_bytes: progress.summed().1,
             train_loss: last.map_or(0.0, |row| row.train_loss),
             scores: last.map(|row| row.scores.clone()).unwrap_or_default(),
             noise_scale: noise_scale.map(|noise| NoiseSummary::of(&noise, progress)),

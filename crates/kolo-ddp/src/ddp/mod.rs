@@ -1,6 +1,7 @@
 //! One worker's model in a job, of any tensor library: what the training loop calls.
 
 mod cross_shard_passes;
+mod islands;
 mod state;
 mod statistics;
 
@@ -44,6 +45,8 @@ pub struct Ddp<B> {
     /// For cross-shard sums: made for the first step that needs them, and again when the group or its shares
     /// are others.
     exchange: Option<Exchange>,
+    /// The island whose values the model has, where islands synchronise rarely.
+    island: Option<usize>,
 }
 
 impl<B: Binding> Ddp<B> {
@@ -89,7 +92,7 @@ impl<B: Binding> Ddp<B> {
         let (group, layout, shards) = (replica.group().clone(), replica.layout().clone(), replica.shards());
         let statistics = StatisticsReport::new(&layout, config.statistics);
         let replica = Arc::new(Mutex::new(replica));
-        let mut ddp = Ddp { model, replica, group, layout, shards, statistics, exchange: None };
+        let mut ddp = Ddp { model, replica, group, layout, shards, statistics, exchange: None, island: None };
         ddp.write(Which::All);
         ddp
     }
@@ -103,9 +106,10 @@ impl<B: Binding> Ddp<B> {
     ///
     /// # Errors
     ///
-    /// The last step's reduction failed (naming the rank).
+    /// The last step's reduction failed (naming the rank), or islands have not synchronised since.
     pub fn into_model(self) -> Result<B, Error> {
         self.with_replica(|replica| replica.values().map(drop))?;
+        self.expect_whole_round()?;
         Ok(self.model)
     }
 
@@ -202,7 +206,9 @@ impl<B: Binding> Ddp<B> {
             self.statistics.report(&self.layout, &mut pass, &moved, count);
             self.write(Which::Statistics);
         }
-        pass.finish()
+        pass.finish()?;
+        self.follow_island();
+        Ok(())
     }
 
     /// In place of [`Ddp::backward`] for a shard without samples, as in a short last batch.
@@ -211,7 +217,9 @@ impl<B: Binding> Ddp<B> {
     ///
     /// This rank has no more shards in this step.
     pub fn skip_shard(&mut self) -> Result<(), Error> {
-        self.with_replica(|replica| replica.begin_shard(0.0, 0.0)?.finish())
+        self.with_replica(|replica| replica.begin_shard(0.0, 0.0)?.finish())?;
+        self.follow_island();
+        Ok(())
     }
 
     /// Ends the step: from now on the model has its new parameters.
@@ -298,6 +306,7 @@ impl<B: Binding> Ddp<B> {
     }
 
     fn write(&mut self, which: Which) {
+        self.island = lock(&self.replica).island();
         let values = Values { layout: self.layout.clone(), replica: self.replica.clone() };
         self.model.write(which, &values);
     }

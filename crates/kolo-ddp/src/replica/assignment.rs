@@ -56,6 +56,12 @@ pub(super) fn check_ranks(
             "{transport} adds by itself and needs no summation servers: leave out --servers"
         ));
     }
+    if count > 0 && config.sync.rounds().is_some() {
+        let sync = &config.sync;
+        return refuse(format!(
+            "synchronisation `{sync}` sends too rarely for summation servers to save anything: leave out --servers"
+        ));
+    }
     if config.noise_scale && shards < 2 {
         let problem = "the noise scale is measured between two sizes of a batch, so a step needs at least 2 shards; \
                        it has 1 (`Config::shards`)";

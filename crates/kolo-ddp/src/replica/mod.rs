@@ -3,6 +3,7 @@
 mod assignment;
 mod backup;
 mod elastic;
+mod islands;
 mod noise;
 mod report;
 mod saved;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use kolo_comm::{Group, Rank};
 
 use self::backup::Backups;
+use self::islands::{Islands, Plan};
 use self::noise::NoiseProbe;
 pub use self::report::{Change, StepReport};
 use self::undo::Undo;
@@ -86,6 +88,8 @@ pub struct Replica {
     stragglers: StragglerObserver,
     members: MembershipObserver,
     noise: NoiseProbe,
+    /// Where islands synchronise rarely: those of this rank. Then this replica is that of their outer step.
+    islands: Option<Islands>,
 }
 
 impl Replica {
@@ -107,6 +111,7 @@ impl Replica {
     ) -> Result<Self, Error> {
         let mut replica = Self::apart(&group, specs, values, config, Box::new(optimizer))?;
         replica.join(group)?;
+        replica.form_islands(0)?;
         Ok(replica)
     }
 
@@ -116,12 +121,13 @@ impl Replica {
         specs: Vec<ParamSpec>,
         values: Vec<f32>,
         config: &Config,
-        mut optimizer: Box<dyn Optimizer>,
+        optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, Error> {
+        assignment::check(config)?;
+        let Plan { config, mut optimizer, islands } = Plan::new(config, group.world_size(), optimizer)?;
         let layout = Arc::new(Layout::new(specs));
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
         let shards = config.shards.unwrap_or(group.world_size());
-        assignment::check(config)?;
         let servers: Arc<[bool]> = vec![false; group.world_size()].into();
         // A step of nothing, until the ranks have come to one state.
         let (nothing, shares) = (Arc::new(Layout::new(Vec::new())), equal(shards, group.world_size()));
@@ -149,7 +155,6 @@ impl Replica {
             whole: Vec::new(),
             layout,
             values,
-            config: config.clone(),
             shards,
             server: group.is_server(),
             servers,
@@ -167,10 +172,12 @@ impl Replica {
             unused: Vec::new(),
             known_unused: Vec::new(),
             warnings: Warnings::default(),
-            verifier: Verifier::new(config)?,
+            verifier: Verifier::new(&config)?,
             stragglers: StragglerObserver::new(config.straggler, Vec::new(), [].into()),
             members: MembershipObserver::default(),
             noise,
+            islands,
+            config,
             group: group.clone(),
         })
     }
@@ -230,7 +237,8 @@ impl Replica {
         &self.layout
     }
 
-    /// All values of the model, in the order of the layout, after all steps so far.
+    /// All values of the model, in the order of the layout, after all steps so far; between two outer steps
+    /// of islands, after the last of them.
     ///
     /// # Errors
     ///
@@ -242,8 +250,11 @@ impl Replica {
 
     /// The values of one tensor after all steps so far: waits for the buckets it is in, not for the others.
     /// Where its reduction has failed they are those before the step, and the next call that can fail says
-    /// why.
+    /// why. Where islands synchronise rarely they are those of [`Replica::island`].
     pub fn latest(&mut self, id: SpanId) -> &[f32] {
+        if self.island().is_some() {
+            return self.latest_of_island(id);
+        }
         for bucket in self.step.buckets_of(id) {
             if self.step.outstanding() > 0
                 && let Err(error) = self.apply(bucket)
@@ -256,21 +267,21 @@ impl Replica {
 
     /// Buckets of the last step for which nobody has waited yet.
     pub fn outstanding(&self) -> usize {
-        self.step.outstanding()
+        self.step.outstanding() + self.outstanding_of_islands()
     }
 
     /// The shards of each step that are this rank's: each of them has a pass ([`Replica::begin_shard`]), in
     /// order.
     pub fn shards(&self) -> Range<usize> {
-        self.step.shards()
+        self.shares_of_islands().map_or_else(|| self.step.shards(), |(shards, _)| shards)
     }
 
     /// Number of shards of every rank.
     pub fn shares(&self) -> &[usize] {
-        self.step.shares()
+        self.shares_of_islands().map_or_else(|| self.step.shares(), |(_, shares)| shares)
     }
 
-    /// What is reduced together, in the order in which it becomes ready.
+    /// What is reduced together, in the order in which it becomes ready; of islands, in their outer step.
     pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
         self.step.buckets()
     }
@@ -284,11 +295,6 @@ impl Replica {
     /// synchronisation costs.
     pub fn synchronise(&mut self, synchronise: bool) {
         self.step.synchronise(synchronise);
-    }
-
-    /// For a pass's guard.
-    pub(crate) fn step_mut(&mut self) -> &mut Step {
-        &mut self.step
     }
 
     /// Steps so far, also the last one if its updates are still to be made.
@@ -352,8 +358,17 @@ impl Replica {
     }
 
     /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
-    /// To be called between two steps.
+    /// To be called between two steps. Islands that synchronise rarely cannot have one each: then the next
+    /// call says so.
     pub fn add_transform(&mut self, transform: impl GradientTransform) {
+        if self.islands.is_some() {
+            let problem = format!(
+                "the transform `{}` of the program's own cannot be each island's; synchronise every step, or take one of the table",
+                transform.name()
+            );
+            self.failure.get_or_insert(Error::Setting(problem));
+            return;
+        }
         self.stated.add("a transform of the program's own", transform.name());
         for (name, value) in transform.settings() {
             self.stated.add(name, value.to_string());

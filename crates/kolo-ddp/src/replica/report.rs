@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::last_step::LastStep;
 use crate::noise_scale::NoiseScale;
 use crate::step::BucketTiming;
 use crate::straggler::Straggler;
@@ -26,12 +27,19 @@ pub enum Change {
 /// What a step gave.
 #[derive(Clone, Debug)]
 pub struct StepReport {
-    /// Mean loss over the global batch, without its scale. Finite, unless the step was skipped.
+    /// Mean loss over the global batch, without its scale. Finite, unless the step was skipped. Between two
+    /// outer steps of islands only over this rank's islands, and no number without one.
     pub loss: f64,
     /// What the mean is over: samples of the global batch.
     pub count: f64,
+    /// The steps whose loss over the global batch has become known with this one, in order: this one; where
+    /// islands synchronise rarely, all since the last outer step, or none between two of them.
+    pub known: Vec<LastStep>,
+    /// Bytes of what has been summed over all shards, or in an outer step over all islands: four for each
+    /// element, however they travel; 0 between two outer steps.
+    pub summed_bytes: u64,
     /// Global norm of the gradient before its transforms; measured only where one of them, such as clipping,
-    /// needs it.
+    /// needs it, and all shards synchronise.
     pub gradient_norm: Option<f64>,
     /// The noise scale of the gradient as the steps so far have it; only with
     /// [`Config::noise_scale`](crate::Config::noise_scale).

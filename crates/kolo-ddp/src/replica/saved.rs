@@ -1,5 +1,6 @@
 //! What of a replica a checkpoint holds, and how it goes on from one.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Replica;
@@ -22,8 +23,8 @@ impl Replica {
     }
 
     /// Before rank 0 takes a checkpoint of a job whose reduction keeps something for each shard, such as
-    /// residuals: brings that of all shards there. All ranks call it after the same step. Does nothing where
-    /// the reduction keeps nothing.
+    /// residuals, or whose islands have optimizers of their own: brings that of all shards and islands there.
+    /// All ranks call it after the same step. Does nothing where there is nothing to bring.
     ///
     /// # Errors
     ///
@@ -33,7 +34,7 @@ impl Replica {
             self.apply_outstanding()?;
             self.gathered = Some((self.steps, self.step.gather_shard_state()?));
         }
-        Ok(())
+        self.gather_islands()
     }
 
     /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing. For
@@ -73,6 +74,12 @@ impl Replica {
     /// How the gradients of all shards become what the optimizer sees.
     pub(crate) fn reducer(&self) -> &Arc<dyn Reducer> {
         &self.config.reduction
+    }
+
+    /// The shards for which this rank's reduction keeps something: where there are islands, those that this
+    /// rank speaks for.
+    pub(crate) fn reduced_shards(&self) -> Range<usize> {
+        self.step.shards()
     }
 
     /// How many shards a step has, if the reduction keeps something for each of them.
@@ -120,7 +127,8 @@ impl Replica {
         self.scaler.reset();
         self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
         self.begin_steps(self.group.clone(), vec![1; self.layout.spans().len()])?;
-        self.resume(0)
+        self.resume(0)?;
+        self.form_islands(0)
     }
 
     /// All ranks go on from a checkpoint that was made after so many steps. A collective.

@@ -51,7 +51,11 @@ impl Replica {
     /// Comes to one state with the ranks of `group`, and trains with them from now on.
     pub(super) fn join(&mut self, group: Arc<Group>) -> Result<(), Error> {
         let caps = self.verifier.caps().or(self.config.caps);
-        let settings = Stated::of_job(&self.config, caps, &*self.optimizer)?;
+        let mut settings = Stated::of_job(&self.config, caps, &*self.optimizer)?;
+        if let Some(islands) = &self.islands {
+            settings.set("shards", islands.shards().to_string());
+            settings.add_all("an island's", islands.stated(caps)?);
+        }
         agree::check(&group, &self.layout, &settings, self.joined)?;
         let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
         let halfway = self.is_halfway();

@@ -22,7 +22,10 @@ impl Replica {
     /// Begins the backward pass of the next shard and returns its number.
     pub(crate) fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
         self.apply_outstanding()?;
-        self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
+        self.verifier.begin(&self.group, &self.layout, &self.values, self.shares().iter().sum())?;
+        if let Some(pass) = self.begin_pass_of_island(loss, count)? {
+            return Ok(pass);
+        }
         self.step.begin_shard(loss, count, self.steps)
     }
 
@@ -36,6 +39,29 @@ impl Replica {
     /// different learning rates, samplers or transforms ([`Error::SettingsDiffer`], on all of them). No
     /// parameter has changed then.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
+        let report = match self.islands.take() {
+            Some(mut islands) => {
+                let report = islands.step(self, learning_rate);
+                self.islands = Some(islands);
+                report?
+            }
+            None => self.step_of_all(learning_rate, None)?,
+        };
+        if self.is_synchronised()
+            && let Some(folder) = self.verifier.resumes_from()
+        {
+            self.restart(&folder)?;
+        }
+        Ok(report)
+    }
+
+    /// A step of all ranks: that of a job that synchronises every step, or an outer step of islands. Of that
+    /// it is `known` what it ends as, and how many steps were done at the last one.
+    pub(super) fn step_of_all(
+        &mut self,
+        learning_rate: f64,
+        known: Option<(LastStep, u64)>,
+    ) -> Result<StepReport, Error> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let numbers = self.stragglers.passes_over(&self.step, world);
         self.apply_outstanding()?;
@@ -48,7 +74,8 @@ impl Replica {
         if totals.heard.settings_differ {
             return Err(settings.name_difference(&self.group)?);
         }
-        let scale = 1.0 / totals.count;
+        // An island may be without samples, and then has no gradient either.
+        let scale = if totals.count > 0.0 { 1.0 / totals.count } else { 0.0 };
         let LossScale { scale: loss_scale, skipped_steps, .. } = self.scaler.now();
         let unscale = 1.0 / f64::from(loss_scale);
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
@@ -61,9 +88,10 @@ impl Replica {
         }
         let (loss, count) = (number(totals.loss * scale), totals.count);
         let skipped = decision.is_none();
-        let done = LastStep { step: self.steps, loss, count, noise_scale, skipped };
+        let own = LastStep { step: self.steps, loss, count, noise_scale, skipped };
+        let (done, before) = known.unwrap_or((own, self.steps));
         (self.scale, self.factor) = (scale, factor * unscale);
-        self.note_unused(totals.unused);
+        self.note_unused(totals.unused, totals.count > 0.0);
         self.steps += 1;
         self.scaler.step_done(skipped);
         self.step.begin_applying(done);
@@ -78,17 +106,11 @@ impl Replica {
         if !self.overlaps() || self.step.is_profiling() {
             self.apply_outstanding()?;
         }
-        if self.verifier.is_due(self.steps, world) {
-            self.apply_outstanding()?;
-            self.verifier.verify(&self.group, &self.layout, &self.values, &done, &self.servers)?;
-        }
+        self.verify(&done, before)?;
         let (straggler, shards_changed) = self.mind_stragglers(&totals.heard)?;
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
         self.stragglers.step_over(exposed, &self.step, &self.group);
         self.members.step_done();
-        if let Some(folder) = self.verifier.resumes_from() {
-            self.restart(&folder)?;
-        }
         if self.is_backup_due() {
             self.back_up()?;
         }
@@ -96,6 +118,8 @@ impl Replica {
         Ok(StepReport {
             loss: done.loss,
             count: done.count,
+            known: vec![done],
+            summed_bytes: self.step.buckets().map(|bucket| (bucket.len * size_of::<f32>()) as u64).sum(),
             gradient_norm,
             noise_scale,
             skipped,
@@ -119,12 +143,23 @@ impl Replica {
         }
     }
 
+    /// Looks at the values of all ranks, if that is due after a step before which they were last the same when
+    /// `before` steps were done.
+    pub(super) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
+        if self.verifier.is_due(before..self.steps, self.group.world_size()) {
+            self.apply_outstanding()?;
+            self.verifier.verify(&self.group, &self.layout, &self.values, done, &self.servers)?;
+        }
+        Ok(())
+    }
+
     /// In the step that ends, these parameters stay as they are.
-    fn note_unused(&mut self, unused: Vec<bool>) {
+    fn note_unused(&mut self, unused: Vec<bool>, has_samples: bool) {
         self.known_unused.resize(unused.len(), false);
         let spans = self.layout.spans().iter().zip(&unused).zip(&mut self.known_unused);
         for ((span, unused), known) in spans {
-            let is_new = *unused && span.spec.kind != Kind::Statistic && !std::mem::replace(known, true);
+            let is_unused = *unused && has_samples && span.spec.kind != Kind::Statistic;
+            let is_new = is_unused && !std::mem::replace(known, true);
             if is_new && self.group.rank() == Rank(0) {
                 let parameter = span.spec.name.clone();
                 self.warnings.add(Warning::UnusedParameter { step: self.steps, parameter });

@@ -99,6 +99,8 @@ pub(crate) struct Step {
     reducer: Arc<dyn Reducer>,
     caps: BucketCaps,
     synchronise: bool,
+    /// Whether a step may be without any sample: then nothing changes.
+    may_be_empty: bool,
     phase: Phase,
     /// Passes begun so far.
     passes: u64,
@@ -151,6 +153,7 @@ impl Step {
             reducer,
             caps,
             synchronise: true,
+            may_be_empty: false,
             phase: Phase::Idle,
             passes: 0,
             shard: FinishedShard { number: 0, step: 0, count: 0.0 },
@@ -335,7 +338,8 @@ impl Step {
             }
         }
         let [loss, count] = self.losses.finish(&mut self.exposed)?;
-        if count <= 0.0 {
+        let is_empty = count <= 0.0;
+        if is_empty && !self.may_be_empty {
             return Err(Error::NoSamples { step: number });
         }
         let agreed = self.agreement.finish(&mut self.exposed)?;
@@ -350,7 +354,7 @@ impl Step {
         let mut spans = self.layout.spans().iter().zip(&unused);
         let is_trained = |span: &Span| span.spec.kind != Kind::Statistic;
         let is_used = spans.any(|(span, unused)| is_trained(span) && !unused);
-        if !is_used && self.layout.spans().iter().any(is_trained) {
+        if !is_used && !is_empty && self.layout.spans().iter().any(is_trained) {
             return Err(Error::NoGradient { step: number });
         }
         Ok(Totals { loss, count, started_early, unused, heard })
@@ -479,6 +483,16 @@ impl Step {
         self.synchronise = synchronise;
     }
 
+    /// A step without any sample is none that fails: it changes nothing.
+    pub(crate) fn allow_no_samples(&mut self) {
+        self.may_be_empty = true;
+    }
+
+    /// Whether the passes of all of this rank's shards are over in the step that runs.
+    pub(crate) fn has_all_passes(&self) -> bool {
+        matches!(self.phase, Phase::Collecting { done, pass: None } if done == self.shards().len())
+    }
+
     /// How often each span is expected to be used in the step that runs or comes next.
     pub(crate) fn expected_uses(&self) -> &[u32] {
         &self.uses.expected
@@ -495,5 +509,6 @@ impl Step {
         self.uses.expected = expected;
         // So that a pass that is still held from then is known to be none of this group's.
         self.passes = last.passes;
+        self.may_be_empty = last.may_be_empty;
     }
 }

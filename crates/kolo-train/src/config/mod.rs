@@ -12,6 +12,7 @@ mod large_batch;
 mod noise_scale;
 mod precision;
 mod rate;
+mod sync;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub use large_batch::LargeBatch;
 pub use precision::PrecisionConfig;
 pub(crate) use rate::StepRates;
 pub use rate::{LearningRateSchedule, RateConfig};
+pub use sync::SyncConfig;
 
 /// The whole configuration of a run.
 ///
@@ -148,6 +150,9 @@ pub struct Recipe {
     /// What is done to the gradient before the optimizer sees it.
     #[command(flatten)]
     pub transforms: TransformChoices,
+    /// How often shards synchronise.
+    #[command(flatten)]
+    pub sync: SyncConfig,
     /// Settings of the optimizer for some tensors, as 'fc.*:lr_scale=10,weight_decay=0' (see below); may be
     /// repeated, a later one wins
     #[arg(long = "group", value_name = "TENSORS:SETTINGS")]
@@ -216,6 +221,7 @@ impl Recipe {
         self.large_batch.check(self.epochs)?;
         self.straggler()?;
         self.check_noise_scale()?;
+        self.sync.check(self)?;
         if self.threads != 1 {
             let problem = "a worker computes on 1 thread; raise --nproc";
             return Err(Error::setting("threads =", self.threads, problem));
@@ -306,7 +312,10 @@ impl Recipe {
     fn reduction(&self) -> Result<Arc<dyn Reducer>, Error> {
         let reduction = reduction::parse(&self.reduction)?;
         let refused = |problem| Error::setting("--reduction", &self.reduction, problem);
-        reduction.check(&*self.optimizer.build()?).map_err(refused)?;
+        // Of islands it is that of the outer step, which has an optimizer of its own.
+        if !self.sync.mode.is_rare() {
+            reduction.check(&*self.optimizer.build()?).map_err(refused)?;
+        }
         Ok(reduction)
     }
 
@@ -345,6 +354,8 @@ impl Recipe {
             backup_every: self.backup_steps,
             noise_scale: self.noise_scale,
             loss_scaling: self.precision.loss_scaling()?,
+            sync: self.sync.mode.clone(),
+            islands: self.sync.islands,
             ..kolo_ddp::Config::default()
         })
     }
@@ -379,6 +390,39 @@ mod tests {
         config = Recipe { no_trust_ratio: vec!["bias".into()], ..Recipe::default() };
         config.optimizer.0 = Choice::new("lars").with("trust_coefficient", 0.02);
         assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
+        let sync = SyncConfig { mode: "diloco:H=20,outer_lr=0.5".parse().unwrap(), islands: Some(1) };
+        let rare = Recipe { sync, ..Recipe::default() };
+        assert_eq!(read(&rare.to_toml().unwrap()).unwrap(), rare);
+    }
+
+    #[test]
+    fn islands_are_refused_where_they_make_no_sense() {
+        let rare = |islands| SyncConfig { mode: "local:H=4".parse().unwrap(), islands };
+        let recipe = |sync| Recipe { sync, shards: 4, ..Recipe::default() };
+        recipe(rare(Some(2))).check().unwrap();
+        for (recipe, words) in [
+            (recipe(rare(Some(3))), "--islands 3: give a number that divides the 4 shards"),
+            (recipe(rare(Some(0))), "--islands 0: give a number that divides the 4 shards"),
+            (
+                recipe(SyncConfig { islands: Some(2), ..SyncConfig::default() }),
+                "--islands 2: --sync every-step has no islands",
+            ),
+            (
+                Recipe { batch_norm: BatchNormalisation::Sync, ..recipe(rare(None)) },
+                "--sync local:H=4: islands have no batch in common",
+            ),
+            (
+                Recipe { batch_norm: BatchNormalisation::Local, ..recipe(rare(None)) },
+                "--sync local:H=4: the outer step averages running statistics",
+            ),
+            (
+                Recipe { straggler: "rebalance".into(), ..recipe(rare(None)) },
+                "--sync local:H=4: shards stay with the worker",
+            ),
+        ] {
+            let error = recipe.check().unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -151,6 +151,13 @@ impl Terminal {
         if let Some(noise) = &summary.noise_scale {
             println!("noise scale     {}", noise.words(unit));
         }
+        let Summary { sync, synchronised_steps, steps, summed_bytes, .. } = summary;
+        if synchronised_steps < steps {
+            println!(
+                "synchronised    in {synchronised_steps} of {steps} steps ({sync}): {:.1} MB summed",
+                *summed_bytes as f64 / 1e6
+            );
+        }
         println!("weights         sha256 {}", summary.weights_sha256);
         for warning in &summary.warnings {
             println!("warning         {warning}");

@@ -20,6 +20,8 @@ fn report() -> StepReport {
     StepReport {
         loss: 0.5,
         count: 8.0,
+        known: Vec::new(),
+        summed_bytes: 4096,
         gradient_norm: Some(0.25),
         noise_scale: Some(NoiseScale::default()),
         skipped: false,

@@ -10,6 +10,7 @@ use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
 use kolo_ddp::rate::BatchScaling;
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
+use kolo_ddp::sync::SYNCS;
 use kolo_ddp::table::Setting;
 use kolo_train::models::{self, MODELS};
 use kolo_train::weights::WeightsFile;
@@ -122,6 +123,13 @@ fn tables() -> String {
             text += &format!("    {:22} {about} [default: {default}]\n", format!("{name}="));
         }
     }
+    text += "\nSynchronisation:\n";
+    for mode in SYNCS {
+        text += &format!("  {:24} {}\n", mode.name, mode.about);
+        for Setting { name, default, about, .. } in mode.settings {
+            text += &format!("    {:22} {about} [default: {default}]\n", format!("{name}="));
+        }
+    }
     text += "\nIn the run folder, besides config.toml and checkpoints:\n";
     SINKS.iter().for_each(|sink| text += &format!("  {:24} {}\n", sink.name, sink.about));
     text
@@ -136,6 +144,13 @@ impl Train {
         let config = self.configuration()?;
         let model = models::find(&config.model)?;
         config.check_shares()?;
+        if config.sync.mode.is_rare() && self.elastic.is_given() {
+            return Err(Failure::input(format!(
+                "--min and --max-restarts: with --sync {} every worker keeps the weights and optimizers of its islands, which its \
+                 death loses, so the job ends with it; leave these options out, or take --sync every-step",
+                config.sync.mode
+            )));
+        }
         // Mistakes in the data should be told once, before any worker starts.
         model.check(&config, data::open(&config.data).map_err(Failure::input)?.shape())?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
@@ -158,7 +173,12 @@ impl Train {
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.configuration()?;
         let algorithm = self.algorithm.as_deref();
-        if let Some(mut member) = self.communication.member(algorithm)? {
+        // A worker that dies would take its islands along, so these stay to the end.
+        let member = match config.sync.mode.is_rare() {
+            true => None,
+            false => self.communication.member(algorithm)?,
+        };
+        if let Some(mut member) = member {
             let folder = match made_folder() {
                 Some(folder) => folder,
                 None => {

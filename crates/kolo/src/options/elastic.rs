@@ -32,6 +32,11 @@ impl Elastic {
         self.min.unwrap_or(1)
     }
 
+    /// Whether the user has said how the job goes on.
+    pub(crate) fn is_given(&self) -> bool {
+        self.min.is_some() || self.max_restarts.is_some()
+    }
+
     pub(crate) fn apply(&self, job: &mut Job) {
         job.servers = self.servers;
         job.min = self.min.unwrap_or(job.min);

@@ -1,0 +1,261 @@
+//! How a job gets its islands: what is refused, which groups they are, where their weights come from.
+
+use std::sync::Arc;
+
+use kolo_comm::{Group, Rank};
+
+use super::super::{Replica, assignment};
+use super::{Islands, OwnIsland};
+use crate::config::Config;
+use crate::error::Error;
+use crate::shares::{apportion, equal};
+use crate::statistics::Statistics;
+use crate::straggler::Policy;
+use crate::sync::{Rounds, SyncMode, divide, spanning};
+use crate::verify::Verifier;
+use kolo_optim::{Optimizer, Settings, named};
+
+/// What the outer replica is made with, and the islands that it is to hold.
+pub(in crate::replica) struct Plan {
+    pub(in crate::replica) config: Config,
+    pub(in crate::replica) optimizer: Box<dyn Optimizer>,
+    pub(in crate::replica) islands: Option<Islands>,
+}
+
+impl Plan {
+    /// What a job's configuration comes to, in which `optimizer` is that of an island, if it has islands.
+    ///
+    /// # Errors
+    ///
+    /// A combination that cannot be.
+    pub(in crate::replica) fn new(
+        config: &Config,
+        world: usize,
+        optimizer: Box<dyn Optimizer>,
+    ) -> Result<Self, Error> {
+        let shards = config.shards.unwrap_or(world);
+        let Some(rounds) = config.sync.rounds() else {
+            return match config.islands {
+                None | Some(1) => Ok(Plan { config: config.clone(), optimizer, islands: None }),
+                Some(_) => Err(refused(&config.sync, "has no islands; take `local` or `diloco`")),
+            };
+        };
+        let count = config.islands.unwrap_or(shards);
+        check(config, count, shards, &*optimizer)?;
+        let weighted = config.shares.as_ref().and_then(|weights| apportion(shards, weights, world).ok());
+        let shares = weighted.unwrap_or_else(|| equal(shards, world));
+        // The first rank of each island speaks for it.
+        let mut speakers = vec![0.0; world];
+        divide(&shares, count).iter().for_each(|island| speakers[first_holder(island)] += 1.0);
+        let inner = Config {
+            reduction: Config::default().reduction,
+            straggler: Policy::Warn,
+            verify_every: 0,
+            sync: SyncMode::default(),
+            islands: None,
+            ..config.clone()
+        };
+        let outer = Config {
+            shards: Some(count),
+            shares: Some(speakers),
+            transforms: Vec::new(),
+            groups: Vec::new(),
+            forward_overlap: false,
+            ..config.clone()
+        };
+        let islands = Islands {
+            rounds,
+            count,
+            shards,
+            shares,
+            config: inner,
+            optimizer,
+            together: false,
+            own: Vec::new(),
+            here: 0,
+            began: 0,
+            rates: Vec::new(),
+            ends: false,
+            gathered: None,
+        };
+        Ok(Plan { config: outer, optimizer: outer_optimizer(rounds)?, islands: Some(islands) })
+    }
+}
+
+/// The rank that speaks for an island: the first one that holds a shard of it.
+fn first_holder(island: &crate::sync::Island) -> usize {
+    let offset = island.counts.iter().position(|count| *count > 0).unwrap_or(0);
+    island.ranks.start + offset
+}
+
+/// SGD, with Nesterov's momentum if with any.
+fn outer_optimizer(rounds: Rounds) -> Result<Box<dyn Optimizer>, Error> {
+    let momentum = rounds.outer_momentum;
+    let settings = Settings::default().with("momentum", momentum).with("nesterov", momentum > 0.0);
+    Ok(named("sgd", &settings)?)
+}
+
+fn refused(sync: &SyncMode, problem: &str) -> Error {
+    Error::Setting(format!("synchronisation `{sync}` {problem}"))
+}
+
+/// Refuses what islands cannot be combined with.
+fn check(config: &Config, count: usize, shards: usize, optimizer: &dyn Optimizer) -> Result<(), Error> {
+    let wrong = |problem: &str| Err(refused(&config.sync, problem));
+    if count == 0 || !shards.is_multiple_of(count) {
+        let problem =
+            format!("cannot make {count} islands of {shards} shards; give a number that divides them");
+        return wrong(&problem);
+    }
+    if config.elastic {
+        return wrong(
+            "keeps each island's weights and optimizer with its worker, which are lost when it dies; train with workers that \
+             stay (`Config::elastic: false`)",
+        );
+    }
+    if !matches!(config.straggler, Policy::Warn) {
+        return wrong(
+            "cannot move shards from one worker to another; leave what becomes of stragglers at `warn`",
+        );
+    }
+    if config.loss_scaling.is_some() {
+        return wrong(
+            "has no step of all shards in which an overflow could be agreed on; compute in bf16 or f32",
+        );
+    }
+    if config.noise_scale {
+        return wrong(
+            "has no batch of all shards in each step, between which and a shard the noise scale is measured",
+        );
+    }
+    if config.statistics == Statistics::Local {
+        return wrong("averages running statistics as it does weights; they cannot be each worker's own");
+    }
+    if another(optimizer).is_none() {
+        let problem = format!(
+            "needs an optimizer for each island, and `{}` cannot make another one: implement `Optimizer::another`",
+            optimizer.name()
+        );
+        return wrong(&problem);
+    }
+    Ok(())
+}
+
+/// An optimizer with the same settings and no state.
+fn another(optimizer: &dyn Optimizer) -> Option<Box<dyn Optimizer>> {
+    optimizer.another().or_else(|| named(optimizer.name(), &optimizer.settings()).ok())
+}
+
+impl Islands {
+    /// Makes the islands that the step after so many has, with the outer values and without optimizer state.
+    /// A collective.
+    fn form(&mut self, outer: &mut Replica, steps: u64) -> Result<(), Error> {
+        self.together = steps < self.rounds.together;
+        let islands = divide(&self.shares, self.formed());
+        let (group, rank) = (outer.group.clone(), outer.group.rank().0);
+        let mut split: Vec<(usize, Arc<Group>)> = Vec::new();
+        for set in spanning(&islands, group.world_size()) {
+            if set.is_empty() {
+                continue;
+            }
+            let own = set.into_iter().find(|number| islands[*number].ranks.contains(&rank));
+            let part = group.split(own.map(|number| number as u32), 0)?;
+            split.extend(own.zip(part.map(Arc::new)));
+        }
+        let caps = outer.verifier.caps().or(self.config.caps);
+        let mut own = Vec::new();
+        for (number, island) in islands.iter().enumerate() {
+            let ranks = &island.ranks;
+            if !ranks.contains(&rank) {
+                continue;
+            }
+            let group = match split.iter().find(|(of, _)| *of == number) {
+                Some((_, group)) => group.clone(),
+                None if ranks.len() == group.world_size() => group.clone(),
+                None => Arc::new(Group::alone()),
+            };
+            let config = Config {
+                shards: Some(island.shards.len()),
+                shares: Some(island.counts.iter().map(|count| *count as f64).collect()),
+                caps,
+                ..self.config.clone()
+            };
+            let specs = outer.layout.spans().iter().map(|span| span.spec.clone()).collect();
+            let optimizer = another(&*self.optimizer).ok_or(Error::Lost)?;
+            let mut replica = Replica::apart(&group, specs, outer.values.clone(), &config, optimizer)?;
+            replica.verifier = Verifier::silent();
+            // Others may have some: a short last batch need not reach every island.
+            replica.step.allow_no_samples();
+            replica.join(group)?;
+            replica.resume(self.steps_of_optimizers(steps))?;
+            let (first_shard, first_rank) = (island.shards.start, ranks.start);
+            let speaks = first_holder(island) == rank;
+            own.push(OwnIsland { number, first_shard, first_rank, speaks, replica, losses: Vec::new() });
+        }
+        (self.own, self.here, self.began) = (own, 0, steps);
+        self.rates.clear();
+        self.ends = false;
+        Ok(())
+    }
+
+    /// Whether the islands' optimizers begin without state when a round begins.
+    pub(super) fn restarts(&self) -> bool {
+        self.rounds.restart_inner && !self.together
+    }
+
+    /// Steps that the islands' optimizers count when a round begins after so many of the job's.
+    pub(super) fn steps_of_optimizers(&self, steps: u64) -> u64 {
+        if self.restarts() { 0 } else { steps }
+    }
+
+    /// After the last step in which all shards synchronised: every island begins with what all have come to.
+    pub(super) fn part(&mut self, outer: &mut Replica) -> Result<(), Error> {
+        let Some(mut last) = self.own.pop() else { return Ok(()) };
+        self.form(outer, outer.steps)?;
+        let restarts = self.restarts();
+        for island in &mut self.own {
+            island.replica.step.expect_uses(last.replica.step.expected_uses().to_vec());
+            if restarts {
+                continue;
+            }
+            let states = island.replica.optimizer.state().into_iter().zip(last.replica.optimizer.state());
+            states.for_each(|((_, own), (_, last))| own.copy_from_slice(last));
+        }
+        Ok(())
+    }
+}
+
+impl Replica {
+    /// Makes the islands, if the job has some, as they are after so many steps. All ranks hold the same
+    /// values then. A collective.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), a group of parameters selects none, or memory cannot be had.
+    pub(crate) fn form_islands(&mut self, steps: u64) -> Result<(), Error> {
+        let Some(mut islands) = self.islands.take() else { return Ok(()) };
+        let result = assignment::agree(&self.group, &islands.config, islands.shards, &self.servers).and_then(
+            |(shares, _)| {
+                islands.shares = shares;
+                islands.form(self, steps)
+            },
+        );
+        let world = self.group.world_size();
+        self.islands = Some(islands);
+        if world > 1 && self.group.rank() == Rank(0) && result.is_ok() {
+            log::info!("{}", self.describe_islands());
+        }
+        result
+    }
+
+    fn describe_islands(&self) -> String {
+        self.islands.as_ref().map_or(String::new(), |islands| {
+            let Rounds { steps, .. } = islands.rounds;
+            format!(
+                "{} islands of {} shards, rounds of {steps} steps",
+                islands.count,
+                islands.shards / islands.count
+            )
+        })
+    }
+}

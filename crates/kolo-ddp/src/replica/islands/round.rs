@@ -1,0 +1,178 @@
+//! A round: steps of the islands, and the outer step that ends it.
+
+use std::time::Duration;
+
+use super::super::{Change, Replica, StepReport};
+use super::{Islands, OwnIsland};
+use crate::error::Error;
+use crate::last_step::LastStep;
+use kolo_optim::SpanId;
+
+impl Islands {
+    /// A step of all islands of this rank; and the outer step, if it is due.
+    pub(in crate::replica) fn step(&mut self, outer: &mut Replica, rate: f64) -> Result<StepReport, Error> {
+        outer.verifier.begin(&outer.group, &outer.layout, &outer.values, self.shards)?;
+        let mut report = between_outer_steps();
+        for island in &mut self.own {
+            let step = island.replica.step(rate).map_err(|error| island.located(error, outer.steps))?;
+            island.losses.push([step.loss * step.count, step.count]);
+            report.loss += step.loss * step.count;
+            report.count += step.count;
+            report.exposed += step.exposed;
+            report.started_early += step.started_early;
+            report.gradient_norm = step.gradient_norm.filter(|_| self.together);
+            if island.replica.group.world_size() > 1 {
+                report.buckets.extend(step.buckets);
+            }
+            report.summed_bytes += if self.together { step.summed_bytes } else { 0 };
+            // Every island may have the same to say.
+            if island.number == 0 && island.speaks {
+                step.warnings.into_iter().for_each(|warning| outer.warn(warning));
+            }
+        }
+        // A rank without islands has seen none.
+        report.loss /= report.count;
+        self.here = 0;
+        self.rates.push(rate);
+        let (done, ends) = (outer.steps + 1, std::mem::take(&mut self.ends));
+        if self.together {
+            self.step_together(outer, &mut report)?;
+        } else if ends || done - self.began >= self.rounds.steps {
+            report = self.outer_step(outer, report)?;
+        } else {
+            outer.steps = done;
+        }
+        report.warnings.extend(outer.take_warnings());
+        Ok(report)
+    }
+
+    /// Before the first round: what the one island has come to is the job's.
+    fn step_together(&mut self, outer: &mut Replica, report: &mut StepReport) -> Result<(), Error> {
+        let island = &mut self.own[0];
+        let done = LastStep {
+            step: outer.steps,
+            loss: report.loss,
+            count: report.count,
+            noise_scale: None,
+            skipped: false,
+        };
+        if done.count <= 0.0 {
+            return Err(Error::NoSamples { step: done.step });
+        }
+        outer.values.copy_from_slice(island.replica.values()?);
+        report.known.push(done);
+        outer.steps += 1;
+        outer.last = Some(done);
+        outer.verify(&done, outer.steps - 1)?;
+        self.begin_round(outer.steps);
+        if outer.steps >= self.rounds.together {
+            self.part(outer)?;
+        }
+        Ok(())
+    }
+
+    /// Brings all islands to the same weights. What each has changed is the gradient of one shard, whose
+    /// count is 1, so each weighs the same; what it has made of running statistics is a change of them as in
+    /// any step.
+    fn outer_step(&mut self, outer: &mut Replica, islands: StepReport) -> Result<StepReport, Error> {
+        let known = self.losses_of_all(outer)?;
+        let Some(done) = known.last().copied() else { return Err(Error::Lost) };
+        let rates = self.rates.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
+        outer.note_setting("the learning rates since the last outer step", rates);
+        let layout = outer.layout.clone();
+        let start = outer.values.clone();
+        // Also on ranks that do not speak for an island: its values are about to be others.
+        self.own.iter_mut().try_for_each(|island| island.replica.apply_outstanding())?;
+        for island in self.own.iter_mut().filter(|island| island.speaks) {
+            let values = island.replica.values()?;
+            let mut pass = outer.begin_shard(0.0, 1.0)?;
+            for (number, span) in layout.spans().iter().enumerate().rev() {
+                let (start, end) = (&start[span.range()], &values[span.range()]);
+                let is_statistic = span.spec.kind == kolo_optim::Kind::Statistic;
+                let change =
+                    |(start, end): (&f32, &f32)| if is_statistic { end - start } else { start - end };
+                let change: Vec<f32> = start.iter().zip(end).map(change).collect();
+                pass.ready(SpanId(number), &change);
+            }
+            pass.finish()?;
+        }
+        let report = outer.step_of_all(self.rounds.outer_lr, Some((done, self.began)))?;
+        self.begin_round(outer.steps);
+        let restarts = self.restarts();
+        for island in &mut self.own {
+            island.replica.values.copy_from_slice(&outer.values);
+            if restarts {
+                island.replica.optimizer.init(&outer.layout);
+                island.replica.resume(0)?;
+            }
+        }
+        let exposed = report.exposed + islands.exposed;
+        Ok(StepReport { exposed, known, gradient_norm: None, ..report })
+    }
+
+    fn begin_round(&mut self, steps: u64) {
+        self.began = steps;
+        self.rates.clear();
+        self.own.iter_mut().for_each(|island| island.losses.clear());
+    }
+
+    /// The mean loss over all islands of every step of the round, the same bits on all ranks. A collective.
+    fn losses_of_all(&self, outer: &Replica) -> Result<Vec<LastStep>, Error> {
+        let speaking = self.own.iter().filter(|island| island.speaks);
+        let own: Vec<&[[f64; 2]]> = speaking.map(|island| &island.losses[..]).collect();
+        let told: Vec<Vec<Vec<[f64; 2]>>> = outer.group.all_gather_value(&own)?;
+        // In the order of islands, which is that of the ranks that speak for them.
+        let islands: Vec<Vec<[f64; 2]>> = told.into_iter().flatten().collect();
+        let step = |number: usize| {
+            let step = self.began + number as u64;
+            let losses = islands.iter().filter_map(|losses| losses.get(number));
+            let [loss, count] = losses.fold([0.0; 2], |sum, own| [sum[0] + own[0], sum[1] + own[1]]);
+            match count > 0.0 {
+                true => Ok(LastStep { step, loss: loss / count, count, noise_scale: None, skipped: false }),
+                false => Err(Error::NoSamples { step }),
+            }
+        };
+        (0..self.rates.len()).map(step).collect()
+    }
+}
+
+impl OwnIsland {
+    /// An error of the island in the job's numbers of steps, shards and ranks.
+    fn located(&self, error: Error, step: u64) -> Error {
+        match error {
+            Error::LossNotFinite { loss, mut shards, .. } => {
+                for shard in &mut shards {
+                    shard.shard += self.first_shard;
+                    shard.rank.0 += self.first_rank;
+                }
+                Error::LossNotFinite { step, loss, shards }
+            }
+            Error::GradientNotFinite { norm, parameter, .. } => {
+                Error::GradientNotFinite { step, norm, parameter }
+            }
+            Error::NoGradient { .. } => Error::NoGradient { step },
+            other => other,
+        }
+    }
+}
+
+/// What a step reports before its islands have added theirs.
+fn between_outer_steps() -> StepReport {
+    StepReport {
+        skipped: false,
+        loss_scale: None,
+        loss: 0.0,
+        count: 0.0,
+        known: Vec::new(),
+        summed_bytes: 0,
+        gradient_norm: None,
+        noise_scale: None,
+        buckets: Vec::new(),
+        exposed: Duration::ZERO,
+        started_early: 0,
+        change: Change::None,
+        straggler: None,
+        shards_changed: false,
+        warnings: Vec::new(),
+    }
+}

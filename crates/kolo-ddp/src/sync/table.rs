@@ -1,0 +1,98 @@
+//! The modes of synchronisation by name.
+
+use serde::Deserialize;
+
+use kolo_optim::table::{Entry, Setting, Settings};
+
+/// Every mode there is; the first one is the default.
+pub static SYNCS: &[Entry<Option<Rounds>>] = &[
+    Entry {
+        name: "every-step",
+        about: "all shards synchronise in every step: one model",
+        settings: &[],
+        make: |_| Box::new(None),
+    },
+    Entry {
+        name: "local",
+        about: "local SGD: the weights of the islands are averaged every H steps (Stich 2019)",
+        settings: &[Setting::whole("H", 8, 1..u64::MAX, "Steps of a round"), RESTART],
+        make: |settings| averaging(settings),
+    },
+    Entry {
+        name: "post-local",
+        about: "post-local SGD: every step until step T, then local (Lin et al. 2020)",
+        settings: &[
+            Setting::whole("H", 8, 1..u64::MAX, "Steps of a round"),
+            Setting::whole("T", 1000, 0..u64::MAX, "Steps before the first round"),
+            RESTART,
+        ],
+        make: |settings| averaging(settings),
+    },
+    Entry {
+        name: "diloco",
+        about: "DiLoCo: an outer step of Nesterov's momentum every H steps (Douillard et al. 2023)",
+        settings: &[
+            Setting::whole("H", 50, 1..u64::MAX, "Steps of a round"),
+            Setting::positive("outer_lr", 0.7, "Learning rate of the outer step"),
+            Setting::number("outer_momentum", 0.9, 0.0..1.0, "Nesterov's momentum of the outer step"),
+            RESTART,
+        ],
+        make: |settings| {
+            let Diloco { steps, outer_lr, outer_momentum, restart_inner } = settings.read();
+            Box::new(Some(Rounds {
+                steps: steps as u64,
+                together: 0,
+                outer_lr,
+                outer_momentum,
+                restart_inner,
+            }))
+        },
+    },
+];
+
+const RESTART: Setting =
+    Setting::flag("restart_inner", "Begin the islands' optimizers anew after each outer step");
+
+/// When islands synchronise, and what their outer step is.
+///
+/// θ is the weights that all islands begin a round with, θᵢ those that island i ends it with, of I islands.
+/// Their mean difference Δ = 1/I · Σ (θ − θᵢ) is the gradient of an outer step of SGD: v = μ·v + Δ;
+/// θ −= η·(Δ + μ·v) (Douillard et al. 2023, algorithm 1). With η = 1 and μ = 0 that is the mean of the θᵢ
+/// (Stich 2019, algorithm 1).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rounds {
+    /// H: steps between two outer steps.
+    pub steps: u64,
+    /// T: steps before the first round, in which all shards synchronise every step.
+    pub together: u64,
+    /// η
+    pub outer_lr: f64,
+    /// μ
+    pub outer_momentum: f64,
+    /// Whether the optimizer of an island begins each round without state.
+    pub restart_inner: bool,
+}
+
+#[derive(Deserialize)]
+struct Averaging {
+    #[serde(rename = "H")]
+    steps: f64,
+    #[serde(rename = "T", default)]
+    together: f64,
+    restart_inner: bool,
+}
+
+#[derive(Deserialize)]
+struct Diloco {
+    #[serde(rename = "H")]
+    steps: f64,
+    outer_lr: f64,
+    outer_momentum: f64,
+    restart_inner: bool,
+}
+
+fn averaging(settings: &Settings) -> Box<Option<Rounds>> {
+    let Averaging { steps, together, restart_inner } = settings.read();
+    let (steps, together) = (steps as u64, together as u64);
+    Box::new(Some(Rounds { steps, together, outer_lr: 1.0, outer_momentum: 0.0, restart_inner }))
+}

@@ -1,0 +1,396 @@
+//! Islands that synchronise rarely: the same bits on any number of ranks, and what the papers say.
+
+mod common;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use common::{NAMES, WIDTH, backward, clip, lively, noise, replica, run_shard};
+use kolo_comm::{Group, threads};
+use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings, Update};
+use kolo_ddp::reduction::{self, REDUCTIONS};
+use kolo_ddp::straggler::Policy;
+use kolo_ddp::sync::SYNCS;
+use kolo_ddp::{BucketCaps, Config, Error, LastStep, Layout, Replica, Sampler, Statistics};
+
+const SHARDS: usize = 4;
+/// Of steps that end in a batch which does not reach every island.
+const SAMPLES: usize = 41;
+
+fn config(sync: &str, islands: usize) -> Config {
+    Config { shards: Some(SHARDS), sync: sync.parse().unwrap(), islands: Some(islands), ..Config::default() }
+}
+
+/// What a run came to: the bits of the values, and the losses of all steps.
+#[derive(Clone, Debug, PartialEq)]
+struct Run {
+    values: Vec<u32>,
+    losses: Vec<(u64, u64, u64)>,
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Trains over those steps, the last of which ends its round.
+fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
+    let sampler = Sampler::new(SAMPLES, 2, SHARDS, 1).unwrap();
+    let mut known: Vec<LastStep> = Vec::new();
+    for step in steps.clone() {
+        let (epoch, within) = (step as usize / sampler.steps(), step as usize % sampler.steps());
+        let order = sampler.epoch(epoch);
+        if step + 1 == steps.end {
+            replica.end_round();
+        }
+        for shard in replica.shards() {
+            run_shard(replica, order.shard(within, shard));
+        }
+        let report = replica.step(0.05).unwrap();
+        assert_eq!(replica.is_synchronised(), !report.known.is_empty());
+        assert_eq!(report.known.last().is_some(), report.summed_bytes > 0);
+        known.extend(report.known);
+    }
+    assert!(known.iter().map(|step| step.step).eq(steps), "{known:?}");
+    let losses = known.iter().map(|step| (step.step, step.loss.to_bits(), step.count.to_bits())).collect();
+    Run { values: bits(replica.values().unwrap()), losses }
+}
+
+/// The same on so many ranks, which all come to the same.
+fn train_on(world: usize, config: &Config, optimizer: &'static str, settings: Settings) -> Run {
+    let mut runs = threads::spawn(world, |group| {
+        train(&mut replica(Arc::new(group), config, optimizer, settings.clone()), 0..14)
+    })
+    .unwrap();
+    assert!(runs.iter().all(|run| *run == runs[0]), "{world} ranks");
+    runs.remove(0)
+}
+
+/// Every mode of the table with rounds that end in the middle of a run.
+fn modes() -> Vec<String> {
+    let short = |name: &str| match name {
+        "every-step" => vec![name.into()],
+        "post-local" => vec!["post-local:H=3,T=4".into(), "post-local:H=3,T=4,restart_inner".into()],
+        _ => vec![format!("{name}:H=4"), format!("{name}:H=4,restart_inner")],
+    };
+    SYNCS.iter().flat_map(|entry| short(entry.name)).collect()
+}
+
+#[test]
+fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
+    let large = BucketCaps::of_mib(25.0);
+    let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
+    for sync in modes().into_iter().filter(|mode| mode != "every-step") {
+        for (n, islands) in [4, 2, 1].into_iter().enumerate() {
+            let optimizer = &OPTIMIZERS[n % OPTIMIZERS.len()];
+            let settings = lively(optimizer);
+            let transforms = if n == 1 { clip(2.0) } else { Vec::new() };
+            let all = Config { transforms, ..config(&sync, islands) };
+            let mut expected = None;
+            for (world, caps) in [(1, large), (2, small), (3, large), (4, small), (5, small)] {
+                let config = Config { caps: Some(caps), ..all.clone() };
+                let run = train_on(world, &config, optimizer.name, settings.clone());
+                let expected = expected.get_or_insert_with(|| run.clone());
+                assert!(run == *expected, "{sync}, {islands} islands, {world} ranks");
+            }
+        }
+    }
+}
+
+/// What islands have changed can be compressed by every reduction that makes sense with the outer step.
+#[test]
+fn compressed_changes_are_the_same_bits_on_any_number_of_ranks() {
+    let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
+    let mut compressed = Vec::new();
+    for (sync, momentum) in [("local:H=4", 0.0), ("diloco:H=4", 0.9)] {
+        let outer = Settings::default().with("momentum", momentum).with("nesterov", momentum > 0.0);
+        let outer = kolo_ddp::optimizer::named("sgd", &outer).unwrap();
+        for (n, reduction) in common::reductions().enumerate() {
+            let config = Config { reduction: reduction.clone(), ..config(sync, [4, 2][n % 2]) };
+            if let Err(problem) = reduction.check(&*outer) {
+                let values = vec![0.5; NAMES.len() * WIDTH];
+                let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
+                let refused = Replica::new(Arc::new(Group::alone()), common::specs(), values, &config, sgd);
+                assert!(refused.err().unwrap().to_string().contains(&problem), "{problem}");
+                continue;
+            }
+            let alone = train_on(1, &config, "adamw", Settings::default());
+            for (world, caps) in [(2, BucketCaps::of_mib(25.0)), (3, small), (4, small)] {
+                let run = train_on(
+                    world,
+                    &Config { caps: Some(caps), ..config.clone() },
+                    "adamw",
+                    Settings::default(),
+                );
+                assert!(run == alone, "{sync}, {reduction:?}, {world} ranks");
+            }
+            assert!(!compressed.contains(&alone), "{sync}, {reduction:?} is what another one is");
+            compressed.push(alone);
+        }
+    }
+    assert!(compressed.len() >= REDUCTIONS.len(), "{} reductions", compressed.len());
+}
+
+#[test]
+fn uneven_shares_do_not_change_the_bits() {
+    for islands in [4, 2] {
+        let config = config("diloco:H=3", islands);
+        let expected = train_on(1, &config, "adamw", Settings::default());
+        for shares in [vec![3.0, 1.0], vec![1.0, 0.0, 3.0], vec![0.0, 3.0, 1.0]] {
+            let config = Config { shares: Some(shares.clone()), ..config.clone() };
+            let run = train_on(shares.len(), &config, "adamw", Settings::default());
+            assert!(run == expected, "{islands} islands, {shares:?}");
+        }
+    }
+}
+
+/// The algorithm of the papers, word for word: each island trains alone, by SGD without momentum; then the
+/// outer step, by Nesterov's momentum as PyTorch has it.
+fn transcription(islands: usize, rounds: u64, steps: u64, outer_lr: f32, momentum: f32) -> Vec<f32> {
+    let mut outer: Vec<f32> = (0..NAMES.len() * WIDTH).map(|i| noise(0, i) * 0.5).collect();
+    let mut velocity = vec![0.0f32; outer.len()];
+    let sampler = Sampler::new(1000, 2, SHARDS, 1).unwrap();
+    let order = sampler.epoch(0);
+    for round in 0..rounds {
+        let ends: Vec<Vec<f32>> = (0..islands)
+            .map(|island| {
+                let mut values = outer.clone();
+                for step in round * steps..(round + 1) * steps {
+                    let size = SHARDS / islands;
+                    let shards = island * size..(island + 1) * size;
+                    let samples: Vec<usize> =
+                        shards.flat_map(|shard| order.shard(step as usize, shard).to_vec()).collect();
+                    let pass = backward(&values, &samples);
+                    let shared: Vec<f32> =
+                        pass.shared[0].iter().zip(&pass.shared[1]).map(|(a, b)| a + b).collect();
+                    let count = samples.len() as f32;
+                    for i in 0..WIDTH {
+                        values[i] -= 0.05 * pass.first[i] / count;
+                        values[WIDTH + i] -= 0.05 * shared[i] / count;
+                        values[3 * WIDTH + i] -= 0.05 * pass.last[i] / count;
+                        values[4 * WIDTH + i] += pass.mean[i] / count;
+                    }
+                }
+                values
+            })
+            .collect();
+        for i in 0..outer.len() {
+            let gradient = ends.iter().map(|end| outer[i] - end[i]).sum::<f32>() / islands as f32;
+            if i >= 4 * WIDTH {
+                outer[i] -= gradient;
+                continue;
+            }
+            velocity[i] = momentum * velocity[i] + gradient;
+            outer[i] -= outer_lr * (gradient + momentum * velocity[i]);
+        }
+    }
+    outer
+}
+
+/// The largest difference, relative to the largest value.
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    let largest = a.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest
+}
+
+fn values_after(config: &Config, steps: u64) -> Vec<f32> {
+    let mut replica = replica(Arc::new(Group::alone()), config, "sgd", Settings::default());
+    let sampler = Sampler::new(1000, 2, SHARDS, 1).unwrap();
+    let order = sampler.epoch(0);
+    for step in 0..steps {
+        for shard in replica.shards() {
+            run_shard(&mut replica, order.shard(step as usize, shard));
+        }
+        replica.step(0.05).unwrap();
+    }
+    replica.values().unwrap().to_vec()
+}
+
+#[test]
+fn rounds_are_those_of_the_papers() {
+    for islands in [4, 2] {
+        for (sync, outer_lr, momentum) in
+            [("local:H=5", 1.0, 0.0), ("diloco:H=5,outer_lr=0.6,outer_momentum=0.8", 0.6, 0.8)]
+        {
+            let expected = transcription(islands, 4, 5, outer_lr, momentum);
+            let distance = distance(&expected, &values_after(&config(sync, islands), 20));
+            assert!(distance < 1e-5, "{sync}, {islands} islands: {distance}");
+        }
+    }
+}
+
+#[test]
+fn rounds_of_one_step_without_momentum_are_steps_of_all_shards() {
+    let every_step = values_after(&Config { shards: Some(SHARDS), ..Config::default() }, 12);
+    let distance_of = |sync: &str| distance(&every_step, &values_after(&config(sync, 4), 12));
+    assert!(distance_of("local:H=1") < 1e-5, "{}", distance_of("local:H=1"));
+    // And islands that do not synchronise do drift apart.
+    assert!(distance_of("local:H=12") > 1e-4, "{}", distance_of("local:H=12"));
+}
+
+#[test]
+fn before_its_first_round_post_local_is_every_step() {
+    let config = Config { caps: Some(BucketCaps::of_mib(25.0)), ..config("post-local:H=4,T=14", 4) };
+    let every_step = Config { sync: "every-step".parse().unwrap(), islands: None, ..config.clone() };
+    let settings = Settings::default;
+    assert_eq!(train_on(2, &config, "adamw", settings()), train_on(2, &every_step, "adamw", settings()));
+}
+
+#[test]
+fn a_run_that_is_resumed_goes_on_in_the_same_bits() {
+    for sync in modes() {
+        for (n, islands) in [4, 2].into_iter().enumerate() {
+            if sync == "every-step" {
+                continue;
+            }
+            // The sum, and one that keeps residuals.
+            let reduction = reduction::named(["sum", "ef-sign"][n], &Settings::default()).unwrap();
+            let config = Config { reduction, ..config(&sync, islands) };
+            let whole = threads::spawn(1, |group| {
+                let mut replica = replica(Arc::new(group), &config, "adamw", Settings::default());
+                [train(&mut replica, 0..2), train(&mut replica, 2..9), train(&mut replica, 9..14)]
+            })
+            .unwrap()
+            .remove(0);
+            for (cut, writers, readers) in [(2, 3, 2), (9, 2, 4), (9, 1, 3), (9, 6, 1)] {
+                let folder = tempfile::tempdir().unwrap();
+                threads::spawn(writers, |group| {
+                    let mut replica = replica(Arc::new(group), &config, "adamw", Settings::default());
+                    train(&mut replica, 0..2);
+                    if cut == 9 {
+                        train(&mut replica, 2..9);
+                    }
+                    replica.gather_residuals().unwrap();
+                    if replica.group().rank().0 == 0 {
+                        let position = Position { step: cut, ..common::checkpoints::at(cut) };
+                        checkpoint::save(folder.path(), &mut replica, &position).unwrap();
+                    }
+                })
+                .unwrap();
+                let resumed = threads::spawn(readers, |group| {
+                    let mut replica = replica(Arc::new(group), &config, "adamw", Settings::default());
+                    checkpoint::resume(folder.path(), &mut replica).unwrap().unwrap();
+                    assert_eq!(replica.steps(), cut);
+                    if cut == 2 {
+                        train(&mut replica, 2..9);
+                    }
+                    train(&mut replica, 9..14)
+                })
+                .unwrap();
+                let same = resumed.iter().all(|run| *run == whole[2]);
+                assert!(
+                    same,
+                    "{sync}, {islands} islands, cut after {cut}, {writers} and then {readers} ranks"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_in_the_middle_of_a_round_is_refused() {
+    let mut replica = replica(Arc::new(Group::alone()), &config("local:H=3", 4), "sgd", Settings::default());
+    let folder = tempfile::tempdir().unwrap();
+    for step in 0..2 {
+        (0..SHARDS).for_each(|shard| run_shard(&mut replica, &[4 * step + shard]));
+        replica.step(0.05).unwrap();
+    }
+    let error = checkpoint::save(folder.path(), &mut replica, &common::checkpoints::at(2)).unwrap_err();
+    let words = "cannot be taken after 2 steps, in the middle of a round of islands that began after 0";
+    assert!(error.to_string().contains(words), "{error}");
+    replica.end_round();
+    (0..SHARDS).for_each(|shard| run_shard(&mut replica, &[8 + shard]));
+    replica.step(0.05).unwrap();
+    checkpoint::save(folder.path(), &mut replica, &common::checkpoints::at(3)).unwrap();
+}
+
+/// An optimizer that is in no table.
+struct Own;
+
+impl Optimizer for Own {
+    fn init(&mut self, _: &Layout) {}
+
+    fn begin(&mut self, _: u64, _: f64) {}
+
+    fn update(&mut self, update: Update<'_>) {
+        update.parameters.iter_mut().zip(update.gradient).for_each(|(p, g)| *p -= 0.01 * g);
+    }
+
+    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_a_sentence() {
+    let made = |config: &Config, optimizer: Box<dyn Optimizer>| {
+        let values = vec![0.5; NAMES.len() * WIDTH];
+        Replica::new(Arc::new(Group::alone()), common::specs(), values, config, optimizer).map(drop)
+    };
+    let sgd = || kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
+    let local = config("local:H=3", 4);
+    for (config, words) in [
+        (Config { islands: Some(3), ..local.clone() }, "cannot make 3 islands of 4 shards"),
+        (Config { islands: Some(0), ..local.clone() }, "cannot make 0 islands of 4 shards"),
+        (config("every-step", 2), "synchronisation `every-step` has no islands; take `local` or `diloco`"),
+        (Config { elastic: true, ..local.clone() }, "which are lost when it dies"),
+        (Config { straggler: Policy::Rebalance, ..local.clone() }, "cannot move shards"),
+        (Config { noise_scale: true, ..local.clone() }, "the noise scale is measured"),
+        (Config { statistics: Statistics::Local, ..local.clone() }, "averages running statistics"),
+    ] {
+        let error = made(&config, sgd()).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let error = made(&local, Box::new(Own)).unwrap_err().to_string();
+    assert!(error.contains("Own` cannot make another one: implement `Optimizer::another`"), "{error}");
+    made(&local, sgd()).unwrap();
+}
+
+#[test]
+fn ranks_that_were_given_different_things_are_told_which() {
+    let errors = |configs: [Config; 2], rate: [f64; 2], optimizer: [&'static str; 2]| {
+        threads::spawn(2, |group| {
+            let rank = group.rank().0;
+            let settings = kolo_ddp::optimizer::named(optimizer[rank], &Settings::default()).unwrap();
+            let values = vec![0.5; NAMES.len() * WIDTH];
+            let mut replica =
+                Replica::new(Arc::new(group), common::specs(), values, &configs[rank], settings)?;
+            for step in 0..2 {
+                replica.shards().for_each(|shard| run_shard(&mut replica, &[shard, 5 + shard]));
+                replica.step(if step == 0 { rate[rank] } else { 0.05 })?;
+            }
+            Ok::<_, Error>(())
+        })
+        .unwrap()
+        .into_iter()
+        .map(|result| result.unwrap_err().to_string())
+        .collect::<Vec<_>>()
+    };
+    let local = || config("local:H=2", 4);
+    let sgd = ["sgd", "sgd"];
+    for (told, words) in [
+        (errors([local(), config("local:H=3", 4)], [0.05; 2], sgd), "synchronisation is local:H=2 on rank 0"),
+        (errors([local(), config("local:H=2", 2)], [0.05; 2], sgd), "islands is 4 on rank 0 and 2 on rank 1"),
+        (errors([local(), local()], [0.05, 0.06], sgd), "since the last outer step is 0.05, 0.05 on rank 0"),
+        (errors([local(), local()], [0.05; 2], ["sgd", "adamw"]), "an island's optimizer is sgd on rank 0"),
+    ] {
+        assert!(told.iter().all(|error| error.contains(words)), "{words}: {told:?}");
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_finite_names_the_shard_of_the_job() {
+    let errors = threads::spawn(2, |group| {
+        let mut replica = replica(Arc::new(group), &config("diloco:H=4", 4), "sgd", Settings::default());
+        for shard in replica.shards() {
+            match shard {
+                3 => replica.begin_shard(f64::NAN, 1.0).unwrap().finish().unwrap(),
+                _ => run_shard(&mut replica, &[shard]),
+            }
+        }
+        replica.step(0.05).err().map(|error| error.to_string())
+    })
+    .unwrap();
+    let error = errors[1].clone().unwrap();
+    assert!(error.contains("step 0") && error.contains("shard 3") && error.contains("rank 1"), "{error}");
+}
