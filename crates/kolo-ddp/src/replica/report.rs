@@ -74,6 +74,6 @@ pub struct StepReport {
 impl StepReport {
     /// Seconds in which at least one bucket was being reduced.
     pub fn comm_seconds(&self) -> f64 {
-        self.buckets.iter().map(|bucket| bucket.seconds).sum()
+        self.buckets.iter().fold(0.0, |sum, bucket| sum + bucket.seconds)
     }
 }

@@ -13,6 +13,7 @@ mod launchers;
 mod noise_scale;
 mod own_program;
 mod program;
+mod rare_sync;
 mod same_bits;
 mod servers;
 mod stragglers;

@@ -1,0 +1,90 @@
+//! Islands that synchronise rarely: the same weights on any number of workers, few bytes, every step told.
+
+use std::fs;
+
+use super::program::{fail, noise_images, succeed, summary};
+
+const MODES: [&str; 3] = ["local:H=2", "post-local:H=2,T=1", "diloco:H=3"];
+
+/// Of six steps with a short batch in the middle, at the end of an epoch, which ends a round.
+#[test]
+fn any_number_of_workers_ends_in_the_same_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 20);
+    let run = |name: String, sync: &str, more: &[&str]| {
+        let fixed = ["train", "--data", &data, "--shards", "4", "--batch-size", "2", "--steps", "6"];
+        let sync = ["--warmup-steps", "0", "--sync", sync, "--out", &name];
+        let output = succeed(folder.path(), &[&fixed[..], &sync, more].concat());
+        let steps = fs::read_to_string(folder.path().join(&name).join("steps.jsonl")).unwrap();
+        let steps: Vec<serde_json::Value> =
+            steps.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(steps.iter().map(|step| step["step"].as_u64().unwrap()).eq(0..6), "{steps:?}");
+        let losses: Vec<f64> = steps.iter().map(|step| step["loss"].as_f64().unwrap()).collect();
+        (summary(&folder.path().join(name)), losses, output)
+    };
+    let (every_step, ..) = run("every".into(), "every-step", &["--nproc", "1"]);
+    assert_eq!(every_step["synchronised_steps"], 6);
+    for (n, sync) in MODES.iter().enumerate() {
+        let (one, losses, output) = run(format!("{n}-one"), sync, &["--nproc", "1", "--islands", "4"]);
+        assert_ne!(one["weights_sha256"], every_step["weights_sha256"]);
+        let synchronised = one["synchronised_steps"].as_u64().unwrap();
+        assert!((2..6).contains(&synchronised), "{one}");
+        assert!(output.contains(&format!("in {synchronised} of 6 steps ({sync})")), "{output}");
+        let share = one["summed_bytes"].as_f64().unwrap() / every_step["summed_bytes"].as_f64().unwrap();
+        assert!((share - synchronised as f64 / 6.0).abs() < 1e-9, "{share}: {one}");
+        for (world, more) in [
+            ("2", &["--bucket-cap-mb", "0.5", "--transport", "tcp"][..]),
+            ("3", &["--bucket-cap-mb", "25"]),
+            ("4", &["--bucket-cap-mb", "0.5"]),
+            ("5", &[]),
+        ] {
+            let (other, other_losses, _) =
+                run(format!("{n}-{world}"), sync, &[&["--nproc", world], more].concat());
+            for field in ["weights_sha256", "train_loss", "test_accuracy", "summed_bytes"] {
+                assert_eq!(other[field], one[field], "{sync}, {world} workers");
+            }
+            assert_eq!(other_losses, losses, "{sync}, {world} workers");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_is_resumed_ends_in_the_same_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 20);
+    let fixed = ["train", "--data", &data, "--shards", "4", "--batch-size", "2", "--epochs", "4"];
+    for (n, sync) in MODES.iter().enumerate() {
+        let weights = |name: &str, more: &[&str]| {
+            succeed(folder.path(), more);
+            summary(&folder.path().join(name))["weights_sha256"].clone()
+        };
+        let (whole, cut) = (format!("{n}-whole"), format!("{n}-cut"));
+        let args = [&fixed[..], &["--sync", sync, "--islands", "2", "--optimizer", "adamw"]].concat();
+        let expected = weights(&whole, &[&args[..], &["--out", &whole, "--nproc", "1"]].concat());
+        weights(&cut, &[&args[..], &["--out", &cut, "--nproc", "3"]].concat());
+        // The last epochs are done again, by others.
+        let checkpoints = folder.path().join(&cut).join("checkpoints");
+        let mut steps: Vec<_> =
+            fs::read_dir(&checkpoints).unwrap().map(|entry| entry.unwrap().path()).collect();
+        steps.sort();
+        steps.drain(1..).for_each(|path| fs::remove_dir_all(path).unwrap());
+        fs::remove_file(folder.path().join(&cut).join("summary.json")).unwrap();
+        assert_eq!(weights(&cut, &["train", "--resume", &cut, "--nproc", "2"]), expected, "{sync}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_told_before_workers_start() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, words) in [
+        (&["--sync", "often"][..], "unknown mode of synchronisation `often`; known are every-step, local"),
+        (&["--sync", "local:steps=3"], "local has no setting `steps`; it has H, restart_inner"),
+        (&["--sync", "local", "--islands", "3", "--shards", "4"], "give a number that divides the 4 shards"),
+        (&["--islands", "2"], "--sync every-step has no islands"),
+        (&["--sync", "local", "--batch-norm", "sync"], "islands have no batch in common"),
+        (&["--sync", "local", "--min", "1"], "every worker keeps the weights and optimizers of its islands"),
+    ] {
+        let (_, told) = fail(folder.path(), &[&["train"], args].concat());
+        assert!(told.contains(words), "{told}");
+    }
+}
