@@ -201,7 +201,8 @@ impl Train {
         let folder = match made_folder() {
             Some(folder) => Some(folder),
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
-            None => self.resume.clone().map(RunFolder::at),
+            // Rank 0 makes it.
+            None => told_folder().or(self.resume.clone()).map(RunFolder::at),
         };
         self.train(config, Membership::Fixed(group), folder)
     }

@@ -62,6 +62,20 @@ fn a_training_in_step_agrees_with_itself() {
     );
 }
 
+/// Islands that synchronise every other step: only the steps that end a round are compared.
+#[test]
+fn a_training_of_islands_agrees_with_itself() {
+    let islands = "--shards 4 --batch-size 4 --sync diloco:H=2 --islands 2 --optimizer adamw";
+    for args in [
+        format!("--data DATA --steps 2 --workers 2,3 {islands}"),
+        format!("--steps 2 --workers 3 -- KOLO train --data DATA --epochs 3 {islands}"),
+    ] {
+        let (code, table, words) = verify(&args);
+        assert_eq!(code, 0, "{table}{words}");
+        assert!(table.contains("resumed from a checkpoint after 1 step"), "{table}");
+    }
+}
+
 #[test]
 fn an_order_of_its_own_is_named_with_step_and_parameter() {
     let (code, table, words) =
