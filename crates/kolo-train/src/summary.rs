@@ -112,10 +112,7 @@ impl Summary {
             parameters: parameters(ddp),
             epochs: progress.epochs_begun(),
             steps: progress.step(),
-            skipped_steps: match config.precision.loss_scaling()? {
-                Some(_) => Some(ddp.with_replica(|replica| replica.loss_scaling().skipped_steps)),
-                None => None,
-            },
+            skipped_steps: config.precision.loss_scaling()?.map(|_| skipped_steps(ddp)),
             train_seconds,
             speed: Speed { unit: unit.into(), per_second: whole.samples_per_second() },
             step_seconds_p50: whole.step_percentile(50.0),
@@ -143,6 +140,11 @@ pub(crate) fn peak_rss(group: &Group) -> Result<u64, Error> {
     let mut peak = [kib.unwrap_or(0) * 1024];
     group.all_reduce(&mut peak, Op::Max)?;
     Ok(peak[0] as u64)
+}
+
+/// Steps of the job in which the scaled loss or its gradient has overflowed.
+fn skipped_steps<M: Module>(ddp: &Ddp<M>) -> u64 {
+    ddp.with_replica(|replica| replica.loss_scaling().skipped_steps)
 }
 
 /// Trained parameters of the model.

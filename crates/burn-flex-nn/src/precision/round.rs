@@ -148,7 +148,8 @@ mod tests {
             [bits, bits | 1, bits.wrapping_sub(1), bits.wrapping_add(0x1000), bits.wrapping_add(0x1001)]
         });
         let values: Vec<f32> = spread.chain(of_bf16).chain(of_f16).map(f32::from_bits).collect();
-        let nearest: [(Precision, fn(f32) -> f32); 3] = [
+        type Nearest = fn(f32) -> f32;
+        let nearest: [(Precision, Nearest); 3] = [
             (Precision::F32, |value| value),
             (Precision::Bf16, |value| bf16::from_f32(value).to_f32()),
             (Precision::F16, |value| f16::from_f32(value).to_f32()),

@@ -1,7 +1,7 @@
 //! How the gradients of all shards become what the optimizer sees: their sum, or a sum of something that
 //! travels more cheaply.
 //!
-//! A new one is a file here, or in [`compressed`], and a line in [`REDUCTIONS`]; one of the user's own is a
+//! A new one is a file here, or in `compressed/`, and a line in [`REDUCTIONS`]; one of the user's own is a
 //! type that implements [`Reducer`], as [`Config::reduction`](crate::Config::reduction).
 
 mod compressed;
