@@ -14,12 +14,15 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import ranks
 from resnet18 import ResNet18, parameter_count
 
 CLASSES = 10
+HOOKS = ("none", "fp16", "bf16", "powersgd")
 PARAMETERS = 11_181_642
 POOL = 4
 """Batches made before the clock runs and used in turn."""
@@ -96,13 +99,25 @@ def network(settings: Settings) -> nn.Module:
     return model.to(memory_format=torch.channels_last) if settings.channels_last else model
 
 
-def replicated(settings: Settings) -> nn.Module:
-    return DistributedDataParallel(
+def replicated(settings: Settings, hook: str = "none") -> nn.Module:
+    model = DistributedDataParallel(
         network(settings),
         bucket_cap_mb=settings.bucket_cap_mb,
         gradient_as_bucket_view=settings.tuned,
         static_graph=settings.tuned,
     )
+    match hook:
+        case "none":
+            pass
+        case "fp16":
+            model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        case "bf16":
+            model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        case "powersgd":
+            # Its earliest step: it needs the buckets that DDP lays after the first one.
+            state = PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2)
+            model.register_comm_hook(state, powerSGD_hook)
+    return model
 
 
 def fastest(batches: list[tuple[torch.Tensor, torch.Tensor]], warm_up: int) -> Settings:
@@ -119,9 +134,11 @@ def fastest(batches: list[tuple[torch.Tensor, torch.Tensor]], warm_up: int) -> S
 def measure(options: argparse.Namespace) -> dict:
     """Alternates blocks with and without synchronisation and reduces their times to the reported numbers."""
     batches = make_batches(options.batch_size)
-    settings = fastest(batches, options.warm_up) if options.best else Settings(options.bucket_cap_mb)
+    settings = Settings(options.bucket_cap_mb, options.tuned)
+    if options.best:
+        settings = fastest(batches, options.warm_up)
     without = trainer(network(settings), batches, settings)
-    ddp = trainer(replicated(settings), batches, settings)
+    ddp = trainer(replicated(settings, options.hook), batches, settings)
 
     # DDP lays its buckets anew after the first step; both sides allocate what they keep.
     run_block(without, options.warm_up)
@@ -149,6 +166,8 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32, help="images a rank and step")
     parser.add_argument("--bucket-cap-mb", type=float, default=25.0)
     parser.add_argument("--best", action="store_true", help="with the fastest of some settings")
+    parser.add_argument("--tuned", action="store_true", help="fused AdamW, bucket views, static graph")
+    parser.add_argument("--hook", choices=HOOKS, default="none", help="how gradients are compressed")
     parser.add_argument(
         "--blocks", type=int, default=4, help="blocks with and as many without synchronisation"
     )

@@ -1,6 +1,7 @@
 //! A batch that grows in the course of a run (Smith et al. 2018, "Don't decay the learning rate, increase the
-//! batch size", [arXiv:1711.00489](https://arxiv.org/abs/1711.00489)): where a schedule would cut the learning
-//! rate, the batch becomes larger instead, which lowers the noise of a step as much and takes fewer of them.
+//! batch size", [arXiv:1711.00489](https://arxiv.org/abs/1711.00489)): where a schedule would cut the
+//! learning rate, the batch becomes larger instead, which lowers the noise of a step as much and takes fewer
+//! of them.
 //!
 //! What grows is the number of samples of every shard. The shards of a step stay the job's, so who works on
 //! them, and in which order their gradients are added, is what it was.
@@ -115,8 +116,8 @@ mod tests {
 
     #[test]
     fn the_papers_schedule_takes_as_many_updates_as_it_says() {
-        // Smith et al. 2018, section 5.1: batches of 128 of CIFAR-10's 50,000 images, five times as large after
-        // 60, 120 and 160 of 200 epochs.
+        // Smith et al. 2018, section 5.1: batches of 128 of CIFAR-10's 50,000 images, five times as large
+        // after 60, 120 and 160 of 200 epochs.
         let growth = [60, 120, 160].map(|epochs| BatchGrowth { epochs, factor: 5 });
         let found = segments(50_000, 32, &growth, 4).unwrap();
         let sizes: Vec<usize> = found.iter().map(|segment| 4 * segment.batch).collect();

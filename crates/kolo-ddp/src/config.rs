@@ -70,8 +70,8 @@ pub struct Config {
     /// [`Config::reduction`] is that of the outer step, and transforms see an island's gradient. The same on
     /// all ranks.
     pub sync: SyncMode,
-    /// Equal parts of the shards that synchronise every step among themselves, where all do so rarely. Belongs
-    /// to the job. `None`: one for each shard.
+    /// Equal parts of the shards that synchronise every step among themselves, where all do so rarely.
+    /// Belongs to the job. `None`: one for each shard.
     pub islands: Option<usize>,
 }
 

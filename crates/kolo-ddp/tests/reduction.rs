@@ -10,7 +10,7 @@ use common::{WIDTH, replica, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::reduction::{self, REDUCTIONS};
-use kolo_ddp::{BucketCaps, Config};
+use kolo_ddp::{BucketCaps, Config, Warning};
 use own_reduction::MajorityVote;
 
 #[test]
@@ -63,4 +63,27 @@ fn names_are_unique_and_found_and_others_told_with_the_known_ones() {
     }
     let error = reduction::find("mean").unwrap_err().to_string();
     assert!(error.contains("`mean`") && error.contains(REDUCTIONS[0].name), "{error}");
+}
+
+/// Of two ranks each holds what the reduction keeps for all shards, of four it does not.
+#[test]
+fn a_job_goes_back_to_what_somebody_holds_and_tells_what_nobody_does() {
+    for (world, is_lost) in [(2, false), (4, true)] {
+        let outcomes = threads::spawn(world, |group| {
+            let reduction = reduction::parse("ef-sign:dense_below=0").unwrap();
+            let (shards, backup_every) = (Some(4), 2);
+            let config = Config { shards, backup_every, reduction, elastic: true, ..Config::default() };
+            let mut replica = replica(Arc::new(group), &config, "sgd", Settings::default());
+            for step in 0..5 {
+                for shard in replica.shards() {
+                    run_shard(&mut replica, &[step * 4 + shard]);
+                }
+                replica.step(0.05).unwrap();
+            }
+            replica.regroup(Arc::new(Group::alone())).unwrap();
+            let told = replica.take_warnings();
+            (replica.steps(), told.iter().any(|warning| matches!(warning, Warning::ShardStateLost { .. })))
+        });
+        assert_eq!(outcomes.unwrap(), vec![(if is_lost { 5 } else { 4 }, is_lost); world]);
+    }
 }

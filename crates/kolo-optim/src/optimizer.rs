@@ -51,8 +51,8 @@ pub trait Optimizer: Send + 'static {
         Settings::default()
     }
 
-    /// Another one with the same settings and without state, for a job with islands, each of which has one. Those
-    /// of the table need not implement it: they are made by name.
+    /// Another one with the same settings and without state, for a job with islands, each of which has one.
+    /// Those of the table need not implement it: they are made by name.
     fn another(&self) -> Option<Box<dyn Optimizer>> {
         None
     }

@@ -23,9 +23,10 @@ pub struct TrainingContext<'a> {
 }
 
 impl TrainingContext<'_> {
-    /// The loss of a classifier in training: [`cross_entropy`], by labels that are smoothed as the recipe says
-    /// (Szegedy et al. 2016, [arXiv:1512.00567](https://arxiv.org/abs/1512.00567), section 7): with a share ε
-    /// the right one of K classes counts 1 − ε + ε / K, and each of the others ε / K. Shapes as there.
+    /// The loss of a classifier in training: [`cross_entropy`], by labels that are smoothed as the recipe
+    /// says (Szegedy et al. 2016, [arXiv:1512.00567](https://arxiv.org/abs/1512.00567), section 7): with a
+    /// share ε the right one of K classes counts 1 − ε + ε / K, and each of the others ε / K. Shapes as
+    /// there.
     pub fn cross_entropy(&self, scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
         smoothed_cross_entropy(scores, labels, self.label_smoothing)
     }

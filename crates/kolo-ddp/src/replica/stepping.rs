@@ -143,8 +143,8 @@ impl Replica {
         }
     }
 
-    /// Looks at the values of all ranks, if that is due after a step before which they were last the same when
-    /// `before` steps were done.
+    /// Looks at the values of all ranks, if that is due after a step before which they were last the same
+    /// when `before` steps were done.
     pub(super) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
         if self.verifier.is_due(before..self.steps, self.group.world_size()) {
             self.apply_outstanding()?;

@@ -27,6 +27,8 @@ pub(crate) struct Verifier {
     every: u64,
     /// Whether the ranks may hold different statistics.
     local_statistics: bool,
+    /// Whether its steps are the outer ones of islands.
+    islands: bool,
     wish: Option<Wish>,
     /// Rank 0's, from the first step on.
     writer: Option<Writer>,
@@ -44,15 +46,9 @@ impl Verifier {
     /// A variable of the environment cannot be understood.
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let local_statistics = config.statistics == crate::Statistics::Local;
+        let (every, islands) = (config.verify_every, config.sync.rounds().is_some());
         let wish = Wish::from_env()?;
-        Ok(Verifier {
-            every: config.verify_every,
-            local_statistics,
-            wish,
-            writer: None,
-            begun: false,
-            seen: 0,
-        })
+        Ok(Verifier { every, local_statistics, islands, wish, writer: None, begun: false, seen: 0 })
     }
 
     /// Bucket sizes to try in place of the program's.
@@ -62,7 +58,8 @@ impl Verifier {
 
     /// One that looks at nothing.
     pub(crate) fn silent() -> Self {
-        Verifier { every: 0, local_statistics: false, wish: None, writer: None, begun: false, seen: 0 }
+        let (local_statistics, islands) = (false, false);
+        Verifier { every: 0, local_statistics, islands, wish: None, writer: None, begun: false, seen: 0 }
     }
 
     /// Whether [`Verifier::verify`] is to be called by so many ranks that were last equal when the range's
@@ -106,6 +103,7 @@ impl Verifier {
         let start = Start {
             world_size: group.world_size(),
             shards,
+            islands: self.islands,
             transport: group.transport().into(),
             tensors: layout.spans().iter().zip(fingerprints::of(layout, values)).map(tensor).collect(),
         };

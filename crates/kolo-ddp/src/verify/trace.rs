@@ -51,8 +51,10 @@ impl TryFrom<String> for Bits {
 pub struct Start {
     /// Number of ranks.
     pub world_size: usize,
-    /// Shards of every step.
+    /// Shards of every step; of an outer step its islands.
     pub shards: usize,
+    /// Whether they synchronise rarely, as islands.
+    pub islands: bool,
     /// How the ranks talk.
     pub transport: String,
     /// The model's tensors, with their values before the first step.
@@ -219,7 +221,7 @@ mod tests {
             prints: vec![Bits(u64::MAX), Bits(step)],
         };
         let tensors = vec![tensor("a.weight", 1), tensor("a.bias", u64::MAX - 1)];
-        let start = Start { world_size: 2, shards: 8, transport: "shm".into(), tensors };
+        let start = Start { world_size: 2, shards: 8, islands: true, transport: "shm".into(), tensors };
         Trace { start, steps: vec![step(0, 2.5), step(1, 0.1)] }
     }
 

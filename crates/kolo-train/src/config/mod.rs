@@ -46,8 +46,8 @@ pub struct Recipe {
     /// Network (see below)
     #[arg(long, default_value = "small")]
     pub model: String,
-    /// How images come into a residual network: imagenet (7×7 convolution with stride 2, then pooling) or small
-    /// (3×3 with stride 1, for images of some 32 pixels) [default: imagenet; of the model small, small]
+    /// How images come into a residual network: imagenet (7×7 convolution with stride 2, then pooling) or
+    /// small (3×3 with stride 1, for images of some 32 pixels) [default: imagenet; of the model small, small]
     #[arg(long, value_enum, hide_possible_values = true)]
     pub stem: Option<Stem>,
     /// Data set (see below)

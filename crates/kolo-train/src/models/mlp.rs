@@ -6,6 +6,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
+use burn_flex_nn::linear;
 use kolo_burn::{Dropout, DropoutKey};
 use kolo_data::SampleShape;
 
@@ -49,9 +50,9 @@ impl Mlp {
     /// - `images`: `[batch, channels, height, width]`
     /// - output: `[batch, classes]`
     fn forward(&self, images: Tensor<4>, key: Option<&DropoutKey>) -> Tensor<2> {
-        let x = relu(self.fc1.forward(images.flatten(1, 3)));
-        let x = relu(self.fc2.forward(x));
-        self.fc3.forward(key.map_or(x.clone(), |key| self.dropout.forward(x, "fc3", key)))
+        let x = relu(linear(&self.fc1, images.flatten(1, 3)));
+        let x = relu(linear(&self.fc2, x));
+        linear(&self.fc3, key.map_or(x.clone(), |key| self.dropout.forward(x, "fc3", key)))
     }
 }
 

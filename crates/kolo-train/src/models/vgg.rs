@@ -1,9 +1,9 @@
 //! VGG (Simonyan & Zisserman 2015, [arXiv:1409.1556](https://arxiv.org/abs/1409.1556)), as torchvision has
-//! it: nine tenths of its parameters are in two linear layers, so that its gradients take long to send for the
-//! time they take to compute.
+//! it: nine tenths of its parameters are in two linear layers, so that its gradients take long to send for
+//! the time they take to compute.
 //!
-//! The numbers of the layers are torchvision's, which counts activations, pools and dropout as layers, too, so
-//! that a path in this module tree is a key of a torchvision checkpoint.
+//! The numbers of the layers are torchvision's, which counts activations, pools and dropout as layers, too,
+//! so that a path in this module tree is a key of a torchvision checkpoint.
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -11,7 +11,7 @@ use burn::nn::conv::Conv2d;
 use burn::nn::pool::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, MaxPool2d, MaxPool2dConfig};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use burn_flex_nn::{arrange, conv2d, max_pool2d};
+use burn_flex_nn::{arrange, conv2d, linear, max_pool2d};
 use kolo_burn::{Dropout, DropoutKey};
 
 use super::image_model::{Blueprint, ImageModel};
@@ -141,8 +141,8 @@ impl Vgg {
         }
         let mut x = self.avgpool.forward(x).flatten(1, 3);
         for (number, layer) in self.classifier.iter().enumerate() {
-            let Some(linear) = layer else { continue };
-            x = linear.forward(x);
+            let Some(layer) = layer else { continue };
+            x = linear(layer, x);
             if number + 1 < self.classifier.len() {
                 x = relu(x);
                 x = key.map_or(x.clone(), |key| {

@@ -25,7 +25,8 @@ pub(crate) struct Options {
     /// Largest bucket in MiB [default: 25, over sockets 4]
     #[arg(long)]
     bucket_cap_mb: Option<f64>,
-    /// How gradients are reduced, as for `kolo train`; beside it, without synchronisation, they are not compressed
+    /// How gradients are reduced, as for `kolo train`; beside it, without synchronisation, they are not
+    /// compressed
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     reduction: String,
     /// Wait for all gradients at the end of each step, not when the next forward pass needs them

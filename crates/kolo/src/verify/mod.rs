@@ -28,10 +28,9 @@ pub(crate) fn verify(job: &VerifyJob, axes: &Axes) -> Result<(), Failure> {
     let mut first = None;
     let mut outcomes = Vec::new();
     for (number, run) in runs.into_iter().enumerate() {
-        let shards = first.as_ref().map(|first: &Trace| first.start.shards);
-        // What the user has asked for by name is tried, and fails with its reason.
-        if let (None, Some(shards)) = (&axes.algorithm, shards)
-            && let Some(why) = plan::obstacle(&run, shards)
+        // An algorithm that the user has asked for by name is tried, and fails with its reason.
+        if let (None, Some(Trace { start, .. })) = (&axes.algorithm, &first)
+            && let Some(why) = plan::obstacle(&run, start)
         {
             table.left_out(&run, why);
             continue;

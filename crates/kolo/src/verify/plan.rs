@@ -4,11 +4,15 @@
 use kolo_comm::schedule::{ALGORITHMS, Operation, Problem};
 use kolo_comm::tree::{Contributions, share};
 use kolo_comm::{Rank, Topology, TransportKind};
+use kolo_ddp::verify::trace::Start;
 
 use kolo::Failure;
 
 /// Summation servers of the run that has some.
 const SERVERS: usize = 2;
+
+/// The algorithm that sums by servers.
+const KNOWS_SERVERS: &str = "direct";
 
 /// One way to run the job.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +52,8 @@ pub(crate) struct Axes {
 
 /// The runs to compare. The first one is the reference: one worker, large buckets; the second one is the same
 /// again. For each number of workers one run is cut in its middle and goes on from a checkpoint, where there
-/// are steps on both sides of it. The last run has servers.
+/// are steps on both sides of it. The last run has servers, unless another algorithm is asked for than that
+/// which knows of them.
 ///
 /// # Errors
 ///
@@ -104,10 +109,11 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         let resumed = resumed(&runs[first]);
         runs.extend(resumed);
     }
-    if let Some(&workers) = axes.workers.iter().filter(|workers| **workers > 1).max() {
-        // Over sockets and by the algorithm that knows of servers, as where they pay.
-        let (transport, algorithm) = (transports(axes).pop(), axes.algorithm.clone());
-        let algorithm = algorithm.or_else(|| Some("direct".into()));
+    let knows_servers = axes.algorithm.as_deref().is_none_or(|algorithm| algorithm == KNOWS_SERVERS);
+    let most = axes.workers.iter().filter(|workers| **workers > 1).max();
+    if let Some(&workers) = most.filter(|_| knows_servers) {
+        // Over sockets, as where servers pay.
+        let (transport, algorithm) = (transports(axes).pop(), Some(KNOWS_SERVERS.into()));
         runs.push(Run { workers, servers: SERVERS, transport, algorithm, ..alone });
     }
     Ok(runs)
@@ -133,8 +139,12 @@ fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
     names
 }
 
-/// Why a run's algorithm cannot divide so many shards among its workers; `None` if it can.
-pub(super) fn obstacle(run: &Run, shards: usize) -> Option<&'static str> {
+/// Why a job that begins like this cannot be run in this way, by servers or because the algorithm cannot
+/// divide its shards among the workers; `None` if it can.
+pub(super) fn obstacle(run: &Run, &Start { shards, islands, .. }: &Start) -> Option<&'static str> {
+    if islands && run.servers > 0 {
+        return Some("islands synchronise too rarely for servers");
+    }
     let algorithm = ALGORITHMS.iter().find(|algorithm| Some(algorithm.name) == run.algorithm.as_deref())?;
     let mut shares: Vec<usize> =
         (0..run.workers).map(|rank| share(shards, run.workers, Rank(rank)).len()).collect();
@@ -210,13 +220,22 @@ mod tests {
             again: false,
             resumed_after: None,
         };
-        assert!(obstacle(&run(Some("halving-doubling")), 6).is_some_and(|why| why.contains("power-of-two")));
-        assert_eq!(obstacle(&run(Some("halving-doubling")), 8), None);
-        assert_eq!(obstacle(&run(Some("direct")), 6), None);
-        assert_eq!(obstacle(&run(None), 6), None);
+        let start = |shards| Start {
+            world_size: 1,
+            shards,
+            islands: false,
+            transport: "solo".into(),
+            tensors: Vec::new(),
+        };
+        let halving = obstacle(&run(Some("halving-doubling")), &start(6));
+        assert!(halving.is_some_and(|why| why.contains("power-of-two")));
+        assert_eq!(obstacle(&run(Some("halving-doubling")), &start(8)), None);
+        assert_eq!(obstacle(&run(Some("direct")), &start(6)), None);
+        assert_eq!(obstacle(&run(None), &start(6)), None);
         let served = |algorithm: &str| Run { servers: 1, ..run(Some(algorithm)) };
-        assert_eq!(obstacle(&served("direct"), 8), None);
-        assert!(obstacle(&served("halving-doubling"), 8).is_some());
+        assert_eq!(obstacle(&served("direct"), &start(8)), None);
+        assert!(obstacle(&served("halving-doubling"), &start(8)).is_some());
+        assert!(obstacle(&served("direct"), &Start { islands: true, ..start(8) }).is_some());
     }
 
     #[test]

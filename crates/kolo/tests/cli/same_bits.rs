@@ -108,7 +108,8 @@ fn any_number_of_workers_in_step_ends_in_the_same_weights() {
     assert_eq!(run("nine", "sync", &["--nproc", "9"]), one);
 }
 
-/// Three steps in the first epoch, two in the second, one in the third; with the rest of the large-batch recipe.
+/// Three steps in the first epoch, two in the second, one in the third; with the rest of the large-batch
+/// recipe.
 #[test]
 fn a_batch_that_grows_ends_in_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();

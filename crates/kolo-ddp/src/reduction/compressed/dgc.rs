@@ -46,8 +46,8 @@ struct DgcSettings {
 }
 
 impl DgcSettings {
-    /// The density of a step, from 0: in four stages of the warm-up 1/4, 1/16, 1/64 and 1/256, if that is more
-    /// than it is afterwards.
+    /// The density of a step, from 0: in four stages of the warm-up 1/4, 1/16, 1/64 and 1/256, if that is
+    /// more than it is afterwards.
     fn density_of(&self, step: u64) -> f64 {
         let stage = (4.0 * step as f64 / self.warmup_steps).floor();
         let ramp = if stage < 4.0 { 0.25f64.powf(stage + 1.0) } else { 0.0 };

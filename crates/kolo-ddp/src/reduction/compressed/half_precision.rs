@@ -2,8 +2,8 @@
 //! rounded once.
 //!
 //! Each rank owns a part of the bucket. It gets that part of what all shards say, adds it in tree order, and
-//! tells the sum to all. On the wire two bytes an element and shard on the way there and two an element on the
-//! way back: half of the exact sum's where there are as many shards as ranks.
+//! tells the sum to all. On the wire two bytes an element and shard on the way there and two an element on
+//! the way back: half of the exact sum's where there are as many shards as ranks.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Products of a matrix with a few vectors, in an order of additions that the shapes alone decide.
 //!
-//! A matrix is n rows of m elements. The few vectors are stored one after another: r of n elements on its left
-//! side, r of m elements on its right side.
+//! A matrix is n rows of m elements. The few vectors are stored one after another: r of n elements on its
+//! left side, r of m elements on its right side.
 
 /// Elements that are summed side by side.
 const LANES: usize = 16;

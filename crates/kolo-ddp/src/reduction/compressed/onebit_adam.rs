@@ -1,10 +1,10 @@
 //! 1-bit Adam: after a warm-up with exact sums the momentum is said in one bit an element, in two stages.
 //!
-//! In the warm-up the optimizer sees the exact sum, and m = β₁m + (1−β₁)g is followed here as Adam follows it.
-//! Afterwards Adam's second moment stays as it is, and each shard says the signs of cᵢβ₁m + (1−β₁)gᵢ + eᵢ, cᵢ
-//! samples, and a scale for each block; eᵢ is what that leaves out. Every block has an owner, which adds what
-//! all shards say in tree order, and an error δ of its own, and says the signs of that to all: the new
-//! momentum. The optimizer sees the gradient that moves its first moment there: (m − β₁·m_before)/(1−β₁).
+//! In the warm-up the optimizer sees the exact sum, and m = β₁m + (1−β₁)g is followed here as Adam follows
+//! it. Afterwards Adam's second moment stays as it is, and each shard says the signs of cᵢβ₁m + (1−β₁)gᵢ +
+//! eᵢ, cᵢ samples, and a scale for each block; eᵢ is what that leaves out. Every block has an owner, which
+//! adds what all shards say in tree order, and an error δ of its own, and says the signs of that to all: the
+//! new momentum. The optimizer sees the gradient that moves its first moment there: (m − β₁·m_before)/(1−β₁).
 //!
 //! The owner of a block is the rank that has a certain shard, so δ belongs to that shard, and moves with it.
 //! On the wire two bits an element where there are as many shards as ranks.
@@ -332,5 +332,65 @@ impl Compressor for Momentum {
 
     fn common_state(&mut self) -> Vec<&mut [f32]> {
         vec![&mut self.momentum]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kolo_comm::{Group, Rank};
+    use kolo_optim::{Kind, Layout, ParamSpec};
+
+    use super::*;
+    use crate::buckets::{BucketCaps, plan, reversed};
+    use crate::reduction::interface::FinishedShard;
+
+    const LEN: usize = 300;
+    const COUNTS: [f64; 3] = [4.0, 2.0, 3.0];
+
+    fn noise(seed: usize, i: usize) -> f32 {
+        ((seed * 7_919 + i * 104_729 + 13) as f32 * 0.37).sin()
+    }
+
+    /// In the warm-up the exact sum; afterwards all that is not in the new momentum is in the errors of the
+    /// workers and of the owner, and what the optimizer sees leads to that momentum.
+    #[test]
+    fn the_momentum_is_followed_and_nothing_is_lost() {
+        let spec = ParamSpec::new("matrix", vec![LEN], Kind::Parameter { decay: true });
+        let layout = Layout::new(vec![spec]);
+        let bucket = plan(&layout, &reversed(&layout), BucketCaps::of_mib(1.0), false).remove(0);
+        let assignment = Assignment::new(&[COUNTS.len()], Rank(0));
+        let (group, layout) = (&Group::alone(), &layout);
+        let context = Context { group, layout, bucket: &bucket, assignment: &assignment };
+        let settings = OnebitAdamSettings { warmup_steps: 2.0, beta1: 0.9, dense_below: 0.0 };
+        let parts = Parts::new(&bucket, layout, 0, |_| false);
+        let mut momentum = Momentum::new(&context, settings, &parts.compressed).unwrap();
+        let count: f64 = COUNTS.iter().sum();
+        let mut expected = vec![0.0f64; LEN];
+        for step in 0..8 {
+            let errors = |momentum: &Momentum, i: usize| -> f64 {
+                let all = momentum.worker_errors.iter().chain(&momentum.server_errors);
+                all.map(|errors| f64::from(errors[i])).sum()
+            };
+            let before: Vec<f64> = (0..LEN).map(|i| errors(&momentum, i)).collect();
+            let mut sum = vec![0.0f64; LEN];
+            for (number, count) in COUNTS.into_iter().enumerate() {
+                let gradient: Vec<f32> = (0..LEN).map(|i| noise(step * 3 + number, i)).collect();
+                sum.iter_mut().zip(&gradient).for_each(|(sum, g)| *sum += f64::from(*g));
+                let finished = FinishedShard { number, step: step as u64, count };
+                momentum.compress(Shard { finished, own: number }, &gradient);
+            }
+            let wire = Wire { stages: None, assignment: &assignment, step: step as u64 };
+            momentum.exchange(&wire).unwrap();
+            let mut seen = vec![0.0; LEN];
+            momentum.decompress(&mut seen);
+            momentum.reset();
+            for i in 0..LEN {
+                // As Adam follows it, from what it is shown.
+                expected[i] = 0.9 * expected[i] + 0.1 * f64::from(seen[i]) / count;
+                assert!((expected[i] - f64::from(momentum.momentum[i])).abs() < 1e-5, "step {step}");
+                let lost = 0.1 * (sum[i] - f64::from(seen[i])) - (errors(&momentum, i) - before[i]);
+                assert!(lost.abs() < 1e-4, "step {step}, element {i}: {lost}");
+            }
+        }
     }
 }

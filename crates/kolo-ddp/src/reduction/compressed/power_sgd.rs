@@ -5,8 +5,8 @@
 //! sees PQᵀ = PPᵀΣMᵢ. Both sums are linear, so they are added on their way, in tree order. On the wire
 //! 4r(n+m) bytes of n·m elements, whatever the number of shards.
 //!
-//! What a shard keeps is eᵢ = Mᵢ − PQᵢᵀ. The paper's eᵢ = Mᵢ − M̂ has the same sum over the shards, and nothing
-//! else of it is ever seen; this one is shorter, and is less of a loss where a shard's is lost.
+//! What a shard keeps is eᵢ = Mᵢ − PQᵢᵀ. The paper's eᵢ = Mᵢ − M̂ has the same sum over the shards, and
+//! nothing else of it is ever seen; this one is shorter, and is less of a loss where a shard's is lost.
 
 use std::ops::Range;
 
@@ -130,8 +130,8 @@ struct LowRank {
     left: ShardSum,
     /// ΣQᵢ.
     right: ShardSum,
-    /// The vectors with which the next step multiplies, as they were summed in the last one: of each matrix at
-    /// the beginning of its place in the bucket, because a state has one value for each element.
+    /// The vectors with which the next step multiplies, as they were summed in the last one: of each matrix
+    /// at the beginning of its place in the bucket, because a state has one value for each element.
     warm: Vec<f32>,
     /// Those vectors of all matrices one after another, for the step that runs.
     factors: Vec<f32>,

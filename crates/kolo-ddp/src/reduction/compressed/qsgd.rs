@@ -1,7 +1,7 @@
 //! A few bits an element: levels of a block's norm, rounded at random so that the mean is right.
 //!
-//! v is said as ‖v‖₂ and for each element a sign and a level ℓ/s of it, s = 2^(bits−1) − 1. With a = |vᵢ|s/‖v‖₂
-//! the level is ⌊a⌋, or with probability a − ⌊a⌋ one more. So E[Q(v)] = v, and E‖Q(v) − v‖² ≤
+//! v is said as ‖v‖₂ and for each element a sign and a level ℓ/s of it, s = 2^(bits−1) − 1. With a =
+//! |vᵢ|s/‖v‖₂ the level is ⌊a⌋, or with probability a − ⌊a⌋ one more. So E[Q(v)] = v, and E‖Q(v) − v‖² ≤
 //! min(d/s², √d/s)·‖v‖² for blocks of d elements (Alistarh et al. 2017, lemma 3.1). Nothing is kept from step
 //! to step. Each shard draws numbers of its own, so that their errors average out.
 
