@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What compressed gradients save: the training step of ResNet-18 over slow links between two workers, with each
-of Kolo's reductions and with PyTorch DDP's communication hooks, in turn, round after round.
+"""What compressed gradients save: the training step of ResNet-18 over slow links between two workers, with
+each of Kolo's reductions and with PyTorch DDP's communication hooks, in turn, round after round.
 
     python3 bench/peers/compression.py [--mbit 100,1000] [--rounds 2] [--write]
 
@@ -102,7 +102,7 @@ def measure(options: argparse.Namespace, found: Programs) -> list[dict]:
 
 
 def table(answers: list[dict], rates: list[int]) -> str:
-    """A row for each system; a step's time, and what it is beside the dense one and beside its computation."""
+    """A row for each system: a step's time, and that beside the dense one's and beside its computation."""
     head = "| system | reduction | bytes |"
     head += "".join(f" step at {mbit} Mbit/s | × faster than its dense | × its computation |" for mbit in rates)
     lines = [head, "|---|---|---:|" + "---:|---:|---:|" * len(rates)]

@@ -38,11 +38,11 @@ class Shape:
 
 
 SHAPES = {
-    GBIT // 10: Shape(GBIT // 10, 16 << 10, 8 << 10),
+    GBIT // 10: Shape(GBIT // 10, 12 << 10, 8 << 10),
     GBIT: Shape(GBIT, 32 << 10, 16 << 10),
     10 * GBIT: Shape(10 * GBIT, 128 << 10, 64 << 10),
 }
-"""Bursts of 1.3, 0.26 and 0.1 ms. At 10 Gbit/s smaller packets would measure this machine's cores instead."""
+"""Bursts of 1, 0.26 and 0.1 ms. At 10 Gbit/s smaller packets would measure this machine's cores instead."""
 
 
 def obstacle() -> str | None:
