@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use kolo_comm::schedule::Chunks;
-use kolo_comm::tree::{Fold, Node, fold};
 use kolo_comm::{Buffer, Collective, Error as CommError};
 
 use super::parts::Part;
+use super::tree_sum::TreeSum;
 use super::{Compressor, Shard, Wire};
 use crate::buckets::BLOCK;
 use crate::reduction::interface::FinishedShard;
@@ -70,8 +70,6 @@ pub(super) struct Gathered<C> {
     wire: Option<Buffer<u8>>,
     /// How many shards have spoken: all of the job's, or this rank's own where it is alone.
     heard: usize,
-    /// Partial sums of one block.
-    stack: Vec<f32>,
 }
 
 impl<C: Codec> Gathered<C> {
@@ -92,7 +90,6 @@ impl<C: Codec> Gathered<C> {
             kept: vec![vec![vec![0.0; len]; shards]; C::KEEPS],
             wire: None,
             heard: 0,
-            stack: Vec::new(),
             codec,
         };
         gathered.place_blocks();
@@ -155,31 +152,18 @@ impl<C: Codec> Compressor for Gathered<C> {
 
     /// Adds what the shards say, in the order of the tree.
     fn decompress(&mut self, gradient: &mut [f32]) {
-        let Gathered { codec, blocks, bytes, own, wire, heard, stack, .. } = self;
+        let Gathered { codec, blocks, bytes, own, wire, heard, .. } = self;
         let said = |shard: usize| match &wire {
             Some(wire) => &wire[shard * *bytes..][..*bytes],
             None => &own[shard],
         };
-        let program = fold(&(0..*heard).map(Node::leaf).collect::<Vec<_>>());
-        for block in blocks {
-            let len = block.elements.len();
-            let mut depth = 0;
-            for step in &program {
-                match step {
-                    Fold::Push(shard) => {
-                        stack.resize(stack.len().max((depth + 1) * len), 0.0);
-                        let said = &said(*shard)[block.start..][..codec.bytes(len)];
-                        codec.decode(said, &mut stack[depth * len..][..len]);
-                        depth += 1;
-                    }
-                    Fold::Add => {
-                        let (left, right) = stack[(depth - 2) * len..depth * len].split_at_mut(len);
-                        left.iter_mut().zip(right).for_each(|(sum, x)| *sum += *x);
-                        depth -= 1;
-                    }
-                }
-            }
-            gradient[block.elements.clone()].copy_from_slice(&stack[..len]);
+        let mut sum = TreeSum::new(*heard);
+        for Block { elements, start, .. } in blocks {
+            let len = elements.len();
+            let read = |shard: usize, values: &mut [f32]| {
+                codec.decode(&said(shard)[*start..][..codec.bytes(len)], values);
+            };
+            gradient[elements.clone()].copy_from_slice(sum.add(len, read));
         }
     }
 

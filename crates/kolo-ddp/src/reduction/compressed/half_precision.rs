@@ -9,10 +9,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use kolo_comm::schedule::Chunks;
-use kolo_comm::tree::{Fold, Node, fold, share};
+use kolo_comm::tree::share;
 use kolo_comm::{Collective, Element, Error as CommError, Rank, Stages, bf16, f16};
 
 use super::parts::Parts;
+use super::tree_sum::TreeSum;
 use super::{Compressed, Compressor, DENSE_BELOW, Shard, Wire};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
@@ -96,27 +97,13 @@ impl<T: Element<Sum = f32>> Rounded<T> {
     fn add_up(shards: usize, all: &[T], sum: &mut [T]) {
         // In pieces that stay in the cache.
         const PIECE: usize = 2_048;
-        let program = fold(&(0..shards).map(Node::leaf).collect::<Vec<_>>());
-        let mut stack: Vec<f32> = Vec::new();
-        for start in (0..sum.len()).step_by(PIECE) {
-            let len = PIECE.min(sum.len() - start);
-            let mut depth = 0;
-            for step in &program {
-                match step {
-                    Fold::Push(shard) => {
-                        stack.resize(stack.len().max((depth + 1) * PIECE), 0.0);
-                        let first = shard * sum.len() + start;
-                        T::widen(&all[first..first + len], &mut stack[depth * PIECE..][..len]);
-                        depth += 1;
-                    }
-                    Fold::Add => {
-                        let (left, right) = stack[(depth - 2) * PIECE..].split_at_mut(PIECE);
-                        left[..len].iter_mut().zip(right).for_each(|(sum, x)| *sum += *x);
-                        depth -= 1;
-                    }
-                }
-            }
-            T::narrow(&stack[..len], &mut sum[start..start + len]);
+        let (whole, mut tree) = (sum.len(), TreeSum::new(shards));
+        for (start, sum) in (0..).step_by(PIECE).zip(sum.chunks_mut(PIECE)) {
+            let len = sum.len();
+            let read = |shard: usize, values: &mut [f32]| {
+                T::widen(&all[shard * whole + start..][..len], values);
+            };
+            T::narrow(tree.add(len, read), sum);
         }
     }
 

@@ -25,6 +25,7 @@ mod qsgd;
 mod random_k;
 mod selection;
 mod top_k;
+mod tree_sum;
 
 use std::ops::Range;
 

@@ -13,11 +13,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use kolo_comm::schedule::Chunks;
-use kolo_comm::tree::{Fold, Node, fold};
 use kolo_comm::{Collective, Error as CommError, Stages};
 
 use super::ef_sign::{read, say, sign_bytes};
 use super::parts::{Part, Parts};
+use super::tree_sum::TreeSum;
 use super::{Compressed, Compressor, DENSE_BELOW, Shard, Wire};
 use crate::buckets::BLOCK;
 use crate::error::Error;
@@ -192,34 +192,21 @@ impl Momentum {
     fn add_up(&mut self, own: &Range<usize>, rank: usize, told: &[u8]) {
         let (bytes, first) = (self.bytes[rank], self.starts[rank]);
         let shards = told.len().checked_div(bytes).unwrap_or(0);
-        let program = fold(&(0..shards).map(Node::leaf).collect::<Vec<_>>());
-        let mut stack: Vec<f32> = Vec::new();
+        let mut tree = TreeSum::new(shards);
         let blocks = self.blocks.iter().filter(|block| block.owner == rank);
         for Block { elements, shard, start, .. } in blocks {
-            let (len, mut depth) = (elements.len(), 0);
-            for step in &program {
-                match step {
-                    Fold::Push(shard) => {
-                        stack.resize(stack.len().max((depth + 1) * len), 0.0);
-                        let told = &told[shard * bytes + start..][..sign_bytes(len)];
-                        read(told, &mut stack[depth * len..][..len]);
-                        depth += 1;
-                    }
-                    Fold::Add => {
-                        let (left, right) = stack[(depth - 2) * len..depth * len].split_at_mut(len);
-                        left.iter_mut().zip(right).for_each(|(sum, x)| *sum += *x);
-                        depth -= 1;
-                    }
-                }
-            }
+            let len = elements.len();
+            let sum = tree.add(len, |shard, values| {
+                read(&told[shard * bytes + start..][..sign_bytes(len)], values);
+            });
             let said = &mut self.heard[first + start..][..sign_bytes(len)];
             match shard.checked_sub(own.start).and_then(|n| self.server_errors.get_mut(n)) {
                 Some(error) => {
                     let error = &mut error[elements.clone()];
-                    error.iter_mut().zip(&stack).for_each(|(error, sum)| *error += sum);
+                    error.iter_mut().zip(sum).for_each(|(error, sum)| *error += *sum);
                     say(error, said);
                 }
-                None => say(&mut stack[..len], said),
+                None => say(sum, said),
             }
         }
     }
