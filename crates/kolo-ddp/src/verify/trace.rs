@@ -54,6 +54,7 @@ pub struct Start {
     /// Shards of every step; of an outer step its islands.
     pub shards: usize,
     /// Whether they synchronise rarely, as islands.
+    #[serde(default)]
     pub islands: bool,
     /// How the ranks talk.
     pub transport: String,
