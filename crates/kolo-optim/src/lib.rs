@@ -83,7 +83,10 @@ mod tests {
             for setting in entry.settings {
                 let other = match setting.default {
                     table::Value::Flag(flag) => table::Value::Flag(!flag),
-                    table::Value::Number(number) => table::Value::Number(number + 1e-9),
+                    table::Value::Number(number) => {
+                        let is_whole = matches!(setting.allowed, table::Allowed::Whole(_));
+                        table::Value::Number(number + if is_whole { 1.0 } else { 1e-9 })
+                    }
                 };
                 assert_ne!(
                     said(&Settings::default().with(setting.name, other)),
