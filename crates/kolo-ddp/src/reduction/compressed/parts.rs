@@ -14,7 +14,7 @@ pub(super) struct Part {
     pub(super) first: usize,
     /// Where they are in the bucket.
     pub(super) range: Range<usize>,
-    /// Rows and columns of the whole tensor as it lies in memory: the outermost axis, and all others.
+    /// Rows and columns of the whole tensor as it lies in memory.
     pub(super) matrix: (usize, usize),
 }
 
@@ -58,10 +58,36 @@ impl Parts {
     }
 }
 
-/// A tensor as a matrix: its outermost axis in memory of more than one element, and all others.
+/// A tensor as a matrix: its outer axes in memory, and the others, divided where rows and columns together
+/// are fewest. A kernel that lies as 3×3×512×512 is 4608 rows of 512, one that lies as 512×512×3×3 the
+/// reverse.
 fn matrix(span: &Span) -> (usize, usize) {
     let shape = &span.spec.shape;
-    let outermost = span.spec.order.axes(shape.len()).into_iter().find(|axis| shape[*axis] > 1);
-    let rows = outermost.map_or(1, |axis| shape[axis]);
-    (rows, span.len / rows.max(1))
+    let axes = span.spec.order.axes(shape.len()).into_iter();
+    let rows = axes.scan(1, |rows, axis| {
+        *rows *= shape[axis];
+        Some(*rows)
+    });
+    let matrices = [1].into_iter().chain(rows).map(|rows| (rows, span.len / rows.max(1)));
+    matrices.min_by_key(|(rows, columns)| rows + columns).unwrap_or((1, span.len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kolo_optim::{MemoryOrder, ParamSpec};
+
+    #[test]
+    fn a_tensor_is_the_matrix_with_the_fewest_rows_and_columns() {
+        let of = |shape: &[usize], strides: &[usize]| {
+            let order = MemoryOrder::of_strides(shape, strides);
+            let spec =
+                ParamSpec { order, ..ParamSpec::new("x", shape.to_vec(), Kind::Parameter { decay: true }) };
+            matrix(&Layout::new(vec![spec]).spans()[0])
+        };
+        assert_eq!(of(&[64, 32, 3, 3], &[288, 9, 3, 1]), (64, 288));
+        assert_eq!(of(&[64, 32, 3, 3], &[1, 64, 6144, 2048]), (288, 64), "3×3×32×64 in memory");
+        assert_eq!(of(&[10, 512], &[512, 1]), (10, 512));
+        assert_eq!([of(&[300], &[1]), of(&[], &[]), of(&[0, 4], &[4, 1])], [(1, 300), (1, 1), (0, 0)]);
+    }
 }

@@ -1,6 +1,6 @@
 //! Matrices of low rank, which one step of the power method finds.
 //!
-//! A tensor is a matrix: its outermost axis in memory, and all others. Of shard i's Mᵢ = gᵢ + eᵢ it says Pᵢ =
+//! A tensor is a matrix: its outer axes in memory, and the others. Of shard i's Mᵢ = gᵢ + eᵢ it says Pᵢ =
 //! MᵢQ, with the Q of the last step; P = ΣPᵢ is made orthonormal; it says Qᵢ = MᵢᵀP; Q = ΣQᵢ; the optimizer
 //! sees PQᵀ = PPᵀΣMᵢ. Both sums are linear, so they are added on their way, in tree order. On the wire
 //! 4r(n+m) bytes of n·m elements, whatever the number of shards.
