@@ -26,7 +26,8 @@ fn a_run_with_servers_ends_in_the_same_weights() {
 
 #[test]
 fn deaths_of_servers_do_not_change_the_weights() {
-    // Of three workers one is left, whoever is hit, and however late those come that take the dead ones' places.
+    // Of three workers one is left, whoever is hit, and however late those come that take the dead ones'
+    // places.
     for (transport, signals) in
         [("tcp", &[("KILL", 4), ("KILL", 0), ("KILL", 2)][..]), ("shm", &[("KILL", 3), ("TERM", 4)])]
     {

@@ -1,0 +1,148 @@
+//! What a configuration accepts, refuses and remembers.
+
+use kolo_ddp::rate::BatchScaling;
+use kolo_ddp::table::Choice;
+
+use super::*;
+
+fn read(text: &str) -> Result<Recipe, Error> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    Recipe::read(file.path())
+}
+
+#[test]
+fn a_configuration_survives_its_file() {
+    let mut config = Recipe { shares: Some(vec![3.0, 1.0]), steps: Some(7), ..Recipe::default() };
+    config.init = Some("weights.safetensors".into());
+    config.rate.schedule = LearningRateSchedule::Step;
+    config.batch_norm = BatchNormalisation::Sync;
+    config.no_decay = vec!["norm".into(), "fc.*".into()];
+    let group = |text: &str| text.parse().unwrap();
+    config.stem = Some(Stem::Small);
+    config.large_batch.grow_batch = vec!["2:2".parse().unwrap(), "3:5".parse().unwrap()];
+    (config.rate.warmup_epochs, config.rate.scaling) = (Some(5), BatchScaling::Sqrt);
+    config.groups = vec![group("1d:lr_scale=1e-3,nesterov=true"), group("conv1.*,bias:momentum=0.5")];
+    assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
+    config = Recipe { no_trust_ratio: vec!["bias".into()], ..Recipe::default() };
+    config.optimizer.0 = Choice::new("lars").with("trust_coefficient", 0.02);
+    assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
+    let sync = SyncConfig { mode: "diloco:H=20,outer_lr=0.5".parse().unwrap(), islands: Some(1) };
+    let rare = Recipe { sync, ..Recipe::default() };
+    assert_eq!(read(&rare.to_toml().unwrap()).unwrap(), rare);
+}
+
+#[test]
+fn islands_are_refused_where_they_make_no_sense() {
+    let rare = |islands| SyncConfig { mode: "local:H=4".parse().unwrap(), islands };
+    let recipe = |sync| Recipe { sync, shards: 4, ..Recipe::default() };
+    recipe(rare(Some(2))).check().unwrap();
+    for (recipe, words) in [
+        (recipe(rare(Some(3))), "--islands 3: give a number that divides the 4 shards"),
+        (recipe(rare(Some(0))), "--islands 0: give a number that divides the 4 shards"),
+        (
+            recipe(SyncConfig { islands: Some(2), ..SyncConfig::default() }),
+            "--islands 2: --sync every-step has no islands",
+        ),
+        (
+            Recipe { batch_norm: BatchNormalisation::Sync, ..recipe(rare(None)) },
+            "--sync local:H=4: islands have no batch in common",
+        ),
+        (
+            Recipe { batch_norm: BatchNormalisation::Local, ..recipe(rare(None)) },
+            "--sync local:H=4: the outer step averages running statistics",
+        ),
+        (
+            Recipe { straggler: "rebalance".into(), ..recipe(rare(None)) },
+            "--sync local:H=4: shards stay with the worker",
+        ),
+    ] {
+        let error = recipe.check().unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_the_settings_that_decide_its_result() {
+    let config = Recipe::default();
+    let other = Recipe { nproc: 7, keep_checkpoints: 1, ..config.clone() };
+    assert_eq!(config.difference(&other).unwrap(), None);
+    let other = Recipe { steps: Some(7), ..config.clone() };
+    let found = config.difference(&other).unwrap();
+    assert_eq!(found, Some(("steps".into(), "nothing".into(), "7".into())));
+    let mut other = config.clone();
+    other.rate.lr = 0.2;
+    let (setting, own, theirs) = config.difference(&other).unwrap().unwrap();
+    assert!(setting == "rate" && own.contains("lr = 0.1") && theirs.contains("lr = 0.2"), "{own} {theirs}");
+}
+
+#[test]
+fn what_a_file_does_not_say_is_the_command_lines_default() {
+    assert_eq!(read("").unwrap(), Recipe::default());
+    let config = read("epochs = 3\n[rate]\nlr = 0.5\n").unwrap();
+    assert_eq!((config.epochs, config.rate.lr), (3, 0.5));
+    assert_eq!(config.rate.warmup_steps, RateConfig::default().warmup_steps);
+}
+
+#[test]
+fn groups_are_those_of_the_file_and_then_those_of_the_switches() {
+    let config = read(
+        "no_decay = [\"norm\", \"bias\"]\nno_trust_ratio = [\"1d\"]\n[optimizer]\nname = \"lars\"\n\
+              [[groups]]\ntensors = [\"fc.*\"]\nlr_scale = 10\n",
+    );
+    let groups: Vec<String> = config.unwrap().all_groups().iter().map(ParamGroup::to_string).collect();
+    assert_eq!(groups, ["fc.*:lr_scale=10", "norm,bias:weight_decay=0", "1d:trust_ratio=false"]);
+    assert!(read("").unwrap().all_groups().is_empty());
+}
+
+#[test]
+fn what_cannot_be_is_told_with_its_value() {
+    for (text, words) in [
+        ("epochs = 0", "--epochs 0: it must be at least 1"),
+        ("dropout = 1.0", "--dropout 1: it must be at least 0 and below 1"),
+        ("[rate]\nlr = -0.5", "--lr -0.5: it must be greater than 0"),
+        ("[rate]\nschedule = \"linear\"", "expected one of `constant`, `step`, `cosine`, `poly`"),
+        ("[rate]\npower = 0.0", "--lr-power 0: it must be greater than 0"),
+        ("[large_batch]\nlabel_smoothing = 1.0", "--label-smoothing 1: it must be at least 0 and below 1"),
+        ("[large_batch]\ngrow_batch = [\"2\"]", "`2` says no growth of the batch; it must be EPOCHS:FACTOR"),
+        ("[large_batch]\ngrow_batch = [\"2:1\"]", "--grow-batch 2:1: the factor must be at least 2"),
+        ("[large_batch]\ngrow_batch = [\"0:2\"]", "--grow-batch 0:2: it must be after at least 1 epoch"),
+        (
+            "[large_batch]\ngrow_batch = [\"3:2\", \"3:2\"]",
+            "--grow-batch 3:2: it must be after at least 1 epoch, and after the growth before it",
+        ),
+        (
+            "epochs = 8\n[large_batch]\ngrow_batch = [\"8:2\"]",
+            "--grow-batch 8:2: the run has 8 epochs, so that the batch would never grow",
+        ),
+        ("batch_norm = \"global\"", "expected one of `per-shard`, `sync`, `local`"),
+        ("[optimizer]\nname = \"adagrat\"", "unknown optimizer `adagrat`; known are sgd, adam, adamw"),
+        (
+            "[optimizer]\nname = \"sgd\"\nsettings = { momentum = 1.5 }",
+            "--momentum 1.5: it must be at least 0",
+        ),
+        (
+            "[[groups]]\ntensors = [\"fc.*\"]\nlr = 0.1",
+            "--group fc.*: sgd has no setting `lr`; a group can have lr_scale, weight_decay",
+        ),
+        (
+            "[[groups]]\ntensors = [\"fc.*\"]\nmomentum = 1",
+            "--group fc.*: momentum of sgd is 1; it must be at least 0 and below 1",
+        ),
+        ("[[groups]]\ntensors = [\"fc.*\"]\nlr_scale = -1", "--group fc.*: lr_scale is -1; it must be"),
+        ("[[groups]]\nlr_scale = 1", "missing field `tensors`"),
+        ("noise_scale = true\nshards = 1", "--noise-scale with --shards 1: it is measured between two sizes"),
+        (
+            "noise_scale = true\nreduction = \"ef-sign\"",
+            "--noise-scale with --reduction ef-sign: it needs the sum of all gradients",
+        ),
+        ("no_trust_ratio = [\"norm\"]", "--no-trust-ratio norm: sgd has no setting `trust_ratio`"),
+        ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, rebalance, drop"),
+        ("threads = 2", "threads = 2: a worker computes on 1 thread"),
+        ("stem = \"cifar\"", "expected `imagenet` or `small`"),
+        ("epoch = 1", "unknown field `epoch`"),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.is_input() && error.to_string().contains(words), "{text}: {error}");
+    }
+}
