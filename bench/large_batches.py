@@ -37,7 +37,8 @@ RECIPES = {
     "lars, √ rule": "--optimizer lars --lr 2 --scale-lr sqrt --no-decay norm,bias",
     "lamb, √ rule": "--optimizer lamb --lr 0.005 --scale-lr sqrt --weight-decay 0.01 --no-decay norm,bias",
 }
-"""Options besides those of `Runs.words`. Rates are not searched for: one for all batches, scaled by the rule."""
+"""Options besides those of `Runs.words`. Rates are not searched for: one for all batches, which the rule
+scales."""
 
 SCHEDULES = {
     "cut the rate": "--schedule step --lr-factor 0.2 --lr-step-epochs {epochs}",

@@ -5,8 +5,8 @@ a link of their own, with different numbers of servers, beside the formula of By
     python3 bench/servers.py [--workers 4] [--servers 0,1,2,4] [--mbit 100] [--bytes 46800000]
 
 Every rank is in a network namespace of its own, at a switch (a bridge, in a namespace as well); both ends of
-its cable let so many bits a second pass (`tc … tbf`). Needs root, and iproute2. `--kolo PROGRAM` is the program
-to measure, by default a release build of this repository.
+its cable let so many bits a second pass (`tc … tbf`). Needs root, and iproute2. `--kolo PROGRAM` is the
+program to measure, by default a release build of this repository.
 """
 
 import argparse

@@ -90,8 +90,8 @@ impl NoiseScale {
         (self.gradient > 0.0 && self.noise >= 0.0).then(|| self.noise / self.gradient)
     }
 
-    /// |G|², the squared norm of the gradient without noise, as the steps so far have it on average; it may be
-    /// negative while there are few of them.
+    /// |G|², the squared norm of the gradient without noise, as the steps so far have it on average; it
+    /// may be negative while there are few of them.
     pub fn gradient_squared(&self) -> f64 {
         self.gradient / self.weight()
     }

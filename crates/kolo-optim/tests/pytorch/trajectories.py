@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes trajectories.json: weights that PyTorch's optimizers reach with the weights and gradients of trajectories.rs.
+"""Writes trajectories.json: weights that PyTorch's optimizers reach with the weights and gradients of
+trajectories.rs.
 
-    python3 crates/kolo-optim/tests/pytorch/trajectories.py      # needs torch 2.9 or newer; 2.11 wrote the file
+    python3 crates/kolo-optim/tests/pytorch/trajectories.py   # needs torch 2.9 or newer; 2.11 wrote the file
 
-All in double precision. torch.optim.Muon orthogonalizes in bfloat16 whatever its parameters are: here the very
-function of PyTorch runs in double precision, with that one conversion taken out.
+All in double precision. torch.optim.Muon orthogonalizes in bfloat16 whatever its parameters are: here the
+very function of PyTorch runs in double precision, with that one conversion taken out.
 """
 
 import inspect
