@@ -5,12 +5,10 @@ learning rate that is cut beside a batch that grows.
     cargo build --release && python3 bench/large_batches.py [--write]
 
 Runs that are in --results already are not made again, so what was cut off goes on. With --write the tables
-take their place in docs/large-batches.md, and the picture beside it. Recipes whose optimizer
-`kolo train --help` does not list are left out.
+take their place in docs/large-batches.md, and the picture beside it.
 """
 
 import argparse
-import json
 import math
 import shlex
 import statistics
@@ -19,7 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from trainings import ROOT, Trainings, add_options, shown, write_between
+
 DOC = ROOT / "docs" / "large-batches.md"
 SVG = DOC.with_suffix(".svg")
 BEGIN, END = "<!-- bench/large_batches.py: begin -->", "<!-- end -->"
@@ -37,7 +36,7 @@ RECIPES = {
     "lars, √ rule": "--optimizer lars --lr 2 --scale-lr sqrt --no-decay norm,bias",
     "lamb, √ rule": "--optimizer lamb --lr 0.005 --scale-lr sqrt --weight-decay 0.01 --no-decay norm,bias",
 }
-"""Options besides those of `Runs.words`. Rates are not searched for: one for all batches, which the rule
+"""Options besides those of `words`. Rates are not searched for: one for all batches, which the rule
 scales."""
 
 SCHEDULES = {
@@ -59,16 +58,12 @@ text { font: 12px system-ui, sans-serif; fill: #57606a; }
 def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--kolo", type=Path, default=ROOT / "target" / "release" / "kolo")
-    parser.add_argument("--data", default="fashion-mnist")
-    parser.add_argument("--model", default="small")
+    add_options(parser)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--warmup-epochs", type=int, default=2)
-    parser.add_argument("--nproc", type=int, default=2)
     parser.add_argument("--batches", default="256,512,1024,2048,4096,8192")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--recipes", help="names, separated by semicolons; all that there are otherwise")
-    parser.add_argument("--results", type=Path, help="a file of JSON Lines; a temporary one otherwise")
     parser.add_argument("--write", action="store_true", help=f"into {DOC.relative_to(ROOT)}")
     options = parser.parse_args()
     options.batches = [int(batch) for batch in options.batches.split(",")]
@@ -85,93 +80,47 @@ def run(options: argparse.Namespace) -> int:
     if wrong:
         print(f"error: --batches {wrong[0]}: it must be a multiple of {SHARD}", file=sys.stderr)
         return 2
-    recipes = wanted(options)
-    if not recipes:
-        print(f"error: --recipes {options.recipes}: known are {'; '.join(RECIPES)}", file=sys.stderr)
+    names = options.recipes.split(";") if options.recipes else list(RECIPES)
+    unknown = [name for name in names if name not in RECIPES]
+    if unknown:
+        print(f"error: --recipes {unknown[0]}: known are {'; '.join(RECIPES)}", file=sys.stderr)
         return 2
+    recipes = {name: RECIPES[name] for name in names}
     with tempfile.TemporaryDirectory(prefix="kolo-large-batches-") as scratch:
-        runs = Runs(options, Path(scratch))
+        trainings = Trainings(options, Path(scratch))
+
+        def accuracy(batch: int, more: str, seed: int) -> float:
+            return trainings.made(words(options, batch, more, seed))["test_accuracy"]
+
         accuracies = {
             name: {
-                batch: [runs.made(batch, more, seed)["test_accuracy"] for seed in options.seeds]
+                batch: [accuracy(batch, more, seed) for seed in options.seeds]
                 for batch in options.batches
             }
             for name, more in recipes.items()
         }
         third = max(options.epochs // 3, 1)
-        schedules = {
-            name: [runs.made(BASE, more.format(epochs=third, twice=2 * third), seed) for seed in options.seeds]
-            for name, more in SCHEDULES.items()
-        }
+        schedules = {}
+        for name, more in SCHEDULES.items():
+            more = more.format(epochs=third, twice=2 * third)
+            schedules[name] = [trainings.made(words(options, BASE, more, seed)) for seed in options.seeds]
     text = tables(options, accuracies, schedules)
     print(text)
     if options.write:
-        before, _, rest = DOC.read_text().partition(BEGIN)
-        DOC.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+        write_between(DOC, BEGIN, END, text)
         SVG.write_text(picture(accuracies))
     return 0
 
 
-def wanted(options: argparse.Namespace) -> dict[str, str]:
-    """The recipes that were asked for and whose optimizer there is."""
-    names = options.recipes.split(";") if options.recipes else RECIPES
-    listed = subprocess.run([options.kolo, "train", "--help"], check=True, capture_output=True, text=True).stdout
-    optimizers = listed.partition("\nOptimizers:\n")[2].partition("\n\n")[0]
-    known = {line.split()[0] for line in optimizers.splitlines() if line.strip()}
-    return {
-        name.strip(): RECIPES[name.strip()]
-        for name in names
-        if name.strip() in RECIPES and RECIPES[name.strip()].split()[1] in known
-    }
-
-
-class Runs:
-    """Makes runs, and remembers them in a file."""
-
-    def __init__(self, options: argparse.Namespace, scratch: Path) -> None:
-        self.options, self.scratch = options, scratch
-        self.file = options.results or scratch / "results.jsonl"
-        lines = self.file.read_text().splitlines() if self.file.exists() else []
-        self.known = {row["command"]: row for row in map(json.loads, lines)}
-
-    def made(self, batch: int, more: str, seed: int) -> dict:
-        """What came of the run: its steps and test accuracy."""
-        words = self.words(batch, more, seed)
-        command = shlex.join(words)
-        if command not in self.known:
-            out = self.scratch / str(len(self.known))
-            argv = [str(self.options.kolo), "train", *words, "--out", str(out)]
-            done = subprocess.run(argv, capture_output=True, text=True)
-            if done.returncode != 0 and "diverged" in done.stderr:
-                # As good as guessing among ten classes.
-                row = {"command": command, "steps": None, "test_accuracy": 0.1}
-            else:
-                done.check_returncode()
-                summary = json.loads((out / "summary.json").read_text())
-                row = {"command": command, **{key: summary[key] for key in ("steps", "test_accuracy")}}
-            with self.file.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            print(f"{row['test_accuracy']:.4f}  kolo train {command}", file=sys.stderr)
-            self.known[command] = row
-        return self.known[command]
-
-    def words(self, batch: int, more: str, seed: int) -> list[str]:
-        options = self.options
-        words = ["--model", options.model, "--data", options.data, "--epochs", str(options.epochs)]
-        words += ["--batch-size", str(SHARD), "--shards", str(batch // SHARD), "--nproc", str(options.nproc)]
-        words += ["--seed", str(seed), "--checkpoint-epochs", str(options.epochs)]
-        if "--warmup-epochs" not in more:
-            words += ["--warmup-epochs", str(options.warmup_epochs)]
-        if "--scale-lr" in more:
-            words += ["--base-batch", str(BASE)]
-        return words + shlex.split(more)
-
-
-def shown(accuracies: list[float]) -> str:
-    """Mean and range in per cent."""
-    percent = [100 * accuracy for accuracy in accuracies]
-    mean = f"{statistics.mean(percent):.2f}"
-    return mean if len(percent) == 1 else f"{mean} ({min(percent):.2f}–{max(percent):.2f})"
+def words(options: argparse.Namespace, batch: int, more: str, seed: int) -> list[str]:
+    words = ["--model", options.model, "--data", options.data, "--epochs", str(options.epochs)]
+    words += ["--batch-size", str(SHARD), "--shards", str(batch // SHARD)]
+    words += ["--seed", str(seed), "--checkpoint-epochs", str(options.epochs)]
+    if "--warmup-epochs" not in more:
+        words += ["--warmup-epochs", str(options.warmup_epochs)]
+    if "--scale-lr" in more:
+        words += ["--base-batch", str(BASE)]
+    return words + shlex.split(more)
 
 
 def tables(options: argparse.Namespace, accuracies: dict, schedules: dict) -> str:

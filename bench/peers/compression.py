@@ -38,6 +38,7 @@ REDUCTIONS = (
     "ef-sign",
     "top-k:density=0.01",
     "random-k:density=0.01",
+    "random-k:density=0.01,unbiased=true",
     "dgc:density=0.001",
     "powersgd:rank=4",
 )

@@ -158,7 +158,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
 
     /// For how long this rank sleeps at such work, if it is made slow.
     fn pause_of(&self, work: Work) -> Duration {
-        Slowdown::pause(self.job.slowdown.as_ref(), self.ddp.rank().0, work)
+        Slowdown::pause(&self.job.slowdowns, self.ddp.rank().0, work)
     }
 
     fn is_elastic(&self) -> bool {

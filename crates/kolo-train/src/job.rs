@@ -46,8 +46,8 @@ pub struct Job {
     pub resume: bool,
     /// A slow worker is not dropped where fewer than so many would be left.
     pub min_workers: usize,
-    /// A worker that is made slow, for trials.
-    pub slowdown: Option<Slowdown>,
+    /// Workers that are made slow, for trials.
+    pub slowdowns: Vec<Slowdown>,
     /// What rank 0 writes down.
     pub sinks: Vec<SinkEntry>,
     /// What computes.
@@ -62,7 +62,7 @@ impl Job {
             folder: None,
             resume: false,
             min_workers: 1,
-            slowdown: None,
+            slowdowns: Vec::new(),
             sinks: SINKS.to_vec(),
             device: Device::flex(),
         }

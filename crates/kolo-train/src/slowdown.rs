@@ -1,4 +1,4 @@
-//! A worker that is slow on purpose, for trials of what becomes of it.
+//! Workers that are slow on purpose, for trials of what becomes of them.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -47,9 +47,9 @@ impl FromStr for Slowdown {
 
 impl Slowdown {
     /// For how long `rank` sleeps at this work; usually not at all.
-    pub(crate) fn pause(slowdown: Option<&Slowdown>, rank: usize, work: Work) -> Duration {
-        let own = slowdown.filter(|slowdown| slowdown.rank == rank && slowdown.work == work);
-        own.map_or(Duration::ZERO, |slowdown| slowdown.pause)
+    pub(crate) fn pause(slowdowns: &[Slowdown], rank: usize, work: Work) -> Duration {
+        let own = slowdowns.iter().filter(|slowdown| slowdown.rank == rank && slowdown.work == work);
+        own.map(|slowdown| slowdown.pause).sum()
     }
 }
 
@@ -85,12 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_worker_is_slow_at_one_kind_of_work() {
-        let slowdown: Slowdown = "1:data:20".parse().unwrap();
-        let pause = |rank, work| Slowdown::pause(Some(&slowdown), rank, work);
-        assert_eq!(pause(1, Work::Data), Duration::from_millis(20));
-        assert_eq!((pause(0, Work::Data), pause(1, Work::Compute)), (Duration::ZERO, Duration::ZERO));
-        assert_eq!(Slowdown::pause(None, 1, Work::Data), Duration::ZERO);
+    fn each_worker_is_slow_at_the_work_that_is_named() {
+        let slowdowns = ["1:data:20", "2:compute:30"].map(|text| text.parse().unwrap());
+        let pause = |rank, work| Slowdown::pause(&slowdowns, rank, work);
+        assert_eq!((pause(0, Work::Data), pause(0, Work::Compute)), (Duration::ZERO, Duration::ZERO));
+        assert_eq!((pause(1, Work::Data), pause(1, Work::Compute)), (Duration::from_millis(20), Duration::ZERO));
+        assert_eq!((pause(2, Work::Data), pause(2, Work::Compute)), (Duration::ZERO, Duration::from_millis(30)));
         for wrong in ["", "1:data", "1:sleep:2", "x:data:2", "1:data:-2", "1:data:2:3"] {
             assert!(wrong.parse::<Slowdown>().is_err(), "{wrong}");
         }

@@ -43,7 +43,7 @@ pub(crate) struct Train {
     straggler: Option<String>,
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
     #[arg(long, hide = true)]
-    slow: Option<Slowdown>,
+    slow: Vec<Slowdown>,
     /// Scale the learning rate: --lr is meant for --base-batch and multiplied by global batch / base batch
     /// (linear) or by the root of that (sqrt) [default without a value: linear]
     #[arg(long, value_name = "RULE", requires = "base_batch", num_args = 0..=1, default_missing_value = "linear")]
@@ -215,8 +215,8 @@ impl Train {
     ) -> Result<(), Failure> {
         let (model, data) = (models::find(&config.model)?, data::open(&config.data).map_err(Failure::input)?);
         let (resume, min_workers) = (self.resume.is_some(), self.elastic.min());
-        let slowdown = self.slow.clone();
-        let job = Job { folder, resume, min_workers, slowdown, ..Job::new(config) };
+        let slowdowns = self.slow.clone();
+        let job = Job { folder, resume, min_workers, slowdowns, ..Job::new(config) };
         model.train(job, data, membership)?;
         Ok(())
     }

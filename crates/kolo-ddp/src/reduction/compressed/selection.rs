@@ -58,9 +58,20 @@ pub(super) fn random(key: Key, len: usize, k: usize, chosen: &mut Vec<u16>) {
         *word |= bit;
         n += 1;
     }
+    if inverted {
+        marked.iter_mut().for_each(|word| *word = !*word);
+        // Bits of the last word that are no elements.
+        let unused = marked.len() * 64 - len;
+        marked.last_mut().into_iter().for_each(|word| *word = *word << unused >> unused);
+    }
     chosen.clear();
-    let is_chosen = |element: &usize| (marked[element / 64] >> (element % 64) & 1 == 1) != inverted;
-    chosen.extend((0..len).filter(is_chosen).map(|element| element as u16));
+    // Bit by bit of those that are set, which are few of many.
+    for (first, mut word) in (0..len).step_by(64).zip(marked) {
+        while word != 0 {
+            chosen.push((first + word.trailing_zeros() as usize) as u16);
+            word &= word - 1;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -98,6 +109,19 @@ mod tests {
             }
             let expected = 2_000 * k as i32;
             assert!(counts.iter().all(|count: &i32| (count - expected).abs() < 400), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn as_many_are_chosen_as_are_wanted_whatever_the_length() {
+        let mut chosen = Vec::new();
+        for len in [1usize, 63, 64, 65, 128, 1000] {
+            for k in [1, len / 3, len / 2, len - 1, len] {
+                random(Key::new(7), len, k, &mut chosen);
+                let in_order = chosen.is_sorted_by(|a, b| a < b);
+                assert!(in_order && chosen.iter().all(|i| usize::from(*i) < len), "{k} of {len}: {chosen:?}");
+                assert_eq!(chosen.len(), k, "of {len}");
+            }
         }
     }
 
