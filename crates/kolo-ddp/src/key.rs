@@ -22,6 +22,7 @@ impl Key {
     }
 
     /// The key for number `n` below this one.
+    #[inline]
     pub fn with(self, n: u64) -> Self {
         Self(splitmix64(self.0.wrapping_add(GOLDEN_GAMMA.wrapping_mul(n.wrapping_add(1)))))
     }
@@ -32,6 +33,7 @@ impl Key {
     }
 
     /// Uniform in [0, 1), with 53 random bits.
+    #[inline]
     pub fn unit(self) -> f64 {
         (self.0 >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }

@@ -10,6 +10,7 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
 pub const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64's output function of a state, Stafford's variant 13: close numbers become far ones.
+#[inline]
 pub fn splitmix64(mut state: u64) -> u64 {
     state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

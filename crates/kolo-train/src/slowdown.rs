@@ -89,8 +89,14 @@ mod tests {
         let slowdowns = ["1:data:20", "2:compute:30"].map(|text| text.parse().unwrap());
         let pause = |rank, work| Slowdown::pause(&slowdowns, rank, work);
         assert_eq!((pause(0, Work::Data), pause(0, Work::Compute)), (Duration::ZERO, Duration::ZERO));
-        assert_eq!((pause(1, Work::Data), pause(1, Work::Compute)), (Duration::from_millis(20), Duration::ZERO));
-        assert_eq!((pause(2, Work::Data), pause(2, Work::Compute)), (Duration::ZERO, Duration::from_millis(30)));
+        assert_eq!(
+            (pause(1, Work::Data), pause(1, Work::Compute)),
+            (Duration::from_millis(20), Duration::ZERO)
+        );
+        assert_eq!(
+            (pause(2, Work::Data), pause(2, Work::Compute)),
+            (Duration::ZERO, Duration::from_millis(30))
+        );
         for wrong in ["", "1:data", "1:sleep:2", "x:data:2", "1:data:-2", "1:data:2:3"] {
             assert!(wrong.parse::<Slowdown>().is_err(), "{wrong}");
         }

@@ -1,5 +1,7 @@
 //! Numbers of a few bits, packed one behind the other, and the bytes of others.
 
+use super::vectorised::vectorised;
+
 /// The number that four bytes say.
 pub(super) fn float(word: &[u8]) -> f32 {
     f32::from_le_bytes([word[0], word[1], word[2], word[3]])
@@ -11,7 +13,53 @@ pub(super) fn packed_bytes(len: usize, bits: u32) -> usize {
 }
 
 /// Writes numbers of `bits` bits, at most 16, the low bits first.
-pub(super) fn pack(numbers: impl Iterator<Item = u16>, bits: u32, bytes: &mut [u8]) {
+pub(super) fn pack(numbers: &[u16], bits: u32, bytes: &mut [u8]) {
+    match bits {
+        2 => pack_whole::<4>(numbers, bytes),
+        4 => pack_whole::<2>(numbers, bytes),
+        8 => pack_whole::<1>(numbers, bytes),
+        _ => pack_across(numbers, bits, bytes),
+    }
+}
+
+/// Reads what [`pack`] has written.
+pub(super) fn unpack(bytes: &[u8], bits: u32, numbers: &mut [u16]) {
+    match bits {
+        2 => unpack_whole::<4>(bytes, numbers),
+        4 => unpack_whole::<2>(bytes, numbers),
+        8 => unpack_whole::<1>(bytes, numbers),
+        _ => unpack_across(bytes, bits, numbers),
+    }
+}
+
+/// Numbers of which each byte has so many.
+fn pack_whole<const IN_BYTE: usize>(numbers: &[u16], bytes: &mut [u8]) {
+    vectorised(
+        #[inline(always)]
+        || {
+            for (byte, numbers) in bytes.iter_mut().zip(numbers.chunks(IN_BYTE)) {
+                let placed = |(place, number): (usize, &u16)| (*number as u8) << (place * (8 / IN_BYTE));
+                *byte = numbers.iter().enumerate().map(placed).fold(0, |byte, number| byte | number);
+            }
+        },
+    );
+}
+
+fn unpack_whole<const IN_BYTE: usize>(bytes: &[u8], numbers: &mut [u16]) {
+    let (bits, mask) = (8 / IN_BYTE, u8::MAX >> (8 - 8 / IN_BYTE));
+    vectorised(
+        #[inline(always)]
+        || {
+            for (numbers, byte) in numbers.chunks_mut(IN_BYTE).zip(bytes) {
+                let places = numbers.iter_mut().enumerate();
+                places.for_each(|(place, number)| *number = u16::from(byte >> (place * bits) & mask));
+            }
+        },
+    );
+}
+
+/// Numbers that may begin in one byte and end in another.
+fn pack_across(numbers: &[u16], bits: u32, bytes: &mut [u8]) {
     let (mut waiting, mut count, mut bytes) = (0u32, 0, bytes.iter_mut());
     let mut write = |byte: u32| {
         if let Some(place) = bytes.next() {
@@ -19,7 +67,7 @@ pub(super) fn pack(numbers: impl Iterator<Item = u16>, bits: u32, bytes: &mut [u
         }
     };
     for number in numbers {
-        waiting |= u32::from(number) << count;
+        waiting |= u32::from(*number) << count;
         count += bits;
         while count >= 8 {
             write(waiting);
@@ -31,18 +79,16 @@ pub(super) fn pack(numbers: impl Iterator<Item = u16>, bits: u32, bytes: &mut [u
     }
 }
 
-/// Reads what [`pack`] has written.
-pub(super) fn unpack(bytes: &[u8], bits: u32) -> impl Iterator<Item = u16> {
+fn unpack_across(bytes: &[u8], bits: u32, numbers: &mut [u16]) {
     let (mut waiting, mut count, mut bytes) = (0u32, 0, bytes.iter());
-    std::iter::from_fn(move || {
+    for number in numbers {
         while count < bits {
-            waiting |= u32::from(*bytes.next()?) << count;
+            waiting |= u32::from(bytes.next().copied().unwrap_or(0)) << count;
             count += 8;
         }
-        let number = waiting & ((1 << bits) - 1);
+        *number = (waiting & ((1 << bits) - 1)) as u16;
         (waiting, count) = (waiting >> bits, count - bits);
-        Some(number as u16)
-    })
+    }
 }
 
 #[cfg(test)]
@@ -55,8 +101,10 @@ mod tests {
             for len in [0usize, 1, 7, 8, 9, 100] {
                 let numbers: Vec<u16> = (0..len).map(|i| ((i * 40_503 + 7) % (1 << bits)) as u16).collect();
                 let mut bytes = vec![0xff; packed_bytes(len, bits)];
-                pack(numbers.iter().copied(), bits, &mut bytes);
-                assert_eq!(unpack(&bytes, bits).take(len).collect::<Vec<_>>(), numbers, "{bits} bits");
+                pack(&numbers, bits, &mut bytes);
+                let mut unpacked = vec![0; len];
+                unpack(&bytes, bits, &mut unpacked);
+                assert_eq!(unpacked, numbers, "{bits} bits");
             }
         }
     }

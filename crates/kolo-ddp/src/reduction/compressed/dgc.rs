@@ -118,9 +118,10 @@ impl Codec for Accumulated {
     fn encode(&mut self, place: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]) {
         let [velocity, accumulated] = kept else { return };
         // The gradient is the sum over the shard's samples; the limit is that of their mean.
-        let limit =
-            self.clip.map_or(f64::INFINITY, |clip| clip * (gradient.len() as f64).sqrt() * place.shard.count);
-        let scale = (limit / sum_of_squares(gradient).sqrt()).min(1.0) as f32;
+        let scale = self.clip.map_or(1.0, |clip| {
+            let limit = clip * (gradient.len() as f64).sqrt() * place.shard.count;
+            (limit / sum_of_squares(gradient).sqrt()).min(1.0) as f32
+        });
         let momentum = self.settings.momentum;
         for ((u, v), g) in velocity.iter_mut().zip(accumulated.iter_mut()).zip(gradient) {
             *u = momentum * *u + g * scale;

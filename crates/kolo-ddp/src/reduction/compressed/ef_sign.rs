@@ -11,6 +11,7 @@
 use super::bits::float;
 use super::gathered::{Codec, Gathered, Place};
 use super::parts::Parts;
+use super::vectorised::{add, vectorised};
 use super::{Compressed, DENSE_BELOW};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
@@ -69,7 +70,7 @@ impl Codec for Signs {
 
     fn encode(&mut self, _: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]) {
         let residual = &mut *kept[0];
-        residual.iter_mut().zip(gradient).for_each(|(e, g)| *e += g);
+        add(residual, gradient);
         say(residual, said);
     }
 
@@ -88,34 +89,59 @@ pub(super) fn say(values: &mut [f32], said: &mut [u8]) {
     let scale = (sum_of_magnitudes(values) / values.len() as f64) as f32;
     let (head, bits) = said.split_at_mut(4);
     head.copy_from_slice(&scale.to_le_bytes());
-    for (bits, values) in bits.iter_mut().zip(values.chunks_mut(8)) {
-        *bits = 0;
-        for (bit, value) in values.iter_mut().enumerate() {
-            let is_positive = *value >= 0.0;
-            *bits |= u8::from(is_positive) << bit;
-            *value -= if is_positive { scale } else { -scale };
-        }
-    }
+    vectorised(
+        #[inline(always)]
+        || {
+            let (whole, rest) = values.as_chunks::<8>();
+            bits.iter_mut().zip(whole).for_each(|(bits, values)| *bits = signs(values));
+            bits[whole.len()..].fill(signs(rest));
+            values.iter_mut().for_each(|value| *value -= if *value >= 0.0 { scale } else { -scale });
+        },
+    );
 }
 
 /// Reads what a shard says of a block.
 pub(super) fn read(said: &[u8], values: &mut [f32]) {
     let (scale, bits) = said.split_at(4);
     let scale = float(scale);
-    let scales = [-scale, scale];
-    for (bits, values) in bits.iter().zip(values.chunks_mut(8)) {
-        values.iter_mut().enumerate().for_each(|(bit, value)| *value = scales[usize::from(bits >> bit & 1)]);
-    }
+    vectorised(
+        #[inline(always)]
+        || {
+            let (whole, rest) = values.as_chunks_mut::<8>();
+            let last = bits[whole.len()..].first();
+            whole.iter_mut().zip(bits).for_each(|(values, bits)| set_signs(values, *bits, scale));
+            last.into_iter().for_each(|bits| set_signs(rest, *bits, scale));
+        },
+    );
+}
+
+/// A bit for each of up to eight values: whether it is not negative.
+#[inline(always)]
+fn signs(values: &[f32]) -> u8 {
+    let bit = |(place, value): (usize, &f32)| u8::from(*value >= 0.0) << place;
+    values.iter().enumerate().map(bit).fold(0, |bits, bit| bits | bit)
+}
+
+#[inline(always)]
+fn set_signs(values: &mut [f32], bits: u8, scale: f32) {
+    let values = values.iter_mut().enumerate();
+    values.for_each(|(place, value)| *value = if bits & 1 << place != 0 { scale } else { -scale });
 }
 
 /// In double precision, as eight running sums, so that vector instructions can be used; their number is
 /// fixed, so the bits are, too.
 fn sum_of_magnitudes(values: &[f32]) -> f64 {
-    let mut sums = [0.0f64; 8];
     let mut chunks = values.chunks_exact(8);
-    for chunk in &mut chunks {
-        sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += f64::from(x.abs()));
-    }
+    let sums = vectorised(
+        #[inline(always)]
+        || {
+            let mut sums = [0.0f64; 8];
+            for chunk in &mut chunks {
+                sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += f64::from(x.abs()));
+            }
+            sums
+        },
+    );
     let rest: f64 = chunks.remainder().iter().map(|x| f64::from(x.abs())).sum();
     sums.iter().sum::<f64>() + rest
 }

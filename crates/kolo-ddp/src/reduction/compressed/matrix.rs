@@ -3,10 +3,13 @@
 //! A matrix is n rows of m elements. The few vectors are stored one after another: r of n elements on its
 //! left side, r of m elements on its right side.
 
+use super::vectorised::vectorised;
+
 /// Elements that are summed side by side.
 const LANES: usize = 16;
 
 /// The scalar product, as so many running sums.
+#[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; LANES];
     let (mut a, mut b) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
@@ -21,22 +24,32 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 
 /// `left` = M·`right`ᵀ: for each vector on the right one on the left.
 pub(super) fn times(matrix: &[f32], (n, m): (usize, usize), right: &[f32], left: &mut [f32]) {
-    for (i, row) in matrix.chunks_exact(m).enumerate() {
-        for (k, vector) in right.chunks_exact(m).enumerate() {
-            left[k * n + i] = dot(row, vector);
-        }
-    }
+    vectorised(
+        #[inline(always)]
+        || {
+            for (i, row) in matrix.chunks_exact(m).enumerate() {
+                for (k, vector) in right.chunks_exact(m).enumerate() {
+                    left[k * n + i] = dot(row, vector);
+                }
+            }
+        },
+    );
 }
 
 /// `right` = Mᵀ·`left`: for each vector on the left one on the right.
 pub(super) fn transposed_times(matrix: &[f32], (n, m): (usize, usize), left: &[f32], right: &mut [f32]) {
     right.fill(0.0);
-    for (i, row) in matrix.chunks_exact(m).enumerate() {
-        for (k, vector) in right.chunks_exact_mut(m).enumerate() {
-            let factor = left[k * n + i];
-            vector.iter_mut().zip(row).for_each(|(sum, x)| *sum += factor * x);
-        }
-    }
+    vectorised(
+        #[inline(always)]
+        || {
+            for (i, row) in matrix.chunks_exact(m).enumerate() {
+                for (k, vector) in right.chunks_exact_mut(m).enumerate() {
+                    let factor = left[k * n + i];
+                    vector.iter_mut().zip(row).for_each(|(sum, x)| *sum += factor * x);
+                }
+            }
+        },
+    );
 }
 
 /// M += `factor`·Σ leftₖ·rightₖᵀ.
@@ -47,12 +60,17 @@ pub(super) fn add_products(
     left: &[f32],
     right: &[f32],
 ) {
-    for (i, row) in matrix.chunks_exact_mut(m).enumerate() {
-        for (k, vector) in right.chunks_exact(m).enumerate() {
-            let factor = factor * left[k * n + i];
-            row.iter_mut().zip(vector).for_each(|(x, y)| *x += factor * y);
-        }
-    }
+    vectorised(
+        #[inline(always)]
+        || {
+            for (i, row) in matrix.chunks_exact_mut(m).enumerate() {
+                for (k, vector) in right.chunks_exact(m).enumerate() {
+                    let factor = factor * left[k * n + i];
+                    row.iter_mut().zip(vector).for_each(|(x, y)| *x += factor * y);
+                }
+            }
+        },
+    );
 }
 
 /// Makes vectors of `n` elements orthonormal by modified Gram-Schmidt, each twice (Giraud et al. 2005), in

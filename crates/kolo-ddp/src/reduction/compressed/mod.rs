@@ -26,6 +26,7 @@ mod random_k;
 mod selection;
 mod top_k;
 mod tree_sum;
+mod vectorised;
 
 use std::ops::Range;
 

@@ -14,6 +14,7 @@ use kolo_comm::{Error as CommError, Group};
 
 use super::matrix::{add_products, orthonormalise, times, transposed_times};
 use super::parts::{Part, Parts};
+use super::vectorised::add;
 use super::{Compressed, Compressor, DENSE_BELOW, SEED, Shard, Wire, key};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
@@ -193,7 +194,7 @@ impl Compressor for LowRank {
         vectors.resize(matrices.left, 0.0);
         for matrix in &matrices.all {
             let sum = &mut residuals[shard.own][matrix.range.clone()];
-            sum.iter_mut().zip(&gradient[matrix.range.clone()]).for_each(|(e, g)| *e += g);
+            add(sum, &gradient[matrix.range.clone()]);
             times(sum, matrix.shape, &factors[matrix.right.clone()], &mut vectors[matrix.left.clone()]);
         }
         left.put(0, vectors, true);

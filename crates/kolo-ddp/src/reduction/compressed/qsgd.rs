@@ -5,11 +5,15 @@
 //! min(d/s², √d/s)·‖v‖² for blocks of d elements (Alistarh et al. 2017, lemma 3.1). Nothing is kept from step
 //! to step. Each shard draws numbers of its own, so that their errors average out.
 
+use std::ops::Range;
+
 use super::bits::{float, pack, packed_bytes, unpack};
 use super::gathered::{Codec, Gathered, Place};
 use super::parts::Parts;
+use super::vectorised::vectorised;
 use super::{Compressed, DENSE_BELOW, SEED, key};
 use crate::error::Error;
+use crate::key::Key;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::Settings;
 use kolo_optim::norm::sum_of_squares;
@@ -53,7 +57,8 @@ impl Reducer for Qsgd {
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let QsgdSettings { bits, block, dense_below, seed } = self.settings.read();
         let parts = Parts::new(context.bucket, context.layout, dense_below as usize, |_| false);
-        let levels = Levels { bits: bits as u32, block: block as usize, seed: seed as u64 };
+        let levels =
+            Levels { bits: bits as u32, block: block as usize, seed: seed as u64, codes: Vec::new() };
         let shards = context.assignment.shards.len();
         let levels = Gathered::new(levels, &parts.compressed, context.bucket.len, shards);
         Compressed::build(context, parts, levels)
@@ -65,6 +70,8 @@ struct Levels {
     bits: u32,
     block: usize,
     seed: u64,
+    /// Of the run that is being said.
+    codes: Vec<u16>,
 }
 
 impl Levels {
@@ -74,7 +81,7 @@ impl Levels {
     }
 
     /// Runs of a block that have a norm in common, with where they are said.
-    fn runs(&self, len: usize) -> impl Iterator<Item = (std::ops::Range<usize>, usize)> {
+    fn runs(&self, len: usize) -> impl Iterator<Item = (Range<usize>, usize)> + use<> {
         let (block, bits, mut start) = (self.block, self.bits, 0);
         (0..len).step_by(block).map(move |first| {
             let run = first..len.min(first + block);
@@ -104,14 +111,13 @@ impl Codec for Levels {
             let (head, codes) = said[start..][..4 + packed_bytes(run.len(), self.bits)].split_at_mut(4);
             head.copy_from_slice(&(norm as f32).to_le_bytes());
             let scale = if norm > 0.0 { f64::from(levels) / norm } else { 0.0 };
-            let code = |(element, value): (usize, &f32)| {
-                let a = f64::from(value.abs()) * scale;
-                let up = key.with(element as u64).below_probability(a - a.floor());
-                // What is not a number becomes a level of a norm that is none either.
-                let level = (a as u16 + u16::from(up)).min(levels);
-                if *value < 0.0 { levels - level } else { levels + level }
-            };
-            pack(run.clone().zip(values).map(code), self.bits, codes);
+            self.codes.resize(run.len(), 0);
+            let all = self.codes.iter_mut().zip(values).zip((run.start as u64..).map(|n| key.with(n)));
+            vectorised(
+                #[inline(always)]
+                || all.for_each(|((code, value), key)| *code = rounded(*value, scale, levels, key)),
+            );
+            pack(&self.codes, self.bits, codes);
         }
     }
 
@@ -120,11 +126,38 @@ impl Codec for Levels {
         for (run, start) in self.runs(values.len()) {
             let (head, codes) = said[start..][..4 + packed_bytes(run.len(), self.bits)].split_at(4);
             let scale = float(head) / f32::from(levels);
-            let level = |code: u16| f32::from(code) - f32::from(levels);
-            let read = unpack(codes, self.bits).map(|code| level(code) * scale);
-            values[run].iter_mut().zip(read).for_each(|(value, read)| *value = read);
+            let mut numbers = [0; PIECE];
+            let bytes = packed_bytes(PIECE, self.bits);
+            for (values, codes) in values[run].chunks_mut(PIECE).zip(codes.chunks(bytes)) {
+                let numbers = &mut numbers[..values.len()];
+                unpack(codes, self.bits, numbers);
+                vectorised(
+                    #[inline(always)]
+                    || {
+                        let level = |code: u16| f32::from(code) - f32::from(levels);
+                        values
+                            .iter_mut()
+                            .zip(numbers)
+                            .for_each(|(value, code)| *value = level(*code) * scale);
+                    },
+                );
+            }
         }
     }
+}
+
+/// Codes that are read at a time; in whole bytes, whatever their bits.
+const PIECE: usize = 128;
+
+/// The code of the level that |value|·scale is rounded to: up as probably as it is near.
+#[inline(always)]
+fn rounded(value: f32, scale: f64, levels: u16, key: Key) -> u16 {
+    let a = f64::from(value.abs()) * scale;
+    let down = a.floor();
+    let level = down + f64::from(u8::from(key.unit() < a - down));
+    // What is not a number becomes a level of a norm that is none either.
+    let level = level.min(f64::from(levels)) as i32 as u16;
+    if value < 0.0 { levels - level } else { levels + level }
 }
 
 #[cfg(test)]
@@ -151,7 +184,7 @@ mod tests {
     #[test]
     fn the_mean_is_right_and_the_variance_is_bounded() {
         for (bits, block) in [(2, 128), (4, 512), (8, 100)] {
-            let mut codec = Levels { bits, block, seed: 5 };
+            let mut codec = Levels { bits, block, seed: 5, codes: Vec::new() };
             let v = values(300);
             let (mut mean, mut error, draws) = (vec![0.0f64; v.len()], 0.0, 4_000);
             for step in 0..draws {
@@ -178,10 +211,13 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_nothing_and_levels_are_exact() {
-        let mut codec = Levels { bits: 4, block: 64, seed: 0 };
+        let mut codec = Levels { bits: 4, block: 64, seed: 0, codes: Vec::new() };
         assert!(said(&mut codec, &[0.0; 100], 3).iter().all(|value| *value == 0.0));
         // One element is its norm.
-        assert_eq!(said(&mut Levels { bits: 2, block: 1, seed: 0 }, &[3.0, -2.5], 3), [3.0, -2.5]);
+        assert_eq!(
+            said(&mut Levels { bits: 2, block: 1, seed: 0, codes: Vec::new() }, &[3.0, -2.5], 3),
+            [3.0, -2.5]
+        );
         assert_eq!(codec.bytes(100), 4 + 32 + 4 + 18, "bits and norms");
         assert!(said(&mut codec, &[f32::NAN, 1.0], 3).iter().all(|value| value.is_nan()));
     }

@@ -12,6 +12,7 @@ use kolo_comm::{Error as CommError, Group};
 use super::parts::{Part, Parts};
 use super::selection::{count, random};
 use super::top_k::DENSITY;
+use super::vectorised::add;
 use super::{Compressed, Compressor, DENSE_BELOW, SEED, Shard, Wire, key};
 use crate::buckets::BLOCK;
 use crate::error::Error;
@@ -145,7 +146,7 @@ impl Compressor for Sampled {
             match &mut self.residuals {
                 Some(residuals) => {
                     let residual = &mut residuals[shard.own][elements.clone()];
-                    residual.iter_mut().zip(gradient).for_each(|(e, g)| *e += g);
+                    add(residual, gradient);
                     self.said.extend(chosen.iter().map(|i| std::mem::take(&mut residual[usize::from(*i)])));
                 }
                 None => {

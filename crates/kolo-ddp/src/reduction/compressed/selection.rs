@@ -1,5 +1,8 @@
 //! Which elements of a block are said: the largest ones, or some at random.
 
+use std::cmp::Ordering;
+
+use super::vectorised::vectorised;
 use crate::key::Key;
 
 /// How many of `len` elements are said at this density; at least one.
@@ -8,6 +11,7 @@ pub(super) fn count(len: usize, density: f64) -> usize {
 }
 
 /// Magnitude as a whole number in the same order; what is not a number is the largest.
+#[inline(always)]
 fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
@@ -18,30 +22,72 @@ pub(super) fn largest(values: &[f32], k: usize, chosen: &mut Vec<u16>) {
     if k == 0 {
         return;
     }
-    // By the upper bits first: only what shares them with the k-th largest has to be looked at again.
-    const SHIFT: u32 = 20;
-    let mut counts = [0u32; 1 << (31 - SHIFT)];
-    values.iter().for_each(|value| counts[(magnitude(*value) >> SHIFT) as usize] += 1);
-    let (mut above, mut bin) = (0, counts.len() - 1);
-    while above + (counts[bin] as usize) < k {
-        above += counts[bin] as usize;
-        bin -= 1;
+    // Of few elements of many only those are looked at that are as large as a sample says they must be.
+    not_below(values, likely_bound(values, k), chosen);
+    if chosen.len() < k {
+        not_below(values, 0, chosen);
     }
-    let is_candidate = |magnitude: &u32| (magnitude >> SHIFT) as usize == bin;
-    let mut candidates: Vec<u32> =
-        values.iter().map(|value| magnitude(*value)).filter(is_candidate).collect();
-    let (_, threshold, _) = candidates.select_nth_unstable_by(k - above - 1, |a, b| b.cmp(a));
+    let of = |i: &u16| magnitude(values[usize::from(*i)]);
+    let mut magnitudes: Vec<u32> = chosen.iter().map(of).collect();
+    let (larger, threshold, _) = magnitudes.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
     let threshold = *threshold;
-    let larger = values.iter().filter(|value| magnitude(**value) > threshold).count();
-    let mut equal = k - larger;
-    for (i, value) in values.iter().enumerate() {
-        let magnitude = magnitude(*value);
-        if magnitude > threshold {
-            chosen.push(i as u16);
-        } else if magnitude == threshold && equal > 0 {
+    let mut equal = k - larger.iter().filter(|magnitude| **magnitude > threshold).count();
+    chosen.retain(|i| match of(i).cmp(&threshold) {
+        Ordering::Greater => true,
+        Ordering::Equal if equal > 0 => {
             equal -= 1;
-            chosen.push(i as u16);
+            true
         }
+        _ => false,
+    });
+}
+
+/// A magnitude that more than `k` of these elements are likely to have, but not many more, by a sample of
+/// them.
+fn likely_bound(values: &[f32], k: usize) -> u32 {
+    const SAMPLE: usize = 256;
+    let mut sample: Vec<u32> =
+        values.iter().step_by(values.len().div_ceil(SAMPLE)).map(|value| magnitude(*value)).collect();
+    // Of so many of the sample as are expected to be among them, and a few more for bad luck.
+    let place = sample.len() * k / values.len();
+    let place = place + 3 * place.isqrt() + 4;
+    match place < sample.len() {
+        true => *sample.select_nth_unstable_by(place, |a, b| b.cmp(a)).1,
+        false => 0,
+    }
+}
+
+/// The elements whose magnitude is at least that, in their order.
+fn not_below(values: &[f32], bound: u32, chosen: &mut Vec<u16>) {
+    chosen.clear();
+    vectorised(
+        #[inline(always)]
+        || {
+            let (whole, rest) = values.as_chunks::<WORD>();
+            for (n, values) in whole.iter().enumerate() {
+                push_set(word(values, bound), n * WORD, chosen);
+            }
+            push_set(word(rest, bound), whole.len() * WORD, chosen);
+        },
+    );
+}
+
+/// Elements that are compared at a time.
+const WORD: usize = 32;
+
+/// A bit for each of these elements: whether its magnitude is at least that.
+#[inline(always)]
+fn word(values: &[f32], bound: u32) -> u64 {
+    let bit = |(i, value): (usize, &f32)| u32::from(magnitude(*value) >= bound) << i;
+    u64::from(values.iter().enumerate().map(bit).fold(0, |word, bit| word | bit))
+}
+
+/// Those of the elements from `first` on whose bits are set.
+#[inline(always)]
+fn push_set(mut word: u64, first: usize, chosen: &mut Vec<u16>) {
+    while word != 0 {
+        chosen.push((first + word.trailing_zeros() as usize) as u16);
+        word &= word - 1;
     }
 }
 
@@ -65,13 +111,7 @@ pub(super) fn random(key: Key, len: usize, k: usize, chosen: &mut Vec<u16>) {
         marked.last_mut().into_iter().for_each(|word| *word = *word << unused >> unused);
     }
     chosen.clear();
-    // Bit by bit of those that are set, which are few of many.
-    for (first, mut word) in (0..len).step_by(64).zip(marked) {
-        while word != 0 {
-            chosen.push((first + word.trailing_zeros() as usize) as u16);
-            word &= word - 1;
-        }
-    }
+    (0..len).step_by(64).zip(marked).for_each(|(first, word)| push_set(word, first, chosen));
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::bits::float;
 use super::gathered::{Codec, Gathered, Place};
 use super::parts::Parts;
 use super::selection::{count, largest};
+use super::vectorised::add;
 use super::{Compressed, DENSE_BELOW};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
@@ -75,7 +76,7 @@ impl Codec for Largest {
 
     fn encode(&mut self, _: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]) {
         let residual = &mut *kept[0];
-        residual.iter_mut().zip(gradient).for_each(|(e, g)| *e += g);
+        add(residual, gradient);
         largest(residual, count(gradient.len(), self.density), &mut self.chosen);
         say(&self.chosen, residual, said);
         self.chosen.iter().for_each(|i| residual[usize::from(*i)] = 0.0);

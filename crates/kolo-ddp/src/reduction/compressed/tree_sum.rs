@@ -1,5 +1,6 @@
 //! What shards say, added in the order of the tree.
 
+use super::vectorised::add;
 use kolo_comm::tree::{Fold, Node, fold};
 
 /// Adds up the values of so many shards, block by block.
@@ -26,7 +27,7 @@ impl TreeSum {
                 }
                 Fold::Add => {
                     let (left, right) = self.stack[(depth - 2) * len..depth * len].split_at_mut(len);
-                    left.iter_mut().zip(right).for_each(|(sum, x)| *sum += *x);
+                    add(left, right);
                     depth -= 1;
                 }
             }
