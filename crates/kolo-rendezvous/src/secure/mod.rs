@@ -14,6 +14,7 @@
 //! | `record` | encrypted and authenticated records |
 //! | `stream` | a connection of the store; [`connect`] |
 //! | `listener` | a listener that no stranger can block, exhaust or crash |
+//! | `vigilance` | a host that vanishes is noticed |
 
 mod access;
 mod error;
@@ -22,6 +23,7 @@ mod listener;
 mod record;
 mod stream;
 mod token;
+mod vigilance;
 
 pub use access::Access;
 pub use error::{HandshakeError, RejectReason};

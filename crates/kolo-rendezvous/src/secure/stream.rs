@@ -12,6 +12,7 @@ use super::access::Access;
 use super::error::HandshakeError;
 use super::handshake::{self, Protocol};
 use super::record::{MAX_PLAINTEXT, PREFIX, Session};
+use super::vigilance;
 
 /// How long a handshake may take, on both sides.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,8 +86,10 @@ struct Keys {
 }
 
 impl SecureStream {
-    /// The stream of a connection whose handshake is done, and gave this session.
+    /// The stream of a connection whose handshake is done, and gave this session. It breaks soon after the
+    /// other host has vanished.
     pub fn new(stream: TcpStream, session: Option<Session>) -> SecureStream {
+        vigilance::watch(&stream);
         let keys = session.map(|session| Keys { session: Mutex::new(session), sending: Mutex::new(()) });
         SecureStream { stream, keys: keys.map(Arc::new), decrypted: Vec::new(), read: 0 }
     }
