@@ -60,6 +60,12 @@ impl Norms {
         let is_known = small.is_finite() && large.is_finite() && n > 1.0;
         is_known.then_some(Norms { small, small_batch: samples / n, large, large_batch: samples })
     }
+
+    /// Those of gradients that are `factor` times as long.
+    pub(crate) fn times(self, factor: f64) -> Norms {
+        let square = factor * factor;
+        Norms { small: self.small * square, large: self.large * square, ..self }
+    }
 }
 
 /// The sum over all shards in the order in which their gradients are added, too: neighbours first.

@@ -115,6 +115,30 @@ fn a_step_that_overflows_is_skipped_on_all_ranks_as_if_it_had_never_been() {
     }
 }
 
+/// The norms of a step are divided by its scale, and a step that is skipped is not measured.
+#[test]
+fn the_noise_scale_is_that_of_gradients_without_their_scale() {
+    let sgd = kolo_ddp::optimizer::find("sgd").unwrap();
+    let run = |group: Group, scaled: bool, numbers: &[u64]| {
+        let mut replica = replica(group, &Config { noise_scale: true, ..config(scaled, None) }, sgd);
+        let measured = numbers.iter().map(|number| {
+            let told = step(&mut replica, *number, 0.0).unwrap().noise_scale.unwrap();
+            assert_eq!(replica.noise_scale().unwrap(), Some(told));
+            (*number, [told.gradient_squared(), told.noise_trace()].map(f64::to_bits))
+        });
+        measured.collect::<Vec<(u64, [u64; 2])>>()
+    };
+    let steps: Vec<u64> = (0..STEPS).filter(|number| *number != LARGE.0).collect();
+    let mut expected = run(Group::alone(), false, &steps);
+    expected.insert(LARGE.0 as usize, (LARGE.0, expected[LARGE.0 as usize - 1].1));
+    let all: Vec<u64> = (0..STEPS).collect();
+    for world in [1, 2, 3, 5] {
+        for measured in threads::spawn(world, |group| run(group, true, &all)).unwrap() {
+            assert!(measured == expected, "{world} ranks: {measured:?} {expected:?}");
+        }
+    }
+}
+
 /// No compression hides an overflow, or tells it to some ranks only.
 #[test]
 fn every_reduction_that_keeps_nothing_skips_the_same_steps_on_any_number_of_ranks() {
@@ -228,8 +252,6 @@ fn scaling_that_cannot_be_is_refused_before_the_first_step() {
     let ef_sign = Config { reduction: reduction::parse("ef-sign").unwrap(), ..config(true, None) };
     let error = new(&ef_sign, Group::alone());
     assert!(error.contains("`ef-sign` keeps something") && error.contains("`sum`"), "{error}");
-    let error = new(&Config { noise_scale: true, ..config(true, None) }, Group::alone());
-    assert!(error.contains("noise scale is not measured"), "{error}");
     let shrinking = LossScaling { growth: 0.5, ..SCALING };
     let error = new(&Config { loss_scaling: Some(shrinking), ..config(true, None) }, Group::alone());
     assert!(error.contains("growth is 0.5"), "{error}");

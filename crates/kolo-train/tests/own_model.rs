@@ -195,13 +195,6 @@ fn a_precision_that_cannot_be_is_refused() {
             },
             "ef-sign keeps something",
         ),
-        (
-            |recipe| {
-                recipe.precision.compute = "f16".into();
-                recipe.noise_scale = true;
-            },
-            "not measured where the loss is scaled",
-        ),
         (|recipe| recipe.precision.interval = 0, "--loss-scale-interval"),
     ] {
         let error = refused(change);

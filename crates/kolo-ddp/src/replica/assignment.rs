@@ -21,10 +21,6 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     }
     if let Some(scaling) = &config.loss_scaling {
         scaling.check()?;
-        if config.noise_scale {
-            let problem = "the noise scale is not measured where the loss is scaled; compute in bf16 or f32";
-            return Err(Error::Setting(problem.into()));
-        }
         let reducer = &config.reduction;
         if !(reducer.shard_state().is_empty() && reducer.common_state().is_empty()) {
             return Err(Error::KeptWithScaledLoss { reduction: reducer.name().into() });

@@ -33,12 +33,18 @@ impl NoiseProbe {
         bucket.slices.iter().filter(trained).for_each(|slice| squares.see(slice, &gradient[slice.range()]));
     }
 
-    /// The averages with the step that ends, all of whose gradient has been seen; as they were where it
-    /// cannot be measured. They count once the step is complete: it may be done again.
-    pub(super) fn with(&self, totals: &Totals) -> Option<NoiseScale> {
+    /// The averages with the step that ends, all of whose gradient has been seen, `unscale` times which is
+    /// that of the loss; as they were where it cannot be measured. They count once the step is complete: it
+    /// may be done again.
+    pub(super) fn with(&self, totals: &Totals, unscale: f64) -> Option<NoiseScale> {
         let squares = self.squares.as_ref()?.sum();
         let norms = Norms::of(&totals.heard.by_shard, squares, totals.count);
-        Some(norms.map_or(self.known, |norms| self.known.with(norms)))
+        Some(norms.map_or(self.known, |norms| self.known.with(norms.times(unscale))))
+    }
+
+    /// The averages after a step that is skipped: as they were.
+    pub(super) fn without(&self) -> Option<NoiseScale> {
+        self.is_on().then_some(self.known)
     }
 }
 

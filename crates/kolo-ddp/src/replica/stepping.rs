@@ -82,7 +82,10 @@ impl Replica {
         let decision = self.transform(scale * unscale, totals.loss)?;
         let Decision { factor, norm: gradient_norm } =
             decision.unwrap_or(Decision { factor: 0.0, norm: None });
-        let mut noise_scale = self.noise.with(&totals);
+        let mut noise_scale = match decision {
+            Some(_) => self.noise.with(&totals, unscale),
+            None => self.noise.without(),
+        };
         if self.noise.is_on() {
             noise_scale = self.of_workers(noise_scale)?;
         }

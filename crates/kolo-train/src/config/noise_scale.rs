@@ -15,10 +15,6 @@ impl Recipe {
             let problem = "it needs the sum of all gradients; take --reduction sum";
             return Err(Error::setting("--noise-scale with --reduction", &self.reduction, problem));
         }
-        if self.noise_scale && self.precision.loss_scaling()?.is_some() {
-            let problem = "it is not measured where the loss is scaled; take --precision bf16";
-            return Err(Error::setting("--noise-scale with --precision", &self.precision.compute, problem));
-        }
         Ok(())
     }
 }
