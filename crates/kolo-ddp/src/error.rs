@@ -141,15 +141,6 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
-    /// A reduction that keeps something from step to step would keep an overflow, too.
-    #[error(
-        "the reduction `{reduction}` keeps something from step to step, in which an overflow of a scaled loss would live on; take one \
-         that keeps nothing, such as `sum`, or compute in bf16 or f32, which need no loss scaling"
-    )]
-    KeptWithScaledLoss {
-        /// Its name.
-        reduction: String,
-    },
     /// The reduction makes no sense with the optimizer.
     #[error("{problem}")]
     ReductionRefused {

@@ -143,7 +143,7 @@ pub(crate) fn is_finite(layout: &Layout, bucket: &Bucket, gradient: &[f32]) -> b
 }
 
 /// Whether all of these are numbers, and finite.
-fn are_finite(values: &[f32]) -> bool {
+pub(crate) fn are_finite(values: &[f32]) -> bool {
     /// The bits of infinity; those of what is no number are more, without the sign.
     const INFINITE: u32 = f32::INFINITY.to_bits();
     // A maximum of integers has no order to keep, so vector instructions can be used.

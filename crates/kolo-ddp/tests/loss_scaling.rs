@@ -5,11 +5,10 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{NAMES, WIDTH, backward, clip, lively, specs};
+use common::{Combination, NAMES, WIDTH, backward, clip, combinations, lively, specs};
 use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings};
-use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
 use kolo_ddp::table::Entry;
 use kolo_ddp::{BucketCaps, Config, Error, LossScale, LossScaling, Replica, SpanId, StepReport};
 
@@ -35,8 +34,11 @@ fn config(scaled: bool, clip_norm: Option<f64>) -> Config {
 }
 
 fn replica(group: Group, config: &Config, optimizer: &Entry<dyn Optimizer>) -> Replica {
+    replica_with(group, config, optimizer.build(&lively(optimizer)).unwrap())
+}
+
+fn replica_with(group: Group, config: &Config, optimizer: Box<dyn Optimizer>) -> Replica {
     let values = (0..NAMES.len() * WIDTH).map(|i| common::noise(1, i) * 0.5).collect();
-    let optimizer = optimizer.build(&lively(optimizer)).unwrap();
     Replica::new(Arc::new(group), specs(), values, config, optimizer).unwrap()
 }
 
@@ -62,6 +64,10 @@ fn step(replica: &mut Replica, number: u64, loss_of_shard_1: f64) -> Result<Step
         under_way.finish()?;
     }
     replica.step(0.01)
+}
+
+fn at(step: u64) -> Position {
+    Position { step, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null }
 }
 
 fn bits(replica: &mut Replica) -> Vec<u32> {
@@ -139,24 +145,94 @@ fn the_noise_scale_is_that_of_gradients_without_their_scale() {
     }
 }
 
-/// No compression hides an overflow, or tells it to some ranks only.
-#[test]
-fn every_reduction_that_keeps_nothing_skips_the_same_steps_on_any_number_of_ranks() {
-    let sgd = kolo_ddp::optimizer::find("sgd").unwrap();
-    for entry in REDUCTIONS {
-        let reduction: Arc<dyn Reducer> = entry.build(&Settings::default()).unwrap().into();
-        if !(reduction.shard_state().is_empty() && reduction.common_state().is_empty()) {
-            continue;
+/// Steps of a model whose gradients do not depend on its values; in the step that is large one of the
+/// elements of one shard overflows, if there is such a step.
+fn plain_steps(replica: &mut Replica, numbers: impl Iterator<Item = u64>) -> Vec<bool> {
+    let step = |number| {
+        let scale = replica.loss_scale();
+        for shard in replica.shards() {
+            let mut pass = replica.begin_shard(1.0, 1.0 + shard as f64).unwrap();
+            for id in [3, 1, 0] {
+                let value = |i| common::noise(number as usize * SHARDS + shard + 7 * id, i) * scale;
+                let mut gradient: Vec<f32> = (0..WIDTH).map(value).collect();
+                if (number, shard, id) == (LARGE.0, LARGE.1, 1) {
+                    gradient[WIDTH / 3] = f32::INFINITY;
+                }
+                pass.ready(SpanId(id), &gradient);
+            }
+            pass.ready(SpanId(4), &[0.1 * shard as f32; WIDTH]);
+            pass.finish().unwrap();
         }
-        let run = |group: Group| {
-            let config = Config { reduction: reduction.clone(), ..config(true, None) };
-            let mut replica = replica(group, &config, sgd);
-            (train(&mut replica, 0..STEPS), bits(&mut replica))
+        replica.step(0.01).unwrap().skipped
+    };
+    numbers.map(step).collect()
+}
+
+/// No compression hides an overflow, or tells it to some ranks only, or keeps something of it.
+#[test]
+fn every_reduction_skips_a_step_as_if_it_had_never_been() {
+    let steps = |skip: bool| (0..STEPS).filter(move |number| !(skip && *number == LARGE.0));
+    for (optimizer, settings, reduction) in combinations() {
+        let run = |group: Group, scaled: bool, caps: BucketCaps| {
+            let reduction = reduction.clone();
+            let config = Config { reduction, caps: Some(caps), ..config(scaled, None) };
+            let mut replica = replica_with(group, &config, optimizer.build(&settings).unwrap());
+            let skipped = plain_steps(&mut replica, steps(!scaled));
+            assert_eq!(replica.loss_scaling().skipped_steps, u64::from(scaled));
+            (skipped, bits(&mut replica))
         };
-        let alone = run(Group::alone());
-        assert!(alone.0[LARGE.0 as usize].1 && !alone.0[0].1, "{}: {:?}", entry.name, alone.0);
-        for rank in threads::spawn(3, run).unwrap() {
-            assert!(rank == alone, "{}", entry.name);
+        // What travels in f16 is rounded as far above its smallest number as the scale lifts it.
+        let small = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
+        let (_, expected) = run(Group::alone(), reduction.name() == "f16", BucketCaps::of_mib(25.0));
+        for (world, caps) in [(1, small), (2, BucketCaps::of_mib(25.0)), (3, small), (4, small), (5, small)] {
+            for (skipped, bits) in threads::spawn(world, |group| run(group, true, caps)).unwrap() {
+                let case = format!("{}, {reduction:?}, {world} ranks", optimizer.name);
+                assert!((0..STEPS).zip(&skipped).all(|(step, is)| *is == (step == LARGE.0)), "{case}");
+                assert!(bits == expected, "{case}");
+            }
+        }
+    }
+}
+
+/// What is kept has no scale, so that it is also right for who goes on without.
+#[test]
+fn what_every_reduction_keeps_is_resumed_around_a_step_that_is_skipped() {
+    let keeps = |(.., reduction): &Combination| {
+        !(reduction.shard_state().is_empty() && reduction.common_state().is_empty())
+    };
+    for (optimizer, settings, reduction) in combinations().into_iter().filter(keeps) {
+        let new = |group: Group, scaled: bool| {
+            let config = Config { reduction: reduction.clone(), ..config(scaled, None) };
+            replica_with(group, &config, optimizer.build(&settings).unwrap())
+        };
+        let without = |steps: std::ops::Range<u64>| steps.filter(|number| *number != LARGE.0);
+        let mut whole = new(Group::alone(), false);
+        plain_steps(&mut whole, without(0..STEPS));
+        let expected = bits(&mut whole);
+        for cut in [LARGE.0, LARGE.0 + 1] {
+            let folder = tempfile::tempdir().unwrap();
+            threads::spawn(3, |group| {
+                let mut replica = new(group, true);
+                plain_steps(&mut replica, 0..cut);
+                replica.gather_residuals().unwrap();
+                if replica.group().rank().0 == 0 {
+                    checkpoint::save(folder.path(), &mut replica, &at(cut)).unwrap();
+                }
+            })
+            .unwrap();
+            for scaled in [true, false] {
+                let resumed = threads::spawn(2, |group| {
+                    let mut replica = new(group, scaled);
+                    checkpoint::load(&checkpoint::path(folder.path(), cut), &mut replica).unwrap();
+                    match scaled {
+                        true => plain_steps(&mut replica, cut..STEPS),
+                        false => plain_steps(&mut replica, without(cut..STEPS)),
+                    };
+                    bits(&mut replica)
+                });
+                let case = format!("{}, {reduction:?}, cut after {cut}, scaled: {scaled}", optimizer.name);
+                assert!(resumed.unwrap().iter().all(|bits| *bits == expected), "{case}");
+            }
         }
     }
 }
@@ -170,9 +246,8 @@ fn a_run_that_is_resumed_has_the_same_bits_and_the_same_scale() {
         threads::spawn(2, |group| {
             let mut replica = replica(group, &config(true, None), adamw);
             train(&mut replica, 0..cut);
-            let position = Position { step: cut, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
             if replica.group().rank().0 == 0 {
-                checkpoint::save(folder.path(), &mut replica, &position).unwrap();
+                checkpoint::save(folder.path(), &mut replica, &at(cut)).unwrap();
             }
         })
         .unwrap();
@@ -249,9 +324,6 @@ fn scaling_that_cannot_be_is_refused_before_the_first_step() {
         let values = vec![0.0; NAMES.len() * WIDTH];
         Replica::new(Arc::new(group), specs(), values, config, sgd).err().unwrap().to_string()
     };
-    let ef_sign = Config { reduction: reduction::parse("ef-sign").unwrap(), ..config(true, None) };
-    let error = new(&ef_sign, Group::alone());
-    assert!(error.contains("`ef-sign` keeps something") && error.contains("`sum`"), "{error}");
     let shrinking = LossScaling { growth: 0.5, ..SCALING };
     let error = new(&Config { loss_scaling: Some(shrinking), ..config(true, None) }, Group::alone());
     assert!(error.contains("growth is 0.5"), "{error}");

@@ -14,12 +14,14 @@ use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind, threads};
 use kolo_ddp::optimizer;
 use kolo_ddp::straggler::Policy;
-use kolo_ddp::{BucketCaps, Config, Error, Kind, ParamSpec, Replica, SpanId};
+use kolo_ddp::{BucketCaps, Config, Error, Kind, LossScaling, ParamSpec, Replica, SpanId};
 
 const STEPS: u64 = 10;
 const SHARDS: usize = 6;
 /// A member that fails keeps the others waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Where losses are scaled, an element overflows in this step and shard.
+const OVERFLOW: (u64, usize) = (6, 4);
 /// Elements of a sixth tensor, which travels in several buckets.
 const LARGE: usize = 40_000;
 
@@ -174,6 +176,7 @@ impl Member<'_> {
             let report = replica.step(0.05)?;
             assert_eq!(report.gradient_norm.is_some(), !self.run.config.transforms.is_empty());
             assert_eq!(report.noise_scale.is_some(), self.run.config.noise_scale);
+            assert_eq!(report.skipped, self.run.config.loss_scaling.is_some() && step == OVERFLOW.0);
             self.losses.insert(step, report.loss.to_bits());
         }
         Ok(true)
@@ -188,15 +191,20 @@ impl Member<'_> {
         }
         let samples = [step as usize * SHARDS + shard, 7 * shard];
         let pass = backward(&values, &samples);
-        let large: Vec<f32> = values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
-        let mut shard = replica.begin_shard(pass.loss, samples.len() as f64)?;
-        shard.ready(SpanId(5), &large);
-        shard.ready(SpanId(3), &pass.last);
-        shard.ready(SpanId(1), &pass.shared[0]);
-        if step.is_multiple_of(2) {
-            shard.ready(SpanId(1), &pass.shared[1]);
+        let mut large: Vec<f32> = values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
+        let scale = replica.loss_scale();
+        if scale > 1.0 && (step, shard) == OVERFLOW {
+            large[LARGE / 3] = f32::INFINITY;
         }
-        shard.ready(SpanId(0), &pass.first);
+        let scaled = |gradient: &[f32]| gradient.iter().map(|g| g * scale).collect::<Vec<f32>>();
+        let mut shard = replica.begin_shard(pass.loss, samples.len() as f64)?;
+        shard.ready(SpanId(5), &scaled(&large));
+        shard.ready(SpanId(3), &scaled(&pass.last));
+        shard.ready(SpanId(1), &scaled(&pass.shared[0]));
+        if step.is_multiple_of(2) {
+            shard.ready(SpanId(1), &scaled(&pass.shared[1]));
+        }
+        shard.ready(SpanId(0), &scaled(&pass.first));
         shard.ready(SpanId(4), &pass.mean);
         shard.finish()
     }
@@ -260,8 +268,11 @@ fn reductions() -> impl Iterator<Item = Combination> {
 #[test]
 fn the_same_bits_with_any_number_of_servers() {
     let clipped = Config { transforms: clip(1.5), forward_overlap: false, noise_scale: true, ..config() };
+    let scaling = LossScaling { initial: 16.0, ..LossScaling::default() };
+    let scaled = Config { loss_scaling: Some(scaling), ..config() };
     for (number, combination) in reductions().enumerate() {
-        for config in [config(), clipped.clone()].into_iter().take(if number == 0 { 2 } else { 1 }) {
+        for config in [config(), scaled.clone(), clipped.clone()].into_iter().take(if number == 0 { 3 } else { 2 })
+        {
             let expected = alone(&combination, &config);
             for transport in [&SHM, &TCP] {
                 let counts = (1..=4).flat_map(|workers| (0..=2).map(move |servers| (workers, servers)));

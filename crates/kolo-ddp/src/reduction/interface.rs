@@ -70,6 +70,9 @@ pub trait Reducer: Send + Sync + 'static {
 /// likes, [`Reduction::is_over`] and [`Reduction::wait`]; [`Reduction::result`]; and [`Reduction::reset`].
 /// All but what it starts runs on the training thread.
 ///
+/// Where losses are scaled ([`Config::loss_scaling`](crate::Config::loss_scaling)) it sees gradients without
+/// the scale, unless it is a sum ([`Reducer::is_sum`]) that keeps nothing, and so has nothing to do with it.
+///
 /// What it gives must be the same bits on all ranks, whatever the number of ranks, and however spans are cut
 /// into buckets: slices begin at multiples of [`BLOCK`](crate::BLOCK) elements of their span. Slices of a
 /// [`Kind::Statistic`](crate::Kind::Statistic) are always summed exactly.
@@ -85,8 +88,9 @@ pub trait Reduction: Send {
     /// All elements of a shard are there.
     fn end_shard(&mut self, shard: FinishedShard);
 
-    /// All shards of this rank are there in step `step`: starts to combine them with those of `group`, or
-    /// without one among themselves. What goes wrong is said by [`Reduction::wait`].
+    /// All shards of this rank are there in step `step`, counted as [`FinishedShard::step`]: starts to combine
+    /// them with those of `group`, or without one among themselves. What goes wrong is said by
+    /// [`Reduction::wait`].
     fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64);
 
     /// Whether what was started is over, and has not been waited for.
@@ -114,14 +118,16 @@ pub trait Reduction: Send {
 
     /// What it keeps from step to step for each of this rank's shards, in their order, for each name of
     /// [`Reducer::shard_state`]: one value for each element of the bucket. Kolo saves it in checkpoints,
-    /// hands it over where shards move, and carries it along where buckets are cut anew.
+    /// hands it over where shards move, carries it along where buckets are cut anew, and brings it back after
+    /// a step that is skipped.
     fn shard_state(&mut self) -> Vec<&mut [Vec<f32>]> {
         Vec::new()
     }
 
     /// What it keeps from step to step that is the same on all ranks, for each name of
     /// [`Reducer::common_state`]: one value for each element of the bucket. Kolo saves it in checkpoints,
-    /// gives it to ranks that join, and carries it along where buckets are cut anew.
+    /// gives it to ranks that join, carries it along where buckets are cut anew, and brings it back after a
+    /// step that is skipped.
     fn common_state(&mut self) -> Vec<&mut [f32]> {
         Vec::new()
     }
@@ -132,7 +138,8 @@ pub trait Reduction: Send {
 pub struct FinishedShard {
     /// Which of the job's, from 0.
     pub number: usize,
-    /// The step, from 0.
+    /// The step, from 0; steps that were skipped ([`StepReport::skipped`](crate::StepReport::skipped)) are
+    /// not counted.
     pub step: u64,
     /// Samples that its gradient is summed over, or whatever its loss counts.
     pub count: f64,

@@ -21,10 +21,6 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     }
     if let Some(scaling) = &config.loss_scaling {
         scaling.check()?;
-        let reducer = &config.reduction;
-        if !(reducer.shard_state().is_empty() && reducer.common_state().is_empty()) {
-            return Err(Error::KeptWithScaledLoss { reduction: reducer.name().into() });
-        }
     }
     Ok(())
 }

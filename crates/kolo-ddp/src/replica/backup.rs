@@ -15,6 +15,7 @@ use super::Replica;
 use super::undo::Undo;
 use crate::error::Error;
 use crate::last_step::LastStep;
+use crate::loss_scaling::LossScale;
 use crate::warning::Warning;
 
 /// How many copies are kept: while a new one is made the one before it is the last that is good.
@@ -24,6 +25,7 @@ const KEPT: usize = 2;
 struct Backup {
     steps: u64,
     last: Option<LastStep>,
+    loss_scale: LossScale,
     values: Vec<f32>,
     optimizer: Vec<Vec<f32>>,
     common: Vec<Vec<f32>>,
@@ -102,6 +104,7 @@ impl Replica {
         let backup = Backup {
             steps: self.steps,
             last: self.last,
+            loss_scale: self.scaler.now(),
             values: self.values.clone(),
             optimizer: self.optimizer.state().into_iter().map(|(_, state)| state.to_vec()).collect(),
             common: self.step.common_state(),
@@ -172,9 +175,9 @@ impl Replica {
         let count = self.config.reduction.common_state().len();
         let mut common = own.map_or_else(|| vec![zeros(len); count], |own| own.common.clone());
         common.iter_mut().try_for_each(|state| group.broadcast(state, donor))?;
-        let told = own.map(|own| (own.last, own.uses.clone()));
-        let (last, uses): (Option<LastStep>, Vec<u32>) =
-            group.broadcast_value(told, donor)?.unwrap_or_default();
+        let told = own.map(|own| (own.last, own.loss_scale, own.uses.clone()));
+        let told: Option<(Option<LastStep>, LossScale, Vec<u32>)> = group.broadcast_value(told, donor)?;
+        let Some((last, loss_scale, uses)) = told else { return Ok(None) };
         let mut shards = Vec::new();
         for (shard, holder) in holders.into_iter().enumerate() {
             let held = own.and_then(|own| own.shards.get(&shard)).cloned();
@@ -190,6 +193,7 @@ impl Replica {
             state.copy_from_slice(&new);
         }
         (self.values, self.steps, self.last) = (values, steps, last);
+        self.scaler.take_over(loss_scale);
         self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
         self.gathered = None;
         Ok(Some(Restored { common, shards, uses }))

@@ -12,7 +12,7 @@ use crate::last_step::LastStep;
 use crate::loss_scaling::{self, LossScale};
 use crate::membership::MembershipObserver;
 use crate::same_settings::Stated;
-use crate::step::{Heard, Piggyback};
+use crate::step::{Heard, Piggyback, StepNumber};
 use crate::straggler::Straggler;
 use crate::transform::Decision;
 use crate::warning::Warning;
@@ -26,7 +26,7 @@ impl Replica {
         if let Some(pass) = self.begin_pass_of_island(loss, count)? {
             return Ok(pass);
         }
-        self.step.begin_shard(loss, count, self.steps)
+        self.step.begin_shard(loss, count, self.step_number())
     }
 
     /// Ends a step: whoever asks for values from now on gets them with its updates made.
@@ -70,16 +70,20 @@ impl Replica {
         let settings = self.settings_of_step(learning_rate);
         let told =
             Piggyback { flags: self.members.flags(rank, self.server), settings: settings.print(), numbers };
-        let totals = self.step.reduce(self.steps, &told, self.scaler.may_skip())?;
+        let totals = self.step.reduce(self.step_number(), &told)?;
         if totals.heard.settings_differ {
             return Err(settings.name_difference(&self.group)?);
         }
         // An island may be without samples, and then has no gradient either.
         let scale = if totals.count > 0.0 { 1.0 / totals.count } else { 0.0 };
         let LossScale { scale: loss_scale, skipped_steps, .. } = self.scaler.now();
-        let unscale = 1.0 / f64::from(loss_scale);
+        let unscale = if self.sees_scaled() { 1.0 / f64::from(loss_scale) } else { 1.0 };
+        let overflowed = totals.overflowed || !totals.loss.is_finite();
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
-        let decision = self.transform(scale * unscale, totals.loss)?;
+        let decision = self.transform(scale * unscale, overflowed)?;
+        if decision.is_none() {
+            self.step.take_back()?;
+        }
         let Decision { factor, norm: gradient_norm } =
             decision.unwrap_or(Decision { factor: 0.0, norm: None });
         let mut noise_scale = match decision {
@@ -194,16 +198,26 @@ impl Replica {
     /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied.
     #[doc(hidden)]
     pub fn reduce_for_tests(&mut self) -> Result<(), Error> {
-        self.step
-            .reduce(
-                self.steps,
-                &Piggyback {
-                    flags: self.members.flags(self.group.rank(), self.server),
-                    ..Piggyback::default()
-                },
-                self.scaler.may_skip(),
-            )
-            .map(drop)
+        let flags = self.members.flags(self.group.rank(), self.server);
+        self.step.reduce(self.step_number(), &Piggyback { flags, ..Piggyback::default() }).map(drop)
+    }
+
+    /// The step that runs or comes next.
+    fn step_number(&self) -> StepNumber {
+        let LossScale { scale, skipped_steps, .. } = self.scaler.now();
+        StepNumber {
+            number: self.steps,
+            updates: self.steps - skipped_steps,
+            unscale: (self.scaler.is_on() && !self.sees_scaled()).then_some(scale),
+            may_overflow: self.scaler.may_skip(),
+        }
+    }
+
+    /// Whether the reduction sees gradients with the scale of their loss: only where what it gives is their
+    /// sum, and it keeps nothing that would change its unit with the scale.
+    fn sees_scaled(&self) -> bool {
+        let reducer = &self.config.reduction;
+        reducer.is_sum() && reducer.shard_state().is_empty() && reducer.common_state().is_empty()
     }
 
     /// What must be the same on all ranks in the step that ends.
@@ -214,10 +228,10 @@ impl Replica {
     }
 
     /// What the gradient's transforms decide, for which, and for the noise scale, all of it has to be there;
-    /// `None` where it or the `loss` has overflowed and the step is to be skipped. `scale` makes the gradient
-    /// the mean's. A server, which has no gradient, hears it of the workers.
-    fn transform(&mut self, scale: f64, loss: f64) -> Result<Option<Decision>, Error> {
-        let (is_scaled, mut is_finite) = (self.scaler.is_on(), loss.is_finite());
+    /// `None` where it has overflowed, or something else of the step has, and the step is to be skipped.
+    /// `scale` makes the gradient the mean's. A server, which has no gradient, hears it of the workers.
+    fn transform(&mut self, scale: f64, overflowed: bool) -> Result<Option<Decision>, Error> {
+        let (is_scaled, mut is_finite) = (self.scaler.is_on(), !overflowed);
         let mut decision = Decision { factor: 1.0, norm: None };
         if !self.server && (is_scaled || !self.transforms.is_empty() || self.noise.is_on()) {
             for bucket in self.step.order() {

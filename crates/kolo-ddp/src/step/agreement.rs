@@ -1,5 +1,6 @@
 //! What the ranks agree on in every step: whether any of them used a parameter more or less often than
-//! expected. What observers have to tell travels with it.
+//! expected, and whether any has seen an overflow that the sum need not show. What observers have to tell
+//! travels with it.
 
 use std::time::Duration;
 
@@ -10,14 +11,25 @@ use super::piggyback::{FLAGS, Heard, Piggyback};
 use crate::error::Error;
 use crate::timed::timed;
 
+/// What a rank has seen in its own passes, or after the agreement any of them.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    /// Another number of uses of a parameter than expected.
+    pub(super) surprise: bool,
+    /// A gradient of a scaled loss that is not finite.
+    pub(super) overflow: bool,
+}
+
+/// Bytes of [`Seen`].
+const SEEN: usize = 2;
 /// Bytes of a fingerprint.
 const PRINT: usize = size_of::<u64>();
 /// Bytes of a number.
 const NUMBER: usize = size_of::<f64>();
 /// Bytes of what comes before the shards' numbers.
-const HEAD: usize = 1 + FLAGS + 2 * PRINT;
+const HEAD: usize = SEEN + FLAGS + 2 * PRINT;
 
-/// The agreement of one step on its way: a byte of the step's own and a few of its observers' from every
+/// The agreement of one step on its way: a few bytes of the step's own and of its observers' from every
 /// rank, a fingerprint of what must be the same on all of them, and the observers' numbers where they have
 /// some.
 #[derive(Default)]
@@ -27,8 +39,8 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Tells the others whether this rank saw another number of uses than expected, what its observers have
-    /// to tell, and a number for each of the job's shards, or none: +0 where the shard is another rank's.
+    /// Tells the others what this rank has seen, what its observers have to tell, and a number for each of
+    /// the job's shards, or none: +0 where the shard is another rank's.
     ///
     /// # Errors
     ///
@@ -36,7 +48,7 @@ impl Agreement {
     pub(super) fn start(
         &mut self,
         group: &Group,
-        surprise: bool,
+        seen: Seen,
         told: &Piggyback,
         by_shard: &[f64],
     ) -> Result<(), Error> {
@@ -46,11 +58,11 @@ impl Agreement {
             self.numbers = Some(group.start(Collective::AllGather(Chunks::Equal), buffer));
         }
         let mut flags = group.alloc::<u8>(HEAD + NUMBER * by_shard.len())?;
-        flags[0] = u8::from(surprise);
-        flags[1..=FLAGS].copy_from_slice(&told.flags);
+        flags[..SEEN].copy_from_slice(&[u8::from(seen.surprise), u8::from(seen.overflow)]);
+        flags[SEEN..][..FLAGS].copy_from_slice(&told.flags);
         // The largest of each byte is also the smallest of it if all ranks have the same.
-        flags[1 + FLAGS..][..PRINT].copy_from_slice(&told.settings.to_le_bytes());
-        flags[1 + FLAGS + PRINT..HEAD].copy_from_slice(&(!told.settings).to_le_bytes());
+        flags[SEEN + FLAGS..][..PRINT].copy_from_slice(&told.settings.to_le_bytes());
+        flags[SEEN + FLAGS + PRINT..HEAD].copy_from_slice(&(!told.settings).to_le_bytes());
         // Of a number that is 0 on all ranks but one the largest bytes are that one's.
         let places = flags[HEAD..].chunks_exact_mut(NUMBER).zip(by_shard);
         places.for_each(|(place, number)| place.copy_from_slice(&number.to_le_bytes()));
@@ -58,25 +70,25 @@ impl Agreement {
         Ok(())
     }
 
-    /// Waits for the others: whether any rank was surprised, and what their observers have told. `None` where
-    /// nothing has been started, because the step is not synchronised.
+    /// Waits for the others: what any rank has seen, and what their observers have told. `None` where nothing
+    /// has been started, because the step is not synchronised.
     ///
     /// # Errors
     ///
     /// A collective failed (naming the rank).
-    pub(super) fn finish(&mut self, exposed: &mut Duration) -> Result<Option<(bool, Heard)>, Error> {
+    pub(super) fn finish(&mut self, exposed: &mut Duration) -> Result<Option<(Seen, Heard)>, Error> {
         let mut heard = Heard::default();
         if let Some(pending) = self.numbers.take() {
             heard.numbers = Some(timed(exposed, || pending.wait())?.to_vec());
         }
         let Some(pending) = self.flags.take() else { return Ok(None) };
         let flags = timed(exposed, || pending.wait())?;
-        heard.flags = Some(std::array::from_fn(|flag| flags[1 + flag]));
+        heard.flags = Some(std::array::from_fn(|flag| flags[SEEN + flag]));
         let (numbers, _) = flags[HEAD..].as_chunks::<NUMBER>();
         heard.by_shard = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
-        let (largest, smallest) = flags[1 + FLAGS..HEAD].split_at(PRINT);
+        let (largest, smallest) = flags[SEEN + FLAGS..HEAD].split_at(PRINT);
         heard.settings_differ =
             largest.iter().zip(smallest).any(|(largest, smallest)| *largest != !*smallest);
-        Ok(Some((flags[0] != 0, heard)))
+        Ok(Some((Seen { surprise: flags[0] != 0, overflow: flags[1] != 0 }, heard)))
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kolo_comm::Group;
 
+use super::state_before::StateBefore;
 use super::use_counts::UseCounts;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
@@ -27,6 +28,7 @@ pub struct BucketTiming {
 pub(super) struct BucketState {
     pub(super) bucket: Bucket,
     reduction: Box<dyn Reduction>,
+    before: StateBefore,
     /// Contributions that the current shard still owes.
     pub(super) owed: u32,
     /// Whether its reduction has been started in this step.
@@ -42,7 +44,8 @@ impl BucketState {
         let bytes = bucket.len * size_of::<f32>();
         let wire_bytes = reduction.wire_bytes().unwrap_or(bytes);
         let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0 };
-        BucketState { bucket, reduction, owed: 0, is_launched: false, is_due: false, timing }
+        let before = StateBefore::default();
+        BucketState { bucket, reduction, before, owed: 0, is_launched: false, is_due: false, timing }
     }
 
     /// Takes a contribution to one of its slices, the first one to that slice in this shard or a further one.
@@ -89,6 +92,16 @@ impl BucketState {
     /// The bucket and what its reduction has given.
     pub(super) fn result(&mut self) -> (&Bucket, &mut [f32]) {
         (&self.bucket, self.reduction.result())
+    }
+
+    /// A step begins that may be skipped.
+    pub(super) fn remember(&mut self) {
+        self.before.remember(&mut *self.reduction);
+    }
+
+    /// What its reduction, which is over, keeps is as it was before the step.
+    pub(super) fn restore(&mut self) {
+        self.before.restore(&mut *self.reduction);
     }
 
     fn reset(&mut self) {

@@ -33,7 +33,9 @@ mod launch_order;
 mod outside;
 mod piggyback;
 mod profile;
+mod scaled;
 mod shard_squares;
+mod state_before;
 mod use_counts;
 
 use std::sync::Arc;
@@ -41,12 +43,14 @@ use std::time::Duration;
 
 use kolo_comm::Group;
 
-use self::agreement::Agreement;
+use self::agreement::{Agreement, Seen};
 pub use self::bucket_state::BucketTiming;
 use self::bucket_state::Buckets;
 use self::launch_order::{LaunchOrder, LaunchSlot};
 pub(crate) use self::piggyback::{FLAGS, Heard, Piggyback};
 use self::profile::{Lesson, Profile};
+pub(crate) use self::scaled::StepNumber;
+use self::scaled::Unscaling;
 use self::shard_squares::ShardSquares;
 use self::use_counts::UseCounts;
 use crate::buckets::{Bucket, BucketCaps, plan, reversed};
@@ -85,6 +89,8 @@ pub(crate) struct Totals {
     pub(crate) started_early: usize,
     /// For each span whether no shard of any rank has used it.
     pub(crate) unused: Vec<bool>,
+    /// Whether a gradient has overflowed before the reduction saw it.
+    pub(crate) overflowed: bool,
     /// What observers have told.
     pub(crate) heard: Heard,
 }
@@ -110,6 +116,7 @@ pub(crate) struct Step {
     launches: LaunchOrder,
     losses: ShardLosses,
     uses: UseCounts,
+    unscaling: Unscaling,
     /// For the noise scale; `None` where it is not measured.
     squares: Option<ShardSquares>,
     agreement: Agreement,
@@ -159,6 +166,7 @@ impl Step {
             shard: FinishedShard { number: 0, step: 0, count: 0.0 },
             buckets,
             losses: ShardLosses::default(),
+            unscaling: Unscaling::default(),
             squares: None,
             agreement: Agreement::default(),
             profile: Profile::new(),
@@ -168,20 +176,23 @@ impl Step {
 
     // Collecting.
 
-    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins in step `step`; its loss is
-    /// summed over `count` samples. Returns the number of the pass, by which its later calls are known.
+    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins; its loss is summed over `count`
+    /// samples. Returns the number of the pass, by which its later calls are known.
     ///
     /// # Errors
     ///
     /// A pass is under way, this rank has no more shards in this step, a step has failed, or memory cannot be
     /// had.
-    pub(crate) fn begin_shard(&mut self, loss: f64, count: f64, step: u64) -> Result<u64, Error> {
+    pub(crate) fn begin_shard(&mut self, loss: f64, count: f64, step: StepNumber) -> Result<u64, Error> {
         let (done, due) = (self.passes_done("begin_shard")?, self.shards().len());
         if done == due {
             return Err(Error::NoShardLeft { due });
         }
+        if done == 0 {
+            self.begin(step);
+        }
         self.losses.push(loss, count);
-        self.shard = FinishedShard { number: self.shards().start + done, step, count };
+        self.shard = FinishedShard { number: self.shards().start + done, step: step.updates, count };
         self.uses.begin_shard();
         if let Some(squares) = &mut self.squares {
             squares.begin_shard(count);
@@ -207,6 +218,18 @@ impl Step {
         let Some(done) = self.shard_of(pass) else { return };
         let span = self.layout.span(id);
         assert_eq!(gradient.len(), span.len, "gradient of {}", span.spec.name);
+        let is_scaled = span.spec.kind != Kind::Statistic;
+        match is_scaled.then(|| self.unscaling.take(gradient)).flatten() {
+            Some(unscaled) => {
+                self.contribute(done, id, &unscaled);
+                self.unscaling.give_back(unscaled);
+            }
+            None => self.contribute(done, id, gradient),
+        }
+    }
+
+    /// Puts a contribution to a span into its buckets, in the pass of this rank's shard `done`.
+    fn contribute(&mut self, done: usize, id: SpanId, gradient: &[f32]) {
         let (last, (before, expected)) = (done + 1 == self.shards().len(), self.uses.count(id));
         if let Some(squares) = &mut self.squares {
             squares.add(&self.layout, id, gradient, before, expected);
@@ -310,10 +333,10 @@ impl Step {
     /// failed before.
     pub(crate) fn reduce(
         &mut self,
-        number: u64,
+        step: StepNumber,
         told: &Piggyback,
-        may_overflow: bool,
     ) -> Result<Totals, Error> {
+        let StepNumber { number, updates, may_overflow, .. } = step;
         let (done, due) = (self.passes_done("step")?, self.shards().len());
         if done != due {
             return Err(Error::ShardsMissing { due, done });
@@ -321,17 +344,17 @@ impl Step {
         self.phase = Phase::Reducing;
         self.profile.pass_over();
         if due == 0 {
+            self.begin(step);
             self.start_losses()?;
         }
         let started_early = self.buckets.states.iter().filter(|state| state.is_launched).count();
         while let Some(slot) = self.launches.next() {
             match slot {
-                LaunchSlot::Bucket(bucket) => self.launch(bucket, number),
+                LaunchSlot::Bucket(bucket) => self.launch(bucket, updates),
                 LaunchSlot::Agreement => {
                     if self.synchronise {
-                        let surprise = due > 0 && self.uses.is_surprising();
                         let by_shard = self.by_shard();
-                        self.agreement.start(&self.group, surprise, told, &by_shard)?;
+                        self.agreement.start(&self.group, self.seen(), told, &by_shard)?;
                     }
                     self.launches.advance();
                 }
@@ -343,11 +366,11 @@ impl Step {
             return Err(Error::NoSamples { step: number });
         }
         let agreed = self.agreement.finish(&mut self.exposed)?;
-        let (surprise, heard) = agreed.unwrap_or_else(|| (self.uses.is_surprising(), Heard::default()));
+        let (seen, heard) = agreed.unwrap_or_else(|| (self.seen(), Heard::default()));
         if !loss.is_finite() && !may_overflow {
             return Err(self.not_finite(number, loss)?);
         }
-        if surprise {
+        if seen.surprise {
             self.add_late()?;
         }
         let unused = self.uses.unused();
@@ -357,7 +380,13 @@ impl Step {
         if !is_used && !is_empty && self.layout.spans().iter().any(is_trained) {
             return Err(Error::NoGradient { step: number });
         }
-        Ok(Totals { loss, count, started_early, unused, heard })
+        Ok(Totals { loss, count, started_early, unused, overflowed: seen.overflow, heard })
+    }
+
+    /// What this rank has seen in its passes.
+    fn seen(&self) -> Seen {
+        let surprise = !self.shards().is_empty() && self.uses.is_surprising();
+        Seen { surprise, overflow: self.unscaling.has_overflowed() }
     }
 
     /// The error of a step whose loss, summed over all shards, is not finite; it names the shards.

@@ -216,7 +216,7 @@ impl Recipe {
         self.optimizer.check()?;
         self.check_groups(optimizer::find(&self.optimizer.0.name)?)?;
         self.transforms.check()?;
-        self.precision.check(&*self.reduction()?)?;
+        self.precision.check()?;
         self.rate.check()?;
         self.large_batch.check(self.epochs)?;
         self.straggler()?;

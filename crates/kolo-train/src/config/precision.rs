@@ -2,7 +2,6 @@
 
 use kolo_burn::Precision;
 use kolo_ddp::LossScaling;
-use kolo_ddp::reduction::Reducer;
 use serde::{Deserialize, Serialize};
 
 use super::check::at_least_1;
@@ -59,20 +58,8 @@ impl PrecisionConfig {
         Ok((self.precision()? == Precision::F16).then_some(scaling))
     }
 
-    pub(super) fn check(&self, reducer: &dyn Reducer) -> Result<(), Error> {
+    pub(super) fn check(&self) -> Result<(), Error> {
         at_least_1("--loss-scale-interval", self.interval)?;
-        let Some(scaling) = self.loss_scaling()? else { return Ok(()) };
-        scaling.check()?;
-        match reducer.shard_state().is_empty() && reducer.common_state().is_empty() {
-            true => Ok(()),
-            false => {
-                let name = reducer.name();
-                let problem = format!(
-                    "--reduction {name} keeps something from step to step, in which an overflow would live \
-                     on; take bf16"
-                );
-                Err(Error::setting("--precision", &self.compute, problem))
-            }
-        }
+        self.loss_scaling()?.map_or(Ok(()), |scaling| Ok(scaling.check()?))
     }
 }
