@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use kolo_checkpoint::{common_prefix, hex, shard_prefix, state_prefix};
 use kolo_comm::Rank;
 use kolo_optim::{Kind, Span};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ranks_of};
 use crate::noise_scale::NoiseScale;
-use crate::replica::Replica;
+use crate::replica::{ISLAND_LOSS_SCALES, Replica};
 use crate::warning::Warning;
 
 pub use kolo_checkpoint::{
@@ -33,13 +34,13 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     let layout = replica.layout().clone();
     let (reducer, len) = (replica.reducer().clone(), layout.len());
     let (shards, common) = (replica.all_shard_state()?, replica.common_state()?);
-    let (mut parts, uses) = match replica.parts_of_islands()? {
+    let (mut parts, uses, island_scales) = match replica.parts_of_islands()? {
         Some(of_islands) => of_islands,
         None => {
             let uses = replica.expected_uses().to_vec();
             let (_, values, optimizer) = replica.parts()?;
             let states = optimizer.state().into_iter().map(|(name, values)| Part::state(name, values));
-            ([Part::weights(values)].into_iter().chain(states).collect(), uses)
+            ([Part::weights(values)].into_iter().chain(states).collect(), uses, None)
         }
     };
     for (shard, all) in shards.into_iter().enumerate() {
@@ -50,9 +51,19 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     parts.extend(kinds.map(|(name, values)| Part::of_reduction(name, &values)));
     let snapshot = Snapshot::new(layout, parts, position)?.with_uses(uses);
     let snapshot = snapshot.with_noise_scale(replica.noise_scale()?.map(NoiseScale::to_words));
-    let Some(scale) = replica.saved_loss_scale() else { return Ok(snapshot) };
-    let scale = serde_json::to_value(scale).map_err(|e| Error::Setting(format!("{LOSS_SCALE}: {e}")))?;
-    Ok(snapshot.with_entry(LOSS_SCALE, scale))
+    let snapshot = with_entry(snapshot, LOSS_SCALE, replica.saved_loss_scale())?;
+    with_entry(snapshot, ISLAND_LOSS_SCALES, island_scales)
+}
+
+/// With an entry of that name, if there is something to say.
+fn with_entry<T: Serialize>(
+    snapshot: Snapshot,
+    name: &'static str,
+    said: Option<T>,
+) -> Result<Snapshot, Error> {
+    let Some(said) = said else { return Ok(snapshot) };
+    let said = serde_json::to_value(said).map_err(|e| Error::Setting(format!("{name}: {e}")))?;
+    Ok(snapshot.with_entry(name, said))
 }
 
 /// Writes a checkpoint to `folder/step-<step>` and returns that path when it is durable. All replicas are

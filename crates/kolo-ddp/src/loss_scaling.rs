@@ -104,6 +104,11 @@ impl LossScaler {
         *self = Self::new(self.settings);
     }
 
+    /// The optimizer begins anew, and counts its steps from 0.
+    pub(crate) fn count_anew(&mut self) {
+        self.now.skipped_steps = 0;
+    }
+
     /// Goes on where another replica stands, or a checkpoint. Where losses are not scaled only the number of
     /// skipped steps counts.
     pub(crate) fn take_over(&mut self, state: LossScale) {

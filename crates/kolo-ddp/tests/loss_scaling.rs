@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use common::{Combination, NAMES, WIDTH, backward, clip, combinations, lively, specs};
@@ -75,7 +76,7 @@ fn bits(replica: &mut Replica) -> Vec<u32> {
 }
 
 /// Takes these steps and gives the scale of each, and which of them were skipped.
-fn train(replica: &mut Replica, steps: std::ops::Range<u64>) -> Vec<(f32, bool)> {
+fn train(replica: &mut Replica, steps: Range<u64>) -> Vec<(f32, bool)> {
     let told = |number| {
         let before = bits(replica);
         let report = step(replica, number, 0.0).unwrap();
@@ -145,12 +146,25 @@ fn the_noise_scale_is_that_of_gradients_without_their_scale() {
     }
 }
 
-/// Steps of a model whose gradients do not depend on its values; in the step that is large one of the
-/// elements of one shard overflows, if there is such a step.
-fn plain_steps(replica: &mut Replica, numbers: impl Iterator<Item = u64>) -> Vec<bool> {
-    let step = |number| {
-        let scale = replica.loss_scale();
+/// Steps of a model whose gradients do not depend on its values, the last of which ends a round of islands. In
+/// the large one an element of one shard overflows, unless that is among the shards that have no sample then.
+fn plain_steps(
+    replica: &mut Replica,
+    numbers: impl IntoIterator<Item = u64>,
+    without: Range<usize>,
+) -> Vec<bool> {
+    let mut numbers = numbers.into_iter().peekable();
+    let mut skipped = Vec::new();
+    while let Some(number) = numbers.next() {
+        if numbers.peek().is_none() {
+            replica.end_round();
+        }
         for shard in replica.shards() {
+            if number == LARGE.0 && without.contains(&shard) {
+                replica.begin_shard(0.0, 0.0).unwrap().finish().unwrap();
+                continue;
+            }
+            let scale = replica.loss_scale();
             let mut pass = replica.begin_shard(1.0, 1.0 + shard as f64).unwrap();
             for id in [3, 1, 0] {
                 let value = |i| common::noise(number as usize * SHARDS + shard + 7 * id, i) * scale;
@@ -163,9 +177,9 @@ fn plain_steps(replica: &mut Replica, numbers: impl Iterator<Item = u64>) -> Vec
             pass.ready(SpanId(4), &[0.1 * shard as f32; WIDTH]);
             pass.finish().unwrap();
         }
-        replica.step(0.01).unwrap().skipped
-    };
-    numbers.map(step).collect()
+        skipped.push(replica.step(0.01).unwrap().skipped);
+    }
+    skipped
 }
 
 /// No compression hides an overflow, or tells it to some ranks only, or keeps something of it.
@@ -177,7 +191,7 @@ fn every_reduction_skips_a_step_as_if_it_had_never_been() {
             let reduction = reduction.clone();
             let config = Config { reduction, caps: Some(caps), ..config(scaled, None) };
             let mut replica = replica_with(group, &config, optimizer.build(&settings).unwrap());
-            let skipped = plain_steps(&mut replica, steps(!scaled));
+            let skipped = plain_steps(&mut replica, steps(!scaled), 0..0);
             assert_eq!(replica.loss_scaling().skipped_steps, u64::from(scaled));
             (skipped, bits(&mut replica))
         };
@@ -205,15 +219,15 @@ fn what_every_reduction_keeps_is_resumed_around_a_step_that_is_skipped() {
             let config = Config { reduction: reduction.clone(), ..config(scaled, None) };
             replica_with(group, &config, optimizer.build(&settings).unwrap())
         };
-        let without = |steps: std::ops::Range<u64>| steps.filter(|number| *number != LARGE.0);
+        let without = |steps: Range<u64>| steps.filter(|number| *number != LARGE.0);
         let mut whole = new(Group::alone(), false);
-        plain_steps(&mut whole, without(0..STEPS));
+        plain_steps(&mut whole, without(0..STEPS), 0..0);
         let expected = bits(&mut whole);
         for cut in [LARGE.0, LARGE.0 + 1] {
             let folder = tempfile::tempdir().unwrap();
             threads::spawn(3, |group| {
                 let mut replica = new(group, true);
-                plain_steps(&mut replica, 0..cut);
+                plain_steps(&mut replica, 0..cut, 0..0);
                 replica.gather_residuals().unwrap();
                 if replica.group().rank().0 == 0 {
                     checkpoint::save(folder.path(), &mut replica, &at(cut)).unwrap();
@@ -225,8 +239,8 @@ fn what_every_reduction_keeps_is_resumed_around_a_step_that_is_skipped() {
                     let mut replica = new(group, scaled);
                     checkpoint::load(&checkpoint::path(folder.path(), cut), &mut replica).unwrap();
                     match scaled {
-                        true => plain_steps(&mut replica, cut..STEPS),
-                        false => plain_steps(&mut replica, without(cut..STEPS)),
+                        true => plain_steps(&mut replica, cut..STEPS, 0..0),
+                        false => plain_steps(&mut replica, without(cut..STEPS), 0..0),
                     };
                     bits(&mut replica)
                 });
@@ -234,6 +248,104 @@ fn what_every_reduction_keeps_is_resumed_around_a_step_that_is_skipped() {
                 assert!(resumed.unwrap().iter().all(|bits| *bits == expected), "{case}");
             }
         }
+    }
+}
+
+/// Each island has a scale of its own.
+#[test]
+fn an_island_that_overflows_skips_its_step_alone() {
+    let sgd = kolo_ddp::optimizer::find("sgd").unwrap();
+    // Whose rounds end at the cuts, and elsewhere.
+    let parts = [0..4, 4..8, 8..STEPS];
+    for (sync, islands) in [
+        ("local:H=4", 4),
+        ("local:H=3,restart_inner", 2),
+        ("diloco:H=4", 2),
+        ("diloco:H=4,restart_inner", 4),
+        ("post-local:H=3,T=4", 2),
+    ] {
+        let new = |group: Group, scaled: bool| {
+            let (sync, islands) = (sync.parse().unwrap(), Some(islands));
+            replica(group, &Config { sync, islands, ..config(scaled, None) }, sgd)
+        };
+        let size = SHARDS / islands;
+        let overflowing = LARGE.1 / size * size..(LARGE.1 / size + 1) * size;
+        let mut whole = new(Group::alone(), false);
+        parts.iter().for_each(|part| {
+            plain_steps(&mut whole, part.clone(), overflowing.clone());
+        });
+        let expected = bits(&mut whole);
+        for world in 1..=5 {
+            let ends = threads::spawn(world, |group| {
+                let mut replica = new(group, true);
+                for part in &parts {
+                    let skipped = plain_steps(&mut replica, part.clone(), 0..0);
+                    // One rank sees all islands.
+                    assert!(world > 1 || !skipped.contains(&true));
+                }
+                (replica.skipped_steps(), bits(&mut replica))
+            });
+            let end = (1, expected.clone());
+            assert!(
+                ends.unwrap().iter().all(|found| *found == end),
+                "{sync}, {islands} islands, {world} ranks"
+            );
+        }
+        for cut in 1..parts.len() {
+            let (folder, step) = (tempfile::tempdir().unwrap(), parts[cut].start);
+            threads::spawn(3, |group| {
+                let mut replica = new(group, true);
+                parts[..cut].iter().for_each(|part| {
+                    plain_steps(&mut replica, part.clone(), 0..0);
+                });
+                replica.gather_residuals().unwrap();
+                if replica.group().rank().0 == 0 {
+                    checkpoint::save(folder.path(), &mut replica, &at(step)).unwrap();
+                }
+            })
+            .unwrap();
+            let ends = threads::spawn(2, |group| {
+                let mut replica = new(group, true);
+                checkpoint::load(&checkpoint::path(folder.path(), step), &mut replica).unwrap();
+                assert_eq!(replica.skipped_steps(), u64::from(step > LARGE.0));
+                parts[cut..].iter().for_each(|part| {
+                    plain_steps(&mut replica, part.clone(), 0..0);
+                });
+                (replica.skipped_steps(), replica.loss_scaling().scale, bits(&mut replica))
+            });
+            let ends = ends.unwrap();
+            for (skipped, scale, bits) in &ends {
+                assert_eq!(*skipped, 1, "{sync}, {islands} islands, cut after {step}");
+                assert!(*bits == expected, "{sync}, {islands} islands, cut after {step}");
+                // Rank 0 has the first island, whose scale has grown every four steps, rank 1 the one that
+                // has halved its scale.
+                assert!([4096.0, 1024.0].contains(scale), "{sync}: {scale}");
+            }
+            assert!(ends[0].1 > ends[1].1, "{sync}, {islands} islands: {ends:?}");
+        }
+    }
+}
+
+/// Before the first round of `post-local` all shards are one island.
+#[test]
+fn islands_that_still_synchronise_every_step_skip_it_together() {
+    let sgd = kolo_ddp::optimizer::find("sgd").unwrap();
+    let new = |group: Group, scaled: bool, sync: &str| {
+        let (sync, islands) = (sync.parse().unwrap(), Some(2));
+        replica(group, &Config { sync, islands, ..config(scaled, None) }, sgd)
+    };
+    let mut whole = new(Group::alone(), false, "post-local:H=2,T=7");
+    plain_steps(&mut whole, (0..STEPS).filter(|number| *number != LARGE.0), 0..0);
+    let expected = bits(&mut whole);
+    for rank in threads::spawn(3, |group| {
+        let mut replica = new(group, true, "post-local:H=2,T=8");
+        let skipped = plain_steps(&mut replica, 0..STEPS, 0..0);
+        assert!((0..STEPS).zip(skipped).all(|(step, is)| is == (step == LARGE.0)));
+        (replica.skipped_steps(), bits(&mut replica))
+    })
+    .unwrap()
+    {
+        assert!(rank == (1, expected.clone()));
     }
 }
 

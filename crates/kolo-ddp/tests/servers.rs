@@ -271,7 +271,8 @@ fn the_same_bits_with_any_number_of_servers() {
     let scaling = LossScaling { initial: 16.0, ..LossScaling::default() };
     let scaled = Config { loss_scaling: Some(scaling), ..config() };
     for (number, combination) in reductions().enumerate() {
-        for config in [config(), scaled.clone(), clipped.clone()].into_iter().take(if number == 0 { 3 } else { 2 })
+        for config in
+            [config(), scaled.clone(), clipped.clone()].into_iter().take(if number == 0 { 3 } else { 2 })
         {
             let expected = alone(&combination, &config);
             for transport in [&SHM, &TCP] {

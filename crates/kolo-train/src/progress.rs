@@ -144,7 +144,7 @@ impl Progress {
         let mut settled = std::mem::take(&mut self.waiting);
         for (row, _) in &mut settled {
             if let Some(known) = report.known.iter().find(|known| known.step == row.step) {
-                (row.loss, row.count) = (known.loss, known.count as u64);
+                (row.loss, row.count, row.skipped) = (known.loss, known.count as u64, known.skipped);
             }
         }
         settled

@@ -34,7 +34,8 @@ pub struct Summary {
     pub epochs: usize,
     /// Steps done.
     pub steps: u64,
-    /// Those of them that changed nothing because they overflowed; only with --precision f16.
+    /// Those of them that changed nothing because they overflowed, those of each island counted where there
+    /// are some; only with --precision f16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_steps: Option<u64>,
     /// Time since this worker began.
@@ -142,9 +143,9 @@ pub(crate) fn peak_rss(group: &Group) -> Result<u64, Error> {
     Ok(peak[0] as u64)
 }
 
-/// Steps of the job in which the scaled loss or its gradient has overflowed.
+/// Steps of the job, or of its islands, in which the scaled loss or its gradient has overflowed.
 fn skipped_steps<M: Module>(ddp: &Ddp<M>) -> u64 {
-    ddp.with_replica(|replica| replica.loss_scaling().skipped_steps)
+    ddp.with_replica(|replica| replica.skipped_steps())
 }
 
 /// Trained parameters of the model.

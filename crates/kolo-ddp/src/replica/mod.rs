@@ -19,6 +19,7 @@ use std::time::Duration;
 use kolo_comm::{Group, Rank};
 
 use self::backup::Backups;
+pub(crate) use self::islands::ISLAND_LOSS_SCALES;
 use self::islands::{Islands, Plan};
 use self::noise::NoiseProbe;
 pub use self::report::{Change, StepReport};
@@ -309,12 +310,19 @@ impl Replica {
     ///
     /// [`ShardPass::ready`]: crate::ShardPass::ready
     pub fn loss_scale(&self) -> f32 {
-        self.scaler.now().scale
+        self.loss_scaling().scale
     }
 
-    /// Where loss scaling stands: its scale, and how many steps of the job have been skipped.
+    /// Where loss scaling stands: its scale, and how many steps have been skipped. Where islands synchronise
+    /// rarely each has a scale of its own, and this is that of [`Replica::island`].
     pub fn loss_scaling(&self) -> LossScale {
-        self.scaler.now()
+        self.islands.as_ref().and_then(Islands::next_island).unwrap_or(self).scaler.now()
+    }
+
+    /// Steps of the job that have been skipped because they overflowed; where islands synchronise rarely, the
+    /// steps of each of them that were until the last outer step. The same on all ranks.
+    pub fn skipped_steps(&self) -> u64 {
+        self.islands.as_ref().map_or(self.scaler.now().skipped_steps, Islands::skipped)
     }
 
     /// The last step all of whose updates this rank has, also if [`Replica::step`] failed after it was

@@ -47,9 +47,10 @@ pub struct StepReport {
     /// Whether the step changed nothing, because its loss or its gradient overflowed
     /// ([`Config::loss_scaling`](crate::Config)); on all ranks alike. Values, statistics and the optimizer's
     /// state stay as they were, and the optimizer does not count the step; it counts for everything else,
-    /// such as the learning rate and the samples.
+    /// such as the learning rate and the samples. Of islands that synchronise rarely all have to have skipped
+    /// it, between two outer steps all of this rank's.
     pub skipped: bool,
-    /// What the losses of the step were multiplied by, where they are scaled.
+    /// What the losses of the step were multiplied by, where they are scaled, and all shards synchronise.
     pub loss_scale: Option<f32>,
     /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the
     /// wire.

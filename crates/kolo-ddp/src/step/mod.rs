@@ -331,11 +331,7 @@ impl Step {
     /// A collective failed (naming the rank), a backward pass is missing or under way, no rank had a sample,
     /// the loss is not finite though it may not overflow, no parameter has got a gradient, or a step has
     /// failed before.
-    pub(crate) fn reduce(
-        &mut self,
-        step: StepNumber,
-        told: &Piggyback,
-    ) -> Result<Totals, Error> {
+    pub(crate) fn reduce(&mut self, step: StepNumber, told: &Piggyback) -> Result<Totals, Error> {
         let StepNumber { number, updates, may_overflow, .. } = step;
         let (done, due) = (self.passes_done("step")?, self.shards().len());
         if done != due {

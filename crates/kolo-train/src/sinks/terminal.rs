@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use kolo_ddp::sync::SyncMode;
 
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
@@ -139,7 +140,9 @@ impl Terminal {
         }
         println!("train loss      {:.4}", summary.train_loss);
         if let Some(skipped) = summary.skipped_steps {
-            println!("skipped steps   {skipped} of {}, because they overflowed", summary.steps);
+            let is_rare = summary.sync.parse().is_ok_and(|mode: SyncMode| mode.is_rare());
+            let of = if is_rare { "single islands".into() } else { summary.steps.to_string() };
+            println!("skipped steps   {skipped} of {of}, because they overflowed");
         }
         let Speed { unit, per_second } = &summary.speed;
         println!("training time   {:.1} s, {per_second:.0} {unit}/s", summary.train_seconds);

@@ -60,6 +60,7 @@ impl Plan {
             shares: Some(speakers),
             transforms: Vec::new(),
             groups: Vec::new(),
+            loss_scaling: None,
             forward_overlap: false,
             ..config.clone()
         };
@@ -76,6 +77,7 @@ impl Plan {
             began: 0,
             rates: Vec::new(),
             ends: false,
+            skipped: 0,
             gathered: None,
         };
         Ok(Plan { config: outer, optimizer: outer_optimizer(rounds)?, islands: Some(islands) })
@@ -116,11 +118,6 @@ fn check(config: &Config, count: usize, shards: usize, optimizer: &dyn Optimizer
     if !matches!(config.straggler, Policy::Warn) {
         return wrong(
             "cannot move shards from one worker to another; leave what becomes of stragglers at `warn`",
-        );
-    }
-    if config.loss_scaling.is_some() {
-        return wrong(
-            "has no step of all shards in which an overflow could be agreed on; compute in bf16 or f32",
         );
     }
     if config.noise_scale {
@@ -215,7 +212,9 @@ impl Islands {
         let restarts = self.restarts();
         for island in &mut self.own {
             island.replica.step.expect_uses(last.replica.step.expected_uses().to_vec());
+            island.replica.scaler.take_over(last.replica.scaler.now());
             if restarts {
+                island.replica.scaler.count_anew();
                 continue;
             }
             let states = island.replica.optimizer.state().into_iter().zip(last.replica.optimizer.state());
@@ -236,7 +235,7 @@ impl Replica {
         let Some(mut islands) = self.islands.take() else { return Ok(()) };
         let result = assignment::agree(&self.group, &islands.config, islands.shards, &self.servers).and_then(
             |(shares, _)| {
-                islands.shares = shares;
+                (islands.shares, islands.skipped) = (shares, 0);
                 islands.form(self, steps)
             },
         );

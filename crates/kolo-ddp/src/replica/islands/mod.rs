@@ -12,12 +12,15 @@
 //! are known after the outer step.
 
 mod forming;
+mod loss;
 mod round;
 mod saved;
 
 use std::ops::Range;
 
 pub(super) use self::forming::Plan;
+use self::loss::IslandLoss;
+pub(crate) use self::saved::ISLAND_LOSS_SCALES;
 use self::saved::IslandState;
 use super::Replica;
 use crate::buckets::BucketCaps;
@@ -51,6 +54,8 @@ pub(super) struct Islands {
     rates: Vec<f64>,
     /// Whether the next step is to be the last one of its round.
     ends: bool,
+    /// Steps that were skipped until the last outer step, those of each island counted.
+    skipped: u64,
     /// On rank 0 the state of all islands when so many steps were done.
     gathered: Option<(u64, Vec<IslandState>)>,
 }
@@ -64,8 +69,8 @@ struct OwnIsland {
     /// Whether this rank is that one, which speaks for it in the outer step.
     speaks: bool,
     replica: Replica,
-    /// For each step of the round the sum of the loss, and what it is over.
-    losses: Vec<[f64; 2]>,
+    /// For each step of the round.
+    losses: Vec<IslandLoss>,
 }
 
 impl Islands {
@@ -88,6 +93,16 @@ impl Islands {
     /// Whether no step has been done since the last outer step.
     pub(super) fn is_between_rounds(&self) -> bool {
         self.rates.is_empty()
+    }
+
+    /// The island of this rank whose losses are scaled next.
+    pub(super) fn next_island(&self) -> Option<&Replica> {
+        self.own.get(self.here).map(|island| &island.replica)
+    }
+
+    /// Steps that were skipped until the last outer step, those of each island counted.
+    pub(super) fn skipped(&self) -> u64 {
+        self.skipped
     }
 
     fn here(&mut self) -> Option<&mut Replica> {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::{Change, Replica, StepReport};
+use super::loss::{IslandLoss, mean};
 use super::{Islands, OwnIsland};
 use crate::error::Error;
 use crate::last_step::LastStep;
@@ -15,12 +16,12 @@ impl Islands {
         let mut report = between_outer_steps();
         for island in &mut self.own {
             let step = island.replica.step(rate).map_err(|error| island.located(error, outer.steps))?;
-            island.losses.push([step.loss * step.count, step.count]);
-            report.loss += step.loss * step.count;
-            report.count += step.count;
+            let loss = step.loss * step.count;
+            island.losses.push(IslandLoss { loss, count: step.count, skipped: step.skipped });
             report.exposed += step.exposed;
             report.started_early += step.started_early;
             report.gradient_norm = step.gradient_norm.filter(|_| self.together);
+            report.loss_scale = step.loss_scale.filter(|_| self.together);
             if island.replica.group.world_size() > 1 {
                 report.buckets.extend(step.buckets);
             }
@@ -31,7 +32,9 @@ impl Islands {
             }
         }
         // A rank without islands has seen none.
-        report.loss /= report.count;
+        let own = self.own.iter().filter_map(|island| island.losses.last().copied());
+        let LastStep { loss, count, skipped, .. } = mean(outer.steps, own);
+        (report.loss, report.count, report.skipped) = (loss, count, skipped);
         self.here = 0;
         self.rates.push(rate);
         let (done, ends) = (outer.steps + 1, std::mem::take(&mut self.ends));
@@ -54,8 +57,9 @@ impl Islands {
             loss: report.loss,
             count: report.count,
             noise_scale: None,
-            skipped: false,
+            skipped: report.skipped,
         };
+        self.skipped += u64::from(done.skipped);
         if done.count <= 0.0 {
             return Err(Error::NoSamples { step: done.step });
         }
@@ -104,10 +108,11 @@ impl Islands {
             if restarts {
                 island.replica.optimizer.init(&outer.layout);
                 island.replica.resume(0)?;
+                island.replica.scaler.count_anew();
             }
         }
         let exposed = report.exposed + islands.exposed;
-        Ok(StepReport { exposed, known, gradient_norm: None, ..report })
+        Ok(StepReport { exposed, known, gradient_norm: None, skipped: done.skipped, ..report })
     }
 
     fn begin_round(&mut self, steps: u64) {
@@ -117,20 +122,18 @@ impl Islands {
     }
 
     /// The mean loss over all islands of every step of the round, the same bits on all ranks. A collective.
-    fn losses_of_all(&self, outer: &Replica) -> Result<Vec<LastStep>, Error> {
+    fn losses_of_all(&mut self, outer: &Replica) -> Result<Vec<LastStep>, Error> {
         let speaking = self.own.iter().filter(|island| island.speaks);
-        let own: Vec<&[[f64; 2]]> = speaking.map(|island| &island.losses[..]).collect();
-        let told: Vec<Vec<Vec<[f64; 2]>>> = outer.group.all_gather_value(&own)?;
+        let own: Vec<&[IslandLoss]> = speaking.map(|island| &island.losses[..]).collect();
+        let told: Vec<Vec<Vec<IslandLoss>>> = outer.group.all_gather_value(&own)?;
         // In the order of islands, which is that of the ranks that speak for them.
-        let islands: Vec<Vec<[f64; 2]>> = told.into_iter().flatten().collect();
+        let islands: Vec<Vec<IslandLoss>> = told.into_iter().flatten().collect();
+        self.skipped += islands.iter().flatten().filter(|step| step.skipped).count() as u64;
         let step = |number: usize| {
             let step = self.began + number as u64;
-            let losses = islands.iter().filter_map(|losses| losses.get(number));
-            let [loss, count] = losses.fold([0.0; 2], |sum, own| [sum[0] + own[0], sum[1] + own[1]]);
-            match count > 0.0 {
-                true => Ok(LastStep { step, loss: loss / count, count, noise_scale: None, skipped: false }),
-                false => Err(Error::NoSamples { step }),
-            }
+            let losses = islands.iter().filter_map(|losses| losses.get(number).copied());
+            let done = mean(step, losses);
+            if done.count > 0.0 { Ok(done) } else { Err(Error::NoSamples { step }) }
         };
         (0..self.rates.len()).map(step).collect()
     }

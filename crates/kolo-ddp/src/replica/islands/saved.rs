@@ -8,23 +8,37 @@ use serde::{Deserialize, Serialize};
 use super::super::Replica;
 use super::Islands;
 use crate::error::Error;
+use crate::loss_scaling::LossScale;
+
+/// The entry of a checkpoint that says where the islands' loss scaling stands.
+pub(crate) const ISLAND_LOSS_SCALES: &str = "island_loss_scales";
 
 /// What one island goes on with, besides the job's weights.
 pub(super) struct IslandState {
     /// State of its optimizer, by name.
     states: Vec<(String, Vec<f32>)>,
     uses: Vec<u32>,
+    loss_scale: LossScale,
 }
 
-/// The parts of a checkpoint, and how often each tensor is expected to be used: in a job with islands by each
-/// of them.
-pub(crate) type Saved = (Vec<Part>, Vec<u32>);
+/// The parts of a checkpoint; how often each tensor is expected to be used, in a job with islands by each of
+/// them; and where the islands' losses are scaled, how.
+pub(crate) type Saved = (Vec<Part>, Vec<u32>, Option<IslandScales>);
+
+/// Where loss scaling stands in a job with islands.
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct IslandScales {
+    /// Steps that were skipped, those of each island counted.
+    skipped_steps: u64,
+    islands: Vec<LossScale>,
+}
 
 /// What the first rank of an island says of it, before it sends the states.
 #[derive(Serialize, Deserialize)]
 struct Announced {
     states: Vec<String>,
     uses: Vec<u32>,
+    loss_scale: LossScale,
 }
 
 /// The name of an optimizer's state of an island.
@@ -43,15 +57,16 @@ impl Islands {
         let restarts = self.restarts();
         let state = |replica: &mut Replica| {
             replica.apply_outstanding()?;
-            let uses = replica.step.expected_uses().to_vec();
+            let (uses, loss_scale) = (replica.step.expected_uses().to_vec(), replica.scaler.now());
             // An optimizer that begins each round without state has none now.
             if restarts {
-                return Ok(IslandState { states: Vec::new(), uses });
+                return Ok(IslandState { states: Vec::new(), uses, loss_scale });
             }
             let states = replica.optimizer.state().into_iter();
             Ok(IslandState {
                 states: states.map(|(name, state)| (name.into(), state.to_vec())).collect(),
                 uses,
+                loss_scale,
             })
         };
         self.own.iter_mut().filter(|island| island.speaks).map(|island| state(&mut island.replica)).collect()
@@ -64,6 +79,7 @@ impl Islands {
         let announced = |state: &IslandState| Announced {
             states: state.states.iter().map(|(name, _)| name.clone()).collect(),
             uses: state.uses.clone(),
+            loss_scale: state.loss_scale,
         };
         let announced: Vec<Announced> = own.iter().map(announced).collect();
         let told: Vec<Vec<Announced>> = group.all_gather_value(&announced)?;
@@ -73,14 +89,14 @@ impl Islands {
         }
         let mut all = own;
         for (rank, islands) in told.into_iter().enumerate().skip(1) {
-            for Announced { states, uses } in islands {
+            for Announced { states, uses, loss_scale } in islands {
                 let receive = |name: String| {
                     let mut state = vec![0.0; len];
                     group.receive(&mut state, Rank(rank))?;
                     Ok::<_, Error>((name, state))
                 };
                 let states = states.into_iter().map(receive).collect::<Result<_, _>>()?;
-                all.push(IslandState { states, uses });
+                all.push(IslandState { states, uses, loss_scale });
             }
         }
         self.gathered = Some((outer.steps, all));
@@ -130,7 +146,13 @@ impl Replica {
             let states = island.states.iter();
             parts.extend(states.map(|(name, state)| Part::state(&of_island(number, name), state)));
         }
-        Ok((parts, all.iter().flat_map(|island| island.uses.iter().copied()).collect()))
+        let scales = IslandScales {
+            skipped_steps: islands.skipped,
+            islands: all.iter().map(|island| island.loss_scale).collect(),
+        };
+        let is_scaled = islands.config.loss_scaling.is_some() || islands.skipped > 0;
+        let uses = all.iter().flat_map(|island| island.uses.iter().copied()).collect();
+        Ok((parts, uses, is_scaled.then_some(scales)))
     }
 
     /// Reads what a checkpoint holds of a job with islands, which have been formed for its step; says whether
@@ -154,10 +176,13 @@ impl Replica {
         }
         let spans = self.layout.spans().len();
         let uses = reader.uses()?.filter(|uses| uses.len() == spans * islands.formed());
+        let scales: IslandScales = reader.entry(ISLAND_LOSS_SCALES)?.unwrap_or_default();
+        islands.skipped = scales.skipped_steps;
         let restarts = islands.restarts();
         for island in &mut islands.own {
             let (number, replica) = (island.number, &mut island.replica);
             replica.values.copy_from_slice(&self.values);
+            replica.set_loss_scale(scales.islands.get(number).copied());
             if let Some(uses) = &uses {
                 replica.step.expect_uses(uses[number * spans..(number + 1) * spans].to_vec());
             }
