@@ -45,7 +45,8 @@ pub struct Config {
     pub groups: Vec<ParamGroup>,
     /// Multiplies the loss before the backward pass by a scale that follows overflows, for gradients that are
     /// computed in `f16`; a step that overflows is skipped ([`StepReport::skipped`](crate::StepReport)). A
-    /// step waits for all of its gradient then. `None`: losses stay as they are. The same on all ranks.
+    /// step waits for all of its gradient then, and where the reduction keeps something from step to step
+    /// makes a copy of that. `None`: losses stay as they are. The same on all ranks.
     pub loss_scaling: Option<LossScaling>,
     /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,
