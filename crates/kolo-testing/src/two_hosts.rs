@@ -66,8 +66,20 @@ impl TwoHosts {
         for (host, name) in self.names.iter().enumerate() {
             // Sent to a card that neither of them has.
             let (other, nobody) = (self.address(1 - host).to_string(), "02:00:00:00:00:00");
-            ip(&["-n", name, "neighbour", "replace", &other, "lladdr", nobody, "dev", END, "nud", "permanent"])
-                .expect("to cut the cable");
+            ip(&[
+                "-n",
+                name,
+                "neighbour",
+                "replace",
+                &other,
+                "lladdr",
+                nobody,
+                "dev",
+                END,
+                "nud",
+                "permanent",
+            ])
+            .expect("to cut the cable");
         }
     }
 }
