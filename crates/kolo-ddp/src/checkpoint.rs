@@ -23,6 +23,9 @@ pub use kolo_checkpoint::{
 /// The entry of a checkpoint that says where loss scaling stands.
 const LOSS_SCALE: &str = "loss_scale";
 
+/// The entry of a checkpoint that says how many steps the optimizers of servers have made that hold the weights.
+const UPDATES: &str = "updates_of_servers";
+
 /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in
 /// memory, after waiting for the last step's gradients. Where the reduction keeps residuals, those of all
 /// shards have to be here ([`Replica::gather_residuals`]).
@@ -31,6 +34,7 @@ const LOSS_SCALE: &str = "loss_scale";
 ///
 /// The last step's reduction failed (naming the rank), or residuals are elsewhere.
 pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, Error> {
+    replica.expect_state_of_servers()?;
     let layout = replica.layout().clone();
     let (reducer, len) = (replica.reducer().clone(), layout.len());
     let (shards, common) = (replica.all_shard_state()?, replica.common_state()?);
@@ -51,6 +55,7 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     parts.extend(kinds.map(|(name, values)| Part::of_reduction(name, &values)));
     let snapshot = Snapshot::new(layout, parts, position)?.with_uses(uses);
     let snapshot = snapshot.with_noise_scale(replica.noise_scale()?.map(NoiseScale::to_words));
+    let snapshot = with_entry(snapshot, UPDATES, replica.updates_of_servers())?;
     let snapshot = with_entry(snapshot, LOSS_SCALE, replica.saved_loss_scale())?;
     with_entry(snapshot, ISLAND_LOSS_SCALES, island_scales)
 }
@@ -99,6 +104,7 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
         return Err(Error::CheckpointsDiffer { values });
     }
     replica.form_islands(position.step)?;
+    replica.form_stale(position.step)?;
     let filled = fill(&reader, replica);
     agreed(filled, replica)?;
     replica.resume(position.step)?;
@@ -131,6 +137,7 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     }
     fill_reduction(reader, replica)?;
     replica.set_loss_scale(reader.entry(LOSS_SCALE)?);
+    replica.set_updates_of_servers(reader.entry(UPDATES)?);
     // One that is older than this entry says nothing: then one use each, as in a job that begins.
     let spans = replica.layout().spans().len();
     let uses = reader.uses()?.filter(|uses| uses.len() == spans);

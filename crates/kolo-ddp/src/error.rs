@@ -90,8 +90,8 @@ pub enum Error {
         /// Number of the shard in the step.
         shard: usize,
     },
-    /// A shard's passes could not have a thread of their own.
-    #[error("cannot start a thread for a shard's passes: {cause}")]
+    /// A shard's passes, or a worker that a server serves, could not have a thread of their own.
+    #[error("cannot start a thread for a shard's passes, or to serve a worker: {cause}")]
     Thread {
         /// What the operating system says.
         cause: std::io::Error,
@@ -156,9 +156,10 @@ pub enum Error {
         /// The reduction's name.
         reduction: String,
     },
-    /// A checkpoint was to be taken between two outer steps of islands.
+    /// A checkpoint was to be taken or loaded in the middle of a round of islands, or of workers with servers
+    /// that hold the weights.
     #[error(
-        "a checkpoint cannot be taken after {step} steps, in the middle of a round of islands that began after {began}; call \
+        "a checkpoint cannot be taken or loaded after {step} steps, in the middle of a round that began after {began}; call \
          `Replica::end_round` before the last step"
     )]
     RoundNotOver {
@@ -173,6 +174,12 @@ pub enum Error {
          the step that it is of"
     )]
     IslandsElsewhere,
+    /// The optimizers' state of servers that hold the weights is not here.
+    #[error(
+        "a checkpoint of a job whose servers hold the weights holds the state of their optimizers; call `Replica::gather_residuals` on \
+         all ranks after the step that it is of, and take it on rank 0"
+    )]
+    StateOnServers,
     /// A call of the step in a phase to which it does not belong.
     #[error("`{call}` cannot be called {phase}; {remedy}")]
     OutOfOrder {

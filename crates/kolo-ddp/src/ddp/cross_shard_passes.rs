@@ -36,7 +36,7 @@ impl<B: Binding + Clone + Send> Ddp<B> {
         if given != due {
             return Err(Error::InputsMismatch { given, due });
         }
-        self.expect_no_islands()?;
+        self.expect_every_step()?;
         // Else no bucket may be on its way while sums are exchanged.
         let apart = !self.group.shares_the_wire();
         if apart {

@@ -1,4 +1,5 @@
-//! A model that is that of one island after another, where islands synchronise rarely.
+//! A model that is that of one island after another, or that is not the others', where shards do not
+//! synchronise in every step.
 
 use super::Ddp;
 use crate::binding::{Binding, Which};
@@ -6,7 +7,7 @@ use crate::error::Error;
 use crate::shard_pass::lock;
 
 impl<B: Binding> Ddp<B> {
-    /// Where islands synchronise rarely: the next step is the last one of its round. See
+    /// Where shards do not synchronise in every step: the next step is the last one of its round. See
     /// [`Replica::end_round`](crate::Replica::end_round).
     pub fn end_round(&mut self) {
         lock(&self.replica).end_round();
@@ -24,7 +25,7 @@ impl<B: Binding> Ddp<B> {
         match lock(&self.replica).is_synchronised() {
             true => Ok(()),
             false => {
-                let problem = "the model cannot be had in the middle of a round of islands, which hold different weights then; \
+                let problem = "the model cannot be had in the middle of a round, in which the ranks hold different weights; \
                                call `Ddp::end_round` before the last step";
                 Err(Error::Setting(problem.into()))
             }
@@ -32,11 +33,11 @@ impl<B: Binding> Ddp<B> {
     }
 
     /// Refuses sums over the global batch.
-    pub(super) fn expect_no_islands(&self) -> Result<(), Error> {
-        match lock(&self.replica).has_islands() {
-            false => Ok(()),
-            true => {
-                let problem = "sums over the global batch need all shards in every step, and islands synchronise rarely; \
+    pub(super) fn expect_every_step(&self) -> Result<(), Error> {
+        match lock(&self.replica).synchronises_every_step() {
+            true => Ok(()),
+            false => {
+                let problem = "sums over the global batch need all shards in every step, which this mode of synchronisation does not have; \
                                take `every-step`, or layers that need no such sums";
                 Err(Error::Setting(problem.into()))
             }

@@ -48,6 +48,12 @@ pub(super) fn check_ranks(
             "{transport} adds by itself and needs no summation servers: leave out --servers"
         ));
     }
+    if count == 0 && config.sync.staleness_bound().is_some() {
+        let sync = &config.sync;
+        return refuse(format!(
+            "synchronisation `{sync}` needs summation servers, which hold the weights: give --servers 1 or more"
+        ));
+    }
     if count > 0 && config.sync.rounds().is_some() {
         let sync = &config.sync;
         return refuse(format!(

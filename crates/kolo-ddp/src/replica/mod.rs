@@ -7,6 +7,7 @@ mod islands;
 mod noise;
 mod report;
 mod saved;
+mod stale;
 mod state_sync;
 mod stepping;
 mod undo;
@@ -20,9 +21,10 @@ use kolo_comm::{Group, Rank};
 
 use self::backup::Backups;
 pub(crate) use self::islands::ISLAND_LOSS_SCALES;
-use self::islands::{Islands, Plan};
+use self::islands::{Islands, Plan, another};
 use self::noise::NoiseProbe;
 pub use self::report::{Change, StepReport};
+use self::stale::Stale;
 use self::undo::Undo;
 use crate::buckets::{Bucket, BucketCaps};
 use crate::config::Config;
@@ -45,6 +47,8 @@ use kolo_optim::{Layout, Optimizer, ParamSpec, SpanGroups, SpanId};
 /// only, so that the next forward pass can begin while the gradients of later layers are still on the wire.
 /// Everything else here waits for all.
 pub struct Replica {
+    /// Where servers hold the weights: what connects this rank with them. It ends before the group does.
+    stale: Option<Stale>,
     group: Arc<Group>,
     layout: Arc<Layout>,
     values: Vec<f32>,
@@ -113,6 +117,7 @@ impl Replica {
         let mut replica = Self::apart(&group, specs, values, config, Box::new(optimizer))?;
         replica.join(group)?;
         replica.form_islands(0)?;
+        replica.form_stale(0)?;
         Ok(replica)
     }
 
@@ -126,6 +131,7 @@ impl Replica {
     ) -> Result<Self, Error> {
         assignment::check(config)?;
         let Plan { config, mut optimizer, islands } = Plan::new(config, group.world_size(), optimizer)?;
+        let stale = Stale::new(&config, &*optimizer)?;
         let layout = Arc::new(Layout::new(specs));
         assert_eq!(values.len(), layout.len(), "as many values as the tensors have elements");
         let shards = config.shards.unwrap_or(group.world_size());
@@ -178,6 +184,7 @@ impl Replica {
             members: MembershipObserver::default(),
             noise,
             islands,
+            stale,
             config,
             group: group.clone(),
         })
@@ -233,13 +240,18 @@ impl Replica {
         (0..self.servers.len()).filter(|rank| !self.servers[*rank]).map(Rank).collect()
     }
 
+    /// The ranks that are summation servers.
+    fn server_ranks(&self) -> Vec<Rank> {
+        (0..self.servers.len()).filter(|rank| self.servers[*rank]).map(Rank).collect()
+    }
+
     /// Where each tensor lives.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
 
     /// All values of the model, in the order of the layout, after all steps so far; between two outer steps
-    /// of islands, after the last of them.
+    /// of islands, after the last of them; within a round of `stale`, what this rank last got.
     ///
     /// # Errors
     ///
@@ -295,7 +307,7 @@ impl Replica {
     /// With `false`, steps use this rank's own gradients only and ranks drift apart: for measuring what
     /// synchronisation costs.
     pub fn synchronise(&mut self, synchronise: bool) {
-        self.step.synchronise(synchronise);
+        self.step.synchronise(synchronise && self.stale.is_none());
     }
 
     /// Steps so far, also the last one if its updates are still to be made.
@@ -366,14 +378,19 @@ impl Replica {
     }
 
     /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
-    /// To be called between two steps. Islands that synchronise rarely cannot have one each: then the next
+    /// To be called between two steps. Islands that synchronise rarely cannot have one each, and servers
+    /// that hold the weights see no gradient of all shards: then the next
     /// call says so.
     pub fn add_transform(&mut self, transform: impl GradientTransform) {
-        if self.islands.is_some() {
-            let problem = format!(
-                "the transform `{}` of the program's own cannot be each island's; synchronise every step, or take one of the table",
-                transform.name()
-            );
+        let obstacle = match (&self.islands, &self.stale) {
+            (Some(_), _) => Some("cannot be each island's; synchronise every step, or take one of the table"),
+            (_, Some(_)) => {
+                Some("needs the gradient of all shards, which `stale` has nowhere; synchronise every step")
+            }
+            _ => None,
+        };
+        if let Some(obstacle) = obstacle {
+            let problem = format!("the transform `{}` of the program's own {obstacle}", transform.name());
             self.failure.get_or_insert(Error::Setting(problem));
             return;
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::last_step::LastStep;
 use crate::noise_scale::NoiseScale;
+use crate::staleness::Staleness;
 use crate::step::BucketTiming;
 use crate::straggler::Straggler;
 use crate::warning::Warning;
@@ -28,15 +29,18 @@ pub enum Change {
 #[derive(Clone, Debug)]
 pub struct StepReport {
     /// Mean loss over the global batch, without its scale. Finite, unless the step was skipped. Between two
-    /// outer steps of islands only over this rank's islands, and no number without one.
+    /// outer steps of islands only over this rank's islands, and where servers hold the weights over its
+    /// shards; no number without one.
     pub loss: f64,
     /// What the mean is over: samples of the global batch.
     pub count: f64,
     /// The steps whose loss over the global batch has become known with this one, in order: this one; where
-    /// islands synchronise rarely, all since the last outer step, or none between two of them.
+    /// islands synchronise rarely, all since the last outer step, or none between two of them; where servers
+    /// hold the weights, those that the slowest worker has come to, and with the last step of a round all.
     pub known: Vec<LastStep>,
     /// Bytes of what has been summed over all shards, or in an outer step over all islands: four for each
-    /// element, however they travel; 0 between two outer steps.
+    /// element, however they travel; 0 between two outer steps. Where servers hold the weights, of what this
+    /// worker has pushed.
     pub summed_bytes: u64,
     /// Global norm of the gradient before its transforms; measured only where one of them, such as clipping,
     /// needs it, and all shards synchronise.
@@ -67,12 +71,37 @@ pub struct StepReport {
     /// ([`Policy::Rebalance`](crate::straggler::Policy::Rebalance)): ask
     /// [`Replica::shards`](crate::Replica::shards) again.
     pub shards_changed: bool,
+    /// How stale the weights were that all workers have pulled, in the report of the last step of a round;
+    /// only where servers hold the weights.
+    pub staleness: Option<Staleness>,
     /// What the user must know, on the rank that should speak of it; each once, also those from between the
     /// last step and this one.
     pub warnings: Vec<Warning>,
 }
 
 impl StepReport {
+    /// Of a step of which nothing is known yet.
+    pub(super) fn empty() -> Self {
+        StepReport {
+            loss: 0.0,
+            count: 0.0,
+            known: Vec::new(),
+            summed_bytes: 0,
+            gradient_norm: None,
+            noise_scale: None,
+            skipped: false,
+            loss_scale: None,
+            buckets: Vec::new(),
+            exposed: Duration::ZERO,
+            started_early: 0,
+            change: Change::None,
+            straggler: None,
+            shards_changed: false,
+            staleness: None,
+            warnings: Vec::new(),
+        }
+    }
+
     /// Seconds in which at least one bucket was being reduced.
     pub fn comm_seconds(&self) -> f64 {
         self.buckets.iter().fold(0.0, |sum, bucket| sum + bucket.seconds)

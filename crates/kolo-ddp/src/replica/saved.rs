@@ -23,7 +23,7 @@ impl Replica {
     }
 
     /// Before rank 0 takes a checkpoint of a job whose reduction keeps something for each shard, such as
-    /// residuals, or whose islands have optimizers of their own: brings that of all shards and islands there.
+    /// residuals, or whose islands or servers have optimizers of their own: brings all of that there.
     /// All ranks call it after the same step. Does nothing where there is nothing to bring.
     ///
     /// # Errors
@@ -34,7 +34,8 @@ impl Replica {
             self.apply_outstanding()?;
             self.gathered = Some((self.steps, self.step.gather_shard_state()?));
         }
-        self.gather_islands()
+        self.gather_islands()?;
+        self.gather_servers()
     }
 
     /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing. For
@@ -128,7 +129,8 @@ impl Replica {
         self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
         self.begin_steps(self.group.clone(), vec![1; self.layout.spans().len()])?;
         self.resume(0)?;
-        self.form_islands(0)
+        self.form_islands(0)?;
+        self.form_stale(0)
     }
 
     /// All ranks go on from a checkpoint that was made after so many steps. A collective.

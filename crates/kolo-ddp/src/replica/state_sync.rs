@@ -107,6 +107,11 @@ impl Replica {
             step.measure_shards();
         }
         step.follow(&self.step, expected);
+        if self.stale.is_some() {
+            // A worker's own gradient goes to the servers, also if it is of no samples.
+            step.synchronise(false);
+            step.allow_no_samples();
+        }
         self.step = step;
         self.stragglers = StragglerObserver::new(policy, shares, servers);
         self.group = group;

@@ -39,13 +39,18 @@ impl Replica {
     /// different learning rates, samplers or transforms ([`Error::SettingsDiffer`], on all of them). No
     /// parameter has changed then.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
-        let report = match self.islands.take() {
-            Some(mut islands) => {
+        let report = match (self.islands.take(), self.stale.take()) {
+            (Some(mut islands), _) => {
                 let report = islands.step(self, learning_rate);
                 self.islands = Some(islands);
                 report?
             }
-            None => self.step_of_all(learning_rate, None)?,
+            (None, Some(mut stale)) => {
+                let report = stale.step(self, learning_rate);
+                self.stale = Some(stale);
+                report?
+            }
+            (None, None) => self.step_of_all(learning_rate, None)?,
         };
         if self.is_synchronised()
             && let Some(folder) = self.verifier.resumes_from()
@@ -137,6 +142,7 @@ impl Replica {
             change,
             straggler,
             shards_changed,
+            staleness: None,
             warnings: self.warnings.take(),
         })
     }
@@ -161,7 +167,7 @@ impl Replica {
     }
 
     /// In the step that ends, these parameters stay as they are.
-    fn note_unused(&mut self, unused: Vec<bool>, has_samples: bool) {
+    pub(super) fn note_unused(&mut self, unused: Vec<bool>, has_samples: bool) {
         self.known_unused.resize(unused.len(), false);
         let spans = self.layout.spans().iter().zip(&unused).zip(&mut self.known_unused);
         for ((span, unused), known) in spans {
@@ -203,7 +209,7 @@ impl Replica {
     }
 
     /// The step that runs or comes next.
-    fn step_number(&self) -> StepNumber {
+    pub(super) fn step_number(&self) -> StepNumber {
         let LossScale { scale, skipped_steps, .. } = self.scaler.now();
         StepNumber {
             number: self.steps,

@@ -80,7 +80,7 @@ impl Applying<'_> {
 
     /// Steps a slice. One of a tensor that no shard has used stays as it is, but for what a reduction still
     /// owes it from earlier steps; that is told by blocks, so that it does not matter how the tensor was cut.
-    fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
+    pub(super) fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
         if !self.unused[slice.span.0] {
             return self.update(slice, gradient);
         }

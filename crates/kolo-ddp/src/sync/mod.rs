@@ -1,4 +1,5 @@
-//! How often the shards of a job synchronise: in every step, or rarely, as islands (local SGD, DiLoCo).
+//! How often the shards of a job synchronise: in every step, or rarely, as islands (local SGD, DiLoCo), or
+//! not at once, through servers (`stale`, which `replica/stale` explains).
 //!
 //! An *island* is some of the job's shards, which train on a model of their own, with an optimizer of their
 //! own, and synchronise every step among themselves. After a *round* of H steps an *outer step* brings all
@@ -15,7 +16,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub(crate) use self::division::{Island, divide, spanning};
-pub use self::table::{Rounds, SYNCS};
+pub use self::table::{Rounds, SYNCS, Synchronisation};
 use crate::error::Error;
 use kolo_optim::Settings;
 use kolo_optim::table::{self as tables, Choice, Entry};
@@ -25,18 +26,19 @@ use kolo_optim::table::{self as tables, Choice, Entry};
 /// # Errors
 ///
 /// There is none of that name; lists the known ones.
-pub fn find(name: &str) -> Result<&'static Entry<Option<Rounds>>, Error> {
+pub fn find(name: &str) -> Result<&'static Entry<Synchronisation>, Error> {
     Ok(tables::find("mode of synchronisation", SYNCS, name)?)
 }
 
 /// An entry of [`SYNCS`] with its settings: what a configuration holds. As text `NAME` or
-/// `NAME:SETTING=VALUE,…`, such as `diloco:H=50,outer_lr=0.7`; in a setting's name `-` is as good as `_`.
+/// `NAME:SETTING=VALUE,…`, such as `diloco:H=50,outer_lr=0.7`; in a setting's name `-` is as good as `_`, and
+/// a number alone is the value of the mode's first setting, as in `stale:3`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyncMode {
     name: &'static str,
     /// Those that were given.
     settings: Settings,
-    rounds: Option<Rounds>,
+    synchronisation: Synchronisation,
 }
 
 impl SyncMode {
@@ -48,8 +50,8 @@ impl SyncMode {
     /// not whole.
     pub fn new(choice: &Choice) -> Result<Self, Error> {
         let entry = find(&choice.name)?;
-        let rounds = *entry.build(&choice.settings)?;
-        Ok(SyncMode { name: entry.name, settings: choice.settings.clone(), rounds })
+        let synchronisation = *entry.build(&choice.settings)?;
+        Ok(SyncMode { name: entry.name, settings: choice.settings.clone(), synchronisation })
     }
 
     /// Name of the table's entry.
@@ -59,19 +61,31 @@ impl SyncMode {
 
     /// Whether islands synchronise rarely.
     pub fn is_rare(&self) -> bool {
-        self.rounds.is_some()
+        self.rounds().is_some()
     }
 
-    /// The rounds, where islands synchronise rarely; `None` where all shards synchronise every step.
+    /// The rounds, where islands synchronise rarely; else `None`.
     pub fn rounds(&self) -> Option<Rounds> {
-        self.rounds
+        match self.synchronisation {
+            Synchronisation::Rounds(rounds) => Some(rounds),
+            _ => None,
+        }
+    }
+
+    /// How many steps a worker may be ahead of the slowest one, where servers hold the weights; else `None`.
+    pub fn staleness_bound(&self) -> Option<u64> {
+        match self.synchronisation {
+            Synchronisation::Stale { bound } => Some(bound),
+            _ => None,
+        }
     }
 }
 
 /// Every step.
 impl Default for SyncMode {
     fn default() -> Self {
-        SyncMode { name: SYNCS[0].name, settings: Settings::default(), rounds: None }
+        let synchronisation = Synchronisation::EveryStep;
+        SyncMode { name: SYNCS[0].name, settings: Settings::default(), synchronisation }
     }
 }
 
@@ -101,10 +115,14 @@ impl FromStr for SyncMode {
         let Some((name, settings)) = text.split_once(':') else {
             return SyncMode::new(&Choice::new(text.trim()));
         };
-        let complete = |setting: &str| match setting.split_once('=') {
-            Some((name, value)) => format!("{}={value}", name.replace('-', "_")),
+        let first = find(name.trim())?.settings.first();
+        let complete = |setting: &str| match (setting.split_once('='), first) {
+            (Some((name, value)), _) => format!("{}={value}", name.replace('-', "_")),
+            (None, Some(first)) if setting.trim().parse::<f64>().is_ok() => {
+                format!("{}={}", first.name, setting.trim())
+            }
             // A flag needs no value.
-            None => format!("{}=true", setting.trim().replace('-', "_")),
+            (None, _) => format!("{}=true", setting.trim().replace('-', "_")),
         };
         let settings = settings.split(',').map(complete).collect::<Vec<_>>().join(",");
         let choice: Choice = format!("{name}:{settings}").parse()?;
@@ -122,6 +140,17 @@ mod tests {
             let mode: SyncMode = text.parse().unwrap();
             assert_eq!(mode.to_string(), text);
             assert_eq!(mode.rounds().is_none(), text == "every-step");
+            assert_eq!(mode.staleness_bound(), None);
+        }
+        for (text, whole, bound) in
+            [("stale", "stale", 3), ("stale:0", "stale:K=0", 0), ("stale: 2", "stale:K=2", 2)]
+        {
+            let mode: SyncMode = text.parse().unwrap();
+            assert_eq!(
+                (mode.to_string().as_str(), mode.staleness_bound(), mode.rounds()),
+                (whole, Some(bound), None)
+            );
+            assert_eq!(whole.parse::<SyncMode>().unwrap(), mode);
         }
         let mode: SyncMode = "diloco: outer-lr = 0.5, restart-inner".parse().unwrap();
         let rounds = mode.rounds().unwrap();
@@ -142,6 +171,10 @@ mod tests {
             ("local:H=2,H=3", "given twice"),
             ("local:H=2.5", "H of local is 2.5; it must be a whole number of 1 or more"),
             ("local:H=0", "H of local is 0; it must be a whole number of 1 or more"),
+            ("stale:-1", "K of stale is -1; it must be"),
+            ("stale:1.5", "K of stale is 1.5; it must be"),
+            ("stale:s=2", "stale has no setting `s`; it has K"),
+            ("every-step:3", "every-step has no setting `3`; it has none"),
             ("diloco:outer_momentum=1", "it must be at least 0 and below 1"),
         ] {
             let error = text.parse::<SyncMode>().unwrap_err().to_string();

@@ -5,12 +5,12 @@ use serde::Deserialize;
 use kolo_optim::table::{Entry, Setting, Settings};
 
 /// Every mode there is; the first one is the default.
-pub static SYNCS: &[Entry<Option<Rounds>>] = &[
+pub static SYNCS: &[Entry<Synchronisation>] = &[
     Entry {
         name: "every-step",
         about: "all shards synchronise in every step: one model",
         settings: &[],
-        make: |_| Box::new(None),
+        make: |_| Box::new(Synchronisation::EveryStep),
     },
     Entry {
         name: "local",
@@ -39,7 +39,7 @@ pub static SYNCS: &[Entry<Option<Rounds>>] = &[
         ],
         make: |settings| {
             let Diloco { steps, outer_lr, outer_momentum, restart_inner } = settings.read();
-            Box::new(Some(Rounds {
+            Box::new(Synchronisation::Rounds(Rounds {
                 steps: steps as u64,
                 together: 0,
                 outer_lr,
@@ -48,10 +48,39 @@ pub static SYNCS: &[Entry<Option<Rounds>>] = &[
             }))
         },
     },
+    Entry {
+        name: "stale",
+        about: "asynchronous SGD through servers, K steps stale at most: promises no bits (Ho et al. 2013)",
+        settings: &[Setting::whole(
+            "K",
+            3,
+            0..u64::MAX,
+            "Steps that a worker may be ahead of the slowest one",
+        )],
+        make: |settings| {
+            let Stale { bound } = settings.read();
+            Box::new(Synchronisation::Stale { bound: bound as u64 })
+        },
+    },
 ];
 
 const RESTART: Setting =
     Setting::flag("restart_inner", "Begin the islands' optimizers anew after each outer step");
+
+/// How the shards of a job come to one model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Synchronisation {
+    /// By one sum over all shards in every step.
+    EveryStep,
+    /// As islands, which synchronise rarely.
+    Rounds(Rounds),
+    /// Through servers that hold the weights: each worker goes at its own pace, and what it computes with may
+    /// lack the others' last `bound` steps (stale synchronous parallel, Ho et al. 2013).
+    Stale {
+        /// K: steps that a worker may be ahead of the slowest one.
+        bound: u64,
+    },
+}
 
 /// When islands synchronise, and what their outer step is.
 ///
@@ -91,8 +120,15 @@ struct Diloco {
     restart_inner: bool,
 }
 
-fn averaging(settings: &Settings) -> Box<Option<Rounds>> {
+#[derive(Deserialize)]
+struct Stale {
+    #[serde(rename = "K")]
+    bound: f64,
+}
+
+fn averaging(settings: &Settings) -> Box<Synchronisation> {
     let Averaging { steps, together, restart_inner } = settings.read();
     let (steps, together) = (steps as u64, together as u64);
-    Box::new(Some(Rounds { steps, together, outer_lr: 1.0, outer_momentum: 0.0, restart_inner }))
+    let rounds = Rounds { steps, together, outer_lr: 1.0, outer_momentum: 0.0, restart_inner };
+    Box::new(Synchronisation::Rounds(rounds))
 }

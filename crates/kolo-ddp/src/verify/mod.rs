@@ -38,6 +38,15 @@ pub(crate) struct Verifier {
     seen: u64,
 }
 
+/// Whether somebody watches the bits of this process, as `kolo verify` does.
+///
+/// # Errors
+///
+/// A variable of the environment cannot be understood.
+pub(crate) fn is_watched() -> Result<bool, Error> {
+    Ok(Wish::from_env()?.is_some())
+}
+
 impl Verifier {
     /// What the configuration and the environment wish for.
     ///

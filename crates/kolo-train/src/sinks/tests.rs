@@ -32,6 +32,7 @@ fn report() -> StepReport {
         change: Change::None,
         straggler: None,
         shards_changed: false,
+        staleness: None,
         warnings: Vec::new(),
     }
 }

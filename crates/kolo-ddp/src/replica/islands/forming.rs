@@ -139,7 +139,7 @@ fn check(config: &Config, count: usize, shards: usize, optimizer: &dyn Optimizer
 }
 
 /// An optimizer with the same settings and no state.
-fn another(optimizer: &dyn Optimizer) -> Option<Box<dyn Optimizer>> {
+pub(in crate::replica) fn another(optimizer: &dyn Optimizer) -> Option<Box<dyn Optimizer>> {
     optimizer.another().or_else(|| named(optimizer.name(), &optimizer.settings()).ok())
 }
 

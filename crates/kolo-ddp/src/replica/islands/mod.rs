@@ -18,7 +18,7 @@ mod saved;
 
 use std::ops::Range;
 
-pub(super) use self::forming::Plan;
+pub(super) use self::forming::{Plan, another};
 use self::loss::IslandLoss;
 pub(crate) use self::saved::ISLAND_LOSS_SCALES;
 use self::saved::IslandState;
@@ -120,21 +120,28 @@ impl Islands {
 
 impl Replica {
     /// Where islands synchronise rarely: the next step is the last one of its round, so an outer step ends
-    /// it. Does nothing where all shards synchronise every step. All ranks call it before the same step, such
-    /// as the last one before a checkpoint or an evaluation.
+    /// it. Where servers hold the weights (`stale`): after the next step all workers have all updates. Does
+    /// nothing where all shards synchronise every step. All ranks call it before the same step, such as the
+    /// last one before a checkpoint or an evaluation.
     pub fn end_round(&mut self) {
         if let Some(islands) = &mut self.islands {
             islands.ends = true;
         }
+        if let Some(stale) = &mut self.stale {
+            stale.end_round();
+        }
     }
 
-    /// Whether all ranks hold the values of one model: always, except between two outer steps of islands.
+    /// Whether all ranks hold the values of one model: always, except between two outer steps of islands, and
+    /// within a round where servers hold the weights.
     pub fn is_synchronised(&self) -> bool {
         self.islands.as_ref().is_none_or(Islands::is_between_rounds)
+            && self.stale.as_ref().is_none_or(|stale| stale.is_between_rounds())
     }
 
-    pub(crate) fn has_islands(&self) -> bool {
-        self.islands.is_some()
+    /// Whether every step is one of all shards.
+    pub(crate) fn synchronises_every_step(&self) -> bool {
+        self.islands.is_none() && self.stale.is_none()
     }
 
     /// The island whose values [`Replica::latest`] gives: the one whose pass is under way or comes next. A

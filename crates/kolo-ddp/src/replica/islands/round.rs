@@ -1,8 +1,6 @@
 //! A round: steps of the islands, and the outer step that ends it.
 
-use std::time::Duration;
-
-use super::super::{Change, Replica, StepReport};
+use super::super::{Replica, StepReport};
 use super::loss::{IslandLoss, mean};
 use super::{Islands, OwnIsland};
 use crate::error::Error;
@@ -13,7 +11,7 @@ impl Islands {
     /// A step of all islands of this rank; and the outer step, if it is due.
     pub(in crate::replica) fn step(&mut self, outer: &mut Replica, rate: f64) -> Result<StepReport, Error> {
         outer.verifier.begin(&outer.group, &outer.layout, &outer.values, self.shards)?;
-        let mut report = between_outer_steps();
+        let mut report = StepReport::empty();
         for island in &mut self.own {
             let step = island.replica.step(rate).map_err(|error| island.located(error, outer.steps))?;
             let loss = step.loss * step.count;
@@ -156,26 +154,5 @@ impl OwnIsland {
             Error::NoGradient { .. } => Error::NoGradient { step },
             other => other,
         }
-    }
-}
-
-/// What a step reports before its islands have added theirs.
-fn between_outer_steps() -> StepReport {
-    StepReport {
-        skipped: false,
-        loss_scale: None,
-        loss: 0.0,
-        count: 0.0,
-        known: Vec::new(),
-        summed_bytes: 0,
-        gradient_norm: None,
-        noise_scale: None,
-        buckets: Vec::new(),
-        exposed: Duration::ZERO,
-        started_early: 0,
-        change: Change::None,
-        straggler: None,
-        shards_changed: false,
-        warnings: Vec::new(),
     }
 }

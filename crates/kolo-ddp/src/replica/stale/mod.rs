@@ -1,0 +1,157 @@
+//! Asynchronous SGD through servers, with bounded staleness (stale synchronous parallel; Ho et al. 2013, "More
+//! Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", section 3).
+//!
+//! Each server holds a part of the weights and its optimizer's state for it ([`part_state`]). A worker that is
+//! done with the passes of a step pushes its own gradient of each part to that part's server, and pulls the
+//! part's values ([`worker`], [`message`]). A server answers from a thread for each worker ([`server`]), as
+//! soon as the slowest worker has pushed all steps but the last K ([`clocks`]). A worker's own push is always
+//! in what it pulls.
+//!
+//! A *round* ends where [`Replica::end_round`] says so: then all pushes are in, all workers hold the same
+//! values, and all ranks act together again, for an evaluation or a checkpoint ([`saved`]). Within a round the
+//! only collectives are messages between a worker and a server, over a group for each such pair ([`forming`]).
+//! So nothing here depends on who is faster but the values.
+
+mod clocks;
+mod forming;
+mod message;
+mod part_state;
+mod parts;
+mod saved;
+mod server;
+mod worker;
+
+use kolo_comm::Rank;
+
+use self::server::Server;
+use self::worker::Worker;
+use super::{Replica, StepReport};
+use crate::error::Error;
+use crate::last_step::LastStep;
+use crate::staleness::Staleness;
+
+/// What a rank of a job with servers that hold the weights has besides its replica.
+pub(super) struct Stale {
+    /// K
+    bound: u64,
+    /// What the rank is, once it has joined the others.
+    role: Option<Role>,
+    /// On a server, whether the weights and the state that its replica has are to go to its threads first.
+    must_load: bool,
+    /// Steps that the optimizers had made when the round began.
+    updates: u64,
+    /// Steps done when rank 0 last had the state of all servers.
+    gathered: u64,
+    /// Steps done when the round began, and the learning rates of its steps so far.
+    began: u64,
+    rates: Vec<f64>,
+    /// Whether the next step is to be the last one of its round.
+    ends: bool,
+    /// The steps of the round whose losses over all workers this worker knows.
+    known: Vec<LastStep>,
+    /// How stale this worker's pulls of the round were.
+    staleness: Staleness,
+}
+
+enum Role {
+    Worker(Worker),
+    Server(Server),
+}
+
+impl Stale {
+    /// Whether no step has been done since the last round.
+    pub(super) fn is_between_rounds(&self) -> bool {
+        self.rates.is_empty()
+    }
+
+    /// The next step is the last one of its round.
+    pub(super) fn end_round(&mut self) {
+        self.ends = true;
+    }
+
+    /// A step of this worker, or of a server, whose part of it is done by its threads.
+    ///
+    /// # Errors
+    ///
+    /// A rank died, left or did not take part in time (naming it), a backward pass is missing, or the loss is
+    /// not finite; at the end of a round, the ranks were given different settings or end different rounds.
+    pub(super) fn step(&mut self, outer: &mut Replica, rate: f64) -> Result<StepReport, Error> {
+        let mut report = StepReport::empty();
+        match &mut self.role {
+            Some(Role::Worker(worker)) => {
+                let pulled = worker.step(outer, rate, self.ends, &mut report)?;
+                self.staleness.add(usize::try_from(pulled.behind).unwrap_or(usize::MAX));
+                report.known = self.with_numbers(pulled.losses)?;
+                self.known.extend(&report.known);
+            }
+            Some(Role::Server(server)) => {
+                if std::mem::take(&mut self.must_load) {
+                    let state = outer.optimizer.state();
+                    server.with_part(|part| part.load(&outer.values, &state, self.updates));
+                    // Nobody must take for the model's what no step changes.
+                    outer.values.fill(f32::NAN);
+                }
+                server.begin_round(self.began);
+            }
+            None => return Err(Error::Lost),
+        }
+        self.rates.push(rate);
+        outer.steps += 1;
+        if std::mem::take(&mut self.ends) {
+            self.come_together(outer, &mut report)?;
+        }
+        report.warnings.extend(outer.take_warnings());
+        Ok(report)
+    }
+
+    /// The next steps whose losses over all workers have become known.
+    fn with_numbers(&self, losses: Vec<[f64; 2]>) -> Result<Vec<LastStep>, Error> {
+        let first = self.began + self.known.len() as u64;
+        let known = |(step, [loss, count]): (u64, [f64; 2])| match count > 0.0 {
+            true => Ok(LastStep { step, loss: loss / count, count, noise_scale: None, skipped: false }),
+            false => Err(Error::NoSamples { step }),
+        };
+        (first..).zip(losses).map(known).collect()
+    }
+
+    /// The end of a round, in which all ranks take part: they compare what they were given, hear how stale all
+    /// pulls were, and compare their weights if that is due.
+    fn come_together(&mut self, outer: &mut Replica, report: &mut StepReport) -> Result<(), Error> {
+        if let Some(Role::Server(server)) = &self.role {
+            server.end_round(outer.steps)?;
+            self.updates = server.with_part(|part| part.updates());
+        }
+        let group = outer.group.clone();
+        let mut settings = outer.stated.clone();
+        let rates = self.rates.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
+        settings.set(&format!("the learning rates of the steps from {} on", self.began), rates);
+        settings.set("the number of steps at the end of a round", outer.steps.to_string());
+        let prints: Vec<u64> = group.all_gather_value(&settings.print())?;
+        if prints.iter().any(|print| *print != prints[0]) {
+            return Err(settings.name_difference(&group)?);
+        }
+        let mut staleness = Staleness::default();
+        let all: Vec<Staleness> = group.all_gather_value(&self.staleness)?;
+        all.iter().for_each(|own| staleness.merge(own));
+        report.staleness = Some(staleness);
+        // Servers have pulled nothing, so they know of no loss.
+        let known = group.broadcast_value(std::mem::take(&mut self.known), Rank(0))?;
+        outer.last = known.last().copied();
+        if let Some(done) = known.last() {
+            outer.verify(done, self.began)?;
+        }
+        if outer.server {
+            report.known = known;
+        }
+        self.begin_round(outer.steps);
+        Ok(())
+    }
+
+    fn begin_round(&mut self, steps: u64) {
+        self.began = steps;
+        self.ends = false;
+        self.rates.clear();
+        self.known.clear();
+        self.staleness = Staleness::default();
+    }
+}

@@ -1,0 +1,282 @@
+//! What a server holds: the values of its part, its optimizer's state for them, and how far each worker has
+//! come.
+//!
+//! With K = 0 the pushes of a step wait for each other, and their sum is one step of the optimizer, added in
+//! the order of the workers. With K > 0 each push is a step of its own as soon as it is here: on the worker's
+//! mean gradient, with the learning rate times the worker's share of the shards.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use kolo_comm::{Group, Rank};
+
+use super::super::update::Applying;
+use super::clocks::Clocks;
+use super::message::{Answer, Push, PushHeader};
+use super::parts;
+use crate::buckets::Slice;
+use crate::error::Error;
+use kolo_optim::{Layout, Optimizer, SpanGroups};
+
+/// A server's part of the model.
+pub(super) struct PartState {
+    layout: Arc<Layout>,
+    groups: SpanGroups,
+    /// Its elements of flat memory, and the slices of tensors that they are.
+    place: Range<usize>,
+    slices: Vec<Slice>,
+    /// K
+    bound: u64,
+    /// Each worker's share of the shards.
+    shares: Vec<f64>,
+    /// As long as flat memory; outside of the part nobody looks.
+    values: Vec<f32>,
+    optimizer: Box<dyn Optimizer>,
+    /// Steps that the optimizer has made.
+    updates: u64,
+    /// Steps done when the round began.
+    began: u64,
+    clocks: Clocks,
+    /// The step with which the round ends, as soon as a worker has said so.
+    ends: Option<u64>,
+    /// With K = 0, the pushes that wait for those of other workers.
+    waiting: Vec<Option<Push>>,
+    losses: Losses,
+    /// Whether workers hear of losses from this server.
+    tells_losses: bool,
+    /// For each tensor whether the push that is applied has not used it.
+    unused: Vec<bool>,
+}
+
+/// The losses of the round's steps: of each step that of every worker, and of those that all have done the sum.
+#[derive(Default)]
+struct Losses {
+    of_workers: Vec<Vec<[f64; 2]>>,
+    known: Vec<[f64; 2]>,
+    /// How many each worker has been told.
+    told: Vec<usize>,
+}
+
+impl Losses {
+    fn new(workers: usize) -> Self {
+        Losses { of_workers: vec![Vec::new(); workers], known: Vec::new(), told: vec![0; workers] }
+    }
+
+    /// What one worker has had in its next step.
+    fn add(&mut self, worker: usize, own: [f64; 2]) {
+        self.of_workers[worker].push(own);
+        let next = self.known.len();
+        if self.of_workers.iter().all(|own| own.len() > next) {
+            let all = self.of_workers.iter().map(|own| own[next]);
+            self.known.push(all.fold([0.0; 2], |sum, own| [sum[0] + own[0], sum[1] + own[1]]));
+        }
+    }
+
+    /// Those that a worker has not been told yet.
+    fn news(&mut self, worker: usize) -> Vec<[f64; 2]> {
+        let told = std::mem::replace(&mut self.told[worker], self.known.len());
+        self.known[told..].to_vec()
+    }
+}
+
+/// What a part is made with.
+pub(super) struct Plan {
+    pub(super) layout: Arc<Layout>,
+    pub(super) groups: SpanGroups,
+    pub(super) place: Range<usize>,
+    pub(super) bound: u64,
+    /// Each worker's share of the shards.
+    pub(super) shares: Vec<f64>,
+    /// Whether workers hear of losses from this server.
+    pub(super) tells_losses: bool,
+}
+
+impl PartState {
+    /// A part with such an optimizer, which has its state for the whole layout. It has no values yet.
+    pub(super) fn new(plan: Plan, optimizer: Box<dyn Optimizer>) -> Self {
+        let Plan { layout, groups, place, bound, shares, tells_losses } = plan;
+        PartState {
+            slices: parts::slices(&layout, &place),
+            unused: vec![false; layout.spans().len()],
+            values: vec![0.0; layout.len()],
+            clocks: Clocks::new(shares.len(), bound),
+            waiting: Vec::new(),
+            losses: Losses::default(),
+            updates: 0,
+            began: 0,
+            ends: None,
+            layout,
+            groups,
+            place,
+            bound,
+            shares,
+            tells_losses,
+            optimizer,
+        }
+    }
+
+    /// Elements of a push's content.
+    pub(super) fn content(&self) -> usize {
+        self.place.len() + self.slices.len()
+    }
+
+    /// Where the part is in flat memory.
+    pub(super) fn place(&self) -> Range<usize> {
+        self.place.clone()
+    }
+
+    /// Steps that the optimizer has made.
+    pub(super) fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// The state of its optimizer, as long as flat memory.
+    pub(super) fn optimizer_state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        self.optimizer.state()
+    }
+
+    /// Goes on from these values and this state of an optimizer, all as long as flat memory, which has made
+    /// so many steps.
+    pub(super) fn load(&mut self, values: &[f32], state: &[(&'static str, &mut [f32])], updates: u64) {
+        let place = self.place.clone();
+        self.values[place.clone()].copy_from_slice(&values[place.clone()]);
+        for ((_, own), (_, loaded)) in self.optimizer.state().into_iter().zip(state) {
+            own[place.clone()].copy_from_slice(&loaded[place.clone()]);
+        }
+        self.updates = updates;
+    }
+
+    /// A round begins after so many steps.
+    pub(super) fn begin_round(&mut self, steps: u64) {
+        let workers = self.shares.len();
+        (self.began, self.ends) = (steps, None);
+        self.clocks = Clocks::new(workers, self.bound);
+        self.waiting = (0..workers).map(|_| None).collect();
+        self.losses = Losses::new(workers);
+    }
+
+    /// Takes a push of a worker, of which `ranks` has the ranks of all, and applies it; with K = 0 as soon as
+    /// it is the last one of its step.
+    ///
+    /// # Errors
+    ///
+    /// It is none of the step that is due, or ends the round after another step than other workers.
+    pub(super) fn take(&mut self, worker: usize, ranks: &[Rank], push: Push) -> Result<(), Error> {
+        let PushHeader { step, count, loss, ends, .. } = push.header;
+        let (rank, due) = (ranks[worker], self.began + self.clocks.of(worker));
+        if step != due {
+            let problem = format!(
+                "{rank} is at step {step}, where its step {due} is due: all ranks have to begin and end a round before the same \
+                 step; load the same checkpoint, and call `Ddp::end_round` on all of them"
+            );
+            return Err(Error::Setting(problem));
+        }
+        let others_go_on = self.began + self.clocks.of_fastest() > step + 1;
+        let fits = match self.ends {
+            Some(last) => step <= last && ends == (step == last),
+            None => !(ends && others_go_on),
+        };
+        if !fits {
+            let does = if ends { "ends" } else { "does not end" };
+            let problem = format!(
+                "{rank} {does} its round with step {step}, unlike another worker; call `Ddp::end_round` on all ranks before the same \
+                 step"
+            );
+            return Err(Error::Setting(problem));
+        }
+        if ends {
+            self.ends = Some(step);
+        }
+        self.clocks.push(worker);
+        if self.tells_losses {
+            self.losses.add(worker, [loss, count]);
+        }
+        match self.bound {
+            0 => self.take_with_others(worker, push),
+            _ => self.apply_alone(worker, &push),
+        }
+        Ok(())
+    }
+
+    /// Whether a worker's last push can be answered.
+    pub(super) fn may_pull(&self, worker: usize, ends: bool) -> bool {
+        self.clocks.may_pull(worker, ends)
+    }
+
+    /// The answer to a worker's last push, in a buffer of `group`.
+    ///
+    /// # Errors
+    ///
+    /// Memory cannot be had.
+    pub(super) fn answer(&mut self, worker: usize, group: &Group) -> Result<Answer, Error> {
+        let losses = if self.tells_losses { self.losses.news(worker) } else { Vec::new() };
+        let values = group.copied(&self.values[self.place.clone()])?;
+        Ok(Answer { behind: self.clocks.behind(worker), losses, values })
+    }
+
+    /// After a round of all workers: says whether the server ends it after as many steps as they do.
+    ///
+    /// # Errors
+    ///
+    /// It does not.
+    pub(super) fn expect_end(&self, steps: u64) -> Result<(), Error> {
+        let workers = self.began + self.clocks.of_slowest();
+        if workers == steps {
+            return Ok(());
+        }
+        let problem = format!(
+            "this server ends its round after {steps} steps and the workers after {workers}; call `Ddp::end_round` on all ranks before \
+             the same step"
+        );
+        Err(Error::Setting(problem))
+    }
+
+    /// A push as a step of its own.
+    fn apply_alone(&mut self, worker: usize, push: &Push) {
+        let (share, count) = (self.shares[worker], push.header.count);
+        if count > 0.0 {
+            self.apply(&push.content, push.header.rate * share, share / count, 1.0 / share);
+        }
+    }
+
+    /// The pushes of a step as one step, once all are here.
+    fn take_with_others(&mut self, worker: usize, push: Push) {
+        self.waiting[worker] = Some(push);
+        if self.waiting.iter().any(Option::is_none) {
+            return;
+        }
+        let mut pushes =
+            self.waiting.iter_mut().filter_map(Option::take).filter(|push| push.header.count > 0.0);
+        let Some(Push { header, content: mut sum }) = pushes.next() else { return };
+        let mut count = header.count;
+        for push in pushes {
+            count += push.header.count;
+            sum.iter_mut().zip(push.content.iter()).for_each(|(sum, own)| *sum += own);
+        }
+        self.apply(&sum, header.rate, 1.0 / count, 1.0);
+    }
+
+    /// A step of the optimizer on a push's content. `scale` and `factor` together make the gradient a mean;
+    /// `scale` alone makes the changes of statistics a mean, or this worker's part of it.
+    fn apply(&mut self, content: &[f32], rate: f64, scale: f64, factor: f64) {
+        let (gradient, marks) = content.split_at(self.place.len());
+        for (slice, mark) in self.slices.iter().zip(marks) {
+            self.unused[slice.span.0] = *mark == 0.0;
+        }
+        self.updates += 1;
+        self.optimizer.begin(self.updates, rate);
+        let mut applying = Applying {
+            layout: &self.layout,
+            values: &mut self.values,
+            undo: None,
+            optimizer: &mut *self.optimizer,
+            groups: &self.groups,
+            // No slice is a part of a tensor that the optimizer needs whole.
+            whole: &mut Vec::new(),
+            unused: &self.unused,
+            scale,
+            factor,
+        };
+        self.slices.iter().for_each(|slice| applying.slice(slice, &gradient[slice.range()]));
+    }
+}

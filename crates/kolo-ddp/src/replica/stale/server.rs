@@ -1,0 +1,190 @@
+//! A server: a thread for each worker, which takes its pushes and answers them, and what these threads share.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kolo_comm::{Group, Rank};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::message::{Answer, Pair, Push};
+use super::part_state::PartState;
+use crate::error::Error;
+
+/// How often a thread that waits for another worker's push looks whether the group has failed.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// This rank as a server.
+pub(super) struct Server {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads of a server share with the one that runs the program.
+struct Shared {
+    group: Arc<Group>,
+    /// The ranks of the workers.
+    workers: Vec<Rank>,
+    state: Mutex<State>,
+    /// Something in the state has changed.
+    changed: Condvar,
+}
+
+struct State {
+    part: PartState,
+    /// Rounds begun, and whether the last one is still open.
+    rounds: u64,
+    is_open: bool,
+    /// Workers whose last push of the round has been answered.
+    ended: usize,
+    /// The program has let go of its replica: no round begins any more.
+    closed: bool,
+    /// What went wrong first, unless the group knows it.
+    failure: Option<Error>,
+    has_failed: bool,
+}
+
+impl Server {
+    /// Starts a thread for each worker, which waits for the first round.
+    pub(super) fn start(
+        group: Arc<Group>,
+        workers: Vec<Rank>,
+        pairs: Vec<Pair>,
+        part: PartState,
+    ) -> Result<Self, Error> {
+        let state = State {
+            part,
+            rounds: 0,
+            is_open: false,
+            ended: 0,
+            closed: false,
+            failure: None,
+            has_failed: false,
+        };
+        let shared = Arc::new(Shared { group, workers, state: Mutex::new(state), changed: Condvar::new() });
+        let mut server = Server { shared: shared.clone(), threads: Vec::new() };
+        for (worker, pair) in pairs.into_iter().enumerate() {
+            let shared = shared.clone();
+            let name = format!("kolo-serve-{}", shared.workers[worker].0);
+            let thread = std::thread::Builder::new().name(name).spawn(move || shared.serve(worker, &pair));
+            server.threads.push(thread.map_err(|cause| Error::Thread { cause })?);
+        }
+        Ok(server)
+    }
+
+    /// Begins a round after so many steps, unless it has begun.
+    pub(super) fn begin_round(&self, steps: u64) {
+        let mut state = self.shared.state.lock();
+        if !state.is_open {
+            state.part.begin_round(steps);
+            state.rounds += 1;
+            (state.is_open, state.ended) = (true, 0);
+            self.shared.changed.notify_all();
+        }
+    }
+
+    /// Waits until every worker has what it pulls at the end of the round, which is over when so many steps
+    /// are done.
+    ///
+    /// # Errors
+    ///
+    /// A worker died, left, did not take part in time or ends its round after another step (naming it).
+    pub(super) fn end_round(&self, steps: u64) -> Result<(), Error> {
+        let mut state = self.shared.state.lock();
+        let workers = self.shared.workers.len();
+        let waited = self.shared.wait_until(&mut state, |state| state.ended == workers);
+        if let Err(error) = waited {
+            return Err(state.failure.take().unwrap_or(error));
+        }
+        state.is_open = false;
+        state.part.expect_end(steps)
+    }
+
+    /// What the server holds, between two rounds.
+    pub(super) fn with_part<R>(&self, look: impl FnOnce(&mut PartState) -> R) -> R {
+        look(&mut self.shared.state.lock().part)
+    }
+}
+
+/// Serves what has begun to its end: a round is over when the workers end it, or leave.
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.group.abandon("it panicked");
+        }
+        self.shared.state.lock().closed = true;
+        self.shared.changed.notify_all();
+        for thread in self.threads.drain(..) {
+            // One that has panicked has said so, and ended the group.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn serve(&self, worker: usize, pair: &Pair) {
+        let Err(error) = self.serve_rounds(worker, pair) else { return };
+        let mut state = self.state.lock();
+        // What a message has failed with all ranks know already.
+        if !matches!(error, Error::Comm(_)) && !state.has_failed {
+            self.group.abandon(&error.to_string());
+        }
+        state.has_failed = true;
+        state.failure.get_or_insert(error);
+        self.changed.notify_all();
+    }
+
+    /// Serves one worker, round after round.
+    fn serve_rounds(&self, worker: usize, pair: &Pair) -> Result<(), Error> {
+        let content = self.state.lock().part.content();
+        let mut served = 0;
+        loop {
+            let mut state = self.state.lock();
+            self.wait_until(&mut state, |state| state.closed || state.rounds > served)?;
+            if state.rounds == served {
+                return Ok(());
+            }
+            drop(state);
+            served += 1;
+            while !self.serve_step(worker, pair, content)? {}
+            self.state.lock().ended += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    /// One push and its answer; says whether the round ends with it for this worker.
+    fn serve_step(&self, worker: usize, pair: &Pair, content: usize) -> Result<bool, Error> {
+        let push = pair.receive_push(content)?;
+        let ends = push.header.ends;
+        pair.answer(self.take(worker, pair, push)?)?;
+        Ok(ends)
+    }
+
+    /// Takes a push, and answers it as soon as the slowest worker has come far enough.
+    fn take(&self, worker: usize, pair: &Pair, push: Push) -> Result<Answer, Error> {
+        let ends = push.header.ends;
+        let mut state = self.state.lock();
+        state.part.take(worker, &self.workers, push)?;
+        self.changed.notify_all();
+        self.wait_until(&mut state, |state| state.part.may_pull(worker, ends))?;
+        state.part.answer(worker, pair.group())
+    }
+
+    /// Waits until something is so, or the group has failed.
+    fn wait_until(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        ready: impl Fn(&State) -> bool,
+    ) -> Result<(), Error> {
+        while !ready(state) {
+            if let Some(error) = self.group.liveness().failure() {
+                return Err(error.into());
+            }
+            if state.has_failed {
+                return Err(Error::Lost);
+            }
+            self.changed.wait_for(state, GLANCE);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! A worker: its gradient goes to the servers as soon as its passes are over, and their values come back.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::super::{Replica, StepReport};
+use super::message::{Exchange, Pair, Push, PushHeader};
+use crate::buckets::Slice;
+use crate::error::Error;
+use crate::last_step::LastStep;
+use crate::step::{BucketTiming, Piggyback, Totals};
+
+/// This rank as a worker.
+pub(super) struct Worker {
+    servers: Vec<ServerPart>,
+    /// This rank's gradient in the order of flat memory.
+    gradient: Vec<f32>,
+}
+
+/// A server, as a worker sees it.
+pub(super) struct ServerPart {
+    pub(super) pair: Pair,
+    /// What it holds of flat memory, and the slices of tensors that this is.
+    pub(super) place: Range<usize>,
+    pub(super) slices: Vec<Slice>,
+}
+
+/// What a step's pulls have told besides values.
+pub(super) struct Pulled {
+    /// Steps that the part is behind that is furthest behind.
+    pub(super) behind: u64,
+    /// Loss and count over all workers of the steps that have become known.
+    pub(super) losses: Vec<[f64; 2]>,
+}
+
+impl Worker {
+    /// With a gradient of so many elements.
+    pub(super) fn new(servers: Vec<ServerPart>, len: usize) -> Self {
+        Worker { servers, gradient: vec![0.0; len] }
+    }
+
+    /// Pushes what the passes have given, and takes the values that the servers answer with.
+    pub(super) fn step(
+        &mut self,
+        outer: &mut Replica,
+        rate: f64,
+        ends: bool,
+        report: &mut StepReport,
+    ) -> Result<Pulled, Error> {
+        let step = outer.steps;
+        let totals = outer.step.reduce(outer.step_number(), &Piggyback::default());
+        let totals = totals.map_err(|error| tell_others(outer, error))?;
+        for bucket in outer.step.order() {
+            let (bucket, gradient) = outer.step.collect(bucket)?;
+            bucket.to_flat(&outer.layout, gradient, &mut self.gradient);
+        }
+        let Totals { loss, count, .. } = totals;
+        let header = PushHeader { step, count, loss, rate, ends };
+        let began = Instant::now();
+        let exchanges = self.start(header, &totals.unused)?;
+        let done = LastStep { step, loss: loss / count, count, noise_scale: None, skipped: false };
+        outer.note_unused(totals.unused, count > 0.0);
+        outer.step.begin_applying(done);
+        outer.step.skip_updates();
+        outer.step.prepare_next()?;
+        (report.loss, report.count) = (done.loss, count);
+        let mut pulled = Pulled { behind: 0, losses: Vec::new() };
+        let mut waited = Duration::ZERO;
+        for (server, exchange) in self.servers.iter().zip(exchanges) {
+            let values = &mut outer.values[server.place.clone()];
+            let (behind, losses) = exchange.finish(&server.pair, values, &mut waited)?;
+            pulled.behind = pulled.behind.max(behind);
+            pulled.losses.extend(losses);
+            let bytes = size_of_val(values);
+            let seconds = began.elapsed().as_secs_f64();
+            report.buckets.push(BucketTiming { bytes, wire_bytes: bytes, seconds });
+            report.summed_bytes += bytes as u64;
+        }
+        report.exposed = waited + outer.step.take_exposed();
+        Ok(pulled)
+    }
+
+    /// Starts the pushes to all servers, and the pulls that answer them.
+    fn start(&self, header: PushHeader, unused: &[bool]) -> Result<Vec<Exchange>, Error> {
+        let start = |server: &ServerPart| {
+            let ServerPart { pair, place, slices } = server;
+            let mut content = pair.group().alloc::<f32>(place.len() + slices.len())?;
+            let (gradient, marks) = content.split_at_mut(place.len());
+            gradient.copy_from_slice(&self.gradient[place.clone()]);
+            let used = slices.iter().map(|slice| if unused[slice.span.0] { 0.0 } else { 1.0 });
+            marks.iter_mut().zip(used).for_each(|(mark, used)| *mark = used);
+            pair.start(Push { header, content }, place.len())
+        };
+        Ok(self.servers.iter().map(start).collect::<Result<_, kolo_comm::Error>>()?)
+    }
+}
+
+/// What ends the training of this worker ends that of all: they would wait for its pushes.
+fn tell_others(outer: &Replica, error: Error) -> Error {
+    if matches!(error, Error::LossNotFinite { .. } | Error::NoGradient { .. }) {
+        outer.group.abandon(&error.to_string());
+    }
+    error
+}
