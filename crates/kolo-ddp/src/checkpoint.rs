@@ -23,7 +23,8 @@ pub use kolo_checkpoint::{
 /// The entry of a checkpoint that says where loss scaling stands.
 const LOSS_SCALE: &str = "loss_scale";
 
-/// The entry of a checkpoint that says how many steps the optimizers of servers have made that hold the weights.
+/// The entry of a checkpoint that says how many steps the optimizers of servers have made that hold the
+/// weights.
 const UPDATES: &str = "updates_of_servers";
 
 /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in

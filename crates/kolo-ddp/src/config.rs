@@ -67,8 +67,8 @@ pub struct Config {
     /// then takes one more look at each gradient, and waits for all of its own as with `transforms`. The same
     /// on all ranks.
     pub noise_scale: bool,
-    /// How often shards synchronise: every step, or rarely, as [islands](crate::sync), or through servers that
-    /// hold the weights, each worker at its own pace (`stale`, which promises no bits). With islands
+    /// How often shards synchronise: every step, or rarely, as [islands](crate::sync), or through servers
+    /// that hold the weights, each worker at its own pace (`stale`, which promises no bits). With islands
     /// [`Config::reduction`] is that of the outer step, and transforms see an island's gradient. The same on
     /// all ranks.
     pub sync: SyncMode,

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 /// For each number of steps how many pulls gave weights that were so far behind: from a pull after step c
-/// that is s behind, the update of some worker for step c − s + 1 is missing, and none for c − s. 0: no update
-/// of any worker was missing.
+/// that is s behind, the update of some worker for step c − s + 1 is missing, and none for c − s. 0: no
+/// update of any worker was missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staleness(Vec<u64>);
 

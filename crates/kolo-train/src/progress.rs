@@ -1,7 +1,7 @@
 //! How far a run has come, as every worker knows it: whoever is rank 0 tomorrow can go on writing.
 
-use kolo_ddp::StepReport;
 use kolo_ddp::checkpoint::Position;
+use kolo_ddp::{Staleness, StepReport};
 
 use crate::calendar::Calendar;
 use crate::evaluations::{Best, Evaluations};
@@ -29,11 +29,14 @@ pub struct Progress {
     pub(crate) earlier: Meter,
     /// The first step that those figures include.
     pub(crate) covered_from: u64,
-    /// The last steps, whose loss over all islands is not known yet, with what this worker has seen of them.
+    /// The last steps, whose loss over all islands or workers is not known yet, with what this worker has
+    /// seen of them.
     waiting: Vec<(StepRow, StepReport)>,
     /// Steps this worker has seen in which all shards, or all islands, were summed, and the bytes of that.
     synchronised: u64,
     summed_bytes: u64,
+    /// How stale what workers pulled was, where servers hold the weights.
+    staleness: Option<Staleness>,
     /// The steps from `known_from` on.
     pub(crate) steps: Vec<StepRow>,
     /// The figures of the epoch that runs, or has just ended.
@@ -57,6 +60,7 @@ impl Progress {
             waiting: Vec::new(),
             synchronised: 0,
             summed_bytes: 0,
+            staleness: None,
             steps: Vec::new(),
             epoch: Meter::default(),
             // An epoch that ends here may not have been recorded yet.
@@ -132,16 +136,18 @@ impl Progress {
 
     /// A step has been done, of which this worker has seen `report`. Gives the steps whose losses have become
     /// known with it, in order, each of which is to be added: this one, or all since the last outer step of
-    /// islands, or none.
+    /// islands, or some earlier ones that the slowest worker has come to, or none.
     pub(crate) fn settle(&mut self, row: StepRow, report: &StepReport) -> Vec<(StepRow, StepReport)> {
         self.position = self.calendar.position(row.step + 1);
         self.synchronised += u64::from(report.summed_bytes > 0);
         self.summed_bytes += report.summed_bytes;
         self.waiting.push((row, report.clone()));
-        if report.known.is_empty() {
-            return Vec::new();
+        if let Some(staleness) = &report.staleness {
+            self.staleness.get_or_insert_default().merge(staleness);
         }
-        let mut settled = std::mem::take(&mut self.waiting);
+        let Some(last) = report.known.last() else { return Vec::new() };
+        let later = self.waiting.iter().position(|(row, _)| row.step > last.step);
+        let mut settled: Vec<_> = self.waiting.drain(..later.unwrap_or(self.waiting.len())).collect();
         for (row, _) in &mut settled {
             if let Some(known) = report.known.iter().find(|known| known.step == row.step) {
                 (row.loss, row.count, row.skipped) = (known.loss, known.count as u64, known.skipped);
@@ -155,12 +161,16 @@ impl Progress {
         if self.calendar.position(row.step).step_in_epoch == 0 {
             self.epoch = Meter::default();
         }
-        self.position = self.calendar.position(row.step + 1);
+        // Its loss may have become known only after later steps.
+        if row.step >= self.position.step {
+            self.position = self.calendar.position(row.step + 1);
+        }
         self.epoch.add(&row);
         self.steps.push(row);
     }
 
-    /// Whether the losses of all steps are known: where islands synchronise rarely, whether they just have.
+    /// Whether the losses of all steps are known: where shards do not synchronise in every step, whether they
+    /// just have.
     pub(crate) fn is_settled(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -169,6 +179,11 @@ impl Progress {
     /// that.
     pub(crate) fn summed(&self) -> (u64, u64) {
         (self.synchronised, self.summed_bytes)
+    }
+
+    /// How stale what all workers have pulled was, where servers hold the weights.
+    pub(crate) fn staleness(&self) -> Option<&Staleness> {
+        self.staleness.as_ref()
     }
 
     /// An epoch, or the run, has ended here and has these figures.

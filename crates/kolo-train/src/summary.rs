@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::metric::Scores;
 use crate::noise_summary::NoiseSummary;
 use crate::progress::Progress;
+use crate::staleness_summary::StalenessSummary;
 
 /// What has come of a run, and how long it took.
 #[derive(Clone, Debug, Serialize)]
@@ -57,6 +58,9 @@ pub struct Summary {
     pub synchronised_steps: u64,
     /// Bytes of what was summed in them: four for each element, however they travelled.
     pub summed_bytes: u64,
+    /// How stale the weights were that workers pulled; only with --sync stale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<StalenessSummary>,
     /// Mean loss of the last epoch.
     pub train_loss: f64,
     /// What the model is judged by on the test samples, after the last step.
@@ -123,6 +127,7 @@ impl Summary {
             sync: config.sync.mode.to_string(),
             synchronised_steps: progress.summed().0,
             summed_bytes: progress.summed().1,
+            staleness: progress.staleness().map(StalenessSummary::of),
             train_loss: last.map_or(0.0, |row| row.train_loss),
             scores: last.map(|row| row.scores.clone()).unwrap_or_default(),
             noise_scale: noise_scale.map(|noise| NoiseSummary::of(&noise, progress)),

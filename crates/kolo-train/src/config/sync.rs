@@ -1,4 +1,4 @@
-//! How often the shards of a run synchronise.
+//! How the shards of a run synchronise.
 
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::{SYNCS, SyncMode};
@@ -8,11 +8,12 @@ use super::defaults::defaults;
 use super::{BatchNormalisation, Recipe};
 use crate::error::Error;
 
-/// When shards synchronise: in every step, or rarely, as islands.
+/// When shards synchronise: in every step, or rarely, as islands, or each worker at its own pace.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SyncConfig {
-    /// How often shards synchronise (see below), as local:H=8 or diloco:H=50,outer-lr=0.7
+    /// How often shards synchronise (see below), as local:H=8, diloco:H=50,outer-lr=0.7 or, with --servers,
+    /// stale:3
     #[arg(long = "sync", id = "sync", value_name = "NAME", default_value = SYNCS[0].name)]
     pub mode: SyncMode,
     /// Equal parts of the shards that --sync local, post-local or diloco lets train apart, the same result
@@ -36,7 +37,8 @@ impl SyncConfig {
                     format!("--sync {} has no islands; take local, post-local or diloco", self.mode);
                 Error::setting("--islands", count, problem)
             };
-            return self.islands.map_or(Ok(()), |count| Err(wrong(count)));
+            self.islands.map_or(Ok(()), |count| Err(wrong(count)))?;
+            return self.check_stale(recipe);
         }
         if let Some(count) = self.islands.filter(|count| *count == 0 || !recipe.shards.is_multiple_of(*count))
         {
@@ -64,5 +66,30 @@ impl SyncConfig {
             );
         }
         Ok(())
+    }
+
+    /// Checks asynchronous training beside the other settings of a run.
+    fn check_stale(&self, recipe: &Recipe) -> Result<(), Error> {
+        if self.mode.staleness_bound().is_none() {
+            return Ok(());
+        }
+        let problem = if recipe.batch_norm == BatchNormalisation::Sync {
+            "each worker is at a step of its own, so there is no batch of all, which --batch-norm sync normalises over"
+        } else if recipe.batch_norm == BatchNormalisation::Local {
+            "the servers keep running statistics, which --batch-norm local keeps apart"
+        } else if recipe.noise_scale {
+            "no step has a batch of all workers, which --noise-scale is measured with"
+        } else if recipe.straggler()? != Policy::Warn {
+            "each worker goes at its own pace, so leave --straggler at warn"
+        } else if !recipe.reduction()?.is_sum() {
+            "each gradient goes to the servers as it is, so leave --reduction at sum"
+        } else if !recipe.transforms.0.is_empty() {
+            "nobody has the gradient of all shards, which clipping looks at; leave it out"
+        } else if recipe.precision.loss_scaling()?.is_some() {
+            "no step is of all shards, in which they could agree on an overflow; take --precision bf16"
+        } else {
+            return Ok(());
+        };
+        Err(Error::setting("--sync", &self.mode, problem))
     }
 }

@@ -63,6 +63,39 @@ fn islands_are_refused_where_they_make_no_sense() {
 }
 
 #[test]
+fn asynchronous_training_is_refused_where_it_makes_no_sense() {
+    let sync = SyncConfig { mode: "stale:2".parse().unwrap(), islands: None };
+    let recipe = Recipe { sync, shards: 4, ..Recipe::default() };
+    recipe.check().unwrap();
+    assert_eq!(read(&recipe.to_toml().unwrap()).unwrap(), recipe);
+    let with = |change: &dyn Fn(&mut Recipe)| {
+        let mut recipe = recipe.clone();
+        change(&mut recipe);
+        recipe
+    };
+    for (recipe, words) in [
+        (with(&|recipe| recipe.batch_norm = BatchNormalisation::Sync), "there is no batch of all"),
+        (
+            with(&|recipe| recipe.batch_norm = BatchNormalisation::Local),
+            "the servers keep running statistics",
+        ),
+        (with(&|recipe| recipe.noise_scale = true), "no step has a batch of all workers"),
+        (with(&|recipe| recipe.straggler = "drop".into()), "leave --straggler at warn"),
+        (with(&|recipe| recipe.reduction = "bf16".into()), "leave --reduction at sum"),
+        (
+            with(&|recipe| recipe.transforms.0 = vec![Choice::new("clip").with("clip_norm", 1.0)]),
+            "which clipping looks at; leave it out",
+        ),
+        (with(&|recipe| recipe.precision.compute = "f16".into()), "take --precision bf16"),
+        (with(&|recipe| recipe.sync.islands = Some(2)), "--sync stale:K=2 has no islands"),
+    ] {
+        let error = recipe.check().unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+        assert!(error.starts_with("--sync stale:K=2: ") || error.starts_with("--islands 2: "), "{error}");
+    }
+}
+
+#[test]
 fn a_run_goes_on_with_the_settings_that_decide_its_result() {
     let config = Recipe::default();
     let other = Recipe { nproc: 7, keep_checkpoints: 1, ..config.clone() };

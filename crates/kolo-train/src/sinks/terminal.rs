@@ -161,6 +161,9 @@ impl Terminal {
                 *summed_bytes as f64 / 1e6
             );
         }
+        if let Some(staleness) = &summary.staleness {
+            println!("staleness       {}", staleness.words());
+        }
         println!("weights         sha256 {}", summary.weights_sha256);
         for warning in &summary.warnings {
             println!("warning         {warning}");

@@ -61,6 +61,11 @@ impl Chaos {
                 "{option} after `--`: kolo chaos says that itself (its own --nproc and --servers are before `--`)"
             )));
         }
+        if let Some(sync) = value(&self.words, "--sync").filter(|sync| !is_own && sync.starts_with("stale")) {
+            return Err(Failure::input(format!(
+                "--sync {sync}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
+            )));
+        }
         if self.nproc == 0 {
             return Err(Failure::input("--nproc 0: it must be at least 1"));
         }
@@ -86,6 +91,16 @@ fn given(options: &[OsString], name: &str) -> bool {
         let text = option.to_string_lossy();
         text.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
     })
+}
+
+/// The value of an option among these, as `--name value` or `--name=value`.
+fn value(options: &[OsString], name: &str) -> Option<String> {
+    let at = options.iter().position(|option| given(std::slice::from_ref(option), name))?;
+    let text = options[at].to_string_lossy();
+    match text.split_once('=') {
+        Some((_, value)) => Some(value.into()),
+        None => options.get(at + 1).map(|value| value.to_string_lossy().into_owned()),
+    }
 }
 
 /// Adds the options of a small job that the user has not given, neither as options nor by a configuration
@@ -120,5 +135,9 @@ mod tests {
         assert_eq!(defaults(&["--config", "a.toml"]), "--config a.toml");
         assert!(!defaults(&["--accumulate", "2"]).contains("--shards"));
         assert!(given(&["--nproc=3".into()], "--nproc") && !given(&["--nprocs".into()], "--nproc"));
+        let options = ["--steps", "3", "--sync=stale:K=2"].map(OsString::from);
+        assert_eq!(value(&options, "--sync").as_deref(), Some("stale:K=2"));
+        assert_eq!(value(&options, "--steps").as_deref(), Some("3"));
+        assert_eq!(value(&options[..1], "--steps"), None);
     }
 }

@@ -151,6 +151,20 @@ impl Train {
                 config.sync.mode
             )));
         }
+        let is_stale = config.sync.mode.staleness_bound().is_some();
+        if is_stale && self.elastic.is_given() {
+            return Err(Failure::input(format!(
+                "--min and --max-restarts: with --sync {} every worker and server has what no other one has, so the job ends with the \
+                 first that dies, and --resume goes on; leave these options out",
+                config.sync.mode
+            )));
+        }
+        if is_stale && self.elastic.servers() == 0 {
+            return Err(Failure::input(format!(
+                "--sync {}: the weights are on servers, of which there are none; give --servers 1 or more",
+                config.sync.mode
+            )));
+        }
         // Mistakes in the data should be told once, before any worker starts.
         model.check(&config, data::open(&config.data).map_err(Failure::input)?.shape())?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
@@ -173,8 +187,9 @@ impl Train {
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.configuration()?;
         let algorithm = self.algorithm.as_deref();
-        // A worker that dies would take its islands along, so these stay to the end.
-        let member = match config.sync.mode.is_rare() {
+        // A worker that dies would take its islands along, or its pushes, so these stay to the end.
+        let stays = config.sync.mode.is_rare() || config.sync.mode.staleness_bound().is_some();
+        let member = match stays {
             true => None,
             false => self.communication.member(algorithm)?,
         };

@@ -101,6 +101,11 @@ impl Train {
     /// The configuration that all runs share, as a file.
     fn for_all(&self, folder: &Path) -> Result<Program, Failure> {
         let mut config = self.configuration()?;
+        let sync = &config.sync.mode;
+        if sync.staleness_bound().is_some() {
+            let problem = "it promises no bits, so there is nothing to compare; take another mode";
+            return Err(Failure::input(format!("--sync {sync}: {problem}")));
+        }
         // How long it trains is decided by the trace.
         config.steps = None;
         models::find(&config.model)?;

@@ -10,7 +10,7 @@ use kolo_launch::Job;
 pub(crate) struct Elastic {
     /// Summation servers besides the workers of this node: processes without shards that add the gradients of
     /// the others, so that these send less; the bits are the same. They pay where they have links of their
-    /// own
+    /// own. With --sync stale they hold the weights
     #[arg(long, value_name = "SERVERS", default_value_t = 0)]
     servers: usize,
     /// Workers with which the job goes on at least when others die [default: 1]
@@ -25,6 +25,11 @@ impl Elastic {
     /// So many servers, and nothing else said.
     pub(crate) fn with_servers(servers: usize) -> Self {
         Elastic { servers, ..Elastic::default() }
+    }
+
+    /// Summation servers of this node.
+    pub(crate) fn servers(&self) -> usize {
+        self.servers
     }
 
     /// Workers with which the job goes on at least.

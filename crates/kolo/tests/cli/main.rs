@@ -16,5 +16,6 @@ mod program;
 mod rare_sync;
 mod same_bits;
 mod servers;
+mod stale;
 mod stragglers;
 mod verify;

@@ -126,8 +126,8 @@ fn obstacle(config: &Config, optimizer: &dyn Optimizer) -> Result<Option<String>
 }
 
 impl Replica {
-    /// Connects workers with the servers that hold the weights, if the job has such, as they are after so many
-    /// steps. All ranks hold the same values then. A collective.
+    /// Connects workers with the servers that hold the weights, if the job has such, as they are after so
+    /// many steps. All ranks hold the same values then. A collective.
     ///
     /// # Errors
     ///

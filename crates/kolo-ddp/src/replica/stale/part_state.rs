@@ -48,7 +48,8 @@ pub(super) struct PartState {
     unused: Vec<bool>,
 }
 
-/// The losses of the round's steps: of each step that of every worker, and of those that all have done the sum.
+/// The losses of the round's steps: of each step that of every worker, and of those that all have done the
+/// sum.
 #[derive(Default)]
 struct Losses {
     of_workers: Vec<Vec<[f64; 2]>>,

@@ -1,0 +1,120 @@
+//! Asynchronous training through servers (`--sync stale:K`), by processes: every step told, resumed with
+//! other servers, ended by a death.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::program::{alive, fail, kolo, noise_images, stderr, succeed, summary, workers};
+
+/// Of six steps with a short batch in the middle, at the end of an epoch, which ends a round.
+#[test]
+fn a_run_tells_every_step_and_how_stale_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 20);
+    let run = |name: &str, more: &[&str]| {
+        let fixed = ["train", "--data", &data, "--shards", "4", "--batch-size", "2", "--steps", "6"];
+        let output =
+            succeed(folder.path(), &[&fixed[..], &["--warmup-steps", "0", "--out", name], more].concat());
+        let steps = fs::read_to_string(folder.path().join(name).join("steps.jsonl")).unwrap();
+        let steps: Vec<serde_json::Value> =
+            steps.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(steps.iter().map(|step| step["step"].as_u64().unwrap()).eq(0..6), "{steps:?}");
+        let losses: Vec<f64> = steps.iter().map(|step| step["loss"].as_f64().unwrap()).collect();
+        (summary(&folder.path().join(name)), losses, output)
+    };
+    let (every_step, expected, _) = run("every", &["--nproc", "1"]);
+    assert_eq!(every_step.get("staleness"), None);
+    for (name, transport, servers) in [("shm", "shm", "1"), ("tcp", "tcp", "2")] {
+        let more = ["--nproc", "2", "--servers", servers, "--transport", transport];
+        let (zero, losses, output) = run(name, &[&more[..], &["--sync", "stale:0"]].concat());
+        assert_eq!(zero["staleness"]["pulls"], serde_json::json!([12]), "{zero}");
+        assert!(output.contains("0.00 steps behind on average, 0 at most, in 12 pulls"), "{output}");
+        for (loss, expected) in losses.iter().zip(&expected) {
+            assert!((loss / expected - 1.0).abs() < 1e-3, "{losses:?} {expected:?}");
+        }
+        let name = format!("{name}-2");
+        let (two, losses, _) = run(&name, &[&more[..], &["--sync", "stale:2"]].concat());
+        let most = two["staleness"]["most"].as_u64().unwrap();
+        assert!(most <= 2 && losses.iter().all(|loss| loss.is_finite()), "{two}");
+        assert_eq!(two["sync"], "stale:K=2");
+    }
+}
+
+#[test]
+fn a_run_is_resumed_with_other_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 20);
+    let fixed = ["train", "--data", &data, "--shards", "2", "--batch-size", "2", "--epochs", "4"];
+    let args = [&fixed[..], &["--optimizer", "adamw", "--sync", "stale:3", "--nproc", "1"]].concat();
+    // With one worker nothing depends on who is faster.
+    succeed(folder.path(), &[&args[..], &["--servers", "1", "--out", "whole"]].concat());
+    succeed(folder.path(), &[&args[..], &["--servers", "2", "--out", "cut"]].concat());
+    let weights = || summary(&folder.path().join("cut"))["weights_sha256"].clone();
+    assert_eq!(weights(), summary(&folder.path().join("whole"))["weights_sha256"]);
+    // The last epochs are done again.
+    let checkpoints = folder.path().join("cut/checkpoints");
+    let mut steps: Vec<_> = fs::read_dir(&checkpoints).unwrap().map(|entry| entry.unwrap().path()).collect();
+    steps.sort();
+    steps.drain(1..).for_each(|path| fs::remove_dir_all(path).unwrap());
+    fs::remove_file(folder.path().join("cut/summary.json")).unwrap();
+    succeed(folder.path(), &["train", "--resume", "cut", "--servers", "3"]);
+    assert_eq!(weights(), summary(&folder.path().join("whole"))["weights_sha256"]);
+}
+
+#[test]
+fn a_death_of_a_worker_or_a_server_ends_the_job() {
+    for victim in [1, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let args = [
+            "train",
+            "--nproc",
+            "2",
+            "--servers",
+            "1",
+            "--sync",
+            "stale:2",
+            "--epochs",
+            "100",
+            "--out",
+            "run",
+        ];
+        let mut job = kolo(folder.path(), &args);
+        let job = job.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let begun =
+            || fs::read_to_string(folder.path().join("run/steps.jsonl")).is_ok_and(|text| !text.is_empty());
+        while !begun() {
+            assert!(Instant::now() < until, "no step within a minute");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let all = workers(&job);
+        assert_eq!(all.len(), 3);
+        assert!(Command::new("kill").args(["-KILL", &all[victim].to_string()]).status().unwrap().success());
+        let output = job.wait_with_output().unwrap();
+        let words = stderr(&output);
+        assert!(!output.status.success());
+        assert!(words.contains(&format!("rank {victim} ")) && words.contains("SIGKILL"), "{words}");
+        assert!(all.iter().all(|pid| !alive(*pid)), "{words}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_told_before_workers_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let stale = ["train", "--sync", "stale:2", "--servers", "1"];
+    for (args, words) in [
+        (
+            &["train", "--sync", "stale:2"][..],
+            "--sync stale:K=2: the weights are on servers, of which there are none",
+        ),
+        (&[&stale[..], &["--min", "1"]].concat(), "every worker and server has what no other one has"),
+        (&[&stale[..], &["--clip-norm", "1"]].concat(), "nobody has the gradient of all shards"),
+        (&["train", "--sync", "stale:half"], "a value must be a number, true or false"),
+        (&["chaos", "--servers", "1", "--", "--sync", "stale:2"], "it promises no bits"),
+        (&["verify", "--steps", "2", "--sync", "stale:2"], "it promises no bits"),
+    ] {
+        let (_, told) = fail(folder.path(), args);
+        assert!(told.contains(words), "{told}");
+    }
+}
