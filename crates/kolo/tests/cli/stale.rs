@@ -110,7 +110,7 @@ fn what_makes_no_sense_is_told_before_workers_start() {
         ),
         (&[&stale[..], &["--min", "1"]].concat(), "every worker and server has what no other one has"),
         (&[&stale[..], &["--clip-norm", "1"]].concat(), "nobody has the gradient of all shards"),
-        (&["train", "--sync", "stale:half"], "a value must be a number, true or false"),
+        (&["train", "--sync", "stale:half"], "stale has no setting `half`; it has K"),
         (&["chaos", "--servers", "1", "--", "--sync", "stale:2"], "it promises no bits"),
         (&["verify", "--steps", "2", "--sync", "stale:2"], "it promises no bits"),
     ] {
