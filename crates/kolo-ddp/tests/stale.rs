@@ -422,7 +422,7 @@ fn a_death_ends_the_job_with_an_error_that_names_the_rank() {
 
 #[test]
 fn a_worker_that_hangs_or_leaves_is_named() {
-    let options = Options { timeout: Some(Duration::from_secs(2)), ..Options::default() };
+    let options = Options { timeout: Some(Duration::from_secs(5)), ..Options::default() };
     let (over, changed) = (Mutex::new(0), Condvar::new());
     let told = errors(3, 1, &options, |journal| {
         let result = match journal.worker {

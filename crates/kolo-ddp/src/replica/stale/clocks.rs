@@ -30,6 +30,11 @@ impl Clocks {
         self.pushed.iter().copied().min().unwrap_or(0)
     }
 
+    /// The worker that has pushed the fewest steps, the first of equals.
+    pub(super) fn slowest(&self) -> usize {
+        (0..self.pushed.len()).min_by_key(|worker| self.pushed[*worker]).unwrap_or(0)
+    }
+
     /// Steps that the furthest worker has pushed.
     pub(super) fn of_fastest(&self) -> u64 {
         self.pushed.iter().copied().max().unwrap_or(0)
@@ -63,6 +68,7 @@ mod tests {
                 assert_eq!((clocks.may_pull(0, false), clocks.behind(1)), (step < bound, step + 1));
                 assert!(!clocks.may_pull(0, true));
             }
+            assert_eq!(clocks.slowest(), 2);
             clocks.push(2);
             assert!(clocks.may_pull(0, false) && clocks.may_pull(2, false));
             assert_eq!((clocks.of_slowest(), clocks.of_fastest(), clocks.behind(2)), (1, bound + 1, 0));

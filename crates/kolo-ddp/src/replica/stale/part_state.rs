@@ -204,6 +204,11 @@ impl PartState {
         self.clocks.may_pull(worker, ends)
     }
 
+    /// The worker that has pushed the fewest steps.
+    pub(super) fn slowest(&self) -> usize {
+        self.clocks.slowest()
+    }
+
     /// The answer to a worker's last push, in a buffer of `group`.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kolo_comm::{Group, Rank};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -42,6 +42,15 @@ struct State {
     /// What went wrong first, unless the group knows it.
     failure: Option<Error>,
     has_failed: bool,
+}
+
+/// For whom a thread of a server waits, besides messages.
+#[derive(Clone, Copy)]
+enum WaitsFor {
+    /// The program's next step.
+    Program,
+    /// The slowest worker's next push.
+    Slowest,
 }
 
 impl Server {
@@ -92,7 +101,7 @@ impl Server {
     pub(super) fn end_round(&self, steps: u64) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
         let workers = self.shared.workers.len();
-        let waited = self.shared.wait_until(&mut state, |state| state.ended == workers);
+        let waited = self.shared.wait_until(&mut state, WaitsFor::Slowest, |state| state.ended == workers);
         if let Err(error) = waited {
             return Err(state.failure.take().unwrap_or(error));
         }
@@ -126,7 +135,7 @@ impl Shared {
         let Err(error) = self.serve_rounds(worker, pair) else { return };
         let mut state = self.state.lock();
         // What a message has failed with all ranks know already.
-        if !matches!(error, Error::Comm(_)) && !state.has_failed {
+        if self.group.liveness().failure().is_none() {
             self.group.abandon(&error.to_string());
         }
         state.has_failed = true;
@@ -140,7 +149,8 @@ impl Shared {
         let mut served = 0;
         loop {
             let mut state = self.state.lock();
-            self.wait_until(&mut state, |state| state.closed || state.rounds > served)?;
+            let begins_or_closed = |state: &State| state.closed || state.rounds > served;
+            self.wait_until(&mut state, WaitsFor::Program, begins_or_closed)?;
             if state.rounds == served {
                 return Ok(());
             }
@@ -166,7 +176,7 @@ impl Shared {
         let mut state = self.state.lock();
         state.part.take(worker, &self.workers, push)?;
         self.changed.notify_all();
-        self.wait_until(&mut state, |state| state.part.may_pull(worker, ends))?;
+        self.wait_until(&mut state, WaitsFor::Slowest, |state| state.part.may_pull(worker, ends))?;
         state.part.answer(worker, pair.group())
     }
 
@@ -174,6 +184,7 @@ impl Shared {
     fn wait_until(
         &self,
         state: &mut MutexGuard<'_, State>,
+        waits_for: WaitsFor,
         ready: impl Fn(&State) -> bool,
     ) -> Result<(), Error> {
         while !ready(state) {
@@ -183,6 +194,16 @@ impl Shared {
             if state.has_failed {
                 return Err(Error::Lost);
             }
+            // A worker whose pull takes too long blames this server, unless that is known to wait itself.
+            let _note = match waits_for {
+                WaitsFor::Program => None,
+                WaitsFor::Slowest => {
+                    let (own, slowest) = (self.group.rank(), self.workers[state.part.slowest()]);
+                    let [own, slowest] = [own, slowest].map(|rank| self.group.members()[rank.0]);
+                    let until = Instant::now() + self.group.timeout();
+                    Some(self.group.liveness().begin_wait(own, slowest, until))
+                }
+            };
             self.changed.wait_for(state, GLANCE);
         }
         Ok(())
