@@ -502,6 +502,10 @@ fn what_makes_no_sense_is_refused_at_the_start() {
     let base = config("stale:2");
     assert_eq!(refused(&base, 1), "");
     for (config, words) in [
+        (
+            Config { reduction: reduction::parse("bf16").unwrap(), ..base.clone() },
+            "leave the reduction at `sum`",
+        ),
         (Config { elastic: true, ..base.clone() }, "cannot go on without a worker or a server that dies"),
         (
             Config { reduction: reduction::parse("ef-sign").unwrap(), ..base.clone() },

@@ -1,5 +1,6 @@
 //! How the shards of a run synchronise.
 
+use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::{SYNCS, SyncMode};
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,7 @@ impl SyncConfig {
             "no step has a batch of all workers, which --noise-scale is measured with"
         } else if recipe.straggler()? != Policy::Warn {
             "each worker goes at its own pace, so leave --straggler at warn"
-        } else if !recipe.reduction()?.is_sum() {
+        } else if recipe.reduction()?.name() != REDUCTIONS[0].name {
             "each gradient goes to the servers as it is, so leave --reduction at sum"
         } else if !recipe.transforms.0.is_empty() {
             "nobody has the gradient of all shards, which clipping looks at; leave it out"

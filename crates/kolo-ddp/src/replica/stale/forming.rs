@@ -10,6 +10,7 @@ use super::worker::{ServerPart, Worker};
 use super::{Role, Stale, parts};
 use crate::config::Config;
 use crate::error::Error;
+use crate::reduction::REDUCTIONS;
 use crate::staleness::Staleness;
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
@@ -102,7 +103,7 @@ fn obstacle(config: &Config, optimizer: &dyn Optimizer) -> Result<Option<String>
          (`Config::elastic: false`)"
     } else if is_watched()? {
         "promises no bits, so there is nothing that `kolo verify` or `kolo chaos` could compare; take another one"
-    } else if !config.reduction.is_sum() {
+    } else if config.reduction.name() != REDUCTIONS[0].name {
         "sends each gradient to the servers as it is; leave the reduction at `sum`"
     } else if !config.transforms.is_empty() {
         "has no gradient of all shards that a transform, such as clipping, could look at; leave transforms out"
