@@ -99,4 +99,9 @@ pub trait Backend: Send {
 
     /// From now on waits no longer than the pace of an elastic job's generation allows.
     fn follow(&mut self, _pace: Arc<Pace>) {}
+
+    /// The pace that it follows, if any.
+    fn pace(&self) -> Option<Arc<Pace>> {
+        None
+    }
 }

@@ -37,6 +37,14 @@ impl Deadline {
         *self = Deadline::Paced { pace, wish, last: None };
     }
 
+    /// The pace that it follows, if any.
+    pub(crate) fn pace(&self) -> Option<Arc<Pace>> {
+        match self {
+            Deadline::Paced { pace, .. } => Some(pace.clone()),
+            _ => None,
+        }
+    }
+
     /// How long the next collective may take, which begins now.
     pub(crate) fn limit(&self) -> Duration {
         match self {

@@ -295,4 +295,8 @@ impl Backend for Engine {
     fn follow(&mut self, pace: Arc<Pace>) {
         self.deadline.follow(pace);
     }
+
+    fn pace(&self) -> Option<Arc<Pace>> {
+        self.deadline.pace()
+    }
 }

@@ -200,6 +200,9 @@ impl Group {
         let group = Group::native(rank, members, connected, liveness, self.pool.clone(), origin, &options)?;
         let network = self.network();
         group.with_backend(|backend| backend.learn(network));
+        if let Some(pace) = self.with_backend(|backend| backend.pace()) {
+            group.follow_pace(&pace);
+        }
         if group.world_size() > 1 {
             // The same wish, where it can be granted.
             group.with_backend(|backend| backend.force(self.options.algorithm).is_ok());
