@@ -59,6 +59,16 @@ pub enum Warning {
         /// The shards, from 0.
         shards: Vec<usize>,
     },
+    /// The optimizers of islands have died with the ranks that held them: all islands go on from the job's
+    /// weights with optimizers that begin anew, and the weights are not those of an undisturbed job.
+    #[error(
+        "the optimizers of islands {islands:?} are lost: no living worker has a copy of all of them; they begin without state, and the \
+         weights are not those of an undisturbed job (`Config::backup_every` copies them)"
+    )]
+    IslandStateLost {
+        /// The islands, from 0.
+        islands: Vec<usize>,
+    },
     /// What the tensor library's binding tells of the model.
     #[error("{0}")]
     Model(String),

@@ -7,13 +7,17 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::{Combination, NAMES, WIDTH, backward, clip, combinations, noise, specs};
+use common::{
+    Combination, NAMES, WIDTH, backward, clip, combinations, lively, lively_reduction, noise, specs,
+};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind};
 use kolo_ddp::key::Key;
-use kolo_ddp::reduction::Reducer;
+use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
+use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
+use kolo_ddp::sync::SYNCS;
 use kolo_ddp::{
-    BucketCaps, Config, Error, Kind, LossScale, LossScaling, NoiseScale, ParamSpec, Replica, SpanId,
+    BucketCaps, Config, Error, Kind, LastStep, LossScale, LossScaling, NoiseScale, ParamSpec, Replica, SpanId,
 };
 
 const STEPS: u64 = 16;
@@ -76,6 +80,9 @@ struct Script {
     clip_norm: Option<f64>,
     /// Whether losses are scaled; then two steps overflow.
     scaled: bool,
+    /// How often shards synchronise, and as how many islands if rarely.
+    sync: String,
+    islands: Option<usize>,
     generations: Vec<Generation>,
 }
 
@@ -115,7 +122,26 @@ impl Script {
             world = world - 1 + fresh;
         }
         generations.push(Generation { world, fresh, death: None, alone: false });
-        Script { combination: combination.clone(), clip_norm, scaled, generations }
+        let (sync, islands) = ("every-step".into(), None);
+        Script { combination: combination.clone(), clip_norm, scaled, sync, islands, generations }
+    }
+
+    /// With islands that synchronise rarely, in which any moment is as good as another.
+    fn rarely(seed: u64, combination: &Combination, sync: &str, islands: usize) -> Script {
+        // Of three islands one skips two steps, so that their scales are not the same.
+        let mut script = Script::new(seed, combination, None, islands == 3);
+        for (n, generation) in script.generations.iter_mut().enumerate() {
+            if let Some((_, _, moment)) = &mut generation.death {
+                *moment = Key::new(seed).with(4).with(n as u64).below(MOMENTS);
+            }
+        }
+        Script { sync: sync.into(), islands: Some(islands), ..script }
+    }
+
+    /// One rank, undisturbed.
+    fn undisturbed(self) -> Script {
+        let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
+        Script { generations, ..self }
     }
 
     /// After the first death every one goes on alone, as one does that is to save what all have come to.
@@ -165,12 +191,14 @@ fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
     let caps = Some(caps);
     let shards = Some(SHARDS);
     // Clipping, scaling and the noise scale all wait for all of a step's gradient.
-    let noise_scale = (script.clip_norm.is_some() || script.scaled) && reduction.is_sum();
+    let noise_scale =
+        script.islands.is_none() && (script.clip_norm.is_some() || script.scaled) && reduction.is_sum();
     let scaling = LossScaling { initial: 64.0, growth_interval: 3, ..LossScaling::default() };
     let loss_scaling = script.scaled.then_some(scaling);
     let config =
         Config { shards, caps, transforms, reduction, backup_every, noise_scale, ..Config::default() };
-    Config { loss_scaling, elastic: true, ..config }
+    let (sync, islands) = (script.sync.parse().unwrap(), script.islands);
+    Config { loss_scaling, elastic: true, sync, islands, ..config }
 }
 
 impl<'a> Worker<'a> {
@@ -221,17 +249,31 @@ impl<'a> Worker<'a> {
         panic!("nobody dies in the last generation")
     }
 
+    /// Where loss scaling stands; of islands, which have one each, how many of their steps were skipped.
+    fn loss_scaling(&self) -> LossScale {
+        let skipped_steps = self.replica.skipped_steps();
+        match self.script.islands {
+            None => self.replica.loss_scaling(),
+            Some(_) => LossScale { scale: 1.0, clean_steps: 0, skipped_steps },
+        }
+    }
+
     fn note_last(&mut self) {
         let last = self.replica.last_step();
         assert_eq!(last.map_or(0, |last| last.step + 1), self.replica.steps());
-        self.known.extend(last.map(|last| (last.step, (last.loss.to_bits(), last.noise_scale))));
+        self.note(self.replica.last_steps());
+    }
+
+    fn note(&mut self, known: Vec<LastStep>) {
+        let noted = |last: LastStep| (last.step, (last.loss.to_bits(), last.noise_scale));
+        self.known.extend(known.into_iter().map(noted));
     }
 
     /// Trains to the end; what it ends as, unless it dies, and what it knows.
     fn run(mut self) -> Option<(End, Known)> {
         loop {
             match self.train() {
-                Ok(bits) => return Some(((bits, self.replica.loss_scaling()), self.known)),
+                Ok(bits) => return Some(((bits, self.loss_scaling()), self.known)),
                 Err(Stop::Dead) => {
                     self.replica.group().abandon("it was killed");
                     return None;
@@ -255,8 +297,8 @@ impl<'a> Worker<'a> {
     fn step(&mut self) -> Result<(), Stop> {
         let step = self.replica.steps();
         self.moment(step, 0)?;
-        let scale = self.replica.loss_scale();
         for (n, shard) in self.replica.shards().enumerate() {
+            let scale = self.replica.loss_scale();
             let mut values = vec![0.0; NAMES.len() * WIDTH + LARGE];
             // In the order in which buckets come back, so that some are still on the wire.
             for (moment, id) in [4, 2, 0, 1, 5, 3].into_iter().enumerate() {
@@ -288,11 +330,14 @@ impl<'a> Worker<'a> {
         }
         self.moment(step, MOMENTS - 2)?;
         if let Err(dead) = self.moment(step, MOMENTS - 1) {
-            self.replica.reduce_for_tests()?;
+            self.replica.reduce_for_tests(0.05)?;
             return Err(dead);
         }
+        if step + 1 == STEPS {
+            self.replica.end_round();
+        }
         let report = self.replica.step(0.05)?;
-        self.known.insert(step, (report.loss.to_bits(), report.noise_scale));
+        self.note(report.known);
         Ok(())
     }
 
@@ -327,8 +372,7 @@ fn deaths_and_joins_do_not_change_the_bits() {
         let seeds = if combination.2.name() == "sum" { [15, 5, 5] } else { [6, 1, 1] };
         let kinds = [(None, false), (Some(1.5), false), (None, true)].into_iter().zip(seeds);
         for ((clip_norm, scaled), seeds) in kinds {
-            let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
-            let alone = Script { combination: combination.clone(), clip_norm, scaled, generations };
+            let alone = Script::new(0, combination, clip_norm, scaled).undisturbed();
             let (expected, losses) = run(&alone, &TCP).remove(0);
             assert_eq!(expected.1.skipped_steps, if scaled { 2 } else { 0 });
             for transport in [&SHM, &TCP] {
@@ -338,17 +382,60 @@ fn deaths_and_joins_do_not_change_the_bits() {
                         0 if !keeps => Script::new(seed, combination, clip_norm, scaled).then_alone(),
                         _ => Script::new(seed, combination, clip_norm, scaled),
                     };
-                    let case = format!("{transport:?}, seed {seed}: {script:?}");
-                    let survivors = run(&script, transport);
-                    assert_eq!(survivors.len(), script.generations.last().unwrap().world);
-                    for (end, known) in survivors {
-                        assert!(end == expected, "{case}");
-                        // Without a gap, from the first step of which it knows.
-                        let first = *known.keys().next().unwrap();
-                        let seen: Known = losses.range(first..).map(|(step, loss)| (*step, *loss)).collect();
-                        assert_eq!(known, seen, "{case}");
-                    }
+                    check(&script, transport, seed, &expected, &losses);
                 }
+            }
+        }
+    }
+}
+
+/// Runs a script, whose survivors end as they should, and know all that they should.
+fn check(script: &Script, transport: &'static TransportKind, seed: u64, expected: &End, losses: &Known) {
+    let case = format!("{transport:?}, seed {seed}: {script:?}");
+    let survivors = run(script, transport);
+    assert_eq!(survivors.len(), script.generations.last().unwrap().world);
+    for (end, known) in survivors {
+        assert!(end == *expected, "{case}");
+        // Without a gap, from the first step of which it knows.
+        let first = *known.keys().next().unwrap();
+        let seen: Known = losses.range(first..).map(|(step, loss)| (*step, *loss)).collect();
+        assert_eq!(known, seen, "{case}");
+    }
+}
+
+/// Every mode of the table with islands, which in a run have rounds before, in and after each death.
+fn rare_modes() -> Vec<String> {
+    let rare = SYNCS.iter().filter(|mode| mode.setting("H").is_some());
+    rare.flat_map(|mode| {
+        let rounds = if mode.setting("T").is_some() { "H=3,T=9" } else { "H=4" };
+        ["", ",restart_inner"].map(|more| format!("{}:{rounds}{more}", mode.name))
+    })
+    .collect()
+}
+
+#[test]
+fn islands_survive_deaths_and_joins_in_the_same_bits() {
+    for (n, sync) in rare_modes().iter().enumerate() {
+        let optimizer = &OPTIMIZERS[n % OPTIMIZERS.len()];
+        let mut outer_reduction = lively_reduction(&REDUCTIONS[0]);
+        if n % 3 == 2 {
+            // Residuals of islands die with a worker, too.
+            outer_reduction =
+                reduction::named("ef-sign", &Settings::default().with("dense_below", 0.0)).unwrap();
+        }
+        let combination = (optimizer, lively(optimizer), outer_reduction);
+        for islands in [6, 3, 2] {
+            let script = |seed| Script::rarely(seed, &combination, sync, islands);
+            let (expected, losses) = run(&script(0).undisturbed(), &TCP).remove(0);
+            assert_eq!(losses.len() as u64, STEPS);
+            assert_eq!(expected.1.skipped_steps, if islands == 3 { 2 } else { 0 });
+            for (transport, seed) in [(&SHM, 0), (&TCP, 1), (&SHM, 2), (&TCP, 3)] {
+                let seed = seed + 10 * (n * 3 + islands) as u64;
+                check(&script(seed), transport, seed, &expected, &losses);
+            }
+            // Where islands begin each round without state each rank has all that is kept.
+            if sync.contains("restart_inner") && combination.2.shard_state().is_empty() {
+                check(&script(7).then_alone(), &TCP, 7, &expected, &losses);
             }
         }
     }

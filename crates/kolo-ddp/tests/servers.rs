@@ -170,7 +170,7 @@ impl Member<'_> {
                 return Ok(false);
             }
             if dies(2) {
-                replica.reduce_for_tests()?;
+                replica.reduce_for_tests(0.05)?;
                 return Ok(false);
             }
             let report = replica.step(0.05)?;

@@ -46,7 +46,8 @@ impl Replica {
                 }
                 // The group is kept until there is the next one: others may still read what it has sent.
                 Err(error) if is_survivable(&error) => {
-                    (last, optimizer) = (Some((group, error.to_string())), replica.optimizer);
+                    let given = replica.islands.map_or(replica.optimizer, |islands| islands.optimizer());
+                    (last, optimizer) = (Some((group, error.to_string())), given);
                 }
                 Err(error) => return Err(error),
             }
@@ -57,8 +58,8 @@ impl Replica {
     /// After an error of [`Replica::step`] or any other call: goes on with those that are left, and whoever
     /// has come, where the error is the death of another worker and the job is elastic; else returns the
     /// error. Afterwards [`Replica::steps`] says which step is to be done next: the one that failed, or the
-    /// one after it; or an earlier one, where the reduction keeps something for each shard
-    /// ([`Config::backup_every`]).
+    /// one after it; or an earlier one, where the reduction keeps something for each shard or islands
+    /// synchronise rarely ([`Config::backup_every`]).
     ///
     /// # Errors
     ///
@@ -106,10 +107,12 @@ impl Replica {
         }
         self.apply_outstanding()?;
         if agreed == Agreed::AllLeave {
+            // For the checkpoint of whoever saves it.
+            self.gather_residuals()?;
             return Ok(Change::AllLeft);
         }
         // Nobody has died yet: what is kept for each shard goes along.
-        self.back_up()?;
+        self.back_up_with_those_who_stay()?;
         let Some(mut membership) = self.members.membership.take() else { return Ok(Change::None) };
         if self.members.leaves(self.group.rank()) {
             return Ok(Change::Left);

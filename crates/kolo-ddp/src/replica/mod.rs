@@ -68,12 +68,14 @@ pub struct Replica {
     /// Whether the values are the job's.
     joined: bool,
     undo: Option<Undo>,
-    /// Copies to which an elastic job goes back whose reduction keeps something for each shard.
+    /// Copies to which an elastic job goes back where a rank has something that dies with it.
     backups: Backups,
     /// Steps begun: of the last one some updates may be due.
     steps: u64,
     /// The last one that is complete.
     last: Option<LastStep>,
+    /// The steps of the round of islands that ended last, or was to end.
+    round: Vec<LastStep>,
     /// What those updates multiply the summed gradient by, and by what besides, as its transforms have
     /// decided.
     scale: f64,
@@ -116,7 +118,6 @@ impl Replica {
     ) -> Result<Self, Error> {
         let mut replica = Self::apart(&group, specs, values, config, Box::new(optimizer))?;
         replica.join(group)?;
-        replica.form_islands(0)?;
         replica.form_stale(0)?;
         Ok(replica)
     }
@@ -170,6 +171,7 @@ impl Replica {
             backups: Backups::default(),
             steps: 0,
             last: None,
+            round: Vec::new(),
             scale: 0.0,
             factor: 1.0,
             scaler: LossScaler::new(config.loss_scaling),
@@ -192,8 +194,9 @@ impl Replica {
 
     /// Goes on with other ranks: those of the last group that are left, and new ones, which call
     /// [`Replica::new`]. A step that has not come to its end on any of them is forgotten, so that it can be
-    /// done again; where one has, all get what it has. The values go on in the same bits as if nothing had
-    /// happened.
+    /// done again; where one has, all get what it has. Where a rank has something that dies with it, all go
+    /// back to the newest copy of that ([`Config::backup_every`]). The values go on in the same bits as if
+    /// nothing had happened.
     ///
     /// To be called after an error, or between two steps. Shards are divided anew.
     ///
@@ -221,6 +224,7 @@ impl Replica {
                 undo.revert(&mut self.values);
             }
         }
+        self.forget_round();
     }
 
     /// The ranks that train together.
@@ -343,6 +347,21 @@ impl Replica {
     /// been loaded.
     pub fn last_step(&self) -> Option<LastStep> {
         self.last
+    }
+
+    /// The steps that became known with [`Replica::last_step`], in order: that one alone; where islands
+    /// synchronise rarely all of the round that it ended.
+    pub fn last_steps(&self) -> Vec<LastStep> {
+        let number = |last: &LastStep| last.step;
+        match self.round.last().map(number) == self.last.as_ref().map(number) {
+            true => self.round.clone(),
+            false => self.last.into_iter().collect(),
+        }
+    }
+
+    /// As another rank, or a copy, has them.
+    fn set_last_steps(&mut self, steps: Vec<LastStep>) {
+        (self.last, self.round) = (steps.last().copied(), steps);
     }
 
     /// Notes what the program has given besides the configuration and must be the same on all ranks, such as

@@ -26,7 +26,7 @@ pub enum Change {
 }
 
 /// What a step gave.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct StepReport {
     /// Mean loss over the global batch, without its scale. Finite, unless the step was skipped. Between two
     /// outer steps of islands only over this rank's islands, and where servers hold the weights over its
@@ -80,28 +80,6 @@ pub struct StepReport {
 }
 
 impl StepReport {
-    /// Of a step of which nothing is known yet.
-    pub(super) fn empty() -> Self {
-        StepReport {
-            loss: 0.0,
-            count: 0.0,
-            known: Vec::new(),
-            summed_bytes: 0,
-            gradient_norm: None,
-            noise_scale: None,
-            skipped: false,
-            loss_scale: None,
-            buckets: Vec::new(),
-            exposed: Duration::ZERO,
-            started_early: 0,
-            change: Change::None,
-            straggler: None,
-            shards_changed: false,
-            staleness: None,
-            warnings: Vec::new(),
-        }
-    }
-
     /// Seconds in which at least one bucket was being reduced.
     pub fn comm_seconds(&self) -> f64 {
         self.buckets.iter().fold(0.0, |sum, bucket| sum + bucket.seconds)

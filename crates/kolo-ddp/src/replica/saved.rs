@@ -128,9 +128,9 @@ impl Replica {
         self.scaler.reset();
         self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
         self.begin_steps(self.group.clone(), vec![1; self.layout.spans().len()])?;
-        self.resume(0)?;
         self.form_islands(0)?;
-        self.form_stale(0)
+        self.form_stale(0)?;
+        self.resume(0)
     }
 
     /// All ranks go on from a checkpoint that was made after so many steps. A collective.
@@ -139,7 +139,8 @@ impl Replica {
     ///
     /// A collective failed (naming the rank).
     pub(crate) fn resume(&mut self, steps: u64) -> Result<(), Error> {
-        (self.steps, self.last) = (steps, None);
+        self.steps = steps;
+        self.set_last_steps(Vec::new());
         self.forget_backups()
     }
 }

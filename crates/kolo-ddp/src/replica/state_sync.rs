@@ -1,8 +1,9 @@
 //! How the ranks of a new group come to one state: that of whoever is furthest.
 //!
-//! No two ranks of one group are more than a step apart, because a step needs all of them. Whoever has all of
-//! a step's updates gives its state to everybody; where all are equally far nothing travels. A step that
-//! nobody has completed is done again by all.
+//! No two ranks of one group are more than a step apart, because a step needs all of them; of islands that
+//! synchronise rarely it is the outer step. Whoever has all of a step's updates gives its state to everybody;
+//! where all are equally far nothing travels. A step that nobody has completed is done again by all. What a
+//! rank alone has comes from copies (`backup`).
 
 use std::sync::Arc;
 
@@ -21,17 +22,15 @@ use crate::same_settings::Stated;
 use crate::step::Step;
 use crate::straggler::StragglerObserver;
 
-/// What a rank tells the others before the first step of a group: whether its values are the job's, its steps
-/// and what the last of them came to, its shards, whether it holds blocks that a step has updated and that
-/// have been taken back, the noise scale after its steps, where loss scaling stands, and whether it is a
-/// server.
+/// What a rank tells the others before the first step of a group: whether its values are the job's, its
+/// steps, its shards, whether it holds blocks that a step has updated and that have been taken back, the
+/// noise scale after its steps, where loss scaling stands, and whether it is a server.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Standing {
     joined: bool,
     steps: u64,
     shards: usize,
     halfway: bool,
-    last: Option<LastStep>,
     noise_scale: NoiseScale,
     loss_scale: LossScale,
     server: bool,
@@ -57,10 +56,9 @@ impl Replica {
             settings.add_all("an island's", islands.stated(caps)?);
         }
         agree::check(&group, &self.layout, &settings, self.joined)?;
-        let (joined, steps, shards, last) = (self.joined, self.steps, self.shards, self.last);
-        let halfway = self.is_halfway();
+        let (joined, steps, shards, halfway) = (self.joined, self.steps, self.shards, self.is_halfway());
         let (noise_scale, loss_scale, server) = (self.noise.known, self.scaler.now(), self.server);
-        let own = Standing { joined, steps, shards, halfway, last, noise_scale, loss_scale, server };
+        let own = Standing { joined, steps, shards, halfway, noise_scale, loss_scale, server };
         let standings: Vec<Standing> = group.all_gather_value(&own)?;
         self.servers = standings.iter().map(|standing| standing.server).collect();
         if !self.joined && self.config.shards.is_none() {
@@ -76,15 +74,16 @@ impl Replica {
         }
         let restored = self.go_back(&group)?;
         if let Some(restored) = &restored {
-            expected.clone_from(&restored.uses);
+            expected = restored.uses().to_vec();
         }
+        self.divide_islands(&group)?;
         self.begin_steps(group, expected)?;
+        self.form_islands(self.steps)?;
         if self.has_lost_state(restored.as_ref()) {
             self.warn_of_lost_state();
         }
         if let Some(restored) = restored {
-            self.step.set_shard_state(&restored.shards[self.step.shards()]);
-            self.step.set_common_state(&restored.common);
+            self.put_back(&restored)?;
         }
         self.joined = true;
         if self.server {
@@ -140,6 +139,7 @@ impl Replica {
             }
             group.broadcast(&mut uses, donor)?;
         }
+        let known: Vec<LastStep> = group.broadcast_value(self.last_steps(), donor)?;
         let mut undo = None;
         if standing.halfway {
             let undo = undo.insert(self.undo.clone().unwrap_or_else(|| Undo::new(&self.layout)));
@@ -155,9 +155,13 @@ impl Replica {
         expected.iter_mut().zip(uses).for_each(|(expected, uses)| *expected = uses as u32);
         self.undo = undo;
         self.scaler.take_over(standing.loss_scale);
-        (self.steps, self.last) = (standing.steps, standing.last);
+        self.steps = standing.steps;
+        self.set_last_steps(known);
         if standing.joined {
             self.shards = standing.shards;
+        }
+        if let Some(islands) = &mut self.islands {
+            islands.begins_at(standing.steps);
         }
         self.noise.known = standing.noise_scale;
         Ok(())
@@ -173,8 +177,8 @@ mod tests {
         let loss_scale = LossScale { scale: 1.0, clean_steps: 0, skipped_steps: 0 };
         let (noise_scale, server) = (NoiseScale::default(), false);
         let rank = |joined, steps| {
-            let (shards, halfway, last) = (4, false, None);
-            Standing { joined, steps, shards, halfway, last, noise_scale, loss_scale, server }
+            let (shards, halfway) = (4, false);
+            Standing { joined, steps, shards, halfway, noise_scale, loss_scale, server }
         };
         let server = |steps| Standing { server: true, ..rank(true, steps) };
         for (standings, expected) in [

@@ -5,12 +5,12 @@ use kolo_comm::Rank;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Replica, StepReport};
+use super::{Change, Replica, StepReport};
 use crate::buckets::Slice;
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::loss_scaling::{self, LossScale};
-use crate::membership::MembershipObserver;
+use crate::membership::{Agreed, MembershipObserver};
 use crate::same_settings::Stated;
 use crate::step::{Heard, Piggyback, StepNumber};
 use crate::straggler::Straggler;
@@ -39,19 +39,24 @@ impl Replica {
     /// different learning rates, samplers or transforms ([`Error::SettingsDiffer`], on all of them). No
     /// parameter has changed then.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
-        let report = match (self.islands.take(), self.stale.take()) {
+        let (mut report, agreed) = match (self.islands.take(), self.stale.take()) {
             (Some(mut islands), _) => {
-                let report = islands.step(self, learning_rate);
+                let result = islands.step(self, learning_rate);
                 self.islands = Some(islands);
-                report?
+                result?
             }
             (None, Some(mut stale)) => {
-                let report = stale.step(self, learning_rate);
+                let result = stale.step(self, learning_rate);
                 self.stale = Some(stale);
-                report?
+                (result?, Agreed::NoChange)
             }
             (None, None) => self.step_of_all(learning_rate, None)?,
         };
+        if self.is_backup_due() {
+            self.back_up()?;
+        }
+        report.change = self.change_members(agreed)?;
+        report.warnings.extend(self.warnings.take());
         if self.is_synchronised()
             && let Some(folder) = self.verifier.resumes_from()
         {
@@ -61,12 +66,13 @@ impl Replica {
     }
 
     /// A step of all ranks: that of a job that synchronises every step, or an outer step of islands. Of that
-    /// it is `known` what it ends as, and how many steps were done at the last one.
+    /// it is `known` what it ends as, and how many steps were done at the last one. What the ranks have
+    /// agreed on besides is the caller's to do.
     pub(super) fn step_of_all(
         &mut self,
         learning_rate: f64,
         known: Option<(LastStep, u64)>,
-    ) -> Result<StepReport, Error> {
+    ) -> Result<(StepReport, Agreed), Error> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let numbers = self.stragglers.passes_over(&self.step, world);
         self.apply_outstanding()?;
@@ -123,11 +129,7 @@ impl Replica {
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
         self.stragglers.step_over(exposed, &self.step, &self.group);
         self.members.step_done();
-        if self.is_backup_due() {
-            self.back_up()?;
-        }
-        let change = self.change_members(MembershipObserver::heard(&totals.heard))?;
-        Ok(StepReport {
+        let report = StepReport {
             loss: done.loss,
             count: done.count,
             known: vec![done],
@@ -139,12 +141,13 @@ impl Replica {
             buckets,
             exposed,
             started_early: totals.started_early,
-            change,
+            change: Change::None,
             straggler,
             shards_changed,
             staleness: None,
             warnings: self.warnings.take(),
-        })
+        };
+        Ok((report, MembershipObserver::heard(&totals.heard)))
     }
 
     /// What workers conclude from the whole gradient, which servers do not have: rank 0's for all, where
@@ -201,11 +204,18 @@ impl Replica {
         Ok((straggler, is_ok))
     }
 
-    /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied.
+    /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied. Of islands
+    /// it is their own step, and the beginning of the outer one if that is due.
     #[doc(hidden)]
-    pub fn reduce_for_tests(&mut self) -> Result<(), Error> {
+    pub fn reduce_for_tests(&mut self, learning_rate: f64) -> Result<(), Error> {
+        if let Some(mut islands) = self.islands.take() {
+            let result = islands.begin_outer_step_for_tests(self, learning_rate);
+            self.islands = Some(islands);
+            return result;
+        }
         let flags = self.members.flags(self.group.rank(), self.server);
-        self.step.reduce(self.step_number(), &Piggyback { flags, ..Piggyback::default() }).map(drop)
+        let settings = self.settings_of_step(learning_rate).print();
+        self.step.reduce(self.step_number(), &Piggyback { flags, settings, numbers: None }).map(drop)
     }
 
     /// The step that runs or comes next.

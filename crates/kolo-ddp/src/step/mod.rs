@@ -536,4 +536,9 @@ impl Step {
         self.passes = last.passes;
         self.may_be_empty = last.may_be_empty;
     }
+
+    /// Passes from now on have other numbers than those of `other`.
+    pub(crate) fn count_passes_after(&mut self, other: &Step) {
+        self.passes = self.passes.max(other.passes);
+    }
 }

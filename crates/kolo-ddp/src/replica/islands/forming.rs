@@ -8,7 +8,6 @@ use super::super::{Replica, assignment};
 use super::{Islands, OwnIsland};
 use crate::config::Config;
 use crate::error::Error;
-use crate::shares::{apportion, equal};
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
 use crate::sync::{Rounds, SyncMode, divide, spanning};
@@ -33,20 +32,15 @@ impl Plan {
         world: usize,
         optimizer: Box<dyn Optimizer>,
     ) -> Result<Self, Error> {
-        let shards = config.shards.unwrap_or(world);
         let Some(rounds) = config.sync.rounds() else {
             return match config.islands {
                 None | Some(1) => Ok(Plan { config: config.clone(), optimizer, islands: None }),
                 Some(_) => Err(refused(&config.sync, "has no islands; take `local` or `diloco`")),
             };
         };
+        let shards = config.shards.unwrap_or(world);
         let count = config.islands.unwrap_or(shards);
         check(config, count, shards, &*optimizer)?;
-        let weighted = config.shares.as_ref().and_then(|weights| apportion(shards, weights, world).ok());
-        let shares = weighted.unwrap_or_else(|| equal(shards, world));
-        // The first rank of each island speaks for it.
-        let mut speakers = vec![0.0; world];
-        divide(&shares, count).iter().for_each(|island| speakers[first_holder(island)] += 1.0);
         let inner = Config {
             reduction: Config::default().reduction,
             straggler: Policy::Warn,
@@ -57,7 +51,8 @@ impl Plan {
         };
         let outer = Config {
             shards: Some(count),
-            shares: Some(speakers),
+            // Those that speak for islands, when it is known who has which shards.
+            shares: None,
             transforms: Vec::new(),
             groups: Vec::new(),
             loss_scaling: None,
@@ -68,7 +63,7 @@ impl Plan {
             rounds,
             count,
             shards,
-            shares,
+            shares: Vec::new(),
             config: inner,
             optimizer,
             together: false,
@@ -109,10 +104,9 @@ fn check(config: &Config, count: usize, shards: usize, optimizer: &dyn Optimizer
             format!("cannot make {count} islands of {shards} shards; give a number that divides them");
         return wrong(&problem);
     }
-    if config.elastic {
+    if config.elastic && config.shards.is_none() {
         return wrong(
-            "keeps each island's weights and optimizer with its worker, which are lost when it dies; train with workers that \
-             stay (`Config::elastic: false`)",
+            "needs a number of shards in an elastic job, because a worker that comes later cannot know it: set `Config::shards`",
         );
     }
     if !matches!(config.straggler, Policy::Warn) {
@@ -175,6 +169,8 @@ impl Islands {
                 shards: Some(island.shards.len()),
                 shares: Some(island.counts.iter().map(|count| *count as f64).collect()),
                 caps,
+                // After a death islands are formed anew.
+                elastic: false,
                 ..self.config.clone()
             };
             let specs = outer.layout.spans().iter().map(|span| span.spec.clone()).collect();
@@ -185,6 +181,12 @@ impl Islands {
             replica.step.allow_no_samples();
             replica.join(group)?;
             replica.resume(self.steps_of_optimizers(steps))?;
+            // So that a pass that is still held from before is known to be none of this island's.
+            self.own.iter().for_each(|old| replica.step.count_passes_after(&old.replica.step));
+            // What the user has been told is not told again.
+            if let Some(old) = self.own.first() {
+                replica.known_unused.clone_from(&old.replica.known_unused);
+            }
             let (first_shard, first_rank) = (island.shards.start, ranks.start);
             let speaks = first_holder(island) == rank;
             own.push(OwnIsland { number, first_shard, first_rank, speaks, replica, losses: Vec::new() });
@@ -225,6 +227,21 @@ impl Islands {
 }
 
 impl Replica {
+    /// Before the first step of a group: the ranks agree on who has which shards of the islands, if the job
+    /// has some, and on who speaks for each of them. A collective.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(in crate::replica) fn divide_islands(&mut self, group: &Group) -> Result<(), Error> {
+        let Some(islands) = &mut self.islands else { return Ok(()) };
+        let (shares, _) = assignment::agree(group, &islands.config, islands.shards, &self.servers)?;
+        let mut speakers = vec![0.0; group.world_size()];
+        divide(&shares, islands.count).iter().for_each(|island| speakers[first_holder(island)] += 1.0);
+        (islands.shares, self.config.shares) = (shares, Some(speakers));
+        Ok(())
+    }
+
     /// Makes the islands, if the job has some, as they are after so many steps. All ranks hold the same
     /// values then. A collective.
     ///
@@ -233,12 +250,8 @@ impl Replica {
     /// A collective failed (naming the rank), a group of parameters selects none, or memory cannot be had.
     pub(crate) fn form_islands(&mut self, steps: u64) -> Result<(), Error> {
         let Some(mut islands) = self.islands.take() else { return Ok(()) };
-        let result = assignment::agree(&self.group, &islands.config, islands.shards, &self.servers).and_then(
-            |(shares, _)| {
-                (islands.shares, islands.skipped) = (shares, 0);
-                islands.form(self, steps)
-            },
-        );
+        islands.skipped = 0;
+        let result = islands.form(self, steps);
         let world = self.group.world_size();
         self.islands = Some(islands);
         if world > 1 && self.group.rank() == Rank(0) && result.is_ok() {

@@ -10,7 +10,11 @@
 //!
 //! Between two outer steps ranks talk only within islands that several of them hold. Losses of all islands
 //! are known after the outer step.
+//!
+//! In an elastic job members come and go after an outer step. A death takes all back to the end of an earlier
+//! round, of which there are copies ([`copied`]): islands are formed anew from these.
 
+mod copied;
 mod forming;
 mod loss;
 mod round;
@@ -18,6 +22,7 @@ mod saved;
 
 use std::ops::Range;
 
+pub(super) use self::copied::IslandNotes;
 pub(super) use self::forming::{Plan, another};
 use self::loss::IslandLoss;
 pub(crate) use self::saved::ISLAND_LOSS_SCALES;
@@ -90,6 +95,18 @@ impl Islands {
         if self.together { 1 } else { self.count }
     }
 
+    /// The optimizer that the islands' are made after.
+    pub(super) fn optimizer(self) -> Box<dyn Optimizer> {
+        self.optimizer
+    }
+
+    /// A round begins after so many steps, with islands that are to be formed anew.
+    pub(super) fn begins_at(&mut self, steps: u64) {
+        self.began = steps;
+        self.rates.clear();
+        self.ends = false;
+    }
+
     /// Whether no step has been done since the last outer step.
     pub(super) fn is_between_rounds(&self) -> bool {
         self.rates.is_empty()
@@ -142,6 +159,19 @@ impl Replica {
     /// Whether every step is one of all shards.
     pub(crate) fn synchronises_every_step(&self) -> bool {
         self.islands.is_none() && self.stale.is_none()
+    }
+
+    /// Of a round that has failed no step counts.
+    pub(super) fn forget_round(&mut self) {
+        let Some(islands) = &mut self.islands else { return };
+        // An outer step may have come to its end, and something have failed after it.
+        let ended = self.last.map_or(0, |last| last.step + 1);
+        self.steps = islands.began.max(ended);
+        islands.begins_at(self.steps);
+    }
+
+    pub(crate) fn has_islands(&self) -> bool {
+        self.islands.is_some()
     }
 
     /// The island whose values [`Replica::latest`] gives: the one whose pass is under way or comes next. A

@@ -5,15 +5,57 @@ use super::loss::{IslandLoss, mean};
 use super::{Islands, OwnIsland};
 use crate::error::Error;
 use crate::last_step::LastStep;
+use crate::membership::Agreed;
 use kolo_optim::SpanId;
 
 impl Islands {
-    /// A step of all islands of this rank; and the outer step, if it is due.
-    pub(in crate::replica) fn step(&mut self, outer: &mut Replica, rate: f64) -> Result<StepReport, Error> {
+    /// A step of all islands of this rank; and the outer step, if it is due, in which alone the ranks agree
+    /// on who takes part.
+    pub(in crate::replica) fn step(
+        &mut self,
+        outer: &mut Replica,
+        rate: f64,
+    ) -> Result<(StepReport, Agreed), Error> {
+        let (mut report, mut agreed) = self.step_of_each(outer, rate)?;
+        if self.together {
+            self.step_together(outer, &mut report)?;
+        } else if self.is_outer_step_due(outer.steps) {
+            (report, agreed) = self.outer_step(outer, report)?;
+        } else {
+            outer.steps += 1;
+        }
+        self.ends = false;
+        Ok((report, agreed))
+    }
+
+    /// Whether the step after so many is the last one of its round.
+    fn is_outer_step_due(&self, steps: u64) -> bool {
+        self.ends || steps + 1 - self.began >= self.rounds.steps
+    }
+
+    /// A step of all islands of this rank, and what is seen of it here. What all ranks have agreed on is
+    /// known where all shards still synchronise every step.
+    fn step_of_each(&mut self, outer: &mut Replica, rate: f64) -> Result<(StepReport, Agreed), Error> {
+        // A death elsewhere would be noticed in the outer step only, and the steps until then be in vain.
+        if outer.config.elastic
+            && let Some(error) = outer.group.liveness().failure()
+        {
+            return Err(error.into());
+        }
         outer.verifier.begin(&outer.group, &outer.layout, &outer.values, self.shards)?;
-        let mut report = StepReport::empty();
+        let (mut report, mut agreed) = (StepReport::default(), Agreed::NoChange);
         for island in &mut self.own {
-            let step = island.replica.step(rate).map_err(|error| island.located(error, outer.steps))?;
+            if self.together {
+                std::mem::swap(&mut outer.members, &mut island.replica.members);
+            }
+            let result = island.replica.step_of_all(rate, None);
+            if self.together {
+                std::mem::swap(&mut outer.members, &mut island.replica.members);
+            }
+            let (step, heard) = result.map_err(|error| island.located(error, outer.steps))?;
+            if self.together {
+                agreed = heard;
+            }
             let loss = step.loss * step.count;
             island.losses.push(IslandLoss { loss, count: step.count, skipped: step.skipped });
             report.exposed += step.exposed;
@@ -35,16 +77,20 @@ impl Islands {
         (report.loss, report.count, report.skipped) = (loss, count, skipped);
         self.here = 0;
         self.rates.push(rate);
-        let (done, ends) = (outer.steps + 1, std::mem::take(&mut self.ends));
-        if self.together {
-            self.step_together(outer, &mut report)?;
-        } else if ends || done - self.began >= self.rounds.steps {
-            report = self.outer_step(outer, report)?;
-        } else {
-            outer.steps = done;
+        Ok((report, agreed))
+    }
+
+    /// A step of which a rank dies when the outer one has begun.
+    pub(in crate::replica) fn begin_outer_step_for_tests(
+        &mut self,
+        outer: &mut Replica,
+        rate: f64,
+    ) -> Result<(), Error> {
+        self.step_of_each(outer, rate)?;
+        match !self.together && self.is_outer_step_due(outer.steps) {
+            true => self.losses_of_all(outer).map(drop),
+            false => Ok(()),
         }
-        report.warnings.extend(outer.take_warnings());
-        Ok(report)
     }
 
     /// Before the first round: what the one island has come to is the job's.
@@ -76,7 +122,11 @@ impl Islands {
     /// Brings all islands to the same weights. What each has changed is the gradient of one shard, whose
     /// count is 1, so each weighs the same; what it has made of running statistics is a change of them as in
     /// any step.
-    fn outer_step(&mut self, outer: &mut Replica, islands: StepReport) -> Result<StepReport, Error> {
+    fn outer_step(
+        &mut self,
+        outer: &mut Replica,
+        islands: StepReport,
+    ) -> Result<(StepReport, Agreed), Error> {
         let known = self.losses_of_all(outer)?;
         let Some(done) = known.last().copied() else { return Err(Error::Lost) };
         let rates = self.rates.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
@@ -98,7 +148,8 @@ impl Islands {
             }
             pass.finish()?;
         }
-        let report = outer.step_of_all(self.rounds.outer_lr, Some((done, self.began)))?;
+        outer.round.clone_from(&known);
+        let (report, agreed) = outer.step_of_all(self.rounds.outer_lr, Some((done, self.began)))?;
         self.begin_round(outer.steps);
         let restarts = self.restarts();
         for island in &mut self.own {
@@ -110,7 +161,8 @@ impl Islands {
             }
         }
         let exposed = report.exposed + islands.exposed;
-        Ok(StepReport { exposed, known, gradient_norm: None, skipped: done.skipped, ..report })
+        let report = StepReport { exposed, known, gradient_norm: None, skipped: done.skipped, ..report };
+        Ok((report, agreed))
     }
 
     fn begin_round(&mut self, steps: u64) {

@@ -76,7 +76,7 @@ impl Stale {
     /// A rank died, left or did not take part in time (naming it), a backward pass is missing, or the loss is
     /// not finite; at the end of a round, the ranks were given different settings or end different rounds.
     pub(super) fn step(&mut self, outer: &mut Replica, rate: f64) -> Result<StepReport, Error> {
-        let mut report = StepReport::empty();
+        let mut report = StepReport::default();
         match &mut self.role {
             Some(Role::Worker(worker)) => {
                 let pulled = worker.step(outer, rate, self.ends, &mut report)?;

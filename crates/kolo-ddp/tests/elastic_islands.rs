@@ -1,0 +1,216 @@
+//! Workers of a job with islands that come and leave as planned, or take with them what nobody else has.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use common::{NAMES, WIDTH, noise, replica, run_shard, specs};
+use kolo_comm::{Generation, Group, JobMembership, Options, threads};
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::reduction;
+use kolo_ddp::{Change, Config, Replica, Warning};
+
+const SHARDS: usize = 4;
+const STEPS: u64 = 16;
+/// One with state.
+const OPTIMIZER: &str = "adam";
+
+fn config(sync: &str) -> Config {
+    let (shards, sync) = (Some(SHARDS), sync.parse().unwrap());
+    Config { shards, sync, elastic: true, backup_every: 4, ..Config::default() }
+}
+
+fn bits(replica: &mut Replica) -> Vec<u32> {
+    replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
+}
+
+/// A step of all of this rank's shards; what becomes of it.
+fn step(replica: &mut Replica) -> Change {
+    let step = replica.steps() as usize;
+    if step as u64 + 1 == STEPS {
+        replica.end_round();
+    }
+    for shard in replica.shards() {
+        run_shard(replica, &[step * SHARDS + shard, 7 * shard]);
+    }
+    replica.step(0.05).unwrap().change
+}
+
+/// What one rank comes to, undisturbed.
+fn alone(config: &Config) -> Vec<u32> {
+    let mut replica = replica(Arc::new(Group::alone()), config, OPTIMIZER, Settings::default());
+    while replica.steps() < STEPS {
+        step(&mut replica);
+    }
+    bits(&mut replica)
+}
+
+/// Gives the groups that a test has made; a change is wanted when the test says so.
+struct Script {
+    groups: Receiver<Group>,
+    wanted: Arc<AtomicBool>,
+}
+
+impl JobMembership for Script {
+    fn next_group(&mut self, _: Option<&str>) -> Result<Group, kolo_comm::Error> {
+        self.wanted.store(false, Ordering::SeqCst);
+        self.groups.recv().map_err(|_| kolo_comm::Error::Orphaned)
+    }
+
+    fn set_has_state(&mut self) {}
+
+    fn step_done(&self) {}
+
+    fn is_change_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst)
+    }
+
+    fn generation(&self) -> Option<Generation> {
+        None
+    }
+}
+
+fn member(groups: Receiver<Group>, wanted: Arc<AtomicBool>, config: &Config) -> Replica {
+    let values: Vec<f32> = (0..NAMES.len() * WIDTH).map(|i| noise(0, i) * 0.5).collect();
+    let optimizer = optimizer::named(OPTIMIZER, &Settings::default()).unwrap();
+    Replica::elastic(Script { groups, wanted }, &specs(), &values, config, optimizer).unwrap()
+}
+
+/// Two workers train. While the step `comes` runs a third one wants to come, and in the step `leaves` the
+/// first one wants to leave. Gives after how many steps that was so, and what the others have come to.
+fn planned(config: &Config, comes: u64, leaves: u64) -> ([u64; 2], Vec<Vec<u32>>) {
+    let (scripts, mut groups): (Vec<_>, Vec<_>) = (0..3).map(|_| channel()).unzip();
+    let all = |members: &[usize]| {
+        let made = threads::groups(members.len(), &Options::default()).unwrap();
+        members.iter().zip(made).for_each(|(member, group)| scripts[*member].send(group).unwrap());
+    };
+    [&[0, 1][..], &[0, 1, 2], &[1, 2]].into_iter().for_each(all);
+    let wanted: Vec<Arc<AtomicBool>> = (0..3).map(|_| Arc::default()).collect();
+    let run = |groups, number: usize| {
+        let mut replica = member(groups, wanted[number].clone(), config);
+        let (joined, mut left) = (replica.steps(), None);
+        while replica.steps() < STEPS && left.is_none() {
+            match (number, replica.steps()) {
+                (1, steps) if steps == comes => wanted[1].store(true, Ordering::SeqCst),
+                (0, steps) if steps == leaves => replica.leave(),
+                _ => {}
+            }
+            if step(&mut replica) == Change::Left {
+                left = Some(replica.steps());
+            }
+        }
+        (joined, left, bits(&mut replica))
+    };
+    std::thread::scope(|scope| {
+        let (run, newcomer) = (&run, groups.pop().unwrap());
+        let mut members: Vec<_> = groups
+            .drain(..)
+            .enumerate()
+            .map(|(number, groups)| scope.spawn(move || run(groups, number)))
+            .collect();
+        members.push(scope.spawn(move || run(newcomer, 2)));
+        let mut ends = members.into_iter().map(|member| member.join().unwrap());
+        let (_, left, _) = ends.next().unwrap();
+        let stayed: Vec<(u64, Option<u64>, Vec<u32>)> = ends.collect();
+        let joined = stayed[1].0;
+        ([joined, left.unwrap()], stayed.into_iter().map(|(.., bits)| bits).collect())
+    })
+}
+
+#[test]
+fn members_come_and_leave_at_the_end_of_a_round() {
+    for (sync, expected) in [
+        ("local:H=4", [8, 12]),
+        ("diloco:H=4", [8, 12]),
+        ("local:H=4,restart_inner", [8, 12]),
+        // Before the first round after any step.
+        ("post-local:H=4,T=16", [6, 10]),
+        ("post-local:H=4,T=8", [6, 12]),
+    ] {
+        let config = config(sync);
+        let (steps, ends) = planned(&config, 5, 9);
+        assert_eq!(steps, expected, "{sync}");
+        let expected = alone(&config);
+        assert!(ends.iter().all(|end| *end == expected), "{sync}");
+    }
+}
+
+/// Two neighbours of four leave after the same step, and nobody comes.
+#[test]
+fn who_leaves_gives_what_it_has_to_one_who_stays() {
+    let residuals = || {
+        let reduction = reduction::parse("ef-sign:dense_below=0").unwrap();
+        Config { reduction, ..config("every-step") }
+    };
+    for config in [config("diloco:H=4"), residuals()] {
+        let (scripts, groups): (Vec<_>, Vec<_>) = (0..4).map(|_| channel()).unzip();
+        for members in [&[0, 1, 2, 3][..], &[0, 3]] {
+            let made = threads::groups(members.len(), &Options::default()).unwrap();
+            members.iter().zip(made).for_each(|(member, group)| scripts[*member].send(group).unwrap());
+        }
+        let run = |number: usize, groups| {
+            let mut replica = member(groups, Arc::default(), &config);
+            while replica.steps() < STEPS {
+                if replica.steps() == 5 && [1, 2].contains(&number) {
+                    replica.leave();
+                }
+                if step(&mut replica) == Change::Left {
+                    return None;
+                }
+            }
+            assert_eq!(replica.take_warnings(), []);
+            Some(bits(&mut replica))
+        };
+        let ends: Vec<_> = std::thread::scope(|scope| {
+            let run = &run;
+            let start = |(number, groups)| scope.spawn(move || run(number, groups));
+            let members: Vec<_> = groups.into_iter().enumerate().map(start).collect();
+            members.into_iter().filter_map(|member| member.join().unwrap()).collect()
+        });
+        assert_eq!(ends, vec![alone(&config); 2], "{}", config.sync);
+    }
+}
+
+/// Of each island the worker that has it and the next one have the optimizer.
+#[test]
+fn what_two_neighbours_take_with_them_is_lost_and_told() {
+    for (sync, survivors, is_lost) in [
+        ("diloco:H=4", [0, 3], true),
+        ("diloco:H=4", [1, 3], false),
+        ("diloco:H=4,restart_inner", [0, 3], false),
+        ("post-local:H=4,T=16", [0, 3], false),
+    ] {
+        let config = config(sync);
+        let groups = threads::groups(2, &Options::default()).unwrap();
+        let groups: Vec<_> = groups.into_iter().map(|group| Mutex::new(Some(group))).collect();
+        let ends = threads::spawn(4, |group| {
+            let rank = group.rank().0;
+            let mut replica = replica(Arc::new(group), &config, OPTIMIZER, Settings::default());
+            while replica.steps() < 6 {
+                step(&mut replica);
+            }
+            let place = survivors.iter().position(|survivor| *survivor == rank)?;
+            let next = groups[place].lock().unwrap().take()?;
+            replica.regroup(Arc::new(next)).unwrap();
+            assert_eq!(replica.steps(), 4);
+            let told = replica.take_warnings();
+            while replica.steps() < STEPS {
+                step(&mut replica);
+            }
+            Some((told, bits(&mut replica)))
+        });
+        let ends: Vec<_> = ends.unwrap().into_iter().flatten().collect();
+        let expected = alone(&config);
+        assert_eq!(ends.len(), 2);
+        for (place, (told, end)) in ends.into_iter().enumerate() {
+            let islands = (0..SHARDS).collect();
+            // The first rank speaks.
+            let lost =
+                if is_lost && place == 0 { vec![Warning::IslandStateLost { islands }] } else { vec![] };
+            assert_eq!(told, lost, "{sync}, {survivors:?}");
+            assert_eq!(end != expected, is_lost, "{sync}, {survivors:?}");
+        }
+    }
+}
