@@ -40,17 +40,14 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(())
     }
 
-    /// After the members have changed: the progress goes where the replica is, which may be a step before or
-    /// after. Of a step that has come to its end elsewhere only, or after which something failed here, the
-    /// row is still missing.
+    /// After the members have changed: the progress goes where the replica is, which may be before it, or a
+    /// step or a round of islands after. Of what has come to its end elsewhere only, or after which something
+    /// failed here, the rows are still missing.
     fn follow_replica(&self, progress: &mut Progress) {
-        let (next, steps) = (progress.step(), self.ddp.steps());
-        let last = self.ddp.with_replica(|replica| replica.last_step());
-        if let Some(last) = last.filter(|last| last.step == next && steps == next + 1) {
-            let (epoch, rate) = (progress.position.epoch, self.rate.at(next));
-            progress.add_step(StepRow::unseen(&last, epoch, rate, self.step_began.elapsed()));
-        }
-        progress.move_to(steps);
+        let known = self.ddp.with_replica(|replica| replica.last_steps());
+        let took = self.step_began.elapsed();
+        progress.complete(&known, |last, epoch| StepRow::unseen(last, epoch, self.rate.at(last.step), took));
+        progress.move_to(self.ddp.steps());
     }
 
     /// Makes rank 0 the one that writes; that may have been another worker before. `begins`: for the first

@@ -1,7 +1,7 @@
 //! How far a run has come, as every worker knows it: whoever is rank 0 tomorrow can go on writing.
 
 use kolo_ddp::checkpoint::Position;
-use kolo_ddp::{Staleness, StepReport};
+use kolo_ddp::{LastStep, Staleness, StepReport};
 
 use crate::calendar::Calendar;
 use crate::evaluations::{Best, Evaluations};
@@ -32,9 +32,8 @@ pub struct Progress {
     /// The last steps, whose loss over all islands or workers is not known yet, with what this worker has
     /// seen of them.
     waiting: Vec<(StepRow, StepReport)>,
-    /// Steps this worker has seen in which all shards, or all islands, were summed, and the bytes of that.
-    synchronised: u64,
-    summed_bytes: u64,
+    /// Steps this worker has seen in which all shards, or all islands, were summed, and the bytes of each.
+    summed: Vec<(u64, u64)>,
     /// How stale what workers pulled was, where servers hold the weights.
     staleness: Option<Staleness>,
     /// The steps from `known_from` on.
@@ -58,8 +57,7 @@ impl Progress {
             earlier: Meter::default(),
             covered_from: step,
             waiting: Vec::new(),
-            synchronised: 0,
-            summed_bytes: 0,
+            summed: Vec::new(),
             staleness: None,
             steps: Vec::new(),
             epoch: Meter::default(),
@@ -139,8 +137,9 @@ impl Progress {
     /// islands, or some earlier ones that the slowest worker has come to, or none.
     pub(crate) fn settle(&mut self, row: StepRow, report: &StepReport) -> Vec<(StepRow, StepReport)> {
         self.position = self.calendar.position(row.step + 1);
-        self.synchronised += u64::from(report.summed_bytes > 0);
-        self.summed_bytes += report.summed_bytes;
+        if report.summed_bytes > 0 {
+            self.summed.push((row.step, report.summed_bytes));
+        }
         self.waiting.push((row, report.clone()));
         if let Some(staleness) = &report.staleness {
             self.staleness.get_or_insert_default().merge(staleness);
@@ -169,6 +168,27 @@ impl Progress {
         self.steps.push(row);
     }
 
+    /// Steps have come to their end elsewhere only, or something has failed here after them: adds the rows of
+    /// those that are missing, `unseen` here unless their losses were all that was not known.
+    pub(crate) fn complete(&mut self, known: &[LastStep], unseen: impl Fn(&LastStep, usize) -> StepRow) {
+        let mut waiting: Vec<StepRow> =
+            std::mem::take(&mut self.waiting).into_iter().map(|(row, _)| row).collect();
+        let mut next = self.position.step - waiting.len() as u64;
+        for last in known {
+            if last.step != next {
+                continue;
+            }
+            let row = match waiting.iter().position(|row| row.step == last.step) {
+                Some(place) => {
+                    StepRow { loss: last.loss, count: last.count as u64, ..waiting.swap_remove(place) }
+                }
+                None => unseen(last, self.calendar.position(last.step).epoch),
+            };
+            self.add_step(row);
+            next += 1;
+        }
+    }
+
     /// Whether the losses of all steps are known: where shards do not synchronise in every step, whether they
     /// just have.
     pub(crate) fn is_settled(&self) -> bool {
@@ -178,7 +198,7 @@ impl Progress {
     /// Steps that this worker has seen in which all shards, or all islands, were summed, and the bytes of
     /// that.
     pub(crate) fn summed(&self) -> (u64, u64) {
-        (self.synchronised, self.summed_bytes)
+        (self.summed.len() as u64, self.summed.iter().map(|(_, bytes)| bytes).sum())
     }
 
     /// How stale what all workers have pulled was, where servers hold the weights.
@@ -212,6 +232,8 @@ impl Progress {
         if step < self.recorded {
             self.record_again(step - self.calendar.position(step).step_in_epoch as u64);
         }
+        self.waiting.clear();
+        self.summed.retain(|(summed, _)| *summed < step);
         if step != self.position.step {
             self.steps.retain(|row| row.step < step);
             self.position = self.calendar.position(step);
@@ -262,5 +284,76 @@ impl Progress {
         let epochs = self.recorded_epochs();
         self.epochs.retain(|row| row.epoch <= epochs);
         self.evaluations.forget_after(recorded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Steps of an epoch.
+    const STEPS: u64 = 6;
+
+    fn last(step: u64) -> LastStep {
+        LastStep { step, loss: step as f64 + 0.5, count: 7.0, noise_scale: None, skipped: false }
+    }
+
+    /// As a worker sees it, to which its own islands' loss is known at first.
+    fn row(step: u64) -> StepRow {
+        StepRow { loss: -1.0, ..unseen(&last(step), 0) }
+    }
+
+    fn unseen(last: &LastStep, epoch: usize) -> StepRow {
+        StepRow::unseen(last, epoch, 0.1, Duration::from_millis(100 * (last.step + 1)))
+    }
+
+    /// What a worker knows that has seen two rounds of three steps, and `more` steps of the third.
+    fn seen(more: u64) -> Progress {
+        let mut progress = Progress::at(0, Calendar::for_tests(STEPS, 100));
+        for step in 0..6 + more {
+            let ends = step < 6 && step % 3 == 2;
+            let known = if ends { (step - 2..=step).map(last).collect() } else { Vec::new() };
+            let report = StepReport { known, summed_bytes: 4 * u64::from(ends), ..StepReport::default() };
+            for (row, _) in progress.settle(row(step), &report) {
+                progress.add_step(row);
+            }
+        }
+        progress
+    }
+
+    /// The numbers, losses and epochs of all rows.
+    fn rows(progress: &Progress) -> Vec<(u64, f64, usize)> {
+        progress.steps().iter().map(|row| (row.step, row.loss, row.epoch)).collect()
+    }
+
+    #[test]
+    fn a_round_that_has_ended_elsewhere_is_known_here() {
+        for more in 0..3 {
+            let mut progress = seen(more);
+            assert_eq!((progress.step(), progress.is_settled()), (6 + more, more == 0));
+            progress.complete(&[6, 7, 8].map(last), unseen);
+            progress.move_to(9);
+            assert!(progress.is_settled());
+            assert!(rows(&progress).iter().map(|row| row.0).eq(0..9), "{:?}", rows(&progress));
+            assert!(progress.steps().iter().all(|row| row.loss == row.step as f64 + 0.5));
+            assert_eq!(progress.steps()[8].epoch, 1);
+            // Of the epoch that runs.
+            assert_eq!(progress.epoch_meter().loss_sum, 7.0 * (6.5 + 7.5 + 8.5));
+        }
+    }
+
+    #[test]
+    fn a_round_that_is_done_again_is_told_once() {
+        for (goes_back_to, known) in [(6, vec![3, 4, 5]), (3, vec![0, 1, 2]), (0, vec![])] {
+            let mut progress = seen(2);
+            assert_eq!(progress.summed(), (2, 8));
+            progress.complete(&known.into_iter().map(last).collect::<Vec<_>>(), unseen);
+            progress.move_to(goes_back_to);
+            assert!(rows(&progress).iter().map(|row| row.0).eq(0..goes_back_to));
+            assert_eq!((progress.step(), progress.is_settled()), (goes_back_to, true));
+            assert_eq!(progress.summed(), (goes_back_to / 3, 4 * (goes_back_to / 3)));
+        }
     }
 }

@@ -93,8 +93,9 @@ pub struct Recipe {
     /// How the gradients of all shards become what the optimizer sees (see below), as powersgd:rank=2
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
-    /// Where the reduction keeps something for each shard: steps between copies on a second worker, to which
-    /// the job goes back after a death; 0: what a worker kept dies with it
+    /// Where the reduction keeps something for each shard, or islands synchronise rarely: steps between
+    /// copies on a second worker, to which the job goes back after a death; 0: what a worker kept dies with
+    /// it
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
     pub backup_steps: u64,
     /// Share of the features before the last layer that a training step drops

@@ -3,12 +3,12 @@
 use super::own_program::example;
 use super::program::{fail, succeed};
 
-/// Runs so many seeds from the first one on. Gives what was told and written.
-fn chaos(seeds: &str, first: &str, transport: &str) -> (String, serde_json::Value) {
+/// Runs so many seeds from the first one on, with these options of the job. Gives what was told and written.
+fn chaos(seeds: &str, first: &str, more: &[&str]) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let args = ["chaos", "--seeds", seeds, "--seed", first, "--limit", "120", "--json", "chaos.json", "--"];
-    let job = ["--steps", "400", "--batch-size", "4", "--transport", transport];
-    let told = succeed(folder.path(), &[&args[..], &job].concat());
+    let job = ["--steps", "400", "--batch-size", "4"];
+    let told = succeed(folder.path(), &[&args[..], &job, more].concat());
     let text = std::fs::read_to_string(folder.path().join("chaos.json")).unwrap();
     (told, serde_json::from_str(&text).unwrap())
 }
@@ -16,8 +16,12 @@ fn chaos(seeds: &str, first: &str, transport: &str) -> (String, serde_json::Valu
 #[test]
 fn nothing_is_lost() {
     // Kills of rank 0, of another and of a replacement that is stopped at once, and cut connections.
-    for (transport, first) in [("shm", "7"), ("tcp", "30")] {
-        let (told, report) = chaos("2", first, transport);
+    for (first, more) in [
+        ("7", &["--transport", "shm"][..]),
+        ("30", &["--transport", "tcp"]),
+        ("11", &["--transport", "shm", "--shards", "4", "--sync", "diloco:H=5", "--optimizer", "adamw"]),
+    ] {
+        let (told, report) = chaos("2", first, more);
         assert!(told.contains("2 runs: 0 lost something, 0 failed, 0 hung"), "{told}");
         let runs = report["runs"].as_array().unwrap();
         assert_eq!(runs.len(), 2);

@@ -111,6 +111,22 @@ fn deaths_in_step_do_not_change_the_weights() {
     }
 }
 
+/// What only the dead worker had of its islands, the next one has as it was after an earlier round.
+#[test]
+fn deaths_of_islands_do_not_change_the_weights() {
+    for (sync, transport, signals) in [
+        (&["--sync", "local:H=4", "--islands", "2"][..], "shm", &[("KILL", 0), ("KILL", 1)][..]),
+        (&["--sync", "diloco:H=10", "--optimizer", "adamw"], "tcp", &[("KILL", 2), ("TERM", 0)]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        succeed(folder.path(), &[&RUN[..], &["--nproc", "1", "--out", "run"], sync].concat());
+        let expected = result(folder.path());
+        let (end, words) = disturbed("4", transport, &[sync, &["--backup-steps", "20"]].concat(), signals);
+        assert_eq!(end, expected, "{sync:?} {transport} {signals:?}: {words}");
+        assert!(words.contains("generation 2 of 3 workers"), "{words}");
+    }
+}
+
 /// Rank 0 dies while the folder is away: what is missing is written when that is back.
 #[test]
 fn a_folder_that_is_away_at_a_death_is_mended_later() {

@@ -82,7 +82,6 @@ fn what_makes_no_sense_is_told_before_workers_start() {
         (&["--sync", "local", "--islands", "3", "--shards", "4"], "give a number that divides the 4 shards"),
         (&["--islands", "2"], "--sync every-step has no islands"),
         (&["--sync", "local", "--batch-norm", "sync"], "islands have no batch in common"),
-        (&["--sync", "local", "--min", "1"], "every worker keeps the weights and optimizers of its islands"),
     ] {
         let (_, told) = fail(folder.path(), &[&["train"], args].concat());
         assert!(told.contains(words), "{told}");

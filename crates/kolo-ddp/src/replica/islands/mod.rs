@@ -170,10 +170,6 @@ impl Replica {
         islands.begins_at(self.steps);
     }
 
-    pub(crate) fn has_islands(&self) -> bool {
-        self.islands.is_some()
-    }
-
     /// The island whose values [`Replica::latest`] gives: the one whose pass is under way or comes next. A
     /// binding fills the model anew when it is another one. `None` where there are no islands, or this rank
     /// has no shards.
