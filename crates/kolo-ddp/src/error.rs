@@ -168,6 +168,15 @@ pub enum Error {
         /// Steps done when the round began.
         began: u64,
     },
+    /// A checkpoint was to be taken or read while the gradient of a step is on its way.
+    #[error(
+        "a checkpoint can be neither taken nor read while the gradient of step {step} is on its way; call `Replica::end_round` before \
+         that step"
+    )]
+    GradientOnItsWay {
+        /// Number of the step, from 0.
+        step: u64,
+    },
     /// The state of other ranks' islands is not here.
     #[error(
         "a checkpoint of a job with islands holds the optimizers of all of them; call `Replica::gather_residuals` on all ranks after \

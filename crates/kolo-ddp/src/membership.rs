@@ -17,7 +17,7 @@ pub(crate) struct MembershipObserver {
 }
 
 /// What the ranks have agreed on in a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Agreed {
     /// All goes on.
     NoChange,

@@ -159,6 +159,16 @@ mod tests {
     }
 
     #[test]
+    fn a_run_whose_updates_are_late_is_cut_where_all_are_made() {
+        let sync = "delayed:1".parse().unwrap();
+        let config = Config { shards: Some(4), sync, backup_every: 2, ..Config::default() };
+        let expected = train(1, &config, adamw, None);
+        for (world, cut) in [(1, 2), (1, 4), (2, 4), (3, 2)] {
+            assert!(train(world, &config, adamw, Some(cut)) == expected, "{world} ranks, after {cut}");
+        }
+    }
+
+    #[test]
     fn state_that_no_checkpoint_holds_shows() {
         let config = Config { shards: Some(4), ..Config::default() };
         let forgetful = || Forgetful(Vec::new());

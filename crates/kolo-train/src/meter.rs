@@ -67,8 +67,14 @@ impl StepRow {
         }
     }
 
-    /// Of a step whose end this worker has not seen: its communication was not measured, nor its gradient's
-    /// norm.
+    /// Takes over what has become known of the step since its report.
+    pub(crate) fn settle(&mut self, known: &LastStep) {
+        (self.loss, self.count) = (known.loss, known.count as u64);
+        (self.gradient_norm, self.noise_scale) = (known.gradient_norm, known.noise_scale);
+        self.skipped = known.skipped;
+    }
+
+    /// Of a step whose end this worker has not seen: its communication was not measured.
     pub(crate) fn unseen(last: &LastStep, epoch: usize, learning_rate: f64, took: Duration) -> Self {
         StepRow {
             step: last.step,
@@ -79,7 +85,7 @@ impl StepRow {
             seconds: took.as_secs_f64(),
             comm_seconds: 0.0,
             exposed_comm_seconds: 0.0,
-            gradient_norm: None,
+            gradient_norm: last.gradient_norm,
             noise_scale: last.noise_scale,
             skipped: last.skipped,
             loss_scale: None,

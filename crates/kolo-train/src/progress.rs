@@ -29,8 +29,8 @@ pub struct Progress {
     pub(crate) earlier: Meter,
     /// The first step that those figures include.
     pub(crate) covered_from: u64,
-    /// The last steps, whose loss over all islands or workers is not known yet, with what this worker has
-    /// seen of them.
+    /// The last steps, whose loss over all islands or workers is not known yet, or that of a step whose
+    /// update is late, with what this worker has seen of them.
     waiting: Vec<(StepRow, StepReport)>,
     /// Steps this worker has seen in which all shards, or all islands, were summed, and the bytes of each.
     summed: Vec<(u64, u64)>,
@@ -134,7 +134,7 @@ impl Progress {
 
     /// A step has been done, of which this worker has seen `report`. Gives the steps whose losses have become
     /// known with it, in order, each of which is to be added: this one, or all since the last outer step of
-    /// islands, or some earlier ones that the slowest worker has come to, or none.
+    /// islands, or some earlier ones that the slowest worker has come to, or the one before, or none.
     pub(crate) fn settle(&mut self, row: StepRow, report: &StepReport) -> Vec<(StepRow, StepReport)> {
         self.position = self.calendar.position(row.step + 1);
         if report.summed_bytes > 0 {
@@ -149,7 +149,7 @@ impl Progress {
         let mut settled: Vec<_> = self.waiting.drain(..later.unwrap_or(self.waiting.len())).collect();
         for (row, _) in &mut settled {
             if let Some(known) = report.known.iter().find(|known| known.step == row.step) {
-                (row.loss, row.count, row.skipped) = (known.loss, known.count as u64, known.skipped);
+                row.settle(known);
             }
         }
         settled
@@ -236,6 +236,7 @@ impl Progress {
         self.summed.retain(|(summed, _)| *summed < step);
         if step != self.position.step {
             self.steps.retain(|row| row.step < step);
+            self.waiting.retain(|(row, _)| row.step < step);
             self.position = self.calendar.position(step);
             self.sum_epoch();
         }

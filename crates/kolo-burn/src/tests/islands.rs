@@ -1,4 +1,5 @@
-//! Islands that synchronise rarely, on a real network: the model is that of one island after another.
+//! Islands that synchronise rarely, on a real network: the model is that of one island after another. And
+//! updates that are one step late: the model lacks a gradient until all is applied.
 
 use kolo_comm::{Group, threads};
 use kolo_ddp::binding::Which;
@@ -32,13 +33,13 @@ fn train(group: Group, config: &Config) -> Vec<u32> {
 #[test]
 fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
     let mut different = Vec::new();
-    for (sync, islands) in [("local:H=3", 4), ("diloco:H=3", 2), ("post-local:H=3,T=2", 2)] {
-        let config = Config {
-            shards: Some(4),
-            sync: sync.parse().unwrap(),
-            islands: Some(islands),
-            ..Config::default()
-        };
+    for (sync, islands) in [
+        ("local:H=3", Some(4)),
+        ("diloco:H=3", Some(2)),
+        ("post-local:H=3,T=2", Some(2)),
+        ("delayed:1", None),
+    ] {
+        let config = Config { shards: Some(4), sync: sync.parse().unwrap(), islands, ..Config::default() };
         let alone = train(Group::alone(), &config);
         for (world, caps) in [(2, 0.5), (3, 25.0), (4, 0.5)] {
             let config = Config { caps: Some(BucketCaps::of_mib(caps)), ..config.clone() };
@@ -53,12 +54,14 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
 
 #[test]
 fn a_model_in_the_middle_of_a_round_is_refused() {
-    let config = Config { shards: Some(4), sync: "local:H=3".parse().unwrap(), ..Config::default() };
-    let mut ddp =
-        Ddp::new(Group::alone(), ResidualNet::new(0.2, &device()), &config, sgd(&Settings::default()))
-            .unwrap();
-    (0..4).for_each(|shard| residual_shard(&mut ddp, 0, shard));
-    ddp.step(0.05).unwrap();
-    let error = ddp.into_model().err().unwrap().to_string();
-    assert!(error.contains("call `Ddp::end_round` before the last step"), "{error}");
+    for sync in ["local:H=3", "delayed:1"] {
+        let config = Config { shards: Some(4), sync: sync.parse().unwrap(), ..Config::default() };
+        let mut ddp =
+            Ddp::new(Group::alone(), ResidualNet::new(0.2, &device()), &config, sgd(&Settings::default()))
+                .unwrap();
+        (0..4).for_each(|shard| residual_shard(&mut ddp, 0, shard));
+        ddp.step(0.05).unwrap();
+        let error = ddp.into_model().err().unwrap().to_string();
+        assert!(error.contains("call `Ddp::end_round` before the last step"), "{error}");
+    }
 }

@@ -41,6 +41,7 @@ impl<B: Binding + Clone + Send> Ddp<B> {
         let apart = !self.group.shares_the_wire();
         if apart {
             self.with_replica(|replica| replica.values().map(drop))?;
+            self.expect_nothing_on_its_way()?;
         }
         let mut exchange = match self.exchange.take() {
             Some(exchange) => exchange,

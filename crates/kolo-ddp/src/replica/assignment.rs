@@ -2,6 +2,7 @@
 
 use kolo_comm::{Collective, DType, Group, Rank};
 
+use super::delayed;
 use crate::config::Config;
 use crate::error::Error;
 use crate::shares::{apportion, equal, of_workers};
@@ -14,6 +15,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
             "a straggler can only be dropped by a replica that can go on without it: set `Config::elastic`";
         return Err(Error::Setting(problem.into()));
     }
+    delayed::check(config)?;
     if config.noise_scale && !config.reduction.is_sum() {
         let name = config.reduction.name();
         let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";

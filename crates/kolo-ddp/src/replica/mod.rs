@@ -2,6 +2,7 @@
 
 mod assignment;
 mod backup;
+mod delayed;
 mod elastic;
 mod islands;
 mod noise;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use kolo_comm::{Group, Rank};
 
 use self::backup::Backups;
+use self::delayed::Delay;
 pub(crate) use self::islands::ISLAND_LOSS_SCALES;
 use self::islands::{Islands, Plan, another};
 use self::noise::NoiseProbe;
@@ -53,6 +55,8 @@ pub struct Replica {
     layout: Arc<Layout>,
     values: Vec<f32>,
     step: Step,
+    /// Where updates are one step late.
+    delay: Option<Delay>,
     transforms: Transforms,
     optimizer: Box<dyn Optimizer>,
     groups: SpanGroups,
@@ -157,6 +161,7 @@ impl Replica {
                 config.reduction.clone(),
                 caps,
             )?,
+            delay: None,
             transforms: Transforms::named(&config.transforms, &layout)?,
             optimizer,
             groups,
@@ -255,7 +260,8 @@ impl Replica {
     }
 
     /// All values of the model, in the order of the layout, after all steps so far; between two outer steps
-    /// of islands, after the last of them; within a round of `stale`, what this rank last got.
+    /// of islands, after the last of them; within a round of `stale`, what this rank last got; where updates
+    /// are one step late, without the gradient that is on its way.
     ///
     /// # Errors
     ///
@@ -282,7 +288,8 @@ impl Replica {
         &self.values[self.layout.span(id).range()]
     }
 
-    /// Buckets of the last step for which nobody has waited yet.
+    /// Buckets of the last step for which nobody has waited yet; where updates are one step late, of the step
+    /// before.
     pub fn outstanding(&self) -> usize {
         self.step.outstanding() + self.outstanding_of_islands()
     }
@@ -309,9 +316,13 @@ impl Replica {
     }
 
     /// With `false`, steps use this rank's own gradients only and ranks drift apart: for measuring what
-    /// synchronisation costs.
+    /// synchronisation costs. Where updates are one step late, to be called when all are made
+    /// ([`Replica::end_round`]).
     pub fn synchronise(&mut self, synchronise: bool) {
         self.step.synchronise(synchronise && self.stale.is_none());
+        if let Some(delay) = &mut self.delay {
+            delay.synchronise(synchronise);
+        }
     }
 
     /// Steps so far, also the last one if its updates are still to be made.

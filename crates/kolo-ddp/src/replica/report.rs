@@ -30,20 +30,22 @@ pub enum Change {
 pub struct StepReport {
     /// Mean loss over the global batch, without its scale. Finite, unless the step was skipped. Between two
     /// outer steps of islands only over this rank's islands, and where servers hold the weights over its
-    /// shards; no number without one.
+    /// shards; no number without one. Where updates are one step late this and what follows up to
+    /// `summed_bytes` are the last `known` step's; without one the loss is no number.
     pub loss: f64,
     /// What the mean is over: samples of the global batch.
     pub count: f64,
     /// The steps whose loss over the global batch has become known with this one, in order: this one; where
     /// islands synchronise rarely, all since the last outer step, or none between two of them; where servers
-    /// hold the weights, those that the slowest worker has come to, and with the last step of a round all.
+    /// hold the weights, those that the slowest worker has come to, and with the last step of a round all;
+    /// where updates are one step late, the one before this, and this one where its update is made, too.
     pub known: Vec<LastStep>,
     /// Bytes of what has been summed over all shards, or in an outer step over all islands: four for each
     /// element, however they travel; 0 between two outer steps. Where servers hold the weights, of what this
     /// worker has pushed.
     pub summed_bytes: u64,
     /// Global norm of the gradient before its transforms; measured only where one of them, such as clipping,
-    /// needs it, and all shards synchronise.
+    /// needs it, and all shards synchronise. Of the same step as the loss, as are the next three.
     pub gradient_norm: Option<f64>,
     /// The noise scale of the gradient as the steps so far have it; only with
     /// [`Config::noise_scale`](crate::Config::noise_scale).
@@ -61,7 +63,8 @@ pub struct StepReport {
     pub buckets: Vec<BucketTiming>,
     /// Time in which this rank's thread waited for communication since the last report.
     pub exposed: Duration,
-    /// Buckets whose reduction had been started before the last backward pass was over.
+    /// Buckets whose reduction had been started before the last backward pass was over; of the step whose
+    /// loss this is.
     pub started_early: usize,
     /// What has become of this worker, in an elastic job.
     pub change: Change,

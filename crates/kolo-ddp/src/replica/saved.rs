@@ -14,6 +14,7 @@ impl Replica {
     /// What a checkpoint has to hold: the values and the optimizer's state, by name.
     pub(crate) fn parts(&mut self) -> Result<(&Layout, &mut [f32], &mut dyn Optimizer), Error> {
         self.apply_outstanding()?;
+        self.expect_all()?;
         if self.is_halfway() {
             let problem =
                 "a step has failed when half of it was made; do it again before saving a checkpoint";

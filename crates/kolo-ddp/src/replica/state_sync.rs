@@ -10,6 +10,7 @@ use std::sync::Arc;
 use kolo_comm::{Group, Rank};
 use serde::{Deserialize, Serialize};
 
+use super::delayed::Delay;
 use super::undo::Undo;
 use super::{Replica, assignment};
 use crate::agree;
@@ -101,17 +102,24 @@ impl Replica {
         let (shares, policy) = assignment::agree(&group, &self.config, self.shards, &self.servers)?;
         let (layout, servers) = (self.layout.clone(), self.servers.clone());
         let reduction = self.config.reduction.clone();
-        let mut step = Step::new(group.clone(), layout, &shares, servers.clone(), reduction, caps)?;
-        if self.noise.is_on() {
-            step.measure_shards();
-        }
-        step.follow(&self.step, expected);
-        if self.stale.is_some() {
-            // A worker's own gradient goes to the servers, also if it is of no samples.
-            step.synchronise(false);
-            step.allow_no_samples();
-        }
-        self.step = step;
+        let is_stale = self.stale.is_some();
+        let make = || {
+            let (layout, servers, reduction) = (layout.clone(), servers.clone(), reduction.clone());
+            let mut step = Step::new(group.clone(), layout, &shares, servers, reduction, caps)?;
+            if self.noise.is_on() {
+                step.measure_shards();
+            }
+            step.follow(&self.step, expected.clone());
+            if is_stale {
+                // A worker's own gradient goes to the servers, also if it is of no samples.
+                step.synchronise(false);
+                step.allow_no_samples();
+            }
+            Ok::<_, Error>(step)
+        };
+        let other = self.config.sync.is_delayed().then(make).transpose()?;
+        self.step = make()?;
+        self.delay = other.map(Delay::new);
         self.stragglers = StragglerObserver::new(policy, shares, servers);
         self.group = group;
         Ok(())

@@ -18,6 +18,24 @@ use crate::transform::Decision;
 use crate::warning::Warning;
 use kolo_optim::{Kind, SpanId};
 
+/// A step whose passes are over on this rank, and whose collectives are on their way.
+pub(super) struct Started {
+    step: StepNumber,
+    learning_rate: f64,
+    /// What must be the same on all ranks.
+    settings: Stated,
+}
+
+/// What a step of the job has come to, whose updates are made from now on.
+pub(super) struct Ended {
+    done: LastStep,
+    loss_scale: f32,
+    started_early: usize,
+    straggler: Option<Straggler>,
+    shards_changed: bool,
+    pub(super) agreed: Agreed,
+}
+
 impl Replica {
     /// Begins the backward pass of the next shard and returns its number.
     pub(crate) fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
@@ -50,6 +68,7 @@ impl Replica {
                 self.stale = Some(stale);
                 (result?, Agreed::NoChange)
             }
+            (None, None) if self.delay.is_some() => self.delayed_step(learning_rate)?,
             (None, None) => self.step_of_all(learning_rate, None)?,
         };
         if self.is_backup_due() {
@@ -73,6 +92,13 @@ impl Replica {
         learning_rate: f64,
         known: Option<(LastStep, u64)>,
     ) -> Result<(StepReport, Agreed), Error> {
+        let started = self.start_step(learning_rate)?;
+        let ended = self.end_step(started, known)?;
+        Ok(self.report(vec![ended]))
+    }
+
+    /// All passes of this rank are over: starts what is left of the step's collectives.
+    pub(super) fn start_step(&mut self, learning_rate: f64) -> Result<Started, Error> {
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let numbers = self.stragglers.passes_over(&self.step, world);
         self.apply_outstanding()?;
@@ -81,7 +107,20 @@ impl Replica {
         let settings = self.settings_of_step(learning_rate);
         let told =
             Piggyback { flags: self.members.flags(rank, self.server), settings: settings.print(), numbers };
-        let totals = self.step.reduce(self.step_number(), &told)?;
+        let step = self.step_number();
+        self.step.start_rest(step, &told)?;
+        Ok(Started { step, learning_rate, settings })
+    }
+
+    /// Waits until the ranks agree on a step, from whose gradient the updates follow that are then due.
+    pub(super) fn end_step(
+        &mut self,
+        started: Started,
+        known: Option<(LastStep, u64)>,
+    ) -> Result<Ended, Error> {
+        let Started { step, learning_rate, settings } = started;
+        let number = step.number;
+        let totals = self.step.agree(step)?;
         if totals.heard.settings_differ {
             return Err(settings.name_difference(&self.group)?);
         }
@@ -91,7 +130,7 @@ impl Replica {
         let unscale = if self.sees_scaled() { 1.0 / f64::from(loss_scale) } else { 1.0 };
         let overflowed = totals.overflowed || !totals.loss.is_finite();
         // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
-        let decision = self.transform(scale * unscale, overflowed)?;
+        let decision = self.transform(number, scale * unscale, overflowed)?;
         if decision.is_none() {
             self.step.take_back()?;
         }
@@ -104,17 +143,17 @@ impl Replica {
         if self.noise.is_on() {
             noise_scale = self.of_workers(noise_scale)?;
         }
-        let (loss, count) = (number(totals.loss * scale), totals.count);
+        let (loss, count) = (number_of(totals.loss * scale), totals.count);
         let skipped = decision.is_none();
-        let own = LastStep { step: self.steps, loss, count, noise_scale, skipped };
-        let (done, before) = known.unwrap_or((own, self.steps));
+        let own = LastStep { step: number, loss, count, gradient_norm, noise_scale, skipped };
+        let (done, before) = known.unwrap_or((own, number));
         (self.scale, self.factor) = (scale, factor * unscale);
-        self.note_unused(totals.unused, totals.count > 0.0);
-        self.steps += 1;
+        self.note_unused(number, totals.unused, totals.count > 0.0);
+        self.steps = self.steps.max(number + 1);
         self.scaler.step_done(skipped);
         self.step.begin_applying(done);
         match decision {
-            Some(_) => self.optimizer.begin(self.steps - skipped_steps, learning_rate),
+            Some(_) => self.optimizer.begin(number + 1 - skipped_steps, learning_rate),
             None => self.step.skip_updates(),
         }
         if self.step.outstanding() == 0 {
@@ -126,28 +165,43 @@ impl Replica {
         }
         self.verify(&done, before)?;
         let (straggler, shards_changed) = self.mind_stragglers(&totals.heard)?;
+        let agreed = MembershipObserver::heard(&totals.heard);
+        let started_early = totals.started_early;
+        Ok(Ended { done, loss_scale, started_early, straggler, shards_changed, agreed })
+    }
+
+    /// What a step of the program reports, with which those of the job have `ended`; and what the ranks have
+    /// agreed on besides.
+    pub(super) fn report(&mut self, ended: Vec<Ended>) -> (StepReport, Agreed) {
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
         self.stragglers.step_over(exposed, &self.step, &self.group);
         self.members.step_done();
+        let known: Vec<LastStep> = ended.iter().map(|ended| ended.done).collect();
+        let agreed = ended.iter().map(|ended| ended.agreed).max().unwrap_or(Agreed::NoChange);
+        let shards_changed = ended.iter().any(|ended| ended.shards_changed);
+        let last = ended
+            .into_iter()
+            .reduce(|first, last| Ended { straggler: last.straggler.or(first.straggler), ..last });
+        let done = known.last();
         let report = StepReport {
-            loss: done.loss,
-            count: done.count,
-            known: vec![done],
+            loss: done.map_or(f64::NAN, |done| done.loss),
+            count: done.map_or(0.0, |done| done.count),
             summed_bytes: self.step.buckets().map(|bucket| (bucket.len * size_of::<f32>()) as u64).sum(),
-            gradient_norm,
-            noise_scale,
-            skipped,
-            loss_scale: self.scaler.is_on().then_some(loss_scale),
+            gradient_norm: done.and_then(|done| done.gradient_norm),
+            noise_scale: done.and_then(|done| done.noise_scale),
+            skipped: done.is_some_and(|done| done.skipped),
+            loss_scale: last.as_ref().filter(|_| self.scaler.is_on()).map(|last| last.loss_scale),
             buckets,
             exposed,
-            started_early: totals.started_early,
+            started_early: last.as_ref().map_or(0, |last| last.started_early),
             change: Change::None,
-            straggler,
+            straggler: last.and_then(|last| last.straggler),
             shards_changed,
             staleness: None,
             warnings: self.warnings.take(),
+            known,
         };
-        Ok((report, MembershipObserver::heard(&totals.heard)))
+        (report, agreed)
     }
 
     /// What workers conclude from the whole gradient, which servers do not have: rank 0's for all, where
@@ -162,15 +216,15 @@ impl Replica {
     /// Looks at the values of all ranks, if that is due after a step before which they were last the same
     /// when `before` steps were done.
     pub(super) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
-        if self.verifier.is_due(before..self.steps, self.group.world_size()) {
+        if self.verifier.is_due(before..done.step + 1, self.group.world_size()) {
             self.apply_outstanding()?;
             self.verifier.verify(&self.group, &self.layout, &self.values, done, &self.servers)?;
         }
         Ok(())
     }
 
-    /// In the step that ends, these parameters stay as they are.
-    pub(super) fn note_unused(&mut self, unused: Vec<bool>, has_samples: bool) {
+    /// In step `step`, which ends, these parameters stay as they are.
+    pub(super) fn note_unused(&mut self, step: u64, unused: Vec<bool>, has_samples: bool) {
         self.known_unused.resize(unused.len(), false);
         let spans = self.layout.spans().iter().zip(&unused).zip(&mut self.known_unused);
         for ((span, unused), known) in spans {
@@ -178,7 +232,7 @@ impl Replica {
             let is_new = is_unused && !std::mem::replace(known, true);
             if is_new && self.group.rank() == Rank(0) {
                 let parameter = span.spec.name.clone();
-                self.warnings.add(Warning::UnusedParameter { step: self.steps, parameter });
+                self.warnings.add(Warning::UnusedParameter { step, parameter });
             }
         }
         self.unused = unused;
@@ -214,8 +268,10 @@ impl Replica {
             return result;
         }
         let flags = self.members.flags(self.group.rank(), self.server);
+        let step = self.step_number();
         let settings = self.settings_of_step(learning_rate).print();
-        self.step.reduce(self.step_number(), &Piggyback { flags, settings, numbers: None }).map(drop)
+        self.step.start_rest(step, &Piggyback { flags, settings, numbers: None })?;
+        self.step.agree(step).map(drop)
     }
 
     /// The step that runs or comes next.
@@ -244,9 +300,9 @@ impl Replica {
     }
 
     /// What the gradient's transforms decide, for which, and for the noise scale, all of it has to be there;
-    /// `None` where it has overflowed, or something else of the step has, and the step is to be skipped.
+    /// `None` where it has overflowed, or something else of the step has, and step `number` is to be skipped.
     /// `scale` makes the gradient the mean's. A server, which has no gradient, hears it of the workers.
-    fn transform(&mut self, scale: f64, overflowed: bool) -> Result<Option<Decision>, Error> {
+    fn transform(&mut self, number: u64, scale: f64, overflowed: bool) -> Result<Option<Decision>, Error> {
         let (is_scaled, mut is_finite) = (self.scaler.is_on(), !overflowed);
         let mut decision = Decision { factor: 1.0, norm: None };
         if !self.server && (is_scaled || !self.transforms.is_empty() || self.noise.is_on()) {
@@ -271,24 +327,19 @@ impl Replica {
         if !is_finite {
             return match self.scaler.may_skip() {
                 true => Ok(None),
-                false if self.server => self.not_finite_elsewhere(f64::NAN),
-                false => Err(self.gradient_not_finite(f64::NAN)?),
+                false if self.server => not_finite_elsewhere(number, f64::NAN),
+                false => Err(self.gradient_not_finite(number, f64::NAN)?),
             };
         }
         match decision.norm.filter(|norm| !norm.is_finite()) {
-            Some(norm) if self.server => self.not_finite_elsewhere(norm),
-            Some(norm) => Err(self.gradient_not_finite(norm)?),
+            Some(norm) if self.server => not_finite_elsewhere(number, norm),
+            Some(norm) => Err(self.gradient_not_finite(number, norm)?),
             None => Ok(Some(decision)),
         }
     }
 
-    /// The error of a step whose gradient, which is on the workers only, has such a norm.
-    fn not_finite_elsewhere<T>(&self, norm: f64) -> Result<T, Error> {
-        Err(Error::GradientNotFinite { step: self.steps, norm, parameter: None })
-    }
-
     /// The error of a step whose gradient, all of which is here, has such a norm.
-    fn gradient_not_finite(&mut self, norm: f64) -> Result<Error, Error> {
+    fn gradient_not_finite(&mut self, step: u64, norm: f64) -> Result<Error, Error> {
         let mut first: Option<SpanId> = None;
         for bucket in self.step.order() {
             let (bucket, gradient) = self.step.collect(bucket)?;
@@ -297,11 +348,16 @@ impl Replica {
             first = found.chain(first).min();
         }
         let parameter = first.map(|id| self.layout.span(id).spec.name.clone());
-        Ok(Error::GradientNotFinite { step: self.steps, norm, parameter })
+        Ok(Error::GradientNotFinite { step, norm, parameter })
     }
 }
 
+/// The error of a step whose gradient, which is on the workers only, has such a norm.
+fn not_finite_elsewhere<T>(step: u64, norm: f64) -> Result<T, Error> {
+    Err(Error::GradientNotFinite { step, norm, parameter: None })
+}
+
 /// The loss, in the same bits whatever operation has made it if it is no number.
-fn number(loss: f64) -> f64 {
+fn number_of(loss: f64) -> f64 {
     if loss.is_nan() { f64::NAN } else { loss }
 }

@@ -18,9 +18,12 @@
 //! |---|---|---|---|
 //! | `Idle` | [`Step::prepare_next`] | training | shards may move ([`Step::rebalance`]) |
 //! | `Collecting` | [`Step::begin_shard`], each shard | backward pass | [`Step::add`], [`Step::end_shard`] |
-//! | `Reducing` | [`Step::reduce`] | training, in `Replica::step` | all is on its way; the ranks agree |
+//! | `Reducing` | [`Step::start_rest`] | training, in `Replica::step` | all is on its way; [`Step::agree`] |
 //! | `Applying` | [`Step::begin_applying`] | training | [`Step::collect`], [`Step::applied`] |
 //! | `GivenUp` | [`Step::give_up`] | training, after a death | another group has another [`Step`] |
+//!
+//! Where updates are one step late (`replica/delayed.rs`) two of these take turns: one is in `Reducing` while
+//! the other collects the gradients of the next step.
 //!
 //! What watches steps from outside (who takes part, who is slow) rides on the agreement as a [`Piggyback`],
 //! of which the step knows no more than its size.
@@ -120,6 +123,8 @@ pub(crate) struct Step {
     /// For the noise scale; `None` where it is not measured.
     squares: Option<ShardSquares>,
     agreement: Agreement,
+    /// Buckets whose reduction had been started before the last backward pass was over.
+    started_early: usize,
     profile: Profile,
     /// Time in which this rank's thread waited for communication, not yet reported.
     exposed: Duration,
@@ -169,6 +174,7 @@ impl Step {
             unscaling: Unscaling::default(),
             squares: None,
             agreement: Agreement::default(),
+            started_early: 0,
             profile: Profile::new(),
             exposed: Duration::ZERO,
         })
@@ -323,16 +329,14 @@ impl Step {
     // Reducing.
 
     /// `Collecting` → `Reducing`: all backward passes of this rank are over. Starts what has not been
-    /// started, and waits until the ranks agree. No collective is started between this and the next step, so
-    /// that it does not matter when each rank asks for which bucket.
+    /// started. No collective of this step is started later but by [`Step::agree`] and
+    /// [`Step::prepare_next`], so that it does not matter when each rank asks for which bucket.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a backward pass is missing or under way, no rank had a sample,
-    /// the loss is not finite though it may not overflow, no parameter has got a gradient, or a step has
-    /// failed before.
-    pub(crate) fn reduce(&mut self, step: StepNumber, told: &Piggyback) -> Result<Totals, Error> {
-        let StepNumber { number, updates, may_overflow, .. } = step;
+    /// A backward pass is missing or under way, memory cannot be had, or a step has failed before.
+    pub(crate) fn start_rest(&mut self, step: StepNumber, told: &Piggyback) -> Result<(), Error> {
+        let updates = step.updates;
         let (done, due) = (self.passes_done("step")?, self.shards().len());
         if done != due {
             return Err(Error::ShardsMissing { due, done });
@@ -343,7 +347,7 @@ impl Step {
             self.begin(step);
             self.start_losses()?;
         }
-        let started_early = self.buckets.states.iter().filter(|state| state.is_launched).count();
+        self.started_early = self.buckets.states.iter().filter(|state| state.is_launched).count();
         while let Some(slot) = self.launches.next() {
             match slot {
                 LaunchSlot::Bucket(bucket) => self.launch(bucket, updates),
@@ -356,6 +360,17 @@ impl Step {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// In `Reducing`: waits until the ranks agree on the step.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), no rank had a sample, the loss is not finite though it may not
+    /// overflow, or no parameter has got a gradient.
+    pub(crate) fn agree(&mut self, step: StepNumber) -> Result<Totals, Error> {
+        let StepNumber { number, may_overflow, .. } = step;
         let [loss, count] = self.losses.finish(&mut self.exposed)?;
         let is_empty = count <= 0.0;
         if is_empty && !self.may_be_empty {
@@ -376,6 +391,7 @@ impl Step {
         if !is_used && !is_empty && self.layout.spans().iter().any(is_trained) {
             return Err(Error::NoGradient { step: number });
         }
+        let started_early = self.started_early;
         Ok(Totals { loss, count, started_early, unused, overflowed: seen.overflow, heard })
     }
 
@@ -540,5 +556,12 @@ impl Step {
     /// Passes from now on have other numbers than those of `other`.
     pub(crate) fn count_passes_after(&mut self, other: &Step) {
         self.passes = self.passes.max(other.passes);
+    }
+
+    /// Takes the place of `other`, with which it takes turns: goes on with its numbers of passes, and with
+    /// the time for which this rank's thread has waited.
+    pub(crate) fn take_turn(&mut self, other: &mut Step) {
+        self.passes = self.passes.max(other.passes);
+        self.exposed += other.take_exposed();
     }
 }

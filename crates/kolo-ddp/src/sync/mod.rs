@@ -1,5 +1,6 @@
 //! How often the shards of a job synchronise: in every step, or rarely, as islands (local SGD, DiLoCo), or
-//! not at once, through servers (`stale`, which `replica/stale` explains).
+//! in every step with updates that are one step late (`delayed`, which `replica/delayed.rs` explains), or not
+//! at once, through servers (`stale`, which `replica/stale` explains).
 //!
 //! An *island* is some of the job's shards, which train on a model of their own, with an optimizer of their
 //! own, and synchronise every step among themselves. After a *round* of H steps an *outer step* brings all
@@ -32,7 +33,7 @@ pub fn find(name: &str) -> Result<&'static Entry<Synchronisation>, Error> {
 
 /// An entry of [`SYNCS`] with its settings: what a configuration holds. As text `NAME` or
 /// `NAME:SETTING=VALUE,…`, such as `diloco:H=50,outer_lr=0.7`; in a setting's name `-` is as good as `_`, and
-/// a number alone is the value of the mode's first setting, as in `stale:3`.
+/// a number alone is the value of the mode's first setting, as in `delayed:1`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyncMode {
     name: &'static str,
@@ -78,6 +79,11 @@ impl SyncMode {
             Synchronisation::Stale { bound } => Some(bound),
             _ => None,
         }
+    }
+
+    /// Whether updates are one step late.
+    pub fn is_delayed(&self) -> bool {
+        self.synchronisation == Synchronisation::Delayed
     }
 }
 
@@ -140,7 +146,7 @@ mod tests {
             let mode: SyncMode = text.parse().unwrap();
             assert_eq!(mode.to_string(), text);
             assert_eq!(mode.rounds().is_none(), text == "every-step");
-            assert_eq!(mode.staleness_bound(), None);
+            assert_eq!((mode.staleness_bound(), mode.is_delayed()), (None, false));
         }
         for (text, whole, bound) in
             [("stale", "stale", 3), ("stale:0", "stale:K=0", 0), ("stale: 2", "stale:K=2", 2)]
@@ -151,6 +157,11 @@ mod tests {
                 (whole, Some(bound), None)
             );
             assert_eq!(whole.parse::<SyncMode>().unwrap(), mode);
+        }
+        for text in ["delayed", "delayed:1", "delayed: 1", "delayed:steps=1"] {
+            let mode: SyncMode = text.parse().unwrap();
+            assert!(mode.is_delayed() && mode.rounds().is_none());
+            assert_eq!(mode.to_string().parse::<SyncMode>().unwrap(), mode);
         }
         let mode: SyncMode = "diloco: outer-lr = 0.5, restart-inner".parse().unwrap();
         let rounds = mode.rounds().unwrap();
@@ -174,6 +185,9 @@ mod tests {
             ("stale:-1", "K of stale is -1; it must be"),
             ("stale:1.5", "K of stale is 1.5; it must be"),
             ("stale:s=2", "stale has no setting `s`; it has K"),
+            ("delayed:2", "steps of delayed is 2; it must be a whole number from 1 to 1"),
+            ("delayed:0", "steps of delayed is 0; it must be"),
+            ("delayed:H=1", "delayed has no setting `H`; it has steps"),
             ("every-step:3", "every-step has no setting `3`; it has none"),
             ("diloco:outer_momentum=1", "it must be at least 0 and below 1"),
         ] {

@@ -49,6 +49,12 @@ pub static SYNCS: &[Entry<Synchronisation>] = &[
         },
     },
     Entry {
+        name: "delayed",
+        about: "each update is a step late, and its gradient travels while the next one is computed (Li et al. 2018)",
+        settings: &[Setting::whole("steps", 1, 1..2, "Steps by which updates are late")],
+        make: |_| Box::new(Synchronisation::Delayed),
+    },
+    Entry {
         name: "stale",
         about: "asynchronous SGD through servers, K steps stale at most: promises no bits (Ho et al. 2013)",
         settings: &[Setting::whole(
@@ -74,6 +80,9 @@ pub enum Synchronisation {
     EveryStep,
     /// As islands, which synchronise rarely.
     Rounds(Rounds),
+    /// By one sum over all shards in every step, which changes the weights one step later (Pipe-SGD with
+    /// K = 2, Li et al. 2018).
+    Delayed,
     /// Through servers that hold the weights: each worker goes at its own pace, and what it computes with may
     /// lack the others' last `bound` steps (stale synchronous parallel, Ho et al. 2013).
     Stale {

@@ -84,6 +84,12 @@ impl Verifier {
         Some(wish.file.with_extension("checkpoints"))
     }
 
+    /// Whether all updates are made when so many more steps than have been seen are done, where they are one
+    /// step late.
+    pub(crate) fn ends_round(&self, more: u64) -> bool {
+        self.wish.as_ref().is_some_and(|wish| wish.end_round == Some(self.seen + more))
+    }
+
     /// Before anything has changed in a step, as often as one likes: tells the values with which the first
     /// one begins. Where rank 0 has died, the next one goes on with its trace.
     ///

@@ -25,6 +25,9 @@ pub const BUCKET_CAP_MB: &str = "KOLO_VERIFY_BUCKET_CAP_MB";
 /// Steps after which the run is cut: rank 0 writes a checkpoint into a folder beside the file, every rank
 /// forgets what it holds, reads it back as a resumed job does, and goes on. Without it the run is not cut.
 pub const RESUME: &str = "KOLO_VERIFY_RESUME";
+/// Steps after which a job whose updates are one step late makes all of them, because others of its runs are
+/// cut there ([`RESUME`]), and only there can be: else that would be a difference.
+pub const END_ROUND: &str = "KOLO_VERIFY_END_ROUND";
 
 /// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact
 /// everywhere.
@@ -141,6 +144,7 @@ pub(crate) struct Wish {
     pub(crate) steps: Option<u64>,
     pub(crate) caps: Option<BucketCaps>,
     pub(crate) resume: Option<u64>,
+    pub(crate) end_round: Option<u64>,
 }
 
 impl Wish {
@@ -165,8 +169,8 @@ impl Wish {
             let mib = mib.ok_or_else(|| wrong(BUCKET_CAP_MB, &text, "a number of MiB greater than 0"));
             mib.map(BucketCaps::of_mib)
         });
-        let (steps, resume) = (count(STEPS)?, count(RESUME)?);
-        Ok(Some(Wish { file: file.into(), steps, caps: caps.transpose()?, resume }))
+        let (steps, resume, end_round) = (count(STEPS)?, count(RESUME)?, count(END_ROUND)?);
+        Ok(Some(Wish { file: file.into(), steps, caps: caps.transpose()?, resume, end_round }))
     }
 }
 
@@ -270,10 +274,10 @@ mod tests {
             Wish::from(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string()))
         };
         assert!(read(&[(STEPS, "3")]).unwrap().is_none());
-        let wish = [(FILE, "a"), (STEPS, "3"), (BUCKET_CAP_MB, "0.5"), (RESUME, "2")];
+        let wish = [(FILE, "a"), (STEPS, "3"), (BUCKET_CAP_MB, "0.5"), (RESUME, "2"), (END_ROUND, "1")];
         let wish = read(&wish).unwrap().unwrap();
         assert_eq!((wish.steps, wish.caps), (Some(3), Some(BucketCaps::of_mib(0.5))));
-        assert_eq!(wish.resume, Some(2));
+        assert_eq!((wish.resume, wish.end_round), (Some(2), Some(1)));
         for (name, value) in
             [(STEPS, "0"), (RESUME, "-1"), (STEPS, "many"), (BUCKET_CAP_MB, "-1"), (BUCKET_CAP_MB, "inf")]
         {

@@ -95,7 +95,7 @@ pub struct Recipe {
     pub reduction: String,
     /// Where the reduction keeps something for each shard, or islands synchronise rarely: steps between
     /// copies on a second worker, to which the job goes back after a death; 0: what a worker kept dies with
-    /// it
+    /// it. With --sync delayed: steps after which all updates are made
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
     pub backup_steps: u64,
     /// Share of the features before the last layer that a training step drops

@@ -1,6 +1,6 @@
 //! How the shards of a run synchronise.
 
-use kolo_ddp::reduction::REDUCTIONS;
+use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::{SYNCS, SyncMode};
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,13 @@ use super::defaults::defaults;
 use super::{BatchNormalisation, Recipe};
 use crate::error::Error;
 
-/// When shards synchronise: in every step, or rarely, as islands, or each worker at its own pace.
+/// When shards synchronise: in every step, or rarely, as islands, or with updates that are one step late, or
+/// each worker at its own pace.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SyncConfig {
-    /// How often shards synchronise (see below), as local:H=8, diloco:H=50,outer-lr=0.7 or, with --servers,
-    /// stale:3
+    /// How often shards synchronise (see below), as local:H=8, diloco:H=50,outer-lr=0.7, delayed:1 or, with
+    /// --servers, stale:3
     #[arg(long = "sync", id = "sync", value_name = "NAME", default_value = SYNCS[0].name)]
     pub mode: SyncMode,
     /// Equal parts of the shards that --sync local, post-local or diloco lets train apart, the same result
@@ -32,6 +33,9 @@ impl Default for SyncConfig {
 impl SyncConfig {
     /// Checks it beside the other settings of a run.
     pub(super) fn check(&self, recipe: &Recipe) -> Result<(), Error> {
+        if self.mode.is_delayed() {
+            self.check_delayed(recipe)?;
+        }
         if !self.mode.is_rare() {
             let wrong = |count: usize| {
                 let problem =
@@ -92,5 +96,30 @@ impl SyncConfig {
             return Ok(());
         };
         Err(Error::setting("--sync", &self.mode, problem))
+    }
+
+    /// Refuses what cannot be together with updates that are one step late.
+    fn check_delayed(&self, recipe: &Recipe) -> Result<(), Error> {
+        let refused = |problem: &str| Err(Error::setting("--sync", &self.mode, problem));
+        let reducer = reduction::parse(&recipe.reduction)?;
+        if !(reducer.shard_state().is_empty() && reducer.common_state().is_empty()) {
+            return refused(&format!(
+                "--reduction {} goes on from what it has kept of the last gradient, which is still on its way; take one that keeps \
+                 nothing, such as bf16",
+                reducer.name()
+            ));
+        }
+        if recipe.precision.loss_scaling()?.is_some() {
+            return refused(
+                "--precision f16 scales the next loss before it is known whether the last one has overflowed; take bf16",
+            );
+        }
+        if recipe.straggler()? == Policy::Rebalance {
+            return refused(
+                "--straggler rebalance moves shards when times say so, and would have to wait for the gradient on its way; leave it \
+                 at warn",
+            );
+        }
+        Ok(())
     }
 }

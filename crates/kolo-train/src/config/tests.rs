@@ -96,6 +96,30 @@ fn asynchronous_training_is_refused_where_it_makes_no_sense() {
 }
 
 #[test]
+fn late_updates_are_refused_where_they_make_no_sense() {
+    let delayed = SyncConfig { mode: "delayed:1".parse().unwrap(), islands: None };
+    let recipe = || Recipe { sync: delayed.clone(), ..Recipe::default() };
+    recipe().check().unwrap();
+    Recipe { batch_norm: BatchNormalisation::Sync, noise_scale: true, ..recipe() }.check().unwrap();
+    let mut f16 = recipe();
+    f16.precision.compute = "f16".into();
+    let mut islands = recipe();
+    islands.sync.islands = Some(2);
+    for (recipe, words) in [
+        (
+            Recipe { reduction: "powersgd".into(), ..recipe() },
+            "--reduction powersgd goes on from what it has kept",
+        ),
+        (Recipe { straggler: "rebalance".into(), ..recipe() }, "--straggler rebalance moves shards"),
+        (f16, "--precision f16 scales the next loss"),
+        (islands, "--islands 2: --sync delayed:steps=1 has no islands"),
+    ] {
+        let error = recipe.check().unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn a_run_goes_on_with_the_settings_that_decide_its_result() {
     let config = Recipe::default();
     let other = Recipe { nproc: 7, keep_checkpoints: 1, ..config.clone() };

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use kolo_ddp::reduction::{self, REDUCTIONS};
+use kolo_ddp::sync::{SYNCS, SyncMode};
 use kolo_ddp::{BucketCaps, Config};
 use serde::Serialize;
 
@@ -29,6 +30,9 @@ pub(crate) struct Options {
     /// compressed
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     reduction: String,
+    /// How often workers synchronise, as for `kolo train`: every-step or delayed:1
+    #[arg(long, value_name = "NAME", default_value = SYNCS[0].name)]
+    sync: SyncMode,
     /// Wait for all gradients at the end of each step, not when the next forward pass needs them
     #[arg(long)]
     no_forward_overlap: bool,
@@ -62,6 +66,7 @@ struct Report {
     images_per_second: f64,
     exposed_comm_seconds: f64,
     reduction: String,
+    sync: String,
     /// Bytes of a shard's gradient, and those in which it travels.
     gradient_bytes: usize,
     wire_bytes: usize,
@@ -73,6 +78,10 @@ impl Options {
         self.work.check()?;
         at_least_1(&[("--nproc", self.nproc), ("--blocks", self.blocks), ("--steps", self.steps)])?;
         reduction::parse(&self.reduction).map_err(Failure::input)?;
+        if self.sync.is_rare() {
+            let problem = "rounds end when this ends its blocks of steps; measure every-step or delayed:1";
+            return Err(Failure::input(format!("--sync {}: {problem}", self.sync)));
+        }
         Ok(check_bucket_cap(self.bucket_cap_mb)?)
     }
 
@@ -81,7 +90,8 @@ impl Options {
         let caps = self.bucket_cap_mb.map(BucketCaps::of_mib);
         let forward_overlap = !self.no_forward_overlap;
         // Steps that are not synchronised leave every rank with weights of its own.
-        Ok(Config { caps, forward_overlap, reduction, verify_every: 0, ..Config::default() })
+        let sync = self.sync.clone();
+        Ok(Config { caps, forward_overlap, reduction, sync, verify_every: 0, ..Config::default() })
     }
 }
 
@@ -108,6 +118,9 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
             trainee.stepper.with_replica(&mut |replica| replica.synchronise(synchronise));
             group.barrier()?;
             for step in 0..options.steps + 2 {
+                if step > options.steps {
+                    trainee.stepper.with_replica(&mut |replica| replica.end_round());
+                }
                 let began = Instant::now();
                 let waited = trainee.step()?;
                 if block >= WARM_UP && (1..=options.steps).contains(&step) {
@@ -137,6 +150,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
         images_per_second: (options.work.batch_size * group.world_size()) as f64 / step,
         exposed_comm_seconds: exposed.percentile(50.0),
         reduction: options.reduction.clone(),
+        sync: options.sync.to_string(),
         gradient_bytes,
         wire_bytes,
         samples: count,

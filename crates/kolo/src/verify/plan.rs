@@ -77,7 +77,7 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
     };
     let mut runs = vec![alone.clone(), Run { again: true, ..alone.clone() }];
     runs.extend(caps[1..].iter().map(|&cap| Run { cap, ..alone.clone() }));
-    let cut = (axes.steps > 1).then_some(axes.steps / 2);
+    let cut = cut_after(axes.steps);
     let resumed = |run: &Run| cut.map(|cut| Run { resumed_after: Some(cut), ..run.clone() });
     runs.extend(resumed(&alone));
     for &workers in axes.workers.iter().filter(|workers| **workers > 1) {
@@ -117,6 +117,11 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         runs.push(Run { workers, servers: SERVERS, transport, algorithm, ..alone });
     }
     Ok(runs)
+}
+
+/// Of so many steps those after which some runs are cut; `None` where there are none on both sides of it.
+pub(super) fn cut_after(steps: u64) -> Option<u64> {
+    (steps > 1).then_some(steps / 2)
 }
 
 fn transports(axes: &Axes) -> Vec<String> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kolo_ddp::verify::trace::{self, Trace};
 use kolo_train::RUN_FOLDER;
 
-use super::plan::Run;
+use super::plan::{Run, cut_after};
 use super::report::describe;
 use crate::running::{Running, last_error};
 use kolo::Failure;
@@ -105,6 +105,9 @@ impl VerifyJob {
         let (out, err) = output.map_err(|e| Failure::work(format!("{}: {e}", log.display())))?;
         if let Some(steps) = run.resumed_after {
             command.env(trace::RESUME, steps.to_string());
+        }
+        if let Some(steps) = cut_after(self.steps) {
+            command.env(trace::END_ROUND, steps.to_string());
         }
         command
             .env(trace::FILE, trace)

@@ -73,6 +73,53 @@ fn a_run_that_is_resumed_ends_in_the_same_weights() {
     }
 }
 
+/// All steps synchronise, and each is told once, though it ends with the next one: with an epoch of three
+/// steps, and a checkpoint in its middle.
+#[test]
+fn late_updates_end_in_the_same_weights_on_any_number_of_workers_also_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 20);
+    let run = |name: &str, sync: &str, more: &[&str]| {
+        let fixed = ["train", "--data", &data, "--shards", "4", "--batch-size", "2", "--epochs", "2"];
+        let fixed = [&fixed[..], &["--warmup-steps", "0", "--sync", sync, "--clip-norm", "1", "--out", name]];
+        succeed(folder.path(), &[&fixed.concat(), more].concat());
+        let path = folder.path().join(name);
+        let steps = fs::read_to_string(path.join("steps.jsonl")).unwrap();
+        let steps: Vec<serde_json::Value> =
+            steps.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(steps.iter().map(|step| step["step"].as_u64().unwrap()).eq(0..6), "{steps:?}");
+        let known = |step: &serde_json::Value| [step["loss"].clone(), step["gradient_norm"].clone()];
+        let known: Vec<_> = steps.iter().map(known).collect();
+        assert!(known.iter().flatten().all(|value| value.as_f64().is_some()), "{steps:?}");
+        (summary(&path), known)
+    };
+    let (every_step, _) = run("every", "every-step", &["--nproc", "1"]);
+    let (one, known) = run("one", "delayed:1", &["--nproc", "1", "--checkpoint-steps", "2"]);
+    assert_ne!(one["weights_sha256"], every_step["weights_sha256"]);
+    for field in ["synchronised_steps", "summed_bytes"] {
+        assert_eq!(one[field], every_step[field]);
+    }
+    for (world, more) in
+        [("2", &["--bucket-cap-mb", "0.5", "--transport", "tcp"][..]), ("3", &["--bucket-cap-mb", "25"])]
+    {
+        let more = [&["--nproc", world, "--checkpoint-steps", "2"], more].concat();
+        let (other, other_known) = run(world, "delayed:1", &more);
+        for field in ["weights_sha256", "train_loss", "test_accuracy", "summed_bytes"] {
+            assert_eq!(other[field], one[field], "{world} workers");
+        }
+        assert_eq!(other_known, known, "{world} workers");
+    }
+    // The steps after the first checkpoint are done again, by others.
+    let cut = folder.path().join("3");
+    let mut steps: Vec<_> =
+        fs::read_dir(cut.join("checkpoints")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    steps.sort();
+    steps.drain(1..).for_each(|path| fs::remove_dir_all(path).unwrap());
+    fs::remove_file(cut.join("summary.json")).unwrap();
+    succeed(folder.path(), &["train", "--resume", "3", "--nproc", "2"]);
+    assert_eq!(summary(&cut)["weights_sha256"], one["weights_sha256"]);
+}
+
 #[test]
 fn what_makes_no_sense_is_told_before_workers_start() {
     let folder = tempfile::tempdir().unwrap();
@@ -82,6 +129,12 @@ fn what_makes_no_sense_is_told_before_workers_start() {
         (&["--sync", "local", "--islands", "3", "--shards", "4"], "give a number that divides the 4 shards"),
         (&["--islands", "2"], "--sync every-step has no islands"),
         (&["--sync", "local", "--batch-norm", "sync"], "islands have no batch in common"),
+        (&["--sync", "delayed:1", "--min", "1"], "a gradient is on its way in each step"),
+        (&["--sync", "delayed:2"], "steps of delayed is 2; it must be a whole number from 1 to 1"),
+        (
+            &["--sync", "delayed:1", "--reduction", "ef-sign"],
+            "goes on from what it has kept of the last gradient",
+        ),
     ] {
         let (_, told) = fail(folder.path(), &[&["train"], args].concat());
         assert!(told.contains(words), "{told}");

@@ -76,6 +76,20 @@ fn a_training_of_islands_agrees_with_itself() {
     }
 }
 
+/// With updates that are one step late, which all runs make where some are cut.
+#[test]
+fn a_training_with_late_updates_agrees_with_itself() {
+    let late = "--shards 4 --batch-size 4 --sync delayed:1 --clip-norm 1";
+    for args in [
+        format!("--data DATA --steps 5 --workers 2,3 {late}"),
+        format!("--steps 4 --workers 3 -- KOLO train --data DATA --epochs 3 {late}"),
+    ] {
+        let (code, table, words) = verify(&args);
+        assert_eq!(code, 0, "{table}{words}");
+        assert!(table.contains("resumed from a checkpoint after 2 steps"), "{table}");
+    }
+}
+
 #[test]
 fn an_order_of_its_own_is_named_with_step_and_parameter() {
     let (code, table, words) =

@@ -28,7 +28,8 @@ pub(super) fn mean(step: u64, islands: impl Iterator<Item = IslandLoss> + Clone)
     let mut with_samples = islands.filter(|own| own.count > 0.0).peekable();
     let skipped = with_samples.peek().is_some() && with_samples.all(|own| own.skipped);
     let loss = if loss.is_nan() { f64::NAN } else { loss / count };
-    LastStep { step, loss, count: all[1], noise_scale: None, skipped }
+    let (gradient_norm, noise_scale) = (None, None);
+    LastStep { step, loss, count: all[1], gradient_norm, noise_scale, skipped }
 }
 
 #[cfg(test)]

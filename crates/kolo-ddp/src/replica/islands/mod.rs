@@ -137,9 +137,10 @@ impl Islands {
 
 impl Replica {
     /// Where islands synchronise rarely: the next step is the last one of its round, so an outer step ends
-    /// it. Where servers hold the weights (`stale`): after the next step all workers have all updates. Does
-    /// nothing where all shards synchronise every step. All ranks call it before the same step, such as the
-    /// last one before a checkpoint or an evaluation.
+    /// it. Where updates are one step late: that step's are made at its end, too. Where servers hold the
+    /// weights (`stale`): after the next step all workers have all updates. Does nothing where each step ends
+    /// with all of its updates. All ranks call it before the same step, such as the last one before a
+    /// checkpoint or an evaluation.
     pub fn end_round(&mut self) {
         if let Some(islands) = &mut self.islands {
             islands.ends = true;
@@ -147,13 +148,18 @@ impl Replica {
         if let Some(stale) = &mut self.stale {
             stale.end_round();
         }
+        if let Some(delay) = &mut self.delay {
+            delay.end_round();
+        }
     }
 
-    /// Whether all ranks hold the values of one model: always, except between two outer steps of islands, and
-    /// within a round where servers hold the weights.
+    /// Whether all ranks hold the values of one model, which lack nothing: always, except between two outer
+    /// steps of islands, within a round where servers hold the weights, and while a gradient is on its way
+    /// where updates are one step late.
     pub fn is_synchronised(&self) -> bool {
         self.islands.as_ref().is_none_or(Islands::is_between_rounds)
             && self.stale.as_ref().is_none_or(|stale| stale.is_between_rounds())
+            && self.has_all()
     }
 
     /// Whether every step is one of all shards.

@@ -100,6 +100,7 @@ impl Islands {
             step: outer.steps,
             loss: report.loss,
             count: report.count,
+            gradient_norm: report.gradient_norm,
             noise_scale: None,
             skipped: report.skipped,
         };

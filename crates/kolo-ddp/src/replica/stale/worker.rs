@@ -48,7 +48,9 @@ impl Worker {
         report: &mut StepReport,
     ) -> Result<Pulled, Error> {
         let step = outer.steps;
-        let totals = outer.step.reduce(outer.step_number(), &Piggyback::default());
+        let number = outer.step_number();
+        let started = outer.step.start_rest(number, &Piggyback::default());
+        let totals = started.and_then(|()| outer.step.agree(number));
         let totals = totals.map_err(|error| tell_others(outer, error))?;
         for bucket in outer.step.order() {
             let (bucket, gradient) = outer.step.collect(bucket)?;
@@ -58,8 +60,15 @@ impl Worker {
         let header = PushHeader { step, count, loss, rate, ends };
         let began = Instant::now();
         let exchanges = self.start(header, &totals.unused)?;
-        let done = LastStep { step, loss: loss / count, count, noise_scale: None, skipped: false };
-        outer.note_unused(totals.unused, count > 0.0);
+        let done = LastStep {
+            step,
+            loss: loss / count,
+            count,
+            gradient_norm: None,
+            noise_scale: None,
+            skipped: false,
+        };
+        outer.note_unused(step, totals.unused, count > 0.0);
         outer.step.begin_applying(done);
         outer.step.skip_updates();
         outer.step.prepare_next()?;

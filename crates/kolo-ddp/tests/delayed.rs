@@ -1,0 +1,408 @@
+//! Updates that are one step late: the weights that a plain loop comes to, the same bits on any number of
+//! ranks, and a gradient that has a whole step to come back.
+
+mod common;
+
+use std::ops::Range;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{Combination, NAMES, WIDTH, backward, clip, combinations, noise, replica, run_shard, specs};
+use kolo_comm::{Group, threads};
+use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::reduction::{self, REDUCTIONS};
+use kolo_ddp::straggler::Policy;
+use kolo_ddp::{BucketCaps, Config, Error, LastStep, LossScaling, Replica, Sampler, SpanId};
+
+const SHARDS: usize = 4;
+/// Of steps that end in a batch in which some shards have no samples.
+const SAMPLES: usize = 41;
+/// Every so many steps all is applied.
+const EVERY: u64 = 5;
+const STEPS: u64 = 18;
+/// Every span has a bucket of its own.
+const TINY: BucketCaps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
+
+fn config() -> Config {
+    let sync = "delayed:1".parse().unwrap();
+    Config { shards: Some(SHARDS), sync, backup_every: EVERY, ..Config::default() }
+}
+
+/// What a run came to: the bits of the values, and what is known of all steps.
+#[derive(Clone, Debug, PartialEq)]
+struct Run {
+    values: Vec<u32>,
+    known: Vec<LastStep>,
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+fn rate(step: u64) -> f64 {
+    0.05 / (1.0 + 0.1 * step as f64)
+}
+
+fn sampler() -> Sampler {
+    Sampler::new(SAMPLES, 2, SHARDS, 1).unwrap()
+}
+
+/// A shard's samples in a step.
+fn samples(sampler: &Sampler, step: u64, shard: usize) -> Vec<usize> {
+    let (epoch, within) = (step as usize / sampler.steps(), step as usize % sampler.steps());
+    sampler.epoch(epoch).shard(within, shard).to_vec()
+}
+
+/// One shard's passes with these values. Each tensor has one gradient, so that nothing is unexpected.
+fn pass(replica: &mut Replica, values: &[f32], samples: &[usize]) {
+    let pass = backward(values, samples);
+    let mut shard = replica.begin_shard(pass.loss, samples.len() as f64).unwrap();
+    if !samples.is_empty() {
+        let shared: Vec<f32> = pass.shared[0].iter().zip(&pass.shared[1]).map(|(a, b)| a + b).collect();
+        shard.ready(SpanId(3), &pass.last);
+        shard.ready(SpanId(1), &shared);
+        shard.ready(SpanId(0), &pass.first);
+        shard.ready(SpanId(4), &pass.mean);
+    }
+    shard.finish().unwrap();
+}
+
+/// Trains over those steps, after the last of which all is applied.
+fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
+    let (sampler, mut known) = (sampler(), Vec::new());
+    for step in steps.clone() {
+        for shard in replica.shards() {
+            let values: Vec<f32> =
+                (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
+            pass(replica, &values, &samples(&sampler, step, shard));
+        }
+        let ends = step + 1 == steps.end;
+        if ends {
+            replica.end_round();
+        }
+        let report = replica.step(rate(step)).unwrap();
+        let last = report.known.last().map(|last| (last.loss, last.count, last.gradient_norm));
+        let reported = (report.loss, report.count, report.gradient_norm);
+        assert!(last.is_none_or(|last| last == reported) && last.is_some() == report.loss.is_finite());
+        assert_eq!(replica.is_synchronised(), ends || (step + 1).is_multiple_of(EVERY));
+        assert_eq!(report.known.last().is_some_and(|last| last.step == step), replica.is_synchronised());
+        known.extend(report.known);
+    }
+    assert!(known.iter().map(|step| step.step).eq(steps), "{known:?}");
+    Run { values: bits(replica.values().unwrap()), known }
+}
+
+/// The same, word for word, by a replica whose steps end with their updates: each gradient is that of the
+/// values of one step before, but for the first one after all was applied.
+fn reference(config: &Config, (optimizer, settings, _): &Combination) -> Run {
+    let config = Config { sync: "every-step".parse().unwrap(), ..config.clone() };
+    let mut replica = replica(Arc::new(Group::alone()), &config, optimizer.name, settings.clone());
+    let (sampler, mut known, mut before) = (sampler(), Vec::new(), None);
+    for step in 0..STEPS {
+        let now = replica.values().unwrap().to_vec();
+        let values = before.take().unwrap_or_else(|| now.clone());
+        for shard in 0..SHARDS {
+            pass(&mut replica, &values, &samples(&sampler, step, shard));
+        }
+        known.extend(replica.step(rate(step)).unwrap().known);
+        before = (!(step + 1).is_multiple_of(EVERY)).then_some(now);
+    }
+    Run { values: bits(replica.values().unwrap()), known }
+}
+
+fn train_on(world: usize, config: &Config, (optimizer, settings, _): &Combination) -> Run {
+    let mut runs = threads::spawn(world, |group| {
+        train(&mut replica(Arc::new(group), config, optimizer.name, settings.clone()), 0..STEPS)
+    })
+    .unwrap();
+    assert!(runs.iter().all(|run| *run == runs[0]), "{world} ranks");
+    runs.remove(0)
+}
+
+/// What can be together with updates that are one step late.
+fn possible() -> Vec<Combination> {
+    let keeps_nothing = |(.., reduction): &Combination| {
+        reduction.shard_state().is_empty() && reduction.common_state().is_empty()
+    };
+    combinations().into_iter().filter(keeps_nothing).collect()
+}
+
+#[test]
+fn the_bits_of_the_reference_on_any_number_of_ranks_with_any_buckets() {
+    let large = BucketCaps::of_mib(25.0);
+    let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
+    for (n, combination) in possible().iter().enumerate() {
+        let (.., reduction) = combination;
+        let transforms = if n % 3 > 0 { clip(2.0) } else { Vec::new() };
+        let noise_scale = n % 3 == 2 && reduction.is_sum();
+        let all = Config { transforms, noise_scale, reduction: reduction.clone(), ..config() };
+        let expected = reference(&all, combination);
+        assert_eq!(expected.known[3].gradient_norm.is_some(), n % 3 > 0);
+        for (world, caps, forward_overlap) in [
+            (1, large, true),
+            (2, small, true),
+            (3, TINY, true),
+            (4, small, false),
+            (5, large, true),
+            (9, small, true),
+        ] {
+            let config = Config { caps: Some(caps), forward_overlap, verify_every: 3, ..all.clone() };
+            let run = train_on(world, &config, combination);
+            assert!(run == expected, "{combination:?}, {world} ranks");
+        }
+    }
+}
+
+#[test]
+fn unequal_shares_and_servers_do_not_change_the_bits() {
+    let combination = &possible()[0];
+    let all = Config { transforms: clip(2.0), caps: Some(TINY), ..config() };
+    let expected = reference(&all, combination);
+    for shares in [vec![3.0, 1.0], vec![0.0, 3.0, 1.0], vec![1.0, 0.0, 2.0, 1.0, 1.0]] {
+        let config = Config { shares: Some(shares.clone()), ..all.clone() };
+        assert!(train_on(shares.len(), &config, combination) == expected, "{shares:?}");
+    }
+    for (workers, servers) in [(2, 1), (3, 2)] {
+        let runs = threads::spawn(workers + servers, |group| {
+            let is_server = group.rank().0 >= workers;
+            let group = Arc::new(if is_server { group.into_server() } else { group });
+            let (optimizer, settings, _) = combination;
+            let run = train(&mut replica(group, &all, optimizer.name, settings.clone()), 0..STEPS);
+            (!is_server).then_some(run)
+        });
+        for run in runs.unwrap().into_iter().flatten() {
+            assert!(run == expected, "{workers} workers, {servers} servers");
+        }
+    }
+}
+
+/// w_{t+1} = w_t − η·g_{t−1} in plain loops, over all steps; at the end g of the last one, too.
+#[test]
+fn weights_lack_one_gradient() {
+    let mut values: Vec<f32> = (0..NAMES.len() * WIDTH).map(|i| noise(0, i) * 0.5).collect();
+    let sampler = sampler();
+    let apply = |values: &mut [f32], (gradient, rate): &(Vec<f32>, f64)| {
+        for (i, (value, g)) in values.iter_mut().zip(gradient).enumerate() {
+            // The last tensor is a running mean.
+            *value -= if i < 4 * WIDTH { *rate as f32 * g } else { *g };
+        }
+    };
+    let mut late: Option<(Vec<f32>, f64)> = None;
+    let mut distances = Vec::new();
+    let every_step = |steps: u64| {
+        let mut replica = replica(
+            Arc::new(Group::alone()),
+            &Config { sync: "every-step".parse().unwrap(), ..config() },
+            "sgd",
+            Settings::default(),
+        );
+        for step in 0..steps {
+            let values = replica.values().unwrap().to_vec();
+            (0..SHARDS).for_each(|shard| pass(&mut replica, &values, &samples(&sampler, step, shard)));
+            replica.step(rate(step)).unwrap();
+        }
+        replica.values().unwrap().to_vec()
+    };
+    let late_config = Config { backup_every: 0, ..config() };
+    let mut replica = replica(Arc::new(Group::alone()), &late_config, "sgd", Settings::default());
+    for step in 0..12 {
+        let all: Vec<usize> = (0..SHARDS).flat_map(|shard| samples(&sampler, step, shard)).collect();
+        let pass_of_all = backward(&values, &all);
+        let shared = pass_of_all.shared[0].iter().zip(&pass_of_all.shared[1]).map(|(a, b)| a + b);
+        let mean = pass_of_all.mean.iter().map(|change| -change);
+        let gradient = pass_of_all.first.iter().copied().chain(shared).chain([0.0; WIDTH]);
+        let gradient = gradient.chain(pass_of_all.last.iter().copied()).chain(mean);
+        let gradient: Vec<f32> = gradient.map(|g| g / all.len() as f32).collect();
+        if let Some(late) = late.replace((gradient, rate(step))) {
+            apply(&mut values, &late);
+        }
+        let own = replica.values().unwrap().to_vec();
+        (0..SHARDS).for_each(|shard| pass(&mut replica, &own, &samples(&sampler, step, shard)));
+        replica.step(rate(step)).unwrap();
+        distances.push(distance(&values, replica.values().unwrap()));
+        if step == 0 {
+            assert_eq!(replica.values().unwrap(), own, "the first step applies nothing");
+        }
+    }
+    assert!(distances.iter().all(|distance| *distance < 1e-5), "{distances:?}");
+    // Which is not what a step without delay comes to.
+    assert!(distance(&values, &every_step(11)) > 1e-3, "{}", distance(&values, &every_step(11)));
+}
+
+/// The largest difference, relative to the largest value.
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    let largest = a.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest
+}
+
+/// Rank 1 begins each step only when rank 0 is through the backward pass of the next one: so the collectives
+/// of a step are still under way, which need rank 1, while rank 0 computes a whole step. If that waited for
+/// them this would never end.
+#[test]
+fn a_rank_computes_a_whole_step_while_the_gradient_of_the_one_before_is_on_its_way() {
+    // In the first steps the ranks measure, and wait for each other.
+    let (measuring, end) = (14, 22_usize);
+    let (through, begin) = channel();
+    let begin = Mutex::new(begin);
+    let values = threads::spawn(2, |group| {
+        let (rank, through) = (group.rank().0, through.clone());
+        let config =
+            Config { shards: Some(2), caps: Some(TINY), verify_every: 0, backup_every: 0, ..config() };
+        let mut replica = replica(Arc::new(group), &config, "adamw", Settings::default());
+        for step in 0..end {
+            if rank == 1 && (measuring..end - 1).contains(&step) {
+                let of = begin.lock().unwrap().recv_timeout(Duration::from_secs(60));
+                assert_eq!(of, Ok(step + 1), "rank 0 waits in step {} for the gradient of {step}", step + 1);
+            }
+            run_shard(&mut replica, &[2 * step + rank]);
+            if rank == 0 && step > measuring {
+                assert!(!replica.is_synchronised());
+                through.send(step).unwrap();
+            }
+            if step + 1 == end {
+                replica.end_round();
+            }
+            let report = replica.step(0.05).unwrap();
+            let before = report.known.first().map(|known| known.step as usize + 1);
+            assert_eq!(before, (step > 0).then_some(step));
+        }
+        replica.values().unwrap().to_vec()
+    })
+    .unwrap();
+    assert_eq!(values[0], values[1]);
+}
+
+#[test]
+fn a_run_that_is_resumed_goes_on_in_the_same_bits() {
+    let reduction = reduction::named("bf16", &Settings::default()).unwrap();
+    let config = Config { reduction, noise_scale: false, transforms: clip(2.0), ..config() };
+    let adamw = |group: Group| replica(Arc::new(group), &config, "adamw", Settings::default());
+    // After the first cut all is applied for its sake, after the second one because it is due.
+    let mut whole = adamw(Group::alone());
+    let whole = [train(&mut whole, 0..7), train(&mut whole, 7..10), train(&mut whole, 10..18)];
+    for (cut, writers, readers) in [(7, 3, 2), (10, 2, 4), (10, 1, 3), (7, 5, 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        threads::spawn(writers, |group| {
+            let mut replica = adamw(group);
+            train(&mut replica, 0..7);
+            if cut == 10 {
+                train(&mut replica, 7..10);
+            }
+            replica.gather_residuals().unwrap();
+            if replica.group().rank().0 == 0 {
+                let position = Position { step: cut, ..common::checkpoints::at(cut) };
+                checkpoint::save(folder.path(), &mut replica, &position).unwrap();
+            }
+        })
+        .unwrap();
+        let resumed = threads::spawn(readers, |group| {
+            let mut replica = adamw(group);
+            checkpoint::resume(folder.path(), &mut replica).unwrap().unwrap();
+            assert_eq!(replica.steps(), cut);
+            if cut == 7 {
+                train(&mut replica, 7..10);
+            }
+            train(&mut replica, 10..18)
+        })
+        .unwrap();
+        let same = resumed.iter().all(|run| *run == whole[2]);
+        assert!(same, "cut after {cut}, {writers} and then {readers} ranks");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_would_lose_a_gradient_is_refused() {
+    let mut replica = replica(Arc::new(Group::alone()), &config(), "sgd", Settings::default());
+    let folder = tempfile::tempdir().unwrap();
+    let step = |replica: &mut Replica| {
+        (0..SHARDS).for_each(|shard| run_shard(replica, &[shard]));
+        replica.step(0.05).unwrap();
+    };
+    (0..2).for_each(|_| step(&mut replica));
+    let words = "while the gradient of step 1 is on its way; call `Replica::end_round` before that step";
+    let save = |replica: &mut Replica| {
+        checkpoint::save(folder.path(), replica, &common::checkpoints::at(replica.steps()))
+    };
+    let error = save(&mut replica).unwrap_err().to_string();
+    assert!(error.contains(words), "{error}");
+    replica.end_round();
+    step(&mut replica);
+    let path = save(&mut replica).unwrap();
+    step(&mut replica);
+    let error = checkpoint::load(&path, &mut replica).unwrap_err().to_string();
+    assert!(error.contains("while the gradient of step 3 is on its way"), "{error}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_a_sentence() {
+    let made = |config: &Config| {
+        let values = vec![0.5; NAMES.len() * WIDTH];
+        let adam = Settings::default().with("freeze_after", 2.0);
+        let adam = optimizer::named("adam", &adam).unwrap();
+        Replica::new(Arc::new(Group::alone()), specs(), values, config, adam).map(drop)
+    };
+    for (config, words) in [
+        (Config { elastic: true, ..config() }, "that a worker's death would lose"),
+        (Config { straggler: Policy::Rebalance, ..config() }, "cannot move shards between workers"),
+        (Config { loss_scaling: Some(LossScaling::default()), ..config() }, "compute in bf16 or f32"),
+        (Config { islands: Some(2), ..config() }, "synchronisation `delayed:steps=1` has no islands"),
+    ] {
+        let error = made(&config).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    let mut kept = 0;
+    for reduction in common::reductions() {
+        let keeps = !(reduction.shard_state().is_empty() && reduction.common_state().is_empty());
+        let name = reduction.name().to_string();
+        let result = made(&Config { reduction, ..config() });
+        if keeps {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains(&format!("what the reduction `{name}` has kept")), "{error}");
+            kept += 1;
+        }
+    }
+    assert!((4..REDUCTIONS.len()).contains(&kept), "{kept} reductions keep something");
+}
+
+#[test]
+fn ranks_are_told_of_a_step_when_it_ends() {
+    let errors = |disturb: fn(&mut Replica, u64) -> f64| {
+        threads::spawn(2, |group| {
+            let mut replica = replica(Arc::new(group), &config(), "sgd", Settings::default());
+            for step in 0..4 {
+                let rate = disturb(&mut replica, step);
+                for shard in replica.shards().skip(usize::from(rate.is_nan())) {
+                    run_shard(&mut replica, &[shard, 5 + shard]);
+                }
+                let before = replica.values().unwrap().to_vec();
+                if let Err(error) = replica.step(if rate.is_nan() { 0.05 } else { rate }) {
+                    assert_eq!(before, replica.values().unwrap(), "no parameter has changed");
+                    return (step, error);
+                }
+            }
+            panic!("nobody was told")
+        })
+        .unwrap()
+    };
+    let rates =
+        errors(|replica, step| if step == 1 { 0.05 + 0.01 * replica.group().rank().0 as f64 } else { 0.05 });
+    for (step, error) in rates {
+        assert!(matches!(error, Error::SettingsDiffer { .. }) && step == 2, "{error}");
+        assert!(error.to_string().contains("the learning rate of step 1 is 0.05 on rank 0"), "{error}");
+    }
+    // Rank 1's first shard is the job's third.
+    let losses = errors(|replica, step| match (step, replica.group().rank().0) {
+        (1, 1) => {
+            replica.begin_shard(f64::NAN, 1.0).unwrap().finish().unwrap();
+            f64::NAN
+        }
+        _ => 0.05,
+    });
+    for (step, error) in losses {
+        let words = error.to_string();
+        assert!(matches!(error, Error::LossNotFinite { step: 1, .. }) && step == 2, "{words}");
+        assert!(words.contains("shard 2") && words.contains("rank 1"), "{words}");
+    }
+}
