@@ -344,7 +344,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         Replica::new(Arc::new(Group::alone()), specs(), values, config, adam).map(drop)
     };
     for (config, words) in [
-        (Config { elastic: true, ..config() }, "that a worker's death would lose"),
+        (Config { elastic: true, backup_every: 0, ..config() }, "that a worker's death would lose"),
         (Config { straggler: Policy::Rebalance, ..config() }, "cannot move shards between workers"),
         (Config { loss_scaling: Some(LossScaling::default()), ..config() }, "compute in bf16 or f32"),
         (Config { islands: Some(2), ..config() }, "synchronisation `delayed:steps=1` has no islands"),

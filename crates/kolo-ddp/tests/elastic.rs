@@ -138,6 +138,11 @@ impl Script {
         Script { sync: sync.into(), islands: Some(islands), ..script }
     }
 
+    /// With updates that are one step late, in which any moment is as good as another, too.
+    fn late(seed: u64, combination: &Combination, clip_norm: Option<f64>) -> Script {
+        Script { clip_norm, islands: None, ..Script::rarely(seed, combination, "delayed:1", 1) }
+    }
+
     /// One rank, undisturbed.
     fn undisturbed(self) -> Script {
         let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
@@ -400,6 +405,24 @@ fn check(script: &Script, transport: &'static TransportKind, seed: u64, expected
         let first = *known.keys().next().unwrap();
         let seen: Known = losses.range(first..).map(|(step, loss)| (*step, *loss)).collect();
         assert_eq!(known, seen, "{case}");
+    }
+}
+
+#[test]
+fn late_updates_survive_deaths_and_joins_in_the_same_bits() {
+    let keeps_nothing = |(.., reduction): &&Combination| {
+        reduction.shard_state().is_empty() && reduction.common_state().is_empty()
+    };
+    for (n, combination) in combinations().iter().filter(keeps_nothing).enumerate() {
+        let script = |seed| Script::late(seed, combination, (n % 2 == 1).then_some(1.5));
+        let (expected, losses) = run(&script(0).undisturbed(), &TCP).remove(0);
+        assert_eq!(losses.len() as u64, STEPS);
+        for (transport, seed) in [(&SHM, 0), (&TCP, 1), (&SHM, 2), (&TCP, 3)] {
+            let seed = seed + 4 * n as u64;
+            check(&script(seed), transport, seed, &expected, &losses);
+        }
+        // Each rank has all that is kept.
+        check(&script(5).then_alone(), &TCP, 5, &expected, &losses);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Workers of a job with islands that come and leave as planned, or take with them what nobody else has.
+//! Workers of a job with islands, or with updates that are one step late, that come and leave as planned, or
+//! take with them what nobody else has.
 
 mod common;
 
@@ -128,6 +129,8 @@ fn members_come_and_leave_at_the_end_of_a_round() {
         // Before the first round after any step.
         ("post-local:H=4,T=16", [6, 10]),
         ("post-local:H=4,T=8", [6, 12]),
+        // Where all updates are made.
+        ("delayed:1", [8, 12]),
     ] {
         let config = config(sync);
         let (steps, ends) = planned(&config, 5, 9);

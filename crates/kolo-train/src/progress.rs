@@ -298,7 +298,14 @@ mod tests {
     const STEPS: u64 = 6;
 
     fn last(step: u64) -> LastStep {
-        LastStep { step, loss: step as f64 + 0.5, count: 7.0, noise_scale: None, skipped: false }
+        LastStep {
+            step,
+            loss: step as f64 + 0.5,
+            count: 7.0,
+            gradient_norm: None,
+            noise_scale: None,
+            skipped: false,
+        }
     }
 
     /// As a worker sees it, to which its own islands' loss is known at first.

@@ -115,7 +115,8 @@ impl Replica {
     fn keeps_state(&self) -> bool {
         let reducer = &self.config.reduction;
         let reduction_keeps = !(reducer.shard_state().is_empty() && reducer.common_state().is_empty());
-        self.config.elastic && (reduction_keeps || self.islands.is_some())
+        let is_delayed = self.config.sync.is_delayed();
+        self.config.elastic && (reduction_keeps || is_delayed || self.islands.is_some())
     }
 
     /// Whether a copy is to be made after the steps so far.

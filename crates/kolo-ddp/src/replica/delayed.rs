@@ -14,7 +14,8 @@
 //! What is on its way is waited for and applied, too, after the last step of an epoch or of the run, before a
 //! checkpoint ([`Replica::end_round`]), and every [`Config::backup_every`] steps, in a job of any kind, so
 //! that the bits do not depend on that; the next step is a first one again. There values and the optimizer's
-//! state are all that there is, and a checkpoint holds no gradient.
+//! state are all that there is, so a checkpoint holds no gradient, and after a death all ranks go back to a
+//! copy that was made there (`backup`). Members who come or leave wait for it.
 
 use super::stepping::{Ended, Started};
 use super::{Replica, StepReport};
@@ -85,10 +86,10 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
                 .into(),
         );
     }
-    if config.elastic {
+    if config.elastic && config.backup_every == 0 {
         return wrong(
-            "has a gradient on its way that a worker's death would lose; train with workers that stay (`Config::elastic: \
-             false`)"
+            "has a gradient on its way that a worker's death would lose, so that an elastic job has to go back to a copy; let it \
+             make some (`Config::backup_every`)"
                 .into(),
         );
     }
@@ -111,8 +112,11 @@ impl Replica {
             ended.extend(self.end_last()?);
         }
         let (report, agreed) = self.report(ended);
-        // Members change when nothing is on its way, for which they wait.
-        let agreed = if self.has_all() { agreed } else { Agreed::NoChange };
+        if !self.has_all() {
+            // Members change when nothing is on its way, for which they wait.
+            return Ok((report, Agreed::NoChange));
+        }
+        self.round.clone_from(&report.known);
         Ok((report, agreed))
     }
 
@@ -128,7 +132,7 @@ impl Replica {
 
     /// The step that has `started` is on its way from now on; gives the one before it, if there is one, which
     /// is to end.
-    fn put_on_its_way(&mut self, started: Started) -> Option<Started> {
+    pub(super) fn put_on_its_way(&mut self, started: Started) -> Option<Started> {
         let Some(delay) = &mut self.delay else { return Some(started) };
         let is_first = delay.is_empty();
         delay.turn(&mut self.step);

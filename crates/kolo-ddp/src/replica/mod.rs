@@ -78,7 +78,8 @@ pub struct Replica {
     steps: u64,
     /// The last one that is complete.
     last: Option<LastStep>,
-    /// The steps of the round of islands that ended last, or was to end.
+    /// The steps of the round of islands that ended last, or was to end; where updates are one step late those
+    /// that ended when all were made.
     round: Vec<LastStep>,
     /// What those updates multiply the summed gradient by, and by what besides, as its transforms have
     /// decided.
@@ -361,7 +362,8 @@ impl Replica {
     }
 
     /// The steps that became known with [`Replica::last_step`], in order: that one alone; where islands
-    /// synchronise rarely all of the round that it ended.
+    /// synchronise rarely all of the round that it ended; where updates are one step late and all have been
+    /// made, the one before it, too.
     pub fn last_steps(&self) -> Vec<LastStep> {
         let number = |last: &LastStep| last.step;
         match self.round.last().map(number) == self.last.as_ref().map(number) {

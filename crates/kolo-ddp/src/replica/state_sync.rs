@@ -89,7 +89,7 @@ impl Replica {
         self.joined = true;
         if self.server {
             self.undo = None;
-        } else if self.config.elastic && self.overlaps() && self.undo.is_none() {
+        } else if self.config.elastic && self.overlaps() && !self.is_delayed() && self.undo.is_none() {
             self.undo = Some(Undo::new(&self.layout));
         }
         self.back_up_at_start()

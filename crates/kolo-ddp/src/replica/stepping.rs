@@ -267,11 +267,11 @@ impl Replica {
             self.islands = Some(islands);
             return result;
         }
-        let flags = self.members.flags(self.group.rank(), self.server);
-        let step = self.step_number();
-        let settings = self.settings_of_step(learning_rate).print();
-        self.step.start_rest(step, &Piggyback { flags, settings, numbers: None })?;
-        self.step.agree(step).map(drop)
+        let started = self.start_step(learning_rate)?;
+        match self.put_on_its_way(started) {
+            Some(due) => self.step.agree(due.step).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// The step that runs or comes next.

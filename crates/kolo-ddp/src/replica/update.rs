@@ -152,7 +152,8 @@ impl Replica {
     /// values, which pays where the wire is slow.
     pub(super) fn overlaps(&self) -> bool {
         let slow = self.group.reach() == kolo_comm::Distance::Network;
-        self.config.forward_overlap && (slow || !self.config.elastic)
+        // Where updates are one step late no step is taken back, but all since the last copy.
+        self.config.forward_overlap && (slow || !self.config.elastic || self.config.sync.is_delayed())
     }
 
     /// Updates the values of a bucket, if that is still to be done.

@@ -114,6 +114,12 @@ impl SyncConfig {
                 "--precision f16 scales the next loss before it is known whether the last one has overflowed; take bf16",
             );
         }
+        if recipe.backup_steps == 0 {
+            return refused(
+                "--backup-steps 0: a worker's death would lose the gradient on its way, and there would be no copy to go back to; give 1 \
+                 or more",
+            );
+        }
         if recipe.straggler()? == Policy::Rebalance {
             return refused(
                 "--straggler rebalance moves shards when times say so, and would have to wait for the gradient on its way; leave it \

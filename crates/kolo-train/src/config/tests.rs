@@ -112,6 +112,7 @@ fn late_updates_are_refused_where_they_make_no_sense() {
         ),
         (Recipe { straggler: "rebalance".into(), ..recipe() }, "--straggler rebalance moves shards"),
         (f16, "--precision f16 scales the next loss"),
+        (Recipe { backup_steps: 0, ..recipe() }, "--backup-steps 0: a worker's death would lose"),
         (islands, "--islands 2: --sync delayed:steps=1 has no islands"),
     ] {
         let error = recipe.check().unwrap_err().to_string();

@@ -144,13 +144,6 @@ impl Train {
         let config = self.configuration()?;
         let model = models::find(&config.model)?;
         config.check_shares()?;
-        if config.sync.mode.is_delayed() && self.elastic.is_given() {
-            return Err(Failure::input(format!(
-                "--min and --max-restarts: with --sync {} a gradient is on its way in each step, which a worker's death loses, so the \
-                 job ends with it; leave these options out, or take --sync every-step",
-                config.sync.mode
-            )));
-        }
         let is_stale = config.sync.mode.staleness_bound().is_some();
         if is_stale && self.elastic.is_given() {
             return Err(Failure::input(format!(
@@ -187,11 +180,10 @@ impl Train {
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.configuration()?;
         let algorithm = self.algorithm.as_deref();
-        // A worker that dies would take its pushes along, or a gradient: these stay to the end.
-        let mode = &config.sync.mode;
-        let member = match mode.is_delayed() || mode.staleness_bound().is_some() {
-            true => None,
-            false => self.communication.member(algorithm)?,
+        // A worker that dies would take its pushes along, so these stay to the end.
+        let member = match config.sync.mode.staleness_bound() {
+            Some(_) => None,
+            None => self.communication.member(algorithm)?,
         };
         if let Some(mut member) = member {
             let folder = match made_folder() {

@@ -129,7 +129,6 @@ fn what_makes_no_sense_is_told_before_workers_start() {
         (&["--sync", "local", "--islands", "3", "--shards", "4"], "give a number that divides the 4 shards"),
         (&["--islands", "2"], "--sync every-step has no islands"),
         (&["--sync", "local", "--batch-norm", "sync"], "islands have no batch in common"),
-        (&["--sync", "delayed:1", "--min", "1"], "a gradient is on its way in each step"),
         (&["--sync", "delayed:2"], "steps of delayed is 2; it must be a whole number from 1 to 1"),
         (
             &["--sync", "delayed:1", "--reduction", "ef-sign"],
