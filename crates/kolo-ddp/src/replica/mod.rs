@@ -78,8 +78,8 @@ pub struct Replica {
     steps: u64,
     /// The last one that is complete.
     last: Option<LastStep>,
-    /// The steps of the round of islands that ended last, or was to end; where updates are one step late those
-    /// that ended when all were made.
+    /// The steps of the round of islands that ended last, or was to end; where updates are one step late
+    /// those that ended when all were made.
     round: Vec<LastStep>,
     /// What those updates multiply the summed gradient by, and by what besides, as its transforms have
     /// decided.
