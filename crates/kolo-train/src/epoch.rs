@@ -82,12 +82,12 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             }
         }
         let due = self.calendar.after(progress.step());
-        if due.gathering {
+        // At the end of an epoch the evaluation comes first. Where the members have just changed newcomers do
+        // not know of this step, and the next checkpoint is the one that counts.
+        let same_members = matches!(report.change, Change::None | Change::AllLeft);
+        if due.checkpoint && !due.evaluation && same_members {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
-        }
-        if let Some(writer) = writer {
-            // At the end of an epoch the evaluation comes first.
-            if due.checkpoint && !due.evaluation {
+            if let Some(writer) = writer {
                 writer.flush(progress);
                 writer.checkpoint(&self.ddp, progress)?;
             }

@@ -24,7 +24,10 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         let (batch_size, precision) = (config.test_batch_size, config.precision.precision()?);
         let scores = evaluate::scores(&self.ddp, self.task, batch_size, precision, device)?;
         // Also where nothing is evaluated: from here on nobody needs the others for what is written down.
-        let noise_scale = self.ddp.with_replica(|replica| replica.noise_scale())?;
+        let noise_scale = self.ddp.with_replica(|replica| {
+            replica.gather_residuals()?;
+            replica.noise_scale()
+        })?;
         let epoch = progress.epoch_meter();
         let row = EpochRow {
             epoch: progress.epochs_begun(),

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
 use kolo_ddp::straggler::Policy;
+use kolo_ddp::sync::SyncMode;
 use kolo_ddp::{BucketCaps, ParamGroup, Sampler, Selector, Statistics, apportion, optimizer};
 use serde::{Deserialize, Serialize};
 
@@ -177,6 +178,16 @@ const FREE: [&str; 10] = [
     "keep_checkpoints",
 ];
 
+/// Those of them that decide where the round of islands, or a pipeline of updates, ends, and with it the bits,
+/// by the mode of synchronisation.
+fn ends_rounds(mode: &SyncMode) -> &'static [&'static str] {
+    match (mode.is_rare(), mode.is_delayed()) {
+        (_, true) => &["checkpoint_steps", "backup_steps"],
+        (true, false) => &["checkpoint_steps"],
+        (false, false) => &[],
+    }
+}
+
 /// What batch normalisation takes its mean and variance over in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -217,6 +228,7 @@ impl Recipe {
         self.optimizer.check()?;
         self.check_groups(optimizer::find(&self.optimizer.0.name)?)?;
         self.transforms.check()?;
+        self.reduction()?;
         self.precision.check()?;
         self.rate.check()?;
         self.large_batch.check(self.epochs)?;
@@ -273,7 +285,9 @@ impl Recipe {
             Some(value) => value.to_string(),
             None => "nothing".into(),
         };
-        let names = own.keys().chain(others.keys()).filter(|name| !FREE.contains(&name.as_str()));
+        let bound = ends_rounds(&self.sync.mode);
+        let is_free = |name: &&String| FREE.contains(&name.as_str()) && !bound.contains(&name.as_str());
+        let names = own.keys().chain(others.keys()).filter(|name| !is_free(name));
         let mut pairs = names.map(|name| (name.clone(), value(&own, name), value(&others, name)));
         Ok(pairs.find(|(_, own, other)| own != other))
     }

@@ -125,6 +125,15 @@ fn a_run_goes_on_with_the_settings_that_decide_its_result() {
     let config = Recipe::default();
     let other = Recipe { nproc: 7, keep_checkpoints: 1, ..config.clone() };
     assert_eq!(config.difference(&other).unwrap(), None);
+    let mode = |sync: &str| SyncConfig { mode: sync.parse().unwrap(), islands: None };
+    for (sync, found) in [("every-step", None), ("local", None), ("delayed:1", Some("backup_steps"))] {
+        let config = Recipe { sync: mode(sync), ..config.clone() };
+        let other = Recipe { backup_steps: 7, ..config.clone() };
+        assert_eq!(config.difference(&other).unwrap().map(|(name, ..)| name).as_deref(), found, "{sync}");
+        let other = Recipe { checkpoint_steps: Some(7), ..config.clone() };
+        let found = (sync != "every-step").then_some("checkpoint_steps");
+        assert_eq!(config.difference(&other).unwrap().map(|(name, ..)| name).as_deref(), found, "{sync}");
+    }
     let other = Recipe { steps: Some(7), ..config.clone() };
     let found = config.difference(&other).unwrap();
     assert_eq!(found, Some(("steps".into(), "nothing".into(), "7".into())));
