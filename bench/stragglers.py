@@ -53,7 +53,7 @@ def main() -> int:
             # In turn, so that what else the machine does meets all of them.
             for seed in seeds:
                 for more in VARIANTS:
-                    out = Path(scratch) / str(len(found)) / str(seed)
+                    out = Path(scratch) / f"{seed}-{VARIANTS.index(more)}"
                     found.setdefault(more, []).append(trained(options, more, seed, out))
         except subprocess.CalledProcessError as error:
             print(f"error: {shlex.join(error.cmd)}\n{error.stderr}", file=sys.stderr)
@@ -67,7 +67,6 @@ def main() -> int:
 
 def trained(options: argparse.Namespace, more: str, seed: int, out: Path) -> dict:
     """One training: milliseconds of a step, seconds until the accuracy (None: never), and the last one."""
-    out.parent.mkdir(parents=True, exist_ok=True)
     words = ["train", "--nproc", str(WORKERS), *shlex.split(TRAINING), "--seed", str(seed)]
     for rank in range(WORKERS):
         words += ["--slow", f"{rank}:compute:{SLOW if rank == WORKERS - 1 else FAST}"]
@@ -90,7 +89,7 @@ def trained(options: argparse.Namespace, more: str, seed: int, out: Path) -> dic
 def table(options: argparse.Namespace, found: dict[str, list[dict]]) -> str:
     seeds = len(next(iter(found.values())))
     lines = [
-        f"`python3 bench/stragglers.py`: `kolo train --nproc {WORKERS} {TRAINING}` on the small Fashion-MNIST, one"
+        f"`python3 bench/stragglers.py --seeds {options.seeds}`: `kolo train --nproc {WORKERS} {TRAINING}` on the small Fashion-MNIST, one"
         f" of {WORKERS} workers three times slower than the others; mean and range of {seeds} seeds.",
         "",
         f"| | step, ms | seconds until {options.accuracy:g} % | accuracy at the end, % |",
