@@ -35,8 +35,8 @@ pub struct Config {
     /// no copies; what a dead worker had kept is lost then, and a warning says so
     /// ([`Warning::ShardStateLost`](crate::Warning::ShardStateLost),
     /// [`Warning::IslandStateLost`](crate::Warning::IslandStateLost)). The bits are the same for any other
-    /// number. The same on all ranks. In a job whose updates are one step late, elastic or not: steps
-    /// after which all are made, which does decide the bits ([`Replica::end_round`](crate::Replica::end_round)).
+    /// number. The same on all ranks. In a job whose updates are one step late, elastic or not: steps after
+    /// which all are made, which does decide the bits ([`Replica::end_round`](crate::Replica::end_round)).
     pub backup_every: u64,
     /// What is done to the gradient before the optimizer sees it, one after another: entries of
     /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`.
@@ -72,8 +72,8 @@ pub struct Config {
     pub noise_scale: bool,
     /// How often shards synchronise: every step, or rarely, as [islands](crate::sync), or every step with
     /// updates that are one step late (`delayed`), or through servers that hold the weights, each worker at
-    /// its own pace (`stale`, which promises no bits). With islands [`Config::reduction`] is that of the outer
-    /// step, and transforms see an island's gradient. The same on all ranks.
+    /// its own pace (`stale`, which promises no bits). With islands [`Config::reduction`] is that of the
+    /// outer step, and transforms see an island's gradient. The same on all ranks.
     pub sync: SyncMode,
     /// Equal parts of the shards that synchronise every step among themselves, where all do so rarely.
     /// Belongs to the job. `None`: one for each shard.

@@ -146,8 +146,9 @@ fn the_noise_scale_is_that_of_gradients_without_their_scale() {
     }
 }
 
-/// Steps of a model whose gradients do not depend on its values, the last of which ends a round of islands. In
-/// the large one an element of one shard overflows, unless that is among the shards that have no sample then.
+/// Steps of a model whose gradients do not depend on its values, the last of which ends a round of islands.
+/// In the large one an element of one shard overflows, unless that is among the shards that have no sample
+/// then.
 fn plain_steps(
     replica: &mut Replica,
     numbers: impl IntoIterator<Item = u64>,

@@ -88,8 +88,8 @@ pub trait Reduction: Send {
     /// All elements of a shard are there.
     fn end_shard(&mut self, shard: FinishedShard);
 
-    /// All shards of this rank are there in step `step`, counted as [`FinishedShard::step`]: starts to combine
-    /// them with those of `group`, or without one among themselves. What goes wrong is said by
+    /// All shards of this rank are there in step `step`, counted as [`FinishedShard::step`]: starts to
+    /// combine them with those of `group`, or without one among themselves. What goes wrong is said by
     /// [`Reduction::wait`].
     fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64);
 

@@ -178,8 +178,8 @@ const FREE: [&str; 10] = [
     "keep_checkpoints",
 ];
 
-/// Those of them that decide where the round of islands, or a pipeline of updates, ends, and with it the bits,
-/// by the mode of synchronisation.
+/// Those of them that decide where the round of islands, or a pipeline of updates, ends, and with it the
+/// bits, by the mode of synchronisation.
 fn ends_rounds(mode: &SyncMode) -> &'static [&'static str] {
     match (mode.is_rare(), mode.is_delayed()) {
         (_, true) => &["checkpoint_steps", "backup_steps"],
