@@ -4,8 +4,9 @@ the same training without: each as often as there are seeds.
 
     cargo build --release && python3 bench/accuracy.py [--write]
 
-Runs that are in --results already are not made again, so what was cut off goes on. With --write the table
-takes its place in docs/accuracy.md.
+Runs that are in --results already are not made again, so what was cut off goes on; bench/accuracy.jsonl has
+those that docs/accuracy.md shows. With --write the tables take their place there, with --known without the rows
+of which runs are missing.
 """
 
 import argparse
@@ -43,6 +44,7 @@ ROWS = {
         "--sync post-local:H=8,T=1500",
         "--sync local:H=8",
         "--sync diloco:H=50",
+        "--sync diloco:H=50,outer-momentum=0.6",
         "--sync diloco:H=50 --reduction qsgd:bits=4,block=512",
     ],
     "adam": ["--reduction onebit-adam:warmup_steps=500 --freeze-after 500"],
@@ -59,6 +61,7 @@ def main() -> int:
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=30, help="images a shard")
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--known", action="store_true", help="make no runs: show those that are there")
     parser.add_argument("--write", action="store_true", help=f"into {DOC.relative_to(ROOT)}")
     options = parser.parse_args()
     options.seeds = [int(seed) for seed in options.seeds.split(",")]
@@ -79,9 +82,15 @@ def study(options: argparse.Namespace) -> str:
         trainings = Trainings(options, Path(scratch))
         parts = []
         for name, whole in WHOLE.items():
-            of = {more: [trainings.made(words(options, whole, more, seed)) for seed in options.seeds]
-                  for more in ["", *ROWS[name]]}
-            parts.append(table(whole, of))
+            rows = {
+                more: [words(options, whole, more, seed) for seed in options.seeds]
+                for more in ["", *ROWS[name]]
+            }
+            if options.known:
+                rows = {more: row for more, row in rows.items() if all(map(trainings.has, row))}
+            of = {more: [trainings.made(run) for run in row] for more, row in rows.items()}
+            if "" in of:
+                parts.append(table(whole, of))
     heading = f"`{command(options)}`: {options.epochs} epochs of {options.data}, network `{options.model}`,"
     heading += f" {options.shards} shards of {options.batch_size} images; mean and range of"
     heading += f" {len(options.seeds)} seeds."

@@ -32,6 +32,10 @@ class Trainings:
         lines = self.file.read_text().splitlines() if self.file.exists() else []
         self.known = {row["command"]: row for row in map(json.loads, lines)}
 
+    def has(self, words: list[str]) -> bool:
+        """Whether the run with these options has been made."""
+        return shlex.join(words) in self.known
+
     def made(self, words: list[str]) -> dict:
         """What came of the run with these options: `steps`, `test_accuracy`, and the bytes that a worker gave
         to the sums over workers, `wire_bytes`; no steps and no bytes where it has diverged."""
