@@ -30,7 +30,7 @@ pub struct Config {
     /// [`parse`](crate::reduction::parse)), or one of the user's own. The same on all ranks.
     pub reduction: Arc<dyn Reducer>,
     /// In an elastic job whose reduction keeps something for each shard, or whose islands synchronise rarely:
-    /// steps between two copies of that, each of which a second rank holds, too; of islands a copy is made at
+    /// steps between two copies of that, each of which two more ranks hold, too; of islands a copy is made at
     /// the end of the round in which so many are done. After a death the job goes back to the last copy. 0:
     /// no copies; what a dead worker had kept is lost then, and a warning says so
     /// ([`Warning::ShardStateLost`](crate::Warning::ShardStateLost),

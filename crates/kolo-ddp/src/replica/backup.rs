@@ -2,11 +2,11 @@
 //!
 //! Values and optimizer state are on every rank. What a reduction keeps for a shard is only on the rank that
 //! computes it, such as a residual; and so are the weights and the optimizer of an island that synchronises
-//! rarely. A second holder after every step would cost more than the compressed gradient, or the rare outer
+//! rarely. Another holder after every step would cost more than the compressed gradient, or the rare outer
 //! step, saves. So every [`Config::backup_every`](crate::Config::backup_every) steps, of islands at the end
 //! of a round, when their weights are the same, each rank copies all it has, and gives a copy of what only it
-//! has to the next one that trains. After a death all ranks go back to the newest copy of which every shard
-//! is left somewhere, and do the steps since then again, in the same bits.
+//! has to the next [`HOLDERS`] that train. After a death all ranks go back to the newest copy of which every
+//! shard is left somewhere, and do the steps since then again, in the same bits.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,6 +22,10 @@ use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
 use crate::warning::Warning;
 
+/// Ranks that hold what only another one has: two, because the death of a rank is seldom noticed before that
+/// of its neighbour where both have one cause, and a copy is there again only when the next group has begun.
+const HOLDERS: usize = 2;
+
 /// How many copies are kept: while a new one is made the one before it is the last that is good.
 const KEPT: usize = 2;
 
@@ -33,7 +37,7 @@ struct Backup {
     /// what the reduction keeps on all ranks, and while all shards synchronise every step before the first
     /// round the islands' optimizer.
     arrays: Vec<Vec<f32>>,
-    /// By shard, where there are islands by island: this rank's, and those of the rank before it. Where
+    /// By shard, where there are islands by island: this rank's, and those of the ranks before it. Where
     /// nothing is kept for any of them all are here, each without values.
     shards: BTreeMap<usize, Vec<f32>>,
 }
@@ -99,13 +103,13 @@ fn newest(held: &[Vec<Held>], shards: usize) -> Option<(u64, Vec<Rank>)> {
     })
 }
 
-/// Who gives what it has to whom: each of `workers` to the next one in the circle that is a keeper, unless
-/// that is itself.
-fn pairs(workers: &[Rank], keepers: &[Rank]) -> Vec<(Rank, Rank)> {
+/// Who gives what it has to whom: each of `workers` to another one that is a keeper, past so many of them in
+/// the circle, if there is one.
+fn pairs(workers: &[Rank], keepers: &[Rank], past: usize) -> Vec<(Rank, Rank)> {
     let pair = |(place, worker): (usize, &Rank)| {
-        let mut next = workers[place + 1..].iter().chain(&workers[..=place]);
-        let keeper = next.find(|next| keepers.contains(next))?;
-        (keeper != worker).then_some((*worker, *keeper))
+        let others = workers[place + 1..].iter().chain(&workers[..place]);
+        let keeper = others.filter(|other| keepers.contains(other)).nth(past)?;
+        Some((*worker, *keeper))
     };
     workers.iter().enumerate().filter_map(pair).collect()
 }
@@ -126,7 +130,7 @@ impl Replica {
             && self.backups.is_due(self.config.backup_every, self.steps)
     }
 
-    /// Copies what this rank has, and gives what is kept for its shards to the next worker. A collective;
+    /// Copies what this rank has, and gives what is kept for its shards to the next workers. A collective;
     /// does nothing where there is nothing that could be lost, and on a server, which has nothing.
     ///
     /// # Errors
@@ -136,7 +140,7 @@ impl Replica {
         self.back_up_with(&self.workers())
     }
 
-    /// The same before ranks leave, maybe this one: to the next worker that stays.
+    /// The same before ranks leave, maybe this one: to the next workers that stay.
     ///
     /// # Errors
     ///
@@ -190,7 +194,7 @@ impl Replica {
     }
 
     /// What is kept for this rank's shards, so many values each, and if it is one of `keepers` for those of
-    /// the workers before it, each of which gives its own to the next keeper. A collective.
+    /// the workers before it, each of which gives its own to the next keepers. A collective.
     fn with_those_before(
         &self,
         own: Vec<Vec<f32>>,
@@ -206,27 +210,30 @@ impl Replica {
         let mut keep = |worker: Rank, received: &[f32]| {
             shards.extend(shards_of(worker).zip(received.chunks(shard_len).map(<[f32]>::to_vec)));
         };
-        let pairs = pairs(&workers, keepers);
         let space = |worker: Rank| vec![0.0; shards_of(worker).len() * shard_len];
-        let to = pairs.iter().find(|(from, _)| *from == rank).map(|(_, to)| *to);
-        let mut from = pairs.iter().filter(|(_, to)| *to == rank).map(|(from, _)| *from);
-        if keepers == workers
-            && let (Some(to), Some(from)) = (to, from.next())
-        {
-            // All at once.
-            let mut received = space(from);
-            group.send_receive(&own.concat(), to, &mut received, from)?;
-            keep(from, &received);
-            return Ok(shards);
-        }
-        // One after another, in an order that is the same on all ranks.
-        for (from, to) in pairs {
-            if from == rank {
-                group.send(&own.concat(), to)?;
-            } else if to == rank {
+        let own = own.concat();
+        for past in 0..HOLDERS {
+            let pairs = pairs(&workers, keepers, past);
+            let to = pairs.iter().find(|(from, _)| *from == rank).map(|(_, to)| *to);
+            let from = pairs.iter().find(|(_, to)| *to == rank).map(|(from, _)| *from);
+            if keepers == workers
+                && let (Some(to), Some(from)) = (to, from)
+            {
+                // All at once.
                 let mut received = space(from);
-                group.receive(&mut received, from)?;
+                group.send_receive(&own, to, &mut received, from)?;
                 keep(from, &received);
+                continue;
+            }
+            // One after another, in an order that is the same on all ranks.
+            for (from, to) in pairs {
+                if from == rank {
+                    group.send(&own, to)?;
+                } else if to == rank {
+                    let mut received = space(from);
+                    group.receive(&mut received, from)?;
+                    keep(from, &received);
+                }
             }
         }
         Ok(shards)
@@ -243,7 +250,7 @@ impl Replica {
     }
 
     /// A copy before the first step of a group, so that there is one from then on, and what is kept for each
-    /// shard has two holders again.
+    /// shard has all its holders again.
     ///
     /// # Errors
     ///
@@ -429,15 +436,18 @@ mod tests {
     #[test]
     fn each_worker_has_a_keeper_that_stays() {
         let ranks = |ranks: &[usize]| ranks.iter().copied().map(Rank).collect::<Vec<_>>();
-        let found = |workers: &[usize], keepers: &[usize]| -> Vec<(usize, usize)> {
-            let pairs = pairs(&ranks(workers), &ranks(keepers)).into_iter();
+        let found = |workers: &[usize], keepers: &[usize], past| -> Vec<(usize, usize)> {
+            let pairs = pairs(&ranks(workers), &ranks(keepers), past).into_iter();
             pairs.map(|(from, to)| (from.0, to.0)).collect()
         };
-        assert_eq!(found(&[0, 1, 3], &[0, 1, 3]), [(0, 1), (1, 3), (3, 0)]);
-        assert_eq!(found(&[0, 1, 2, 3], &[0, 3]), [(0, 3), (1, 3), (2, 3), (3, 0)]);
-        assert_eq!(found(&[0, 1, 2], &[1]), [(0, 1), (2, 1)]);
-        assert_eq!(found(&[0], &[0]), []);
-        assert_eq!(found(&[0, 1], &[]), []);
+        assert_eq!(found(&[0, 1, 3], &[0, 1, 3], 0), [(0, 1), (1, 3), (3, 0)]);
+        assert_eq!(found(&[0, 1, 3], &[0, 1, 3], 1), [(0, 3), (1, 0), (3, 1)]);
+        assert_eq!(found(&[0, 1, 2, 3], &[0, 3], 0), [(0, 3), (1, 3), (2, 3), (3, 0)]);
+        assert_eq!(found(&[0, 1, 2, 3], &[0, 3], 1), [(1, 0), (2, 0)]);
+        assert_eq!(found(&[0, 1, 2], &[1], 0), [(0, 1), (2, 1)]);
+        assert_eq!(found(&[0], &[0], 0), []);
+        assert_eq!(found(&[0, 1], &[0, 1], 1), []);
+        assert_eq!(found(&[0, 1], &[], 0), []);
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub struct Recipe {
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
     /// Where the reduction keeps something for each shard, or islands synchronise rarely: steps between
-    /// copies on a second worker, to which the job goes back after a death; 0: what a worker kept dies with
+    /// copies on two more workers, to which the job goes back after a death; 0: what a worker kept dies with
     /// it. With --sync delayed: steps after which all updates are made
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
     pub backup_steps: u64,
