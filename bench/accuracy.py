@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Test accuracy of a network trained with fewer bytes, lower precision or rarer synchronisation, beside that of
-the same training without: each as often as there are seeds.
+"""Test accuracy of a network trained with fewer bytes, lower precision or rarer synchronisation, beside that
+of the same training without: each as often as there are seeds.
 
     cargo build --release && python3 bench/accuracy.py [--write]
 
 Runs that are in --results already are not made again, so what was cut off goes on; bench/accuracy.jsonl has
-those that docs/accuracy.md shows. With --write the tables take their place there, with --known without the rows
-of which runs are missing.
+those that docs/accuracy.md shows. With --write the tables take their place there, with --known without the
+rows of which runs are missing.
 """
 
 import argparse

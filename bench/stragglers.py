@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a worker costs that is three times slower than three others: seconds of training until a test accuracy,
-by how workers synchronise.
+"""What a worker costs that is three times slower than three others: seconds of training until a test
+accuracy, by how workers synchronise.
 
     cargo build --release && python3 bench/stragglers.py [--write]
 
-Each worker sleeps for each of its shards (`kolo train --slow`), so that four workers have what four processors
-would give them also where there are two. With --write the table takes its place in docs/stragglers.md.
+Each worker sleeps for each of its shards (`kolo train --slow`), so that four workers have what four
+processors would give them also where there are two. With --write the table takes its place in docs/stragglers.md.
 """
 
 import argparse

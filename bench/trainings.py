@@ -1,5 +1,5 @@
-"""Trainings by `kolo train`, each made once: what came of it is remembered in a file, so that a study that was
-cut off goes on where it was."""
+"""Trainings by `kolo train`, each made once: what came of it is remembered in a file, so that a study that
+was cut off goes on where it was."""
 
 import argparse
 import json
