@@ -21,3 +21,10 @@ pub struct LastStep {
     /// As [`StepReport::skipped`](crate::StepReport::skipped).
     pub skipped: bool,
 }
+
+impl LastStep {
+    /// A step of which nothing is known but the sum of its losses over so many samples.
+    pub(crate) fn of_losses(step: u64, sum: f64, count: f64) -> Self {
+        LastStep { step, loss: sum / count, count, gradient_norm: None, noise_scale: None, skipped: false }
+    }
+}

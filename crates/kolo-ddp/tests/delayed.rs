@@ -123,9 +123,7 @@ fn train_on(world: usize, config: &Config, (optimizer, settings, _): &Combinatio
 
 /// What can be together with updates that are one step late.
 fn possible() -> Vec<Combination> {
-    let keeps_nothing = |(.., reduction): &Combination| {
-        reduction.shard_state().is_empty() && reduction.common_state().is_empty()
-    };
+    let keeps_nothing = |(.., reduction): &Combination| !reduction.keeps_state();
     combinations().into_iter().filter(keeps_nothing).collect()
 }
 
@@ -354,7 +352,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
     }
     let mut kept = 0;
     for reduction in common::reductions() {
-        let keeps = !(reduction.shard_state().is_empty() && reduction.common_state().is_empty());
+        let keeps = reduction.keeps_state();
         let name = reduction.name().to_string();
         let result = made(&Config { reduction, ..config() });
         if keeps {

@@ -410,9 +410,7 @@ fn check(script: &Script, transport: &'static TransportKind, seed: u64, expected
 
 #[test]
 fn late_updates_survive_deaths_and_joins_in_the_same_bits() {
-    let keeps_nothing = |(.., reduction): &&Combination| {
-        reduction.shard_state().is_empty() && reduction.common_state().is_empty()
-    };
+    let keeps_nothing = |(.., reduction): &&Combination| !reduction.keeps_state();
     for (n, combination) in combinations().iter().filter(keeps_nothing).enumerate() {
         let script = |seed| Script::late(seed, combination, (n % 2 == 1).then_some(1.5));
         let (expected, losses) = run(&script(0).undisturbed(), &TCP).remove(0);

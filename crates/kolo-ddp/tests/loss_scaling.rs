@@ -212,9 +212,7 @@ fn every_reduction_skips_a_step_as_if_it_had_never_been() {
 /// What is kept has no scale, so that it is also right for who goes on without.
 #[test]
 fn what_every_reduction_keeps_is_resumed_around_a_step_that_is_skipped() {
-    let keeps = |(.., reduction): &Combination| {
-        !(reduction.shard_state().is_empty() && reduction.common_state().is_empty())
-    };
+    let keeps = |(.., reduction): &Combination| reduction.keeps_state();
     for (optimizer, settings, reduction) in combinations().into_iter().filter(keeps) {
         let new = |group: Group, scaled: bool| {
             let config = Config { reduction: reduction.clone(), ..config(scaled, None) };

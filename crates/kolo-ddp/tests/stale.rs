@@ -465,11 +465,8 @@ fn ranks_that_do_not_do_the_same_are_told_in_a_sentence() {
         Ok(())
     };
     let told = errors(2, 1, &Options::default(), |journal| end_early(journal, 1));
-    assert!(
-        told.iter().any(|error| error.contains("its round with step 4, unlike another worker")),
-        "{told:?}"
-    );
-    assert!(told.iter().all(|error| !error.is_empty()), "{told:?}");
+    // Of step 4, or of the next, which the other worker may begin before it is heard of.
+    assert!(told.iter().all(|error| error.contains("unlike another worker")), "{told:?}");
     let told = errors(2, 1, &Options::default(), |journal| {
         if journal.worker == 1 {
             journal.replica.note_setting("sampler", "its own".into());

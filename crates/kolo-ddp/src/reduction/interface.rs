@@ -157,6 +157,13 @@ pub struct Context<'a> {
     pub assignment: &'a Assignment,
 }
 
+impl dyn Reducer {
+    /// Whether its reductions keep anything from step to step, for a shard or on all ranks.
+    pub fn keeps_state(&self) -> bool {
+        !(self.shard_state().is_empty() && self.common_state().is_empty())
+    }
+}
+
 /// As on the command line: `qsgd:bits=4,block=512,…`.
 impl fmt::Display for dyn Reducer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

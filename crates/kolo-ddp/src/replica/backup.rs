@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::Replica;
 use super::islands::IslandNotes;
 use super::undo::Undo;
+use crate::config::Config;
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::loss_scaling::LossScale;
@@ -117,10 +118,8 @@ fn pairs(workers: &[Rank], keepers: &[Rank], past: usize) -> Vec<(Rank, Rank)> {
 impl Replica {
     /// Whether a rank has something that could die with it.
     fn keeps_state(&self) -> bool {
-        let reducer = &self.config.reduction;
-        let reduction_keeps = !(reducer.shard_state().is_empty() && reducer.common_state().is_empty());
-        let is_delayed = self.config.sync.is_delayed();
-        self.config.elastic && (reduction_keeps || is_delayed || self.islands.is_some())
+        let Config { elastic, reduction, sync, .. } = &self.config;
+        *elastic && (reduction.keeps_state() || sync.is_delayed() || self.islands.is_some())
     }
 
     /// Whether a copy is to be made after the steps so far.
@@ -384,13 +383,12 @@ impl Replica {
 
     /// What only dead workers had is nowhere: it begins with nothing, and the user hears of it.
     pub(super) fn warn_of_lost_state(&mut self) {
-        let reducer = &self.config.reduction;
-        let reduction_keeps = !(reducer.shard_state().is_empty() && reducer.common_state().is_empty());
-        let reduction = reducer.name().to_string();
+        let reducer = self.config.reduction.clone();
         if self.islands.is_some() {
             self.warn(Warning::IslandStateLost { islands: (0..self.shards).collect() });
         }
-        if reduction_keeps {
+        if reducer.keeps_state() {
+            let reduction = reducer.name().to_string();
             self.warn(Warning::ShardStateLost { reduction, shards: (0..self.shards).collect() });
         }
     }

@@ -67,7 +67,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     }
     let wrong = |problem: String| Err(Error::Setting(format!("synchronisation `{}` {problem}", config.sync)));
     let reducer = &config.reduction;
-    if !(reducer.shard_state().is_empty() && reducer.common_state().is_empty()) {
+    if reducer.keeps_state() {
         return wrong(format!(
             "compresses a gradient before it is known what the reduction `{}` has kept of the one before, which is still on its \
              way; take a reduction that keeps nothing, such as `sum` or `bf16`, or `every-step`",

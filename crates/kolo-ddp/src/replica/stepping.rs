@@ -289,7 +289,7 @@ impl Replica {
     /// sum, and it keeps nothing that would change its unit with the scale.
     fn sees_scaled(&self) -> bool {
         let reducer = &self.config.reduction;
-        reducer.is_sum() && reducer.shard_state().is_empty() && reducer.common_state().is_empty()
+        reducer.is_sum() && !reducer.keeps_state()
     }
 
     /// What must be the same on all ranks in the step that ends.

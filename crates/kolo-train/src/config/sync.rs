@@ -102,7 +102,7 @@ impl SyncConfig {
     fn check_delayed(&self, recipe: &Recipe) -> Result<(), Error> {
         let refused = |problem: &str| Err(Error::setting("--sync", &self.mode, problem));
         let reducer = reduction::parse(&recipe.reduction)?;
-        if !(reducer.shard_state().is_empty() && reducer.common_state().is_empty()) {
+        if reducer.keeps_state() {
             return refused(&format!(
                 "--reduction {} goes on from what it has kept of the last gradient, which is still on its way; take one that keeps \
                  nothing, such as bf16",

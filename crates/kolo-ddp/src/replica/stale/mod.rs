@@ -108,14 +108,7 @@ impl Stale {
     fn with_numbers(&self, losses: Vec<[f64; 2]>) -> Result<Vec<LastStep>, Error> {
         let first = self.began + self.known.len() as u64;
         let known = |(step, [loss, count]): (u64, [f64; 2])| match count > 0.0 {
-            true => Ok(LastStep {
-                step,
-                loss: loss / count,
-                count,
-                gradient_norm: None,
-                noise_scale: None,
-                skipped: false,
-            }),
+            true => Ok(LastStep::of_losses(step, loss, count)),
             false => Err(Error::NoSamples { step }),
         };
         (first..).zip(losses).map(known).collect()

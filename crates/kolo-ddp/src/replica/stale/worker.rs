@@ -60,14 +60,7 @@ impl Worker {
         let header = PushHeader { step, count, loss, rate, ends };
         let began = Instant::now();
         let exchanges = self.start(header, &totals.unused)?;
-        let done = LastStep {
-            step,
-            loss: loss / count,
-            count,
-            gradient_norm: None,
-            noise_scale: None,
-            skipped: false,
-        };
+        let done = LastStep::of_losses(step, loss, count);
         outer.note_unused(step, totals.unused, count > 0.0);
         outer.step.begin_applying(done);
         outer.step.skip_updates();
