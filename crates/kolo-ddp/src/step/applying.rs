@@ -1,0 +1,101 @@
+//! `Applying`: reduced buckets come back, each is waited for when its values are wanted, and the last one that
+//! is applied ends the step.
+
+use super::profile::Lesson;
+use super::{Phase, Step};
+use crate::buckets::Bucket;
+use crate::error::Error;
+use crate::last_step::LastStep;
+
+impl Step {
+    /// `Reducing` → `Applying`: every bucket's update is due, of a step that ends as `ends`.
+    pub(crate) fn begin_applying(&mut self, ends: LastStep) {
+        self.buckets.states.iter_mut().for_each(|state| state.is_due = true);
+        self.phase = Phase::Applying { left: self.buckets.states.len(), ends };
+    }
+
+    /// Waits for a bucket; gives it and its reduced gradient. Belongs to `Reducing`, for who looks at all of
+    /// the gradient first, and to `Applying`.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn collect(&mut self, bucket: usize) -> Result<(&Bucket, &mut [f32]), Error> {
+        let state = &mut self.buckets.states[bucket];
+        state.wait(&mut self.exposed)?;
+        Ok(state.result())
+    }
+
+    /// Whether a bucket's update is still to be made.
+    pub(crate) fn is_due(&self, bucket: usize) -> bool {
+        self.buckets.states[bucket].is_due
+    }
+
+    /// Updates that are still to be made.
+    pub(crate) fn outstanding(&self) -> usize {
+        match self.phase {
+            Phase::Applying { left, .. } => left,
+            _ => 0,
+        }
+    }
+
+    /// A bucket has changed the values.
+    pub(crate) fn applied(&mut self, bucket: usize) {
+        let state = &mut self.buckets.states[bucket];
+        if let Phase::Applying { left, .. } = &mut self.phase
+            && std::mem::take(&mut state.is_due)
+        {
+            *left -= 1;
+        }
+    }
+
+    /// The step ends without its updates, all buckets of which have been collected.
+    pub(crate) fn skip_updates(&mut self) {
+        (0..self.buckets.states.len()).for_each(|bucket| self.applied(bucket));
+    }
+
+    /// What the step has ended as, when all of its updates are made and [`Step::prepare_next`] is to be
+    /// called.
+    pub(crate) fn ended(&self) -> Option<LastStep> {
+        match self.phase {
+            Phase::Applying { left: 0, ends } => Some(ends),
+            _ => None,
+        }
+    }
+
+    /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the order
+    /// in which gradients really became ready, and a few steps later they get their places in the order of
+    /// launches.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed, or memory cannot be had.
+    pub(crate) fn prepare_next(&mut self) -> Result<(), Error> {
+        self.uses.end_step();
+        // Without the others there is nothing to learn that all would follow.
+        if self.synchronise && !self.profile.is_over() {
+            match self.profile.end_step(&self.buckets.timings()) {
+                Lesson::Wait => {}
+                Lesson::Order(order) => self.rebuild(order)?,
+                Lesson::Times(times) => self.reorder(times)?,
+            }
+        }
+        self.launches.restart();
+        self.losses.reset();
+        if let Some(squares) = &mut self.squares {
+            squares.reset();
+        }
+        self.buckets.reset();
+        self.phase = Phase::Idle;
+        Ok(())
+    }
+
+    /// Any phase → `GivenUp`, if updates are still to be made; says whether they were.
+    pub(crate) fn give_up(&mut self) -> bool {
+        let gives_up = self.outstanding() > 0;
+        if gives_up {
+            self.phase = Phase::GivenUp;
+        }
+        gives_up
+    }
+}

@@ -1,0 +1,155 @@
+//! `Collecting`: the gradients of this rank's shards, one backward pass after another, each in its place in a
+//! bucket; in the last pass every bucket that is complete sets out.
+
+use super::launch_order::LaunchSlot;
+use super::scaled::StepNumber;
+use super::{Phase, Step};
+use crate::error::Error;
+use crate::reduction::FinishedShard;
+use kolo_optim::{Kind, SpanId};
+
+impl Step {
+    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins; its loss is summed over `count`
+    /// samples. Returns the number of the pass, by which its later calls are known.
+    ///
+    /// # Errors
+    ///
+    /// A pass is under way, this rank has no more shards in this step, a step has failed, or memory cannot be
+    /// had.
+    pub(crate) fn begin_shard(&mut self, loss: f64, count: f64, step: StepNumber) -> Result<u64, Error> {
+        let (done, due) = (self.passes_done("begin_shard")?, self.shards().len());
+        if done == due {
+            return Err(Error::NoShardLeft { due });
+        }
+        if done == 0 {
+            self.begin(step);
+        }
+        self.losses.push(loss, count);
+        self.shard = FinishedShard { number: self.shards().start + done, step: step.updates, count };
+        self.uses.begin_shard();
+        if let Some(squares) = &mut self.squares {
+            squares.begin_shard(count);
+        }
+        self.buckets.begin_shard(&self.uses.expected);
+        self.passes += 1;
+        self.phase = Phase::Collecting { done, pass: Some(self.passes) };
+        if done + 1 == due {
+            self.profile.begin(self.buckets.states.len());
+            self.start_losses()?;
+            self.launch_complete();
+        }
+        Ok(self.passes)
+    }
+
+    /// One contribution to a span's gradient has been computed. It is ignored if the pass is not under way
+    /// any more, as after a change of the group.
+    ///
+    /// # Panics
+    ///
+    /// If its length is not the span's.
+    pub(crate) fn add(&mut self, pass: u64, id: SpanId, gradient: &[f32]) {
+        let Some(done) = self.shard_of(pass) else { return };
+        let span = self.layout.span(id);
+        assert_eq!(gradient.len(), span.len, "gradient of {}", span.spec.name);
+        let is_scaled = span.spec.kind != Kind::Statistic;
+        match is_scaled.then(|| self.unscaling.take(gradient)).flatten() {
+            Some(unscaled) => {
+                self.contribute(done, id, &unscaled);
+                self.unscaling.give_back(unscaled);
+            }
+            None => self.contribute(done, id, gradient),
+        }
+    }
+
+    /// Puts a contribution to a span into its buckets, in the pass of this rank's shard `done`.
+    fn contribute(&mut self, done: usize, id: SpanId, gradient: &[f32]) {
+        let (last, (before, expected)) = (done + 1 == self.shards().len(), self.uses.count(id));
+        if let Some(squares) = &mut self.squares {
+            squares.add(&self.layout, id, gradient, before, expected);
+        }
+        if before >= expected {
+            return self.uses.keep_late(id, gradient, done, self.shards().len());
+        }
+        if last && before + 1 == expected {
+            self.profile.span_complete(id);
+        }
+        for place in 0..self.buckets.places[id.0].len() {
+            let (bucket, slice) = self.buckets.places[id.0][place];
+            let state = &mut self.buckets.states[bucket];
+            state.add(slice, gradient, before == 0);
+            let complete = state.owed == 0;
+            if last {
+                if complete {
+                    self.profile.bucket_complete(bucket);
+                }
+                self.launch_complete();
+            }
+        }
+    }
+
+    /// A shard's backward pass is over: what has not come is zero.
+    ///
+    /// # Errors
+    ///
+    /// It is not under way any more, as after a change of the group.
+    pub(crate) fn end_shard(&mut self, pass: u64) -> Result<(), Error> {
+        let Some(done) = self.shard_of(pass) else {
+            let phase = "after its step has been given up";
+            return Err(Error::OutOfOrder { call: "finish", phase, remedy: "begin the step anew" });
+        };
+        self.buckets.end_shard(&self.uses, self.shard);
+        self.uses.end_shard();
+        if let Some(squares) = &mut self.squares {
+            squares.end_shard();
+        }
+        self.phase = Phase::Collecting { done: done + 1, pass: None };
+        Ok(())
+    }
+
+    /// Which of this rank's shards a pass is of, if it is the one that is under way.
+    fn shard_of(&self, pass: u64) -> Option<usize> {
+        match self.phase {
+            Phase::Collecting { done, pass: Some(open) } if open == pass => Some(done),
+            _ => None,
+        }
+    }
+
+    /// How many of this rank's shards are complete, for a call that needs no pass to be under way.
+    pub(super) fn passes_done(&self, call: &'static str) -> Result<usize, Error> {
+        match self.phase {
+            Phase::Idle => Ok(0),
+            Phase::Collecting { done, pass: None } => Ok(done),
+            Phase::Collecting { pass: Some(_), .. } => {
+                let phase = "while a shard's pass is under way";
+                Err(Error::OutOfOrder {
+                    call,
+                    phase,
+                    remedy: "call `ShardPass::finish` at the end of each pass",
+                })
+            }
+            Phase::Reducing | Phase::Applying { .. } | Phase::GivenUp => Err(Error::Lost),
+        }
+    }
+
+    /// In the pass of the last shard: starts every bucket that is complete and whose turn it is.
+    fn launch_complete(&mut self) {
+        while let Some(LaunchSlot::Bucket(bucket)) = self.launches.next() {
+            let state = &mut self.buckets.states[bucket];
+            if state.owed > 0 {
+                break;
+            }
+            state.end_shard(&self.uses, self.shard);
+            self.launch(bucket, self.shard.step);
+        }
+    }
+
+    pub(super) fn launch(&mut self, bucket: usize, step: u64) {
+        let group = self.synchronise.then_some(&*self.group);
+        self.buckets.states[bucket].launch(group, &self.assignment, step);
+        self.launches.advance();
+    }
+
+    pub(super) fn start_losses(&mut self) -> Result<(), Error> {
+        if self.synchronise { self.losses.start(&self.group, &self.assignment) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,121 @@
+//! `Reducing`: all passes of this rank are over; what has not set out does, and the ranks agree on the step.
+
+use super::agreement::Seen;
+use super::launch_order::LaunchSlot;
+use super::piggyback::{Heard, Piggyback};
+use super::scaled::StepNumber;
+use super::{Phase, Step};
+use crate::error::Error;
+use crate::shard_loss::ShardLoss;
+use kolo_optim::{Kind, Span};
+
+/// What is known when the ranks have agreed.
+pub(crate) struct Totals {
+    /// Sum of the loss over all samples.
+    pub(crate) loss: f64,
+    /// Number of samples (or whatever the loss counts).
+    pub(crate) count: f64,
+    /// Buckets whose reduction had been started before the last backward pass was over.
+    pub(crate) started_early: usize,
+    /// For each span whether no shard of any rank has used it.
+    pub(crate) unused: Vec<bool>,
+    /// Whether a gradient has overflowed before the reduction saw it.
+    pub(crate) overflowed: bool,
+    /// What observers have told.
+    pub(crate) heard: Heard,
+}
+
+impl Step {
+    /// `Collecting` → `Reducing`: all backward passes of this rank are over. Starts what has not been
+    /// started. No collective of this step is started later but by [`Step::agree`] and
+    /// [`Step::prepare_next`], so that it does not matter when each rank asks for which bucket.
+    ///
+    /// # Errors
+    ///
+    /// A backward pass is missing or under way, memory cannot be had, or a step has failed before.
+    pub(crate) fn start_rest(&mut self, step: StepNumber, told: &Piggyback) -> Result<(), Error> {
+        let updates = step.updates;
+        let (done, due) = (self.passes_done("step")?, self.shards().len());
+        if done != due {
+            return Err(Error::ShardsMissing { due, done });
+        }
+        self.phase = Phase::Reducing;
+        self.profile.pass_over();
+        if due == 0 {
+            self.begin(step);
+            self.start_losses()?;
+        }
+        self.started_early = self.buckets.states.iter().filter(|state| state.is_launched).count();
+        while let Some(slot) = self.launches.next() {
+            match slot {
+                LaunchSlot::Bucket(bucket) => self.launch(bucket, updates),
+                LaunchSlot::Agreement => {
+                    if self.synchronise {
+                        let by_shard = self.by_shard();
+                        self.agreement.start(&self.group, self.seen(), told, &by_shard)?;
+                    }
+                    self.launches.advance();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In `Reducing`: waits until the ranks agree on the step.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), no rank had a sample, the loss is not finite though it may not
+    /// overflow, or no parameter has got a gradient.
+    pub(crate) fn agree(&mut self, step: StepNumber) -> Result<Totals, Error> {
+        let StepNumber { number, may_overflow, .. } = step;
+        let [loss, count] = self.losses.finish(&mut self.exposed)?;
+        let is_empty = count <= 0.0;
+        if is_empty && !self.may_be_empty {
+            return Err(Error::NoSamples { step: number });
+        }
+        let agreed = self.agreement.finish(&mut self.exposed)?;
+        let (seen, heard) = agreed.unwrap_or_else(|| (self.seen(), Heard::default()));
+        if !loss.is_finite() && !may_overflow {
+            return Err(self.not_finite(number, loss)?);
+        }
+        if seen.surprise {
+            self.add_late()?;
+        }
+        let unused = self.uses.unused();
+        let mut spans = self.layout.spans().iter().zip(&unused);
+        let is_trained = |span: &Span| span.spec.kind != Kind::Statistic;
+        let is_used = spans.any(|(span, unused)| is_trained(span) && !unused);
+        if !is_used && !is_empty && self.layout.spans().iter().any(is_trained) {
+            return Err(Error::NoGradient { step: number });
+        }
+        let started_early = self.started_early;
+        Ok(Totals { loss, count, started_early, unused, overflowed: seen.overflow, heard })
+    }
+
+    /// What this rank has seen in its passes.
+    fn seen(&self) -> Seen {
+        let surprise = !self.shards().is_empty() && self.uses.is_surprising();
+        Seen { surprise, overflow: self.unscaling.has_overflowed() }
+    }
+
+    /// The error of a step whose loss, summed over all shards, is not finite; it names the shards.
+    fn not_finite(&self, step: u64, loss: f64) -> Result<Error, Error> {
+        let (rank, own) = (self.group.rank(), self.losses.not_finite());
+        let named = |(shard, loss)| ShardLoss { rank, shard: self.shards().start + shard, loss };
+        let mut shards: Vec<ShardLoss> = own.into_iter().map(named).collect();
+        if self.synchronise {
+            shards = self.group.all_gather_value::<_, Vec<ShardLoss>>(&shards)?.concat();
+        }
+        Ok(Error::LossNotFinite { step, loss, shards })
+    }
+
+    /// A place for each of the job's shards, in which this rank's are filled; nothing where they are not
+    /// measured.
+    fn by_shard(&self) -> Vec<f64> {
+        let Some(squares) = &self.squares else { return Vec::new() };
+        let mut all = vec![0.0; self.shares().iter().sum()];
+        all[self.shards()].copy_from_slice(squares.done());
+        all
+    }
+}
