@@ -1,4 +1,4 @@
-//! What the copies of an elastic job hold of islands (`replica/backup.rs`). They are made between two rounds,
+//! What the copies of an elastic job hold of islands (`replica/backup`). They are made between two rounds,
 //! when the weights of all islands are the job's; their optimizers' states are not the same.
 
 use kolo_comm::{Group, Rank};
