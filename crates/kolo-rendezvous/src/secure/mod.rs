@@ -14,16 +14,16 @@
 //! | `record` | encrypted and authenticated records |
 //! | `stream` | a connection of the store; [`connect`] |
 //! | `listener` | a listener that no stranger can block, exhaust or crash |
-//! | `vigilance` | a host that vanishes is noticed |
+//! | `keepalive` | a host that vanishes is noticed |
 
 mod access;
 mod error;
 pub mod handshake;
+mod keepalive;
 mod listener;
 mod record;
 mod stream;
 mod token;
-mod vigilance;
 
 pub use access::Access;
 pub use error::{HandshakeError, RejectReason};

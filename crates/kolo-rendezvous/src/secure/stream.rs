@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use super::access::Access;
 use super::error::HandshakeError;
 use super::handshake::{self, Protocol};
+use super::keepalive;
 use super::record::{MAX_PLAINTEXT, PREFIX, Session};
-use super::vigilance;
 
 /// How long a handshake may take, on both sides.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -89,7 +89,7 @@ impl SecureStream {
     /// The stream of a connection whose handshake is done, and gave this session. It breaks soon after the
     /// other host has vanished.
     pub fn new(stream: TcpStream, session: Option<Session>) -> SecureStream {
-        vigilance::watch(&stream);
+        keepalive::enable(&stream);
         let keys = session.map(|session| Keys { session: Mutex::new(session), sending: Mutex::new(()) });
         SecureStream { stream, keys: keys.map(Arc::new), decrypted: Vec::new(), read: 0 }
     }
