@@ -7,32 +7,14 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::{NAMES, WIDTH, clip, lively, noise, replica, run_shard, specs};
-use kolo_comm::{Group, Options, threads};
+use common::stale::{Journal, SHARDS, config, spawn};
+use common::{WIDTH, lively, noise, replica, run_shard};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
-use kolo_ddp::straggler::Policy;
-use kolo_ddp::{
-    BucketCaps, Config, Error, Kind, LossScaling, ParamGroup, ParamSpec, Replica, Sampler, SpanId, Staleness,
-    Statistics, reduction,
-};
+use kolo_ddp::{BucketCaps, Config, Kind, ParamGroup, ParamSpec, Replica, Sampler, SpanId, Staleness};
 
-const SHARDS: usize = 4;
 /// Of steps that end in a batch which does not reach every worker.
 const SAMPLES: usize = 41;
-
-fn config(sync: &str) -> Config {
-    Config { shards: Some(SHARDS), sync: sync.parse().unwrap(), ..Config::default() }
-}
-
-/// Runs `work` on so many workers and, after them, servers.
-fn spawn<R: Send>(workers: usize, servers: usize, work: impl Fn(Group) -> R + Sync) -> Vec<R> {
-    threads::spawn(workers + servers, |group| {
-        let group = if group.rank().0 < workers { group } else { group.into_server() };
-        work(group)
-    })
-    .unwrap()
-}
 
 /// What a run came to: the values, and the losses of all steps.
 #[derive(Clone, Debug)]
@@ -130,50 +112,6 @@ fn without_staleness_it_is_training_in_every_step_up_to_roundings() {
                 "{words}"
             );
         }
-    }
-}
-
-/// A model whose values tell which pushes they hold: worker w raises element (w, c) by 1 in its step c.
-struct Journal {
-    replica: Replica,
-    worker: usize,
-    workers: usize,
-}
-
-impl Journal {
-    const STEPS: usize = 40;
-
-    fn new(group: Group, sync: &str, workers: usize) -> Self {
-        let spec = ParamSpec::new("journal", vec![workers, Self::STEPS], Kind::Parameter { decay: true });
-        let config = Config { shards: Some(workers), ..config(sync) };
-        let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-        let (worker, values) = (group.rank().0, vec![0.0; workers * Self::STEPS]);
-        let replica = Replica::new(Arc::new(group), vec![spec], values, &config, sgd).unwrap();
-        Journal { replica, worker, workers }
-    }
-
-    /// A step, and how many steps of each worker are in what this one has then.
-    fn step(&mut self, step: usize) -> Result<Vec<usize>, Error> {
-        if !self.replica.is_server() {
-            let mut gradient = vec![0.0; self.workers * Self::STEPS];
-            gradient[self.worker * Self::STEPS + step] = -(self.workers as f32);
-            let mut pass = self.replica.begin_shard(1.0, 1.0)?;
-            pass.ready(SpanId(0), &gradient);
-            pass.finish()?;
-        }
-        self.replica.step(1.0)?;
-        if self.replica.is_server() {
-            return Ok(Vec::new());
-        }
-        let values = self.replica.values()?;
-        let rows = values.chunks(Self::STEPS);
-        // A worker's pushes come in their order, each once.
-        let count = |row: &[f32]| {
-            let count = row.iter().take_while(|value| **value == 1.0).count();
-            assert!(row[count..].iter().all(|value| *value == 0.0), "{row:?}");
-            count
-        };
-        Ok(rows.map(count).collect())
     }
 }
 
@@ -365,167 +303,4 @@ fn a_checkpoint_says_how_many_steps_the_servers_have_made() {
         // In the two steps that end an epoch only one of the two workers has a sample.
         assert_eq!(told[0], Some(made[1]), "{sync}");
     }
-}
-
-/// The errors of all ranks of a job with these options, in which each does what `work` does.
-fn errors(
-    workers: usize,
-    servers: usize,
-    options: &Options,
-    work: impl Fn(&mut Journal) -> Result<(), Error> + Sync,
-) -> Vec<String> {
-    let groups = threads::groups(workers + servers, options).unwrap();
-    std::thread::scope(|scope| {
-        let start = |(rank, group): (usize, Group)| {
-            let work = &work;
-            scope.spawn(move || {
-                let group = if rank < workers { group } else { group.into_server() };
-                let mut journal = Journal::new(group, "stale:2", workers);
-                work(&mut journal).err().map_or_else(String::new, |error| error.to_string())
-            })
-        };
-        let threads: Vec<_> = groups.into_iter().enumerate().map(start).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
-
-fn all_steps(journal: &mut Journal) -> Result<(), Error> {
-    for step in 0..Journal::STEPS {
-        if step + 1 == Journal::STEPS {
-            journal.replica.end_round();
-        }
-        journal.step(step)?;
-    }
-    Ok(())
-}
-
-#[test]
-fn a_death_ends_the_job_with_an_error_that_names_the_rank() {
-    // Two workers, then two servers.
-    for dies in 0..4 {
-        for step in [0, 3] {
-            let told = errors(2, 2, &Options::default(), |journal| {
-                if journal.worker == dies {
-                    (0..step).try_for_each(|step| journal.step(step).map(drop))?;
-                    journal.replica.group().abandon("it was killed");
-                    return Ok(());
-                }
-                all_steps(journal)
-            });
-            for (rank, error) in told.iter().enumerate().filter(|(rank, _)| *rank != dies) {
-                let words = format!("rank {dies} gave up: it was killed");
-                assert!(error.contains(&words), "{rank}, step {step}: {told:?}");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_worker_that_hangs_or_leaves_is_named() {
-    let options = Options { timeout: Some(Duration::from_secs(5)), ..Options::default() };
-    let (over, changed) = (Mutex::new(0), Condvar::new());
-    let told = errors(3, 1, &options, |journal| {
-        let result = match journal.worker {
-            1 => {
-                journal.step(0)?;
-                drop(changed.wait_while(over.lock().unwrap(), |over| *over < 3).unwrap());
-                Ok(())
-            }
-            _ => all_steps(journal),
-        };
-        *over.lock().unwrap() += 1;
-        changed.notify_all();
-        result
-    });
-    for rank in [0, 2, 3] {
-        assert!(told[rank].contains("rank 1 did not take part"), "{rank}: {told:?}");
-    }
-    let told = errors(3, 1, &Options::default(), |journal| match journal.worker {
-        1 => journal.step(0).map(drop),
-        _ => all_steps(journal),
-    });
-    for rank in [0, 2, 3] {
-        assert!(
-            told[rank].contains("rank 1 has left") || told[rank].contains("rank 1 left"),
-            "{rank}: {told:?}"
-        );
-    }
-}
-
-#[test]
-fn ranks_that_do_not_do_the_same_are_told_in_a_sentence() {
-    let end_early = |journal: &mut Journal, rank: usize| {
-        for step in 0..Journal::STEPS {
-            let end = if journal.worker == rank { 5 } else { Journal::STEPS };
-            if step + 1 == end {
-                journal.replica.end_round();
-            }
-            journal.step(step)?;
-        }
-        Ok(())
-    };
-    let told = errors(2, 1, &Options::default(), |journal| end_early(journal, 1));
-    // Of step 4, or of the next, which the other worker may begin before it is heard of.
-    assert!(told.iter().all(|error| error.contains("unlike another worker")), "{told:?}");
-    let told = errors(2, 1, &Options::default(), |journal| {
-        if journal.worker == 1 {
-            journal.replica.note_setting("sampler", "its own".into());
-        }
-        all_steps(journal)
-    });
-    assert!(told.iter().all(|error| error.contains("sampler is")), "{told:?}");
-    let told = errors(2, 1, &Options::default(), |journal| {
-        if journal.worker != 1 {
-            return all_steps(journal);
-        }
-        journal.replica.begin_shard(f64::NAN, 1.0)?.finish()?;
-        journal.replica.step(1.0).map(drop)
-    });
-    assert!(told.iter().all(|error| error.contains("the loss of step 0 is NaN")), "{told:?}");
-}
-
-#[test]
-fn what_makes_no_sense_is_refused_at_the_start() {
-    let refused = |config: &Config, servers: usize| {
-        let mut errors = spawn(2, servers, |group| {
-            let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-            let values = vec![0.0; NAMES.len() * WIDTH];
-            Replica::new(Arc::new(group), specs(), values, config, sgd).err().map(|error| error.to_string())
-        });
-        errors.dedup();
-        assert_eq!(errors.len(), 1, "{errors:?}");
-        errors.remove(0).unwrap_or_default()
-    };
-    let base = config("stale:2");
-    assert_eq!(refused(&base, 1), "");
-    for (config, words) in [
-        (
-            Config { reduction: reduction::parse("bf16").unwrap(), ..base.clone() },
-            "leave the reduction at `sum`",
-        ),
-        (Config { elastic: true, ..base.clone() }, "cannot go on without a worker or a server that dies"),
-        (
-            Config { reduction: reduction::parse("ef-sign").unwrap(), ..base.clone() },
-            "leave the reduction at `sum`",
-        ),
-        (Config { transforms: clip(1.0), ..base.clone() }, "leave transforms out"),
-        (Config { loss_scaling: Some(LossScaling::default()), ..base.clone() }, "compute in bf16 or f32"),
-        (Config { noise_scale: true, ..base.clone() }, "the noise scale is measured"),
-        (Config { statistics: Statistics::Local, ..base.clone() }, "they cannot be each worker's own"),
-        (Config { straggler: Policy::Rebalance, ..base.clone() }, "each worker go at its own pace"),
-        (Config { islands: Some(2), ..base.clone() }, "has no islands; take `local` or `diloco`"),
-    ] {
-        let error = refused(&config, 1);
-        assert!(error.contains("synchronisation `stale:K=2`") && error.contains(words), "{error}");
-    }
-    let error = refused(&base, 0);
-    assert!(error.contains("`stale:K=2` needs summation servers") && error.contains("--servers"), "{error}");
-    // In the middle of a round, after which nobody has to have ended it.
-    let refused = errors(1, 1, &Options::default(), |journal| {
-        journal.step(0)?;
-        let position = Position { step: 1, epoch: 0, step_in_epoch: 1, notes: serde_json::Value::Null };
-        checkpoint::snapshot(&mut journal.replica, &position).map(drop)
-    });
-    let words = "cannot be taken or loaded after 1 steps, in the middle of a round that began after 0";
-    assert!(refused.iter().all(|error| error.contains(words)), "{refused:?}");
 }

@@ -4,6 +4,9 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod checkpoints;
+pub mod elastic;
+pub mod groups;
+pub mod stale;
 
 use std::sync::Arc;
 

@@ -1,0 +1,235 @@
+//! Elastic jobs whose workers die and come as a script says: each worker is a thread that trains a small model,
+//! and goes on with the others after a death.
+
+mod meeting;
+mod script;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kolo_comm::{Group, TransportKind};
+use kolo_ddp::reduction::Reducer;
+use kolo_ddp::{
+    BucketCaps, Config, Error, Kind, LastStep, LossScale, LossScaling, NoiseScale, ParamSpec, Replica, SpanId,
+};
+
+use self::meeting::Meeting;
+use self::script::{Generation, MOMENTS};
+pub use self::script::{STEPS, Script};
+use super::{NAMES, WIDTH, backward, clip, noise, specs};
+
+const SHARDS: usize = 6;
+/// Elements of a sixth tensor, which travels in several buckets.
+const LARGE: usize = 40_000;
+
+/// It is dead, or something failed.
+enum Stop {
+    Dead,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+fn expected(error: &Error) {
+    assert!(error.to_string().contains("killed"), "{error}");
+}
+
+struct Worker<'a> {
+    script: &'a Script,
+    meeting: &'a Meeting,
+    transport: &'static TransportKind,
+    generation: usize,
+    replica: Replica,
+    known: Known,
+}
+
+/// Steps that a worker knows of: the bits of their losses, and the noise scale where it is measured.
+pub type Known = BTreeMap<u64, (u64, Option<NoiseScale>)>;
+
+/// The bits of a worker's values, and where loss scaling stands.
+pub type End = (Vec<u32>, LossScale);
+
+/// With copies every few steps, for reductions that keep something for each shard.
+fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
+    let backup_every = 3;
+    let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
+    let transforms = script.clip_norm.map(clip).unwrap_or_default();
+    let caps = Some(caps);
+    let shards = Some(SHARDS);
+    // Clipping, scaling and the noise scale all wait for all of a step's gradient.
+    let noise_scale =
+        script.islands.is_none() && (script.clip_norm.is_some() || script.scaled) && reduction.is_sum();
+    let scaling = LossScaling { initial: 64.0, growth_interval: 3, ..LossScaling::default() };
+    let loss_scaling = script.scaled.then_some(scaling);
+    let config =
+        Config { shards, caps, transforms, reduction, backup_every, noise_scale, ..Config::default() };
+    let (sync, islands) = (script.sync.parse().unwrap(), script.islands);
+    Config { loss_scaling, elastic: true, sync, islands, ..config }
+}
+
+impl<'a> Worker<'a> {
+    fn new(
+        script: &'a Script,
+        meeting: &'a Meeting,
+        transport: &'static TransportKind,
+        first: usize,
+    ) -> Self {
+        for generation in first..script.generations.len() {
+            let join = || {
+                let group = meeting.join(generation, script.generations[generation].world, transport)?;
+                let values = (0..NAMES.len() * WIDTH + LARGE).map(|i| noise(generation, i) * 0.5).collect();
+                let (optimizer, settings, reduction) = script.combination.clone();
+                let optimizer = optimizer.build(&settings)?;
+                let kind = Kind::Parameter { decay: true };
+                let large = ParamSpec::new("large", vec![LARGE / 100, 100], kind);
+                let specs = specs().into_iter().chain([large]).collect();
+                Replica::new(group, specs, values, &config(script, reduction), optimizer)
+            };
+            match join() {
+                Ok(replica) => {
+                    let known = Known::new();
+                    let mut worker = Worker { script, meeting, transport, generation, replica, known };
+                    worker.note_last();
+                    return worker;
+                }
+                Err(error) => expected(&error),
+            }
+        }
+        panic!("a worker never got into a generation")
+    }
+
+    /// Goes on in the next generation in which nobody dies before all are in it.
+    fn regroup(&mut self) {
+        while self.generation + 1 < self.script.generations.len() {
+            self.generation += 1;
+            let Generation { world, alone, .. } = self.script.generations[self.generation];
+            let group = match alone {
+                true => Ok(Arc::new(Group::alone())),
+                false => self.meeting.join(self.generation, world, self.transport),
+            };
+            match group.and_then(|group| self.replica.regroup(group)) {
+                Ok(()) => return self.note_last(),
+                Err(error) => expected(&error),
+            }
+        }
+        panic!("nobody dies in the last generation")
+    }
+
+    /// Where loss scaling stands; of islands, which have one each, how many of their steps were skipped.
+    fn loss_scaling(&self) -> LossScale {
+        let skipped_steps = self.replica.skipped_steps();
+        match self.script.islands {
+            None => self.replica.loss_scaling(),
+            Some(_) => LossScale { scale: 1.0, clean_steps: 0, skipped_steps },
+        }
+    }
+
+    fn note_last(&mut self) {
+        let last = self.replica.last_step();
+        assert_eq!(last.map_or(0, |last| last.step + 1), self.replica.steps());
+        self.note(self.replica.last_steps());
+    }
+
+    fn note(&mut self, known: Vec<LastStep>) {
+        let noted = |last: LastStep| (last.step, (last.loss.to_bits(), last.noise_scale));
+        self.known.extend(known.into_iter().map(noted));
+    }
+
+    /// Trains to the end; what it ends as, unless it dies, and what it knows.
+    fn run(mut self) -> Option<(End, Known)> {
+        loop {
+            match self.train() {
+                Ok(bits) => return Some(((bits, self.loss_scaling()), self.known)),
+                Err(Stop::Dead) => {
+                    self.replica.group().abandon("it was killed");
+                    return None;
+                }
+                Err(Stop::Failed(error)) => {
+                    expected(&error);
+                    self.regroup();
+                }
+            }
+        }
+    }
+
+    fn train(&mut self) -> Result<Vec<u32>, Stop> {
+        while self.replica.steps() < STEPS {
+            self.step()?;
+        }
+        Ok(self.replica.values()?.iter().map(|x| x.to_bits()).collect())
+    }
+
+    /// Some parameters are used twice in some steps and once in others.
+    fn step(&mut self) -> Result<(), Stop> {
+        let step = self.replica.steps();
+        self.moment(step, 0)?;
+        for (n, shard) in self.replica.shards().enumerate() {
+            let scale = self.replica.loss_scale();
+            let mut values = vec![0.0; NAMES.len() * WIDTH + LARGE];
+            // In the order in which buckets come back, so that some are still on the wire.
+            for (moment, id) in [4, 2, 0, 1, 5, 3].into_iter().enumerate() {
+                let latest = self.replica.latest(SpanId(id));
+                values[id * WIDTH..][..latest.len()].copy_from_slice(latest);
+                if n == 0 {
+                    self.moment(step, 1 + moment)?;
+                }
+            }
+            let samples = [step as usize * SHARDS + shard, 7 * shard];
+            let pass = backward(&values, &samples);
+            let mut large: Vec<f32> =
+                values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
+            // Of the job's shards the second.
+            if self.script.scaled && [8, 11].contains(&step) && shard == 1 {
+                large[LARGE - 1] = f32::MAX;
+            }
+            let mut shard = self.replica.begin_shard(pass.loss, samples.len() as f64)?;
+            let scaled = |gradient: &[f32]| gradient.iter().map(|g| g * scale).collect::<Vec<f32>>();
+            shard.ready(SpanId(5), &scaled(&large));
+            shard.ready(SpanId(3), &scaled(&pass.last));
+            shard.ready(SpanId(1), &scaled(&pass.shared[0]));
+            if step.is_multiple_of(2) {
+                shard.ready(SpanId(1), &scaled(&pass.shared[1]));
+            }
+            shard.ready(SpanId(0), &scaled(&pass.first));
+            shard.ready(SpanId(4), &pass.mean);
+            shard.finish()?;
+        }
+        self.moment(step, MOMENTS - 2)?;
+        if let Err(dead) = self.moment(step, MOMENTS - 1) {
+            self.replica.reduce_for_tests(0.05)?;
+            return Err(dead);
+        }
+        if step + 1 == STEPS {
+            self.replica.end_round();
+        }
+        let report = self.replica.step(0.05)?;
+        self.note(report.known);
+        Ok(())
+    }
+
+    fn moment(&self, step: u64, moment: usize) -> Result<(), Stop> {
+        let rank = self.replica.group().rank().0;
+        match self.script.generations[self.generation].death {
+            Some(death) if death == (rank, step, moment) => Err(Stop::Dead),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub fn run(script: &Script, transport: &'static TransportKind) -> Vec<(End, Known)> {
+    let meeting = Meeting::default();
+    std::thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for (generation, Generation { fresh, .. }) in script.generations.iter().enumerate() {
+            for _ in 0..*fresh {
+                let meeting = &meeting;
+                workers.push(scope.spawn(move || Worker::new(script, meeting, transport, generation).run()));
+            }
+        }
+        workers.into_iter().filter_map(|worker| worker.join().unwrap()).collect()
+    })
+}

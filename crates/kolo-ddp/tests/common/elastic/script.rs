@@ -1,0 +1,96 @@
+//! A [`Script`] says what happens in a run of an elastic job: who dies when, and who comes.
+
+use kolo_ddp::key::Key;
+
+use crate::common::{Combination, NAMES};
+
+/// Steps of a run.
+pub const STEPS: u64 = 16;
+
+/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward
+/// pass, after all backward passes, and when the ranks have agreed but not all buckets are back.
+pub const MOMENTS: usize = 3 + NAMES.len() + 1;
+
+/// What happens in a run: in generation g so many ranks, of which one dies in some step at some moment.
+#[derive(Debug)]
+pub struct Script {
+    pub combination: Combination,
+    pub clip_norm: Option<f64>,
+    /// Whether losses are scaled; then two steps overflow.
+    pub scaled: bool,
+    /// How often shards synchronise, and as how many islands if rarely.
+    pub sync: String,
+    pub islands: Option<usize>,
+    pub generations: Vec<Generation>,
+}
+
+#[derive(Debug)]
+pub struct Generation {
+    pub world: usize,
+    /// New ones among them.
+    pub fresh: usize,
+    /// Who dies, when; nobody in the last generation.
+    pub death: Option<(usize, u64, usize)>,
+    /// Each for itself.
+    pub alone: bool,
+}
+
+impl Script {
+    /// 4 ranks at first; each death may bring a new one.
+    pub fn new(seed: u64, combination: &Combination, clip_norm: Option<f64>, scaled: bool) -> Script {
+        let key = Key::new(seed);
+        let deaths = 1 + key.with(0).below(3);
+        let mut steps: Vec<u64> =
+            (0..deaths).map(|n| 7 + key.with(1).with(n as u64).below(STEPS as usize - 10) as u64).collect();
+        steps.sort();
+        // The others may complete the step in which one died, so the next one dies later.
+        (1..deaths).for_each(|n| steps[n] = steps[n].max(steps[n - 1] + 1));
+        let (mut world, mut fresh, mut generations) = (4, 4, Vec::new());
+        for (n, step) in steps.into_iter().enumerate() {
+            let key = key.with(2).with(n as u64);
+            let moment = match (clip_norm, scaled) {
+                // Mostly early in the forward pass.
+                (None, false) => key.with(1).below(MOMENTS) / (1 + key.with(3).below(3)),
+                // Where gradients are clipped or losses scaled no step reaches into the next one.
+                _ => [0, MOMENTS - 2, MOMENTS - 1][if scaled { key.with(1).below(3) } else { 2 }],
+            };
+            let death = Some((key.with(0).below(world), step, moment));
+            generations.push(Generation { world, fresh, death, alone: false });
+            fresh = key.with(2).below(2);
+            world = world - 1 + fresh;
+        }
+        generations.push(Generation { world, fresh, death: None, alone: false });
+        let (sync, islands) = ("every-step".into(), None);
+        Script { combination: combination.clone(), clip_norm, scaled, sync, islands, generations }
+    }
+
+    /// With islands that synchronise rarely, in which any moment is as good as another.
+    pub fn rarely(seed: u64, combination: &Combination, sync: &str, islands: usize) -> Script {
+        // Of three islands one skips two steps, so that their scales are not the same.
+        let mut script = Script::new(seed, combination, None, islands == 3);
+        for (n, generation) in script.generations.iter_mut().enumerate() {
+            if let Some((_, _, moment)) = &mut generation.death {
+                *moment = Key::new(seed).with(4).with(n as u64).below(MOMENTS);
+            }
+        }
+        Script { sync: sync.into(), islands: Some(islands), ..script }
+    }
+
+    /// With updates that are one step late, in which any moment is as good as another, too.
+    pub fn late(seed: u64, combination: &Combination, clip_norm: Option<f64>) -> Script {
+        Script { clip_norm, islands: None, ..Script::rarely(seed, combination, "delayed:1", 1) }
+    }
+
+    /// One rank, undisturbed.
+    pub fn undisturbed(self) -> Script {
+        let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
+        Script { generations, ..self }
+    }
+
+    /// After the first death every one goes on alone, as one does that is to save what all have come to.
+    pub fn then_alone(mut self) -> Script {
+        self.generations.truncate(1);
+        self.generations.push(Generation { world: 3, fresh: 0, death: None, alone: true });
+        self
+    }
+}

@@ -1,0 +1,125 @@
+//! Groups of parameters that cannot be are refused at the start: an optimizer of one's own that knows of none,
+//! and patterns or settings that are wrong.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::groups::{RATE, SHARDS, config, gradient, layout, steps};
+use kolo_comm::{Group, threads};
+use kolo_ddp::optimizer::{self, GroupError, GroupSettings, Optimizer, Settings, Update};
+use kolo_ddp::{Error, Layout, ParamGroup, Replica};
+
+/// Steps by the gradient alone; knows of groups if it is told to.
+#[derive(Default)]
+struct Own {
+    takes_groups: bool,
+    scales: Vec<f64>,
+    rate: f64,
+}
+
+impl Optimizer for Own {
+    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
+        self.scales = groups.iter().map(|group| group.lr_scale).collect();
+        if self.takes_groups { Ok(()) } else { Untold.set_groups(groups) }
+    }
+
+    fn init(&mut self, _: &Layout) {}
+
+    fn begin(&mut self, _: u64, learning_rate: f64) {
+        self.rate = learning_rate;
+    }
+
+    fn update(&mut self, update: Update<'_>) {
+        let rate = (self.rate * self.scales.get(update.group).unwrap_or(&1.0)) as f32;
+        let pairs = update.parameters.iter_mut().zip(update.gradient);
+        pairs.for_each(|(p, g)| *p -= rate * (g * update.scale));
+    }
+
+    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        Vec::new()
+    }
+}
+
+/// An optimizer as it is without a word about groups.
+struct Untold;
+
+impl Optimizer for Untold {
+    fn init(&mut self, _: &Layout) {}
+
+    fn begin(&mut self, _: u64, _: f64) {}
+
+    fn update(&mut self, _: Update<'_>) {}
+
+    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+        Vec::new()
+    }
+}
+
+fn with_own(optimizer: impl Optimizer, groups: Vec<ParamGroup>) -> Result<Replica, Error> {
+    let layout = layout();
+    let specs = layout.spans().iter().map(|span| span.spec.clone()).collect();
+    let values = vec![1.0; layout.len()];
+    Replica::new(Arc::new(Group::alone()), specs, values, &config(groups, 25.0), optimizer)
+}
+
+#[test]
+fn an_optimizer_of_ones_own_takes_groups_or_refuses_them_at_the_start() {
+    let scaled = || vec![ParamGroup::of(["head.*"]).with_lr_scale(0.5), ParamGroup::of(["embed.*"]).frozen()];
+    let mut replica = with_own(Own { takes_groups: true, ..Own::default() }, scaled()).unwrap();
+    steps(&mut replica, 0..1);
+    let weights = replica.values().unwrap().to_vec();
+    for span in layout().spans() {
+        let g: f32 = (0..SHARDS).map(|shard| gradient(1.0f32, span.offset, 0, shard)).sum::<f32>() / 4.0;
+        let scale = match span.spec.name.split('.').next() {
+            Some("head") => 0.5,
+            Some("embed") => 0.0,
+            _ => 1.0,
+        };
+        let expected = 1.0 - RATE as f32 * scale * g;
+        assert!((weights[span.offset] - expected).abs() < 1e-6, "{}", span.spec.name);
+    }
+
+    let error = with_own(Untold, scaled()).err().unwrap().to_string();
+    assert!(
+        error.contains("::Untold steps all parameters alike") && error.contains("Config::groups"),
+        "{error}"
+    );
+    // To leave tensors alone needs nothing of it.
+    assert!(with_own(Untold, vec![ParamGroup::of(["embed.*"]).frozen()]).is_ok());
+    assert!(with_own(Untold, Vec::new()).is_ok());
+}
+
+#[test]
+fn groups_that_cannot_be_are_refused_at_the_start() {
+    for (group, words) in [
+        (
+            ParamGroup::without_decay(["heda.*"]),
+            "heda.*: no trained parameter is selected by that; there are embed.weight",
+        ),
+        (
+            ParamGroup::of(["head.*", "bias"]).with("beta1", 0.5),
+            "head.*,bias: sgd has no setting `beta1`; a group can have lr_scale, weight_decay, momentum, nesterov",
+        ),
+        (
+            ParamGroup::of(["head.*"]).with("momentum", 1.0),
+            "head.*: momentum of sgd is 1; it must be at least 0 and below 1",
+        ),
+        (
+            ParamGroup::of(["head.*"]).with_lr_scale(f64::NAN),
+            "head.*: lr_scale is NaN; it must be a number from 0",
+        ),
+    ] {
+        for error in threads::spawn(2, |thread| {
+            let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
+            let layout = layout();
+            let specs = layout.spans().iter().map(|span| span.spec.clone()).collect();
+            let (values, config) = (vec![0.0; layout.len()], config(vec![group.clone()], 25.0));
+            Replica::new(Arc::new(thread), specs, values, &config, sgd).err().unwrap()
+        })
+        .unwrap()
+        {
+            assert!(matches!(error, Error::Groups(_)) && error.to_string().starts_with(words), "{error}");
+        }
+    }
+}
