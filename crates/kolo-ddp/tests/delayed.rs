@@ -8,9 +8,10 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use common::checkpoints::cut_and_resume;
 use common::{Combination, NAMES, WIDTH, backward, clip, combinations, noise, replica, run_shard, specs};
 use kolo_comm::{Group, threads};
-use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::straggler::Policy;
@@ -281,30 +282,19 @@ fn a_run_that_is_resumed_goes_on_in_the_same_bits() {
     let mut whole = adamw(Group::alone());
     let whole = [train(&mut whole, 0..7), train(&mut whole, 7..10), train(&mut whole, 10..18)];
     for (cut, writers, readers) in [(7, 3, 2), (10, 2, 4), (10, 1, 3), (7, 5, 1)] {
-        let folder = tempfile::tempdir().unwrap();
-        threads::spawn(writers, |group| {
-            let mut replica = adamw(group);
-            train(&mut replica, 0..7);
+        let before = |replica: &mut Replica| {
+            train(replica, 0..7);
             if cut == 10 {
-                train(&mut replica, 7..10);
+                train(replica, 7..10);
             }
-            replica.gather_residuals().unwrap();
-            if replica.group().rank().0 == 0 {
-                let position = Position { step: cut, ..common::checkpoints::at(cut) };
-                checkpoint::save(folder.path(), &mut replica, &position).unwrap();
-            }
-        })
-        .unwrap();
-        let resumed = threads::spawn(readers, |group| {
-            let mut replica = adamw(group);
-            checkpoint::resume(folder.path(), &mut replica).unwrap().unwrap();
-            assert_eq!(replica.steps(), cut);
+        };
+        let after = |replica: &mut Replica| {
             if cut == 7 {
-                train(&mut replica, 7..10);
+                train(replica, 7..10);
             }
-            train(&mut replica, 10..18)
-        })
-        .unwrap();
+            train(replica, 10..18)
+        };
+        let resumed = cut_and_resume(cut, [writers, readers], adamw, before, after);
         let same = resumed.iter().all(|run| *run == whole[2]);
         assert!(same, "cut after {cut}, {writers} and then {readers} ranks");
     }

@@ -5,9 +5,10 @@ mod common;
 use std::ops::Range;
 use std::sync::Arc;
 
+use common::checkpoints::cut_and_resume;
 use common::{NAMES, WIDTH, backward, clip, lively, noise, replica, run_shard};
 use kolo_comm::{Group, threads};
-use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings, Update};
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::straggler::Policy;
@@ -248,37 +249,23 @@ fn a_run_that_is_resumed_goes_on_in_the_same_bits() {
             // The sum, and one that keeps residuals.
             let reduction = reduction::named(["sum", "ef-sign"][n], &Settings::default()).unwrap();
             let config = Config { reduction, ..config(&sync, islands) };
-            let whole = threads::spawn(1, |group| {
-                let mut replica = replica(Arc::new(group), &config, "adamw", Settings::default());
-                [train(&mut replica, 0..2), train(&mut replica, 2..9), train(&mut replica, 9..14)]
-            })
-            .unwrap()
-            .remove(0);
+            let adamw = |group: Group| replica(Arc::new(group), &config, "adamw", Settings::default());
+            let mut whole = adamw(Group::alone());
+            let whole = [train(&mut whole, 0..2), train(&mut whole, 2..9), train(&mut whole, 9..14)];
             for (cut, writers, readers) in [(2, 3, 2), (9, 2, 4), (9, 1, 3), (9, 6, 1)] {
-                let folder = tempfile::tempdir().unwrap();
-                threads::spawn(writers, |group| {
-                    let mut replica = replica(Arc::new(group), &config, "adamw", Settings::default());
-                    train(&mut replica, 0..2);
+                let before = |replica: &mut Replica| {
+                    train(replica, 0..2);
                     if cut == 9 {
-                        train(&mut replica, 2..9);
+                        train(replica, 2..9);
                     }
-                    replica.gather_residuals().unwrap();
-                    if replica.group().rank().0 == 0 {
-                        let position = Position { step: cut, ..common::checkpoints::at(cut) };
-                        checkpoint::save(folder.path(), &mut replica, &position).unwrap();
-                    }
-                })
-                .unwrap();
-                let resumed = threads::spawn(readers, |group| {
-                    let mut replica = replica(Arc::new(group), &config, "adamw", Settings::default());
-                    checkpoint::resume(folder.path(), &mut replica).unwrap().unwrap();
-                    assert_eq!(replica.steps(), cut);
+                };
+                let after = |replica: &mut Replica| {
                     if cut == 2 {
-                        train(&mut replica, 2..9);
+                        train(replica, 2..9);
                     }
-                    train(&mut replica, 9..14)
-                })
-                .unwrap();
+                    train(replica, 9..14)
+                };
+                let resumed = cut_and_resume(cut, [writers, readers], adamw, before, after);
                 let same = resumed.iter().all(|run| *run == whole[2]);
                 assert!(
                     same,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use kolo_comm::Group;
+use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::{Config, Replica};
@@ -39,4 +39,32 @@ pub fn flip(path: &Path, bit: usize) {
     let mut data = fs::read(path).unwrap();
     data[bit / 8] ^= 1 << (bit % 8);
     fs::write(path, data).unwrap();
+}
+
+/// A job of `writers` ranks, each of which does `before`, leaves a checkpoint after `cut` steps, with which a job
+/// of `readers` ranks goes on; what `after` gives on each of these.
+pub fn cut_and_resume<R: Send>(
+    cut: u64,
+    [writers, readers]: [usize; 2],
+    replica: impl Fn(Group) -> Replica + Sync,
+    before: impl Fn(&mut Replica) + Sync,
+    after: impl Fn(&mut Replica) -> R + Sync,
+) -> Vec<R> {
+    let folder = tempfile::tempdir().unwrap();
+    threads::spawn(writers, |group| {
+        let mut replica = replica(group);
+        before(&mut replica);
+        replica.gather_residuals().unwrap();
+        if replica.group().rank().0 == 0 {
+            checkpoint::save(folder.path(), &mut replica, &at(cut)).unwrap();
+        }
+    })
+    .unwrap();
+    threads::spawn(readers, |group| {
+        let mut replica = replica(group);
+        checkpoint::resume(folder.path(), &mut replica).unwrap().unwrap();
+        assert_eq!(replica.steps(), cut);
+        after(&mut replica)
+    })
+    .unwrap()
 }
