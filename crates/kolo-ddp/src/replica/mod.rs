@@ -279,12 +279,8 @@ impl Replica {
         if self.island().is_some() {
             return self.latest_of_island(id);
         }
-        for bucket in self.step.buckets_of(id) {
-            if self.step.outstanding() > 0
-                && let Err(error) = self.apply(bucket)
-            {
-                self.failure.get_or_insert(error);
-            }
+        if let Err(error) = self.apply_tensor(id) {
+            self.failure.get_or_insert(error);
         }
         &self.values[self.layout.span(id).range()]
     }

@@ -138,12 +138,32 @@ impl Replica {
             return Err(error);
         }
         if self.step.outstanding() > 0 {
-            let order = self.step.order();
-            if self.config.elastic && self.undo.is_none() {
-                // Once all is back nothing can fail halfway.
-                order.iter().try_for_each(|bucket| self.step.collect(*bucket).map(drop))?;
+            self.collect_what_cannot_be_undone()?;
+            self.step.order().into_iter().try_for_each(|bucket| self.apply(bucket))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the updates of a tensor that are still to be made.
+    pub(super) fn apply_tensor(&mut self, id: SpanId) -> Result<(), Error> {
+        if self.step.outstanding() > 0 && !self.is_delayed() {
+            self.collect_what_cannot_be_undone()?;
+        }
+        for bucket in self.step.buckets_of(id) {
+            // The last bucket of a step may end it with other buckets.
+            if self.step.outstanding() > 0 {
+                self.apply(bucket)?;
             }
-            order.into_iter().try_for_each(|bucket| self.apply(bucket))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all buckets where a step that fails halfway would be done again with updates in it: in an
+    /// elastic job without a copy of the values. Once all is back nothing can fail halfway.
+    fn collect_what_cannot_be_undone(&mut self) -> Result<(), Error> {
+        if self.config.elastic && self.undo.is_none() {
+            let order = self.step.order();
+            order.into_iter().try_for_each(|bucket| self.step.collect(bucket).map(drop))?;
         }
         Ok(())
     }
