@@ -20,6 +20,8 @@ const SHARDS: usize = 6;
 /// up.
 const USUAL: Duration = Duration::from_millis(10);
 const SLOW: Duration = Duration::from_millis(40);
+/// For how long a rank is stopped that is stopped now and then.
+const STALL: Duration = Duration::from_millis(60);
 const CULPRIT: Rank = Rank(1);
 
 /// What a run gave on one rank.
@@ -139,7 +141,7 @@ fn a_rank_with_a_slow_link_is_named() {
 
 #[test]
 fn shards_leave_the_slow_rank_and_come_back_when_it_recovers() {
-    let steps = 6 * EVERY + 3;
+    let steps = 8 * EVERY + 3;
     // What is kept for each shard goes along, if there is something.
     let keeps = |reduction: &Arc<dyn Reducer>| !reduction.shard_state().is_empty();
     let adamw = kolo_ddp::optimizer::named("adamw", &Settings::default()).unwrap();
@@ -158,6 +160,29 @@ fn shards_leave_and_come_back(steps: u64, reduction: &Arc<dyn Reducer>) {
         let least = outcome.shares.iter().map(|shares| shares[CULPRIT.0]).min();
         assert_eq!(least, Some(1), "it keeps one, to be measured by: {:?}", outcome.shares);
         assert_eq!(outcome.shares.last(), Some(&vec![2, 2, 2]), "{:?}", outcome.shares);
+    }
+}
+
+/// The slow rank is as fast as the others, but is stopped in one of four steps, as by a CPU quota.
+fn stopped_now_and_then(replica: &mut Replica, slow: bool) {
+    sleep(USUAL);
+    if slow && replica.steps().is_multiple_of(4) {
+        sleep(STALL);
+    }
+}
+
+#[test]
+fn a_rank_that_is_stopped_now_and_then_is_named_and_relieved() {
+    // Stalls are looked at over eight comparisons, and a finding takes two looks.
+    let (steps, sum) = (9 * EVERY + 3, &sum());
+    let expected = alone(steps, sum);
+    let run = |group: Group| train(group, (Policy::Rebalance, sum), steps, steps, &stopped_now_and_then);
+    for outcome in threads::spawn(3, run).unwrap() {
+        assert!(outcome.bits == expected);
+        let [found] = &outcome.found[..] else { panic!("one finding: {:?}", outcome.found) };
+        assert_eq!((found.rank, found.cause), (CULPRIT, Cause::Compute), "{}", found.reason);
+        assert!(found.reason.contains("in stalls"), "{}", found.reason);
+        assert_eq!(outcome.shares.last().map(|shares| shares[CULPRIT.0]), Some(1), "{:?}", outcome.shares);
     }
 }
 

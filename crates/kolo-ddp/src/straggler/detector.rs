@@ -5,6 +5,7 @@ use super::diagnose::{Cause, Straggler, Times, diagnose};
 use super::median::median;
 use super::policy::Policy;
 use super::rebalance::{Rebalance, rebalance};
+use super::stalls::Stalls;
 use crate::shares::of_workers;
 use kolo_comm::Rank;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(super) struct StragglerDetector {
     usual: Vec<usize>,
     /// Which ranks are summation servers, to which no shard moves.
     servers: Arc<[bool]>,
+    /// What all ranks have lost in stalls.
+    stalls: Stalls,
     /// Each rank's last measured seconds a shard; who has no shards may have had some.
     seconds: Vec<Option<f64>>,
     /// Who was slow in the last comparison.
@@ -38,11 +41,12 @@ pub(super) struct StragglerDetector {
 impl StragglerDetector {
     /// A detector that has seen nothing yet, of a job that began with these shares.
     pub(super) fn new(policy: Policy, usual: Vec<usize>, servers: Arc<[bool]>) -> Self {
-        let seconds = vec![None; usual.len()];
+        let (stalls, seconds) = (Stalls::new(usual.len()), vec![None; usual.len()]);
         StragglerDetector {
             policy,
             usual,
             servers,
+            stalls,
             seconds,
             seen: None,
             reported: None,
@@ -52,6 +56,7 @@ impl StragglerDetector {
 
     /// Draws the conclusions from one comparison.
     pub(super) fn compare(&mut self, times: &[Times]) -> Findings {
+        let times = &self.stalls.count(times);
         let found = diagnose(times);
         let name = found.as_ref().map(|found| (found.rank, found.cause));
         let again = name == std::mem::replace(&mut self.seen, name);
@@ -70,9 +75,17 @@ impl StragglerDetector {
         self.policy = Policy::Warn;
     }
 
+    /// Better shares by the times with the stalls that count. To a rank that has been relieved shards come back
+    /// when it has no stalls any more, whether they stand out or not: with fewer shards its steps may be so
+    /// short that stalls miss most of them, which then no median shows.
     fn rebalance(&mut self, times: &[Times]) -> Option<Rebalance> {
-        for (known, times) in self.seconds.iter_mut().zip(times).filter(|(_, times)| times.shards > 0) {
-            *known = Some(times.busy() / times.shards as f64);
+        for (rank, times) in times.iter().enumerate().filter(|(_, times)| times.shards > 0) {
+            let shards = times.shards as f64;
+            let recent = match times.shards < self.usual[rank] {
+                true => times.busy_without_stalls() / shards + self.stalls.recent(rank),
+                false => 0.0,
+            };
+            self.seconds[rank] = Some(recent.max(times.busy() / shards));
         }
         if self.policy != Policy::Rebalance {
             return None;
@@ -97,10 +110,21 @@ impl StragglerDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Key;
+    use crate::straggler::EVERY;
+    use crate::straggler::median::stalls;
+
+    /// Steps with the noise of a machine that does nothing else.
+    fn disturbed_little(base: f64) -> impl FnMut() -> f64 {
+        let mut key = Key::new(1);
+        move || {
+            key = key.with(0);
+            base * (0.95 + 0.1 * key.unit())
+        }
+    }
 
     fn times(shards: usize, compute: f64) -> Times {
-        let none = Vec::new();
-        Times { shards, compute, data: 0.0, exposed: 0.0, waited_for: None, ready: none }
+        Times { shards, compute, ..Times::default() }
     }
 
     #[test]
@@ -149,6 +173,120 @@ mod tests {
         let slow = [times(4, 1.2), times(0, 0.0), times(4, 0.4)];
         assert_eq!(detector.compare(&slow).rebalance, None);
         assert_eq!(detector.compare(&slow).rebalance.map(|found| found.shares), Some(vec![2, 0, 6]));
+    }
+
+    /// How long each step takes of a rank that computes for `base` seconds, and is stopped for `stop` seconds
+    /// whenever it has run for `runs`; computing for itself only, it is stopped in its computing.
+    fn throttled(base: f64, runs: f64, stop: f64) -> impl FnMut() -> f64 {
+        let mut ran = 0.0;
+        move || {
+            ran += base;
+            let stops = (ran / runs).floor();
+            ran -= stops * runs;
+            base + stops * stop
+        }
+    }
+
+    /// How long each step takes on a machine that does other work: a little more or less than `base`, and every
+    /// twentieth one much more.
+    fn disturbed(base: f64, seed: u64) -> impl FnMut() -> f64 {
+        let mut key = Key::new(seed);
+        move || {
+            key = key.with(0);
+            let stall = if key.with(1).below(20) == 0 { 0.3 * key.with(2).unit() } else { 0.0 };
+            base * (0.9 + 0.2 * key.with(3).unit()) + stall
+        }
+    }
+
+    /// What so many comparisons of ranks find, each of which has a shard that takes as long as its step.
+    fn compared(ranks: &mut [Box<dyn FnMut() -> f64>], comparisons: usize) -> Vec<(usize, Straggler)> {
+        let mut detector =
+            StragglerDetector::new(Policy::Warn, vec![1; ranks.len()], vec![false; ranks.len()].into());
+        let compare = |n| {
+            let times = ranks.iter_mut().map(|step| {
+                let steps: Vec<f64> = (0..EVERY).map(|_| step()).collect();
+                Times { compute_stalls: stalls(steps.iter().copied()), ..times(1, median(steps)) }
+            });
+            Some((n, detector.compare(&times.collect::<Vec<_>>()).straggler?))
+        };
+        (0..comparisons).filter_map(compare).collect()
+    }
+
+    #[test]
+    fn a_rank_that_is_stopped_now_and_then_is_found() {
+        for base in [0.005, 0.02, 0.04, 0.08, 0.3] {
+            // Half of the time, as a CPU quota does it; and as garbage collection, every eighth step or so.
+            for (runs, stop) in [(0.1, 0.1), (0.05, 0.05), (8.0 * base, 6.0 * base)] {
+                let mut ranks: Vec<Box<dyn FnMut() -> f64>> =
+                    vec![Box::new(disturbed_little(base)), Box::new(throttled(base, runs, stop))];
+                let found = compared(&mut ranks, 20);
+                let [(_, found)] = &found[..] else { panic!("{base}, {runs}, {stop}: {found:?}") };
+                assert_eq!((found.rank, found.cause), (Rank(1), Cause::Compute), "{base}, {runs}");
+            }
+        }
+    }
+
+    #[test]
+    fn long_pauses_are_no_finding() {
+        for pauses in [vec![37], vec![170, 195], vec![20, 150, 399]] {
+            let mut step = 0;
+            let paused = move || {
+                step += 1;
+                if pauses.contains(&step) { 30.0 } else { 0.03 }
+            };
+            let mut ranks: Vec<Box<dyn FnMut() -> f64>> =
+                vec![Box::new(disturbed_little(0.03)), Box::new(paused), Box::new(disturbed_little(0.03))];
+            assert!(compared(&mut ranks, 20).is_empty());
+        }
+    }
+
+    #[test]
+    fn who_is_disturbed_like_the_others_is_no_finding() {
+        for (world, seed) in [2, 4, 8].into_iter().flat_map(|world| (0..20).map(move |seed| (world, seed))) {
+            for base in [0.005, 0.03, 0.2] {
+                let rank =
+                    |rank: u64| Box::new(disturbed(base, 100 * seed + rank)) as Box<dyn FnMut() -> f64>;
+                let mut ranks: Vec<_> = (0..world).map(rank).collect();
+                let found = compared(&mut ranks, 20);
+                assert!(found.is_empty(), "{world} ranks, seed {seed}, {base}: {found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn shards_leave_a_rank_that_is_stopped_now_and_then_and_come_back() {
+        let mut detector = StragglerDetector::new(Policy::Rebalance, vec![4, 4], [false; 2].into());
+        let (mut shares, mut seen) = (vec![4, 4], Vec::new());
+        for comparison in 0..30 {
+            let lost = if comparison < 15 { 0.01 } else { 0.0 };
+            let times = [0, 1].map(|rank| {
+                let of_shards = |seconds: f64| seconds * shares[rank] as f64;
+                let compute_stalls = of_shards(if rank == 1 { lost } else { 1e-4 });
+                Times { compute_stalls, ..times(shares[rank], of_shards(0.01)) }
+            });
+            if let Some(found) = detector.compare(&times).rebalance {
+                shares = found.shares;
+            }
+            seen.push(shares.clone());
+        }
+        assert!(seen[..8].iter().all(|shares| *shares == [4, 4]), "{seen:?}");
+        assert!(seen[8..16].iter().all(|shares| *shares == [5, 3]), "{seen:?}");
+        assert_eq!(seen.last(), Some(&vec![4, 4]), "{seen:?}");
+    }
+
+    #[test]
+    fn shards_do_not_come_back_to_stalls_that_miss_most_steps() {
+        let mut detector = StragglerDetector::new(Policy::Rebalance, vec![2, 2], [false; 2].into());
+        let mut compare = |shares: [usize; 2], slow: Times| {
+            let found = detector.compare(&[times(shares[0], 0.1 * shares[0] as f64), slow]);
+            found.rebalance.map(|found| found.shares)
+        };
+        assert_eq!(compare([2, 2], times(2, 0.8)), None);
+        assert_eq!(compare([2, 2], times(2, 0.8)), Some(vec![3, 1]));
+        let stalled = Times { compute_stalls: 0.3, ..times(1, 0.1) };
+        assert!((0..20).all(|_| compare([3, 1], stalled.clone()).is_none()));
+        let found: Vec<_> = (0..6).filter_map(|_| compare([3, 1], times(1, 0.1))).collect();
+        assert_eq!(found[0], [2, 2]);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use super::median::{LEAST, median};
 /// From how much longer than the others on a rank is slow.
 const FACTOR: f64 = 1.3;
 
-/// One rank's times: medians over some steps, in seconds a step.
-#[derive(Clone, Debug, PartialEq)]
+/// One rank's times: medians over some steps, in seconds a step; and what stalls cost besides.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
     /// Its shards.
     pub shards: usize,
@@ -17,6 +17,11 @@ pub struct Times {
     pub compute: f64,
     /// It waited for data.
     pub data: f64,
+    /// By how much the mean of what it computed is above the median, because of steps that took much longer
+    /// than most.
+    pub compute_stalls: f64,
+    /// The same of its waiting for data.
+    pub data_stalls: f64,
     /// It waited for communication.
     pub exposed: f64,
     /// For whom its collectives waited longest, and for how long.
@@ -28,11 +33,12 @@ pub struct Times {
 
 impl Times {
     /// Numbers besides those of the buckets.
-    const FIXED: usize = 6;
+    const FIXED: usize = 8;
 
     pub(crate) fn encode(&self) -> Vec<f64> {
         let (peer, seconds) = self.waited_for.map_or((-1.0, 0.0), |(rank, time)| (rank.0 as f64, time));
-        let fixed = [self.shards as f64, self.compute, self.data, self.exposed, peer, seconds];
+        let (shards, stalls) = (self.shards as f64, [self.compute_stalls, self.data_stalls]);
+        let fixed = [shards, self.compute, self.data, stalls[0], stalls[1], self.exposed, peer, seconds];
         fixed.into_iter().chain(self.ready.iter().copied()).collect()
     }
 
@@ -42,8 +48,10 @@ impl Times {
             shards: row[0] as usize,
             compute: row[1],
             data: row[2],
-            exposed: row[3],
-            waited_for: (row[4] >= 0.0).then(|| (Rank(row[4] as usize), row[5])),
+            compute_stalls: row[3],
+            data_stalls: row[4],
+            exposed: row[5],
+            waited_for: (row[6] >= 0.0).then(|| (Rank(row[6] as usize), row[7])),
             ready: row[Self::FIXED..].to_vec(),
         };
         table.chunks_exact((table.len() / world.max(1)).max(Self::FIXED)).map(row).collect()
@@ -51,7 +59,22 @@ impl Times {
 
     /// Seconds a step in which the others would have to wait for it.
     pub(crate) fn busy(&self) -> f64 {
+        self.computing() + self.waiting()
+    }
+
+    /// The same of a step without stalls.
+    pub(crate) fn busy_without_stalls(&self) -> f64 {
         self.compute + self.data
+    }
+
+    /// Seconds a step in which it computes, on average.
+    fn computing(&self) -> f64 {
+        self.compute + self.compute_stalls
+    }
+
+    /// Seconds a step in which it waits for data, on average.
+    fn waiting(&self) -> f64 {
+        self.data + self.data_stalls
     }
 
     fn per_shard(&self, seconds: f64) -> f64 {
@@ -103,13 +126,14 @@ fn slow(times: &[Times]) -> Option<Straggler> {
     if others.is_empty() || busy < FACTOR * usually || (busy - usually) * (slowest.shards as f64) < LEAST {
         return None;
     }
-    let computing: fn(&Times) -> f64 = |times| times.compute;
-    let waiting: fn(&Times) -> f64 = |times| times.data;
-    let more = |get| own(get) - usual(get);
-    let (cause, doing, get) = match more(waiting) > more(computing) {
-        true => (Cause::Data, "waits for data for", waiting),
-        false => (Cause::Compute, "computes for", computing),
+    let more = |get: fn(&Times) -> f64| own(get) - usual(get);
+    let waits_for_data = more(Times::waiting) > more(Times::computing);
+    let (cause, doing) = match waits_for_data {
+        true => (Cause::Data, "waits for data for"),
+        false => (Cause::Compute, "computes for"),
     };
+    let get = if waits_for_data { Times::waiting } else { Times::computing };
+    let stalls = |times: &Times| if waits_for_data { times.data_stalls } else { times.compute_stalls };
     let (rank, factor) = (Rank(index), busy / usually.max(1e-9));
     let mut reason = format!(
         "{rank} takes {factor:.1} times as long as the others for a shard: it {doing} {:.3} s, they for {:.3} s",
@@ -118,6 +142,14 @@ fn slow(times: &[Times]) -> Option<Straggler> {
     );
     if let (Cause::Compute, Some((bucket, late))) = (cause, latest(slowest, &others)) {
         reason += &format!("; its bucket {bucket} is ready {late:.3} s later");
+    }
+    let stalled = slowest.per_shard(stalls(slowest));
+    let usually_stalled = median(others.iter().map(|times| times.per_shard(stalls(times))));
+    if 2.0 * (stalled - usually_stalled) > more(get) {
+        reason += &format!(
+            "; it loses {stalled:.3} s of that in stalls, for which a CPU quota, garbage collection or another \
+             program may be the reason"
+        );
     }
     Some(Straggler { rank, cause, factor, reason })
 }
@@ -167,7 +199,7 @@ mod tests {
     use super::*;
 
     fn times(shards: usize, compute: f64, data: f64) -> Times {
-        Times { shards, compute, data, exposed: 0.0, waited_for: None, ready: vec![0.1, compute] }
+        Times { shards, compute, data, ready: vec![0.1, compute], ..Times::default() }
     }
 
     fn found(times: &[Times]) -> Option<(usize, Cause)> {
@@ -190,6 +222,22 @@ mod tests {
         let all = [times(1, 0.2, 0.0), times(1, 0.21, 0.3), times(1, 0.2, 0.0)];
         assert_eq!(found(&all), Some((1, Cause::Data)));
         assert!(diagnose(&all).unwrap().reason.contains("waits for data for 0.300 s"));
+    }
+
+    #[test]
+    fn stalls_are_named_where_they_are_most_of_the_difference() {
+        let stalled = |seconds| Times { compute_stalls: seconds, ..times(2, 0.2, 0.0) };
+        let found = diagnose(&[stalled(0.01), stalled(0.2)]).unwrap();
+        assert_eq!((found.rank, found.cause), (Rank(1), Cause::Compute));
+        for words in ["rank 1", "computes for 0.200 s, they for 0.105 s", "loses 0.100 s of that in stalls"] {
+            assert!(found.reason.contains(words), "{words}: {}", found.reason);
+        }
+        let slower = Times { compute: 0.5, ..stalled(0.02) };
+        assert!(!diagnose(&[stalled(0.01), slower]).unwrap().reason.contains("stalls"));
+        let late = Times { data_stalls: 0.3, ..times(2, 0.2, 0.0) };
+        assert!(
+            diagnose(&[late.clone(), stalled(0.0)]).unwrap().reason.contains("waits for data for 0.150 s")
+        );
     }
 
     #[test]
@@ -235,7 +283,7 @@ mod tests {
 
     #[test]
     fn times_travel_as_numbers() {
-        let one = times(2, 0.5, 0.25);
+        let one = Times { compute_stalls: 0.75, data_stalls: 2.0, ..times(2, 0.5, 0.25) };
         let other = Times { waited_for: Some((Rank(0), 0.125)), exposed: 1.0, ..times(1, 0.5, 0.25) };
         let table = [one.encode(), other.encode()].concat();
         assert_eq!(Times::decode(&table, 2), [one, other]);

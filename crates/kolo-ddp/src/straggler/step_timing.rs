@@ -2,14 +2,14 @@
 //!
 //! From the end of a step to the call that ends the next one the thread computes, unless it says that it
 //! waits for data or the reducer counts that it waits for communication. Medians, because evaluations and
-//! checkpoints lie between some steps.
+//! checkpoints lie between some steps; what such steps cost is told apart from them.
 
 use std::time::{Duration, Instant};
 
 use kolo_comm::Rank;
 
 use super::diagnose::Times;
-use super::median::median;
+use super::median::{median, stalls};
 
 /// Steps between two comparisons of all ranks' times, which are the medians of these steps.
 pub const EVERY: u64 = 20;
@@ -81,7 +81,7 @@ impl StepTiming {
         self.samples.len() as u64 == EVERY
     }
 
-    /// The medians of the steps so far, which are forgotten; of `buckets` buckets.
+    /// The medians of the steps so far, which are forgotten, and what stalls cost besides; of `buckets` buckets.
     pub(super) fn take(&mut self, shards: usize, buckets: usize) -> Times {
         let of = |get: fn(&Sample) -> f64| median(self.samples.iter().map(get));
         let ready = |bucket: usize| {
@@ -93,6 +93,8 @@ impl StepTiming {
             shards,
             compute: of(|sample| sample.compute),
             data: of(|sample| sample.data),
+            compute_stalls: stalls(self.samples.iter().map(|sample| sample.compute)),
+            data_stalls: stalls(self.samples.iter().map(|sample| sample.data)),
             exposed: of(|sample| sample.exposed),
             waited_for: self.waited_for(),
             ready: (0..buckets).map(ready).collect(),
@@ -134,7 +136,8 @@ mod tests {
         timing.step_over(second(9), &[1.0], vec![second(5); 3]);
         assert!(!timing.is_full());
         for step in 1..=EVERY + 3 {
-            timing.data_waited(second(2));
+            // Once for 40 seconds more, which are 2 a step.
+            timing.data_waited(second(if step == EVERY { 42 } else { 2 }));
             timing.passes_over(Duration::ZERO);
             // Rank 2 is waited for a second in each step, rank 1 once for very long.
             let spike = if step >= EVERY { 500 } else { 0 };
@@ -144,6 +147,7 @@ mod tests {
         let times = timing.take(7, 2);
         assert_eq!((times.shards, times.data, times.exposed), (7, 2.0, 3.0));
         assert_eq!(times.compute, 0.0, "it waited longer than the step took");
+        assert_eq!((times.data_stalls, times.compute_stalls), (2.0, 0.0));
         assert_eq!(times.waited_for, Some((Rank(2), 1.0)));
         assert_eq!(times.ready, [1.0, 4.0]);
         assert!(!timing.is_full(), "each comparison is about steps of its own");
