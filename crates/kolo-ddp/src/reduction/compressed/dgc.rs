@@ -9,15 +9,16 @@
 //! that, √(d/D) of a model of D elements, because other blocks may be in other buckets.
 
 use super::Compressed;
+use super::configured::configured;
 use super::gathered::{Codec, Gathered, Place};
 use super::parts::Parts;
 use super::selection::{count, largest};
 use super::top_k::{read, say, sparse_bytes};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
+use kolo_optim::Optimizer;
 use kolo_optim::norm::sum_of_squares;
 use kolo_optim::table::{Entry, Setting};
-use kolo_optim::{Optimizer, Settings};
 use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
@@ -29,23 +30,19 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         Setting::whole("warmup_steps", 0, 0..u64::MAX, "Steps over which the density falls from a quarter"),
         Setting::number("clip_norm", 0.0, 0.0..f64::INFINITY, "Clip gradients to this norm; 0: do not"),
     ],
-    make: |settings| Box::new(Dgc { settings: settings.clone() }),
+    make: |settings| configured::<Dgc>(&ENTRY, settings),
 };
 
 /// Makes reductions of [`Accumulated`].
-struct Dgc {
-    settings: Settings,
-}
-
 #[derive(Clone, Copy, Deserialize)]
-struct DgcSettings {
+struct Dgc {
     density: f64,
     momentum: f32,
     warmup_steps: f64,
     clip_norm: f64,
 }
 
-impl DgcSettings {
+impl Dgc {
     /// The density of a step, from 0: in four stages of the warm-up 1/4, 1/16, 1/64 and 1/256, if that is
     /// more than it is afterwards.
     fn density_of(&self, step: u64) -> f64 {
@@ -56,14 +53,6 @@ impl DgcSettings {
 }
 
 impl Reducer for Dgc {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
     fn shard_state(&self) -> &'static [&'static str] {
         &["velocity", "accumulated"]
     }
@@ -82,12 +71,11 @@ impl Reducer for Dgc {
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let settings: DgcSettings = self.settings.read();
         let parts = Parts::new(context.bucket, context.layout, 0, |_| false);
         let shards: usize = context.assignment.shares.iter().sum();
-        let share = settings.clip_norm / (shards as f64 * context.layout.len() as f64).sqrt();
-        let clip = (settings.clip_norm > 0.0).then_some(share);
-        let codec = Accumulated { settings, clip, density: 1.0, chosen: Vec::new() };
+        let share = self.clip_norm / (shards as f64 * context.layout.len() as f64).sqrt();
+        let clip = (self.clip_norm > 0.0).then_some(share);
+        let codec = Accumulated { settings: *self, clip, density: 1.0, chosen: Vec::new() };
         let own = context.assignment.shards.len();
         let accumulated = Gathered::new(codec, &parts.compressed, context.bucket.len, own);
         Compressed::build(context, parts, accumulated)
@@ -96,7 +84,7 @@ impl Reducer for Dgc {
 
 /// Places and values of the largest elements of v.
 struct Accumulated {
-    settings: DgcSettings,
+    settings: Dgc,
     /// The norm that a block of one element may have; that of one of d elements is √d as large.
     clip: Option<f64>,
     /// Of the step that runs.
@@ -145,12 +133,11 @@ mod tests {
     use crate::reduction::interface::FinishedShard;
     use kolo_optim::SpanId;
 
-    fn codec(settings: DgcSettings, clip: Option<f64>) -> Accumulated {
+    fn codec(settings: Dgc, clip: Option<f64>) -> Accumulated {
         Accumulated { settings, clip, density: 1.0, chosen: Vec::new() }
     }
 
-    const SETTINGS: DgcSettings =
-        DgcSettings { density: 0.05, momentum: 0.9, warmup_steps: 0.0, clip_norm: 0.0 };
+    const SETTINGS: Dgc = Dgc { density: 0.05, momentum: 0.9, warmup_steps: 0.0, clip_norm: 0.0 };
 
     /// What was said and what is still accumulated is the momentum of all gradients, less what masking took
     /// from the velocity.
@@ -186,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_density_falls_by_quarters_and_long_gradients_are_clipped() {
-        let settings = DgcSettings { density: 0.001, warmup_steps: 40.0, ..SETTINGS };
+        let settings = Dgc { density: 0.001, warmup_steps: 40.0, ..SETTINGS };
         let densities = [0, 9, 10, 20, 30, 39, 40, 1_000].map(|step| settings.density_of(step));
         let quarter = |n| 0.25f64.powi(n);
         assert_eq!(
@@ -195,7 +182,7 @@ mod tests {
         );
         assert_eq!(SETTINGS.density_of(0), 0.05);
         // A mean over two samples of norm 20 over four elements, which may have 2·√4.
-        let mut codec = codec(DgcSettings { density: 1.0, ..SETTINGS }, Some(2.0));
+        let mut codec = codec(Dgc { density: 1.0, ..SETTINGS }, Some(2.0));
         let (mut u, mut v, mut said) = (vec![0.0; 4], vec![0.0; 4], vec![0; sparse_bytes(4)]);
         codec.begin(0);
         let shard = FinishedShard { number: 0, step: 0, count: 2.0 };

@@ -9,13 +9,13 @@
 //! elements of a tensor.
 
 use super::bits::float;
+use super::configured::configured;
 use super::gathered::{Codec, Gathered, Place};
 use super::parts::Parts;
 use super::vectorised::{add, vectorised};
 use super::{Compressed, DENSE_BELOW};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
-use kolo_optim::Settings;
 use kolo_optim::table::Entry;
 use serde::Deserialize;
 
@@ -23,34 +23,22 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "ef-sign",
     about: "1 bit an element with error feedback for each shard (Karimireddy et al. 2019, algorithm 2)",
     settings: &[DENSE_BELOW],
-    make: |settings| Box::new(EfSign { settings: settings.clone() }),
+    make: |settings| configured::<EfSign>(&ENTRY, settings),
 };
 
 /// Makes reductions of [`Signs`].
-struct EfSign {
-    settings: Settings,
-}
-
 #[derive(Deserialize)]
-struct EfSignSettings {
+struct EfSign {
     dense_below: f64,
 }
 
 impl Reducer for EfSign {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
     fn shard_state(&self) -> &'static [&'static str] {
         &["residual"]
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let EfSignSettings { dense_below } = self.settings.read();
+        let EfSign { dense_below } = *self;
         let parts = Parts::new(context.bucket, context.layout, dense_below as usize, |_| false);
         let shards = context.assignment.shards.len();
         let signs = Gathered::new(Signs, &parts.compressed, context.bucket.len, shards);

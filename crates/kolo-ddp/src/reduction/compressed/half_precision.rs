@@ -5,6 +5,7 @@
 //! tells the sum to all. On the wire two bytes an element and shard on the way there and two an element on
 //! the way back: half of the exact sum's where there are as many shards as ranks.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,12 +13,12 @@ use kolo_comm::schedule::Chunks;
 use kolo_comm::tree::share;
 use kolo_comm::{Collective, Element, Error as CommError, Rank, Stages, bf16, f16};
 
+use super::configured::configured;
 use super::parts::Parts;
 use super::tree_sum::TreeSum;
 use super::{Compressed, Compressor, DENSE_BELOW, Shard, Wire};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
-use kolo_optim::Settings;
 use kolo_optim::table::Entry;
 use serde::Deserialize;
 
@@ -25,61 +26,36 @@ pub(in crate::reduction) const BF16: Entry<dyn Reducer> = Entry {
     name: "bf16",
     about: "16 bits an element with the range of f32, summed in f32: half of the bytes",
     settings: &[DENSE_BELOW],
-    make: |settings| {
-        Box::new(HalfPrecision { entry: &BF16, settings: settings.clone(), build: build::<bf16> })
-    },
+    make: |settings| configured::<HalfPrecision<bf16>>(&BF16, settings),
 };
 
 pub(in crate::reduction) const F16: Entry<dyn Reducer> = Entry {
     name: "f16",
     about: "16 bits an element with 11 of precision, up to 65,504, summed in f32: half of the bytes",
     settings: &[DENSE_BELOW],
-    make: |settings| Box::new(HalfPrecision { entry: &F16, settings: settings.clone(), build: build::<f16> }),
+    make: |settings| configured::<HalfPrecision<f16>>(&F16, settings),
 };
 
-/// Makes reductions of [`Rounded`].
-struct HalfPrecision {
-    entry: &'static Entry<dyn Reducer>,
-    settings: Settings,
-    build: Build,
-}
-
-/// Makes one for a bucket, of elements of one type; smaller tensors than that stay as they are.
-type Build = fn(&Context<'_>, usize) -> Result<Box<dyn Reduction>, Error>;
-
+/// Makes reductions of [`Rounded`], of elements of one type.
 #[derive(Deserialize)]
-struct HalfPrecisionSettings {
+struct HalfPrecision<T> {
     dense_below: f64,
+    #[serde(skip)]
+    element: PhantomData<T>,
 }
 
-impl Reducer for HalfPrecision {
-    fn name(&self) -> &str {
-        self.entry.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
+impl<T: Element<Sum = f32>> Reducer for HalfPrecision<T> {
     fn is_sum(&self) -> bool {
         true
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let HalfPrecisionSettings { dense_below } = self.settings.read();
-        (self.build)(context, dense_below as usize)
+        let parts = Parts::new(context.bucket, context.layout, self.dense_below as usize, |_| false);
+        let ranges: Vec<Range<usize>> = parts.compressed.iter().map(|part| part.range.clone()).collect();
+        let len = ranges.iter().map(Range::len).sum();
+        let own = vec![vec![T::default(); len]; context.assignment.shards.len()];
+        Compressed::build(context, parts, Rounded { ranges, len, own, sum: vec![T::default(); len] })
     }
-}
-
-fn build<T: Element<Sum = f32>>(
-    context: &Context<'_>,
-    dense_below: usize,
-) -> Result<Box<dyn Reduction>, Error> {
-    let parts = Parts::new(context.bucket, context.layout, dense_below, |_| false);
-    let ranges: Vec<Range<usize>> = parts.compressed.iter().map(|part| part.range.clone()).collect();
-    let len = ranges.iter().map(Range::len).sum();
-    let own = vec![vec![T::default(); len]; context.assignment.shards.len()];
-    Compressed::build(context, parts, Rounded { ranges, len, own, sum: vec![T::default(); len] })
 }
 
 /// The compressed elements of one bucket, one after another.

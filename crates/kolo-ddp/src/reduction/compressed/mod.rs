@@ -12,6 +12,7 @@
 //! number of shards), or it is *linear*, so that it can be summed on its way (`random-k`, `powersgd`).
 
 mod bits;
+mod configured;
 mod dgc;
 mod ef_sign;
 mod gathered;

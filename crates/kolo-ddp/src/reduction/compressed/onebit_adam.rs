@@ -15,6 +15,7 @@ use std::sync::Arc;
 use kolo_comm::schedule::Chunks;
 use kolo_comm::{Collective, Error as CommError, Stages};
 
+use super::configured::configured;
 use super::ef_sign::{read, say, sign_bytes};
 use super::parts::{Part, Parts};
 use super::tree_sum::TreeSum;
@@ -24,8 +25,8 @@ use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
 use crate::shares::Assignment;
+use kolo_optim::Optimizer;
 use kolo_optim::table::{Entry, Setting, Value};
-use kolo_optim::{Optimizer, Settings};
 use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
@@ -41,30 +42,18 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         Setting::number("beta1", 0.9, 0.0..1.0, "Decay of the first moment; as the optimizer's"),
         DENSE_BELOW,
     ],
-    make: |settings| Box::new(OnebitAdam { settings: settings.clone() }),
+    make: |settings| configured::<OnebitAdam>(&ENTRY, settings),
 };
 
 /// Makes reductions of [`Momentum`].
-struct OnebitAdam {
-    settings: Settings,
-}
-
 #[derive(Clone, Copy, Deserialize)]
-struct OnebitAdamSettings {
+struct OnebitAdam {
     warmup_steps: f64,
-    beta1: f32,
+    beta1: f64,
     dense_below: f64,
 }
 
 impl Reducer for OnebitAdam {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
     fn shard_state(&self) -> &'static [&'static str] {
         &["worker_error", "server_error"]
     }
@@ -75,10 +64,9 @@ impl Reducer for OnebitAdam {
 
     fn check(&self, optimizer: &dyn Optimizer) -> Result<(), String> {
         let theirs = optimizer.settings();
-        for (own, other) in [("warmup_steps", "freeze_after"), ("beta1", "beta1")] {
-            let (own, theirs) = (self.settings.get(own), theirs.get(other));
-            if theirs.is_none() || own != theirs {
-                let own = own.unwrap_or(Value::Number(0.0));
+        for (own, other) in [(self.warmup_steps, "freeze_after"), (self.beta1, "beta1")] {
+            let own = Value::Number(own);
+            if theirs.get(other) != Some(own) {
                 return Err(format!(
                     "`onebit-adam` says the momentum of an Adam whose second moment stays as it is after the warm-up; \
                      take the optimizer `adam` or `adamw` with {other} {own}"
@@ -89,9 +77,8 @@ impl Reducer for OnebitAdam {
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let settings: OnebitAdamSettings = self.settings.read();
-        let parts = Parts::new(context.bucket, context.layout, settings.dense_below as usize, |_| false);
-        let momentum = Momentum::new(context, settings, &parts.compressed)?;
+        let parts = Parts::new(context.bucket, context.layout, self.dense_below as usize, |_| false);
+        let momentum = Momentum::new(context, *self, &parts.compressed)?;
         Compressed::build(context, parts, momentum)
     }
 }
@@ -109,7 +96,7 @@ struct Block {
 
 /// The momentum of one bucket.
 struct Momentum {
-    settings: OnebitAdamSettings,
+    settings: OnebitAdam,
     blocks: Vec<Block>,
     /// The bytes of each rank's blocks, and where they are among those of all.
     bytes: Vec<usize>,
@@ -131,7 +118,7 @@ struct Momentum {
 }
 
 impl Momentum {
-    fn new(context: &Context<'_>, settings: OnebitAdamSettings, parts: &[Part]) -> Result<Self, Error> {
+    fn new(context: &Context<'_>, settings: OnebitAdam, parts: &[Part]) -> Result<Self, Error> {
         let Context { group, bucket, assignment, .. } = *context;
         let shards: usize = assignment.shares.iter().sum();
         let ranks: Vec<usize> = assignment.owners().map(|rank| rank.0).collect();
@@ -247,7 +234,7 @@ impl Compressor for Momentum {
         }
         self.counts.put(0, &[count], true);
         self.counts.end_shard(number);
-        let beta1 = self.settings.beta1;
+        let beta1 = self.settings.beta1 as f32;
         let errors = &mut self.worker_errors[shard.own];
         for Block { elements, owner, start, .. } in &self.blocks {
             let elements = elements.clone();
@@ -288,7 +275,7 @@ impl Compressor for Momentum {
         if self.blocks.is_empty() {
             return;
         }
-        let (count, beta1) = (self.count(), self.settings.beta1);
+        let (count, beta1) = (self.count(), self.settings.beta1 as f32);
         for Block { elements, owner, start, .. } in &self.blocks {
             let momentum = &mut self.momentum[elements.clone()];
             let gradient = &mut gradient[elements.clone()];
@@ -348,7 +335,7 @@ mod tests {
         let assignment = Assignment::new(&[COUNTS.len()], Rank(0));
         let (group, layout) = (&Group::alone(), &layout);
         let context = Context { group, layout, bucket: &bucket, assignment: &assignment };
-        let settings = OnebitAdamSettings { warmup_steps: 2.0, beta1: 0.9, dense_below: 0.0 };
+        let settings = OnebitAdam { warmup_steps: 2.0, beta1: 0.9, dense_below: 0.0 };
         let parts = Parts::new(&bucket, layout, 0, |_| false);
         let mut momentum = Momentum::new(&context, settings, &parts.compressed).unwrap();
         let count: f64 = COUNTS.iter().sum();

@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use kolo_comm::{Error as CommError, Group};
 
+use super::configured::configured;
 use super::matrix::{add_products, orthonormalise, times, transposed_times};
 use super::parts::{Part, Parts};
 use super::vectorised::add;
@@ -19,8 +20,8 @@ use super::{Compressed, Compressor, DENSE_BELOW, SEED, Shard, Wire, key};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
+use kolo_optim::SpanId;
 use kolo_optim::table::{Entry, Setting};
-use kolo_optim::{Settings, SpanId};
 use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
@@ -32,16 +33,12 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         DENSE_BELOW,
         SEED,
     ],
-    make: |settings| Box::new(PowerSgd { settings: settings.clone() }),
+    make: |settings| configured::<PowerSgd>(&ENTRY, settings),
 };
 
 /// Makes reductions of [`LowRank`].
-struct PowerSgd {
-    settings: Settings,
-}
-
 #[derive(Deserialize)]
-struct PowerSgdSettings {
+struct PowerSgd {
     rank: f64,
     min_rate: f64,
     dense_below: f64,
@@ -49,14 +46,6 @@ struct PowerSgdSettings {
 }
 
 impl Reducer for PowerSgd {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
     fn shard_state(&self) -> &'static [&'static str] {
         &["residual"]
     }
@@ -70,7 +59,7 @@ impl Reducer for PowerSgd {
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let PowerSgdSettings { rank, min_rate, dense_below, seed } = self.settings.read();
+        let PowerSgd { rank, min_rate, dense_below, seed } = *self;
         let gains_nothing = |part: &Part| {
             let (n, m) = part.matrix;
             (n + m) as f64 * rank * min_rate >= (n * m) as f64

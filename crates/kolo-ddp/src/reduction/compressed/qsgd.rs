@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use super::bits::{float, pack, packed_bytes, unpack};
+use super::configured::configured;
 use super::gathered::{Codec, Gathered, Place};
 use super::parts::Parts;
 use super::vectorised::vectorised;
@@ -15,7 +16,6 @@ use super::{Compressed, DENSE_BELOW, SEED, key};
 use crate::error::Error;
 use crate::key::Key;
 use crate::reduction::interface::{Context, Reducer, Reduction};
-use kolo_optim::Settings;
 use kolo_optim::norm::sum_of_squares;
 use kolo_optim::table::{Entry, Setting};
 use serde::Deserialize;
@@ -29,16 +29,12 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         DENSE_BELOW,
         SEED,
     ],
-    make: |settings| Box::new(Qsgd { settings: settings.clone() }),
+    make: |settings| configured::<Qsgd>(&ENTRY, settings),
 };
 
 /// Makes reductions of [`Levels`].
-struct Qsgd {
-    settings: Settings,
-}
-
 #[derive(Deserialize)]
-struct QsgdSettings {
+struct Qsgd {
     bits: f64,
     block: f64,
     dense_below: f64,
@@ -46,16 +42,8 @@ struct QsgdSettings {
 }
 
 impl Reducer for Qsgd {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let QsgdSettings { bits, block, dense_below, seed } = self.settings.read();
+        let Qsgd { bits, block, dense_below, seed } = *self;
         let parts = Parts::new(context.bucket, context.layout, dense_below as usize, |_| false);
         let levels =
             Levels { bits: bits as u32, block: block as usize, seed: seed as u64, codes: Vec::new() };

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use kolo_comm::{Error as CommError, Group};
 
+use super::configured::configured;
 use super::parts::{Part, Parts};
 use super::selection::{count, random};
 use super::top_k::DENSITY;
@@ -18,8 +19,8 @@ use crate::buckets::BLOCK;
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
+use kolo_optim::SpanId;
 use kolo_optim::table::{Entry, Setting};
-use kolo_optim::{Settings, SpanId};
 use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
@@ -31,16 +32,12 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         DENSE_BELOW,
         SEED,
     ],
-    make: |settings| Box::new(RandomK { settings: settings.clone() }),
+    make: |settings| configured::<RandomK>(&ENTRY, settings),
 };
 
 /// Makes reductions of [`Sampled`].
-struct RandomK {
-    settings: Settings,
-}
-
 #[derive(Deserialize)]
-struct RandomKSettings {
+struct RandomK {
     density: f64,
     unbiased: bool,
     dense_below: f64,
@@ -48,26 +45,17 @@ struct RandomKSettings {
 }
 
 impl Reducer for RandomK {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
     fn shard_state(&self) -> &'static [&'static str] {
-        match self.settings.read::<RandomKSettings>().unbiased {
+        match self.unbiased {
             true => &[],
             false => &["residual"],
         }
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let settings: RandomKSettings = self.settings.read();
-        let parts = Parts::new(context.bucket, context.layout, settings.dense_below as usize, |_| false);
+        let parts = Parts::new(context.bucket, context.layout, self.dense_below as usize, |_| false);
         let shards = context.assignment.shards.clone();
-        let sampled = Sampled::new(context.group, &settings, &parts.compressed, context.bucket.len, shards)?;
+        let sampled = Sampled::new(context.group, self, &parts.compressed, context.bucket.len, shards)?;
         Compressed::build(context, parts, sampled)
     }
 }
@@ -100,7 +88,7 @@ struct Sampled {
 impl Sampled {
     fn new(
         group: &Group,
-        settings: &RandomKSettings,
+        settings: &RandomK,
         parts: &[Part],
         len: usize,
         shards: Range<usize>,

@@ -5,6 +5,7 @@
 //! each of them: where it is in its block, and its value.
 
 use super::bits::float;
+use super::configured::configured;
 use super::gathered::{Codec, Gathered, Place};
 use super::parts::Parts;
 use super::selection::{count, largest};
@@ -12,7 +13,6 @@ use super::vectorised::add;
 use super::{Compressed, DENSE_BELOW};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
-use kolo_optim::Settings;
 use kolo_optim::table::{Entry, Setting};
 use serde::Deserialize;
 
@@ -24,35 +24,23 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "top-k",
     about: "the largest elements with error feedback for each shard (Stich et al. 2018, algorithm 1)",
     settings: &[DENSITY, DENSE_BELOW],
-    make: |settings| Box::new(TopK { settings: settings.clone() }),
+    make: |settings| configured::<TopK>(&ENTRY, settings),
 };
 
 /// Makes reductions of [`Largest`].
-struct TopK {
-    settings: Settings,
-}
-
 #[derive(Deserialize)]
-struct TopKSettings {
+struct TopK {
     density: f64,
     dense_below: f64,
 }
 
 impl Reducer for TopK {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
     fn shard_state(&self) -> &'static [&'static str] {
         &["residual"]
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let TopKSettings { density, dense_below } = self.settings.read();
+        let TopK { density, dense_below } = *self;
         let parts = Parts::new(context.bucket, context.layout, dense_below as usize, |_| false);
         let shards = context.assignment.shards.len();
         let codec = Largest { density: density.min(1.0), chosen: Vec::new() };
