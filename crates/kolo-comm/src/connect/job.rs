@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::peers::{Connected, connect};
+use crate::memory::{Backing, Pool};
 use crate::options::Options;
 use crate::transport::{Connecting, GroupContext};
 use kolo_rendezvous::env::WorkerEnv;
@@ -74,6 +75,7 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
         delay: options.delay,
         streams: options.streams.unwrap_or(1),
         on_host: 1,
+        copies: Pool::new(Backing::Shared),
     };
     let group = Connecting { rank, world, context: &context, liveness: &liveness };
     let refused = || server.as_ref().map_or_else(Vec::new, Server::token_refusals);

@@ -10,6 +10,7 @@ mod split;
 mod stages;
 mod values;
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -83,23 +84,27 @@ impl Shared {
     fn run<T: Element>(
         &self,
         collective: &Collective,
-        mut buffer: Buffer<T>,
+        buffer: Buffer<T>,
         mode: WaitMode,
     ) -> Result<Buffer<T>, Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
+        // A peer may be reading it until the collective is over, also where that ends in a panic.
+        let mut buffer = ManuallyDrop::new(buffer);
         let result = self.backend.lock().run(collective, &buffer.erased(), mode);
         match result {
-            Ok(()) => Ok(buffer),
-            Err(error) if error.is_refusal() => Err(self.failed(error)),
+            Ok(()) => Ok(ManuallyDrop::into_inner(buffer)),
+            Err(error) if error.is_refusal() => {
+                drop(ManuallyDrop::into_inner(buffer));
+                Err(self.failed(error))
+            }
             Err(error) => {
                 // A peer that has not noticed yet may still be reading it: another process in pages of its
-                // own, so that these can go with the group; a thread, or MPI, where it lies.
+                // own, so that these can go with the group; a thread, or MPI, where it lies, so that these
+                // are never used again.
                 if self.is_of_processes() {
-                    buffer.abandon()
-                } else {
-                    std::mem::forget(buffer)
+                    ManuallyDrop::into_inner(buffer).abandon()
                 }
                 Err(self.failed(error))
             }

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use rustix::thread::futex;
 
 use super::inbox::{IN_SLOT, Inbox, Slot, WITHIN, write_within};
-use super::outbox::{self, Outbox};
-use crate::memory::{Block, Mapping, Segment};
+use super::outbox::Outbox;
+use crate::memory::{Block, Mapping, Pool, Segment};
 use crate::transport::adaptive_spin::AdaptiveSpin;
 use crate::transport::interface::{Progress, SHORT_SLEEP, Transport, same_call, same_length};
 use crate::wait::WaitContext;
@@ -76,11 +76,12 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     /// The mailbox of rank `here`. `inboxes` has those of all ranks that share memory with it, its own among
-    /// them.
+    /// them. Copies lie in memory of `copies`.
     pub(super) fn new(
         here: Rank,
         inboxes: &[Option<Arc<Mapping>>],
         memory: PeerMemory,
+        copies: &Arc<Pool>,
         liveness: &Liveness,
     ) -> Result<Self, Error> {
         let inbox = |pages: &Option<Arc<Mapping>>| pages.clone().map(|pages| Inbox { pages });
@@ -96,7 +97,7 @@ impl Mailbox {
         }));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let crowded = inboxes.iter().flatten().count() > cores;
-        let outbox = Outbox::new(&outbox::pool(matches!(memory, PeerMemory::SameProcess)))?;
+        let outbox = Outbox::new(copies)?;
         let counts = vec![Counts::default(); inboxes.len()];
         let spin = if crowded {
             AdaptiveSpin::new(YIELDS.0, YIELDS.1, YIELDS.1)
@@ -113,6 +114,12 @@ impl Mailbox {
     /// How many of this rank's messages a peer has taken.
     fn taken(&self, by: Rank) -> u32 {
         self.inbox(by).lane(self.here).taken.0.load(Ordering::Acquire)
+    }
+
+    /// Whether a peer has taken all messages, and reads no copy any more.
+    fn has_taken_all(&self, peer: Rank) -> bool {
+        let (own, inbox) = (peer == self.here, &self.inboxes[peer.0]);
+        own || inbox.is_none() || self.taken(peer) == self.counts[peer.0].posted
     }
 
     /// Waits until `ready`, which looks at memory that `peer` writes before it rings this rank's bell.
@@ -291,14 +298,17 @@ impl Transport for Mailbox {
     /// Waits, at most until `until`, until the peers have taken even the copies: they could not read them any
     /// more if this process ended.
     fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
-        let untaken = |peer: usize| {
-            peer != self.here.0
-                && self.inboxes[peer].is_some()
-                && self.taken(Rank(peer)) != self.counts[peer].posted
-                && !gone(Rank(peer))
-        };
-        while (0..self.inboxes.len()).any(untaken) && Instant::now() < until {
+        let is_awaited = |peer: Rank| !self.has_taken_all(peer) && !gone(peer);
+        while (0..self.inboxes.len()).map(Rank).any(is_awaited) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        if (0..self.inboxes.len()).all(|peer| self.has_taken_all(Rank(peer))) {
+            self.outbox.note_all_taken();
         }
     }
 }
@@ -312,4 +322,50 @@ fn describe(block: &Block, offset: usize, memory: &PeerMemory, slot: &Slot) {
     slot.file.store(block.file().unwrap_or(-1), Ordering::Relaxed);
     slot.len.store(block.len() as u64, Ordering::Relaxed);
     slot.offset.store(offset as u64, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::collective::CollectiveKind;
+    use crate::fingerprint::{Call, Fingerprint};
+    use crate::memory::Backing;
+    use crate::transport::connect_threads;
+    use crate::transport::interface::NoOthers;
+    use crate::wait::WaitMode;
+    use kolo_schedule::{DType, Op};
+
+    /// What rank `here` of two waits by.
+    fn context(here: usize, liveness: &Liveness) -> WaitContext<'_> {
+        let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
+        WaitContext {
+            here: Rank(here),
+            members: &[Rank(0), Rank(1)],
+            call: Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }),
+            mode: WaitMode::Blocking,
+            timeout: Duration::from_secs(60),
+            liveness,
+            began: Cell::new(None),
+        }
+    }
+
+    #[test]
+    fn what_a_thread_leaves_behind_stays_until_the_last_one_has_ended() {
+        let liveness = Liveness::new(2);
+        let mut ends = connect_threads(2, &Pool::new(Backing::Heap), &liveness).unwrap();
+        let (mut receiver, mut sender) = (ends.pop().unwrap(), ends.pop().unwrap());
+        let sent = vec![7u8; 100_000];
+        let segment = Segment { start: sent.as_ptr(), bytes: sent.len(), place: None, content: 1 };
+        sender.send(Rank(1), segment, true, &context(0, &liveness), &mut NoOthers).unwrap();
+        let wait = context(1, &liveness);
+        let message = receiver.receive(Rank(0), sent.len(), &wait, &mut NoOthers).unwrap();
+        // As after a failure: the sender ends while the receiver still adds.
+        drop(sender);
+        // SAFETY: a message is readable until it is released.
+        let message = unsafe { std::slice::from_raw_parts(message, sent.len()) };
+        assert!(message.iter().all(|byte| *byte == 7));
+        receiver.release(Rank(0));
+    }
 }

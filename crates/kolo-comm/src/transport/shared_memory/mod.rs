@@ -16,7 +16,7 @@ use self::inbox::inbox_len;
 use self::mailbox::{Mailbox, PeerMemory};
 use super::interface::Transport;
 use super::kind::{Connecting, Connector, Distance, TransportKind};
-use crate::memory::{Backing, Mapping};
+use crate::memory::{Backing, Mapping, Pool};
 
 /// Memory of one process, between its threads.
 pub static THREADS: TransportKind = TransportKind {
@@ -108,16 +108,20 @@ impl Connector for MailboxConnector<'_> {
             None => PeerMemory::SameProcess,
             Some(_) => PeerMemory::of_processes(self.pids),
         };
-        Ok(Box::new(Mailbox::new(rank, &self.inboxes, memory, liveness)?))
+        Ok(Box::new(Mailbox::new(rank, &self.inboxes, memory, &context.copies, liveness)?))
     }
 }
 
-/// The transports of `world` threads of this process, in rank order.
-pub(crate) fn connect_threads(world: usize, liveness: &Liveness) -> Result<Vec<Box<dyn Transport>>, Error> {
+/// The transports of `world` threads of this process, in rank order. `copies` belongs to all of them.
+pub(crate) fn connect_threads(
+    world: usize,
+    copies: &Arc<Pool>,
+    liveness: &Liveness,
+) -> Result<Vec<Box<dyn Transport>>, Error> {
     let inbox = |_| Mapping::create(inbox_len(world)).map(|(pages, _)| Some(Arc::new(pages)));
     let inboxes: Vec<Option<Arc<Mapping>>> = (0..world).map(inbox).collect::<Result<_, _>>()?;
     let mailbox = |rank| -> Result<Box<dyn Transport>, Error> {
-        Ok(Box::new(Mailbox::new(Rank(rank), &inboxes, PeerMemory::SameProcess, liveness)?))
+        Ok(Box::new(Mailbox::new(Rank(rank), &inboxes, PeerMemory::SameProcess, copies, liveness)?))
     };
     (0..world).map(mailbox).collect()
 }
