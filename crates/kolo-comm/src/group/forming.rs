@@ -173,7 +173,7 @@ impl Group {
         let (transport, reach, shares_the_wire) =
             (backend.name(), backend.reach(), backend.shares_the_wire());
         let (backend, queued) = (Mutex::new(backend), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { backend, liveness, queued, origin });
+        let shared = Arc::new(Shared { rank: members[rank.0], backend, liveness, queued, origin });
         let (comm_thread, options) = (Mutex::default(), options.clone());
         Group {
             rank,

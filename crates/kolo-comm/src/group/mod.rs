@@ -72,6 +72,8 @@ enum GroupOrigin {
 }
 
 struct Shared {
+    /// This rank's, of the job's.
+    rank: Rank,
     backend: Mutex<Box<dyn Backend>>,
     liveness: Arc<Liveness>,
     /// Collectives handed to the communication thread and not done yet.
@@ -146,6 +148,9 @@ impl Shared {
         if error.is_refusal() {
             return error;
         }
+        if error.is_of_this_process() {
+            return self.failed_here(error);
+        }
         let error = match (&self.origin, error) {
             (GroupOrigin::Store(session), error) => match &*session.lock() {
                 Some(session) => session.watch.report(error, &self.liveness),
@@ -162,6 +167,29 @@ impl Shared {
             (_, error) => error,
         };
         self.liveness.fail(error)
+    }
+
+    /// Latches that this process cannot go on. To the others it has given up: they can go on without it, and
+    /// must not take its failure for their own.
+    fn failed_here(&self, error: Error) -> Error {
+        let told = Error::Abandoned { rank: self.rank, reason: error.to_string() };
+        match &self.origin {
+            GroupOrigin::Threads(_) => {
+                self.liveness.fail(told);
+                error
+            }
+            GroupOrigin::Store(session) => {
+                // Before the others' news come back, of which the first one counts.
+                let first = self.liveness.fail(error);
+                if let Some(session) = &*session.lock() {
+                    session.watch.report(told, &self.liveness);
+                }
+                first
+            }
+            GroupOrigin::Alone | GroupOrigin::Foreign(_) | GroupOrigin::Within(_) => {
+                self.liveness.fail(error)
+            }
+        }
     }
 }
 
