@@ -81,7 +81,11 @@ impl Group {
         let formed = connect::form(place, options, host)?;
         let members = (0..place.world_size).map(Rank).collect();
         let origin = GroupOrigin::Store(Mutex::new(Some(formed.session)));
-        let pool = Pool::new(formed.connected.backing);
+        // Shared blocks of all kinds lie in one file.
+        let pool = match formed.connected.backing {
+            Backing::Shared => formed.connected.context.copies.clone(),
+            Backing::Heap => Pool::new(Backing::Heap),
+        };
         Group::native(place.rank, members, formed.connected, formed.liveness, pool, origin, options)?
             .measured()
     }

@@ -20,7 +20,7 @@ pub(super) struct Bell {
 pub(super) struct Slot {
     /// One more than the number of the message that is here; written last.
     pub(super) posted: AtomicU32,
-    /// File descriptor of the block in the sender's process, or -1 if it is in this process.
+    /// Descriptor of the file in the sender's process that the block lies in, or -1 if it is in this process.
     pub(super) file: AtomicI32,
     /// Length of the block, for mapping it.
     pub(super) len: AtomicU64,
@@ -28,7 +28,8 @@ pub(super) struct Slot {
     pub(super) offset: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) call: [AtomicU64; 2],
-    /// The message itself, if it is a copy of no more bytes than this.
+    /// The message itself, if it is a copy of no more bytes than this; else the first word is where in its
+    /// file the block begins.
     pub(super) within: [AtomicU64; 2],
 }
 

@@ -13,6 +13,7 @@
 //! tens.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use rustix::thread::futex;
 
 use super::inbox::{IN_SLOT, Inbox, Slot, WITHIN, write_within};
 use super::outbox::Outbox;
-use crate::memory::{Block, Mapping, Pool, Segment};
+use crate::memory::{Block, Mapping, OpenError, Pool, Purpose, Segment, SharedFile};
 use crate::transport::adaptive_spin::AdaptiveSpin;
 use crate::transport::interface::{Progress, SHORT_SLEEP, Transport, same_call, same_length};
 use crate::wait::WaitContext;
@@ -32,8 +33,8 @@ use kolo_schedule::{MAX_UNTAKEN, Rank};
 pub(super) enum PeerMemory {
     /// In this process: a slot holds the address.
     SameProcess,
-    /// In other processes: a slot holds file and offset. Blocks are mapped when first seen.
-    OtherProcesses { pids: Vec<u32>, seen: HashMap<(Rank, i32), Mapping> },
+    /// In other processes: a slot holds file, block and offset. Blocks are mapped when first seen.
+    OtherProcesses { pids: Vec<u32>, seen: HashMap<(Rank, i32, u64), Mapping> },
 }
 
 impl PeerMemory {
@@ -168,27 +169,29 @@ impl Mailbox {
         Ok(())
     }
 
-    /// The address at which this process can read what a slot describes.
+    /// The address at which this process can read `bytes` bytes that lie somewhere in a peer's memory.
     fn locate(
         &mut self,
         from: Rank,
-        file: i32,
-        len: u64,
-        offset: u64,
+        place: Place,
         bytes: u64,
+        wait: &WaitContext<'_>,
     ) -> Result<*const u8, Error> {
+        let Place { file, start, len, offset } = place;
         match &mut self.memory {
             PeerMemory::SameProcess => Ok(std::ptr::with_exposed_provenance(offset as usize)),
             PeerMemory::OtherProcesses { pids, seen } => {
-                let pages = match seen.entry((from, file)) {
-                    std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-                    std::collections::hash_map::Entry::Vacant(entry) => {
-                        entry.insert(Mapping::open(pids[from.0], file, len as usize)?)
+                let pages = match seen.entry((from, file, start)) {
+                    Entry::Occupied(entry) => entry.into_mut(),
+                    Entry::Vacant(entry) => {
+                        let pages =
+                            SharedFile::map_of(pids[from.0], file, Purpose::Blocks, start, len as usize);
+                        entry.insert(pages.map_err(|cause| unmapped(from, cause, wait))?)
                     }
                 };
                 if offset.checked_add(bytes).is_none_or(|end| end > pages.len() as u64) {
-                    let what = format!("unexpected message from {from}");
-                    return Err(Error::system(what, "bytes outside of its block"));
+                    let cause = "a message lies outside of its block".into();
+                    return Err(Error::Untrusted { rank: wait.name(from), cause });
                 }
                 // SAFETY: inside the mapping, as just checked.
                 Ok(unsafe { pages.start().as_ptr().add(offset as usize).cast_const() })
@@ -268,11 +271,10 @@ impl Transport for Mailbox {
         same_call([word(&slot.call[0]), word(&slot.call[1])], from, wait)?;
         let sent = word(&slot.bytes);
         same_length(sent, bytes, from, wait)?;
-        let file = slot.file.load(Ordering::Relaxed);
-        let (len, offset, within) = (word(&slot.len), word(&slot.offset), slot.within.as_ptr().cast());
-        let address = match file {
-            IN_SLOT => within,
-            file => self.locate(from, file, len, offset, sent)?,
+        let (len, offset, start) = (word(&slot.len), word(&slot.offset), word(&slot.within[0]));
+        let address = match slot.file.load(Ordering::Relaxed) {
+            IN_SLOT => slot.within.as_ptr().cast(),
+            file => self.locate(from, Place { file, start, len, offset }, sent, wait)?,
         };
         self.counts[from.0].received = number.wrapping_add(1);
         Ok(address)
@@ -313,13 +315,40 @@ impl Drop for Mailbox {
     }
 }
 
+/// Where a message lies in the sender's memory: in the file of that descriptor the block that begins there
+/// and is so long, and how far from the block's beginning.
+struct Place {
+    file: i32,
+    start: u64,
+    len: u64,
+    offset: u64,
+}
+
+/// Why a peer's block cannot be mapped: the peer is gone, or not to be trusted, or this process is at its
+/// limits.
+fn unmapped(from: Rank, cause: OpenError, wait: &WaitContext<'_>) -> Error {
+    let rank = wait.name(from);
+    match cause {
+        OpenError::Gone if wait.liveness.has_left(rank) => {
+            Error::Left { rank, during: wait.call.to_string() }
+        }
+        OpenError::Gone => wait.liveness.failure_or(Error::Died { rank }),
+        OpenError::Foreign(cause) => Error::Untrusted { rank, cause },
+        OpenError::Refused(cause) => {
+            Error::io(format!("cannot map the shared memory of {rank}"), cause.into())
+        }
+    }
+}
+
 /// Notes in a slot where bytes lie.
 fn describe(block: &Block, offset: usize, memory: &PeerMemory, slot: &Slot) {
     let offset = match memory {
         PeerMemory::SameProcess => block.start().as_ptr().expose_provenance() + offset,
         PeerMemory::OtherProcesses { .. } => offset,
     };
-    slot.file.store(block.file().unwrap_or(-1), Ordering::Relaxed);
+    let (file, start) = block.file().unwrap_or((-1, 0));
+    slot.file.store(file, Ordering::Relaxed);
+    slot.within[0].store(start, Ordering::Relaxed);
     slot.len.store(block.len() as u64, Ordering::Relaxed);
     slot.offset.store(offset as u64, Ordering::Relaxed);
 }
