@@ -86,6 +86,14 @@ pub enum Error {
         /// The operating system's words.
         cause: String,
     },
+    /// The store does not keep a value that is needed.
+    #[error("the store at {address} does not keep a value: {cause}")]
+    StoreRefuses {
+        /// The store's address.
+        address: SocketAddr,
+        /// Its words.
+        cause: String,
+    },
     /// Some ranks did not come to the rendezvous in time.
     #[error(
         "{} did not arrive at {address} within {waited:?}; {}",

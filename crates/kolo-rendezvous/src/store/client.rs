@@ -40,24 +40,25 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::StoreLost`]: the connection broke. [`Error::System`]: the store is full, or the key too long.
+    /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: the store is full, or the key too
+    /// long.
     pub fn set(&mut self, key: &str, value: String) -> Result<(), Error> {
-        match self.request(&Request::Set { key: key.into(), value })? {
-            Reply::Kept => Ok(()),
-            Reply::Refused { why } => Err(Error::system("rank 0's store refuses a value", why)),
-            _ => Err(lost(self.address, io::ErrorKind::InvalidData.into())),
-        }
+        self.have_kept(&Request::Set { key: key.into(), value })
     }
 
     /// Has a value kept once this connection has ended, however it does: a last will, as MQTT calls it.
     ///
     /// # Errors
     ///
-    /// [`Error::StoreLost`]: the connection broke.
+    /// As [`Store::set`].
     pub fn will(&mut self, key: &str, value: String) -> Result<(), Error> {
-        match self.request(&Request::Will { key: key.into(), value })? {
+        self.have_kept(&Request::Will { key: key.into(), value })
+    }
+
+    fn have_kept(&mut self, request: &Request) -> Result<(), Error> {
+        match self.request(request)? {
             Reply::Kept => Ok(()),
-            _ => Err(lost(self.address, io::ErrorKind::InvalidData.into())),
+            other => Err(self.refusal(other)),
         }
     }
 
@@ -75,12 +76,33 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::StoreLost`]: the connection broke.
+    /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: there is no such value, and the
+    /// store was too full to keep one.
     pub fn get(&mut self, key: &str, wait: Duration) -> Result<Option<String>, Error> {
-        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        match self.request(&Request::Get { key: key.into(), wait_ms })? {
+        self.find(&Request::Get { key: key.into(), wait_ms: milliseconds(wait) })
+    }
+
+    /// As [`Store::get`], and the store keeps the value no longer: for what is meant for one reader.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::get`].
+    pub fn take(&mut self, key: &str, wait: Duration) -> Result<Option<String>, Error> {
+        self.find(&Request::Take { key: key.into(), wait_ms: milliseconds(wait) })
+    }
+
+    fn find(&mut self, request: &Request) -> Result<Option<String>, Error> {
+        match self.request(request)? {
             Reply::Value(value) => Ok(value),
-            _ => Err(lost(self.address, io::ErrorKind::InvalidData.into())),
+            other => Err(self.refusal(other)),
+        }
+    }
+
+    /// What a reply means that does not do what was asked for.
+    fn refusal(&self, reply: Reply) -> Error {
+        match reply {
+            Reply::Refused { why } => Error::StoreRefuses { address: self.address, cause: why },
+            _ => lost(self.address, io::ErrorKind::InvalidData.into()),
         }
     }
 
@@ -88,6 +110,10 @@ impl Store {
         let answer = wire::write(&mut self.stream, request).and_then(|()| wire::read(&mut self.stream));
         answer.map_err(|cause| lost(self.address, cause))
     }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn lost(address: SocketAddr, cause: io::Error) -> Error {
