@@ -15,19 +15,18 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use rustix::thread::futex;
-
-use super::inbox::{IN_SLOT, Inbox, Slot, WITHIN, write_within};
+use super::inbox::Inbox;
+use super::lane::{IN_SLOT, Slot, WITHIN, write_within};
 use super::outbox::Outbox;
+use super::sync::{AtomicU64, Ordering, SLOTS};
 use crate::memory::{Block, Mapping, OpenError, Pool, Purpose, Segment, SharedFile};
 use crate::transport::adaptive_spin::AdaptiveSpin;
 use crate::transport::interface::{Progress, SHORT_SLEEP, Transport, same_call, same_length};
 use crate::wait::WaitContext;
 use kolo_rendezvous::{Error, Liveness};
-use kolo_schedule::{MAX_UNTAKEN, Rank};
+use kolo_schedule::Rank;
 
 /// Where the peers' blocks are.
 pub(super) enum PeerMemory {
@@ -91,7 +90,7 @@ impl Mailbox {
         let pages = Arc::downgrade(&own.pages);
         liveness.register_waker(Box::new(move || match pages.upgrade() {
             Some(pages) => {
-                Inbox { pages }.ring();
+                Inbox { pages }.bell().ring();
                 true
             }
             None => false,
@@ -114,7 +113,7 @@ impl Mailbox {
 
     /// How many of this rank's messages a peer has taken.
     fn taken(&self, by: Rank) -> u32 {
-        self.inbox(by).lane(self.here).taken.0.load(Ordering::Acquire)
+        self.inbox(by).lane(self.here).taken()
     }
 
     /// Whether a peer has taken all messages, and reads no copy any more.
@@ -146,25 +145,20 @@ impl Mailbox {
         let bell = own.bell();
         loop {
             let more_to_send = others.progress(wait)?;
-            bell.sleeping.store(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            let rings = bell.rings.load(Ordering::SeqCst);
+            let rings = bell.about_to_sleep();
             // In this order: a peer may finish its part, leave, and be seen to have left before its part is.
             let verdict = wait.check(peer);
             if ready(self) {
                 break;
             }
             if verdict.is_ok() {
-                let limit = if more_to_send { SHORT_SLEEP } else { wait.sleep_limit() };
-                let limit = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
-                // Woken, rung meanwhile, interrupted or timed out: all lead to another look.
-                let _ = futex::wait(&bell.rings, futex::Flags::empty(), rings, Some(&limit));
+                bell.sleep(rings, if more_to_send { SHORT_SLEEP } else { wait.sleep_limit() });
                 continue;
             }
-            bell.sleeping.store(0, Ordering::SeqCst);
+            bell.awake();
             return verdict;
         }
-        bell.sleeping.store(0, Ordering::SeqCst);
+        bell.awake();
         self.spin.slept(asleep.elapsed());
         Ok(())
     }
@@ -210,8 +204,8 @@ impl Transport for Mailbox {
         others: &mut dyn Progress,
     ) -> Result<(), Error> {
         let Counts { posted: number, seen_taken, .. } = self.counts[to.0];
-        if number.wrapping_sub(seen_taken) >= MAX_UNTAKEN as u32 {
-            let room = |this: &Self| number.wrapping_sub(this.taken(to)) < MAX_UNTAKEN as u32;
+        if number.wrapping_sub(seen_taken) >= SLOTS as u32 {
+            let room = |this: &Self| number.wrapping_sub(this.taken(to)) < SLOTS as u32;
             self.wait_until(to, wait, others, room)?;
             self.counts[to.0].seen_taken = self.taken(to);
         }
@@ -219,7 +213,7 @@ impl Transport for Mailbox {
         let (inboxes, here) = (&self.inboxes, self.here);
         let lane =
             inboxes[to.0].as_ref().expect("messages go by shared memory only where it is shared").lane(here);
-        let slot = &lane.slots[number as usize % MAX_UNTAKEN];
+        let slot = lane.slot(number);
         let place = segment.place.filter(|_| !copied);
         match place {
             Some((block, offset)) => {
@@ -236,7 +230,7 @@ impl Transport for Mailbox {
                     let lane = inboxes[peer.0].as_ref().expect("sent before").lane(here);
                     // Untaken are at most so many, from the count on; however long ago the message was,
                     // counters wrap around.
-                    number.wrapping_sub(lane.taken.0.load(Ordering::Acquire)) >= MAX_UNTAKEN as u32
+                    number.wrapping_sub(lane.taken()) >= SLOTS as u32
                 };
                 // SAFETY: the running collective holds a segment's bytes.
                 let (block, offset) = unsafe { self.outbox.copy(segment, to, number, taken)? };
@@ -248,7 +242,7 @@ impl Transport for Mailbox {
             word.store(value, Ordering::Relaxed);
         }
         self.counts[to.0].posted = number.wrapping_add(1);
-        self.inbox(to).publish(&slot.posted, number.wrapping_add(1));
+        lane.post(number, self.inbox(to).bell());
         Ok(())
     }
 
@@ -260,13 +254,9 @@ impl Transport for Mailbox {
         others: &mut dyn Progress,
     ) -> Result<*const u8, Error> {
         let (here, number) = (self.here, self.counts[from.0].received);
-        let arrived = |this: &Self| {
-            let slot = &this.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
-            slot.posted.load(Ordering::Acquire) == number.wrapping_add(1)
-        };
-        self.wait_until(from, wait, others, arrived)?;
+        self.wait_until(from, wait, others, |this| this.inbox(here).lane(from).has(number))?;
 
-        let slot = &self.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
+        let slot = self.inbox(here).lane(from).slot(number);
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
         same_call([word(&slot.call[0]), word(&slot.call[1])], from, wait)?;
         let sent = word(&slot.bytes);
@@ -281,8 +271,8 @@ impl Transport for Mailbox {
     }
 
     fn release(&mut self, from: Rank) {
-        let taken = &self.inbox(self.here).lane(from).taken.0;
-        self.inbox(from).publish(taken, self.counts[from.0].received);
+        let received = self.counts[from.0].received;
+        self.inbox(self.here).lane(from).take(received, self.inbox(from).bell());
     }
 
     fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error> {

@@ -2,8 +2,10 @@
 //! host.
 
 mod inbox;
+mod lane;
 mod mailbox;
 mod outbox;
+mod sync;
 
 use std::sync::Arc;
 
