@@ -163,6 +163,13 @@ fn wrong_calls_are_refused_and_harm_nobody() {
             assert!(wrong.to_string().contains("rank 2"), "{wrong}");
             let foreign = Group::alone().alloc::<f32>(4).unwrap();
             assert!(group.run(&Collective::AllReduce(Op::Sum), foreign).is_err());
+            // A peer would read what is being written.
+            let peer = Rank(1 - group.rank().0);
+            let message =
+                |start| -> Arc<[Message]> { [Message { peer, range: Range { start, len: 3 } }].into() };
+            let exchange = Collective::Exchange { send: message(0), receive: message(2) };
+            let wrong = group.run(&exchange, group.alloc::<f32>(6).unwrap()).unwrap_err();
+            assert!(wrong.to_string().starts_with("elements 2 to 3 of rank"), "{wrong}");
             group.barrier().unwrap();
         }) {
             result.unwrap();
