@@ -1,5 +1,5 @@
-//! Ranks that are threads of one process: what `bench/concurrency.sh` runs under sanitizers, which see nothing
-//! of other processes.
+//! Ranks that are threads of one process: what `bench/concurrency.sh` runs under a sanitizer, which sees
+//! nothing of other processes.
 
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Collective, Group, Op, Options, Rank};
