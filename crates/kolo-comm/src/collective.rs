@@ -153,10 +153,11 @@ impl Collective {
                 check_chunks(&Chunks::Equal, rank, world, elements)
             }
             Collective::AllToAll { send, receive } => check_counts(send, receive, rank, world, elements),
-            Collective::Exchange { send, receive } => send
-                .iter()
-                .chain(receive.iter())
-                .try_for_each(|message| check_message(message, rank, world, elements)),
+            Collective::Exchange { send, receive } => {
+                let mut all = send.iter().chain(receive.iter());
+                all.try_for_each(|message| check_message(message, rank, world, elements))?;
+                check_apart(send, receive, rank)
+            }
             Collective::Barrier if elements != 1 => Err(InvalidCall::Barrier { elements }),
             _ => Ok(()),
         }
@@ -205,6 +206,27 @@ fn check_message(message: &Message, rank: Rank, world: usize, elements: usize) -
         return Ok(());
     }
     Err(InvalidCall::Message { rank, peer, start, len, world, elements })
+}
+
+/// Whether nothing is received into elements that are sent: a peer may read them at any time meanwhile.
+fn check_apart(send: &[Message], receive: &[Message], rank: Rank) -> Result<(), InvalidCall> {
+    let of = |messages: &[Message], sent: bool| -> Vec<(usize, usize, bool)> {
+        let full = messages.iter().map(|message| message.range).filter(|range| range.len > 0);
+        full.map(|range| (range.start, range.start + range.len, sent)).collect()
+    };
+    let mut ranges = [of(send, true), of(receive, false)].concat();
+    ranges.sort_unstable();
+    // Where the ranges so far of each kind end.
+    let (mut sent_until, mut received_until) = (0, 0);
+    for (start, end, sent) in ranges {
+        let (own, other) =
+            if sent { (&mut sent_until, received_until) } else { (&mut received_until, sent_until) };
+        if start < other {
+            return Err(InvalidCall::Overlap { rank, start, end: end.min(other) });
+        }
+        *own = end.max(*own);
+    }
+    Ok(())
 }
 
 impl CollectiveKind {

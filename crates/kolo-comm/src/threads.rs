@@ -23,7 +23,7 @@ pub fn groups(world: usize, options: &Options) -> Result<Vec<Group>, Error> {
     let topology = Arc::new(Topology::single(world));
     let context = GroupContext::of_threads(options.arrival());
     let mut groups = Vec::new();
-    for (rank, transport) in connect_threads(world, &liveness)?.into_iter().enumerate() {
+    for (rank, transport) in connect_threads(world, &context.copies, &liveness)?.into_iter().enumerate() {
         let peers = (0..world).filter(|peer| *peer != rank).map(Rank).collect();
         let routes = Routes::new(world, vec![(&THREADS, transport, peers)]);
         let (topology, context) = (topology.clone(), context.clone());

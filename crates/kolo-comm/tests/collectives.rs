@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kolo_comm::hash::splitmix64;
-use kolo_comm::schedule::ALGORITHMS;
+use kolo_comm::schedule::{ALGORITHMS, Message, Range};
 use kolo_comm::tree::{Contributions, Node};
 use kolo_comm::{Collective, Error, Group, Op, Options, Rank};
 use kolo_testing::{ALL, Over, spawn};
@@ -163,6 +163,13 @@ fn wrong_calls_are_refused_and_harm_nobody() {
             assert!(wrong.to_string().contains("rank 2"), "{wrong}");
             let foreign = Group::alone().alloc::<f32>(4).unwrap();
             assert!(group.run(&Collective::AllReduce(Op::Sum), foreign).is_err());
+            // A peer would read what is being written.
+            let peer = Rank(1 - group.rank().0);
+            let message =
+                |start| -> Arc<[Message]> { [Message { peer, range: Range { start, len: 3 } }].into() };
+            let exchange = Collective::Exchange { send: message(0), receive: message(2) };
+            let wrong = group.run(&exchange, group.alloc::<f32>(6).unwrap()).unwrap_err();
+            assert!(wrong.to_string().starts_with("elements 2 to 3 of rank"), "{wrong}");
             group.barrier().unwrap();
         }) {
             result.unwrap();
@@ -323,6 +330,26 @@ fn a_group_knows_for_whom_it_has_waited() {
                 rank == Rank(1) || (!most.is_zero() && waited[1] == *most),
                 "{over:?}: {rank} {waited:?}"
             );
+        }
+    }
+}
+
+#[test]
+fn two_ranks_exchange_more_messages_than_are_held_between_them() {
+    const EACH: usize = 100;
+    for over in ALL {
+        for result in spawn(over, 2, &Options::default(), |group| {
+            let (here, peer) = (group.rank().0 as f32, Rank(1 - group.rank().0));
+            let messages = |first: usize| -> Arc<[Message]> {
+                (0..EACH).map(|n| Message { peer, range: Range { start: first + n, len: 1 } }).collect()
+            };
+            let exchange = Collective::Exchange { send: messages(0), receive: messages(EACH) };
+            let numbers: Vec<f32> = (0..2 * EACH).map(|n| here * 1000.0 + n as f32).collect();
+            let result = group.run(&exchange, group.copied(&numbers).unwrap()).unwrap();
+            let expected = (0..EACH).map(|n| (1.0 - here) * 1000.0 + n as f32);
+            assert!(expected.eq(result[EACH..].iter().copied()), "{over:?}");
+        }) {
+            result.unwrap();
         }
     }
 }

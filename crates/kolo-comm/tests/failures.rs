@@ -201,3 +201,31 @@ fn a_stopped_process_is_named_at_the_deadline() {
         assert!(words.contains("error: rank 1 did not take part"), "{over}: {words}");
     }
 }
+
+#[test]
+fn many_buffers_need_few_files() {
+    for over in TransportKind::names() {
+        let mut workers = start(3, over, "few-files", "60");
+        for rank in 0..3 {
+            assert_eq!(workers.rest(rank), "200 buffers are right\n", "{over}: rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_may_open_no_more_files_says_so_and_to_the_others_it_has_given_up() {
+    let mut workers = start(3, "shm", "no-files", "60");
+    let cause = "too many open files; this process may have 100: raise `ulimit -n`";
+    for rank in 0..3 {
+        let words = workers.rest(rank);
+        // After a failure in the middle of a collective the group is of no use any more. The first one may be
+        // over for those that need nothing of rank 1.
+        let first = words.lines().find_map(|line| line.strip_prefix("first: "));
+        let last = words.lines().find_map(|line| line.strip_prefix("error: "));
+        assert!(last.is_some() && (first.is_some() || rank != 1), "rank {rank} said {words}");
+        for line in [first, last].into_iter().flatten() {
+            assert!(line.ends_with(cause), "rank {rank} said {words}");
+            assert_eq!(line.starts_with("rank 1 gave up: "), rank != 1, "rank {rank} said {words}");
+        }
+    }
+}

@@ -1,8 +1,11 @@
 //! What can go wrong between workers, by kind; where a worker is at fault, the error names it.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 use crate::backend_error::BackendError;
@@ -81,6 +84,14 @@ pub enum Error {
         /// The store's address.
         address: SocketAddr,
         /// The operating system's words.
+        cause: String,
+    },
+    /// The store does not keep a value that is needed.
+    #[error("the store at {address} does not keep a value: {cause}")]
+    StoreRefuses {
+        /// The store's address.
+        address: SocketAddr,
+        /// Its words.
         cause: String,
     },
     /// Some ranks did not come to the rendezvous in time.
@@ -209,7 +220,37 @@ pub enum Error {
         /// How many.
         tries: usize,
     },
-    /// The operating system or a library refused something.
+    /// One rank cannot connect to another.
+    #[error("{from}, reached {reached}, cannot connect to {to} at {address}: {cause}")]
+    Unreachable {
+        /// The rank that tries.
+        from: Rank,
+        /// Where others reach it, in words.
+        reached: String,
+        /// The rank that it needs to reach.
+        to: Rank,
+        /// Where that one listens, as it has said.
+        address: SocketAddr,
+        /// Why the last attempt failed.
+        cause: String,
+    },
+    /// What a rank sends is damaged, or not its own.
+    #[error("what comes from {rank} cannot be trusted: {cause}")]
+    Untrusted {
+        /// The rank from which it seems to come.
+        rank: Rank,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// This process has as many files and connections open as it may.
+    #[error("{what}: too many open files; this process may have {limit}: raise `ulimit -n`")]
+    TooManyFiles {
+        /// What was tried.
+        what: String,
+        /// How many it may have.
+        limit: u64,
+    },
+    /// The operating system or a library refused this process something.
     #[error("{what}: {cause}")]
     System {
         /// What was tried.
@@ -230,13 +271,27 @@ impl Error {
         Error::System { what: what.into(), cause: cause.to_string() }
     }
 
+    /// The operating system refused this process something: an [`Error::TooManyFiles`] where that is the
+    /// cause, else an [`Error::System`]. `what` was tried.
+    pub fn io(what: impl Into<String>, cause: io::Error) -> Self {
+        match is_out_of_files(&cause) {
+            true => {
+                let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+                Error::TooManyFiles { what: what.into(), limit }
+            }
+            false => Error::system(what, cause),
+        }
+    }
+
     /// The rank at fault, when it is another one than the reporting rank.
     pub fn culprit(&self) -> Option<Rank> {
         match self {
             Error::Died { rank }
             | Error::Left { rank, .. }
             | Error::Abandoned { rank, .. }
+            | Error::Untrusted { rank, .. }
             | Error::Timeout { rank, .. } => Some(*rank),
+            Error::Unreachable { to, .. } => Some(*to),
             Error::Missing { missing, .. } => missing.first().copied(),
             _ => None,
         }
@@ -257,6 +312,7 @@ impl Error {
                 | Error::AlgorithmUnusable { .. }
                 | Error::Backend(_)
                 | Error::CommThreadPanicked
+                | Error::TooManyFiles { .. }
                 | Error::JobNotFound { .. }
                 | Error::LauncherRefused { .. }
                 | Error::GenerationsFailed { .. }
@@ -286,9 +342,21 @@ impl Error {
                 | Error::Missing { .. }
                 | Error::JoinRejected { .. }
                 | Error::StoreLost { .. }
-                | Error::System { .. }
+                | Error::Unreachable { .. }
+                | Error::Untrusted { .. }
         )
     }
+
+    /// Whether the process that reports the error lacks something, as memory, descriptors or threads: it
+    /// cannot go on, and the others can without it.
+    pub fn is_of_this_process(&self) -> bool {
+        matches!(self, Error::System { .. } | Error::TooManyFiles { .. })
+    }
+}
+
+/// Whether the cause is that this process has as many files and connections open as it may.
+pub fn is_out_of_files(cause: &io::Error) -> bool {
+    cause.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }
 
 fn started_or_refused(refused: &[IpAddr]) -> String {

@@ -10,8 +10,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use crate::env::{Endpoint, MASTER_ADDR, WorkerEnv};
-use crate::error::Error;
-use crate::secure::Access;
+use crate::error::{Error, is_out_of_files};
+use crate::secure::{Access, HandshakeError};
 use crate::store::{Server, Store, get_once};
 use kolo_schedule::Rank;
 
@@ -113,6 +113,9 @@ fn find(endpoint: &Endpoint, access: &Access, timeout: Duration) -> Result<Socke
                 }
                 // Nobody listens there yet, or another program or job.
                 Ok(_) => {}
+                Err(HandshakeError::Broken(cause)) if is_out_of_files(&cause) => {
+                    return Err(Error::io(format!("cannot ask for the store at {address}"), cause));
+                }
                 // It may be another job's, too.
                 Err(error) => {
                     let reason = error.token_rejection();

@@ -113,10 +113,10 @@ impl AdvertisedAddress {
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: the operating system refuses.
+    /// [`Error::System`] or [`Error::TooManyFiles`]: the operating system refuses.
     pub fn listen(&self, rank: Rank) -> Result<TcpListener, Error> {
         let listener = TcpListener::bind((self.address, 0))
-            .map_err(|cause| Error::system(format!("{rank} cannot listen for its peers {self}"), cause))?;
+            .map_err(|cause| Error::io(format!("{rank} cannot listen for its peers {self}"), cause))?;
         log::info!("{rank} is reached {self}");
         Ok(listener)
     }

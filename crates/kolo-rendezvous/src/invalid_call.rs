@@ -9,6 +9,16 @@ use kolo_schedule::Rank;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum InvalidCall {
+    /// An exchange receives into elements that it sends.
+    #[error("elements {start} to {end} of {rank}'s buffer are both sent and received into by one exchange")]
+    Overlap {
+        /// The calling rank.
+        rank: Rank,
+        /// The first such element.
+        start: usize,
+        /// One behind the last of the first such elements.
+        end: usize,
+    },
     /// The root is no rank of the group.
     #[error("{operation} with root {root}, but the group has {world} ranks")]
     Root {

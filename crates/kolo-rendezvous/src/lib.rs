@@ -29,7 +29,7 @@ pub mod secure;
 pub mod store;
 
 pub use backend_error::BackendError;
-pub use error::Error;
+pub use error::{Error, is_out_of_files};
 pub use establish_store::establish_store;
 pub use interface::{AdvertisedAddress, Interface};
 pub use invalid_call::InvalidCall;

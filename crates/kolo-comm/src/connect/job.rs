@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::open_files::raise_limit;
 use super::peers::{Connected, connect};
+use crate::memory::{Backing, Pool};
 use crate::options::Options;
 use crate::transport::{Connecting, GroupContext};
 use kolo_rendezvous::env::WorkerEnv;
@@ -53,6 +55,7 @@ const SERVED: Duration = Duration::from_secs(20);
 
 /// Meets the other ranks of the job and connects to them.
 pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Result<Formed, Error> {
+    raise_limit();
     let (rank, world, timeout) = (place.rank, place.world_size, options.arrival());
     let access = Access::new(options.token.clone(), options.encrypt)?;
     let (server, address) = match host {
@@ -74,11 +77,18 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
         delay: options.delay,
         streams: options.streams.unwrap_or(1),
         on_host: 1,
+        copies: Pool::new(Backing::Shared),
     };
     let group = Connecting { rank, world, context: &context, liveness: &liveness };
     let refused = || server.as_ref().map_or_else(Vec::new, Server::token_refusals);
     let connected = connect(&group, &mut |topic, own| {
         over_store(&mut store, address, &group, topic, own).map_err(|error| name_refused(error, refused()))
+    });
+    let connected = connected.inspect_err(|error| {
+        // The others would wait for this rank until their deadline, and not know why.
+        if error.is_of_this_process() {
+            watch.report(Error::Abandoned { rank, reason: error.to_string() }, &liveness);
+        }
     })?;
     Ok(Formed { session: StoreSession { watch, server }, connected, liveness })
 }

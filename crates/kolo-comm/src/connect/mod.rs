@@ -1,6 +1,7 @@
 //! How ranks that form a group come to be connected.
 
 mod job;
+mod open_files;
 mod peers;
 
 pub(crate) use job::{StoreHost, StoreSession, form};

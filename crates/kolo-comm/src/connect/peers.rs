@@ -70,9 +70,14 @@ pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Re
     agree_on_streams(&infos)?;
     let mut obstacles = Obstacles::new();
     for (kind, end) in &mut ends {
-        if let Err(cause) = end.prepare(&addresses(kind, rank, &infos)) {
-            log::debug!("{rank} does without {}: {cause}", kind.name);
-            obstacles.insert(kind.name.into(), cause.to_string());
+        match end.prepare(&addresses(kind, rank, &infos)) {
+            Ok(()) => {}
+            // No other transport does with fewer files.
+            Err(error @ Error::TooManyFiles { .. }) => return Err(error),
+            Err(cause) => {
+                log::debug!("{rank} does without {}: {cause}", kind.name);
+                obstacles.insert(kind.name.into(), cause.to_string());
+            }
         }
     }
     let peers = Peers { infos, obstacles: show(exchange, "obstacles", &obstacles)? };

@@ -81,7 +81,11 @@ impl Group {
         let formed = connect::form(place, options, host)?;
         let members = (0..place.world_size).map(Rank).collect();
         let origin = GroupOrigin::Store(Mutex::new(Some(formed.session)));
-        let pool = Pool::new(formed.connected.backing);
+        // Shared blocks of all kinds lie in one file.
+        let pool = match formed.connected.backing {
+            Backing::Shared => formed.connected.context.copies.clone(),
+            Backing::Heap => Pool::new(Backing::Heap),
+        };
         Group::native(place.rank, members, formed.connected, formed.liveness, pool, origin, options)?
             .measured()
     }
@@ -173,7 +177,7 @@ impl Group {
         let (transport, reach, shares_the_wire) =
             (backend.name(), backend.reach(), backend.shares_the_wire());
         let (backend, queued) = (Mutex::new(backend), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { backend, liveness, queued, origin });
+        let shared = Arc::new(Shared { rank: members[rank.0], backend, liveness, queued, origin });
         let (comm_thread, options) = (Mutex::default(), options.clone());
         Group {
             rank,

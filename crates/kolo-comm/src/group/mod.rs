@@ -10,6 +10,7 @@ mod split;
 mod stages;
 mod values;
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -71,6 +72,8 @@ enum GroupOrigin {
 }
 
 struct Shared {
+    /// This rank's, of the job's.
+    rank: Rank,
     backend: Mutex<Box<dyn Backend>>,
     liveness: Arc<Liveness>,
     /// Collectives handed to the communication thread and not done yet.
@@ -83,23 +86,27 @@ impl Shared {
     fn run<T: Element>(
         &self,
         collective: &Collective,
-        mut buffer: Buffer<T>,
+        buffer: Buffer<T>,
         mode: WaitMode,
     ) -> Result<Buffer<T>, Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
+        // A peer may be reading it until the collective is over, also where that ends in a panic.
+        let mut buffer = ManuallyDrop::new(buffer);
         let result = self.backend.lock().run(collective, &buffer.erased(), mode);
         match result {
-            Ok(()) => Ok(buffer),
-            Err(error) if error.is_refusal() => Err(self.failed(error)),
+            Ok(()) => Ok(ManuallyDrop::into_inner(buffer)),
+            Err(error) if error.is_refusal() => {
+                drop(ManuallyDrop::into_inner(buffer));
+                Err(self.failed(error))
+            }
             Err(error) => {
                 // A peer that has not noticed yet may still be reading it: another process in pages of its
-                // own, so that these can go with the group; a thread, or MPI, where it lies.
+                // own, so that these can go with the group; a thread, or MPI, where it lies, so that these
+                // are never used again.
                 if self.is_of_processes() {
-                    buffer.abandon()
-                } else {
-                    std::mem::forget(buffer)
+                    ManuallyDrop::into_inner(buffer).abandon()
                 }
                 Err(self.failed(error))
             }
@@ -141,6 +148,9 @@ impl Shared {
         if error.is_refusal() {
             return error;
         }
+        if error.is_of_this_process() {
+            return self.failed_here(error);
+        }
         let error = match (&self.origin, error) {
             (GroupOrigin::Store(session), error) => match &*session.lock() {
                 Some(session) => session.watch.report(error, &self.liveness),
@@ -157,6 +167,29 @@ impl Shared {
             (_, error) => error,
         };
         self.liveness.fail(error)
+    }
+
+    /// Latches that this process cannot go on. To the others it has given up: they can go on without it, and
+    /// must not take its failure for their own.
+    fn failed_here(&self, error: Error) -> Error {
+        let told = Error::Abandoned { rank: self.rank, reason: error.to_string() };
+        match &self.origin {
+            GroupOrigin::Threads(_) => {
+                self.liveness.fail(told);
+                error
+            }
+            GroupOrigin::Store(session) => {
+                // Before the others' news come back, of which the first one counts.
+                let first = self.liveness.fail(error);
+                if let Some(session) = &*session.lock() {
+                    session.watch.report(told, &self.liveness);
+                }
+                first
+            }
+            GroupOrigin::Alone | GroupOrigin::Foreign(_) | GroupOrigin::Within(_) => {
+                self.liveness.fail(error)
+            }
+        }
     }
 }
 

@@ -1,12 +1,15 @@
 //! Memory that collectives work on: buffers, allocated from a group, so that on one host a peer can read them
 //! where they lie; or a caller's slices.
 
+mod arena;
 mod buffer;
 mod mapping;
 mod pool;
 mod segment;
+mod shared_file;
 
 pub use buffer::{Buffer, Memory};
 pub(crate) use mapping::Mapping;
 pub(crate) use pool::{Backing, Block, Pool};
 pub(crate) use segment::Segment;
+pub(crate) use shared_file::{OpenError, Purpose, SharedFile};

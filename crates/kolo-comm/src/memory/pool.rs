@@ -2,13 +2,14 @@
 //! collective.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::mapping::{Mapping, number};
+use super::arena::Arena;
+use super::mapping::Mapping;
+use super::shared_file::SharedFile;
 use kolo_rendezvous::{Error, InvalidCall};
 
 /// Where a pool's blocks come from.
@@ -26,7 +27,12 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 enum Home {
     Heap,
-    Shared { file: OwnedFd, _pages: Mapping },
+    /// Its pages, the file that they are of, and where in it they begin.
+    Shared {
+        _pages: Mapping,
+        file: Arc<SharedFile>,
+        start: u64,
+    },
 }
 
 /// One block. Belongs to whoever holds it until it is given back.
@@ -43,19 +49,20 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    fn new(backing: Backing, len: usize) -> Result<Block, Error> {
-        match backing {
-            Backing::Heap => {
-                // SAFETY: the layout has a size greater than zero.
-                let start = NonNull::new(unsafe { alloc_zeroed(layout(len)) })
-                    .ok_or_else(|| Error::system("cannot allocate a buffer", format!("{len} bytes")))?;
-                Ok(Block { start, len, home: Home::Heap })
-            }
-            Backing::Shared => {
-                let (pages, file) = Mapping::create(len)?;
-                Ok(Block { start: pages.start(), len, home: Home::Shared { file, _pages: pages } })
-            }
-        }
+    fn on_heap(len: usize) -> Result<Block, Error> {
+        // SAFETY: the layout has a size greater than zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout(len)) })
+            .ok_or_else(|| Error::system("cannot allocate a buffer", format!("{len} bytes")))?;
+        Ok(Block { start, len, home: Home::Heap })
+    }
+
+    fn shared(arena: &mut Option<Arena>, len: usize) -> Result<Block, Error> {
+        let arena = match arena {
+            Some(arena) => arena,
+            None => arena.insert(Arena::create()?),
+        };
+        let (pages, file, start) = arena.extend(len)?;
+        Ok(Block { start: pages.start(), len, home: Home::Shared { _pages: pages, file, start } })
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {
@@ -66,11 +73,12 @@ impl Block {
         self.len
     }
 
-    /// The file descriptor by which another process maps the block; `None` on the heap.
-    pub(crate) fn file(&self) -> Option<i32> {
+    /// The file descriptor by which another process maps the block, and where in the file it begins; `None`
+    /// on the heap.
+    pub(crate) fn file(&self) -> Option<(i32, u64)> {
         match &self.home {
             Home::Heap => None,
-            Home::Shared { file, .. } => Some(number(file)),
+            Home::Shared { file, start, .. } => Some((file.number(), *start)),
         }
     }
 }
@@ -92,6 +100,8 @@ fn layout(len: usize) -> Layout {
 #[derive(Debug)]
 pub(crate) struct Pool {
     backing: Backing,
+    /// Where shared blocks lie, from the first one on.
+    arena: Mutex<Option<Arena>>,
     free: Mutex<Vec<Block>>,
     /// Blocks of collectives that failed: a peer that has not noticed yet may still read them.
     abandoned: Mutex<Vec<Block>>,
@@ -99,7 +109,8 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(backing: Backing) -> Arc<Self> {
-        Arc::new(Pool { backing, free: Mutex::default(), abandoned: Mutex::default() })
+        let (arena, free, abandoned) = Default::default();
+        Arc::new(Pool { backing, arena, free, abandoned })
     }
 
     /// A block of at least `bytes` bytes: a free one that is not more than twice too large, else a new one.
@@ -113,7 +124,8 @@ impl Pool {
         let fitting = (0..free.len()).filter(|&i| free[i].len >= len && free[i].len <= 2 * len);
         match fitting.min_by_key(|&i| free[i].len) {
             Some(index) => Ok(free.swap_remove(index)),
-            None => Block::new(self.backing, len),
+            None if self.is_shared() => Block::shared(&mut self.arena.lock(), len),
+            None => Block::on_heap(len),
         }
     }
 
@@ -121,8 +133,7 @@ impl Pool {
         self.backing == Backing::Shared
     }
 
-    /// Frees what is not in use. Not what peers may have mapped: they would take the next block that gets the
-    /// same file descriptor for the one that they know.
+    /// Frees what is not in use. Not what peers may have mapped: it would go on taking memory there.
     pub(crate) fn forget(&self) {
         if !self.is_shared() {
             self.free.lock().clear();

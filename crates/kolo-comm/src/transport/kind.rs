@@ -1,5 +1,6 @@
 //! What a transport is before it is connected: its name, how far it reaches, and how two ranks get it going.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kolo_rendezvous::secure::Access;
@@ -7,7 +8,7 @@ use kolo_rendezvous::{AdvertisedAddress, Error, Liveness};
 use kolo_schedule::Rank;
 
 use super::interface::Transport;
-use crate::memory::Backing;
+use crate::memory::{Backing, Pool};
 
 /// How far apart two ranks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +104,9 @@ pub(crate) struct GroupContext {
     pub(crate) streams: usize,
     /// Ranks of the group on this host.
     pub(crate) on_host: usize,
+    /// Memory of what is sent as copies. Threads of one process share it: what one of them leaves behind
+    /// after a failure another one may still be reading, and it stays until the last one has ended.
+    pub(crate) copies: Arc<Pool>,
 }
 
 impl GroupContext {
@@ -117,6 +121,7 @@ impl GroupContext {
             delay: Duration::ZERO,
             streams: 1,
             on_host: 1,
+            copies: Pool::new(Backing::Heap),
         }
     }
 }

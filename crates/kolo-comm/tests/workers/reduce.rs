@@ -1,11 +1,25 @@
-//! A worker of the tests in `failures.rs`: reduces until the group fails, and says why. Its argument is
-//! `reduce`, or `panic` for a job whose rank 1 panics.
+//! A worker of the tests in `failures.rs`. Its argument says what it does:
+//!
+//! | argument | what |
+//! |---|---|
+//! | `reduce` | reduces until the group fails, and says why |
+//! | `panic` | rank 1 panics |
+//! | `few-files` | reduces many buffers, though a process may have few files open |
+//! | `no-files` | rank 1 has as many files open as it may; it says twice why it cannot go on |
 
-use kolo_comm::{Error, Group, Op, Rank};
+use std::fs::File;
+
+use kolo_comm::{Collective, Error, Group, Op, Rank};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() {
-    let panics = std::env::args().nth(1).as_deref() == Some("panic");
-    if let Err(error) = reduce(panics) {
+    let mode = std::env::args().nth(1).unwrap_or_default();
+    let result = match &*mode {
+        "few-files" => many_buffers(),
+        "no-files" => without_files(),
+        _ => reduce(mode == "panic"),
+    };
+    if let Err(error) = result {
         println!("error: {error}");
     }
 }
@@ -20,4 +34,40 @@ fn reduce(panics: bool) -> Result<(), Error> {
     loop {
         group.all_reduce(&mut data, Op::Average)?;
     }
+}
+
+fn allow_files(count: u64) {
+    setrlimit(Resource::Nofile, Rlimit { current: Some(count), maximum: Some(count) }).unwrap();
+}
+
+fn many_buffers() -> Result<(), Error> {
+    allow_files(48);
+    let group = Group::from_env()?;
+    let mut buffers = Vec::new();
+    for number in 0..200 {
+        let buffer = group.copied(&vec![number as f32; 5000])?;
+        buffers.push(group.run(&Collective::AllReduce(Op::Sum), buffer)?);
+    }
+    let is_sum = |(number, buffer): (usize, &kolo_comm::Buffer<f32>)| {
+        buffer.iter().all(|x| *x == (number * group.world_size()) as f32)
+    };
+    println!("{} buffers are right", buffers.iter().enumerate().filter(|each| is_sum(*each)).count());
+    group.barrier()
+}
+
+fn without_files() -> Result<(), Error> {
+    allow_files(100);
+    let group = Group::from_env()?;
+    group.barrier()?;
+    let mut files = Vec::new();
+    while group.rank() == Rank(1)
+        && let Ok(file) = File::open("/dev/null")
+    {
+        files.push(file);
+    }
+    let reduce = || group.run(&Collective::AllReduce(Op::Sum), group.alloc::<f32>(100_000)?).map(drop);
+    if let Err(error) = reduce() {
+        println!("first: {error}");
+    }
+    reduce()
 }

@@ -155,3 +155,21 @@ fn is_survivable(error: &Error) -> bool {
 fn gave_up() -> Error {
     Error::Setting(format!("{TRIES} groups have failed one after another before a step was done"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_process_lacks_is_nobody_elses_death() {
+        let lacks = [
+            kolo_comm::Error::TooManyFiles { what: "cannot map a block".into(), limit: 300 },
+            kolo_comm::Error::system("cannot allocate 4096 bytes of shared memory", "no memory"),
+        ];
+        for error in lacks {
+            assert!(!is_survivable(&error.clone().into()), "{error}");
+            let told = kolo_comm::Error::Abandoned { rank: Rank(1), reason: error.to_string() };
+            assert!(is_survivable(&told.clone().into()), "{told}");
+        }
+    }
+}

@@ -19,6 +19,7 @@ use super::error::RejectReason;
 use super::handshake::{self, Authenticated, Protocol};
 use super::record::Session;
 use super::stream::{DeadlineStream, HANDSHAKE_TIMEOUT};
+use crate::error::{Error, is_out_of_files};
 
 /// Handshakes at once, besides two for every rank.
 const HANDSHAKES: usize = 64;
@@ -135,6 +136,7 @@ impl Drop for SecureListener {
 
 fn accept(shared: &Arc<Shared>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    let mut has_warned = false;
     loop {
         let accepted = shared.listener.accept();
         if shared.pending.lock().closing {
@@ -144,7 +146,13 @@ fn accept(shared: &Arc<Shared>) {
         match accepted {
             Ok((stream, from)) => threads.extend(shared.begin_handshake(stream, from)),
             // No more descriptors, or a peer that hung up at once: the next one may have better luck.
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            Err(cause) => {
+                if is_out_of_files(&cause) && !std::mem::replace(&mut has_warned, true) {
+                    let error = Error::io("cannot accept a connection", cause);
+                    log::warn!("{error}; it is tried again");
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
     }
     threads.into_iter().for_each(|thread| drop(thread.join()));

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::wire::{self, Reply, Request};
-use crate::error::Error;
+use crate::error::{Error, is_out_of_files};
 use crate::secure::{Access, Protocol, SecureStream, connect};
 use kolo_schedule::Rank;
 
@@ -33,31 +33,32 @@ impl Store {
     ///
     /// [`Error::StoreLost`]: the connection broke.
     pub fn local_ip(&self) -> Result<IpAddr, Error> {
-        self.stream.local_addr().map(|address| address.ip()).map_err(|cause| lost(self.address, &cause))
+        self.stream.local_addr().map(|address| address.ip()).map_err(|cause| lost(self.address, cause))
     }
 
     /// Keeps a value, in place of an older one.
     ///
     /// # Errors
     ///
-    /// [`Error::StoreLost`]: the connection broke. [`Error::System`]: the store is full, or the key too long.
+    /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: the store is full, or the key too
+    /// long.
     pub fn set(&mut self, key: &str, value: String) -> Result<(), Error> {
-        match self.request(&Request::Set { key: key.into(), value })? {
-            Reply::Kept => Ok(()),
-            Reply::Refused { why } => Err(Error::system("rank 0's store refuses a value", why)),
-            _ => Err(lost(self.address, &io::ErrorKind::InvalidData.into())),
-        }
+        self.have_kept(&Request::Set { key: key.into(), value })
     }
 
     /// Has a value kept once this connection has ended, however it does: a last will, as MQTT calls it.
     ///
     /// # Errors
     ///
-    /// [`Error::StoreLost`]: the connection broke.
+    /// As [`Store::set`].
     pub fn will(&mut self, key: &str, value: String) -> Result<(), Error> {
-        match self.request(&Request::Will { key: key.into(), value })? {
+        self.have_kept(&Request::Will { key: key.into(), value })
+    }
+
+    fn have_kept(&mut self, request: &Request) -> Result<(), Error> {
+        match self.request(request)? {
             Reply::Kept => Ok(()),
-            _ => Err(lost(self.address, &io::ErrorKind::InvalidData.into())),
+            other => Err(self.refusal(other)),
         }
     }
 
@@ -68,29 +69,57 @@ impl Store {
     ///
     /// [`Error::StoreLost`]: the connection broke.
     pub fn set_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.stream.set_timeout(timeout).map_err(|cause| lost(self.address, &cause))
+        self.stream.set_timeout(timeout).map_err(|cause| lost(self.address, cause))
     }
 
     /// The value of a key, as soon as any rank has set it; `None` after `wait`.
     ///
     /// # Errors
     ///
-    /// [`Error::StoreLost`]: the connection broke.
+    /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: there is no such value, and the
+    /// store was too full to keep one.
     pub fn get(&mut self, key: &str, wait: Duration) -> Result<Option<String>, Error> {
-        let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        match self.request(&Request::Get { key: key.into(), wait_ms })? {
+        self.find(&Request::Get { key: key.into(), wait_ms: milliseconds(wait) })
+    }
+
+    /// As [`Store::get`], and the store keeps the value no longer: for what is meant for one reader.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::get`].
+    pub fn take(&mut self, key: &str, wait: Duration) -> Result<Option<String>, Error> {
+        self.find(&Request::Take { key: key.into(), wait_ms: milliseconds(wait) })
+    }
+
+    fn find(&mut self, request: &Request) -> Result<Option<String>, Error> {
+        match self.request(request)? {
             Reply::Value(value) => Ok(value),
-            _ => Err(lost(self.address, &io::ErrorKind::InvalidData.into())),
+            other => Err(self.refusal(other)),
+        }
+    }
+
+    /// What a reply means that does not do what was asked for.
+    fn refusal(&self, reply: Reply) -> Error {
+        match reply {
+            Reply::Refused { why } => Error::StoreRefuses { address: self.address, cause: why },
+            _ => lost(self.address, io::ErrorKind::InvalidData.into()),
         }
     }
 
     fn request(&mut self, request: &Request) -> Result<Reply, Error> {
         let answer = wire::write(&mut self.stream, request).and_then(|()| wire::read(&mut self.stream));
-        answer.map_err(|cause| lost(self.address, &cause))
+        answer.map_err(|cause| lost(self.address, cause))
     }
 }
 
-pub(super) fn lost(address: SocketAddr, cause: &io::Error) -> Error {
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn lost(address: SocketAddr, cause: io::Error) -> Error {
+    if is_out_of_files(&cause) {
+        return Error::io(format!("cannot connect to the store at {address}"), cause);
+    }
     Error::StoreLost { address, cause: cause.to_string() }
 }
 
@@ -102,16 +131,21 @@ pub(super) fn open(address: SocketAddr, access: &Access, timeout: Duration) -> R
     let mut rejected = None;
     loop {
         let rest = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        if let Ok(stream) = TcpStream::connect_timeout(&address, rest.min(Duration::from_secs(5))) {
-            // Without it small requests wait for acknowledgements; losing it costs time only.
-            let _ = stream.set_nodelay(true);
-            match connect(&stream, access, Protocol::Store, &[], until) {
-                Ok(session) => return Ok(SecureStream::new(stream, session)),
-                Err(error) => match error.token_rejection() {
-                    Some(reason) => return Err(Error::TokenDiffers { address, reason }),
-                    None => rejected = Some(error),
-                },
+        match TcpStream::connect_timeout(&address, rest.min(Duration::from_secs(5))) {
+            Ok(stream) => {
+                // Without it small requests wait for acknowledgements; losing it costs time only.
+                let _ = stream.set_nodelay(true);
+                match connect(&stream, access, Protocol::Store, &[], until) {
+                    Ok(session) => return Ok(SecureStream::new(stream, session)),
+                    Err(error) => match error.token_rejection() {
+                        Some(reason) => return Err(Error::TokenDiffers { address, reason }),
+                        None => rejected = Some(error),
+                    },
+                }
             }
+            Err(cause) if is_out_of_files(&cause) => return Err(lost(address, cause)),
+            // Rank 0 may not serve yet.
+            Err(_) => {}
         }
         match rejected {
             Some(error) if !error.is_transient() || Instant::now() >= until => {

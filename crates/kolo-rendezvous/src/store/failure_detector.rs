@@ -43,12 +43,12 @@ impl FailureDetector {
         let mut stream = open(address, access, timeout)?;
         let greeting =
             wire::write(&mut stream, &Request::Monitor { rank }).and_then(|()| wire::read(&mut stream));
-        match greeting.map_err(|cause| lost(address, &cause))? {
+        match greeting.map_err(|cause| lost(address, cause))? {
             Reply::Monitored => {}
             Reply::Failed { error } => return Err(error),
-            _ => return Err(lost(address, &io::ErrorKind::InvalidData.into())),
+            _ => return Err(lost(address, io::ErrorKind::InvalidData.into())),
         }
-        let sending = Arc::new(Mutex::new(stream.write_half().map_err(|cause| lost(address, &cause))?));
+        let sending = Arc::new(Mutex::new(stream.write_half().map_err(|cause| lost(address, cause))?));
         let answers = sending.clone();
         let listening = std::thread::Builder::new()
             .name("kolo-failures".into())

@@ -17,6 +17,8 @@ pub enum Request {
     Set { key: String, value: String },
     /// Give a value, as soon as it is there, at most after that time.
     Get { key: String, wait_ms: u64 },
+    /// As `Get`, and keep the value no longer.
+    Take { key: String, wait_ms: u64 },
     /// Keep this value once this connection has ended, however it does: the last will of a process that may
     /// be killed.
     Will { key: String, value: String },
@@ -39,7 +41,7 @@ pub enum Reply {
     Value(Option<String>),
     /// A value is kept.
     Kept,
-    /// A value is not kept, and why.
+    /// A value is not kept, or one that may be waited for could not be, and why.
     Refused { why: String },
     /// This connection now stands for its rank's life.
     Monitored,

@@ -12,11 +12,12 @@
 //! With k servers an all-reduce is that of BytePS: servers own more than workers, or all, and get no sums, so
 //! that it takes 2N(N−1)/(N²+kN−2k)·nβ, and nβ from k = N on ([`Ownership`]).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::ownership::Ownership;
 use super::pipeline::{Stage, pipeline};
-use super::steps::{longest, others, receive, send};
+use super::steps::{others, receive, send};
 use crate::algorithm::Algorithm;
 use crate::operation::{Message, Operation};
 use crate::problem::Problem;
@@ -111,18 +112,35 @@ fn to_all(problem: &Problem<'_>, range: impl Fn(Rank) -> Range) -> Vec<Message> 
 }
 
 /// Sends and takes messages, segment by segment, so that few of them are under way at a time.
+///
+/// Round i sends segment i to each peer, counted over all messages to it, and takes segment i from each. So a
+/// rank that is not behind the others never has more than one segment untaken by any of them, and nobody
+/// waits for room, however many messages there are.
 fn exchange(problem: &Problem<'_>, sent: &[Message], taken: &[Message]) -> Vec<Step> {
-    let cut = |messages: &[Message]| messages.iter().map(|message| message.range).collect::<Vec<_>>();
-    let segment = problem.segment;
-    let rounds = longest(&cut(sent), segment).max(longest(&cut(taken), segment));
-    let offer: Stage<'_> = Box::new(move |index| {
-        sent.iter().filter_map(|message| send(message.peer, message.range.segment(index, segment))).collect()
+    let (sent, taken) = (by_peer(sent, problem.segment), by_peer(taken, problem.segment));
+    let rounds = sent.iter().chain(&taken).map(|(_, segments)| segments.len()).max().unwrap_or(0);
+    let offer: Stage<'_> = Box::new(|index| {
+        sent.iter().filter_map(|(peer, segments)| send(*peer, *segments.get(index)?)).collect()
     });
-    let take: Stage<'_> = Box::new(move |index| {
-        let range = |message: &Message| message.range.segment(index, segment);
-        taken.iter().filter_map(|message| receive(message.peer, range(message))).collect()
+    let take: Stage<'_> = Box::new(|index| {
+        taken.iter().filter_map(|(peer, segments)| receive(*peer, *segments.get(index)?)).collect()
     });
     pipeline(rounds, &[(0, offer), (0, take)])
+}
+
+/// The segments of all messages of each peer, in their order; the peers in the order of their first messages.
+fn by_peer(messages: &[Message], segment: usize) -> Vec<(Rank, Vec<Range>)> {
+    let mut peers: Vec<(Rank, Vec<Range>)> = Vec::new();
+    let mut index_of = HashMap::new();
+    for Message { peer, range } in messages {
+        let index = *index_of.entry(peer.0).or_insert_with(|| {
+            peers.push((*peer, Vec::new()));
+            peers.len() - 1
+        });
+        let count = range.len.div_ceil(segment);
+        peers[index].1.extend((0..count).map(|index| range.segment(index, segment)));
+    }
+    peers
 }
 
 /// Gather and scatter: the root's buffer has a chunk for each rank, the others' are one chunk.

@@ -398,3 +398,33 @@ fn exchanged_messages_arrive() {
         assert_eq!(memory[1][..3], ["0.9", "0.0", "0.1"]);
     });
 }
+
+/// Neither rank may wait for room that the other makes only later.
+#[test]
+fn more_messages_each_way_than_a_transport_holds_are_exchanged() {
+    const EACH: usize = 3 * MAX_UNTAKEN;
+    let message = |peer, start, len| Message { peer: Rank(peer), range: Range { start, len } };
+    for longest in [1, 5] {
+        let lens: Vec<usize> = (0..EACH).map(|index| 1 + index % longest).collect();
+        let total: usize = lens.iter().sum();
+        let lay = |peer: usize, start: usize| -> Vec<Message> {
+            let starts = lens.iter().scan(start, |next, len| Some(std::mem::replace(next, *next + len)));
+            starts.zip(&lens).map(|(start, len)| message(peer, start, *len)).collect()
+        };
+        // Every rank sends its first elements to both others, and takes theirs behind them.
+        let operation = |rank: usize| {
+            let (next, last) = ((rank + 1) % 3, (rank + 2) % 3);
+            let send: Vec<Message> = [next, last].into_iter().flat_map(|peer| lay(peer, 0)).collect();
+            let receive = lay(next, total).into_iter().chain(lay(last, 2 * total)).collect();
+            Operation::Exchange { send: send.into(), receive }
+        };
+        prove_different(&[0, 1, 2].map(operation), &named(&[3 * total; 3]), |memory| {
+            for (rank, cells) in memory.iter().enumerate() {
+                for (place, from) in [(1, (rank + 1) % 3), (2, (rank + 2) % 3)] {
+                    let came = (0..total).map(|cell| format!("{from}.{cell}"));
+                    assert!(came.eq(cells[place * total..][..total].iter().cloned()), "at {rank}");
+                }
+            }
+        });
+    }
+}

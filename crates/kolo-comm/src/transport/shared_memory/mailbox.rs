@@ -13,27 +13,27 @@
 //! tens.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use rustix::thread::futex;
-
-use super::inbox::{IN_SLOT, Inbox, Slot, WITHIN, write_within};
-use super::outbox::{self, Outbox};
-use crate::memory::{Block, Mapping, Segment};
+use super::inbox::Inbox;
+use super::lane::{IN_SLOT, Slot, WITHIN, write_within};
+use super::outbox::Outbox;
+use super::sync::{AtomicU64, Ordering, SLOTS};
+use crate::memory::{Block, Mapping, OpenError, Pool, Purpose, Segment, SharedFile};
 use crate::transport::adaptive_spin::AdaptiveSpin;
 use crate::transport::interface::{Progress, SHORT_SLEEP, Transport, same_call, same_length};
 use crate::wait::WaitContext;
 use kolo_rendezvous::{Error, Liveness};
-use kolo_schedule::{MAX_UNTAKEN, Rank};
+use kolo_schedule::Rank;
 
 /// Where the peers' blocks are.
 pub(super) enum PeerMemory {
     /// In this process: a slot holds the address.
     SameProcess,
-    /// In other processes: a slot holds file and offset. Blocks are mapped when first seen.
-    OtherProcesses { pids: Vec<u32>, seen: HashMap<(Rank, i32), Mapping> },
+    /// In other processes: a slot holds file, block and offset. Blocks are mapped when first seen.
+    OtherProcesses { pids: Vec<u32>, seen: HashMap<(Rank, i32, u64), Mapping> },
 }
 
 impl PeerMemory {
@@ -76,11 +76,12 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     /// The mailbox of rank `here`. `inboxes` has those of all ranks that share memory with it, its own among
-    /// them.
+    /// them. Copies lie in memory of `copies`.
     pub(super) fn new(
         here: Rank,
         inboxes: &[Option<Arc<Mapping>>],
         memory: PeerMemory,
+        copies: &Arc<Pool>,
         liveness: &Liveness,
     ) -> Result<Self, Error> {
         let inbox = |pages: &Option<Arc<Mapping>>| pages.clone().map(|pages| Inbox { pages });
@@ -89,14 +90,14 @@ impl Mailbox {
         let pages = Arc::downgrade(&own.pages);
         liveness.register_waker(Box::new(move || match pages.upgrade() {
             Some(pages) => {
-                Inbox { pages }.ring();
+                Inbox { pages }.bell().ring();
                 true
             }
             None => false,
         }));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let crowded = inboxes.iter().flatten().count() > cores;
-        let outbox = Outbox::new(&outbox::pool(matches!(memory, PeerMemory::SameProcess)))?;
+        let outbox = Outbox::new(copies)?;
         let counts = vec![Counts::default(); inboxes.len()];
         let spin = if crowded {
             AdaptiveSpin::new(YIELDS.0, YIELDS.1, YIELDS.1)
@@ -112,7 +113,13 @@ impl Mailbox {
 
     /// How many of this rank's messages a peer has taken.
     fn taken(&self, by: Rank) -> u32 {
-        self.inbox(by).lane(self.here).taken.0.load(Ordering::Acquire)
+        self.inbox(by).lane(self.here).taken()
+    }
+
+    /// Whether a peer has taken all messages, and reads no copy any more.
+    fn has_taken_all(&self, peer: Rank) -> bool {
+        let (own, inbox) = (peer == self.here, &self.inboxes[peer.0]);
+        own || inbox.is_none() || self.taken(peer) == self.counts[peer.0].posted
     }
 
     /// Waits until `ready`, which looks at memory that `peer` writes before it rings this rank's bell.
@@ -138,50 +145,47 @@ impl Mailbox {
         let bell = own.bell();
         loop {
             let more_to_send = others.progress(wait)?;
-            bell.sleeping.store(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            let rings = bell.rings.load(Ordering::SeqCst);
+            let rings = bell.about_to_sleep();
             // In this order: a peer may finish its part, leave, and be seen to have left before its part is.
             let verdict = wait.check(peer);
             if ready(self) {
                 break;
             }
             if verdict.is_ok() {
-                let limit = if more_to_send { SHORT_SLEEP } else { wait.sleep_limit() };
-                let limit = rustix::time::Timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) };
-                // Woken, rung meanwhile, interrupted or timed out: all lead to another look.
-                let _ = futex::wait(&bell.rings, futex::Flags::empty(), rings, Some(&limit));
+                bell.sleep(rings, if more_to_send { SHORT_SLEEP } else { wait.sleep_limit() });
                 continue;
             }
-            bell.sleeping.store(0, Ordering::SeqCst);
+            bell.awake();
             return verdict;
         }
-        bell.sleeping.store(0, Ordering::SeqCst);
+        bell.awake();
         self.spin.slept(asleep.elapsed());
         Ok(())
     }
 
-    /// The address at which this process can read what a slot describes.
+    /// The address at which this process can read `bytes` bytes that lie somewhere in a peer's memory.
     fn locate(
         &mut self,
         from: Rank,
-        file: i32,
-        len: u64,
-        offset: u64,
+        place: Place,
         bytes: u64,
+        wait: &WaitContext<'_>,
     ) -> Result<*const u8, Error> {
+        let Place { file, start, len, offset } = place;
         match &mut self.memory {
             PeerMemory::SameProcess => Ok(std::ptr::with_exposed_provenance(offset as usize)),
             PeerMemory::OtherProcesses { pids, seen } => {
-                let pages = match seen.entry((from, file)) {
-                    std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-                    std::collections::hash_map::Entry::Vacant(entry) => {
-                        entry.insert(Mapping::open(pids[from.0], file, len as usize)?)
+                let pages = match seen.entry((from, file, start)) {
+                    Entry::Occupied(entry) => entry.into_mut(),
+                    Entry::Vacant(entry) => {
+                        let pages =
+                            SharedFile::map_of(pids[from.0], file, Purpose::Blocks, start, len as usize);
+                        entry.insert(pages.map_err(|cause| unmapped(from, cause, wait))?)
                     }
                 };
                 if offset.checked_add(bytes).is_none_or(|end| end > pages.len() as u64) {
-                    let what = format!("unexpected message from {from}");
-                    return Err(Error::system(what, "bytes outside of its block"));
+                    let cause = "a message lies outside of its block".into();
+                    return Err(Error::Untrusted { rank: wait.name(from), cause });
                 }
                 // SAFETY: inside the mapping, as just checked.
                 Ok(unsafe { pages.start().as_ptr().add(offset as usize).cast_const() })
@@ -200,8 +204,8 @@ impl Transport for Mailbox {
         others: &mut dyn Progress,
     ) -> Result<(), Error> {
         let Counts { posted: number, seen_taken, .. } = self.counts[to.0];
-        if number.wrapping_sub(seen_taken) >= MAX_UNTAKEN as u32 {
-            let room = |this: &Self| number.wrapping_sub(this.taken(to)) < MAX_UNTAKEN as u32;
+        if number.wrapping_sub(seen_taken) >= SLOTS as u32 {
+            let room = |this: &Self| number.wrapping_sub(this.taken(to)) < SLOTS as u32;
             self.wait_until(to, wait, others, room)?;
             self.counts[to.0].seen_taken = self.taken(to);
         }
@@ -209,7 +213,7 @@ impl Transport for Mailbox {
         let (inboxes, here) = (&self.inboxes, self.here);
         let lane =
             inboxes[to.0].as_ref().expect("messages go by shared memory only where it is shared").lane(here);
-        let slot = &lane.slots[number as usize % MAX_UNTAKEN];
+        let slot = lane.slot(number);
         let place = segment.place.filter(|_| !copied);
         match place {
             Some((block, offset)) => {
@@ -226,7 +230,7 @@ impl Transport for Mailbox {
                     let lane = inboxes[peer.0].as_ref().expect("sent before").lane(here);
                     // Untaken are at most so many, from the count on; however long ago the message was,
                     // counters wrap around.
-                    number.wrapping_sub(lane.taken.0.load(Ordering::Acquire)) >= MAX_UNTAKEN as u32
+                    number.wrapping_sub(lane.taken()) >= SLOTS as u32
                 };
                 // SAFETY: the running collective holds a segment's bytes.
                 let (block, offset) = unsafe { self.outbox.copy(segment, to, number, taken)? };
@@ -238,7 +242,7 @@ impl Transport for Mailbox {
             word.store(value, Ordering::Relaxed);
         }
         self.counts[to.0].posted = number.wrapping_add(1);
-        self.inbox(to).publish(&slot.posted, number.wrapping_add(1));
+        lane.post(number, self.inbox(to).bell());
         Ok(())
     }
 
@@ -250,30 +254,25 @@ impl Transport for Mailbox {
         others: &mut dyn Progress,
     ) -> Result<*const u8, Error> {
         let (here, number) = (self.here, self.counts[from.0].received);
-        let arrived = |this: &Self| {
-            let slot = &this.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
-            slot.posted.load(Ordering::Acquire) == number.wrapping_add(1)
-        };
-        self.wait_until(from, wait, others, arrived)?;
+        self.wait_until(from, wait, others, |this| this.inbox(here).lane(from).has(number))?;
 
-        let slot = &self.inbox(here).lane(from).slots[number as usize % MAX_UNTAKEN];
+        let slot = self.inbox(here).lane(from).slot(number);
         let word = |word: &AtomicU64| word.load(Ordering::Relaxed);
         same_call([word(&slot.call[0]), word(&slot.call[1])], from, wait)?;
         let sent = word(&slot.bytes);
         same_length(sent, bytes, from, wait)?;
-        let file = slot.file.load(Ordering::Relaxed);
-        let (len, offset, within) = (word(&slot.len), word(&slot.offset), slot.within.as_ptr().cast());
-        let address = match file {
-            IN_SLOT => within,
-            file => self.locate(from, file, len, offset, sent)?,
+        let (len, offset, start) = (word(&slot.len), word(&slot.offset), word(&slot.within[0]));
+        let address = match slot.file.load(Ordering::Relaxed) {
+            IN_SLOT => slot.within.as_ptr().cast(),
+            file => self.locate(from, Place { file, start, len, offset }, sent, wait)?,
         };
         self.counts[from.0].received = number.wrapping_add(1);
         Ok(address)
     }
 
     fn release(&mut self, from: Rank) {
-        let taken = &self.inbox(self.here).lane(from).taken.0;
-        self.inbox(from).publish(taken, self.counts[from.0].received);
+        let received = self.counts[from.0].received;
+        self.inbox(self.here).lane(from).take(received, self.inbox(from).bell());
     }
 
     fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error> {
@@ -291,14 +290,42 @@ impl Transport for Mailbox {
     /// Waits, at most until `until`, until the peers have taken even the copies: they could not read them any
     /// more if this process ended.
     fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
-        let untaken = |peer: usize| {
-            peer != self.here.0
-                && self.inboxes[peer].is_some()
-                && self.taken(Rank(peer)) != self.counts[peer].posted
-                && !gone(Rank(peer))
-        };
-        while (0..self.inboxes.len()).any(untaken) && Instant::now() < until {
+        let is_awaited = |peer: Rank| !self.has_taken_all(peer) && !gone(peer);
+        while (0..self.inboxes.len()).map(Rank).any(is_awaited) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+impl Drop for Mailbox {
+    fn drop(&mut self) {
+        if (0..self.inboxes.len()).all(|peer| self.has_taken_all(Rank(peer))) {
+            self.outbox.note_all_taken();
+        }
+    }
+}
+
+/// Where a message lies in the sender's memory: in the file of that descriptor the block that begins there
+/// and is so long, and how far from the block's beginning.
+struct Place {
+    file: i32,
+    start: u64,
+    len: u64,
+    offset: u64,
+}
+
+/// Why a peer's block cannot be mapped: the peer is gone, or not to be trusted, or this process is at its
+/// limits.
+fn unmapped(from: Rank, cause: OpenError, wait: &WaitContext<'_>) -> Error {
+    let rank = wait.name(from);
+    match cause {
+        OpenError::Gone if wait.liveness.has_left(rank) => {
+            Error::Left { rank, during: wait.call.to_string() }
+        }
+        OpenError::Gone => wait.liveness.failure_or(Error::Died { rank }),
+        OpenError::Foreign(cause) => Error::Untrusted { rank, cause },
+        OpenError::Refused(cause) => {
+            Error::io(format!("cannot map the shared memory of {rank}"), cause.into())
         }
     }
 }
@@ -309,7 +336,55 @@ fn describe(block: &Block, offset: usize, memory: &PeerMemory, slot: &Slot) {
         PeerMemory::SameProcess => block.start().as_ptr().expose_provenance() + offset,
         PeerMemory::OtherProcesses { .. } => offset,
     };
-    slot.file.store(block.file().unwrap_or(-1), Ordering::Relaxed);
+    let (file, start) = block.file().unwrap_or((-1, 0));
+    slot.file.store(file, Ordering::Relaxed);
+    slot.within[0].store(start, Ordering::Relaxed);
     slot.len.store(block.len() as u64, Ordering::Relaxed);
     slot.offset.store(offset as u64, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::collective::CollectiveKind;
+    use crate::fingerprint::{Call, Fingerprint};
+    use crate::memory::Backing;
+    use crate::transport::connect_threads;
+    use crate::transport::interface::NoOthers;
+    use crate::wait::WaitMode;
+    use kolo_schedule::{DType, Op};
+
+    /// What rank `here` of two waits by.
+    fn context(here: usize, liveness: &Liveness) -> WaitContext<'_> {
+        let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
+        WaitContext {
+            here: Rank(here),
+            members: &[Rank(0), Rank(1)],
+            call: Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }),
+            mode: WaitMode::Blocking,
+            timeout: Duration::from_secs(60),
+            liveness,
+            began: Cell::new(None),
+        }
+    }
+
+    #[test]
+    fn what_a_thread_leaves_behind_stays_until_the_last_one_has_ended() {
+        let liveness = Liveness::new(2);
+        let mut ends = connect_threads(2, &Pool::new(Backing::Heap), &liveness).unwrap();
+        let (mut receiver, mut sender) = (ends.pop().unwrap(), ends.pop().unwrap());
+        let sent = vec![7u8; 100_000];
+        let segment = Segment { start: sent.as_ptr(), bytes: sent.len(), place: None, content: 1 };
+        sender.send(Rank(1), segment, true, &context(0, &liveness), &mut NoOthers).unwrap();
+        let wait = context(1, &liveness);
+        let message = receiver.receive(Rank(0), sent.len(), &wait, &mut NoOthers).unwrap();
+        // As after a failure: the sender ends while the receiver still adds.
+        drop(sender);
+        // SAFETY: a message is readable until it is released.
+        let message = unsafe { std::slice::from_raw_parts(message, sent.len()) };
+        assert!(message.iter().all(|byte| *byte == 7));
+        receiver.release(Rank(0));
+    }
 }

@@ -2,10 +2,11 @@
 //! host.
 
 mod inbox;
+mod lane;
 mod mailbox;
 mod outbox;
+mod sync;
 
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use kolo_rendezvous::{Error, Liveness};
@@ -16,7 +17,7 @@ use self::inbox::inbox_len;
 use self::mailbox::{Mailbox, PeerMemory};
 use super::interface::Transport;
 use super::kind::{Connecting, Connector, Distance, TransportKind};
-use crate::memory::{Backing, Mapping};
+use crate::memory::{Backing, Mapping, OpenError, Pool, Purpose, SharedFile};
 
 /// Memory of one process, between its threads.
 pub static THREADS: TransportKind = TransportKind {
@@ -48,7 +49,7 @@ struct MailboxConnector<'a> {
     group: Connecting<'a>,
     own: Arc<Mapping>,
     /// It must stay open until all have mapped it; after that nobody needs it.
-    file: OwnedFd,
+    file: SharedFile,
     /// The inboxes of the ranks within reach, and the processes of all ranks.
     inboxes: Vec<Option<Arc<Mapping>>>,
     pids: Vec<u32>,
@@ -59,7 +60,7 @@ impl<'a> MailboxConnector<'a> {
         if !leads_somewhere {
             return Ok(None);
         }
-        let (own, file) = Mapping::create(inbox_len(group.world))?;
+        let (own, file) = create_inbox(group.world)?;
         let own = Arc::new(own);
         Ok(Some(Box::new(MailboxConnector {
             group: *group,
@@ -73,7 +74,7 @@ impl<'a> MailboxConnector<'a> {
 
 impl Connector for MailboxConnector<'_> {
     fn address(&self) -> Result<String, Error> {
-        let address = InboxAddress { pid: std::process::id(), file: self.file.as_raw_fd() };
+        let address = InboxAddress { pid: std::process::id(), file: self.file.number() };
         serde_json::to_string(&address)
             .map_err(|cause| Error::system("cannot write an inbox's address", cause))
     }
@@ -89,7 +90,11 @@ impl Connector for MailboxConnector<'_> {
             let InboxAddress { pid, file } = serde_json::from_str(address).map_err(fail)?;
             let inbox = match peer == self.group.rank.0 {
                 true => self.own.clone(),
-                false => Arc::new(Mapping::open(pid, file, inbox_len(self.group.world))?),
+                false => {
+                    let len = inbox_len(self.group.world);
+                    let pages = SharedFile::map_of(pid, file, Purpose::Inbox, 0, len);
+                    Arc::new(pages.map_err(|cause| unmapped(Rank(peer), cause))?)
+                }
             };
             self.inboxes.push(Some(inbox));
             self.pids.push(pid);
@@ -108,16 +113,35 @@ impl Connector for MailboxConnector<'_> {
             None => PeerMemory::SameProcess,
             Some(_) => PeerMemory::of_processes(self.pids),
         };
-        Ok(Box::new(Mailbox::new(rank, &self.inboxes, memory, liveness)?))
+        Ok(Box::new(Mailbox::new(rank, &self.inboxes, memory, &context.copies, liveness)?))
     }
 }
 
-/// The transports of `world` threads of this process, in rank order.
-pub(crate) fn connect_threads(world: usize, liveness: &Liveness) -> Result<Vec<Box<dyn Transport>>, Error> {
-    let inbox = |_| Mapping::create(inbox_len(world)).map(|(pages, _)| Some(Arc::new(pages)));
+/// An empty inbox, and the file by which others can map it.
+fn create_inbox(world: usize) -> Result<(Mapping, SharedFile), Error> {
+    let file = SharedFile::create(Purpose::Inbox)?;
+    Ok((file.grow(0, inbox_len(world))?, file))
+}
+
+/// Why a peer's inbox cannot be mapped.
+fn unmapped(peer: Rank, cause: OpenError) -> Error {
+    let what = format!("cannot map the shared memory of {peer}");
+    match cause {
+        OpenError::Refused(cause) => Error::io(what, cause.into()),
+        cause => Error::system(what, cause),
+    }
+}
+
+/// The transports of `world` threads of this process, in rank order. `copies` belongs to all of them.
+pub(crate) fn connect_threads(
+    world: usize,
+    copies: &Arc<Pool>,
+    liveness: &Liveness,
+) -> Result<Vec<Box<dyn Transport>>, Error> {
+    let inbox = |_| create_inbox(world).map(|(pages, _)| Some(Arc::new(pages)));
     let inboxes: Vec<Option<Arc<Mapping>>> = (0..world).map(inbox).collect::<Result<_, _>>()?;
     let mailbox = |rank| -> Result<Box<dyn Transport>, Error> {
-        Ok(Box::new(Mailbox::new(Rank(rank), &inboxes, PeerMemory::SameProcess, liveness)?))
+        Ok(Box::new(Mailbox::new(Rank(rank), &inboxes, PeerMemory::SameProcess, copies, liveness)?))
     };
     (0..world).map(mailbox).collect()
 }

@@ -1,9 +1,10 @@
 //! Where short messages lie that are sent as copies: a ring of shared memory that belongs to the sender.
 
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use crate::memory::{Backing, Block, Pool, Segment};
+use crate::memory::{Block, Pool, Segment};
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
@@ -33,8 +34,12 @@ struct Lent {
 
 /// The copies that one rank has sent and that others may not have taken yet.
 pub(super) struct Outbox {
-    ring: Block,
+    ring: ManuallyDrop<Block>,
+    /// Where its memory goes in the end. Ranks that are threads of one process share it, so that it outlives
+    /// whoever still reads there.
     pool: Arc<Pool>,
+    /// Whether peers have taken all copies, as far as is known in the end.
+    all_taken: bool,
     /// Bytes handed out so far, and given back so far.
     head: usize,
     tail: usize,
@@ -46,8 +51,13 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn new(pool: &Arc<Pool>) -> Result<Self, Error> {
-        let ring = pool.take(CAPACITY)?;
-        Ok(Outbox { ring, pool: pool.clone(), head: 0, tail: 0, lent: VecDeque::new(), last: None })
+        let (ring, pool) = (ManuallyDrop::new(pool.take(CAPACITY)?), pool.clone());
+        Ok(Outbox { ring, pool, all_taken: false, head: 0, tail: 0, lent: VecDeque::new(), last: None })
+    }
+
+    /// Peers have taken all copies, so that the memory can be used again.
+    pub(super) fn note_all_taken(&mut self) {
+        self.all_taken = true;
     }
 
     /// Copies bytes for message `number` to `peer`; returns the block and the offset where they lie.
@@ -77,7 +87,7 @@ impl Outbox {
         let spot = &self.lent.back().expect("it has just been put there").spot;
         let (block, offset) = match &spot.apart {
             Some(block) => (&**block, 0),
-            None => (&self.ring, spot.start % CAPACITY),
+            None => (&*self.ring, spot.start % CAPACITY),
         };
         if !is_copied {
             assert!(offset + bytes <= block.len(), "a copy fits where it is put");
@@ -131,14 +141,24 @@ impl Outbox {
     }
 }
 
-/// Blocks of heap memory serve threads of one process; others have to map them.
-pub(super) fn pool(within_process: bool) -> Arc<Pool> {
-    Pool::new(if within_process { Backing::Heap } else { Backing::Shared })
+/// A peer may still read what it has not taken: that memory is not used again, and goes with the pool.
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        let last = self.last.take().map(|(_, spot)| spot);
+        let spots = self.lent.drain(..).map(|lent| lent.spot).chain(last);
+        let apart: Vec<Block> = spots.filter_map(|spot| Arc::into_inner(spot.apart?)).collect();
+        // SAFETY: it is not used again.
+        let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
+        for block in std::iter::once(ring).chain(apart) {
+            if self.all_taken { self.pool.give_back(block) } else { self.pool.abandon(block) }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Backing;
 
     /// Copies for `peer`; says where the copy lies.
     fn copy(
@@ -157,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_copy_for_several_peers_stays_until_all_have_taken_it() {
-        let mut outbox = Outbox::new(&pool(true)).unwrap();
+        let mut outbox = Outbox::new(&Pool::new(Backing::Heap)).unwrap();
         let (first, others) = (vec![1u8; CAPACITY / 2], vec![2u8; CAPACITY / 2]);
         let lies = copy(&mut outbox, (&first, 1), 1, 0, |_, _| false);
         assert_eq!(copy(&mut outbox, (&first, 1), 2, 0, |_, _| false), lies, "copied once for both");

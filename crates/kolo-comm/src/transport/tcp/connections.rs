@@ -62,7 +62,7 @@ impl Tcp {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let alarm = eventfd(0, flags);
         let alarm =
-            Arc::new(alarm.map_err(|cause| Error::system("cannot set up connections to peers", cause))?);
+            Arc::new(alarm.map_err(|cause| Error::io("cannot set up connections to peers", cause.into()))?);
         let bell = Arc::downgrade(&alarm);
         liveness.register_waker(Box::new(move || match bell.upgrade() {
             Some(bell) => {
@@ -119,7 +119,7 @@ impl Tcp {
                         other => other?,
                     }
                 }
-                Err(e) if e.kind() == ErrorKind::InvalidData => return Err(changed(from, &e)),
+                Err(e) if e.kind() == ErrorKind::InvalidData => return Err(changed(from, &e, wait)),
                 Err(_) => return Err(broken(from, wait)),
             }
         }
@@ -222,8 +222,8 @@ impl Tcp {
 }
 
 /// Bytes that do not open under the session's keys: somebody between the two has touched them.
-fn changed(from: Rank, cause: &std::io::Error) -> Error {
-    Error::system(format!("the encrypted connection from {from} cannot be trusted"), cause)
+fn changed(from: Rank, cause: &std::io::Error, wait: &WaitContext<'_>) -> Error {
+    Error::Untrusted { rank: wait.name(from), cause: format!("its encrypted connection: {cause}") }
 }
 
 /// What a broken connection means: the reason that is known, else that the peer died.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::channel::Channel;
 use crate::transport::kind::Connecting;
 use kolo_rendezvous::secure::{Accepted, Access, HandshakeError, Protocol, SecureListener, connect};
-use kolo_rendezvous::{AdvertisedAddress, Error, Liveness};
+use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, is_out_of_files};
 use kolo_schedule::Rank;
 
 /// A rank's listener for data connections, and its own connections to the listeners of others.
@@ -30,7 +30,7 @@ impl<'a> DataListener<'a> {
     ) -> Result<DataListener<'a>, Error> {
         access.may_listen(advertised.ip())?;
         let listener = advertised.listen(rank)?;
-        let fail = |cause: std::io::Error| Error::system(format!("{rank} cannot listen {advertised}"), cause);
+        let fail = |cause: std::io::Error| Error::io(format!("{rank} cannot listen {advertised}"), cause);
         let (sender, accepted) = mpsc::channel();
         let sender = Mutex::new(sender);
         let serve = move |incoming: Accepted| match ConnectionId::decode(&incoming.identity) {
@@ -103,10 +103,12 @@ impl<'a> DataListener<'a> {
         loop {
             match self.connect_once(id, address, until) {
                 Ok(channel) => return Ok(channel),
+                Err(HandshakeError::Broken(cause)) if is_out_of_files(&cause) => {
+                    return Err(Error::io(format!("{here} cannot connect to {peer}"), cause));
+                }
                 Err(cause) if !cause.is_transient() || Instant::now() >= until => {
-                    let advertised = self.advertised;
-                    let what = format!("{here}, reached {advertised}, cannot connect to {peer} at {address}");
-                    return Err(Error::system(what, cause));
+                    let (reached, cause) = (self.advertised.to_string(), cause.to_string());
+                    return Err(Error::Unreachable { from: here, reached, to: peer, address, cause });
                 }
                 Err(_) => {}
             }

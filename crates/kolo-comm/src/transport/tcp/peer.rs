@@ -34,7 +34,7 @@ pub(super) struct Peer {
 
 impl Stream {
     fn new(channel: Channel) -> Result<Stream, Error> {
-        let fail = |cause| Error::system("cannot set up a connection to a peer", cause);
+        let fail = |cause| Error::io("cannot set up a connection to a peer", cause);
         let socket = channel.stream();
         socket.set_nodelay(true).and_then(|()| socket.set_nonblocking(true)).map_err(fail)?;
         if is_within_host(socket) {

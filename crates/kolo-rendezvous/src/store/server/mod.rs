@@ -12,7 +12,7 @@ use super::wire::{self, Reply, Request};
 use crate::error::Error;
 use crate::secure::{Accepted, Access, Protocol, SecureListener, SecureStream};
 use monitor::{monitor, tell_all};
-use state::{ENTRY, Shared, State};
+use state::{Shared, State, Will};
 
 /// Most connections at once, besides [`CONNECTIONS_PER_RANK`].
 const CONNECTIONS: usize = 64;
@@ -65,11 +65,21 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The key is too long, or the store full: in words.
+    /// The key is too long, or the store full: in words. Clients that wait for a value that is not there, now
+    /// or later, are told so, too: it may be this one.
     pub fn set(&self, key: &str, value: String) -> Result<(), String> {
-        self.shared.state.lock().keep(key.into(), value)?;
+        let mut state = self.shared.state.lock();
+        let kept = state.keep(key.into(), value);
+        if let Err(why) = &kept {
+            state.refused = Some(why.clone());
+        }
         self.shared.changed.notify_all();
-        Ok(())
+        kept
+    }
+
+    /// Keeps a value no longer: that of a message which has been read, for instance.
+    pub fn remove(&self, key: &str) {
+        self.shared.state.lock().remove(key);
     }
 
     /// Takes all values out whose keys begin with `prefix`, with what follows it in their keys. If there are
@@ -82,15 +92,8 @@ impl Server {
         }
         let keys = state.values.keys().filter_map(|key| Some(key.strip_prefix(prefix)?.to_string()));
         let keys: Vec<String> = keys.collect();
-        let mut taken = Vec::new();
-        for key in keys {
-            let whole = format!("{prefix}{key}");
-            if let Some(value) = state.values.remove(&whole) {
-                state.kept -= whole.len() + value.len() + ENTRY;
-                taken.push((key, value));
-            }
-        }
-        taken
+        let take = |key: String| state.remove(&format!("{prefix}{key}")).map(|value| (key, value));
+        keys.into_iter().filter_map(take).collect()
     }
 
     /// Ends a wait in [`Server::take`].
@@ -148,10 +151,8 @@ fn serve(shared: &Shared, accepted: Accepted) {
     };
     let mut will = None;
     answer(shared, stream, &mut will);
-    if let Some((key, value)) = will {
-        if let Err(why) = shared.state.lock().keep(key, value) {
-            log::warn!("a last will is not kept: {why}");
-        }
+    if let Some(will) = will {
+        shared.state.lock().execute(will);
         shared.changed.notify_all();
     }
     shared.state.lock().connections.remove(&number);
@@ -159,7 +160,7 @@ fn serve(shared: &Shared, accepted: Accepted) {
 
 /// Answers requests until the connection ends, which a request that cannot be understood does. `will` is the
 /// client's last will.
-fn answer(shared: &Shared, mut stream: SecureStream, will: &mut Option<(String, String)>) {
+fn answer(shared: &Shared, mut stream: SecureStream, will: &mut Option<Will>) {
     while let Ok(request) = wire::read(&mut stream) {
         let reply = match request {
             Request::Set { key, value } => match shared.state.lock().keep(key, value) {
@@ -169,16 +170,64 @@ fn answer(shared: &Shared, mut stream: SecureStream, will: &mut Option<(String, 
                 }
                 Err(why) => Reply::Refused { why },
             },
-            Request::Get { key, wait_ms } => Reply::Value(shared.get(&key, Duration::from_millis(wait_ms))),
-            Request::Will { key, value } => {
-                *will = Some((key, value));
-                Reply::Kept
+            Request::Get { key, wait_ms } => {
+                found(shared.find(|state| state.values.get(&key).cloned(), Duration::from_millis(wait_ms)))
             }
+            Request::Take { key, wait_ms } => {
+                found(shared.find(|state| state.remove(&key), Duration::from_millis(wait_ms)))
+            }
+            Request::Will { key, value } => match shared.state.lock().take_will(will, key, value) {
+                Ok(()) => Reply::Kept,
+                Err(why) => Reply::Refused { why },
+            },
             Request::Monitor { rank } => return monitor(shared, rank, stream),
             _ => return,
         };
         if wire::write(&mut stream, &reply).is_err() {
             return;
         }
+    }
+}
+
+fn found(value: Result<Option<String>, String>) -> Reply {
+    value.map_or_else(|why| Reply::Refused { why }, Reply::Value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    fn served() -> (Server, Store) {
+        let access = Access::default();
+        let server = Server::start("127.0.0.1:0".parse().unwrap(), 1, &access).unwrap();
+        let store = Store::connect(server.address().unwrap(), &access, Duration::from_secs(20)).unwrap();
+        (server, store)
+    }
+
+    #[test]
+    fn what_is_taken_is_kept_no_longer() {
+        let (server, mut store) = served();
+        server.set("to/1", "words".into()).unwrap();
+        assert_eq!(store.get("to/1", Duration::ZERO).unwrap().as_deref(), Some("words"));
+        assert_eq!(store.take("to/1", Duration::ZERO).unwrap().as_deref(), Some("words"));
+        assert_eq!(store.take("to/1", Duration::ZERO).unwrap(), None);
+        server.set("regroup/1", "1".into()).unwrap();
+        server.remove("regroup/1");
+        assert_eq!(store.get("regroup/1", Duration::ZERO).unwrap(), None);
+        assert_eq!(server.shared.state.lock().kept, 0);
+    }
+
+    #[test]
+    fn who_waits_for_a_value_that_a_full_store_could_not_keep_is_told() {
+        let (server, mut store) = served();
+        store.will("will", "v".repeat(1000)).unwrap();
+        let value = || "v".repeat(1 << 19);
+        let full = (0..).find_map(|n| server.set(&n.to_string(), value()).err()).unwrap();
+        // Without an end, as a member waits for the reply to its arrival.
+        let error = store.get("reply", Duration::from_secs(3600)).unwrap_err();
+        assert!(matches!(&error, crate::Error::StoreRefuses { cause, .. } if *cause == full), "{error}");
+        assert!(store.set("another", "1".into()).is_ok(), "there may be room for less");
+        assert_eq!(store.get("0", Duration::ZERO).unwrap(), Some(value()));
     }
 }

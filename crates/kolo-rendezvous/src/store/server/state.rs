@@ -16,7 +16,7 @@ const MAX_KEY: usize = 1024;
 const MAX_BYTES: usize = 64 << 20;
 
 /// What an entry counts besides its bytes.
-pub(super) const ENTRY: usize = 64;
+const ENTRY: usize = 64;
 
 /// Longest wait for a value; clients ask again.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
@@ -33,8 +33,10 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct State {
     pub values: HashMap<String, String>,
-    /// Bytes of all values, as [`MAX_BYTES`] counts them.
+    /// Bytes of all values and last wills, as [`MAX_BYTES`] counts them.
     pub kept: usize,
+    /// Why a value of this process's own could not be kept. Whoever waits for a value may wait for that one.
+    pub refused: Option<String>,
     /// The connection that stands for each rank's life.
     pub monitored: HashMap<Rank, SecureStream>,
     /// Ranks that have left in good order.
@@ -55,31 +57,83 @@ pub(super) struct State {
 impl State {
     /// Keeps a value, in place of an older one. Says why not.
     pub fn keep(&mut self, key: String, value: String) -> Result<(), String> {
-        if key.len() > MAX_KEY {
-            return Err(format!("a key of {} bytes, where {MAX_KEY} are the most", key.len()));
-        }
-        let size = |value: &String| key.len() + value.len() + ENTRY;
-        let kept = self.kept - self.values.get(&key).map_or(0, size) + size(&value);
-        if kept > MAX_BYTES {
-            return Err(format!("it would hold {kept} bytes, where {MAX_BYTES} are the most"));
-        }
-        self.kept = kept;
+        let older = self.values.get(&key).map_or(0, |older| size(&key, older));
+        self.reserve(&key, &value)?;
+        self.kept -= older;
         self.values.insert(key, value);
         Ok(())
     }
+
+    /// Makes sure of the room that a value will take. Says why not.
+    fn reserve(&mut self, key: &str, value: &str) -> Result<(), String> {
+        if key.len() > MAX_KEY {
+            return Err(format!("a key of {} bytes, where {MAX_KEY} are the most", key.len()));
+        }
+        let older = self.values.get(key).map_or(0, |older| size(key, older));
+        let kept = self.kept + size(key, value);
+        if kept - older > MAX_BYTES {
+            return Err(format!("it would hold {} bytes, where {MAX_BYTES} are the most", kept - older));
+        }
+        self.kept = kept;
+        Ok(())
+    }
+
+    /// Keeps a value no longer. Gives it, if it was there.
+    pub fn remove(&mut self, key: &str) -> Option<String> {
+        let value = self.values.remove(key)?;
+        self.kept -= size(key, &value);
+        Some(value)
+    }
+
+    /// Takes a client's last will, in place of an older one. Its room is taken at once: when the connection
+    /// ends nobody could be told that there is none. Says why not.
+    pub fn take_will(&mut self, will: &mut Option<Will>, key: String, value: String) -> Result<(), String> {
+        if let Some(older) = will.take() {
+            self.kept -= size(&older.key, &older.value);
+        }
+        self.reserve(&key, &value)?;
+        *will = Some(Will { key, value });
+        Ok(())
+    }
+
+    /// A connection has ended: its last will becomes a value.
+    pub fn execute(&mut self, will: Will) {
+        let older = self.remove(&will.key);
+        drop(older);
+        self.values.insert(will.key, will.value);
+    }
+}
+
+/// What a client wants to be kept when its connection has ended.
+pub(super) struct Will {
+    key: String,
+    value: String,
+}
+
+/// What an entry counts.
+fn size(key: &str, value: &str) -> usize {
+    key.len() + value.len() + ENTRY
 }
 
 impl Shared {
-    /// The value of a key, as soon as it is there; `None` after `wait`.
-    pub fn get(&self, key: &str, wait: Duration) -> Option<String> {
+    /// What `find` gives, as soon as that is something; `None` after `wait`. An error says that a value could
+    /// not be kept, which may be this one.
+    pub fn find(
+        &self,
+        find: impl Fn(&mut State) -> Option<String>,
+        wait: Duration,
+    ) -> Result<Option<String>, String> {
         let until = Instant::now() + wait.min(MAX_WAIT);
         let mut state = self.state.lock();
         loop {
-            if let Some(value) = state.values.get(key) {
-                return Some(value.clone());
+            if let Some(value) = find(&mut state) {
+                return Ok(Some(value));
+            }
+            if let Some(why) = &state.refused {
+                return Err(why.clone());
             }
             if state.closing || self.changed.wait_until(&mut state, until).timed_out() {
-                return state.values.get(key).cloned();
+                return Ok(find(&mut state));
             }
         }
     }
@@ -97,7 +151,17 @@ mod tests {
         state.keep("key".into(), "other".into()).unwrap();
         assert_eq!(state.kept, once, "in place of the older one");
         assert!(state.keep("k".repeat(MAX_KEY + 1), String::new()).unwrap_err().contains("key"));
+        assert_eq!(state.remove("key").as_deref(), Some("other"));
+        assert_eq!((state.kept, state.remove("key")), (0, None));
+        let mut will = None;
+        state.take_will(&mut will, "will".into(), "v".repeat(1 << 20)).unwrap();
         let mut full = (0..).map(|n| state.keep(n.to_string(), "v".repeat(1 << 20)));
         assert!(full.by_ref().take(65).any(|kept| kept.is_err()));
+        // There is room for it, because it was taken in time.
+        let kept = state.kept;
+        state.execute(will.take().unwrap());
+        assert_eq!((state.kept, state.values["will"].len()), (kept, 1 << 20));
+        assert!(state.take_will(&mut will, "another".into(), "v".repeat(1 << 20)).is_err());
+        assert!(will.is_none());
     }
 }

@@ -1,0 +1,199 @@
+//! Anonymous files whose pages processes of one host share.
+//!
+//! A file is made by `memfd_create`, and peers open it through `/proc/<pid>/fd/<fd>`. It has no name in any
+//! file system, so nothing is left behind, however a process ends.
+//!
+//! Where a file lies is told by a peer, which without a token may be any process of this host. So nothing is
+//! opened but what this module has made, for the same purpose and the same user: else a forged message could
+//! make a rank open any file, device or pipe that it may open, and write into it.
+
+use std::ffi::CStr;
+use std::fmt::{self, Display};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+
+use super::mapping::Mapping;
+use kolo_rendezvous::Error;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The inbox of a rank.
+    Inbox,
+    /// Blocks of a pool.
+    Blocks,
+}
+
+impl Purpose {
+    fn name(self) -> &'static CStr {
+        match self {
+            Purpose::Inbox => c"kolo-inbox",
+            Purpose::Blocks => c"kolo-blocks",
+        }
+    }
+
+    /// What links in `/proc` to such a file read.
+    fn link(self) -> Vec<u8> {
+        [b"/memfd:", self.name().to_bytes(), b" (deleted)"].concat()
+    }
+}
+
+/// A file whose pages several processes map. It never becomes shorter, so that no peer can take pages away
+/// that are in use.
+#[derive(Debug)]
+pub(crate) struct SharedFile(OwnedFd);
+
+/// Why a peer's file cannot be opened.
+#[derive(Debug)]
+pub(crate) enum OpenError {
+    /// The process or its file is not there any more.
+    Gone,
+    /// It is no file that Kolo has made for this, in the words that say what is wrong with it.
+    Foreign(String),
+    /// The operating system does not let this process open it.
+    Refused(Errno),
+}
+
+impl Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Gone => f.write_str("it is not there any more"),
+            OpenError::Foreign(what) => f.write_str(what),
+            OpenError::Refused(cause) => cause.fmt(f),
+        }
+    }
+}
+
+impl SharedFile {
+    /// An empty file.
+    pub(crate) fn create(purpose: Purpose) -> Result<SharedFile, Error> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let made = rustix::fs::memfd_create(purpose.name(), flags).and_then(|file| {
+            rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK)?;
+            Ok(SharedFile(file))
+        });
+        made.map_err(|cause| Error::io("cannot make a file for shared memory", cause.into()))
+    }
+
+    /// Makes it so many bytes long, which is not less than before, and maps those from `start` on.
+    pub(crate) fn grow(&self, start: u64, len: usize) -> Result<Mapping, Error> {
+        let mapped = rustix::fs::ftruncate(&self.0, start.saturating_add(len as u64))
+            .and_then(|()| Mapping::of(&self.0, start, len));
+        let what = || format!("cannot allocate {len} bytes of shared memory");
+        mapped.map_err(|cause| Error::io(what(), cause.into()))
+    }
+
+    /// The file descriptor, as peers have to name it.
+    pub(crate) fn number(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    /// Maps `len` bytes from `start` on of a file that the process `pid` has created and holds open as `fd`.
+    pub(crate) fn map_of(
+        pid: u32,
+        fd: i32,
+        purpose: Purpose,
+        start: u64,
+        len: usize,
+    ) -> Result<Mapping, OpenError> {
+        let gone_or = |cause| match cause {
+            Errno::NOENT | Errno::SRCH => OpenError::Gone,
+            cause => OpenError::Refused(cause),
+        };
+        let path = format!("/proc/{pid}/fd/{fd}");
+        // To look before opening: it alone may do something, as with a pipe or a device.
+        check_link(&path, purpose).map_err(gone_or)??;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(gone_or)?;
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        // The descriptor may have become another file's in between.
+        check_link(&own, purpose).map_err(OpenError::Refused)??;
+        let stat = rustix::fs::fstat(&file).map_err(OpenError::Refused)?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(OpenError::Foreign(format!("{path} belongs to user {}", stat.st_uid)));
+        }
+        let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(OpenError::Foreign(format!("{path} may become shorter")));
+        }
+        let end = start.checked_add(len as u64);
+        if len == 0 || end.is_none_or(|end| stat.st_size < 0 || end > stat.st_size as u64) {
+            let told = format!("{path} holds {} bytes where {start} + {len} are announced", stat.st_size);
+            return Err(OpenError::Foreign(told));
+        }
+        Mapping::of(&file, start, len).map_err(OpenError::Refused)
+    }
+}
+
+/// Whether a link in `/proc` leads to a file for this purpose.
+fn check_link(path: &str, purpose: Purpose) -> rustix::io::Result<Result<(), OpenError>> {
+    let link = rustix::fs::readlink(path, Vec::new())?;
+    if link.to_bytes() == purpose.link() {
+        return Ok(Ok(()));
+    }
+    let what = format!("{path} is {}, which is no shared memory of Kolo's", link.to_string_lossy());
+    Ok(Err(OpenError::Foreign(what)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    const LEN: usize = 8192;
+
+    fn open(file: &impl AsFd, purpose: Purpose, len: usize) -> Result<Mapping, OpenError> {
+        SharedFile::map_of(std::process::id(), file.as_fd().as_raw_fd(), purpose, 0, len)
+    }
+
+    #[test]
+    fn only_files_of_this_module_are_opened() {
+        let made = SharedFile::create(Purpose::Blocks).unwrap();
+        let pages = made.grow(0, LEN).unwrap();
+        // SAFETY: inside the mapping, which nobody else writes.
+        unsafe { pages.start().write(7) };
+        let opened = open(&made.0, Purpose::Blocks, LEN).unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { opened.start().read() }, 7);
+
+        let file = tempfile();
+        let memfd = rustix::fs::memfd_create(c"kolo-blocks", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&memfd, LEN as u64).unwrap();
+        let (pipe, _other_end) = std::io::pipe().unwrap();
+        let refused = [
+            ("another purpose", open(&made.0, Purpose::Inbox, LEN)),
+            ("longer than it is", open(&made.0, Purpose::Blocks, LEN + 1)),
+            ("nothing of it", open(&made.0, Purpose::Blocks, 0)),
+            ("a file", open(&file, Purpose::Blocks, LEN)),
+            ("one that may be cut", open(&memfd, Purpose::Blocks, LEN)),
+            ("a pipe", open(&pipe, Purpose::Blocks, LEN)),
+        ];
+        for (what, result) in refused {
+            assert!(matches!(result, Err(OpenError::Foreign(_))), "{what}: {result:?}");
+        }
+        let number = made.number();
+        drop(made);
+        let gone = SharedFile::map_of(u32::MAX, number, Purpose::Blocks, 0, LEN);
+        assert!(matches!(gone, Err(OpenError::Gone)), "{gone:?}");
+    }
+
+    #[test]
+    fn nobody_can_make_it_shorter() {
+        let made = SharedFile::create(Purpose::Inbox).unwrap();
+        made.grow(0, LEN).unwrap();
+        assert_eq!(rustix::fs::ftruncate(&made.0, 0), Err(Errno::PERM));
+    }
+
+    /// A file of zeros without a name.
+    fn tempfile() -> std::fs::File {
+        let path = std::env::temp_dir().join(format!("memfd:kolo-blocks-{}", std::process::id()));
+        let options = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();
+        let file = options.open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file.set_len(LEN as u64).unwrap();
+        file
+    }
+}
