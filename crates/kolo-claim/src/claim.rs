@@ -37,6 +37,9 @@ pub struct Candidate {
     /// Ids of the earlier claims of its job, as far as its members know them. Where a job is cut in two, one
     /// part does not know the claims that the other has made since.
     pub known: Vec<String>,
+    /// Whether its job has held the folder already: then a claim that it does not know was made since, and
+    /// what stands in the folder is further than the job's own state.
+    pub has_held: bool,
     /// Takes the folder from whoever has it.
     pub take_over: bool,
 }
@@ -45,7 +48,8 @@ impl Candidate {
     /// The only generation of a job of its own.
     pub fn alone() -> Candidate {
         let id = Candidate::new_id();
-        Candidate { job: id.clone(), id, generation: 1, known: Vec::new(), take_over: false }
+        let (job, known) = (id.clone(), Vec::new());
+        Candidate { id, job, generation: 1, known, has_held: false, take_over: false }
     }
 
     /// An id that no other claim has, of whatever host and process.

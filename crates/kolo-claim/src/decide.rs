@@ -16,6 +16,8 @@ pub enum Decision {
     /// Another part of the candidate's own job has written since the two were parted: the candidate's state
     /// is an old one, whether the other part still lives or not.
     RefusePart,
+    /// Another job has taken the folder from the candidate's: its state is an old one as well.
+    RefuseFenced,
 }
 
 /// Decides about a candidate, and says why. `newest` is the newest claim of the folder, whose owner's
@@ -26,16 +28,19 @@ pub fn decide(
     liveness: Liveness,
 ) -> (Decision, &'static str) {
     let Some(standing) = newest else { return (Decision::Take, "nobody has claimed the folder") };
+    let claim = standing.claim.as_ref();
+    let is_same_job = claim.is_some_and(|claim| claim.job == candidate.job);
+    let is_known = claim.is_some_and(|claim| claim.id == candidate.id || candidate.known.contains(&claim.id));
+    if is_same_job && !is_known {
+        return (Decision::RefusePart, "another part of the job has claimed the folder");
+    }
+    if candidate.has_held && !is_known {
+        return (Decision::RefuseFenced, "another job has claimed the folder since this one held it");
+    }
     if candidate.take_over {
         return (Decision::Take, "the user says so");
     }
-    let Some(claim) = &standing.claim else {
-        return (Decision::Watch, "the claim cannot be read");
-    };
-    let is_same_job = claim.job == candidate.job;
-    if is_same_job && claim.id != candidate.id && !candidate.known.contains(&claim.id) {
-        return (Decision::RefusePart, "another part of the job has claimed the folder");
-    }
+    let Some(claim) = claim else { return (Decision::Watch, "the claim cannot be read") };
     if standing.has_ended {
         return (Decision::Take, "the owner has given the folder back");
     }
@@ -61,7 +66,8 @@ mod tests {
 
     fn candidate(job: &str, generation: u64, known: &[&str]) -> Candidate {
         let known = known.iter().map(|id| (*id).to_owned()).collect();
-        Candidate { id: "new".into(), job: job.into(), generation, known, take_over: false }
+        let (id, job) = ("new".into(), job.into());
+        Candidate { id, job, generation, known, has_held: false, take_over: false }
     }
 
     /// A claim of generation 2 of job `a`, of another process.
@@ -112,6 +118,20 @@ mod tests {
         standing.claim = None;
         assert_eq!(decide(Some(&standing), &other, Liveness::Unknown).0, Watch);
         assert_eq!(decide(None, &other, Liveness::Unknown).0, Take);
+    }
+
+    #[test]
+    fn a_job_that_was_fenced_off_does_not_come_back_when_the_other_one_has_ended() {
+        let mut standing = standing();
+        standing.has_ended = true;
+        for take_over in [false, true] {
+            let fenced = Candidate { has_held: true, take_over, ..candidate("b", 9, &["older"]) };
+            for liveness in [Liveness::Alive, Liveness::Dead, Liveness::Unknown] {
+                assert_eq!(decide(Some(&standing), &fenced, liveness).0, RefuseFenced);
+            }
+        }
+        let own = Candidate { has_held: true, ..candidate("a", 3, &["old"]) };
+        assert_eq!(decide(Some(&standing), &own, Liveness::Dead).0, Take);
     }
 
     #[test]

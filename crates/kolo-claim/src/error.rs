@@ -54,7 +54,7 @@ pub enum RefusalKind {
     Taken,
     /// Another part of the same job has gone on without this one.
     OtherPart,
-    /// Another process has taken it from this one.
+    /// Another job has taken it from this one.
     Fenced,
 }
 
@@ -75,6 +75,6 @@ fn in_words(kind: RefusalKind, by: Option<&Claim>) -> String {
         RefusalKind::OtherPart => {
             format!("is written by another part of this job, which has gone on without this one: {by}")
         }
-        RefusalKind::Fenced => format!("has been taken from this process: it is written by {by}"),
+        RefusalKind::Fenced => format!("has been taken from this job by {by}"),
     }
 }

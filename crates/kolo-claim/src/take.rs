@@ -106,6 +106,7 @@ fn next_term(
             Decision::Take => return Ok(standing.term + 1),
             Decision::Refuse => return refused(RefusalKind::Taken, standing),
             Decision::RefusePart => return refused(RefusalKind::OtherPart, standing),
+            Decision::RefuseFenced => return refused(RefusalKind::Fenced, standing),
             Decision::Watch if age(&standing, files.now()?) >= timing.lease => return Ok(standing.term + 1),
             Decision::Watch => {}
         }
