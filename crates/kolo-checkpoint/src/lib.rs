@@ -18,6 +18,9 @@
 mod background;
 mod error;
 mod folder;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod manifest;
 mod position;

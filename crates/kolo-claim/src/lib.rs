@@ -16,6 +16,9 @@ mod claim;
 mod decide;
 mod error;
 mod files;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod held;
 mod owner;
 mod take;
