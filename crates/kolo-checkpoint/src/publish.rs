@@ -9,6 +9,9 @@ use crate::folder::aside;
 
 /// Gives the checkpoint in `draft` the name `target`, durably, in place of one of the same step.
 pub(crate) fn publish(folder: &Path, draft: &Path, target: &Path, step: u64) -> Result<(), Error> {
+    if fs::symlink_metadata(target).is_ok_and(|found| !found.is_dir()) {
+        return Err(Error::file(target, "is no checkpoint, and in the way of one; move it away"));
+    }
     let swapped = target.exists() && exchange(draft, target).is_ok();
     if !swapped {
         put_aside(folder, draft, target, step)?;
@@ -64,6 +67,16 @@ pub(crate) fn sync(folder: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_checkpoint_is_not_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let (draft, target) = (place.path().join(".draft"), place.path().join("step-00000001"));
+        fs::create_dir(&draft).unwrap();
+        fs::write(&target, "something else").unwrap();
+        let error = publish(place.path(), &draft, &target, 1).unwrap_err().to_string();
+        assert!(error.contains("step-00000001: is no checkpoint") && draft.exists(), "{error}");
+    }
 
     #[test]
     fn a_checkpoint_takes_the_place_of_another_with_and_without_an_exchange() {
