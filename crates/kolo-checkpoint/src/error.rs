@@ -28,6 +28,14 @@ pub enum Error {
     /// A writer of checkpoints was to keep none.
     #[error("0 checkpoints to keep: it must be at least 1")]
     KeepsNone,
+    /// Somebody else writes the folder now.
+    #[error("{}: {source}", folder.display())]
+    NotAllowed {
+        /// The folder of the checkpoints.
+        folder: PathBuf,
+        /// What the writer's guard says.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The thread that writes checkpoints has panicked.
     #[error("the thread that writes checkpoints panicked; this is a bug")]
     WriterPanicked,

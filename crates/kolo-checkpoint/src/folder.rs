@@ -5,8 +5,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::guard::Guard;
 use crate::manifest::Manifest;
 use crate::read::{Reader, scan};
+
+/// What the name of a checkpoint ends in that is about to be replaced.
+const ASIDE: &str = ".old";
+/// What the name of a checkpoint ends in that is being removed.
+const REMOVED: &str = ".gone";
 
 /// Where the checkpoint of a step is.
 pub fn path(folder: &Path, step: u64) -> PathBuf {
@@ -14,16 +20,22 @@ pub fn path(folder: &Path, step: u64) -> PathBuf {
 }
 
 /// Where it is while it is being written.
-pub(crate) fn draft(folder: &Path, step: u64) -> PathBuf {
-    folder.join(format!(".step-{step:08}.part"))
+pub(crate) fn draft(folder: &Path, step: u64, guard: &Guard) -> PathBuf {
+    folder.join(format!(".step-{step:08}{}.part", guard.draft_suffix()))
 }
 
-/// Where one is that is about to be replaced.
+/// Where one is that is about to be replaced: still a checkpoint, until the new one has its name.
 pub(crate) fn aside(folder: &Path, step: u64) -> PathBuf {
-    folder.join(format!(".step-{step:08}.old"))
+    folder.join(format!(".step-{step:08}{ASIDE}"))
+}
+
+/// Where one is that is being removed.
+fn removed(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!(".step-{step:08}{REMOVED}"))
 }
 
 /// The checkpoints in a folder, good or not: step and path, by rising step. None where there is no folder.
+/// One that was about to be replaced when the machine failed is one of them.
 ///
 /// # Errors
 ///
@@ -34,15 +46,24 @@ pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(Error::file(folder, e)),
     };
-    let mut all = Vec::new();
+    let (mut all, mut put_aside) = (Vec::new(), Vec::new());
     for entry in entries {
         let entry = entry.map_err(|e| Error::file(folder, e))?;
         let name = entry.file_name();
-        let step = name.to_str().and_then(|name| name.strip_prefix("step-")?.parse().ok());
-        all.extend(step.map(|step| (step, entry.path())));
+        let Some(name) = name.to_str() else { continue };
+        let step = name.strip_prefix("step-").and_then(|step| step.parse().ok());
+        all.extend(step.map(|step: u64| (step, entry.path())));
+        put_aside.extend(step_put_aside(name).map(|step| (step, entry.path())));
     }
+    put_aside.retain(|(step, _)| all.iter().all(|(known, _)| known != step));
+    all.extend(put_aside);
     all.sort();
     Ok(all)
+}
+
+/// The step of a checkpoint that was about to be replaced, by its name.
+fn step_put_aside(name: &str) -> Option<u64> {
+    name.strip_prefix(".step-")?.strip_suffix(ASIDE)?.parse().ok()
 }
 
 /// A checkpoint to continue from.
@@ -90,13 +111,21 @@ pub fn verify(checkpoint: &Path) -> Result<(), Error> {
     reader.position().map(drop)
 }
 
-/// Removes what a run that was killed left half done.
+/// Removes what a run that was killed left half done, and gives a checkpoint its name back that was about to
+/// be replaced.
 pub(crate) fn clean(folder: &Path) {
-    let names = fs::read_dir(folder).into_iter().flatten().flatten();
-    let left = names.filter(|entry| {
+    let names = || fs::read_dir(folder).into_iter().flatten().flatten();
+    for step in names().filter_map(|entry| step_put_aside(entry.file_name().to_str()?)) {
+        if !path(folder, step).exists() {
+            // Where that fails it is found under its other name.
+            let _ = fs::rename(aside(folder, step), path(folder, step));
+        }
+    }
+    let left = names().filter(|entry| {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        name.starts_with(".step-") && (name.ends_with(".part") || name.ends_with(".old"))
+        let is_replaced = || step_put_aside(&name).is_some_and(|step| path(folder, step).exists());
+        name.starts_with(".step-") && (name.ends_with(".part") || name.ends_with(REMOVED) || is_replaced())
     });
     for entry in left {
         // What cannot be removed is told when it stands in the way.
@@ -121,8 +150,8 @@ pub(crate) fn prune(folder: &Path, step: u64, keep: usize) -> Result<(), Error> 
             continue;
         }
         // First hidden, so that what is half removed is not taken for half written.
-        let aside = aside(folder, older);
-        let removed = fs::rename(&path, &aside).and_then(|()| fs::remove_dir_all(&aside));
+        let hidden = removed(folder, older);
+        let removed = fs::rename(&path, &hidden).and_then(|()| fs::remove_dir_all(&hidden));
         removed.map_err(|e| Error::file(&path, e))?;
     }
     Ok(())
@@ -133,4 +162,30 @@ fn is_whole(checkpoint: &Path) -> bool {
     let long = |name: &str| fs::metadata(checkpoint.join(name)).map(|file| file.len()).ok();
     let manifest = Manifest::read(checkpoint);
     manifest.is_ok_and(|m| m.files.iter().all(|file| long(&file.name) == Some(file.bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Snapshot, Writer};
+
+    /// The machine fails between the two renames by which a checkpoint takes another one's place.
+    #[test]
+    fn one_that_was_about_to_be_replaced_is_not_lost() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path();
+        (1..=2).for_each(|step| drop(Snapshot::for_tests(step).write(folder).unwrap()));
+        fs::rename(path(folder, 2), aside(folder, 2)).unwrap();
+        fs::create_dir(draft(folder, 2, &Guard::none())).unwrap();
+        assert_eq!(newest(folder).unwrap().unwrap().step, 2);
+        drop(Writer::new(folder, 3).unwrap());
+        let found = newest(folder).unwrap().unwrap();
+        assert_eq!((found.step, found.path), (2, path(folder, 2)));
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 2, "and the draft is removed");
+        // Where the new one has its name the other one is removed.
+        fs::rename(path(folder, 1), aside(folder, 2)).unwrap();
+        drop(Writer::new(folder, 3).unwrap());
+        assert_eq!(list(folder).unwrap().len(), 1);
+        assert!(!aside(folder, 2).exists());
+    }
 }

@@ -18,8 +18,13 @@
 mod background;
 mod error;
 mod folder;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod guard;
 mod manifest;
 mod position;
+mod publish;
 mod read;
 mod snapshot;
 mod warning;
@@ -28,6 +33,7 @@ mod writer;
 
 pub use error::Error;
 pub use folder::{Found, list, newest, path, verify};
+pub use guard::Guard;
 pub use manifest::{FORMAT, FileEntry, Manifest, TensorEntry};
 pub use position::Position;
 pub use read::Reader;

@@ -121,7 +121,7 @@ impl Manifest {
         Self::parse(&text).map_err(|problem| Error::file(&path, problem))
     }
 
-    fn parse(text: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
         let damaged = |what: &dyn std::fmt::Display| format!("is damaged: {what}; use another checkpoint");
         let text = std::str::from_utf8(text).map_err(|e| damaged(&e))?;
         let any: serde_json::Value = serde_json::from_str(text).map_err(|e| damaged(&e))?;

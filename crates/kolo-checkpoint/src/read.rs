@@ -261,7 +261,7 @@ impl Reader {
 }
 
 /// The bytes of a tensor in a file.
-fn words<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Result<&'a [u8], String> {
+pub(crate) fn words<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Result<&'a [u8], String> {
     let key = entry.key();
     let tensor =
         tensors.tensor(&key).map_err(|_| format!("has no tensor `{key}`, which is in the manifest"))?;

@@ -247,3 +247,15 @@ pub(crate) fn bytes(values: &[f32]) -> Vec<u8> {
         .for_each(|(word, value)| word.copy_from_slice(&value.to_le_bytes()));
     bytes
 }
+
+#[cfg(test)]
+impl Snapshot {
+    /// Two weights, both `step`.
+    pub(crate) fn for_tests(step: u64) -> Self {
+        use kolo_optim::{Kind, ParamSpec};
+        let kind = Kind::Parameter { decay: true };
+        let layout = Arc::new(Layout::new(vec![ParamSpec::new("weight", vec![2], kind)]));
+        let position = Position { step, epoch: 0, step_in_epoch: 0, notes: "a test".into() };
+        Snapshot::new(layout, vec![Part::weights(&[step as f32; 2])], &position).unwrap()
+    }
+}

@@ -11,10 +11,12 @@ use safetensors::serialize;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::folder::{aside, draft, path};
+use crate::folder::{draft, path};
+use crate::guard::Guard;
 use crate::hex;
 use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
 use crate::position::{NOISE_SCALE, POSITION, USES};
+use crate::publish::{publish, sync};
 use crate::snapshot::Snapshot;
 
 impl Snapshot {
@@ -26,22 +28,25 @@ impl Snapshot {
     /// Names the file that cannot be written.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, Error> {
         std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
-        write(folder, self)
+        write(folder, self, &Guard::none())
     }
 }
 
 /// Writes a snapshot to `folder/step-<step>` and returns that path when it is durable. The folder must be
 /// there: one that has gone, as with a disk that is no longer mounted, is not made anew in the wrong place.
-pub(crate) fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
+pub(crate) fn write(folder: &Path, snapshot: &Snapshot, guard: &Guard) -> Result<PathBuf, Error> {
+    guard.check(folder)?;
     let step = snapshot.position.step;
-    let (target, draft) = (path(folder, step), draft(folder, step));
+    let (target, draft) = (path(folder, step), draft(folder, step, guard));
     // Left over from a run that was killed while it wrote.
     let _ = fs::remove_dir_all(&draft);
     fs::create_dir(&draft).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Error::file(folder, "the folder of the checkpoints is gone; bring it back"),
         _ => Error::file(&draft, e),
     })?;
-    let result = fill(&draft, snapshot).and_then(|()| publish(folder, &draft, &target, step));
+    let result = fill(&draft, snapshot)
+        .and_then(|()| guard.check(folder))
+        .and_then(|()| publish(folder, &draft, &target, step));
     if result.is_err() {
         // On a full disk half a checkpoint would only stand in the way of the next.
         let _ = fs::remove_dir_all(&draft);
@@ -74,28 +79,6 @@ fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
     sync(draft)
 }
 
-/// Gives a finished checkpoint its name, in place of one of the same step.
-fn publish(folder: &Path, draft: &Path, target: &Path, step: u64) -> Result<(), Error> {
-    let aside = aside(folder, step);
-    let replaces = target.exists();
-    if replaces {
-        // A folder cannot be renamed over one that has files, so for a moment there is none of this step.
-        let _ = fs::remove_dir_all(&aside);
-        fs::rename(target, &aside).map_err(|e| Error::file(target, e))?;
-    }
-    if let Err(error) = fs::rename(draft, target) {
-        if replaces {
-            let _ = fs::rename(&aside, target);
-        }
-        return Err(Error::file(target, error));
-    }
-    sync(folder)?;
-    if replaces {
-        let _ = fs::remove_dir_all(&aside);
-    }
-    Ok(())
-}
-
 /// Writes a file and says what the manifest has to say about it.
 fn put(folder: &Path, name: &str, data: &[u8], tensors: Vec<TensorEntry>) -> Result<FileEntry, Error> {
     write_file(&folder.join(name), data)?;
@@ -109,11 +92,6 @@ fn write_file(path: &Path, data: &[u8]) -> Result<(), Error> {
         file.sync_all()
     });
     result.map_err(|e| Error::file(path, e))
-}
-
-/// Makes the names in a folder durable.
-fn sync(folder: &Path) -> Result<(), Error> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| Error::file(folder, e))
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Writes checkpoints while training goes on.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::background::Background;
 use crate::error::Error;
+use crate::guard::Guard;
 use crate::snapshot::Snapshot;
 use crate::warning::{Warning, Warnings};
 use crate::{folder, write};
@@ -31,16 +33,32 @@ impl Writer {
     ///
     /// The folder cannot be made, `keep` is 0, or the system gives no thread.
     pub fn new(folder: &Path, keep: usize) -> Result<Self, Error> {
+        fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
+        Self::guarded(folder, keep, Guard::none())
+    }
+
+    /// The same where others may take the folder: asks `guard` before each change, and changes nothing once
+    /// that refuses. The folder above is not made, because it may be one that is away for a while.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::new`], and [`Error::NotAllowed`].
+    pub fn guarded(folder: &Path, keep: usize, guard: Guard) -> Result<Self, Error> {
         if keep == 0 {
             return Err(Error::KeepsNone);
         }
-        fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
+        guard.check(folder)?;
+        match fs::create_dir(folder) {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(Error::file(folder, e)),
+            _ => {}
+        }
         folder::clean(folder);
         let (target, warnings) = (folder.to_path_buf(), Warnings::default());
         let own = warnings.clone();
         let work = move |snapshot: &Snapshot| {
-            write::write(&target, snapshot)?;
-            if let Err(error) = folder::prune(&target, snapshot.position.step, keep) {
+            write::write(&target, snapshot, &guard)?;
+            let step = snapshot.position.step;
+            if let Err(error) = guard.check(&target).and_then(|()| folder::prune(&target, step, keep)) {
                 own.add(Warning::NotRemoved(error));
             }
             Ok(())
@@ -69,5 +87,53 @@ impl Writer {
     /// The last checkpoint could not be written, also not at a second try; names the file.
     pub fn finish(self) -> Result<(), Error> {
         self.background.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::list;
+
+    /// A guard that refuses when the flag is up.
+    fn guard(name: &str, refuses: &Arc<AtomicBool>) -> Guard {
+        let refuses = Arc::clone(refuses);
+        Guard::new(name, move || match refuses.load(Ordering::Relaxed) {
+            true => Err("another one writes here".into()),
+            false => Ok(()),
+        })
+    }
+
+    #[test]
+    fn one_that_may_not_write_changes_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("checkpoints");
+        let refuses = Arc::new(AtomicBool::new(false));
+        let writer = Writer::guarded(&folder, 1, guard("a", &refuses)).unwrap();
+        writer.put(Snapshot::for_tests(1));
+        writer.finish().unwrap();
+        let writer = Writer::guarded(&folder, 1, guard("a", &refuses)).unwrap();
+        // What the one that writes now has under way.
+        let theirs = folder.join(".step-00000002.b.part");
+        fs::create_dir(&theirs).unwrap();
+        refuses.store(true, Ordering::Relaxed);
+        writer.put(Snapshot::for_tests(2));
+        let error = writer.finish().unwrap_err().to_string();
+        assert!(error.contains("another one writes here"), "{error}");
+        let refused = Writer::guarded(&folder, 1, guard("a", &refuses));
+        assert!(matches!(refused, Err(Error::NotAllowed { .. })));
+        let steps: Vec<u64> = list(&folder).unwrap().into_iter().map(|(step, _)| step).collect();
+        assert!(steps == [1] && theirs.exists(), "{steps:?}");
+    }
+
+    #[test]
+    fn the_folder_above_is_not_made() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("run/checkpoints");
+        assert!(Writer::guarded(&folder, 1, Guard::none()).is_err());
+        assert!(!place.path().join("run").exists());
     }
 }

@@ -27,6 +27,9 @@ mod dataset;
 mod entry;
 mod error;
 mod format;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod image_set;
 mod images;
 mod loader;

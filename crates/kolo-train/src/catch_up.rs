@@ -2,6 +2,7 @@
 //! it writes.
 
 use burn::module::Module;
+use kolo_comm::Rank;
 use kolo_data::DataSet;
 
 use crate::checkpoints;
@@ -58,8 +59,12 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         writer: &mut Option<RunWriter>,
         begins: bool,
     ) -> Result<(), Error> {
-        if self.ddp.rank().0 > 0 {
-            *writer = None;
+        let is_writer = self.ddp.rank().0 == 0;
+        if let Some(earlier) = writer.take_if(|_| !is_writer) {
+            earlier.hand_on();
+        }
+        let folder = self.claim_folder(progress, writer, begins)?;
+        if !is_writer {
             return Ok(());
         }
         if let Some(writer) = writer {
@@ -67,7 +72,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             self.record_generation(writer, progress);
             return Ok(());
         }
-        let folder = self.job.folder.as_ref();
+        let folder = folder.as_ref();
         if folder.is_some_and(|folder| folder.is_complete()) && progress.is_over() {
             // Another worker was rank 0 when the last death came, and has come to the end nevertheless.
             return Ok(());
@@ -102,6 +107,47 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         }
         *writer = Some(new);
         Ok(())
+    }
+
+    /// Rank 0 claims the run folder for this generation, and gets it as one that it may write. Where it is
+    /// refused all ranks end for the same reason. A collective.
+    fn claim_folder(
+        &mut self,
+        progress: &Progress,
+        writer: &Option<RunWriter>,
+        begins: bool,
+    ) -> Result<Option<RunFolder>, Error> {
+        let generation = self.ddp.generation().map_or(1, |generation| generation.number);
+        let mut candidate = self.lineage.announce(self.ddp.group(), generation)?;
+        candidate.take_over = self.job.take_over && begins;
+        let folder = self.job.folder.as_ref().filter(|_| self.ddp.rank().0 == 0);
+        let is_written = |folder: &&RunFolder| !(folder.is_complete() && progress.is_over());
+        let (claims, folder) = (folder.filter(is_written), folder.cloned());
+        let (claimed, folder) = match (claims, writer) {
+            (None, _) => (Ok(()), folder),
+            (Some(_), Some(writer)) => (writer.renew(candidate), None),
+            (Some(folder), None) => {
+                let folder = folder.claimed(candidate);
+                (folder.check(), Some(folder))
+            }
+        };
+        let refusal = match &claimed {
+            Err(Error::NotTheWriter(refusal)) => Some(refusal.clone()),
+            _ => None,
+        };
+        let is_held = claims.is_some() && claimed.is_ok();
+        let (is_held, refusal) = self.ddp.group().broadcast_value((is_held, refusal), Rank(0))?;
+        if let Some(refusal) = refusal {
+            return Err(Error::NotTheWriter(refusal));
+        }
+        if is_held {
+            self.lineage.note_held();
+        }
+        match claimed {
+            // A folder that is away is claimed when it is back, before anything is written.
+            Err(error) if begins => Err(error),
+            _ => Ok(folder),
+        }
     }
 
     fn record_generation(&mut self, writer: &mut RunWriter, progress: &Progress) {

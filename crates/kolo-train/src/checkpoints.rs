@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_ddp::Error::NoCommonCheckpoint;
-use kolo_ddp::checkpoint::{self, Position, Reader, Writer};
+use kolo_ddp::checkpoint::{self, Guard, Position, Reader, Writer};
 
 use crate::config::Recipe;
 use crate::error::Error;
@@ -80,7 +80,7 @@ impl Series {
             Some(writer) => writer,
             None => {
                 self.run.check()?;
-                Writer::new(&self.folder, self.keep)?
+                Writer::guarded(&self.folder, self.keep, guard(&self.run))?
             }
         };
         Ok(self.writer.insert(writer))
@@ -108,6 +108,13 @@ impl Series {
         let written = self.writer.map_or(Ok(()), |writer| writer.finish().map_err(Error::from));
         self.lost.map_or(written, Err).map_err(|error| Error::CheckpointLost(Box::new(error)))
     }
+}
+
+/// Lets the threads write as long as this process may.
+fn guard(run: &RunFolder) -> Guard {
+    let name = run.run_claim().map_or_else(String::new, |claim| claim.id());
+    let run = run.clone();
+    Guard::new(name, move || run.check_claim().map_err(Into::into))
 }
 
 /// Where the run was at the checkpoint of a step, from which others have continued; `None` if this worker

@@ -28,6 +28,19 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(true)
     }
 
+    /// The error of those who are too few to go on and may not keep what they have come to.
+    pub(crate) fn nothing_kept(&self, error: Error, progress: &Progress) -> Error {
+        match (&self.too_few, &error) {
+            (Some(_), Error::NotTheWriter(_)) => Error::EndedEarly {
+                too_few: self.too_few.clone(),
+                step: progress.step(),
+                total: self.calendar.total,
+                kept: format!("nothing of it is kept: {error}"),
+            },
+            _ => error,
+        }
+    }
+
     /// When all have left: writes a checkpoint, so that nothing is lost. Rank 0 ends with the error that says
     /// so.
     pub(crate) fn end_early(&self, progress: &Progress, writer: Option<RunWriter>) -> Result<(), Error> {

@@ -32,6 +32,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     ) -> Result<Option<Outcome>, Error> {
         loop {
             let report = self.timed_step(progress, writer)?;
+            writer.as_ref().map_or(Ok(()), RunWriter::check)?;
             // In a group that has just changed it may have another rank.
             if let (Change::None, Some(straggler)) = (report.change, &report.straggler) {
                 self.drop_or_keep(straggler)?;

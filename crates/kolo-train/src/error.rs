@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use kolo_claim::{Refusal, RefusalKind};
 use kolo_data::{DataError, PrefetchError};
 use kolo_ddp::optimizer::GroupError;
 use kolo_ddp::table::ChoiceError;
@@ -128,6 +129,12 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// Another process writes the run folder, or has taken it from this one.
+    #[error("{}", refused(.0))]
+    NotTheWriter(Box<Refusal>),
+    /// The run folder cannot be claimed.
+    #[error(transparent)]
+    Claim(kolo_claim::Error),
     /// Other runs have taken every number that was tried for a new run folder.
     #[error("{}: other runs take each number first", runs.display())]
     NumbersTaken {
@@ -215,6 +222,9 @@ impl Error {
         use Error::*;
         matches!(
             self,
+            NotTheWriter(refusal) if refusal.kind == RefusalKind::Taken
+        ) || matches!(
+            self,
             Data(_)
                 | Refused(_)
                 | Choice(_)
@@ -255,6 +265,21 @@ impl Error {
 impl From<kolo_comm::Error> for Error {
     fn from(error: kolo_comm::Error) -> Self {
         Error::Training(error.into())
+    }
+}
+
+/// Who writes in this one's place, and what to do.
+fn refused(refusal: &Refusal) -> String {
+    let folder = refusal.folder.display();
+    match refusal.kind {
+        RefusalKind::Taken => format!(
+            "{refusal}; wait until it has ended, or take the folder from it: `kolo train --resume {folder} \
+             --take-over`"
+        ),
+        _ => format!(
+            "{refusal}; this one writes nothing there any more; `kolo train --resume {folder}` goes on when the \
+             other has ended"
+        ),
     }
 }
 

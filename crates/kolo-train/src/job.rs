@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use kolo_comm::{Group, Options};
-use kolo_elastic::Member;
+use kolo_elastic::{MEMBER, Member};
 
 use crate::config::Recipe;
 use crate::error::Error;
@@ -34,6 +34,12 @@ impl Membership {
     }
 }
 
+/// Whether this process was started in the place of a worker that died: its job has begun before.
+pub fn replaces_another() -> bool {
+    let name = std::env::var(MEMBER).unwrap_or_default();
+    name.rsplit_once('.').and_then(|(_, before)| before.parse().ok()).is_some_and(|before: usize| before > 0)
+}
+
 /// All that a worker has to know of a run besides the user's own code: what it is, and where it is written
 /// down.
 pub struct Job {
@@ -44,6 +50,8 @@ pub struct Job {
     pub folder: Option<RunFolder>,
     /// Whether the folder holds an earlier part of the run, from which this one goes on.
     pub resume: bool,
+    /// Whether the run folder is taken from another process that writes it.
+    pub take_over: bool,
     /// A slow worker is not dropped where fewer than so many would be left.
     pub min_workers: usize,
     /// Workers that are made slow, for trials.
@@ -61,6 +69,7 @@ impl Job {
             config,
             folder: None,
             resume: false,
+            take_over: false,
             min_workers: 1,
             slowdowns: Vec::new(),
             sinks: SINKS.to_vec(),

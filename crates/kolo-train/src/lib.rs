@@ -16,6 +16,7 @@
 //! | `catch_up`, `early_end` | how it goes on, or ends, after others have died |
 //! | `progress`, `sync_progress` | how far the run has come, as every worker knows it |
 //! | `run_writer`, `sinks`, `checkpoints`, `run_folder` | what rank 0 writes down |
+//! | `run_claim`, `lineage` | that nobody else writes it down at the same time |
 //! | `weights` | files of weights that other programs load, and a run that begins with one |
 
 mod calendar;
@@ -29,6 +30,7 @@ mod error;
 mod evaluate;
 mod evaluations;
 mod job;
+mod lineage;
 mod meter;
 mod metric;
 mod model;
@@ -36,6 +38,7 @@ pub mod models;
 mod noise_summary;
 mod outcome;
 mod progress;
+mod run_claim;
 mod run_folder;
 mod run_writer;
 mod signals;
@@ -58,7 +61,7 @@ pub use config::{
     Recipe, TransformChoices, WORKERS, check_bucket_cap,
 };
 pub use error::Error;
-pub use job::{Job, Membership};
+pub use job::{Job, Membership, replaces_another};
 pub use meter::{EpochRow, Meter, StepRow, percentile};
 pub use metric::{Better, Mean, Metric, Score, Scores};
 pub use model::{TrainingContext, accuracy, count_correct, cross_entropy};

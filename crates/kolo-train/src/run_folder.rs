@@ -6,17 +6,26 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use kolo_claim::Candidate;
 use kolo_ddp::checkpoint::{self, Found};
 
 use crate::config::Recipe;
 use crate::error::Error;
+use crate::run_claim::{RunClaim, from_claim, tell_waiting};
 
 const CONFIG: &str = "config.toml";
 /// The file that only a complete run has.
 pub(crate) const SUMMARY: &str = "summary.json";
 /// Which job has made the folder, where each of its workers may be the first to come.
 const JOB: &str = ".job";
+/// Where the claims of those who write it are.
+const CLAIMS: &str = ".claims";
+/// For how long a worker that is started in a dead one's place waits for a folder that is away.
+const AWAY: Duration = Duration::from_secs(60);
 /// How often a number may be taken by another run meanwhile.
 const TRIES: usize = 100;
 
@@ -24,12 +33,14 @@ const TRIES: usize = 100;
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// The right to write it, on rank 0 while it trains.
+    claim: Option<Arc<RunClaim>>,
 }
 
 impl RunFolder {
     /// A folder that is there already.
     pub fn at(path: PathBuf) -> Self {
-        RunFolder { path }
+        RunFolder { path, claim: None }
     }
 
     /// Whether the run is complete.
@@ -51,7 +62,8 @@ impl RunFolder {
             ErrorKind::AlreadyExists => Error::FolderTaken { path: path.clone() },
             _ => Error::file(&path, e),
         })?;
-        let folder = RunFolder { path };
+        sync(path.parent())?;
+        let folder = RunFolder::at(path);
         folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
         Ok(folder)
     }
@@ -61,26 +73,25 @@ impl RunFolder {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(parent).map_err(|e| Error::file(parent, e))?;
         let draft = tempfile::tempdir_in(parent).map_err(|e| Error::file(parent, e))?;
-        let folder = RunFolder { path: draft.path().to_owned() };
+        let folder = RunFolder::at(draft.path().to_owned());
         folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
         folder.write(&folder.path.join(JOB), job.as_bytes())?;
         // Refused where there is a folder that is not empty.
         match fs::rename(draft.path(), &path) {
-            Ok(()) => {}
+            Ok(()) => sync(Some(parent))?,
             Err(_) if is_of(&path, job) => {}
             Err(_) if path.exists() => return Err(Error::FolderTaken { path }),
             Err(e) => return Err(Error::file(&path, e)),
         }
-        Ok(RunFolder { path })
+        Ok(RunFolder::at(path))
     }
 
     /// As [`Self::claim`], at `runs/<number>-<model>-<data>`.
     pub fn claim_numbered(config: &Recipe, job: &str) -> Result<Self, Error> {
         let runs = Path::new("runs");
         for _ in 0..TRIES {
-            let entries = fs::read_dir(runs).into_iter().flatten().flatten();
-            if let Some(entry) = entries.into_iter().find(|entry| is_of(&entry.path(), job)) {
-                return Ok(RunFolder { path: entry.path() });
+            if let Some(path) = numbered_of(job) {
+                return Ok(RunFolder::at(path));
             }
             let path = next_number(config)?;
             // Another one may have come first: of this job, then the folder is found next time, or of
@@ -98,10 +109,63 @@ impl RunFolder {
         Self::create(next_number(config)?, config)
     }
 
+    /// The folder of a job that has begun before this worker was started: where it is not there it is away,
+    /// and is waited for instead of being made anew. `path`: `None` for a numbered one.
+    ///
+    /// # Errors
+    ///
+    /// It has not come back within a minute.
+    pub fn of_running_job(path: Option<PathBuf>, job: &str) -> Result<Self, Error> {
+        Self::wait_for(path, job, AWAY)
+    }
+
+    fn wait_for(path: Option<PathBuf>, job: &str, limit: Duration) -> Result<Self, Error> {
+        let until = Instant::now() + limit;
+        loop {
+            let found = match &path {
+                Some(path) => Some(path.clone()).filter(|path| path.join(CONFIG).exists()),
+                None => numbered_of(job),
+            };
+            match found {
+                Some(path) => return Ok(RunFolder::at(path)),
+                None if Instant::now() < until => sleep(Duration::from_millis(50)),
+                None => return Err(Error::FolderGone { path: path.unwrap_or("runs".into()) }),
+            }
+        }
+    }
+
+    /// Waits until nobody writes to the folder any more, as far as that can be told.
+    ///
+    /// # Errors
+    ///
+    /// Another process writes it ([`Error::NotTheWriter`]), and the user has not said to `take_over`.
+    pub fn wait_until_free(&self, take_over: bool) -> Result<(), Error> {
+        let candidate = Candidate { take_over, ..Candidate::alone() };
+        kolo_claim::wait_until_free(&self.path, &candidate, tell_waiting).map_err(from_claim)
+    }
+
+    /// The same folder as the process sees it that may write it.
+    pub(crate) fn claimed(&self, candidate: Candidate) -> Self {
+        let claim = RunClaim::new(&self.path, candidate);
+        RunFolder { path: self.path.clone(), claim: Some(Arc::new(claim)) }
+    }
+
+    /// The right to write it.
+    pub(crate) fn run_claim(&self) -> Option<&Arc<RunClaim>> {
+        self.claim.as_ref()
+    }
+
     /// Removes the folder of a run that failed before it began: it holds the configuration and nothing else.
     pub fn discard_unused(&self) {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        if entries.count() == 1 && fs::remove_file(self.path.join(CONFIG)).is_ok() {
+        let is_used =
+            entries.into_iter().any(|entry| entry.file_name() != CONFIG && entry.file_name() != CLAIMS);
+        if is_used {
+            return;
+        }
+        // There may be none.
+        let _ = fs::remove_dir_all(self.path.join(CLAIMS));
+        if fs::remove_file(self.path.join(CONFIG)).is_ok() {
             // Refused if something has come into it meanwhile, as it should be.
             let _ = fs::remove_dir(&self.path);
         }
@@ -144,7 +208,7 @@ impl RunFolder {
                 made => return made,
             }
         }
-        let folder = RunFolder { path };
+        let folder = RunFolder::at(path);
         match folder.config()?.difference(config)? {
             None => Ok(folder),
             Some((setting, there, here)) => {
@@ -180,24 +244,32 @@ impl RunFolder {
         newest(self.best())
     }
 
-    /// Refuses to go on where the folder is gone: it may be on a disk that is not mounted, and its files
-    /// would seem to be empty.
+    /// Refuses to write where another process does, and waits for no folder that is gone.
+    pub(crate) fn check_claim(&self) -> Result<(), Error> {
+        self.claim.as_ref().map_or(Ok(()), |claim| claim.check())
+    }
+
+    /// Refuses to go on where another process writes, or the folder is gone: it may be on a disk that is not
+    /// mounted, and its files would seem to be empty.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        self.check_claim()?;
         match self.path.is_dir() {
             true => Ok(()),
             false => Err(Error::FolderGone { path: self.path.clone() }),
         }
     }
 
-    /// Whole or not at all: under a temporary name first.
+    /// Whole or not at all, and durably: under a temporary name first. Not where another process writes.
     pub(crate) fn write(&self, path: &Path, data: &[u8]) -> Result<(), Error> {
+        self.check_claim()?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let draft = path.with_file_name(format!(".{name}.part"));
         let result = File::create(&draft).and_then(|mut file| {
             file.write_all(data)?;
             file.sync_all()
         });
-        result.and_then(|()| fs::rename(&draft, path)).map_err(|e| Error::file(path, e))
+        result.and_then(|()| fs::rename(&draft, path)).map_err(|e| Error::file(path, e))?;
+        sync(path.parent())
     }
 }
 
@@ -226,7 +298,84 @@ fn next_number(config: &Recipe) -> Result<PathBuf, Error> {
     }
 }
 
+/// The numbered folder that was made by this job, if it is there.
+fn numbered_of(job: &str) -> Option<PathBuf> {
+    let entries = fs::read_dir("runs").into_iter().flatten().flatten();
+    entries.into_iter().map(|entry| entry.path()).find(|path| is_of(path, job))
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync(folder: Option<&Path>) -> Result<(), Error> {
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| Error::file(folder, e))
+}
+
 /// Whether a folder was made by this job.
 fn is_of(path: &Path, job: &str) -> bool {
     fs::read_to_string(path.join(JOB)).is_ok_and(|text| text == job)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone(result: Result<impl std::fmt::Debug, Error>) -> bool {
+        matches!(result, Err(Error::FolderGone { .. }))
+    }
+
+    #[test]
+    fn a_folder_that_is_away_is_waited_for_and_not_made_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, away) = (place.path().join("run"), place.path().join("away"));
+        RunFolder::claim(path.clone(), &Recipe::default(), "job").unwrap();
+        fs::rename(&path, &away).unwrap();
+        let find = |limit| RunFolder::wait_for(Some(path.clone()), "job", Duration::from_millis(limit));
+        assert!(gone(find(60)) && !path.exists());
+        std::thread::scope(|scope| {
+            let found = scope.spawn(|| find(60_000));
+            fs::rename(&away, &path).unwrap();
+            assert_eq!(found.join().unwrap().unwrap().path(), path);
+        });
+    }
+
+    #[test]
+    fn who_is_fenced_off_changes_no_file() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(place.path().to_owned());
+        let first = folder.claimed(Candidate::alone());
+        let file = place.path().join("a");
+        first.write(&file, b"first").unwrap();
+        let second = folder.claimed(Candidate::alone());
+        second.check().unwrap();
+        let error = first.write(&file, b"late").unwrap_err();
+        assert!(matches!(error, Error::NotTheWriter(_)) && first.check().is_err(), "{error}");
+        let words = error.to_string();
+        assert!(words.contains(&format!("process {}", std::process::id())), "{words}");
+        second.write(&file, b"second").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "second");
+    }
+
+    #[test]
+    fn a_folder_that_was_claimed_while_it_was_away_is_claimed_when_it_is_back() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, away) = (place.path().join("run"), place.path().join("away"));
+        fs::create_dir(&away).unwrap();
+        let folder = RunFolder::at(path.clone()).claimed(Candidate::alone());
+        assert!(gone(folder.check()) && gone(folder.write(&path.join("a"), b"x")) && !path.exists());
+        fs::rename(&away, &path).unwrap();
+        folder.write(&path.join("a"), b"x").unwrap();
+    }
+
+    #[test]
+    fn a_run_that_has_failed_before_it_began_leaves_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(place.path().join("run"), &Recipe::default()).unwrap();
+        drop(folder.claimed(Candidate::alone()).check());
+        folder.discard_unused();
+        assert!(!folder.path().exists());
+        let folder = RunFolder::create(place.path().join("run"), &Recipe::default()).unwrap();
+        fs::write(folder.path().join("steps.jsonl"), "").unwrap();
+        folder.discard_unused();
+        assert!(folder.path().join(CONFIG).exists());
+    }
 }

@@ -2,10 +2,12 @@
 
 use burn::module::Module;
 use kolo_burn::Ddp;
+use kolo_claim::{Candidate, Refusal};
 
 use crate::checkpoints::Checkpoints;
 use crate::error::Error;
 use crate::progress::Progress;
+use crate::run_folder::RunFolder;
 use crate::sinks::{MetricSink, Record, SinkContext, SinkEntry};
 use crate::summary::Summary;
 use crate::warn::Warnings;
@@ -15,11 +17,14 @@ const EVERY: u64 = 50;
 
 /// Rank 0's sinks and checkpoints.
 pub(crate) struct RunWriter {
+    folder: Option<RunFolder>,
     sinks: Vec<Opened>,
     /// `None` for a run without a folder.
     pub(crate) checkpoints: Option<Checkpoints>,
     /// What could not be written at once, of which the user has been told.
     warnings: Warnings,
+    /// Why nothing may be written any more: another process writes the folder.
+    refusal: Option<Box<Refusal>>,
 }
 
 struct Opened {
@@ -35,9 +40,46 @@ impl RunWriter {
         let open = |entry: &SinkEntry| Some(Opened { sink: (entry.open)(run)?, is_behind: true });
         let checkpoints = run.folder.map(|folder| Checkpoints::new(folder, run.config));
         RunWriter {
+            folder: run.folder.cloned(),
             sinks: sinks.iter().filter_map(open).collect(),
             checkpoints,
             warnings: Warnings::default(),
+            refusal: None,
+        }
+    }
+
+    /// Claims the folder for another generation.
+    pub(crate) fn renew(&self, candidate: Candidate) -> Result<(), Error> {
+        let claim = self.folder.as_ref().and_then(RunFolder::run_claim);
+        claim.map_or(Ok(()), |claim| claim.renew(candidate))
+    }
+
+    /// Ends where another rank of the job writes from now on: waits for what is being written.
+    pub(crate) fn hand_on(self) {
+        let RunWriter { folder, sinks, checkpoints, .. } = self;
+        drop((sinks, checkpoints));
+        if let Some(claim) = folder.as_ref().and_then(RunFolder::run_claim) {
+            claim.hand_on();
+        }
+    }
+
+    /// Whether this process may write, as far as has been found out by writing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotTheWriter`].
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.refusal.clone().map_or(Ok(()), |refusal| Err(Error::NotTheWriter(refusal)))
+    }
+
+    /// Tells what could not be written, and keeps in mind if that is because another process writes.
+    fn note(&mut self, written: Result<(), Error>) {
+        match written {
+            Ok(()) => {}
+            Err(Error::NotTheWriter(refusal)) => self.refusal = Some(refusal),
+            Err(error) => {
+                self.warnings.tell(format!("{error}; training goes on and tries again later"));
+            }
         }
     }
 
@@ -55,16 +97,16 @@ impl RunWriter {
     }
 
     fn align(&mut self, progress: &Progress) {
-        for opened in self.sinks.iter_mut().filter(|opened| opened.is_behind) {
-            tell(&mut self.warnings, opened.align(progress));
-        }
+        let behind = self.sinks.iter_mut().filter(|opened| opened.is_behind);
+        let aligned: Vec<_> = behind.map(|opened| opened.align(progress)).collect();
+        aligned.into_iter().for_each(|aligned| self.note(aligned));
     }
 
     /// Hands a record, which is the last of `progress`, to all sinks.
     pub(crate) fn record(&mut self, record: &Record<'_>, progress: &Progress) {
-        for opened in self.sinks.iter_mut().filter(|opened| !opened.is_behind) {
-            tell(&mut self.warnings, opened.sink.record(record));
-        }
+        let ready = self.sinks.iter_mut().filter(|opened| !opened.is_behind);
+        let recorded: Vec<_> = ready.map(|opened| opened.sink.record(record)).collect();
+        recorded.into_iter().for_each(|recorded| self.note(recorded));
         match record {
             Record::Step { row, .. } if row.step.is_multiple_of(EVERY) => self.align(progress),
             Record::Epoch(_) => self.flush(progress),
@@ -75,9 +117,9 @@ impl RunWriter {
     /// Writes what waits. What cannot be written now is tried again later.
     pub(crate) fn flush(&mut self, progress: &Progress) {
         self.align(progress);
-        for opened in self.sinks.iter_mut().filter(|opened| !opened.is_behind) {
-            tell(&mut self.warnings, opened.sink.flush());
-        }
+        let ready = self.sinks.iter_mut().filter(|opened| !opened.is_behind);
+        let flushed: Vec<_> = ready.map(|opened| opened.sink.flush()).collect();
+        flushed.into_iter().for_each(|flushed| self.note(flushed));
     }
 
     /// What the user has been told so far of what could not be written.
@@ -96,6 +138,7 @@ impl RunWriter {
     /// Where the run ends early: writes all that there is, and a checkpoint to go on from.
     pub(crate) fn end_early<M: Module>(mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         self.flush(progress);
+        self.check()?;
         let Some(mut checkpoints) = self.checkpoints else { return Err(Error::NoFolder) };
         checkpoints.take(ddp, progress)?;
         drop(self.sinks);
@@ -127,11 +170,5 @@ impl Opened {
             self.align(progress)?;
         }
         self.sink.flush()
-    }
-}
-
-fn tell(warnings: &mut Warnings, written: Result<(), Error>) {
-    if let Err(error) = written {
-        warnings.tell(format!("{error}; training goes on and tries again later"));
     }
 }

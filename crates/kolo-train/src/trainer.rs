@@ -11,7 +11,7 @@ use kolo_data::DataSet;
 
 use crate::config::Recipe;
 use crate::error::Error;
-use crate::job::{Job, Membership};
+use crate::job::{Job, Membership, replaces_another};
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Mean, Metric};
 use crate::model::TrainingContext;
@@ -157,6 +157,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         let Some(path) = place.filter(|_| self.job.folder.is_none()) else { return Ok(()) };
         let config = &self.job.config;
         let folder = match membership {
+            Membership::Elastic(member) if replaces_another() => {
+                RunFolder::of_running_job(Some(path), &member.job_id()?)?
+            }
             Membership::Elastic(member) => {
                 RunFolder::create_or_continue(path, config, Some(&member.job_id()?))?
             }

@@ -8,12 +8,14 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::tensor::Device;
 use kolo_burn::{Ddp, check_precision};
+use kolo_claim::Candidate;
 use kolo_data::{DataSet, Loader, Part};
 
 use crate::calendar::Calendar;
 use crate::config::StepRates;
 use crate::error::Error;
 use crate::job::{Job, Membership};
+use crate::lineage::Lineage;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
@@ -89,6 +91,8 @@ pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     pub(crate) too_few: Option<String>,
     /// What this worker's user has been told and must know.
     pub(crate) warnings: Warnings,
+    /// The claims to the run folder that this worker knows of.
+    pub(crate) lineage: Lineage,
 }
 
 impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
@@ -107,6 +111,11 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             model = weights::load(model, file)?;
         }
         let optimizer = config.optimizer.build()?;
+        let mut membership = membership;
+        let lineage = Lineage::new(match &mut membership {
+            Membership::Elastic(member) => member.job_id()?,
+            Membership::Fixed(_) => Candidate::new_id(),
+        });
         let (ddp, leaving) = match membership {
             Membership::Fixed(group) => {
                 // Without the others it could not go on, nor they without it: SIGTERM ends it.
@@ -146,6 +155,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             step_began,
             too_few,
             warnings,
+            lineage,
         })
     }
 
@@ -250,7 +260,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         if progress.is_over() && !progress.is_unrecorded() {
             return Ok(false);
         }
-        self.choose_writer(progress, writer, false)?;
+        self.choose_writer(progress, writer, false).map_err(|error| self.nothing_kept(error, progress))?;
         Ok(true)
     }
 
@@ -269,6 +279,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         loop {
             if progress.is_unrecorded() {
                 self.record_epoch(progress, writer)?;
+                writer.as_ref().map_or(Ok(()), RunWriter::check)?;
             }
             if progress.is_over() {
                 break;

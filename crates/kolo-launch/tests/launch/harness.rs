@@ -256,6 +256,6 @@ pub fn file(folder: &Path, name: &str, content: &str, executable: bool) -> Strin
     use std::os::unix::fs::PermissionsExt;
     let path = folder.join(name);
     fs::write(&path, content).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(if executable { 0o755 } else { 0o644 })).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(if executable { 0o700 } else { 0o600 })).unwrap();
     path.to_str().unwrap().to_owned()
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ring::digest;
@@ -37,11 +38,12 @@ impl Token {
         Token::from_text(text).map_err(|problem| Error::Token { origin: "the token".into(), problem })
     }
 
-    /// The token in a file; white space around it does not count.
+    /// The token in a file; white space around it does not count. A file of the user's own that group or
+    /// others may read is refused, as `ssh` does with keys.
     ///
     /// # Errors
     ///
-    /// [`Error::Token`] names the file, which cannot be read or is no token.
+    /// [`Error::Token`] names the file, which cannot be read, is no token, or is no secret.
     pub fn from_file(path: &Path) -> Result<Token, Error> {
         let origin = format!("the token file {}", path.display());
         let named = |problem: String| Error::Token { origin, problem };
@@ -129,12 +131,26 @@ fn read(path: &Path) -> Result<String, String> {
     let cannot = |cause: std::io::Error| format!("cannot be read: {cause}");
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(cannot)?;
+    check_mode(path, &file.metadata().map_err(cannot)?)?;
     file.take(LONGEST_FILE).read_to_string(&mut text).map_err(cannot)?;
     Ok(text)
 }
 
+/// Refuses a file that others may read. Those of other users, as the secrets that a cluster's manager mounts,
+/// and pipes are not this user's to change.
+fn check_mode(path: &Path, file: &std::fs::Metadata) -> Result<(), String> {
+    let (mode, owner) = (file.mode() & 0o7777, file.uid());
+    if !file.is_file() || owner != rustix::process::getuid().as_raw() || mode & 0o077 == 0 {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(format!("can be read or changed by other users (its mode is {mode:04o}): run `chmod 600 {path}`"))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const GOOD: &str = "0123456789abcdef";
@@ -161,6 +177,7 @@ mod tests {
     fn errors_name_the_variable_and_the_file() {
         let folder = std::env::temp_dir().join(format!("kolo-token-{}", std::process::id()));
         std::fs::write(&folder, "short\n").unwrap();
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o600)).unwrap();
         let file = folder.to_str().unwrap();
         for (vars, words) in [
             (&[("KOLO_TOKEN", "short")][..], &["KOLO_TOKEN", "5 characters", "16"][..]),
@@ -174,6 +191,25 @@ mod tests {
         std::fs::remove_file(&folder).unwrap();
         assert!(lookup(&[]).unwrap().is_none());
         assert!(lookup(&[("KOLO_TOKEN", GOOD)]).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_refused() {
+        let file = std::env::temp_dir().join(format!("kolo-token-mode-{}", std::process::id()));
+        std::fs::write(&file, GOOD).unwrap();
+        let with_mode = |mode| {
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
+            Token::from_file(&file)
+        };
+        for mode in [0o644, 0o640, 0o604, 0o620, 0o777] {
+            let error = with_mode(mode).unwrap_err().to_string();
+            let remedy = format!("run `chmod 600 {}`", file.display());
+            assert!(error.contains(&remedy) && error.contains(&format!("{mode:04o}")), "{error}");
+        }
+        for mode in [0o600, 0o400, 0o700] {
+            with_mode(mode).unwrap();
+        }
+        std::fs::remove_file(&file).unwrap();
     }
 
     #[test]

@@ -213,3 +213,43 @@ fn what_cannot_be_is_told_with_its_value() {
         assert!(error.is_input() && error.to_string().contains(words), "{text}: {error}");
     }
 }
+
+/// What stands in a `config.toml` may be anything: it is refused or taken, and never makes the reader panic.
+#[test]
+fn no_text_makes_the_reader_panic() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("config.toml");
+    let whole = Recipe::default().to_toml().unwrap();
+    let read = |text: &[u8]| {
+        std::fs::write(&file, text).unwrap();
+        Recipe::read(&file)
+    };
+    read(whole.as_bytes()).unwrap();
+    for length in 0..whole.len() {
+        let _ = read(&whole.as_bytes()[..length]);
+    }
+    for bit in 0..8 * whole.len() {
+        let mut flipped = whole.clone().into_bytes();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let _ = read(&flipped);
+    }
+    let lines: Vec<&str> = whole.lines().filter(|line| line.contains(" = ")).collect();
+    let extreme = [
+        "0",
+        "-1",
+        "1",
+        "9223372036854775807",
+        "1e308",
+        "-0.0",
+        "nan",
+        "inf",
+        "\"\"",
+        "\"a:b=c\"",
+        "[]",
+        "[0]",
+    ];
+    for (line, value) in lines.iter().flat_map(|line| extreme.map(|value| (line, value))) {
+        let name = line.split(" = ").next().unwrap();
+        let _ = read(whole.replacen(line, &format!("{name} = {value}"), 1).as_bytes());
+    }
+}

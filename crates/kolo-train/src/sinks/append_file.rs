@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
 use crate::error::Error;
-use crate::run_folder::RunFolder;
+use crate::run_folder::{RunFolder, sync};
 
 /// Bytes that may wait before somebody asks for them to be written.
 const ENOUGH: usize = 8 << 10;
@@ -41,14 +41,15 @@ impl AppendFile {
         if self.waiting.len() >= self.next_try { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what waits, and makes the file if it is not there.
+    /// Writes what waits, and makes the file if it is not there. Not where another process writes.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
-        let written = self.write();
+        let written =
+            self.folder.check_claim().and_then(|()| self.write().map_err(|e| Error::file(&self.path, e)));
         if written.is_ok() {
             self.waiting.clear();
         }
         self.next_try = self.waiting.len() + ENOUGH;
-        written.map_err(|e| Error::file(&self.path, e))
+        if written? { sync(self.path.parent()) } else { Ok(()) }
     }
 
     /// Whether there is something to be written.
@@ -74,7 +75,9 @@ impl AppendFile {
         Ok(kept)
     }
 
-    fn write(&self) -> Result<(), io::Error> {
+    /// True if the file was not there.
+    fn write(&self) -> Result<bool, io::Error> {
+        let is_new = !self.path.exists();
         // Opened for each write, because the folder may have been away meanwhile.
         let mut file: File = OpenOptions::new().create(true).append(true).open(&self.path)?;
         let before = file.metadata()?.len();
@@ -84,7 +87,7 @@ impl AppendFile {
             // Half a line would be the next one's beginning.
             let _ = file.set_len(before);
         }
-        written
+        written.map(|()| is_new)
     }
 }
 

@@ -19,6 +19,7 @@ impl MetricSink for SummaryFile {
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
         let path = self.0.path().join(SUMMARY);
         if progress.step() < progress.total() && path.exists() {
+            self.0.check_claim()?;
             std::fs::remove_file(&path).map_err(|e| Error::file(&path, e))?;
         }
         Ok(())

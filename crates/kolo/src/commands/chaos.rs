@@ -1,11 +1,12 @@
 //! `kolo chaos`: injects faults into a job and compares the bits.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use kolo_comm::env::is_worker;
+use kolo_train::Recipe;
 
 use crate::chaos::{ChaosJob, Program, chaos};
 use crate::options::seconds;
@@ -61,10 +62,8 @@ impl Chaos {
                 "{option} after `--`: kolo chaos says that itself (its own --nproc and --servers are before `--`)"
             )));
         }
-        if let Some(sync) = value(&self.words, "--sync").filter(|sync| !is_own && sync.starts_with("stale")) {
-            return Err(Failure::input(format!(
-                "--sync {sync}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
-            )));
+        if !is_own {
+            refuse_stale(&self.words)?;
         }
         if self.nproc == 0 {
             return Err(Failure::input("--nproc 0: it must be at least 1"));
@@ -83,6 +82,25 @@ impl Chaos {
         let job = ChaosJob { program, nproc: self.nproc, servers: self.servers, limit };
         chaos(&job, self.seed..end, self.json.as_deref())
     }
+}
+
+/// Refuses a job that promises no bits, whether its options or its configuration file say so.
+fn refuse_stale(options: &[OsString]) -> Result<(), Failure> {
+    let said = value(options, "--sync").filter(|sync| sync.starts_with("stale"));
+    let words = match (said, value(options, "--config")) {
+        (Some(sync), _) => format!("--sync {sync}"),
+        (None, Some(file)) => {
+            let mode = Recipe::read(Path::new(&file))?.sync.mode;
+            if mode.staleness_bound().is_none() {
+                return Ok(());
+            }
+            format!("--config {file} says --sync {mode}")
+        }
+        (None, None) => return Ok(()),
+    };
+    Err(Failure::input(format!(
+        "{words}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
+    )))
 }
 
 /// Whether an option is among these, as `--name value` or `--name=value`.
@@ -118,6 +136,30 @@ fn with_defaults(mut options: Vec<OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mode_without_bits_is_refused_wherever_it_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        let refused =
+            |options: &[&str]| refuse_stale(&options.iter().map(OsString::from).collect::<Vec<_>>());
+        let file_says = |sync: &str| {
+            let mut recipe = Recipe::default();
+            recipe.sync.mode = sync.parse().unwrap();
+            std::fs::write(&file, recipe.to_toml().unwrap()).unwrap();
+            refused(&["--config", file.to_str().unwrap()])
+        };
+        let words = |result: Result<(), Failure>| result.unwrap_err().to_string();
+        assert!(words(refused(&["--sync=stale:K=2"])).contains("--sync stale:K=2: it promises no bits"));
+        let from_file = words(file_says("stale:K=2"));
+        assert!(
+            from_file.contains("config.toml says --sync stale") && from_file.contains("no bits"),
+            "{from_file}"
+        );
+        file_says("local:H=4").unwrap();
+        refused(&["--steps", "3"]).unwrap();
+        assert!(refused(&["--config", "/none.toml"]).is_err());
+    }
 
     fn defaults(options: &[&str]) -> String {
         let options = with_defaults(options.iter().map(OsString::from).collect());

@@ -14,7 +14,7 @@ use kolo_ddp::sync::SYNCS;
 use kolo_ddp::table::Setting;
 use kolo_train::models::{self, MODELS};
 use kolo_train::weights::WeightsFile;
-use kolo_train::{Job, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown};
+use kolo_train::{Job, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown, replaces_another};
 
 use crate::options::{Communication, Elastic, algorithms};
 use crate::start_workers::start_workers;
@@ -54,6 +54,10 @@ pub(crate) struct Train {
     /// Continue the run in this folder from its newest good checkpoint
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = settings(), conflicts_with_all = ["out", "config_file"])]
     pub(super) resume: Option<PathBuf>,
+    /// With --resume: take the run folder from another process that writes it, or that cannot be asked because
+    /// its host is gone. It writes nothing there any more, and ends
+    #[arg(long, requires = "resume")]
+    take_over: bool,
     /// Repeat a run: take all settings from its config.toml
     #[arg(long = "config", id = "config_file", value_name = "FILE", conflicts_with_all = settings())]
     config_file: Option<PathBuf>,
@@ -165,6 +169,7 @@ impl Train {
         }
         let folder = self.folder(&config)?;
         if self.resume.is_some() {
+            folder.wait_until_free(self.take_over)?;
             folder.newest_checkpoint()?;
         }
         let mut env = self.communication.environment(self.algorithm.as_ref());
@@ -188,6 +193,10 @@ impl Train {
         if let Some(mut member) = member {
             let folder = match made_folder() {
                 Some(folder) => folder,
+                None if replaces_another() => {
+                    let path = told_folder().or(self.resume.clone()).or(self.out.clone());
+                    RunFolder::of_running_job(path, &member.job_id()?)?
+                }
                 None => {
                     self.fit(&mut config, started()?)?;
                     self.claim(&config, &member.job_id()?)?
@@ -221,9 +230,9 @@ impl Train {
         folder: Option<RunFolder>,
     ) -> Result<(), Failure> {
         let (model, data) = (models::find(&config.model)?, data::open(&config.data).map_err(Failure::input)?);
-        let (resume, min_workers) = (self.resume.is_some(), self.elastic.min());
+        let (resume, take_over, min_workers) = (self.resume.is_some(), self.take_over, self.elastic.min());
         let slowdowns = self.slow.clone();
-        let job = Job { folder, resume, min_workers, slowdowns, ..Job::new(config) };
+        let job = Job { folder, resume, take_over, min_workers, slowdowns, ..Job::new(config) };
         model.train(job, data, membership)?;
         Ok(())
     }

@@ -120,7 +120,7 @@ fn a_checkpoint_that_cannot_be_written_does_not_end_training() {
     let folder = tempfile::tempdir().unwrap();
     let steps = five_workers(folder.path());
     let run = interrupted(folder.path(), "stuck", &steps[..1]);
-    let in_the_way = |step: u64| run.join(format!("checkpoints/.step-{step:08}.part"));
+    let in_the_way = |step: u64| run.join(format!("checkpoints/step-{step:08}"));
     let (next, last) = (in_the_way(steps[0] + EVERY), in_the_way(TOTAL));
     fs::write(&next, b"in the way").unwrap();
     fs::write(&last, b"in the way").unwrap();
@@ -128,7 +128,8 @@ fn a_checkpoint_that_cannot_be_written_does_not_end_training() {
     assert_eq!(code, 1, "{error}");
     let told = error.lines().find(|line| line.starts_with("error:")).unwrap_or_default();
     assert!(
-        told.contains(".step-00000009.part") && told.contains("the last checkpoint was not written"),
+        told.contains("step-00000009: is no checkpoint")
+            && told.contains("the last checkpoint was not written"),
         "{error}"
     );
     let name = next.file_name().unwrap().to_str().unwrap();

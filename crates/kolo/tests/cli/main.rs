@@ -7,6 +7,7 @@ mod checkpoints;
 mod elastic;
 mod ending;
 mod export;
+mod fencing;
 mod groups;
 mod killed;
 mod launchers;

@@ -1,0 +1,96 @@
+//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only with the feature `fuzzing`; not
+//! part of the interface.
+
+use std::ops::Range;
+
+use safetensors::SafeTensors;
+
+use crate::manifest::{Manifest, TensorEntry};
+use crate::position::Position;
+use crate::read::words;
+
+/// Takes any bytes without a panic, whatever it makes of them.
+pub type Decoder = fn(&[u8]);
+
+/// The targets of this crate: the name of each, and its decoder.
+pub const TARGETS: &[(&str, Decoder)] = &[("manifest", manifest), ("safetensors", safetensors)];
+
+/// Decodes what a checkpoint says of itself: its manifest, and where the run was.
+pub fn manifest(bytes: &[u8]) {
+    let _ = Manifest::parse(bytes);
+    // With the right hash in it, so that what comes after the hash is reached.
+    if let Ok(Ok(text)) = serde_json::from_slice::<Manifest>(bytes).map(|manifest| manifest.text()) {
+        for file in Manifest::parse(text.as_bytes()).into_iter().flat_map(|manifest| manifest.files) {
+            let _: Vec<String> = file.tensors.iter().map(TensorEntry::key).collect();
+        }
+    }
+    let _ = serde_json::from_slice::<Position>(bytes);
+}
+
+/// Decodes a file of tensors, of which a manifest says that each is whole, or the first half of another one.
+pub fn safetensors(bytes: &[u8]) {
+    let Ok(tensors) = SafeTensors::deserialize(bytes) else { return };
+    for (name, tensor) in tensors.tensors() {
+        let shape = tensor.shape().to_vec();
+        let Some(len) = shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n)) else { continue };
+        for elements in [0..len, 0..len / 2] {
+            let Range { start, end } = elements;
+            let entry = TensorEntry {
+                name: name.clone(),
+                dtype: "F32".into(),
+                shape: shape.clone(),
+                elements: start..end,
+                order: kolo_optim::MemoryOrder::row_major(),
+            };
+            if let Ok(words) = words(&tensors, &entry) {
+                assert_eq!(words.len(), 4 * (end - start));
+            }
+        }
+    }
+}
+
+/// Good bytes for every target: its name, the name of the seed, and the bytes.
+pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let entry = TensorEntry {
+        name: "weight".into(),
+        dtype: "F32".into(),
+        shape: vec![2, 3],
+        elements: 0..6,
+        order: kolo_optim::MemoryOrder::row_major(),
+    };
+    let part = TensorEntry { elements: 2..5, ..entry.clone() };
+    let file = |name: &str, tensors: Vec<TensorEntry>| crate::FileEntry {
+        name: name.into(),
+        bytes: 7,
+        sha256: crate::hex(&[7; 32]),
+        tensors,
+    };
+    let files = vec![file("weights.safetensors", vec![entry]), file("optimizer-0.safetensors", vec![part])];
+    let text = Manifest::of(files).text().unwrap_or_default();
+    let position = Position { step: 7, epoch: 1, step_in_epoch: 2, notes: "a seed".into() };
+    let header = br#"{"weight":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}   "#;
+    let length = (header.len() as u64).to_le_bytes();
+    vec![
+        ("manifest", "two_files", text.into_bytes()),
+        ("manifest", "position", serde_json::to_vec(&position).unwrap_or_default()),
+        ("safetensors", "one_tensor", [&length[..], header, &[0; 8]].concat()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_seeds_and_takes_them() {
+        let seeds = seeds();
+        for (name, decode) in TARGETS {
+            let mut own = seeds.iter().filter(|(target, _, _)| target == name).peekable();
+            assert!(own.peek().is_some(), "{name}");
+            own.for_each(|(_, _, bytes)| decode(bytes));
+        }
+        let whole = |name: &str| seeds.iter().find(|(_, seed, _)| *seed == name).unwrap().2.clone();
+        assert_eq!(Manifest::parse(&whole("two_files")).unwrap().files.len(), 2);
+        assert_eq!(SafeTensors::deserialize(&whole("one_tensor")).unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,337 @@
+//! The files in which claims stand, and how one is made that nobody else can have.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+
+use crate::claim::{Candidate, Claim};
+use crate::error::Error;
+
+/// In the folder that is claimed.
+const CLAIMS: &str = ".claims";
+/// What follows the name of a claim whose owner has given the folder back.
+const ENDED: &str = ".ended";
+/// How often a list of the files may be out of date when the files are read.
+const TRIES: usize = 100;
+
+/// The claims to one folder, in files of which usually one is there.
+#[derive(Clone, Debug)]
+pub struct ClaimFiles {
+    folder: PathBuf,
+    claims: PathBuf,
+}
+
+/// The newest claim to a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its term.
+    pub term: u64,
+    /// What it says; `None` if it is damaged, or half written where the file system has no hard links.
+    pub claim: Option<Claim>,
+    /// Whether its owner has given the folder back.
+    pub has_ended: bool,
+    /// When the owner renewed it last, by the file system's clock.
+    pub renewed: SystemTime,
+}
+
+impl ClaimFiles {
+    /// Those to this folder.
+    pub fn of(folder: &Path) -> ClaimFiles {
+        ClaimFiles { folder: folder.to_owned(), claims: folder.join(CLAIMS) }
+    }
+
+    /// The folder that is claimed.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Makes the place for claims. The folder itself is not made: one that is gone may come back.
+    ///
+    /// # Errors
+    ///
+    /// The folder is gone, or cannot be written to.
+    pub fn open(&self) -> Result<(), Error> {
+        match fs::create_dir(&self.claims) {
+            Ok(()) => sync(&self.folder),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(e) if e.kind() == ErrorKind::NotFound => Err(self.gone()),
+            Err(e) => Err(Error::file(&self.claims, e)),
+        }
+    }
+
+    /// The newest claim, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be read.
+    pub fn newest(&self) -> Result<Option<Standing>, Error> {
+        for _ in 0..TRIES {
+            let Some((term, has_ended)) = self.terms()?.into_iter().max() else { return Ok(None) };
+            let path = self.path(term, has_ended);
+            // It is opened before it is looked at: over NFS that is what asks the server.
+            let read = File::open(&path).and_then(|file| {
+                let renewed = file.metadata()?.modified()?;
+                Ok((renewed, std::io::read_to_string(file)))
+            });
+            match read {
+                Ok((renewed, text)) => {
+                    let claim = text.ok().and_then(|text| serde_json::from_str(&text).ok());
+                    return Ok(Some(Standing { term, claim, has_ended, renewed }));
+                }
+                // A later claim has just removed it.
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(Error::file(&path, e)),
+            }
+        }
+        Err(Error::TermsTaken { folder: self.folder.clone() })
+    }
+
+    /// Makes a claim of this term, durably. False if another one has that term, or a later one: of all that
+    /// try the same term one gets it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn create(&self, claim: &Claim) -> Result<bool, Error> {
+        let path = self.path(claim.term, false);
+        let draft = self.draft(claim)?;
+        // A name that is given to a file is given once, also where the answer is lost and the question asked
+        // again (open(2), on `O_EXCL` and NFS).
+        let linked = fs::hard_link(&draft, &path);
+        let removed = fs::remove_file(&draft).map_err(|e| Error::file(&draft, e));
+        match linked {
+            Ok(()) => removed?,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                // The first answer may have been lost, and the claim be this one.
+                removed?;
+                if fs::read(&path).ok() != Some(text(claim)) {
+                    return Ok(false);
+                }
+            }
+            Err(e) if has_no_links(&e) => {
+                removed?;
+                if !self.create_new(&path, claim)? {
+                    return Ok(false);
+                }
+            }
+            Err(e) => return Err(Error::file(&path, e)),
+        }
+        sync(&self.claims)?;
+        // Whoever has looked long ago may get a term whose claim was removed since.
+        let newest = self.terms()?.into_iter().map(|(term, _)| term).max();
+        let is_newest = newest.is_none_or(|newest| newest <= claim.term);
+        if !is_newest {
+            fs::remove_file(&path).map_err(|e| Error::file(&path, e))?;
+        }
+        Ok(is_newest)
+    }
+
+    /// Removes all claims before this term, so that their owners know.
+    ///
+    /// # Errors
+    ///
+    /// One cannot be removed.
+    pub fn remove_before(&self, term: u64) -> Result<(), Error> {
+        for (earlier, has_ended) in self.terms()?.into_iter().filter(|(earlier, _)| *earlier < term) {
+            let path = self.path(earlier, has_ended);
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != ErrorKind::NotFound => return Err(Error::file(&path, e)),
+                _ => {}
+            }
+        }
+        sync(&self.claims)
+    }
+
+    /// Whether this claim still stands.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, for another reason than that it is not there.
+    pub(crate) fn stands(&self, claim: &Claim) -> Result<bool, Error> {
+        let path = self.path(claim.term, false);
+        match fs::read(&path) {
+            Ok(found) => Ok(found == text(claim)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(Error::file(&path, e)),
+        }
+    }
+
+    /// Says that the owner lives, by the file system's clock.
+    pub(crate) fn renew(&self, claim: &Claim) {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let times = Timestamps { last_access: now, last_modification: now };
+        // A claim that is gone is found out by the next question.
+        let _ = utimensat(CWD, self.path(claim.term, false), &times, AtFlags::empty());
+    }
+
+    /// Says that the owner does not write any more.
+    pub(crate) fn end(&self, claim: &Claim) {
+        // Where a later claim has removed it there is nothing to say.
+        let _ = fs::rename(self.path(claim.term, false), self.path(claim.term, true));
+    }
+
+    /// The time by the file system's clock, which on a shared one is the same for all hosts.
+    ///
+    /// # Errors
+    ///
+    /// No file can be made.
+    pub(crate) fn now(&self) -> Result<SystemTime, Error> {
+        let path = self.claims.join(format!(".now-{}", Candidate::new_id()));
+        let made = File::create_new(&path).and_then(|file| file.metadata()?.modified());
+        let _ = fs::remove_file(&path);
+        made.map_err(|e| Error::file(&path, e))
+    }
+
+    /// The error for a folder that is not there.
+    pub(crate) fn gone(&self) -> Error {
+        Error::Gone { folder: self.folder.clone() }
+    }
+
+    /// Terms of all claims, and whether they have ended.
+    fn terms(&self) -> Result<Vec<(u64, bool)>, Error> {
+        let entries = match fs::read_dir(&self.claims) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|e| Error::file(&self.claims, e))?,
+        };
+        let mut terms = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(|e| Error::file(&self.claims, e))?.file_name();
+            let name = name.to_string_lossy();
+            let (number, has_ended) = match name.strip_suffix(ENDED) {
+                Some(number) => (number, true),
+                None => (&*name, false),
+            };
+            terms.extend(number.parse().ok().map(|term: u64| (term, has_ended)));
+        }
+        Ok(terms)
+    }
+
+    fn path(&self, term: u64, has_ended: bool) -> PathBuf {
+        let ended = if has_ended { ENDED } else { "" };
+        self.claims.join(format!("{term:08}{ended}"))
+    }
+
+    /// A whole claim under a name of its own.
+    fn draft(&self, claim: &Claim) -> Result<PathBuf, Error> {
+        let path = self.claims.join(format!(".draft-{}", claim.id));
+        let _ = fs::remove_file(&path);
+        match self.create_new(&path, claim) {
+            Ok(true) => Ok(path),
+            Ok(false) => Err(Error::file(&path, ErrorKind::AlreadyExists)),
+            Err(error) => {
+                // On a full disk half a claim is of no use.
+                let _ = fs::remove_file(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes a claim to a file that nobody else has made; false if there is one.
+    fn create_new(&self, path: &Path, claim: &Claim) -> Result<bool, Error> {
+        let mut file = match OpenOptions::new().write(true).create_new(true).open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(false),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Err(self.gone()),
+            Err(e) => return Err(Error::file(path, e)),
+        };
+        let written = file.write_all(&text(claim)).and_then(|()| file.sync_all());
+        written.map(|()| true).map_err(|e| Error::file(path, e))
+    }
+}
+
+fn text(claim: &Claim) -> Vec<u8> {
+    // Numbers and strings can always be written.
+    let mut text = serde_json::to_vec_pretty(claim).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// Whether a file system has no hard links, as FAT; there `O_EXCL` has to do.
+fn has_no_links(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied)
+}
+
+/// Makes the names in a folder durable.
+fn sync(folder: &Path) -> Result<(), Error> {
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| Error::file(folder, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn files() -> (tempfile::TempDir, ClaimFiles) {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ClaimFiles::of(folder.path());
+        files.open().unwrap();
+        (folder, files)
+    }
+
+    #[test]
+    fn of_many_that_claim_a_term_one_gets_it() {
+        let (_folder, files) = files();
+        for term in 1..=20 {
+            let (winners, start) = (AtomicUsize::new(0), Barrier::new(8));
+            std::thread::scope(|scope| {
+                for _ in 0..8 {
+                    scope.spawn(|| {
+                        let claim = Candidate::alone().claim(term);
+                        start.wait();
+                        if files.create(&claim).unwrap() {
+                            winners.fetch_add(1, Ordering::Relaxed);
+                            assert_eq!(files.newest().unwrap().unwrap().claim, Some(claim));
+                        }
+                    });
+                }
+            });
+            assert_eq!(winners.into_inner(), 1, "term {term}");
+        }
+        files.remove_before(20).unwrap();
+        assert_eq!(fs::read_dir(&files.claims).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn who_has_looked_long_ago_gets_no_term_that_others_have_passed() {
+        let (_folder, files) = files();
+        assert!(files.create(&Candidate::alone().claim(2)).unwrap());
+        assert!(files.create(&Candidate::alone().claim(3)).unwrap());
+        files.remove_before(3).unwrap();
+        assert!(!files.create(&Candidate::alone().claim(2)).unwrap());
+        assert_eq!(files.terms().unwrap(), [(3, false)]);
+    }
+
+    #[test]
+    fn where_there_are_no_hard_links_a_term_is_given_once_as_well() {
+        let (_folder, files) = files();
+        let (first, second) = (Candidate::alone().claim(1), Candidate::alone().claim(1));
+        let path = files.path(1, false);
+        assert!(files.create_new(&path, &first).unwrap() && !files.create_new(&path, &second).unwrap());
+        assert_eq!(files.newest().unwrap().unwrap().claim, Some(first));
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_read_is_one() {
+        let (_folder, files) = files();
+        fs::write(files.path(4, false), "{").unwrap();
+        let newest = files.newest().unwrap().unwrap();
+        assert_eq!((newest.term, newest.claim), (4, None));
+        assert!(!files.create(&Candidate::alone().claim(4)).unwrap());
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_is_not_made() {
+        let (folder, _) = files();
+        let gone = folder.path().join("gone");
+        let files = ClaimFiles::of(&gone);
+        assert!(matches!(files.open(), Err(Error::Gone { .. })));
+        assert!(files.newest().unwrap().is_none());
+        assert!(matches!(files.create(&Candidate::alone().claim(1)), Err(Error::Gone { .. })));
+        assert!(!gone.exists());
+    }
+}

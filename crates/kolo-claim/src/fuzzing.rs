@@ -1,0 +1,51 @@
+//! The decoder of this crate that reads bytes from outside, for `fuzz/`. Only with the feature `fuzzing`; not
+//! part of the interface.
+
+use std::time::SystemTime;
+
+use crate::claim::{Candidate, Claim};
+use crate::decide::decide;
+use crate::files::Standing;
+use crate::owner::Liveness;
+
+/// Takes any bytes without a panic, whatever it makes of them.
+pub type Decoder = fn(&[u8]);
+
+/// The targets of this crate: the name of each, and its decoder.
+pub const TARGETS: &[(&str, Decoder)] = &[("claim", claim)];
+
+/// Decodes a claim, and decides about it.
+pub fn claim(bytes: &[u8]) {
+    let claim: Option<Claim> = serde_json::from_slice(bytes).ok();
+    let _ = claim.as_ref().map(Claim::to_string);
+    let candidate = Candidate::alone();
+    for has_ended in [false, true] {
+        let standing = Standing { term: 1, claim: claim.clone(), has_ended, renewed: SystemTime::UNIX_EPOCH };
+        for liveness in [Liveness::Alive, Liveness::Dead, Liveness::Unknown] {
+            decide(Some(&standing), &candidate, liveness);
+        }
+    }
+}
+
+/// Good bytes for every target: its name, the name of the seed, and the bytes.
+pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let text = r#"{"term":2,"id":"a-7-0-0","job":"a","generation":3,"owner":{"host":"a","pid":7,"started":1,
+        "place":["boot","pid:[1]"]},"since_unix":1700000000}"#;
+    vec![("claim", "one", text.into())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_seeds_and_takes_them() {
+        let seeds = seeds();
+        for (name, decode) in TARGETS {
+            let mut own = seeds.iter().filter(|(target, _, _)| target == name).peekable();
+            assert!(own.peek().is_some(), "{name}");
+            own.for_each(|(_, _, bytes)| decode(bytes));
+        }
+        assert!(serde_json::from_slice::<Claim>(&seeds[0].2).is_ok());
+    }
+}

@@ -1,0 +1,81 @@
+//! A claim that this process holds: asked before each write, renewed meanwhile, given back at the end.
+
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::claim::Claim;
+use crate::error::{Error, RefusalKind};
+use crate::files::ClaimFiles;
+
+/// The right to write a folder, until a later claim. A thread renews it; dropping it gives the folder back.
+#[derive(Debug)]
+pub struct Held {
+    files: ClaimFiles,
+    claim: Claim,
+    gives_back: bool,
+    /// Ends the thread when it is dropped.
+    renewing: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Held {
+    /// Takes care of a claim that has just been made.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no thread.
+    pub(crate) fn new(files: ClaimFiles, claim: Claim, beat: Duration) -> Result<Held, Error> {
+        let (end, ended) = channel();
+        let (own_files, own_claim) = (files.clone(), claim.clone());
+        let renew = move || {
+            while ended.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
+                own_files.renew(&own_claim);
+            }
+        };
+        let thread = std::thread::Builder::new().name("kolo-claim".into()).spawn(renew);
+        let thread = thread.map_err(|e| Error::file(files.folder(), e))?;
+        Ok(Held { files, claim, gives_back: true, renewing: Some((end, thread)) })
+    }
+
+    /// The claim.
+    pub fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// To be asked before each write: whether this process may write. Costs the reading of a small file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`]: another one has claimed the folder since. [`Error::Gone`]: the folder is not there, and
+    /// may come back.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.files.stands(&self.claim)? {
+            return Ok(());
+        }
+        // A folder may go and come between two looks.
+        let newest = self.files.newest()?;
+        if newest.is_none() || self.files.stands(&self.claim)? {
+            return Err(self.files.gone());
+        }
+        let by = newest.and_then(|standing| standing.claim);
+        Err(Error::refused(RefusalKind::Fenced, self.files.folder(), by))
+    }
+
+    /// Ends without giving the folder back: the next generation of the job is about to claim it.
+    pub fn hand_on(mut self) {
+        self.gives_back = false;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.renewing.take() {
+            drop(end);
+            // It cannot panic.
+            let _ = thread.join();
+        }
+        if self.gives_back {
+            self.files.end(&self.claim);
+        }
+    }
+}

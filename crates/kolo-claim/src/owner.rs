@@ -1,0 +1,133 @@
+//! The process that has made a claim, and whether it lives.
+
+use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use serde::{Deserialize, Serialize};
+
+/// A process, told from every other one of any host and any time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// Name of its host.
+    pub host: String,
+    /// Its number there.
+    pub pid: u32,
+    /// When it was started, in clock ticks since the host's start: numbers of processes are used again.
+    /// `None` where the system does not say.
+    started: Option<u64>,
+    /// The start of its host, and the space of process numbers (a container's own) that its number is of.
+    /// `None` where the system does not say.
+    place: Option<(String, String)>,
+}
+
+/// Whether a process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liveness {
+    /// It does.
+    Alive,
+    /// It has ended.
+    Dead,
+    /// It cannot be asked from here: it is on another host, or in another container.
+    Unknown,
+}
+
+impl Owner {
+    /// This very process.
+    pub fn this_process() -> Owner {
+        let pid = std::process::id();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+        let numbers = fs::read_link("/proc/self/ns/pid").ok();
+        let place = boot
+            .zip(numbers)
+            .map(|(boot, numbers)| (boot.trim().to_owned(), numbers.to_string_lossy().into_owned()));
+        Owner { host, pid, started: process(pid).map(|process| process.started), place }
+    }
+
+    /// Whether the process lives, as far as can be told from here.
+    pub fn liveness(&self) -> Liveness {
+        let here = Owner::this_process();
+        if self.place.is_none() || self.place != here.place {
+            return Liveness::Unknown;
+        }
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Liveness::Dead };
+        // Also where `/proc` shows one's own processes only.
+        if test_kill_process(pid) == Err(Errno::SRCH) {
+            return Liveness::Dead;
+        }
+        match process(self.pid) {
+            // A launcher may reap its workers late.
+            Some(process) if process.is_zombie || Some(process.started) != self.started => Liveness::Dead,
+            Some(_) => Liveness::Alive,
+            None => Liveness::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} on {}", self.pid, self.host)
+    }
+}
+
+struct Process {
+    is_zombie: bool,
+    /// Clock ticks since the host's start.
+    started: u64,
+}
+
+/// What `/proc/<pid>/stat` says; the program's name in it stands in parentheses and may hold anything.
+fn process(pid: u32) -> Option<Process> {
+    let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return None,
+        read => read.ok()?,
+    };
+    let mut fields = stat.rsplit(')').next()?.split_whitespace();
+    let state = fields.next()?;
+    // The state is field 3, the start field 22.
+    Some(Process { is_zombie: matches!(state, "Z" | "X"), started: fields.nth(18)?.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn owner_of(pid: u32) -> Owner {
+        Owner { pid, started: process(pid).map(|process| process.started), ..Owner::this_process() }
+    }
+
+    #[test]
+    fn a_process_lives_until_it_ends_also_if_nobody_has_reaped_it() {
+        assert_eq!(Owner::this_process().liveness(), Liveness::Alive);
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let owner = owner_of(child.id());
+        assert_eq!(owner.liveness(), Liveness::Alive);
+        child.kill().unwrap();
+        while process(child.id()).is_some_and(|process| !process.is_zombie) {
+            std::thread::yield_now();
+        }
+        assert_eq!(owner.liveness(), Liveness::Dead, "a zombie");
+        child.wait().unwrap();
+        assert_eq!(owner.liveness(), Liveness::Dead, "nobody has that number");
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_another_process() {
+        let own = Owner::this_process();
+        let earlier = Owner { started: own.started.map(|started| started - 1), ..own };
+        assert_eq!(earlier.liveness(), Liveness::Dead);
+    }
+
+    #[test]
+    fn who_is_elsewhere_cannot_be_asked() {
+        let own = Owner::this_process();
+        let place = Some(("another boot".to_owned(), "pid:[1]".to_owned()));
+        assert_eq!(Owner { place, ..own.clone() }.liveness(), Liveness::Unknown);
+        assert_eq!(Owner { place: None, ..own }.liveness(), Liveness::Unknown);
+    }
+}

@@ -1,0 +1,245 @@
+//! Claiming a folder: looks who has it, asks whether that one lives, and takes what may be taken.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
+
+use crate::claim::{Candidate, Claim};
+use crate::decide::{Decision, decide};
+use crate::error::{Error, RefusalKind};
+use crate::files::{ClaimFiles, Standing};
+use crate::held::Held;
+use crate::owner::Liveness;
+
+/// How often another candidate may be quicker.
+const TRIES: usize = 100;
+
+/// The times by which owners on other hosts are judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// An owner renews its claim so often.
+    pub beat: Duration,
+    /// An owner that cannot be asked is dead when its claim has not been renewed for so long, by the file
+    /// system's clock.
+    pub lease: Duration,
+    /// Time between two looks at the claim of such an owner.
+    pub look: Duration,
+}
+
+impl Default for Timing {
+    /// Every five seconds, and half a minute.
+    fn default() -> Self {
+        let look = Duration::from_millis(500);
+        Timing { beat: Duration::from_secs(5), lease: Duration::from_secs(30), look }
+    }
+}
+
+/// Claims a folder. Waits where the owner is on another host, until its lease is over or it is seen to live,
+/// and tells `waits` of that first.
+///
+/// # Errors
+///
+/// [`Error::Refused`]: another one writes it. Else the folder is gone or cannot be
+/// written to.
+pub fn take(folder: &Path, candidate: &Candidate, waits: impl FnMut(&Standing)) -> Result<Held, Error> {
+    take_with(folder, candidate, Timing::default(), waits)
+}
+
+/// As [`take`], with other times.
+///
+/// # Errors
+///
+/// As [`take`].
+pub fn take_with(
+    folder: &Path,
+    candidate: &Candidate,
+    timing: Timing,
+    mut waits: impl FnMut(&Standing),
+) -> Result<Held, Error> {
+    let files = ClaimFiles::of(folder);
+    files.open()?;
+    for _ in 0..TRIES {
+        let claim: Claim = candidate.claim(next_term(&files, candidate, timing, &mut waits)?);
+        if files.create(&claim)? {
+            // From here on the last owner knows. Nothing has been written before.
+            files.remove_before(claim.term)?;
+            return Held::new(files, claim, timing.beat);
+        }
+    }
+    Err(Error::TermsTaken { folder: folder.to_owned() })
+}
+
+/// Waits as [`take`] until the folder could be claimed, and does not.
+///
+/// # Errors
+///
+/// As [`take`].
+pub fn wait_until_free(
+    folder: &Path,
+    candidate: &Candidate,
+    mut waits: impl FnMut(&Standing),
+) -> Result<(), Error> {
+    let files = ClaimFiles::of(folder);
+    // Where nothing was ever claimed there is nothing to be made.
+    if files.newest()?.is_none() {
+        return Ok(());
+    }
+    next_term(&files, candidate, Timing::default(), &mut waits).map(drop)
+}
+
+/// The term that the candidate may claim.
+fn next_term(
+    files: &ClaimFiles,
+    candidate: &Candidate,
+    timing: Timing,
+    waits: &mut dyn FnMut(&Standing),
+) -> Result<u64, Error> {
+    let mut watched: Option<Standing> = None;
+    loop {
+        let newest = files.newest()?;
+        let owner = newest.as_ref().and_then(|standing| standing.claim.as_ref()).map(|claim| &claim.owner);
+        let liveness = owner.map_or(Liveness::Unknown, |owner| owner.liveness());
+        let (decision, _) = decide(newest.as_ref(), candidate, liveness);
+        let Some(standing) = newest else { return Ok(1) };
+        let refused = |kind, standing: Standing| Err(Error::refused(kind, files.folder(), standing.claim));
+        match decision {
+            Decision::Take => return Ok(standing.term + 1),
+            Decision::Refuse => return refused(RefusalKind::Taken, standing),
+            Decision::RefusePart => return refused(RefusalKind::OtherPart, standing),
+            Decision::RefuseFenced => return refused(RefusalKind::Fenced, standing),
+            Decision::Watch if age(&standing, files.now()?) >= timing.lease => return Ok(standing.term + 1),
+            Decision::Watch => {}
+        }
+        match watched.take().filter(|seen| seen.term == standing.term) {
+            Some(seen) if seen.renewed != standing.renewed => return refused(RefusalKind::Taken, standing),
+            Some(_) => {}
+            None => waits(&standing),
+        }
+        watched = Some(standing);
+        sleep(timing.look);
+    }
+}
+
+/// For how long a claim has not been renewed.
+fn age(standing: &Standing, now: SystemTime) -> Duration {
+    now.duration_since(standing.renewed).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const TIMING: Timing = Timing {
+        beat: Duration::from_millis(5),
+        lease: Duration::from_millis(200),
+        look: Duration::from_millis(10),
+    };
+
+    fn taken(folder: &Path, candidate: &Candidate) -> Result<Held, Error> {
+        take_with(folder, candidate, TIMING, |_| {})
+    }
+
+    /// Makes the claim of a process on another host, which cannot be asked.
+    fn claim_elsewhere(folder: &Path) -> (ClaimFiles, Claim) {
+        let files = ClaimFiles::of(folder);
+        files.open().unwrap();
+        let mut claim = Candidate::alone().claim(1);
+        let owner =
+            serde_json::json!({ "host": "far-away", "pid": 7, "started": 1, "place": ["boot", "pids"] });
+        claim.owner = serde_json::from_value(owner).unwrap();
+        assert!(files.create(&claim).unwrap());
+        (files, claim)
+    }
+
+    #[test]
+    fn a_later_claim_fences_an_earlier_one_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = taken(folder.path(), &Candidate::alone()).unwrap();
+        first.check().unwrap();
+        let second = taken(folder.path(), &Candidate::alone()).unwrap();
+        assert_eq!((first.claim().term, second.claim().term), (1, 2));
+        second.check().unwrap();
+        let error = first.check().unwrap_err();
+        let Error::Refused(refusal) = error else { panic!("{error}") };
+        assert_eq!((refusal.kind, refusal.by.as_ref()), (RefusalKind::Fenced, Some(second.claim())));
+        // It changes nothing any more, also at its end.
+        drop(first);
+        second.check().unwrap();
+    }
+
+    #[test]
+    fn what_is_given_back_is_free_and_what_is_handed_on_is_not_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(taken(folder.path(), &Candidate::alone()).unwrap());
+        let newest = |folder: &Path| ClaimFiles::of(folder).newest().unwrap().unwrap();
+        assert!(newest(folder.path()).has_ended);
+        taken(folder.path(), &Candidate::alone()).unwrap().hand_on();
+        let handed_on = newest(folder.path());
+        assert_eq!((handed_on.term, handed_on.has_ended), (2, false));
+    }
+
+    #[test]
+    fn a_folder_that_goes_and_comes_is_still_held() {
+        let place = tempfile::tempdir().unwrap();
+        let (folder, away) = (place.path().join("run"), place.path().join("away"));
+        fs::create_dir(&folder).unwrap();
+        let held = taken(&folder, &Candidate::alone()).unwrap();
+        fs::rename(&folder, &away).unwrap();
+        assert!(matches!(held.check(), Err(Error::Gone { .. })));
+        assert!(matches!(taken(&folder, &Candidate::alone()), Err(Error::Gone { .. })));
+        assert!(!folder.exists(), "nobody makes it anew");
+        fs::rename(&away, &folder).unwrap();
+        held.check().unwrap();
+    }
+
+    #[test]
+    fn an_owner_elsewhere_that_renews_its_claim_is_alive() {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, claim) = claim_elsewhere(folder.path());
+        let mut told = 0;
+        let renew = |_: &Standing| {
+            told += 1;
+            // The next look comes later, by whatever the file system's clock counts in.
+            sleep(Duration::from_millis(50));
+            files.renew(&claim);
+        };
+        // A lease that ends in no test.
+        let timing = Timing { lease: Duration::from_secs(3600), ..TIMING };
+        let error = take_with(folder.path(), &Candidate::alone(), timing, renew).unwrap_err();
+        let words = error.to_string();
+        assert!(words.contains("is written by process 7 on far-away since 20"), "{words}");
+        assert_eq!(told, 1);
+    }
+
+    #[test]
+    fn an_owner_elsewhere_that_is_silent_has_no_lease() {
+        let folder = tempfile::tempdir().unwrap();
+        let (files, claim) = claim_elsewhere(folder.path());
+        let held = taken(folder.path(), &Candidate::alone()).unwrap();
+        assert_eq!(held.claim().term, 2);
+        assert!(!files.stands(&claim).unwrap());
+    }
+
+    #[test]
+    fn the_user_can_take_it_from_anybody() {
+        let folder = tempfile::tempdir().unwrap();
+        claim_elsewhere(folder.path());
+        let timing = Timing { lease: Duration::from_secs(3600), ..TIMING };
+        let forced = Candidate { take_over: true, ..Candidate::alone() };
+        take_with(folder.path(), &forced, timing, |_| {}).unwrap().check().unwrap();
+    }
+
+    #[test]
+    fn the_owner_keeps_its_claim_young() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = taken(folder.path(), &Candidate::alone()).unwrap();
+        let renewed = || ClaimFiles::of(folder.path()).newest().unwrap().unwrap().renewed;
+        let first = renewed();
+        while renewed() == first {
+            sleep(Duration::from_millis(1));
+        }
+        held.check().unwrap();
+    }
+}

@@ -1,0 +1,84 @@
+//! Which claims to the run folder belong to this part of the job.
+//!
+//! Rank 0 claims the folder for every generation. Before it does so all ranks know the id of its claim, so
+//! whoever is rank 0 next, and was in that group, follows it at once. A part of the job that was cut off does
+//! not know the other part's claims, whatever the numbers of its own generations, and gets nothing.
+
+use kolo_claim::Candidate;
+use kolo_comm::{Error, Group};
+
+/// As many of the last claims are known. All but the last one are there for generations that ended before
+/// their rank 0 had claimed anything.
+const KNOWN: usize = 32;
+
+/// What a rank knows of its job's claims.
+pub(crate) struct Lineage {
+    job: String,
+    known: Vec<String>,
+    /// Whether one of them has been made.
+    has_held: bool,
+}
+
+impl Lineage {
+    /// At the start of a worker of this job.
+    pub(crate) fn new(job: String) -> Self {
+        Lineage { job, known: Vec::new(), has_held: false }
+    }
+
+    /// Tells all ranks of the claim that rank 0 is about to make, and gives each the candidate that it would
+    /// be as rank 0. When it returns on one rank all ranks know. A collective.
+    pub(crate) fn announce(&mut self, group: &Group, generation: u64) -> Result<Candidate, Error> {
+        let id = Candidate::new_id();
+        let all: Vec<(Vec<String>, bool, String)> =
+            group.all_gather_value(&(&self.known, self.has_held, &id))?;
+        self.has_held |= all.iter().any(|(_, has_held, _)| *has_held);
+        let next = all.first().map(|(_, _, id)| id.clone());
+        for known in all.into_iter().flat_map(|(known, _, _)| known).chain(next) {
+            if !self.known.contains(&known) {
+                self.known.push(known);
+            }
+        }
+        let surplus = self.known.len().saturating_sub(KNOWN);
+        self.known.drain(..surplus);
+        group.barrier()?;
+        let (job, known) = (self.job.clone(), self.known.clone());
+        Ok(Candidate { id, job, generation, known, has_held: self.has_held, take_over: false })
+    }
+
+    /// Rank 0 has made its claim.
+    pub(crate) fn note_held(&mut self) {
+        self.has_held = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kolo_comm::threads;
+
+    use super::*;
+
+    #[test]
+    fn all_know_the_next_claim_and_newcomers_those_before() {
+        let ranks = threads::spawn(3, |group| {
+            let mut lineage = Lineage::new("job".into());
+            if group.rank().0 == 1 {
+                lineage.known = vec!["earlier".into()];
+                lineage.note_held();
+            }
+            let candidate = lineage.announce(&group, 2).unwrap();
+            (candidate.id, candidate.known, candidate.has_held)
+        });
+        let ranks = ranks.unwrap();
+        for (_, known, has_held) in &ranks {
+            assert!(*known == ["earlier".to_owned(), ranks[0].0.clone()] && *has_held);
+        }
+    }
+
+    #[test]
+    fn the_last_claims_are_known_after_any_number_of_generations() {
+        let mut lineage = Lineage::new("job".into());
+        let group = Group::alone();
+        let last = (1..100).map(|generation| lineage.announce(&group, generation).unwrap()).last().unwrap();
+        assert!(last.known.len() == KNOWN && last.known.last() == Some(&last.id), "{last:?}");
+    }
+}
