@@ -15,7 +15,8 @@ use kolo_rendezvous::Error;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
 
-use crate::context::{Context, new_launcher_id};
+use crate::arbiter::Arbiter;
+use crate::context::{Context, new_place, unique_id};
 use crate::discovery::Discovery;
 use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
 use crate::followers::Followers;
@@ -33,7 +34,8 @@ use crate::worker_set::MembershipPolicy;
 const TICK: Duration = Duration::from_millis(50);
 
 /// A running coordinator: a store for the members of one node, and a thread that decides about them or
-/// follows the one that does. On drop it ends in good order, and tells its leader.
+/// follows the one that does. On drop, when its node's members have ended, it ends in good order, and tells
+/// its leader or its followers.
 pub struct Coordinator {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -68,9 +70,10 @@ impl Coordinator {
         options: &Options,
     ) -> Result<(Coordinator, Receiver<CoordinatorEvent>), Error> {
         let access = Access::new(options.token.clone(), options.encrypt)?;
-        let leader = Leader::new(policy, access.clone(), address.ip(), None, 0);
         let context = Context {
-            launcher_id: new_launcher_id(),
+            launcher_id: unique_id(),
+            place: new_place(),
+            arbiter: Arbiter::sole(),
             policy,
             access,
             limits: NodeLimits { min: 1, max: 1 },
@@ -79,6 +82,7 @@ impl Coordinator {
             begins_by: Instant::now() + policy.start_timeout,
             discovery: None,
         };
+        let leader = Leader::new(&context, address.ip(), None);
         Self::run(address, size, context, Role::Leading(Box::new(leader)), Arc::default(), &[])
     }
 
@@ -101,9 +105,10 @@ impl Coordinator {
         // the first generation waits for all.
         let first = nodes.node_rank.into_iter().flat_map(|rank| initial_members(rank, nodes.local_workers));
         let first: Vec<String> = first.collect();
-        let (launcher_id, deferred_workers) = (new_launcher_id(), nodes.deferred_workers());
+        let (launcher_id, deferred_workers) = (unique_id(), nodes.deferred_workers());
         let (start_timeout, begins_by) = (nodes.start_timeout, Instant::now() + nodes.start_timeout);
         let (interface, closing) = (options.interface.clone(), Arc::new(AtomicBool::new(false)));
+        let arbiter = nodes.arbiter.clone();
         let discovery = Arc::new(Discovery {
             nodes,
             id: launcher_id,
@@ -116,6 +121,8 @@ impl Coordinator {
         let discovery = Some(discovery);
         let context = Context {
             launcher_id,
+            place: new_place(),
+            arbiter,
             policy,
             access,
             limits,
@@ -236,11 +243,14 @@ impl Drop for Coordinator {
             let _ = thread.join();
         }
         let mut state = self.shared.state.lock();
-        if let Role::Following(follower) = &state.role {
-            follower.send(ToLeader::Goodbye);
+        let State { role, local } = &mut *state;
+        match role {
+            Role::Following(follower) => follower.send(ToLeader::Goodbye),
+            Role::Leading(leader) => leader.say_goodbye(local),
+            Role::Discovering(_) | Role::Detached(_) => {}
         }
         // The connection is dropped with the role, and waits until the goodbye is sent.
-        state.role = Role::Detached(String::new());
+        state.role = Role::Detached(String::new().into());
     }
 }
 
@@ -265,7 +275,7 @@ impl Shared {
         for (member, total) in take_cpu_times(&self.store) {
             role.member_event(&member, MemberEvent::CpuTime(total));
         }
-        *role = std::mem::replace(role, Role::Detached(String::new())).tick(&self.context, local);
+        *role = std::mem::replace(role, Role::Detached(String::new().into())).tick(&self.context, local);
         !self.closing.load(Ordering::Acquire)
     }
 }

@@ -25,6 +25,9 @@ use crate::timeouts::{LAUNCHER_SILENCE, PROBE};
 /// The time between two rounds through all places.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
 
+/// A job that begins waits so long for an arbiter that cannot be reached.
+const ARBITER_WAIT: Duration = Duration::from_secs(30);
+
 /// What a launcher needs to find the others, once at the start of the job or again before it has begun.
 pub(crate) struct Discovery {
     pub(crate) nodes: NodeConfig,
@@ -123,7 +126,10 @@ impl Discovery {
             match self.listen(master, *place) {
                 Ok((store, address)) => {
                     let node_rank = self.nodes.node_rank.unwrap_or(0);
-                    let view = LauncherView::new(job_name, LauncherInfo { id: self.id, node_rank, address });
+                    let arbiter = self.nodes.arbiter.to_string();
+                    let first = LauncherInfo { id: self.id, node_rank, address };
+                    let view = LauncherView::new(job_name, arbiter, first);
+                    self.begin_at_arbiter(view.job_id)?;
                     let ip = AdvertisedAddress::choose(self.interface.as_ref(), address.ip(), master).ip();
                     return Ok(Some(Discovered { store, ip, node_rank, view, connection: None }));
                 }
@@ -144,6 +150,32 @@ impl Discovery {
         Ok((store, (ip, bound.port()).into()))
     }
 
+    /// Tells the arbiter of a job that begins, and waits for it if it cannot be reached.
+    fn begin_at_arbiter(&self, job: u64) -> Result<(), Error> {
+        let until = self.begins_by.min(Instant::now() + ARBITER_WAIT);
+        loop {
+            match self.nodes.arbiter.begin(job) {
+                Ok(()) => return Ok(()),
+                Err(why) if self.closing.load(Ordering::Acquire) || Instant::now() >= until => {
+                    let reason = format!("cannot begin, because its arbiter cannot be used: {why}");
+                    return Err(Error::LauncherRefused { reason });
+                }
+                Err(_) => std::thread::sleep(BETWEEN_ROUNDS),
+            }
+        }
+    }
+
+    /// Whether this launcher has the job's arbiter.
+    fn check_arbiter(&self, view: &LauncherView) -> Result<(), Error> {
+        let (own, theirs) = (self.nodes.arbiter.to_string(), &view.arbiter);
+        if own != *theirs {
+            let reason = format!("has `--arbiter {theirs}`, and this node `{own}`; give all nodes the same");
+            return Err(Error::LauncherRefused { reason });
+        }
+        let refused = |why| Error::LauncherRefused { reason: format!("has another arbiter: {why}") };
+        self.nodes.arbiter.knows(view.job_id).map_err(refused)
+    }
+
     /// Joins the job that is led at an address, and listens at a place of `masters` if this host has one.
     fn join(
         &self,
@@ -151,6 +183,7 @@ impl Discovery {
         view: LauncherView,
         masters: &[Endpoint],
     ) -> Result<Discovered, Error> {
+        self.check_arbiter(&view)?;
         let connection = LeaderConnection::open(leader, self.id, &self.access, LAUNCHER_SILENCE)?;
         let to_leader = Endpoint::from(leader);
         let ip = AdvertisedAddress::choose(self.interface.as_ref(), connection.local_ip, &to_leader).ip();

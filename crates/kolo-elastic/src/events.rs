@@ -62,6 +62,12 @@ pub enum CoordinatorEvent {
         /// reason holds for all of them.
         ends_job: bool,
     },
+    /// The launchers have lost each other, and another part of the job goes on, or may: this node's members
+    /// must not.
+    Superseded {
+        /// Who goes on, or why others may, as a sentence.
+        reason: String,
+    },
     /// Something does not work as it should, and would go unnoticed where the launcher has no logger.
     Warning {
         /// What it is, as a sentence.

@@ -10,10 +10,11 @@ use kolo_rendezvous::store::Server;
 
 use crate::context::Context;
 use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
-use crate::launcher_protocol::{self, Formed, Hello, ToFollower, ToLeader};
+use crate::generation::Formed;
+use crate::launcher_protocol::{self, Hello, ToFollower, ToLeader};
 use crate::launcher_view::{LauncherInfo, LauncherView};
 use crate::leader_connection::LeaderConnection;
-use crate::local_members::LocalMembers;
+use crate::local_members::{Detached, LocalMembers};
 use crate::member_name::node_rank_of;
 use crate::succession::{LeaderLoss, Succession, succeed};
 use crate::timeouts::{LAUNCHER_SILENCE, PROBE, TAKEOVER};
@@ -43,8 +44,14 @@ pub(crate) enum NextRole {
     Lead,
     /// It looks for the job once more.
     Rediscover,
-    /// It belongs to no job any more, for this reason.
-    Detach(String),
+    /// It belongs to no job any more.
+    Detach(Detached),
+}
+
+impl NextRole {
+    fn detach(reason: impl Into<String>) -> NextRole {
+        NextRole::Detach(reason.into().into())
+    }
 }
 
 impl Follower {
@@ -84,10 +91,18 @@ impl Follower {
                             self.view = view;
                         }
                         Ok(ToFollower::Refused { reason }) => {
-                            return NextRole::Detach(format!("the job {reason}"));
+                            return NextRole::detach(format!("the job {reason}"));
+                        }
+                        Ok(ToFollower::Superseded { reason }) => {
+                            return NextRole::Detach(Detached { reason, superseded: true });
+                        }
+                        Ok(ToFollower::Goodbye { ended }) => {
+                            ended.iter().for_each(|identity| local.lineage.died(identity));
+                            let error = Error::system("the launcher that leads ends", "it has said so");
+                            return self.leader_lost(context, local, false, &error);
                         }
                         Ok(message) => obey(message, local),
-                        Err(error) => return self.leader_lost(context, local, &error),
+                        Err(error) => return self.leader_lost(context, local, true, &error),
                     }
                 }
             }
@@ -98,11 +113,11 @@ impl Follower {
                 }
                 // A refusal is final.
                 Ok(Err(refused @ Error::LauncherRefused { .. })) => {
-                    return NextRole::Detach(refused.to_string());
+                    return NextRole::detach(refused.to_string());
                 }
-                Ok(Err(error)) => return self.leader_lost(context, local, &error),
+                Ok(Err(error)) => return self.leader_lost(context, local, true, &error),
                 Err(TryRecvError::Empty) => {}
-                Err(TryRecvError::Disconnected) => return NextRole::Detach("a thread has ended".into()),
+                Err(TryRecvError::Disconnected) => return NextRole::detach("a thread has ended"),
             },
         }
         if self.view.initial_nodes.is_none() && Instant::now() >= context.begins_by {
@@ -111,14 +126,20 @@ impl Follower {
                 "it needs {} nodes (--nnodes), and {came} have come within {waited:?}",
                 context.limits.min
             );
-            return NextRole::Detach(reason);
+            return NextRole::detach(reason);
         }
         NextRole::Follow
     }
 
-    /// Finds out what is known of the lost leader, and acts on the decision of [`succeed`].
-    fn leader_lost(&mut self, context: &Context, local: &LocalMembers, error: &Error) -> NextRole {
-        let lost = self.view.leader().map(|leader| leader.address);
+    /// Finds out what is known of the lost leader, which `may_live`, and acts on the decision of [`succeed`].
+    fn leader_lost(
+        &mut self,
+        context: &Context,
+        local: &LocalMembers,
+        may_live: bool,
+        error: &Error,
+    ) -> NextRole {
+        let lost = self.view.leader().map(|leader| leader.address).filter(|_| may_live);
         let answers = |address| launcher_protocol::probe_view(address, &context.access, PROBE);
         let discovery = context.discovery.as_ref();
         let loss = LeaderLoss {
@@ -145,11 +166,11 @@ impl Follower {
                         self.connection = Connection::Opening(opened);
                         NextRole::Follow
                     }
-                    Err(error) => NextRole::Detach(error.to_string()),
+                    Err(error) => NextRole::detach(error.to_string()),
                 }
             }
             Succession::Rediscover => NextRole::Rediscover,
-            Succession::Detach => NextRole::Detach(format!("{reason}: {error}")),
+            Succession::Detach => NextRole::detach(format!("{reason}: {error}")),
         }
     }
 
@@ -162,7 +183,7 @@ impl Follower {
     ) -> Result<Receiver<Result<LeaderConnection, Error>>, Error> {
         let bound = self.store.address().map_err(|cause| Error::system("cannot read an address", cause))?;
         let address = SocketAddr::from((self.ip, bound.port()));
-        let rejoins = Some(local.formed.clone());
+        let rejoins = Some(local.lineage.generations());
         let hello = Hello { address, node_rank: local.node_rank, deferred_workers: 0, rejoins };
         let (to, id, access) = (next.address, context.launcher_id, context.access.clone());
         let (answer, connection) = mpsc::channel();
@@ -205,6 +226,10 @@ fn obey(message: ToFollower, local: &mut LocalMembers) {
             local.tell_launcher(CoordinatorEvent::TooFewMembers { present });
         }
         ToFollower::RemoteMembers { count } => local.remote_members = count,
-        ToFollower::Welcome { .. } | ToFollower::View(_) | ToFollower::Refused { .. } => {}
+        ToFollower::Welcome { .. }
+        | ToFollower::View(_)
+        | ToFollower::Refused { .. }
+        | ToFollower::Goodbye { .. }
+        | ToFollower::Superseded { .. } => {}
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use crate::events::MemberEvent;
+use crate::generation::Formed;
 use crate::member_name::initial_members;
 use crate::timeouts::LAUNCHER_SILENCE;
 
@@ -102,10 +103,10 @@ impl FollowerState {
 pub(crate) enum FollowerEvent {
     /// Something has happened to a follower's member.
     Member { member: String, event: MemberEvent },
-    /// A follower knows of this generation.
-    KnownGeneration(u64),
-    /// A follower has gone, and its members with it.
-    Lost { node_rank: usize, members: Vec<String> },
+    /// A follower knows of these generations.
+    KnownGenerations(Vec<Formed>),
+    /// A follower has gone, and its members with it. `said_so`: it has told, and ended its members before.
+    Lost { node_rank: usize, members: Vec<String>, said_so: bool },
     /// The others have gone on without this launcher, which has been away: the launcher at `address` leads.
     Deposed { address: SocketAddr },
 }

@@ -82,9 +82,8 @@ impl Followers {
         hosts
     }
 
-    /// Tells all followers that the job does not begin; gives the reason, the rest of a sentence that begins
-    /// with the job.
-    pub(crate) fn give_up(&mut self, waited: Duration) -> String {
+    /// Why the job does not begin: the rest of a sentence that begins with the job.
+    pub(crate) fn too_few(&self, waited: Duration) -> String {
         let (needed, came) = (self.limits.min, self.view.launchers.len());
         let verb = if came == 1 { "has" } else { "have" };
         let mut reason = format!("needs {needed} nodes (--nnodes), and {came} {verb} come within {waited:?}");
@@ -96,10 +95,13 @@ impl Followers {
                  KOLO_TOKEN or KOLO_TOKEN_FILE)"
             );
         }
-        for id in self.followers.keys().copied().collect::<Vec<_>>() {
-            self.refuse(id, reason.clone());
-        }
         reason
+    }
+
+    /// Takes note of the last generation that was granted, and publishes it.
+    pub(crate) fn granted(&mut self, generation: u64) {
+        self.view.generation = generation;
+        self.view_changed();
     }
 
     /// Begins the job if enough launchers are there; gives the names of the workers that are started then,
@@ -150,7 +152,7 @@ impl Followers {
                 events.push(FollowerEvent::Member { member, event });
             }
             ToLeader::WorkDone => self.work_done(),
-            ToLeader::Goodbye => self.remove(id, events),
+            ToLeader::Goodbye => self.remove(id, true, events),
             ToLeader::ConnectionLost => self.silent(id, events),
         }
     }
@@ -158,9 +160,9 @@ impl Followers {
     /// Answers a launcher that introduces itself.
     fn greet(&mut self, id: u64, hello: Hello, now: Instant, events: &mut Vec<FollowerEvent>) {
         let Hello { address, node_rank, deferred_workers, rejoins } = hello;
-        if let (Some(formed), Some(follower)) = (&rejoins, self.followers.get_mut(&id)) {
+        if let (Some(generations), Some(follower)) = (&rejoins, self.followers.get_mut(&id)) {
             follower.rejoined(now);
-            events.push(FollowerEvent::KnownGeneration(formed.generation));
+            events.push(FollowerEvent::KnownGenerations(generations.clone()));
             let node_rank = follower.node_rank;
             return self.welcome(id, node_rank);
         }
@@ -205,15 +207,15 @@ impl Followers {
             return events.push(FollowerEvent::Deposed { address });
         }
         self.refuse(id, GONE_ON.into());
-        self.remove(id, events);
+        self.remove(id, false, events);
     }
 
-    fn remove(&mut self, id: u64, events: &mut Vec<FollowerEvent>) {
+    fn remove(&mut self, id: u64, said_so: bool, events: &mut Vec<FollowerEvent>) {
         let Some(follower) = self.followers.remove(&id) else { return };
         self.view.remove(id);
         self.view_changed();
         let members = follower.members.into_iter().collect();
-        events.push(FollowerEvent::Lost { node_rank: follower.node_rank, members });
+        events.push(FollowerEvent::Lost { node_rank: follower.node_rank, members, said_so });
     }
 
     /// The follower that has started a member; `None` for the leader's own members.

@@ -3,7 +3,8 @@
 
 use kolo_rendezvous::fuzzing::{Decoder, Seed};
 
-use crate::launcher_protocol::{Formed, Hello, ToFollower, ToLeader};
+use crate::generation::Formed;
+use crate::launcher_protocol::{Hello, ToFollower, ToLeader};
 use crate::launcher_view::LauncherView;
 use crate::member_name::{member_name, node_rank_of};
 use crate::worker_protocol::{Arrival, Reply};
@@ -24,9 +25,10 @@ pub fn membership(bytes: &[u8]) {
 
 /// Good bytes for every target, with the names of their files.
 pub fn seeds() -> Vec<Seed> {
-    let formed =
-        Formed { generation: 1, members: vec![member_name(0, 0, 0)], reason: "the job begins".into() };
+    let (members, reason) = (vec![member_name(0, 0, 0)], "the job begins".into());
+    let identities = members.clone();
+    let formed = Formed { generation: 1, leader: 1, members, identities, reason, state_held: true };
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 29500));
-    let hello = Hello { address, node_rank: Some(1), deferred_workers: 2, rejoins: Some(formed) };
+    let hello = Hello { address, node_rank: Some(1), deferred_workers: 2, rejoins: Some(vec![formed]) };
     vec![("membership", "launcher", serde_json::to_vec(&ToLeader::Hello(hello)).unwrap_or_default())]
 }

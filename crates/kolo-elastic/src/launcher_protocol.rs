@@ -19,6 +19,7 @@ use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::{Server, get_once};
 
 use crate::events::MemberEvent;
+use crate::generation::Formed;
 use crate::launcher_view::LauncherView;
 use crate::worker_protocol::Reply;
 
@@ -55,18 +56,8 @@ pub(crate) struct Hello {
     pub(crate) node_rank: Option<usize>,
     /// Workers that the launcher starts once it is welcome.
     pub(crate) deferred_workers: usize,
-    /// The last generation that a launcher knows of which has been welcome before; `None` for one that joins.
-    pub(crate) rejoins: Option<Formed>,
-}
-
-/// A generation that has begun.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Formed {
-    pub(crate) generation: u64,
-    /// The names of its members, in the order of their ranks.
-    pub(crate) members: Vec<String>,
-    /// Why the last generation has ended.
-    pub(crate) reason: String,
+    /// The generations that a launcher knows of which has been welcome before; `None` for one that joins.
+    pub(crate) rejoins: Option<Vec<Formed>>,
 }
 
 /// The leader's message to a follower.
@@ -76,6 +67,8 @@ pub(crate) enum ToFollower {
     Welcome { node_rank: usize },
     /// The launcher does not belong to the job, or not any more.
     Refused { reason: String },
+    /// This part of the job must not go on, because another one does or may.
+    Superseded { reason: String },
     /// The launchers are others than before.
     View(LauncherView),
     /// A generation has begun.
@@ -90,6 +83,8 @@ pub(crate) enum ToFollower {
     TooFewMembers { present: usize },
     /// So many members live on other nodes than the follower's.
     RemoteMembers { count: usize },
+    /// The leader ends in good order, and these members have ended, by their identities.
+    Goodbye { ended: Vec<String> },
 }
 
 /// The key of a follower's message to the leader.

@@ -33,9 +33,11 @@ pub(crate) struct LauncherView {
     pub(crate) job_name: String,
     /// Tells the job from others at the same place: the id of the launcher that has begun it.
     pub(crate) job_id: u64,
-    /// Counts the leaders of the job, from 1. Of two launchers that both lead, the one with the higher term
-    /// is right.
-    pub(crate) term: u64,
+    /// The last generation that the leader was granted; 0 before the first. Of two launchers that both lead,
+    /// the one with the higher number is right.
+    pub(crate) generation: u64,
+    /// The arbiter that grants generations, as it is written on the command line.
+    pub(crate) arbiter: String,
     /// Nodes with which the job has begun; `None` before.
     pub(crate) initial_nodes: Option<usize>,
     /// The work of some launcher's members is done: whoever comes now wants another job at the same place.
@@ -45,11 +47,12 @@ pub(crate) struct LauncherView {
 
 impl LauncherView {
     /// The view of a job that `first` begins.
-    pub(crate) fn new(job_name: &str, first: LauncherInfo) -> LauncherView {
+    pub(crate) fn new(job_name: &str, arbiter: String, first: LauncherInfo) -> LauncherView {
         LauncherView {
             job_name: job_name.into(),
             job_id: first.id,
-            term: 1,
+            generation: 0,
+            arbiter,
             initial_nodes: None,
             work_done: false,
             launchers: vec![first],
@@ -120,7 +123,11 @@ mod tests {
     }
 
     fn view(count: usize) -> LauncherView {
-        let mut view = LauncherView::new("job", LauncherInfo { id: 10, node_rank: 0, address: at(1) });
+        let mut view = LauncherView::new(
+            "job",
+            "majority".into(),
+            LauncherInfo { id: 10, node_rank: 0, address: at(1) },
+        );
         for n in 1..count {
             assert_eq!(view.admit(10 + n as u64, at(1 + n as u16), None, LIMITS), Ok(n));
         }

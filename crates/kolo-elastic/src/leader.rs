@@ -1,7 +1,7 @@
 //! The leader of a job: the coordinator that hears of the members of all nodes, decides about them, and
 //! serves the generations.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,16 @@ use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
 use kolo_schedule::Rank;
 
+use crate::arbiter::Claim;
+use crate::claims::{Claimed, Claims};
 use crate::context::Context;
 use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
 use crate::follower_state::FollowerEvent;
 use crate::followers::Followers;
-use crate::launcher_protocol::{Formed, ToFollower};
-use crate::local_members::LocalMembers;
+use crate::generation::{Formed, GenerationId, History, identity};
+use crate::launcher_protocol::ToFollower;
+use crate::lineage::Lineage;
+use crate::local_members::{Detached, LocalMembers};
 use crate::member_name::{node_of, node_rank_of};
 use crate::worker_protocol::{Arrival, Assignment, Reply};
 use crate::worker_set::{Action, Candidate, Decision, MembershipPolicy, WorkerSet};
@@ -27,6 +31,11 @@ pub(crate) struct Leader {
     /// This host, as members on all nodes reach the stores of generations.
     ip: IpAddr,
     workers: WorkerSet,
+    /// The generations that the next one may follow.
+    lineage: Lineage,
+    claims: Claims,
+    /// What tells members that have arrived from other processes of their names.
+    identities: BTreeMap<String, String>,
     /// The store of the running generation.
     store: Option<Server>,
     /// The launchers of other nodes, where there may be some.
@@ -37,31 +46,28 @@ pub(crate) struct Leader {
     closed: bool,
     /// The reason of the last decision, so that the log has it once.
     last_reason: String,
-    /// When the leader gave up to wait for more launchers, and what it has told those that came.
-    given_up: Option<(Instant, String)>,
+    /// When the leader gave up, and why.
+    given_up: Option<(Instant, Detached)>,
 }
 
-/// A leader that gives up stays so long, until its followers have heard it.
+/// A leader that gives up or ends stays so long, until its followers have heard it.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 impl Leader {
     /// The leader of a job that begins.
-    pub(crate) fn new(
-        policy: MembershipPolicy,
-        access: Access,
-        ip: IpAddr,
-        followers: Option<Followers>,
-        deferred_workers: usize,
-    ) -> Leader {
-        let workers = WorkerSet::new(policy, Instant::now());
+    pub(crate) fn new(context: &Context, ip: IpAddr, followers: Option<Followers>) -> Leader {
+        let policy = context.policy;
         Leader {
             policy,
-            access,
+            access: context.access.clone(),
             ip,
-            workers,
+            workers: WorkerSet::new(policy, Instant::now()),
+            lineage: Lineage::default(),
+            claims: Claims::new(context.arbiter.clone(), policy.too_few_timeout),
+            identities: BTreeMap::new(),
             store: None,
             followers,
-            deferred_workers,
+            deferred_workers: context.deferred_workers,
             closed: false,
             last_reason: String::new(),
             given_up: None,
@@ -70,19 +76,18 @@ impl Leader {
 
     /// The leader of a job that another launcher has led until now.
     pub(crate) fn take_over(
-        policy: MembershipPolicy,
-        access: Access,
+        context: &Context,
         ip: IpAddr,
         followers: Followers,
         local: &LocalMembers,
     ) -> Leader {
-        let now = Instant::now();
-        let Formed { generation, members, .. } = &local.formed;
-        let mut workers =
-            WorkerSet::resume(policy, *generation, members, "the leading launcher was lost", now);
+        let (now, policy) = (Instant::now(), context.policy);
+        let mut workers = WorkerSet::resume(policy, &local.formed, "the leading launcher was lost", now);
+        let mut lineage = local.lineage.clone();
+        let Formed { members, identities, .. } = local.formed.clone();
         let nodes: BTreeSet<usize> =
             followers.view.launchers.iter().map(|launcher| launcher.node_rank).collect();
-        for member in members {
+        for (member, identity) in members.iter().zip(&identities) {
             let node_rank = node_rank_of(member);
             if node_rank.is_none_or(|rank| !nodes.contains(&rank)) {
                 workers.exited(member, Some("was lost with its launcher"), now);
@@ -90,9 +95,12 @@ impl Leader {
             // Of this node's members the new leader knows more than the last one.
             if node_rank == local.node_rank && !local.contains(member) {
                 workers.exited(member, None, now);
+                lineage.died(identity);
             }
         }
-        let mut leader = Leader { workers, ..Leader::new(policy, access, ip, Some(followers), 0) };
+        let identities = members.into_iter().zip(identities).collect();
+        let begun = Leader::new(context, ip, Some(followers));
+        let mut leader = Leader { workers, lineage, identities, deferred_workers: 0, ..begun };
         leader.meet_local_members(local);
         leader
     }
@@ -111,13 +119,19 @@ impl Leader {
             MemberEvent::Started => self.workers.started(member),
             MemberEvent::Arrived(arrival) => self.arrived(member, arrival),
             MemberEvent::CpuTime(total) => self.workers.took_cpu_time(member, total, Instant::now()),
-            MemberEvent::Exited(exit) => self.exited(member, &exit),
+            MemberEvent::Exited(exit) => {
+                self.has_ended(member);
+                self.exited(member, &exit);
+            }
         }
     }
 
     fn arrived(&mut self, member: &str, arrival: Arrival) {
-        let Arrival { number, reason, rejoin_timeout_ms, has_state, server } = arrival;
+        let Arrival { number, reason, rejoin_timeout_ms, has_state, server, incarnation, history } = arrival;
+        self.lineage.heard(&history);
+        self.identities.insert(member.into(), identity(member, incarnation));
         self.workers.arrived(member, number, reason, Instant::now());
+        self.workers.has_been_in(member, history);
         if server {
             self.workers.is_server(member);
         }
@@ -126,6 +140,13 @@ impl Leader {
         }
         if has_state {
             self.workers.holds_state(member);
+        }
+    }
+
+    /// The member's own launcher says that its process has ended.
+    fn has_ended(&mut self, member: &str) {
+        if let Some(identity) = self.identities.remove(member) {
+            self.lineage.died(&identity);
         }
     }
 
@@ -155,9 +176,12 @@ impl Leader {
     ///
     /// # Errors
     ///
-    /// This launcher must not lead any more; the text is the reason.
-    pub(crate) fn tick(&mut self, context: &Context, local: &mut LocalMembers) -> Result<(), String> {
+    /// This launcher must not lead any more.
+    pub(crate) fn tick(&mut self, context: &Context, local: &mut LocalMembers) -> Result<(), Detached> {
         let now = Instant::now();
+        if let Some((since, reason)) = &self.given_up {
+            return if now < *since + FAREWELL { Ok(()) } else { Err(reason.clone()) };
+        }
         let events = self.followers.as_mut().map_or_else(Vec::new, |followers| followers.poll(now));
         events.into_iter().try_for_each(|event| self.follower_event(event))?;
         if let Some(followers) = &mut self.followers {
@@ -168,7 +192,10 @@ impl Leader {
                 local.tell_launcher(CoordinatorEvent::LauncherRefused { host });
             }
             if !followers.has_begun() && now >= context.begins_by {
-                return self.give_up(context, now);
+                let reason = followers.too_few(context.start_timeout);
+                self.send_all(&ToFollower::Refused { reason: reason.clone() });
+                self.given_up = Some((now, format!("it {reason}").into()));
+                return Ok(());
             }
         }
         self.count_remote_members(local);
@@ -178,32 +205,82 @@ impl Leader {
         }
         if self.followers.as_ref().is_none_or(Followers::are_ready) {
             let decision = self.workers.decide(now);
+            if let Action::FormGeneration(candidates) = &decision.action
+                && !self.is_granted(context, candidates, now)
+            {
+                self.claims.news().into_iter().for_each(|news| local.warn(news));
+                return Ok(());
+            }
             self.workers.apply(&decision, now);
-            self.act(decision, local);
+            self.act(decision, context, local);
         }
         Ok(())
     }
 
-    /// Tells the followers that the job does not begin, and ends when they have had the time to hear it.
-    fn give_up(&mut self, context: &Context, now: Instant) -> Result<(), String> {
-        let Some(followers) = &mut self.followers else { return Ok(()) };
-        let waited = context.start_timeout;
-        let (since, reason) = self.given_up.get_or_insert_with(|| (now, followers.give_up(waited)));
-        if now < *since + FAREWELL { Ok(()) } else { Err(format!("it {reason}")) }
+    /// Claims the next generation for these members; gives whether it may be formed now. Where another leader
+    /// goes on, or may, this one gives up.
+    fn is_granted(&mut self, context: &Context, candidates: &[Candidate], now: Instant) -> bool {
+        let claim = Claim {
+            job: self.followers.as_ref().map_or(context.launcher_id, |followers| followers.view.job_id),
+            leader: context.launcher_id,
+            place: context.place.clone(),
+            newest: self.lineage.newest().max(self.workers.generation()),
+            members: self.identities_of(candidates),
+            left: self.workers.histories(candidates).flat_map(History::all).collect(),
+            predecessors: self.lineage.predecessors(self.workers.histories(candidates)),
+        };
+        match self.claims.claim(&claim, now) {
+            Claimed::Granted(number) => {
+                self.workers.granted(number);
+                true
+            }
+            Claimed::Waits => false,
+            Claimed::Refused(reason) => {
+                self.send_all(&ToFollower::Superseded { reason: reason.clone() });
+                self.given_up = Some((now, Detached { reason, superseded: true }));
+                false
+            }
+        }
     }
 
-    fn follower_event(&mut self, event: FollowerEvent) -> Result<(), String> {
+    fn identities_of(&self, candidates: &[Candidate]) -> Vec<String> {
+        let known = candidates.iter().filter_map(|candidate| self.identities.get(&candidate.member));
+        known.cloned().collect()
+    }
+
+    /// Tells the followers that this launcher ends, and its members have; returns when they have had the time
+    /// to hear it.
+    pub(crate) fn say_goodbye(&mut self, local: &LocalMembers) {
+        if self.followers.as_ref().is_some_and(|followers| !followers.is_empty()) {
+            let ended = self.lineage.dead().chain(local.identities.values()).cloned().collect();
+            self.send_all(&ToFollower::Goodbye { ended });
+            std::thread::sleep(FAREWELL);
+        }
+    }
+
+    fn follower_event(&mut self, event: FollowerEvent) -> Result<(), Detached> {
         match event {
             FollowerEvent::Member { member, event } => self.member_event(&member, event),
-            FollowerEvent::KnownGeneration(generation) => self.workers.catch_up(generation),
-            FollowerEvent::Lost { node_rank, members } => {
+            FollowerEvent::KnownGenerations(generations) => {
+                for formed in &generations {
+                    self.lineage.told(formed);
+                    self.workers.has_been(formed);
+                }
+            }
+            FollowerEvent::Lost { node_rank, members, said_so } => {
                 log::info!("the launcher of node {node_rank} has gone, with {} members", members.len());
                 let exit = MemberExit::Failed("was lost with its launcher".into());
-                members.iter().for_each(|member| self.exited(member, &exit));
+                for member in &members {
+                    if said_so {
+                        self.has_ended(member);
+                    }
+                    self.exited(member, &exit);
+                }
             }
             FollowerEvent::Deposed { address } => {
                 let gone_on = "the others have gone on without this launcher";
-                return Err(format!("{gone_on}; the one at {address} leads now"));
+                let reason = format!("{gone_on}; the one at {address} leads now");
+                return Err(Detached { reason, superseded: true });
             }
         }
         Ok(())
@@ -216,7 +293,7 @@ impl Leader {
         followers.tell_remote_members(&members);
     }
 
-    fn act(&mut self, decision: Decision, local: &mut LocalMembers) {
+    fn act(&mut self, decision: Decision, context: &Context, local: &mut LocalMembers) {
         let Decision { action, reason } = decision;
         if self.last_reason != reason {
             log::debug!("{reason}: {action:?}");
@@ -224,7 +301,9 @@ impl Leader {
         }
         match action {
             Action::Wait | Action::EndGeneration => {}
-            Action::FormGeneration(candidates) => self.form_generation(local, &candidates, reason),
+            Action::FormGeneration(candidates) => {
+                self.form_generation(context.launcher_id, local, &candidates, reason);
+            }
             Action::RequestRegroup => {
                 let generation = self.workers.generation();
                 local.request_regroup(generation);
@@ -247,7 +326,13 @@ impl Leader {
         }
     }
 
-    fn form_generation(&mut self, local: &mut LocalMembers, candidates: &[Candidate], reason: String) {
+    fn form_generation(
+        &mut self,
+        leader: u64,
+        local: &mut LocalMembers,
+        candidates: &[Candidate],
+        reason: String,
+    ) {
         let (address, server) = match self.serve_generation(candidates.len()) {
             Ok(served) => served,
             Err(error) => {
@@ -258,17 +343,23 @@ impl Leader {
         // The last generation's store is dropped: none of its members is left in it.
         self.store = Some(server);
         let generation = self.workers.generation();
+        let id = GenerationId { number: generation, leader };
         let members: Vec<String> = candidates.iter().map(|candidate| candidate.member.clone()).collect();
         // Followers hear of the generation before its members do: whoever leads next must know where its
         // members are.
-        let formed = Formed { generation, members, reason: reason.clone() };
+        let state_held = self.workers.state_was_held();
+        let identities = self.identities_of(candidates);
+        let formed = Formed { generation, leader, members, identities, reason: reason.clone(), state_held };
+        self.lineage.told(&formed);
+        self.followers.iter_mut().for_each(|followers| followers.granted(generation));
         self.send_all(&ToFollower::Formed(formed.clone()));
         local.generation_formed(formed);
         self.reply(local, candidates, |rank| {
             let node = node_of(&candidates[rank].member);
             let local_rank = candidates[..rank].iter().filter(|other| node_of(&other.member) == node).count();
             let (world_size, reason) = (candidates.len(), reason.clone());
-            Reply::Assigned(Assignment { generation, rank, world_size, local_rank, store: address, reason })
+            let store = address;
+            Reply::Assigned(Assignment { generation: id, rank, world_size, local_rank, store, reason })
         });
     }
 

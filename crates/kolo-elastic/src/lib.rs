@@ -15,8 +15,9 @@
 //! A job of several nodes has a launcher on each, and each launcher a coordinator for its own workers. The
 //! coordinator of the launcher that came first is the *leader*: it alone decides. The *followers* pass on
 //! what happens to their members, and hand them the leader's replies. When the leader is lost the next
-//! launcher in the order of joining leads, in the next *term*, and workers notice no more than the end of a
-//! generation.
+//! launcher in the order of joining leads, and workers notice no more than the end of a generation. Which
+//! launcher that is, and who only believes to lead, does not matter to what is trained: an *arbiter* grants
+//! each generation to one leader.
 //!
 //! From the top down; no two files import each other:
 //!
@@ -31,12 +32,17 @@
 //! | `local_members` | the members of a coordinator's own node |
 //! | `member`, `regroup_listener` | a worker, and what it hears while it works |
 //! | `succession` | which launcher leads next: a pure function |
+//! | `arbiter` | which leader may form the next generation |
+//! | `claims` | a leader's questions to the arbiter |
+//! | `lineage`, `generation` | the generations that the next one may follow |
 //! | `worker_set` | when a generation begins and who belongs to it: a pure function |
 //! | `launcher_view` | which launchers are there, in which order |
 //! | `launcher_protocol`, `worker_protocol`, `events` | what all of these say to one another |
 //! | `member_ranks` | the rank that each member has now |
 //! | `member_name`, `timeouts` | names of members, and times, on which both sides of a connection agree |
 
+mod arbiter;
+mod claims;
 mod context;
 mod coordinator;
 mod discovery;
@@ -47,14 +53,18 @@ mod followers;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod generation;
 mod launcher_protocol;
 mod launcher_view;
 mod leader;
 mod leader_connection;
+mod lineage;
 mod local_members;
 mod member;
 mod member_name;
 mod member_ranks;
+#[cfg(test)]
+mod model;
 mod node_config;
 mod regroup_listener;
 mod role;
@@ -63,6 +73,7 @@ mod timeouts;
 mod worker_protocol;
 mod worker_set;
 
+pub use arbiter::{ARBITERS, Arbiter, ArbiterKind};
 pub use coordinator::Coordinator;
 pub use events::{CoordinatorEvent, MemberExit};
 pub use member::Member;

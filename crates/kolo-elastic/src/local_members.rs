@@ -8,7 +8,8 @@ use std::time::Duration;
 use kolo_rendezvous::store::Server;
 
 use crate::events::CoordinatorEvent;
-use crate::launcher_protocol::Formed;
+use crate::generation::{Formed, identity};
+use crate::lineage::Lineage;
 use crate::member_ranks::MemberRanks;
 use crate::worker_protocol::{self, Arrival, Reply};
 
@@ -18,8 +19,12 @@ pub(crate) struct LocalMembers {
     launcher: Sender<CoordinatorEvent>,
     /// The members of this node that have not ended, each with its arrival while that has not been answered.
     pub(crate) unanswered: BTreeMap<String, Option<Arrival>>,
+    /// What tells those that have arrived from other processes of their names.
+    pub(crate) identities: BTreeMap<String, String>,
     /// The last generation that is known here.
     pub(crate) formed: Formed,
+    /// The generations that the next one may follow, as far as is known here.
+    pub(crate) lineage: Lineage,
     /// The ranks of its members, for the launcher.
     pub(crate) ranks: MemberRanks,
     /// Members on other nodes.
@@ -35,12 +40,14 @@ impl LocalMembers {
     pub(crate) fn new(store: Arc<Server>, launcher: Sender<CoordinatorEvent>) -> LocalMembers {
         let (unanswered, formed) = (BTreeMap::new(), Formed::default());
         let (node_rank, initial_nodes) = (None, None);
-        let ranks = MemberRanks::default();
+        let (ranks, lineage, identities) = (MemberRanks::default(), Lineage::default(), BTreeMap::new());
         LocalMembers {
             store,
             launcher,
             unanswered,
+            identities,
             formed,
+            lineage,
             ranks,
             remote_members: 0,
             node_rank,
@@ -55,12 +62,17 @@ impl LocalMembers {
 
     /// Takes note of a member's arrival, which the leader is to answer.
     pub(crate) fn arrived(&mut self, member: &str, arrival: Arrival) {
+        self.lineage.heard(&arrival.history);
+        self.identities.insert(member.into(), identity(member, arrival.incarnation));
         self.unanswered.insert(member.into(), Some(arrival));
     }
 
     /// Takes note of the end of a member's process.
     pub(crate) fn exited(&mut self, member: &str) {
         self.unanswered.remove(member);
+        if let Some(identity) = self.identities.remove(member) {
+            self.lineage.died(&identity);
+        }
     }
 
     /// Whether a member of this node lives.
@@ -87,11 +99,11 @@ impl LocalMembers {
     }
 
     /// Answers all members that wait: no generation will be formed for them.
-    pub(crate) fn refuse_all(&mut self, reason: &str) {
+    pub(crate) fn refuse_all(&mut self, detached: &Detached) {
         let waiting =
             self.unanswered.iter().filter_map(|(m, arrival)| Some((m.clone(), arrival.as_ref()?.number)));
         for (member, number) in waiting.collect::<Vec<_>>() {
-            self.reply(&member, number, &Reply::Failed { reason: reason.into() });
+            self.reply(&member, number, &detached.reply());
         }
     }
 
@@ -103,8 +115,9 @@ impl LocalMembers {
     /// Takes note of a generation that has begun, and tells the launcher.
     pub(crate) fn generation_formed(&mut self, formed: Formed) {
         self.formed = formed.clone();
+        self.lineage.told(&formed);
         self.ranks.formed(formed.generation, &formed.members);
-        let Formed { generation, members, reason } = formed;
+        let Formed { generation, members, reason, .. } = formed;
         self.tell_launcher(CoordinatorEvent::GenerationFormed { generation, members, reason });
     }
 
@@ -123,6 +136,29 @@ impl LocalMembers {
     /// Tells the launcher of something that does not work as it should.
     pub(crate) fn warn(&self, text: String) {
         self.tell_launcher(CoordinatorEvent::Warning { text });
+    }
+}
+
+/// Why a coordinator belongs to no job any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Detached {
+    /// The reason, as a sentence.
+    pub(crate) reason: String,
+    /// Another part of the job goes on, or may.
+    pub(crate) superseded: bool,
+}
+
+impl Detached {
+    /// What members are told that arrive.
+    fn reply(&self) -> Reply {
+        let reason = self.reason.clone();
+        if self.superseded { Reply::Superseded { reason } } else { Reply::Failed { reason } }
+    }
+}
+
+impl From<String> for Detached {
+    fn from(reason: String) -> Detached {
+        Detached { reason, superseded: false }
     }
 }
 

@@ -12,6 +12,8 @@ use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Store;
 use kolo_schedule::Rank;
 
+use crate::context::unique_id;
+use crate::generation::History;
 use crate::member_name::{COORDINATOR, MEMBER};
 use crate::regroup_listener::RegroupListener;
 use crate::worker_protocol::{self, Arrival, Assignment, Reply};
@@ -45,6 +47,9 @@ pub struct Member {
     pace: Arc<Pace>,
     generation: Option<Generation>,
     has_state: bool,
+    /// Tells this process from others of its name.
+    incarnation: u64,
+    history: History,
 }
 
 impl Member {
@@ -94,6 +99,8 @@ impl Member {
             pace: Arc::new(Pace::new(options.timeout)),
             generation: None,
             has_state: false,
+            incarnation: unique_id(),
+            history: History::default(),
         })
     }
 
@@ -130,6 +137,8 @@ impl Member {
             rejoin_timeout_ms: self.pace.known().map(milliseconds),
             has_state: self.has_state,
             server: self.options.server,
+            incarnation: self.incarnation,
+            history: self.history.clone(),
         };
         let text = serde_json::to_string(&arrival).map_err(unreadable)?;
         self.store.set(&worker_protocol::arrival_key(&self.name), text)?;
@@ -143,6 +152,7 @@ impl Member {
         match serde_json::from_str(&text).map_err(unreadable)? {
             Reply::Assigned(assignment) => Ok(assignment),
             Reply::StateLost => Err(Error::Orphaned),
+            Reply::Superseded { reason } => Err(Error::Superseded { reason }),
             Reply::Failed { reason } => Err(Error::system("the coordinator can form no generation", reason)),
             Reply::TooFew { present, min, waited_ms, first } => {
                 Err(Error::TooFew { present, min, waited: Duration::from_millis(waited_ms), first })
@@ -156,18 +166,25 @@ impl JobMembership for Member {
     ///
     /// # Errors
     ///
-    /// The coordinator is gone, no member that held the job's state is left ([`Error::Orphaned`]), or too few
-    /// members have come for too long ([`Error::TooFew`]).
+    /// The coordinator is gone, no member that held the job's state is left ([`Error::Orphaned`]), too few
+    /// members have come for too long ([`Error::TooFew`]), or another part of the job goes on
+    /// ([`Error::Superseded`]).
     fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error> {
         let mut reason = reason.map(String::from);
         for _ in 0..FORMING_TRIES {
             let assignment = self.await_assignment(reason.take())?;
             let Assignment { generation, rank, world_size, local_rank, store, reason: ended } = assignment;
+            if !self.history.enter(generation) {
+                reason = Some("an older generation was assigned".into());
+                continue;
+            }
+            let generation = generation.number;
             self.listener.set_generation(generation);
             log::info!("generation {generation}: rank {rank} of {world_size} ({ended})");
             let worker = WorkerEnv { rank: Rank(rank), world_size, local_rank, endpoint: store.into() };
             match Group::join_served(&worker, &self.options) {
                 Ok(group) => {
+                    self.history.formed();
                     self.pace.begin();
                     group.follow_pace(&self.pace);
                     let formed = SystemTime::now();

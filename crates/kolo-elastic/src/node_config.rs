@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::arbiter::Arbiter;
+
 /// The nodes of a job, and this one among them. Each node has one launcher.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
@@ -20,6 +22,8 @@ pub struct NodeConfig {
     /// The job may take so long to begin, from this launcher's start: until its leader is found and enough
     /// launchers have joined.
     pub start_timeout: Duration,
+    /// By what launchers agree which of them goes on when they have lost each other; the same on all nodes.
+    pub arbiter: Arbiter,
 }
 
 impl NodeConfig {

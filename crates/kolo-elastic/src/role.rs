@@ -12,7 +12,7 @@ use crate::follower::{Follower, NextRole};
 use crate::followers::Followers;
 use crate::launcher_protocol::ToLeader;
 use crate::leader::Leader;
-use crate::local_members::LocalMembers;
+use crate::local_members::{Detached, LocalMembers};
 
 /// A coordinator's role in its job.
 pub(crate) enum Role {
@@ -20,8 +20,8 @@ pub(crate) enum Role {
     Discovering(Receiver<Result<Discovered, Error>>),
     Leading(Box<Leader>),
     Following(Box<Follower>),
-    /// The coordinator belongs to no job any more, for this reason: members that arrive are told.
-    Detached(String),
+    /// The coordinator belongs to no job any more: members that arrive are told.
+    Detached(Detached),
 }
 
 impl Role {
@@ -35,7 +35,7 @@ impl Role {
         }
         let access = context.access.clone();
         let followers = Followers::new(store, access.clone(), context.limits, view);
-        let mut leader = Leader::new(context.policy, access, ip, Some(followers), context.deferred_workers);
+        let mut leader = Leader::new(context, ip, Some(followers));
         leader.meet_local_members(local);
         Role::Leading(Box::new(leader))
     }
@@ -46,31 +46,36 @@ impl Role {
         // The connection to the last leader is closed at the end of this function.
         let Follower { store, ip, view, .. } = follower;
         let (access, members) = (context.access.clone(), &local.formed.members);
-        let followers = Followers::inherit(store, access.clone(), context.limits, view, members);
-        Role::Leading(Box::new(Leader::take_over(context.policy, access, ip, followers, local)))
+        let followers = Followers::inherit(store, access, context.limits, view, members);
+        Role::Leading(Box::new(Leader::take_over(context, ip, followers, local)))
     }
 
     /// Looks for the job once more: its leader has gone before anything had begun.
     fn rediscover(context: &Context, local: &LocalMembers) -> Role {
         match context.discovery.as_ref().map(Discovery::start) {
             Some(Ok(discovered)) => Role::Discovering(discovered),
-            Some(Err(error)) => Role::detach(local, error.to_string()),
-            None => Role::detach(local, "it has lost the others".into()),
+            Some(Err(error)) => Role::detach(local, error.to_string().into()),
+            None => Role::detach(local, String::from("it has lost the others").into()),
         }
     }
 
     /// Belongs to no job any more, and tells the launcher.
-    fn detach(local: &LocalMembers, reason: String) -> Role {
-        Role::detach_for(local, reason, false)
+    fn detach(local: &LocalMembers, detached: Detached) -> Role {
+        Role::detach_for(local, detached, false)
     }
 
     /// As [`Role::detach`]; `all` says whether the reason holds for members, too, that do without a
     /// coordinator.
-    fn detach_for(local: &LocalMembers, reason: String, all: bool) -> Role {
+    fn detach_for(local: &LocalMembers, detached: Detached, all: bool) -> Role {
+        let reason = &detached.reason;
         log::info!("this launcher does not work together with others: {reason}");
         let ends_job = all || local.unanswered.values().any(Option::is_some);
-        local.tell_launcher(CoordinatorEvent::Detached { reason: reason.clone(), ends_job });
-        Role::Detached(reason)
+        let reason = reason.clone();
+        local.tell_launcher(match detached.superseded {
+            true => CoordinatorEvent::Superseded { reason },
+            false => CoordinatorEvent::Detached { reason, ends_job },
+        });
+        Role::Detached(detached)
     }
 
     /// Takes note of what has happened to a member of this node, or passes it on to the leader.
@@ -105,24 +110,26 @@ impl Role {
                 Ok(Ok(discovered)) => Role::begin(discovered, context, local),
                 Ok(Err(error)) => {
                     let differs = matches!(error, Error::TokenDiffers { .. });
-                    Role::detach_for(local, error.to_string(), differs)
+                    Role::detach_for(local, error.to_string().into(), differs)
                 }
                 Err(TryRecvError::Empty) => Role::Discovering(discovered),
-                Err(TryRecvError::Disconnected) => Role::detach(local, "a thread has ended".into()),
+                Err(TryRecvError::Disconnected) => {
+                    Role::detach(local, String::from("a thread has ended").into())
+                }
             },
             Role::Leading(mut leader) => match leader.tick(context, local) {
                 Ok(()) => Role::Leading(leader),
-                Err(reason) => Role::detach(local, reason),
+                Err(detached) => Role::detach(local, detached),
             },
             Role::Following(mut follower) => match follower.tick(context, local) {
                 NextRole::Follow => Role::Following(follower),
                 NextRole::Lead => Role::take_over(*follower, context, local),
                 NextRole::Rediscover => Role::rediscover(context, local),
-                NextRole::Detach(reason) => Role::detach(local, reason),
+                NextRole::Detach(detached) => Role::detach(local, detached),
             },
-            Role::Detached(reason) => {
-                local.refuse_all(&reason);
-                Role::Detached(reason)
+            Role::Detached(detached) => {
+                local.refuse_all(&detached);
+                Role::Detached(detached)
             }
         }
     }

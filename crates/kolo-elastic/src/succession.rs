@@ -1,10 +1,10 @@
 //! Which launcher leads when the leader is lost. Nowhere else is that decided.
 //!
 //! All launchers have joined one leader, so their copies of the view have the same order. The first launcher
-//! after the lost one leads, in the next term, and all others follow it. A launcher that can still reach the
-//! leader does not take its place: it is cut off itself. The rule needs no votes, and so does not hold when
-//! the network is cut in two: both sides go on then, each with a leader of its own. When such leaders hear of
-//! one another the one with the lower term stops ([`is_deposed`]).
+//! after the lost one leads, and all others follow it. A launcher that can still reach the leader does not
+//! take its place: it is cut off itself. The rule needs no votes, so when the network is cut both sides have
+//! a leader. That does no harm: the arbiter lets one of them form a generation. A leader that hears that
+//! another one has been granted a later generation than its own stops ([`is_deposed`]).
 
 use crate::launcher_view::{LauncherInfo, LauncherView};
 
@@ -59,16 +59,14 @@ pub(crate) fn succeed(view: &LauncherView, own: u64, loss: LeaderLoss) -> (Succe
             let (leader, reason) = (next.clone(), format!("the launcher at {} leads next", next.address));
             (Succession::Follow { leader, view }, reason)
         }
-        _ => {
-            view.term += 1;
-            (Succession::Lead(view), "this launcher is the next in the order of joining".into())
-        }
+        _ => (Succession::Lead(view), "this launcher is the next in the order of joining".into()),
     }
 }
 
-/// Whether a leader with the view `own` must stop, because another one leads the same job in a later term.
+/// Whether a leader with the view `own` must stop, because another one has led the same job to a later
+/// generation.
 pub(crate) fn is_deposed(own: &LauncherView, other: &LauncherView) -> bool {
-    other.job_id == own.job_id && other.term > own.term
+    other.job_id == own.job_id && other.generation > own.generation
 }
 
 #[cfg(test)]
@@ -85,7 +83,7 @@ mod tests {
             node_rank: n,
             address: ([127, 0, 0, 1], 1 + n as u16).into(),
         };
-        let mut view = LauncherView::new("job", launcher(0));
+        let mut view = LauncherView::new("job", "majority".into(), launcher(0));
         view.launchers.extend([launcher(1), launcher(2)]);
         view
     }
@@ -97,11 +95,11 @@ mod tests {
     #[test]
     fn the_next_in_the_order_of_joining_leads_and_all_agree_on_who_that_is() {
         let Succession::Lead(second) = outcome(&view(), 11, KILLED) else { panic!("the second follows") };
-        assert_eq!((second.term, second.leader().map(|leader| leader.id)), (2, Some(11)));
+        assert_eq!(second.leader().map(|leader| leader.id), Some(11));
         let Succession::Follow { leader, view: third } = outcome(&view(), 12, KILLED) else {
             panic!("the third leads beside the second")
         };
-        assert_eq!((leader.id, third.term), (11, 1), "only a leader counts terms");
+        assert_eq!(leader.id, 11);
         assert_eq!(third.launchers, second.launchers);
         let Succession::Lead(third) = outcome(&third, 12, KILLED) else { panic!("nobody else is left") };
         assert_eq!(third.launchers.len(), 1);
@@ -125,10 +123,10 @@ mod tests {
     }
 
     #[test]
-    fn of_two_leaders_the_one_of_the_later_term_is_right() {
+    fn of_two_leaders_the_one_of_the_later_generation_is_right() {
         let (first, mut second) = (view(), view());
         assert!(!is_deposed(&first, &second));
-        second.term += 1;
+        second.generation += 1;
         assert!(is_deposed(&first, &second) && !is_deposed(&second, &first));
         second.job_id += 1;
         assert!(!is_deposed(&first, &second), "another job at the same place");

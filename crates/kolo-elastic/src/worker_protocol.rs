@@ -13,6 +13,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::generation::{GenerationId, History};
+
 /// The key of what tells the job from all others.
 pub(crate) const JOB_ID: &str = "job";
 /// The prefix of the keys of arrivals.
@@ -37,6 +39,12 @@ pub(crate) struct Arrival {
     /// Whether the member is a summation server, which never holds it.
     #[serde(default)]
     pub(crate) server: bool,
+    /// Tells the member's process from others of its name.
+    #[serde(default)]
+    pub(crate) incarnation: u64,
+    /// The generations that the member has been in.
+    #[serde(default)]
+    pub(crate) history: History,
 }
 
 /// The coordinator's answer to an arrival.
@@ -51,12 +59,14 @@ pub(crate) enum Reply {
     StateLost,
     /// The next generation cannot be served.
     Failed { reason: String },
+    /// Another part of the job goes on, or may: this one must not.
+    Superseded { reason: String },
 }
 
 /// A member's part in a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Assignment {
-    pub(crate) generation: u64,
+    pub(crate) generation: GenerationId,
     pub(crate) rank: usize,
     pub(crate) world_size: usize,
     pub(crate) local_rank: usize,

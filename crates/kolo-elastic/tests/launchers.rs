@@ -9,7 +9,9 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use kolo_comm::{JobMembership, Op, Options};
-use kolo_elastic::{Coordinator, CoordinatorEvent, Member, MembershipPolicy, NodeConfig, member_name};
+use kolo_elastic::{
+    Arbiter, Coordinator, CoordinatorEvent, Member, MembershipPolicy, NodeConfig, member_name,
+};
 
 const POLICY: MembershipPolicy = MembershipPolicy {
     min_members: 1,
@@ -33,8 +35,15 @@ fn node_config(
     nodes: RangeInclusive<usize>,
 ) -> NodeConfig {
     let (min_nodes, max_nodes) = nodes.into_inner();
-    let start_timeout = POLICY.start_timeout;
-    NodeConfig { masters: masters.to_vec(), node_rank, min_nodes, max_nodes, local_workers: 1, start_timeout }
+    NodeConfig {
+        masters: masters.to_vec(),
+        node_rank,
+        min_nodes,
+        max_nodes,
+        local_workers: 1,
+        start_timeout: POLICY.start_timeout,
+        arbiter: Arbiter::default(),
+    }
 }
 
 /// A launcher with one worker, which is a thread.

@@ -221,6 +221,7 @@ impl Elastic {
                 eprintln!("kolo: {present} workers are left, and no others have come: the job ends");
                 self.close();
             }
+            CoordinatorEvent::Superseded { reason } => return Err(LaunchError::Superseded { why: reason }),
             CoordinatorEvent::Detached { reason, ends_job }
                 if (ends_job || self.coordinator.generation() > 0) && !self.closed =>
             {
@@ -278,6 +279,7 @@ fn node_config(job: &Job, start_timeout: Duration) -> NodeConfig {
         max_nodes: job.nnodes,
         local_workers: job.processes(),
         start_timeout,
+        arbiter: job.arbiter.clone(),
     }
 }
 

@@ -45,6 +45,15 @@ pub enum LaunchError {
         /// What is wrong, and the remedy.
         why: String,
     },
+    /// The launchers of a job have lost each other, and this one may not go on.
+    #[error(
+        "this node's workers are ended, because others of the job go on or may: {why}. If none does, go on from the \
+         last checkpoint (kolo train --resume RUN_FOLDER)"
+    )]
+    Superseded {
+        /// Who goes on, or why others may.
+        why: String,
+    },
     /// The program cannot be started.
     #[error("cannot start `{}`: {hint}", program.to_string_lossy())]
     Program {

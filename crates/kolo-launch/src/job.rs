@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kolo_comm::Rank;
+use kolo_elastic::Arbiter;
 
 use crate::error::LaunchError;
 
@@ -57,6 +58,9 @@ pub struct Job {
     pub patience: Duration,
     /// How long too few workers wait for others before the job ends.
     pub wait: Duration,
+    /// By what the launchers of several nodes agree which of them goes on when they have lost each other; the
+    /// same on all nodes.
+    pub arbiter: Arbiter,
 }
 
 /// Where the workers' output goes. Standard output goes to standard output, standard error to standard error.
@@ -91,6 +95,7 @@ impl Job {
             restarts: 3,
             patience: Duration::from_secs(60),
             wait: Duration::from_secs(60),
+            arbiter: Arbiter::default(),
         }
     }
 

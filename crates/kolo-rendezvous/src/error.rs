@@ -159,6 +159,12 @@ pub enum Error {
     /// A new worker finds none left who has the state of the job.
     #[error("all workers that had the job's state have died; start again from the last checkpoint")]
     Orphaned,
+    /// The job's launchers have lost each other, and this worker is not on the side that may go on.
+    #[error("this worker must not go on, because others of its job do or may: {reason}")]
+    Superseded {
+        /// Who goes on, or why others may, as a sentence.
+        reason: String,
+    },
     /// No transport that may be used leads from one rank to another.
     #[error("{from} cannot reach {to}: {}; is KOLO_TRANSPORT set?", reasons_of(reasons))]
     NoTransport {

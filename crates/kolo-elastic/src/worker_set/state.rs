@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::action::{Action, Candidate, Decision};
 use super::policy::MembershipPolicy;
+use crate::generation::{Formed, History};
 
 /// A process that took so much CPU time between two reports, which are about a second apart, works; one that
 /// only waits takes less.
@@ -36,6 +37,8 @@ pub(super) struct WorkerRecord {
     /// It is a summation server: it does not count as one of the members that a job needs, and its rank
     /// follows those of all that train.
     pub(super) is_server: bool,
+    /// The generations that it has been in, as it has told.
+    history: History,
 }
 
 /// The workers of a job and the generation that they form.
@@ -75,26 +78,24 @@ impl WorkerSet {
         }
     }
 
-    /// The workers of a job that another leader has led to generation `generation` of these members, in the
-    /// order of their ranks. That generation has ended for `reason`, because the last leader served its
-    /// store.
-    pub(crate) fn resume(
-        policy: MembershipPolicy,
-        generation: u64,
-        members: &[String],
-        reason: &str,
-        now: Instant,
-    ) -> Self {
+    /// The workers of a job that another leader has led to this generation. That has ended for `reason`,
+    /// because the last leader served its store.
+    pub(crate) fn resume(policy: MembershipPolicy, last: &Formed, reason: &str, now: Instant) -> Self {
         let mut set = WorkerSet::new(policy, now);
-        for (rank, member) in members.iter().enumerate() {
+        for (rank, member) in last.members.iter().enumerate() {
             let worker = set.record(member);
             (worker.status, worker.last_rank) = (Status::Participating, Some(rank));
         }
-        set.generation = generation;
-        if generation > 0 {
+        (set.generation, set.state_was_held) = (last.generation, last.state_held);
+        if last.generation > 0 {
             set.end_generation(now, reason.into());
         }
         set
+    }
+
+    /// Whether some worker has told that it holds the state of the job.
+    pub(crate) fn state_was_held(&self) -> bool {
+        self.state_was_held
     }
 
     /// The number of the last generation; 0 before the first.
@@ -102,9 +103,15 @@ impl WorkerSet {
         self.generation
     }
 
-    /// Takes note that another launcher knows of this generation.
-    pub(crate) fn catch_up(&mut self, generation: u64) {
-        self.generation = self.generation.max(generation);
+    /// Takes note of a generation that another launcher knows of.
+    pub(crate) fn has_been(&mut self, formed: &Formed) {
+        self.generation = self.generation.max(formed.generation);
+        self.state_was_held |= formed.state_held;
+    }
+
+    /// The next generation gets this number, which is above that of the last one.
+    pub(crate) fn granted(&mut self, next: u64) {
+        self.generation = self.generation.max(next.saturating_sub(1));
     }
 
     /// The names of all workers that have been started and have not ended.
@@ -126,6 +133,7 @@ impl WorkerSet {
             last_worked: None,
             has_state: false,
             is_server: false,
+            history: History::default(),
         };
         self.workers.entry(member.into()).or_insert(started)
     }
@@ -154,6 +162,16 @@ impl WorkerSet {
     pub(crate) fn holds_state(&mut self, member: &str) {
         self.record(member).has_state = true;
         self.state_was_held = true;
+    }
+
+    /// A member that has arrived tells which generations it has been in.
+    pub(crate) fn has_been_in(&mut self, member: &str, history: History) {
+        self.record(member).history = history;
+    }
+
+    /// Which generations these candidates have been in.
+    pub(crate) fn histories<'a>(&'a self, candidates: &'a [Candidate]) -> impl Iterator<Item = &'a History> {
+        candidates.iter().filter_map(|candidate| Some(&self.workers.get(&candidate.member)?.history))
     }
 
     /// A member that has arrived is a summation server.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::generation::Formed;
 
 const POLICY: MembershipPolicy = MembershipPolicy {
     min_members: 2,
@@ -32,6 +33,12 @@ const NOBODY: &str = "no member waits for an assignment";
 const NOT_STARTED: &str = "not all members that were started have arrived";
 const NOT_BACK: &str = "members of the last generation have not come back";
 const TOO_FEW: &str = "too few members wait for a generation";
+
+/// A generation of these members, in which nobody has told that it holds the state.
+fn formed(generation: u64, members: &[&str]) -> Formed {
+    let members = members.iter().map(|member| member.to_string()).collect();
+    Formed { generation, members, ..Formed::default() }
+}
 
 /// `count` workers that are all in generation 1.
 fn participating(count: usize, now: Instant) -> WorkerSet {
@@ -228,8 +235,7 @@ fn a_newcomer_may_be_too_late() {
 #[test]
 fn another_coordinator_goes_on_where_the_last_one_ended() {
     let now = Instant::now();
-    let members = ["0", "1", "2"].map(String::from);
-    let mut set = WorkerSet::resume(POLICY, 4, &members, "the leader has ended", now);
+    let mut set = WorkerSet::resume(POLICY, &formed(4, &["0", "1", "2"]), "the leader has ended", now);
     // Those of the leader end with it; the others know nothing of each other yet.
     set.exited("0", Some("was lost"), now);
     set.arrived("2", 5, Some("rank 0 died".into()), now);
@@ -239,7 +245,7 @@ fn another_coordinator_goes_on_where_the_last_one_ended() {
     assert_eq!(set.generation(), 5);
 
     // Before the first generation nothing is lost.
-    let mut set = WorkerSet::resume(POLICY, 0, &[], "the leader has ended", now);
+    let mut set = WorkerSet::resume(POLICY, &formed(0, &[]), "the leader has ended", now);
     set.started("1");
     set.arrived("1", 1, None, now);
     set.arrived("2", 1, None, now);
@@ -249,23 +255,48 @@ fn another_coordinator_goes_on_where_the_last_one_ended() {
 #[test]
 fn a_later_generation_that_others_know_of_counts() {
     let now = Instant::now();
-    let mut set = WorkerSet::resume(POLICY, 4, &["0", "1"].map(String::from), "", now);
-    set.catch_up(6);
-    set.catch_up(5);
+    let mut set = WorkerSet::resume(POLICY, &formed(4, &["0", "1"]), "", now);
+    set.has_been(&formed(6, &["0", "1"]));
+    set.has_been(&formed(5, &["0", "1"]));
     set.arrived("0", 2, None, now);
     set.arrived("1", 2, None, now);
     assert!(matches!(act(&mut set, now), Action::FormGeneration(_)));
     assert_eq!(set.generation(), 7);
 
     // A leader that has taken over knows of the generation, and not of its members.
-    let mut set = WorkerSet::resume(POLICY, 0, &[], "", now);
-    set.catch_up(6);
+    let mut set = WorkerSet::resume(POLICY, &formed(0, &[]), "", now);
+    set.has_been(&formed(6, &[]));
     set.arrived("0", 2, None, now);
     set.holds_state("0");
     assert_eq!(act(&mut set, now), Action::EndGeneration);
     assert_waits(&mut set, now, TOO_FEW);
     set.arrived("1", 2, None, now);
     assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2)], "members have left"));
+}
+
+#[test]
+fn a_leader_that_takes_over_knows_that_the_state_was_held() {
+    let now = Instant::now();
+    // Generation 2 began with a newcomer, and the leader has died with all that held the state before the
+    // newcomer got any.
+    let last = Formed { state_held: true, ..formed(2, &["0", "1", "new"]) };
+    let mut set = WorkerSet::resume(POLICY, &last, "the leading launcher was lost", now);
+    set.exited("0", Some("was lost with its launcher"), now);
+    set.exited("1", Some("was lost with its launcher"), now);
+    set.arrived("new", 2, None, now);
+    assert_eq!(act(&mut set, now), Action::ReportStateLost(vec![candidate("new", 2)]));
+}
+
+#[test]
+fn a_granted_generation_has_the_number_that_was_granted() {
+    let now = Instant::now();
+    let mut set = participating(2, now);
+    for member in ["0", "1"] {
+        set.arrived(member, 2, None, now);
+    }
+    set.granted(7);
+    assert!(matches!(act(&mut set, now), Action::FormGeneration(_)));
+    assert_eq!(set.generation(), 7);
 }
 
 #[test]

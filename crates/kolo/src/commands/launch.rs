@@ -49,6 +49,10 @@ pub(crate) struct Launch {
     communication: Communication,
     #[command(flatten)]
     elastic: Elastic,
+    /// By what the launchers of several nodes agree which of them goes on when the network between them is
+    /// cut, the same on all nodes
+    #[arg(long, default_value = "majority", long_help = arbiter_help())]
+    arbiter: String,
     /// Seconds between asking workers to end and killing them
     #[arg(long, default_value_t = 2.0)]
     grace: f64,
@@ -73,10 +77,20 @@ impl Launch {
         job.env = self.communication.environment(self.algorithm.as_ref());
         job.token_file = self.token_file;
         self.elastic.apply(&mut job);
+        job.arbiter = kolo_elastic::Arbiter::parse(&self.arbiter)
+            .map_err(|error| Failure::input(format!("--arbiter: {error}")))?;
         job.grace = Duration::try_from_secs_f64(self.grace)
             .map_err(|_| Failure::input(format!("--grace {}: give seconds, 0 or more", self.grace)))?;
         Ok(kolo_launch::run(&job)?)
     }
+}
+
+/// The help of `--arbiter`: what there is.
+fn arbiter_help() -> String {
+    let says = "By what the launchers of several nodes agree which of them goes on when the network between \
+                them is cut, the same on all nodes:";
+    let kinds = kolo_elastic::ARBITERS.iter().map(|kind| format!("\n  {}: {}", kind.usage, kind.summary));
+    kinds.fold(says.into(), |help, kind| help + &kind)
 }
 
 /// `3`, or `1:4`: fewest, where nodes may come and go, and most.

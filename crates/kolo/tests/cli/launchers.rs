@@ -16,11 +16,12 @@ struct Launcher {
 }
 
 impl Launcher {
-    /// Node `node` of a job of two, with two workers.
+    /// Node `node` of a job of two, with two workers, either of which may go on without the other.
     fn start(folder: &Path, node: usize, nodes: &[&str], master: &str) -> Launcher {
         let words = folder.join(format!("words{node}"));
         let file = std::fs::File::create(&words).unwrap();
-        let launch = [&["launch", "--nproc", "2", "--master", master], nodes].concat();
+        let arbiter = format!("folder:{}", folder.join("arbiter").display());
+        let launch = [&["launch", "--nproc", "2", "--master", master, "--arbiter", &arbiter], nodes].concat();
         let program = env!("CARGO_BIN_EXE_kolo");
         let args = [&launch[..], &["--", program], &RUN, &["--out", "run"]].concat();
         let process = kolo(folder, &args).stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();

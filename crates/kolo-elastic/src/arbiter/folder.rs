@@ -1,0 +1,176 @@
+//! Generations recorded as files of a folder that all nodes share.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `job-<id>/begun` | there since the job has begun: whoever sees it shares the folder |
+//! | `job-<id>/generation-<number>.json` | the record of a generation |
+//!
+//! A record is written whole under a name of its own and gets its right name by a hard link, which fails
+//! where there is one of that name: also over NFS exactly one of several that try succeeds (open(2) of Linux
+//! says so of `O_EXCL`).
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use kolo_rendezvous::Error;
+
+use super::recorded::Records;
+use super::{Record, Rule};
+
+/// A file of another host may take so long to be seen: clients of NFS keep what they know of a folder.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+/// The time between two looks for it.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+struct Folder {
+    path: PathBuf,
+    /// Counts the files that this process has written, for their names.
+    written: AtomicU64,
+}
+
+pub(super) fn read(path: &str) -> Result<Rule, Error> {
+    let path = PathBuf::from(path);
+    if !path.is_absolute() {
+        let why = "give an absolute path that leads to the same folder on all nodes";
+        return Err(Error::system(format!("--arbiter folder:{}", path.display()), why));
+    }
+    Ok(Rule::Recorded(Arc::new(Folder { path, written: AtomicU64::new(0) })))
+}
+
+impl Folder {
+    fn job(&self, job: u64) -> PathBuf {
+        self.path.join(format!("job-{job:016x}"))
+    }
+
+    fn fails(path: &Path, what: &str, cause: impl std::fmt::Display) -> String {
+        format!("{what} {}: {cause}", path.display())
+    }
+}
+
+impl Records for Folder {
+    fn place(&self) -> String {
+        format!("folder:{}", self.path.display())
+    }
+
+    fn begin(&self, job: u64) -> Result<(), String> {
+        let (folder, begun) = (self.job(job), self.job(job).join("begun"));
+        fs::create_dir_all(&folder).map_err(|cause| Self::fails(&folder, "cannot make", cause))?;
+        let made = File::create(&begun).and_then(|file| file.sync_all()).and_then(|()| sync(&folder));
+        made.map_err(|cause| Self::fails(&begun, "cannot write", cause))
+    }
+
+    fn knows(&self, job: u64) -> Result<(), String> {
+        let (folder, until) = (self.job(job), Instant::now() + SEEN_WITHIN);
+        while Instant::now() < until {
+            // To list a folder makes clients of NFS ask their server.
+            if fs::read_dir(&folder).is_ok_and(|mut files| files.any(|file| is_begun(&file))) {
+                return Ok(());
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        let shared = "give a folder on a file system that all nodes share";
+        Err(format!("{} is not there, where the job has begun: {shared}", folder.join("begun").display()))
+    }
+
+    fn last(&self, job: u64) -> Result<Option<Record>, String> {
+        let folder = self.job(job);
+        let list = fs::read_dir(&folder).map_err(|cause| Self::fails(&folder, "cannot read", cause))?;
+        let number =
+            |name: &str| name.strip_prefix("generation-")?.strip_suffix(".json")?.parse::<u64>().ok();
+        let mut last = None;
+        for file in list {
+            let file = file.map_err(|cause| Self::fails(&folder, "cannot read", cause))?;
+            last = last.max(file.file_name().to_str().and_then(number));
+        }
+        let Some(number) = last else { return Ok(None) };
+        let path = folder.join(record_name(number));
+        let text = fs::read(&path).map_err(|cause| Self::fails(&path, "cannot read", cause))?;
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|cause| Self::fails(&path, "cannot understand", cause))
+    }
+
+    /// The number says which record it follows.
+    fn add(&self, job: u64, _after: Option<&Record>, record: &Record) -> Result<bool, String> {
+        let folder = self.job(job);
+        let count = self.written.fetch_add(1, Ordering::Relaxed);
+        let own = folder.join(format!(".{:016x}-{}-{count}", record.leader, std::process::id()));
+        let path = folder.join(record_name(record.generation));
+        let text = serde_json::to_vec(record).map_err(|cause| Self::fails(&path, "cannot write", cause))?;
+        let write = || {
+            let mut file = File::create(&own)?;
+            file.write_all(&text)?;
+            file.sync_all()
+        };
+        let linked = write().and_then(|()| fs::hard_link(&own, &path)).and_then(|()| sync(&folder));
+        // The answer to a link can be lost on its way over NFS: what the file says is what counts.
+        let added = match linked {
+            Ok(()) => Ok(true),
+            Err(cause) if cause.kind() == ErrorKind::AlreadyExists => {
+                Ok(fs::read(&path).is_ok_and(|there| there == text))
+            }
+            Err(cause) => Err(Self::fails(&path, "cannot make", cause)),
+        };
+        // It is of no use any more, and one that stays harms nobody.
+        let _ = fs::remove_file(&own);
+        added
+    }
+}
+
+fn record_name(number: u64) -> String {
+    format!("generation-{number}.json")
+}
+
+fn is_begun(file: &std::io::Result<fs::DirEntry>) -> bool {
+    file.as_ref().is_ok_and(|file| file.file_name() == "begun")
+}
+
+/// Writes a folder's list of files to the disk.
+fn sync(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_that_add_the_same_number_one_succeeds() {
+        let place = std::env::temp_dir().join(format!("kolo-arbiter-{}", std::process::id()));
+        let folder = || Folder { path: place.clone(), written: AtomicU64::new(0) };
+        folder().begin(7).unwrap();
+        folder().knows(7).unwrap();
+        assert_eq!(folder().last(7), Ok(None));
+        for generation in 1..=20 {
+            let record = |leader| Record {
+                generation,
+                leader,
+                place: format!("host{leader}"),
+                members: vec!["node0/0.0".into()],
+            };
+            let added = std::thread::scope(|scope| {
+                let tries = (0..8).map(|leader| scope.spawn(move || (leader, record(leader))));
+                let adding: Vec<_> = tries
+                    .map(|made| made.join().unwrap())
+                    .map(|(leader, record)| {
+                        let folder = folder();
+                        (leader, scope.spawn(move || folder.add(7, None, &record).unwrap()))
+                    })
+                    .collect();
+                let added = adding
+                    .into_iter()
+                    .filter_map(|(leader, adding)| adding.join().unwrap().then_some(leader));
+                added.collect::<Vec<u64>>()
+            });
+            let [winner] = added[..] else { panic!("{added:?} have all got generation {generation}") };
+            assert_eq!(folder().last(7), Ok(Some(record(winner))));
+        }
+        let files = fs::read_dir(folder().job(7)).unwrap().count();
+        assert_eq!(files, 21, "the records and `begun`, and nothing else");
+        fs::remove_dir_all(&place).unwrap();
+    }
+}

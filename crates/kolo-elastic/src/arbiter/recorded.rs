@@ -1,0 +1,144 @@
+//! The rule of arbiters that remember which generations they have granted, one after another: whoever has a
+//! member that has been in the last one may have the next, and the first to ask gets it.
+//!
+//! That a member of the last one waits here is not enough. It may have gone to another leader since, without
+//! this one's having noticed, and be in that generation now; only what it has left is over for certain.
+
+use super::{Claim, Record, Verdict};
+
+/// A claim that others overtake so often is told to try again later.
+const TRIES: usize = 16;
+
+/// Where generations are recorded. All calls may block, for a bounded time. Errors are texts that name the
+/// place and say what is wrong with it.
+pub(super) trait Records: Send + Sync {
+    /// Where that is, as it is written on the command line.
+    fn place(&self) -> String;
+
+    /// Takes note that the job has begun.
+    fn begin(&self, job: u64) -> Result<(), String>;
+
+    /// Whether the job has begun at this very place; the error says why it seems not so.
+    fn knows(&self, job: u64) -> Result<(), String>;
+
+    /// The record of the highest number; `None` before the first.
+    fn last(&self, job: u64) -> Result<Option<Record>, String>;
+
+    /// Adds a record, which follows the last one, `after`, unless another one has been added: of those who try
+    /// at once exactly one succeeds. Gives whether it was added.
+    fn add(&self, job: u64, after: Option<&Record>, record: &Record) -> Result<bool, String>;
+}
+
+/// Claims the generation after the last one that is recorded.
+pub(super) fn claim(records: &dyn Records, claim: &Claim) -> Result<Verdict, String> {
+    for _ in 0..TRIES {
+        let last = records.last(claim.job)?;
+        if let Some(last) = last.as_ref().filter(|last| !claim.left.contains(&last.id())) {
+            return Ok(not_over(last, claim));
+        }
+        // All who try at once must try the same number, or each of them would get its own.
+        let generation = last.as_ref().map_or(0, |last| last.generation) + 1;
+        let Claim { leader, place, members, .. } = claim.clone();
+        if records.add(claim.job, last.as_ref(), &Record { generation, leader, place, members })? {
+            return Ok(Verdict::Granted(generation));
+        }
+    }
+    Ok(Verdict::NotYet(format!("others claim generations at {} all the time", records.place())))
+}
+
+/// Why the next generation is not granted: nobody who waits here has been in the last one, so it may go on.
+fn not_over(last: &Record, claim: &Claim) -> Verdict {
+    let Record { generation, place, members, .. } = last;
+    let who = format!("generation {generation} of {} workers", members.len());
+    if members.iter().any(|member| claim.members.contains(member)) {
+        // It has been told of its member before that one went to another leader, or not at all.
+        return Verdict::NotYet(format!(
+            "{who} has been granted to the launcher at {place}, and no worker that has been in it is here"
+        ));
+    }
+    Verdict::Superseded(format!("{who}, none of them here, has been granted to the launcher at {place}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::generation::GenerationId;
+
+    /// Records in memory; `overtaken` is added by somebody else right before the next one.
+    #[derive(Default)]
+    struct Memory {
+        records: Mutex<Vec<Record>>,
+        overtaken: Mutex<Option<Record>>,
+    }
+
+    impl Records for Memory {
+        fn place(&self) -> String {
+            "memory".into()
+        }
+
+        fn begin(&self, _job: u64) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn knows(&self, _job: u64) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn last(&self, _job: u64) -> Result<Option<Record>, String> {
+            Ok(self.records.lock().last().cloned())
+        }
+
+        fn add(&self, _job: u64, after: Option<&Record>, record: &Record) -> Result<bool, String> {
+            let mut records = self.records.lock();
+            records.extend(self.overtaken.lock().take());
+            let free = records.last() == after;
+            if free {
+                records.push(record.clone());
+            }
+            Ok(free)
+        }
+    }
+
+    /// The claim of a leader whose members have been in generations with these numbers, all of leader 1.
+    fn claim_of(leader: u64, members: &[&str], left: &[u64]) -> Claim {
+        Claim {
+            job: 1,
+            leader,
+            place: format!("host{leader}"),
+            newest: 0,
+            members: members.iter().map(|member| member.to_string()).collect(),
+            left: left.iter().map(|number| GenerationId { number: *number, leader: 1 }).collect(),
+            predecessors: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn one_side_goes_on_and_the_other_one_is_told_who() {
+        let memory = Memory::default();
+        assert_eq!(claim(&memory, &claim_of(1, &["a", "b", "c"], &[])), Ok(Verdict::Granted(1)));
+        assert_eq!(claim(&memory, &claim_of(2, &["c"], &[1])), Ok(Verdict::Granted(2)), "any member may");
+        let Ok(Verdict::Superseded(by)) = claim(&memory, &claim_of(1, &["a", "b"], &[1])) else {
+            panic!("both sides go on")
+        };
+        assert!(by.contains("generation 2") && by.contains("host2"), "{by}");
+        // Also where the other side comes between the question and the answer.
+        let memory = Memory::default();
+        assert_eq!(claim(&memory, &claim_of(1, &["a", "b"], &[])), Ok(Verdict::Granted(1)));
+        let Claim { leader, place, members, .. } = claim_of(2, &["b"], &[1]);
+        *memory.overtaken.lock() = Some(Record { generation: 2, leader, place, members });
+        assert!(matches!(claim(&memory, &claim_of(1, &["a"], &[1])), Ok(Verdict::Superseded(_))));
+    }
+
+    #[test]
+    fn a_member_that_only_seems_to_wait_ends_no_generation() {
+        let memory = Memory::default();
+        assert_eq!(claim(&memory, &claim_of(1, &["a", "b"], &[])), Ok(Verdict::Granted(1)));
+        assert_eq!(claim(&memory, &claim_of(1, &["b"], &[1])), Ok(Verdict::Granted(2)));
+        // Another leader still counts on b, as on a, from before generation 2.
+        let seems = claim(&memory, &claim_of(2, &["a", "b"], &[1]));
+        assert!(matches!(seems, Ok(Verdict::NotYet(_))), "{seems:?}");
+        assert_eq!(claim(&memory, &claim_of(2, &["a", "b"], &[1, 2])), Ok(Verdict::Granted(3)));
+    }
+}

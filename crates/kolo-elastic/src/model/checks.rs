@@ -1,0 +1,98 @@
+//! What is explored, and that each part of the rules is needed.
+
+use std::time::Duration;
+
+use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
+
+use super::actions::Action;
+use super::state::State;
+use super::{Job, Rule};
+use crate::generation::GenerationId;
+
+/// Two launchers with a worker each: every order of events is tried.
+const SMALL: Job =
+    Job { rule: Rule::Majority, nodes: &[0, 1], launchers: 2, generations: 3, steps: 3, deaths: 0 };
+/// More than can be tried in every order: many are drawn.
+const LARGE: Job =
+    Job { rule: Rule::Majority, nodes: &[0, 0, 1, 2, 2], launchers: 3, generations: 5, steps: 4, deaths: 1 };
+/// So long orders of events are drawn for one job.
+const DRAWING: Duration = Duration::from_secs(20);
+
+/// Tries orders of events until two generations train at once or a step is made again; tells what was seen.
+/// Gives whether that never happens, and whether the job has gone on to its end.
+fn explore(job: Job, all: bool) -> (bool, bool) {
+    let checker = job.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
+    let (found, states, depth) = if all {
+        let checker = checker.spawn_bfs().join();
+        (checker.discoveries(), checker.unique_state_count(), checker.max_depth())
+    } else {
+        let checker = checker.timeout(DRAWING).spawn_simulation(1, UniformChooser).join();
+        (checker.discoveries(), checker.state_count(), checker.max_depth())
+    };
+    println!("{job:?}: {states} states, {depth} events deep");
+    let goes_on = found.contains_key("the job goes on");
+    let wrong = found.into_iter().find(|(name, _)| *name != "the job goes on");
+    if let Some((name, path)) = &wrong {
+        println!("  not so: {name}");
+        path.clone().into_actions().iter().for_each(|action| println!("  {action:?}"));
+    }
+    (wrong.is_none(), goes_on)
+}
+
+#[test]
+fn one_side_of_a_majority_trains() {
+    assert_eq!(explore(SMALL, true), (true, true));
+    assert!(explore(LARGE, false).0);
+}
+
+#[test]
+fn one_side_of_those_that_are_recorded_trains() {
+    assert_eq!(explore(Job { rule: Rule::Recorded, ..SMALL }, true), (true, true));
+    assert!(explore(Job { rule: Rule::Recorded, ..LARGE }, false).0);
+}
+
+#[test]
+fn each_part_of_the_rules_is_needed() {
+    for rule in [Rule::Anybody, Rule::OwnNumber, Rule::Half, Rule::MajorityOfReachable] {
+        assert!(!explore(Job { rule, ..SMALL }, true).0, "{rule:?}");
+    }
+    assert!(!explore(Job { rule: Rule::RecordedOfWaiting, ..LARGE }, false).0);
+}
+
+/// What comes of these events; `None` where one of them cannot happen.
+fn after(job: Job, events: impl IntoIterator<Item = Action>) -> Option<State> {
+    let begin = job.init_states().into_iter().next();
+    events.into_iter().try_fold(begin?, |state, event| job.next_state(&state, event))
+}
+
+/// Workers 0, 1 and 2 of five enter a generation, and the first two see it formed. Then the network is cut:
+/// worker 2, which has not, is on the side of 3 and 4. That is a majority of all five, and the other side is
+/// one of the three.
+#[test]
+fn what_some_have_entered_others_may_have_formed() {
+    let id = |number, leader| GenerationId { number, leader };
+    let arrive = |worker, leader| Action::Arrive { worker, leader };
+    let enter = |worker, generation| Action::Enter { worker, generation };
+    let form = |worker| Action::Form { worker };
+    let cut = || {
+        let first = [arrive(0, 0), arrive(1, 0), arrive(2, 0), Action::Claim { leader: 0 }];
+        let entered = [0, 1, 2].map(|worker| enter(worker, id(2, 0)));
+        let formed = [form(0), form(1), arrive(2, 2), arrive(3, 2), arrive(4, 2)];
+        first.into_iter().chain(entered).chain(formed)
+    };
+    let second = || {
+        let entered = [2, 3, 4].map(|worker| enter(worker, id(3, 2)));
+        let claimed = cut().chain([Action::Claim { leader: 2 }]).chain(entered);
+        claimed.chain([2, 3, 4].map(form)).chain([Action::Step { generation: id(3, 2) }])
+    };
+    let first = || {
+        let claimed = [arrive(0, 0), arrive(1, 0), Action::Claim { leader: 0 }];
+        let entered = [enter(0, id(3, 0)), enter(1, id(3, 0)), form(0), form(1)];
+        claimed.into_iter().chain(entered).chain([Action::Step { generation: id(3, 0) }])
+    };
+    let careless = Job { rule: Rule::MajorityOfFormed, ..LARGE };
+    assert!(after(careless, second().chain(first())).is_some_and(|state| state.at_once));
+    assert!(after(LARGE, cut()).is_some() && after(LARGE, second()).is_none(), "it is not granted");
+    let goes_on = after(LARGE, cut().chain(first()));
+    assert!(goes_on.is_some_and(|state| !state.at_once && !state.again));
+}

@@ -1,0 +1,76 @@
+//! What there is at one moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::arbiter::Record;
+use crate::generation::{Formed, GenerationId, History};
+use crate::lineage::Lineage;
+
+/// A worker or a launcher, by its number.
+pub(super) type Actor = usize;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct State {
+    pub(super) workers: Vec<Worker>,
+    /// `None`: it is dead.
+    pub(super) launchers: Vec<Option<Launcher>>,
+    /// Those that were granted, in that order.
+    pub(super) generations: Vec<Generation>,
+    /// The generation that has made each step.
+    pub(super) steps: Vec<GenerationId>,
+    /// A step was made again, by a generation that had not got the state of the one that had made it.
+    pub(super) again: bool,
+    /// Two generations could make a step at the same time.
+    pub(super) at_once: bool,
+    /// What an arbiter with a memory has recorded last.
+    pub(super) record: Option<Record>,
+    pub(super) deaths: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Worker {
+    pub(super) place: Place,
+    pub(super) history: History,
+    /// Steps that its state has seen.
+    pub(super) steps: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// It waits for an assignment, and its launcher has told this leader.
+    Waits(Actor),
+    /// It has entered a generation.
+    In(GenerationId),
+    Dead,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Launcher {
+    pub(super) lineage: Lineage,
+    /// The workers that have arrived at it, whoever leads by now, with what they have told.
+    pub(super) candidates: BTreeMap<Actor, History>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Generation {
+    pub(super) formed: Formed,
+    pub(super) members: BTreeSet<Actor>,
+    pub(super) entered: BTreeSet<Actor>,
+    /// Those that have formed its group.
+    pub(super) ready: BTreeSet<Actor>,
+}
+
+impl State {
+    pub(super) fn generation(&self, id: GenerationId) -> Option<&Generation> {
+        self.generations.iter().find(|generation| generation.formed.id() == id)
+    }
+
+    pub(super) fn generation_mut(&mut self, id: GenerationId) -> Option<&mut Generation> {
+        self.generations.iter_mut().find(|generation| generation.formed.id() == id)
+    }
+}
+
+/// The identity of a worker.
+pub(super) fn name(worker: Actor) -> String {
+    worker.to_string()
+}

@@ -1,0 +1,184 @@
+//! A job whose generations a real etcd grants: either of two launchers may die, and etcd may be killed and
+//! started again meanwhile.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use kolo_comm::{JobMembership, Options};
+use kolo_elastic::{
+    Arbiter, Coordinator, CoordinatorEvent, Member, MembershipPolicy, NodeConfig, member_name,
+};
+use kolo_testing::harness::{run_one_by_one, test_of};
+
+fn main() -> ExitCode {
+    run_one_by_one(vec![
+        test_of("etcd", "the_second_launcher_goes_on_alone", the_second_launcher_goes_on_alone),
+        test_of("etcd", "an_etcd_that_is_away_is_waited_for", an_etcd_that_is_away_is_waited_for),
+        test_of("etcd", "who_asks_another_etcd_is_refused", who_asks_another_etcd_is_refused),
+    ])
+}
+
+const POLICY: MembershipPolicy = MembershipPolicy {
+    min_members: 1,
+    start_timeout: Duration::from_secs(60),
+    rejoin_timeout: Duration::from_secs(60),
+    too_few_timeout: Duration::from_secs(60),
+};
+/// Longer than anything takes on the busiest machine; only a hang gets there.
+const HANG: Duration = Duration::from_secs(120);
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// An etcd of one member, killed when it is dropped.
+struct Etcd {
+    process: Child,
+    folder: tempfile::TempDir,
+    ports: [u16; 2],
+}
+
+impl Etcd {
+    fn start(program: &Path) -> Etcd {
+        let (folder, ports) = (tempfile::tempdir().unwrap(), [free_port(), free_port()]);
+        let process = Self::spawn(program, folder.path(), ports);
+        Etcd { process, folder, ports }
+    }
+
+    fn spawn(program: &Path, folder: &Path, ports: [u16; 2]) -> Child {
+        let [clients, peers] = ports.map(|port| format!("http://127.0.0.1:{port}"));
+        let cluster = format!("default={peers}");
+        let mut command = Command::new(program);
+        command.arg("--data-dir").arg(folder).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+        command.args(["--initial-cluster", &cluster]).spawn().unwrap()
+    }
+
+    /// Kills it at once.
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn start_again(&mut self, program: &Path) {
+        self.process = Self::spawn(program, self.folder.path(), self.ports);
+    }
+
+    fn arbiter(&self) -> Arbiter {
+        // The first has never listened: the others are asked then.
+        Arbiter::parse(&format!("etcd://127.0.0.1:{},127.0.0.1:{}", free_port(), self.ports[0])).unwrap()
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        // It may have been killed already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+struct Node {
+    coordinator: Coordinator,
+    events: Receiver<CoordinatorEvent>,
+}
+
+fn node(master: u16, rank: usize, arbiter: &Arbiter) -> Node {
+    let config = NodeConfig {
+        masters: vec![("127.0.0.1".into(), master)],
+        node_rank: Some(rank),
+        min_nodes: 2,
+        max_nodes: 2,
+        local_workers: 1,
+        start_timeout: POLICY.start_timeout,
+        arbiter: arbiter.clone(),
+    };
+    let (coordinator, events) = Coordinator::multi_node(config, 1, POLICY, &Options::default()).unwrap();
+    coordinator.member_started(&member_name(rank, 0, 0));
+    Node { coordinator, events }
+}
+
+impl Node {
+    fn member(&self, rank: usize) -> Member {
+        Member::connect(self.coordinator.address(), &member_name(rank, 0, 0), &Options::default()).unwrap()
+    }
+
+    /// Waits for an event, which comes after others that do not matter.
+    fn wait<T>(&self, what: &str, mut wanted: impl FnMut(CoordinatorEvent) -> Option<T>) -> T {
+        let until = Instant::now() + HANG;
+        while let Ok(event) = self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            if let Some(found) = wanted(event) {
+                return found;
+            }
+        }
+        panic!("no {what}")
+    }
+}
+
+/// Two nodes whose members are in generation 1, and both members.
+fn begun(arbiter: &Arbiter) -> ([Node; 2], [Member; 2]) {
+    let master = free_port();
+    let nodes = [0, 1].map(|rank| node(master, rank, arbiter));
+    let mut members = [0, 1].map(|rank| nodes[rank].member(rank));
+    std::thread::scope(|scope| {
+        let forming = members.each_mut().map(|member| scope.spawn(|| member.next_group(None).unwrap()));
+        let groups = forming.map(|forming| forming.join().unwrap());
+        assert!(groups.iter().all(|group| group.world_size() == 2));
+    });
+    (nodes, members)
+}
+
+fn number(member: &Member) -> u64 {
+    member.generation().map_or(0, |generation| generation.number)
+}
+
+fn the_second_launcher_goes_on_alone(etcd: &Path) {
+    let etcd = Etcd::start(etcd);
+    let ([first, second], [gone, mut left]) = begun(&etcd.arbiter());
+    // Not half with the lowest rank: a majority would not go on.
+    drop(gone);
+    drop(first);
+    let group = left.next_group(Some("the first launcher has died")).unwrap();
+    assert_eq!((group.world_size(), number(&left)), (1, 2));
+    drop((group, left, second));
+}
+
+fn an_etcd_that_is_away_is_waited_for(program: &Path) {
+    let mut etcd = Etcd::start(program);
+    let ([first, _second], members) = begun(&etcd.arbiter());
+    etcd.kill();
+    std::thread::scope(|scope| {
+        let forming = members.map(|mut member| {
+            scope.spawn(move || {
+                let group = member.next_group(Some("etcd is away")).unwrap();
+                (group.world_size(), number(&member))
+            })
+        });
+        first.wait("warning", |event| match event {
+            CoordinatorEvent::Warning { text } => {
+                assert!(text.contains("etcd") && text.contains("does not answer"), "{text}");
+                Some(())
+            }
+            _ => None,
+        });
+        etcd.start_again(program);
+        assert_eq!(forming.map(|forming| forming.join().unwrap()), [(2, 2), (2, 2)]);
+    });
+}
+
+fn who_asks_another_etcd_is_refused(program: &Path) {
+    let (one, other) = (Etcd::start(program), Etcd::start(program));
+    let master = free_port();
+    let first = node(master, 0, &one.arbiter());
+    let second = node(master, 1, &other.arbiter());
+    let reason = second.wait("refusal", |event| match event {
+        CoordinatorEvent::Detached { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert!(reason.contains("--arbiter etcd://") && reason.contains("give all nodes the same"), "{reason}");
+    drop(first);
+}

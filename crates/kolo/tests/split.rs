@@ -1,0 +1,159 @@
+//! A job of two nodes whose network is cut: one side goes on, whichever the arbiter lets, and each step is
+//! told once.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use kolo_testing::TwoHosts;
+use kolo_testing::harness::{run, test_where};
+use kolo_testing::jobs::find;
+
+const STEPS: usize = 400;
+const RUN: [&str; 8] =
+    ["train", "--shards", "4", "--steps", "400", "--batch-size", "8", "--checkpoint-epochs"];
+/// Longer than anything takes on the busiest machine; only a hang gets there.
+const HANG: Duration = Duration::from_secs(400);
+
+fn main() -> ExitCode {
+    run(vec![
+        test_where("a_majority_goes_on", || one_side_goes_on(majority)),
+        test_where("who_first_writes_to_the_folder_goes_on", || one_side_goes_on(shared_folder)),
+        test_where("who_reaches_etcd_goes_on", || one_side_goes_on(etcd)),
+    ])
+}
+
+/// The word of an arbiter for the command line, and its server.
+type Arbiter = (String, Option<Server>);
+
+/// A process that is killed when it is dropped.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Where it has ended there is nothing to kill.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn majority(_hosts: &TwoHosts, _folder: &Path) -> Result<Arbiter, String> {
+    Ok(("majority".into(), None))
+}
+
+fn shared_folder(_hosts: &TwoHosts, folder: &Path) -> Result<Arbiter, String> {
+    Ok((format!("folder:{}", folder.join("arbiter").display()), None))
+}
+
+/// An etcd on the second host, which the first one does not reach any more after the cut.
+fn etcd(hosts: &TwoHosts, folder: &Path) -> Result<Arbiter, String> {
+    let program = find("etcd").ok_or("etcd is not installed")?;
+    let [clients, peers] = [2379, 2380].map(|port| format!("http://{}:{port}", hosts.address(1)));
+    let mut command = Command::new(program);
+    command.arg("--data-dir").arg(folder.join("etcd")).stdout(Stdio::null()).stderr(Stdio::null());
+    command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+    command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+    command.args(["--initial-cluster", &format!("default={peers}")]);
+    let server = Server(spawn_on(hosts, 1, &mut command));
+    Ok((format!("etcd://{}:2379", hosts.address(1)), Some(server)))
+}
+
+/// Starts a process on a host, which is that of the thread that starts it.
+fn spawn_on(hosts: &TwoHosts, host: usize, command: &mut Command) -> Child {
+    std::thread::scope(|scope| {
+        let start = scope.spawn(|| {
+            hosts.enter(host);
+            command.spawn().unwrap()
+        });
+        start.join().unwrap()
+    })
+}
+
+fn kolo(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
+    command.args(args).current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+/// A launcher, and the file with what it says.
+struct Launcher {
+    process: Server,
+    words: PathBuf,
+}
+
+impl Launcher {
+    /// Node `node` of a job of two, with two workers each, on its own host.
+    fn start(hosts: &TwoHosts, folder: &Path, node: usize, arbiter: &str) -> Launcher {
+        let (words, number) = (folder.join(format!("words{node}")), node.to_string());
+        let (master, file) = (format!("{}:29500", hosts.address(0)), File::create(&words).unwrap());
+        let launch = ["launch", "--nproc", "2", "--nnodes", "2", "--node-rank", &number, "--master", &master];
+        let job = ["--token-file", "token", "--max-restarts", "0", "--arbiter", arbiter, "--"];
+        let program = [env!("CARGO_BIN_EXE_kolo")];
+        let args = [&launch[..], &job, &program, &RUN, &["100", "--out", "run"]].concat();
+        let mut command = kolo(folder, &args);
+        command.stdout(file.try_clone().unwrap()).stderr(file);
+        Launcher { process: Server(spawn_on(hosts, node, &mut command)), words }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.words).unwrap()
+    }
+
+    /// Waits for its end; gives whether that was a good one.
+    fn ends_well(&mut self) -> bool {
+        let until = Instant::now() + HANG;
+        while Instant::now() < until {
+            if let Some(status) = self.process.0.try_wait().unwrap() {
+                return status.success();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("it does not end: {}", self.said());
+    }
+}
+
+/// The numbers of the steps that have been told.
+fn steps(folder: &Path) -> Vec<usize> {
+    let text = std::fs::read_to_string(folder.join("run/steps.jsonl")).unwrap_or_default();
+    // The last line may be half written.
+    let values = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    values.map(|value| value["step"].as_u64().unwrap() as usize).collect()
+}
+
+fn hash(run: &Path) -> String {
+    let text = std::fs::read_to_string(run.join("summary.json")).unwrap();
+    serde_json::from_str::<serde_json::Value>(&text).unwrap()["weights_sha256"].to_string()
+}
+
+fn one_side_goes_on(arbiter: fn(&TwoHosts, &Path) -> Result<Arbiter, String>) -> Result<(), String> {
+    let (hosts, folder) = (TwoHosts::new()?, tempfile::tempdir().unwrap());
+    let folder = folder.path();
+    std::fs::write(folder.join("token"), "of a test of cut networks").unwrap();
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(folder.join("token"), private).unwrap();
+    let (arbiter, _server) = arbiter(&hosts, folder)?;
+    let mut nodes = [0, 1].map(|node| Launcher::start(&hosts, folder, node, &arbiter));
+    let until = Instant::now() + HANG;
+    while steps(folder).len() < 20 {
+        let said = nodes.each_ref().map(Launcher::said).concat();
+        let runs = nodes.iter_mut().all(|node| node.process.0.try_wait().unwrap().is_none());
+        assert!(runs && Instant::now() < until, "it does not begin: {said}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    hosts.cut();
+    let ended = nodes.each_mut().map(Launcher::ends_well);
+    let said = nodes.each_ref().map(Launcher::said);
+    let [first, second] = ended;
+    assert!(first != second, "{ended:?}: {said:?}");
+    let other = &said[usize::from(first)];
+    assert!(other.contains("others of the job go on or may"), "{other}");
+    assert!(other.contains("--resume"), "{other}");
+    assert_eq!(steps(folder), (0..STEPS).collect::<Vec<_>>(), "each step once: {said:?}");
+
+    let alone = [&RUN[..], &["100", "--nproc", "1", "--out", "alone"]].concat();
+    let ended = kolo(folder, &alone).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(hash(&folder.join("run")), hash(&folder.join("alone")), "the undisturbed run's bits");
+    Ok(())
+}
