@@ -111,8 +111,8 @@ mod tests {
         let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
         let id = GenerationId { number: 1, leader: 1 };
         let predecessors = vec![Predecessor { id, members: Some(names(&["a", "b", "c"])) }];
-        let (members, left) = (names(here), Default::default());
-        Claim { job: 1, leader: 1, place: "here".into(), newest: 1, members, left, predecessors }
+        let (members, left, told) = (names(here), Default::default(), Default::default());
+        Claim { job: 1, leader: 1, place: "here".into(), newest: 1, members, left, told, predecessors }
     }
 
     #[test]

@@ -227,6 +227,7 @@ impl Leader {
             newest: self.lineage.newest().max(self.workers.generation()),
             members: self.identities_of(candidates),
             left: self.workers.histories(candidates).flat_map(History::all).collect(),
+            told: self.lineage.generations().iter().map(Formed::id).collect(),
             predecessors: self.lineage.predecessors(self.workers.histories(candidates)),
         };
         match self.claims.claim(&claim, now) {

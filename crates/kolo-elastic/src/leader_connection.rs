@@ -143,7 +143,7 @@ fn receive_all(
 ) -> Result<(), Error> {
     let mut number = 0;
     while !closing.load(Ordering::Acquire) {
-        let Some(text) = store.get(&to_follower_key(id, number), HEARTBEAT)? else { continue };
+        let Some(text) = store.take(&to_follower_key(id, number), HEARTBEAT)? else { continue };
         number += 1;
         let message = serde_json::from_str(&text)
             .map_err(|cause| Error::system("the launcher that leads is not understood", cause))?;

@@ -114,6 +114,8 @@ impl LocalMembers {
 
     /// Takes note of a generation that has begun, and tells the launcher.
     pub(crate) fn generation_formed(&mut self, formed: Formed) {
+        // Nobody is in the last one any more to be asked to leave it.
+        self.store.remove(&worker_protocol::regroup_key(self.formed.generation));
         self.formed = formed.clone();
         self.lineage.told(&formed);
         self.ranks.formed(formed.generation, &formed.members);
@@ -177,4 +179,35 @@ pub(crate) fn take_arrivals(store: &Server, wait: Duration) -> Vec<(String, Resu
 pub(crate) fn take_cpu_times(store: &Server) -> Vec<(String, Duration)> {
     let decode = |(member, ms): (String, String)| Some((member, Duration::from_millis(ms.parse().ok()?)));
     store.take(worker_protocol::CPU_TIME, Duration::ZERO).into_iter().filter_map(decode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::mpsc;
+
+    use kolo_rendezvous::secure::Access;
+    use kolo_rendezvous::store::Store;
+
+    use super::*;
+
+    #[test]
+    fn a_job_of_many_generations_leaves_nothing_in_the_store() {
+        let access = Access::new(None, false).unwrap();
+        let server = Arc::new(Server::start((Ipv4Addr::LOCALHOST, 0).into(), 1, &access).unwrap());
+        let mut member = Store::connect(server.address().unwrap(), &access, Duration::from_secs(60)).unwrap();
+        let (launcher, _events) = mpsc::channel();
+        let mut local = LocalMembers::new(server.clone(), launcher);
+        for generation in 1..=20 {
+            local.reply("node0/0.0", generation, &Reply::StateLost);
+            let key = worker_protocol::reply_key("node0/0.0", generation);
+            assert!(member.take(&key, Duration::from_secs(60)).unwrap().is_some());
+            local.request_regroup(generation - 1);
+            local.generation_formed(Formed { generation, ..Formed::default() });
+        }
+        for prefix in ["reply/", "regroup/"] {
+            let left = server.take(prefix, Duration::ZERO);
+            assert!(left.is_empty(), "{prefix}: {left:?}");
+        }
+    }
 }

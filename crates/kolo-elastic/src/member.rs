@@ -145,7 +145,7 @@ impl Member {
         let key = worker_protocol::reply_key(&self.name, self.arrivals);
         // The coordinator decides how long: it replies in any case, or its end breaks the connection.
         let text = loop {
-            if let Some(text) = self.store.get(&key, REPLY_WAIT)? {
+            if let Some(text) = self.store.take(&key, REPLY_WAIT)? {
                 break text;
             }
         };

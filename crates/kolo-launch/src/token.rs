@@ -142,6 +142,8 @@ mod tests {
         let error = choose(&job, |_| false).unwrap_err().to_string();
         assert!(error.contains(file.to_str().unwrap()) && error.contains("--token-file"), "{error}");
         std::fs::write(&file, "too short").unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&file, private).unwrap();
         let error = choose(&job, |_| false).unwrap_err().to_string();
         assert!(error.contains("9 characters"), "{error}");
         std::fs::write(&file, "long enough for a token\n").unwrap();

@@ -175,8 +175,20 @@ pub(crate) struct Claim {
     pub(crate) members: Vec<String>,
     /// The generations that some of them have been in and come back from, so that these are over.
     pub(crate) left: BTreeSet<GenerationId>,
+    /// The generations that the leader knows to have been told to members, its own among them.
+    pub(crate) told: BTreeSet<GenerationId>,
     /// The generations which the next one may follow.
     pub(crate) predecessors: Vec<Predecessor>,
+}
+
+impl Claim {
+    /// Whether a generation that was granted is over for certain: a member has come back from it, or it is
+    /// the claiming leader's own and was never told to anybody, because the answer was lost or others waited
+    /// by then.
+    pub(crate) fn is_over(&self, last: &Record) -> bool {
+        let id = last.id();
+        self.left.contains(&id) || last.leader == self.leader && !self.told.contains(&id)
+    }
 }
 
 /// What the arbiter says to a claim.

@@ -33,7 +33,7 @@ pub(super) trait Records: Send + Sync {
 pub(super) fn claim(records: &dyn Records, claim: &Claim) -> Result<Verdict, String> {
     for _ in 0..TRIES {
         let last = records.last(claim.job)?;
-        if let Some(last) = last.as_ref().filter(|last| !claim.left.contains(&last.id())) {
+        if let Some(last) = last.as_ref().filter(|last| !claim.is_over(last)) {
             return Ok(not_over(last, claim));
         }
         // All who try at once must try the same number, or each of them would get its own.
@@ -110,6 +110,7 @@ mod tests {
             newest: 0,
             members: members.iter().map(|member| member.to_string()).collect(),
             left: left.iter().map(|number| GenerationId { number: *number, leader: 1 }).collect(),
+            told: [1, 2].map(|number| GenerationId { number, leader: 1 }).into(),
             predecessors: Vec::new(),
         }
     }
@@ -129,6 +130,16 @@ mod tests {
         let Claim { leader, place, members, .. } = claim_of(2, &["b"], &[1]);
         *memory.overtaken.lock() = Some(Record { generation: 2, leader, place, members });
         assert!(matches!(claim(&memory, &claim_of(1, &["a"], &[1])), Ok(Verdict::Superseded(_))));
+    }
+
+    #[test]
+    fn a_generation_that_its_leader_has_told_nobody_of_holds_nobody_up() {
+        let memory = Memory::default();
+        assert_eq!(claim(&memory, &claim_of(2, &["a", "b"], &[])), Ok(Verdict::Granted(1)));
+        // The answer is lost, or others wait by then.
+        assert_eq!(claim(&memory, &claim_of(2, &["a"], &[])), Ok(Verdict::Granted(2)));
+        let other = claim(&memory, &claim_of(1, &["a"], &[]));
+        assert!(matches!(other, Ok(Verdict::NotYet(_))), "another leader cannot know: {other:?}");
     }
 
     #[test]

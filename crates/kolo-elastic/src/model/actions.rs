@@ -16,6 +16,8 @@ pub(super) enum Action {
     Arrive { worker: Actor, leader: Actor },
     /// A launcher claims a generation of all that it believes to wait.
     Claim { leader: Actor },
+    /// A claim is granted, and the answer lost.
+    LoseAnswer { leader: Actor },
     /// A worker that waits there is told of a generation, and enters it.
     Enter { worker: Actor, generation: GenerationId },
     /// A worker hears that all have entered its generation.
@@ -54,6 +56,7 @@ impl Job {
             newest: lineage.newest(),
             members: launcher.candidates.keys().map(|worker| name(*worker)).collect(),
             left: histories.iter().flat_map(History::all).collect(),
+            told: lineage.generations().iter().map(Formed::id).collect(),
             predecessors: lineage.predecessors(histories.iter()),
         })
     }
@@ -85,7 +88,7 @@ impl Job {
                 let last = state.record.clone();
                 let is_over = |last: &Record| match self.rule {
                     Rule::RecordedOfWaiting => last.members.iter().any(|it| claim.members.contains(it)),
-                    Rule::Recorded => claim.left.contains(&last.id()),
+                    Rule::Recorded => claim.is_over(last),
                     _ => true,
                 };
                 if last.as_ref().is_some_and(|last| !is_over(last)) {
@@ -282,6 +285,10 @@ impl Model for Job {
                 state.launchers[*leader].as_ref().is_some_and(|it| !it.candidates.is_empty());
             if has_candidates && state.generations.len() < self.generations {
                 actions.push(Action::Claim { leader: *leader });
+                let lasts = state.record.as_ref().map_or(0, |record| record.generation);
+                if self.rule == Rule::Recorded && lasts < self.generations as u64 {
+                    actions.push(Action::LoseAnswer { leader: *leader });
+                }
             }
             if may_die {
                 actions.push(Action::Crash { launcher: *leader });
@@ -299,6 +306,11 @@ impl Model for Job {
         match action {
             Action::Arrive { worker, leader } => self.arrive(state, worker, leader),
             Action::Claim { leader } => self.claims(state, leader),
+            Action::LoseAnswer { leader } => {
+                let (claim, mut next) = (self.claim(state, leader)?, state.clone());
+                self.granted(&mut next, &claim)?;
+                Some(next)
+            }
             Action::Enter { worker, generation } => self.enter(state, worker, generation),
             Action::Form { worker } => self.form(state, worker),
             Action::Step { generation } => self.step(state, generation),

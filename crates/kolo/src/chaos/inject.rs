@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open};
 use serde::Serialize;
 
+use super::launchers::Launchers;
 use super::plan::{Fault, Injection, Victim};
 use super::workers::living_workers;
 use kolo_train::unix_seconds;
@@ -34,7 +35,7 @@ pub(super) struct Injected {
 
 /// The run into which faults are injected.
 pub(super) struct Target<'a> {
-    pub(super) launcher: u32,
+    pub(super) launchers: &'a mut Launchers,
     /// The workers that were there at the beginning.
     pub(super) originals: &'a [i32],
     pub(super) folder: &'a Path,
@@ -43,11 +44,18 @@ pub(super) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Injects a fault; `over` says whether the run has ended meanwhile.
-    pub(super) fn inject(&self, hit: &Injection, over: &mut dyn FnMut() -> bool) -> Injected {
-        let pid = self.victim(hit.victim, over);
+    /// Injects a fault; the run has the time until then.
+    pub(super) fn inject(&mut self, hit: &Injection, until: Instant) -> Injected {
+        let pid = self.victim(hit.victim, until);
         let unix = unix_seconds(SystemTime::now());
         let result = match (hit.fault, pid) {
+            (fault, _) if let Victim::Launcher(node) = hit.victim => {
+                self.launchers.strike(fault, node).map_err(|e| e.to_string())
+            }
+            (Fault::Etcd(ms), _) => match &mut self.launchers.etcd {
+                Some(etcd) => etcd.restart(Duration::from_millis(ms)).map_err(|e| e.to_string()),
+                None => Err("there is none".into()),
+            },
             (Fault::Folder(ms), _) => {
                 let time = Duration::from_millis(ms).min(self.longest_away);
                 away(self.folder, time).map_err(|e| e.to_string())
@@ -58,10 +66,11 @@ impl Target<'_> {
         Injected { hit: hit.clone(), pid, unix, missed: result.err(), recovery_seconds: None }
     }
 
-    fn victim(&self, victim: Victim, over: &mut dyn FnMut() -> bool) -> Option<i32> {
-        let workers = || living_workers(self.launcher);
+    fn victim(&mut self, victim: Victim, until: Instant) -> Option<i32> {
+        let pids = self.launchers.pids();
+        let workers = || pids.iter().flat_map(|launcher| living_workers(*launcher)).collect::<Vec<i32>>();
         match victim {
-            Victim::All => None,
+            Victim::All | Victim::Launcher(_) => None,
             Victim::First => workers().first().copied(),
             Victim::Other(number) => {
                 let others = workers();
@@ -69,8 +78,10 @@ impl Target<'_> {
                 Some(others[number % others.len()])
             }
             Victim::Replacement => {
-                let until = Instant::now() + REPLACED;
-                while Instant::now() < until && !over() {
+                let until = until.min(Instant::now() + REPLACED);
+                while Instant::now() < until
+                    && self.launchers.wait(Duration::ZERO).is_ok_and(|it| it.is_none())
+                {
                     if let Some(pid) = workers().into_iter().rfind(|pid| !self.originals.contains(pid)) {
                         return Some(pid);
                     }
@@ -82,7 +93,7 @@ impl Target<'_> {
     }
 }
 
-fn strike(fault: Fault, pid: i32) -> io::Result<()> {
+pub(super) fn strike(fault: Fault, pid: i32) -> io::Result<()> {
     // A launcher does not reap its workers before the job is over, so the number is nobody else's.
     let process = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
     match fault {
@@ -103,7 +114,7 @@ fn strike(fault: Fault, pid: i32) -> io::Result<()> {
                 sleep(Duration::from_millis(2));
             }
         }
-        Fault::Folder(_) => {}
+        Fault::Folder(_) | Fault::Etcd(_) => {}
     }
     Ok(())
 }

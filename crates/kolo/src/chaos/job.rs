@@ -11,7 +11,8 @@ use kolo_train::RUN_FOLDER;
 use serde::Serialize;
 
 use super::inject::{Injected, Target};
-use super::plan::{Fault, Injection, MOST};
+use super::launchers::{Ended, Etcd, Launchers, free_port};
+use super::plan::{Fault, Injection, MOST, Targets};
 use super::record::{self, RunRecord};
 use super::workers::living_workers;
 use crate::running::{Running, last_error};
@@ -37,10 +38,23 @@ impl Program {
     }
 }
 
+/// By what the launchers of several nodes agree who goes on.
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
+pub(crate) enum Arbiter {
+    /// A folder beside the run's.
+    Folder,
+    /// An etcd that is started for each run.
+    Etcd,
+}
+
 /// The job that all runs repeat.
 pub(crate) struct ChaosJob {
     pub(crate) program: Program,
-    /// Number of workers.
+    /// Number of nodes, each with a launcher on this machine.
+    pub(crate) nodes: usize,
+    /// Matters where there are several.
+    pub(crate) arbiter: Arbiter,
+    /// Number of workers of each node.
     pub(crate) nproc: usize,
     /// Number of summation servers besides them; faults strike these as well.
     pub(crate) servers: usize,
@@ -72,21 +86,38 @@ pub(super) struct Run {
 }
 
 impl ChaosJob {
+    /// What faults strike.
+    pub(super) fn targets(&self) -> Targets {
+        Targets { nodes: self.nodes, workers: self.nproc, etcd: self.asks_etcd() }
+    }
+
+    /// Workers of all nodes.
+    pub(super) fn workers(&self) -> usize {
+        self.nodes * self.nproc
+    }
+
+    fn asks_etcd(&self) -> bool {
+        self.nodes > 1 && self.arbiter == Arbiter::Etcd
+    }
+
     /// Makes the run that the others are compared with.
     pub(super) fn undisturbed(&self, place: &Path) -> Result<RunRecord, Failure> {
         let mut running = self.start(place)?;
         self.wait_for_begin(&mut running, place, Instant::now() + self.limit)?;
         let began = Instant::now();
-        let Some(status) = running.wait(self.limit)? else {
-            let limit = self.limit.as_secs_f64();
-            return Err(Failure::work(format!(
-                "the undisturbed run was not over after {limit} s; give it more with --limit, or fewer --steps{}",
-                last_error(&log(place))
-            )));
-        };
-        if !status.success() {
-            let words = last_error(&log(place));
-            return Err(Failure::work(format!("the undisturbed run failed: {status}{words}")));
+        match running.wait(self.limit)? {
+            Some(Ended::Well) => {}
+            Some(Ended::Failed(node, status)) => {
+                let words = last_error(&log(place, node));
+                return Err(Failure::work(format!("the undisturbed run failed: {status}{words}")));
+            }
+            None => {
+                let limit = self.limit.as_secs_f64();
+                return Err(Failure::work(format!(
+                    "the undisturbed run was not over after {limit} s; give it more with --limit, or fewer --steps{}",
+                    last_error(&log(place, 0))
+                )));
+            }
         }
         let lost = |lost| Failure::work(format!("the undisturbed run: {lost}"));
         if self.program.is_own() && !trace_file(place).exists() {
@@ -116,16 +147,16 @@ impl ChaosJob {
         let until = Instant::now() + self.limit;
         let mut running = self.start(place)?;
         let mut hits = self.hit(hits, &mut running, place, length, until)?;
-        let status = running.wait(until.saturating_duration_since(Instant::now()))?;
+        let ended = running.wait(until.saturating_duration_since(Instant::now()))?;
         let seconds = (self.limit - until.saturating_duration_since(Instant::now())).as_secs_f64();
         drop(running);
-        let ended = || self.record(place, seconds).and_then(|ended| ended.compare(undisturbed));
-        let verdict = match status {
+        let compared = || self.record(place, seconds).and_then(|record| record.compare(undisturbed));
+        let verdict = match ended {
             None => RunVerdict::Hung,
-            Some(status) if !status.success() => {
-                RunVerdict::Failed(format!("{status}{}", last_error(&log(place))))
+            Some(Ended::Failed(node, status)) => {
+                RunVerdict::Failed(format!("{status}{}", last_error(&log(place, node))))
             }
-            Some(_) => ended().map_or_else(RunVerdict::Lost, |()| RunVerdict::Same),
+            Some(Ended::Well) => compared().map_or_else(RunVerdict::Lost, |()| RunVerdict::Same),
         };
         // A run folder without generations means that none has done a step.
         let rows = record::generations(&folder(place)).unwrap_or_default();
@@ -134,7 +165,9 @@ impl ChaosJob {
         }
         let generations = match self.program {
             Program::Train(_) => rows.iter().map(|row| row.generation).max().unwrap_or(0),
-            Program::Own(_) => last_generation(place),
+            Program::Own(_) => {
+                (0..self.nodes).map(|node| last_generation(&log(place, node))).max().unwrap_or(1)
+            }
         };
         Ok(Run { hits, generations, seconds, verdict })
     }
@@ -143,17 +176,18 @@ impl ChaosJob {
     fn hit(
         &self,
         hits: &[Injection],
-        running: &mut Running,
+        running: &mut Launchers,
         place: &Path,
         length: f64,
         until: Instant,
     ) -> Result<Vec<Injected>, Failure> {
-        let (launcher, mut injected) = (running.0.id(), Vec::new());
+        let mut injected = Vec::new();
         // A fault before the first generation would end the job, as it should.
         if !self.wait_for_begin(running, place, until)? {
             return Ok(injected);
         }
-        let (began, originals) = (Instant::now(), living_workers(launcher));
+        let (began, launchers) = (Instant::now(), running.pids());
+        let originals: Vec<i32> = launchers.iter().flat_map(|launcher| living_workers(*launcher)).collect();
         let folder = folder(place);
         // A user's own program has no run folder that could be taken away.
         let possible = |hit: &&Injection| !(self.program.is_own() && matches!(hit.fault, Fault::Folder(_)));
@@ -162,20 +196,18 @@ impl ChaosJob {
             if running.wait(at.saturating_duration_since(Instant::now()))?.is_some() {
                 break;
             }
-            let mut over = || {
-                Instant::now() >= until || running.wait(Duration::ZERO).is_ok_and(|status| status.is_some())
-            };
             let longest_away = Duration::from_secs_f64(0.5 * (1.0 - hit.at).max(0.0) * length);
-            let target = Target { launcher, originals: &originals, folder: &folder, longest_away };
-            injected.push(target.inject(hit, &mut over));
+            let launchers = &mut *running;
+            let mut target = Target { launchers, originals: &originals, folder: &folder, longest_away };
+            injected.push(target.inject(hit, until));
         }
         Ok(injected)
     }
 
     /// Waits until the first generation trains; false if the run ends before, or `until` is over.
-    fn wait_for_begin(&self, running: &mut Running, place: &Path, until: Instant) -> Result<bool, Failure> {
+    fn wait_for_begin(&self, running: &mut Launchers, place: &Path, until: Instant) -> Result<bool, Failure> {
         let begun = || match self.program {
-            Program::Train(_) => begun(place),
+            Program::Train(_) => (0..self.nodes).any(|node| begun(&log(place, node))),
             Program::Own(_) => trace::is_complete(&trace_file(place), 1),
         };
         while !begun() {
@@ -186,24 +218,54 @@ impl ChaosJob {
         Ok(true)
     }
 
-    fn start(&self, place: &Path) -> Result<Running, Failure> {
-        let log = log(place);
+    fn start(&self, place: &Path) -> Result<Launchers, Failure> {
+        if self.nodes == 1 {
+            return Ok(Launchers::new(vec![self.start_node(place, 0, &[])?], None));
+        }
+        let etcd = self.asks_etcd().then(|| Etcd::start(&place.join("etcd"))).transpose()?;
+        let folder = || format!("folder:{}", place.join("arbiter").display());
+        let arbiter = etcd.as_ref().map_or_else(folder, Etcd::arbiter);
+        let (count, master) = (self.nodes.to_string(), format!("127.0.0.1:{}", free_port()?));
+        let several = ["--nnodes", &count, "--master", &master, "--arbiter", &arbiter];
+        let nodes = (0..self.nodes).map(|node| self.start_node(place, node, &several));
+        Ok(Launchers::new(nodes.collect::<Result<_, _>>()?, etcd))
+    }
+
+    /// Starts the launcher of a node, with these options where there are several.
+    fn start_node(&self, place: &Path, node: usize, several: &[&str]) -> Result<Running, Failure> {
+        let log = log(place, node);
         let output = File::create(&log).and_then(|file| Ok((file.try_clone()?, file)));
         let (out, err) = output.map_err(|e| Failure::work(format!("{}: {e}", log.display())))?;
         let program = std::env::current_exe();
         let program = program.map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
-        let mut command = Command::new(program);
-        match &self.program {
-            Program::Train(options) => command.arg("train").args(options).arg("--out").arg(folder(place)),
-            Program::Own(_) => {
-                command.arg("launch").env(trace::FILE, trace_file(place)).env(RUN_FOLDER, place.join("run"))
+        let mut command = Command::new(&program);
+        let train = |options: &[OsString]| {
+            let out = ["--out".into(), folder(place).into_os_string()];
+            [&["train".into()], options, &out].concat()
+        };
+        // The program and its arguments that `kolo launch` starts; `kolo train` on one node starts itself.
+        let launched = match &self.program {
+            Program::Train(options) if several.is_empty() => {
+                command.args(train(options));
+                None
+            }
+            Program::Train(options) => Some([vec![program.into_os_string()], train(options)].concat()),
+            Program::Own(words) => {
+                command.env(trace::FILE, trace_file(place)).env(RUN_FOLDER, place.join("run"));
+                Some(words.clone())
             }
         };
+        if launched.is_some() {
+            command.arg("launch");
+        }
+        if !several.is_empty() {
+            command.args(several).args(["--node-rank", &node.to_string()]);
+        }
         command.args(["--nproc", &self.nproc.to_string(), "--max-restarts", &MOST.to_string()]);
         if self.servers > 0 {
             command.args(["--servers", &self.servers.to_string()]);
         }
-        if let Program::Own(words) = &self.program {
+        if let Some(words) = launched {
             command.arg("--").args(words);
         }
         command.stdin(Stdio::null()).stdout(out).stderr(err);
@@ -212,7 +274,7 @@ impl ChaosJob {
     }
 }
 
-/// The run folder below a run's place; beside it, [`log`] is the file of the run's output.
+/// The run folder below a run's place; beside it, [`log`] is the file of a launcher's output.
 fn folder(place: &Path) -> PathBuf {
     place.join("run")
 }
@@ -221,13 +283,13 @@ fn trace_file(place: &Path) -> PathBuf {
     place.join("trace.jsonl")
 }
 
-fn log(place: &Path) -> PathBuf {
-    place.join("output")
+fn log(place: &Path, node: usize) -> PathBuf {
+    place.join(format!("output-{node}"))
 }
 
-/// The last generation that the launcher has told of; it tells of the second one and those after it.
-fn last_generation(place: &Path) -> u64 {
-    let text = fs::read(log(place)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+/// The last generation that a launcher has told of in its log; it tells of the second one and those after it.
+fn last_generation(log: &Path) -> u64 {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let told = text.unwrap_or_default();
     let numbers = told
         .lines()
@@ -236,6 +298,6 @@ fn last_generation(place: &Path) -> u64 {
 }
 
 /// Whether rank 0 of the first generation has printed how many workers there are.
-fn begun(place: &Path) -> bool {
-    fs::read_to_string(log(place)).is_ok_and(|text| text.contains(" workers over "))
+fn begun(log: &Path) -> bool {
+    fs::read_to_string(log).is_ok_and(|text| text.contains(" workers over "))
 }

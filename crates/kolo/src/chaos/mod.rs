@@ -6,6 +6,7 @@
 
 mod inject;
 mod job;
+mod launchers;
 mod plan;
 mod record;
 mod report;
@@ -16,7 +17,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-pub(crate) use job::{ChaosJob, Program};
+pub(crate) use job::{Arbiter, ChaosJob, Program};
 
 use job::RunVerdict;
 use kolo::Failure;
@@ -32,7 +33,7 @@ pub(crate) fn chaos(job: &ChaosJob, seeds: Range<u64>, json: Option<&Path>) -> R
     let mut shortest = undisturbed.train_seconds;
     for seed in seeds {
         let place = place(&format!("seed-{seed}"))?;
-        let run = job.disturbed(&plan(seed, job.nproc), place.path(), &undisturbed, shortest)?;
+        let run = job.disturbed(&plan(seed, job.targets()), place.path(), &undisturbed, shortest)?;
         shortest = shortest.min(run.seconds);
         let kept = (run.verdict != RunVerdict::Same).then(|| place.keep());
         report.add(seed, run, kept.as_deref());

@@ -34,6 +34,8 @@ pub(crate) enum Fault {
     Cut(u8),
     /// The run folder is away for so many milliseconds.
     Folder(u64),
+    /// The etcd that grants generations gets SIGKILL, and is started again after so many milliseconds.
+    Etcd(u64),
 }
 
 /// The worker that a fault strikes, among those that live at that time.
@@ -44,6 +46,8 @@ pub(crate) enum Victim {
     First,
     /// One of the other ranks, counted modulo their number.
     Other(usize),
+    /// The launcher of this node, whose workers end with it.
+    Launcher(usize),
     /// The last worker that was started in place of a lost one; the injection waits for it.
     Replacement,
     /// The whole job.
@@ -69,6 +73,7 @@ impl Fault {
             Fault::Leave => "leave",
             Fault::Cut(_) => "cut",
             Fault::Folder(_) => "folder away",
+            Fault::Etcd(_) => "etcd away",
         }
     }
 }
@@ -79,19 +84,32 @@ impl fmt::Display for Injection {
         match self.victim {
             Victim::First => f.write_str(" rank 0")?,
             Victim::Other(_) => f.write_str(" another")?,
+            Victim::Launcher(node) => write!(f, " launcher {node}")?,
             Victim::Replacement => f.write_str(" replacement")?,
             Victim::All => {}
         }
-        if let Fault::Pause(ms) | Fault::Folder(ms) = self.fault {
+        if let Fault::Pause(ms) | Fault::Folder(ms) | Fault::Etcd(ms) = self.fault {
             write!(f, " for {ms} ms")?;
         }
         Ok(())
     }
 }
 
-/// The faults of a run with so many workers, in the order of their times. At least one worker that has been
-/// there from the beginning stays.
-pub(crate) fn plan(seed: u64, workers: usize) -> Vec<Injection> {
+/// What there is to be struck.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Targets {
+    /// Nodes of the job, each with a launcher; the launcher of a job of one node is the job.
+    pub(crate) nodes: usize,
+    /// Workers of a node.
+    pub(crate) workers: usize,
+    /// Whether an etcd grants the generations.
+    pub(crate) etcd: bool,
+}
+
+/// The faults of a run, in the order of their times. At least one worker that has been there from the
+/// beginning stays, with its launcher.
+pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
+    let workers = targets.nodes * targets.workers;
     let root = Key::new(seed).with_str("chaos");
     let count = 1 + root.with_str("count").below(MOST);
     let (mut at, mut removed, mut replaced) = (0.0, 0, false);
@@ -105,12 +123,22 @@ pub(crate) fn plan(seed: u64, workers: usize) -> Vec<Injection> {
             _ => 0.2 * key.with_str("at").unit(),
         };
         let mut fault = fault(key);
-        if fault.removes() && removed + 1 >= workers {
+        let launcher = launcher(key, fault, targets.nodes);
+        let lost = if launcher.is_some() { targets.workers } else { 1 };
+        if fault.removes() && removed + lost >= workers {
             fault = Fault::Pause(300);
         }
-        hits.push(Injection { at, fault, victim: victim(key, fault, replaced) });
-        removed += usize::from(fault.removes());
-        replaced |= fault.replaces();
+        if targets.etcd && key.with_str("etcd").below(4) == 0 {
+            fault = Fault::Etcd(100 + key.with_str("away").below(2000) as u64);
+        }
+        let victim = launcher.filter(|_| strikes_processes(fault)).map(Victim::Launcher);
+        hits.push(Injection {
+            at,
+            fault,
+            victim: victim.unwrap_or_else(|| self::victim(key, fault, replaced)),
+        });
+        removed += if fault.removes() { lost } else { 0 };
+        replaced |= fault.replaces() && victim.is_none();
     }
     hits
 }
@@ -128,9 +156,21 @@ fn fault(key: Key) -> Fault {
     }
 }
 
+/// The node whose launcher is struck, if it is a launcher.
+fn launcher(key: Key, fault: Fault, nodes: usize) -> Option<usize> {
+    let strikes = nodes > 1 && strikes_processes(fault) && key.with_str("launcher").below(3) == 0;
+    strikes.then(|| key.with_str("node").below(nodes))
+}
+
+/// Whether the fault may strike a launcher. To leave is for workers: a launcher that is asked to end ends the
+/// job's part of its node.
+fn strikes_processes(fault: Fault) -> bool {
+    matches!(fault, Fault::Kill | Fault::Stop | Fault::Pause(_) | Fault::Cut(_))
+}
+
 fn victim(key: Key, fault: Fault, replaced: bool) -> Victim {
     match key.with_str("victim").below(3) {
-        _ if matches!(fault, Fault::Folder(_)) => Victim::All,
+        _ if matches!(fault, Fault::Folder(_) | Fault::Etcd(_)) => Victim::All,
         0 => Victim::First,
         1 if replaced => Victim::Replacement,
         _ => Victim::Other(key.with_str("other").below(16)),
@@ -141,18 +181,43 @@ fn victim(key: Key, fault: Fault, replaced: bool) -> Victim {
 mod tests {
     use super::*;
 
+    /// One node of so many workers.
+    fn one_node(workers: usize) -> Targets {
+        Targets { nodes: 1, workers, etcd: false }
+    }
+
     #[test]
     fn a_seed_is_a_plan() {
+        let plan = |seed| plan(seed, one_node(4));
         for seed in 0..50 {
-            assert_eq!(plan(seed, 4), plan(seed, 4));
+            assert_eq!(plan(seed), plan(seed));
         }
-        assert_ne!(plan(1, 4), plan(2, 4));
+        assert_ne!(plan(1), plan(2));
+    }
+
+    #[test]
+    fn launchers_and_their_etcd_are_struck_and_a_node_stays() {
+        let two = Targets { nodes: 2, workers: 2, etcd: true };
+        let plans: Vec<Vec<Injection>> = (0..200).map(|seed| plan(seed, two)).collect();
+        for hits in &plans {
+            let launcher = |hit: &&Injection| matches!(hit.victim, Victim::Launcher(_));
+            let removes = |hit: &&Injection| hit.fault.removes();
+            let nodes = hits.iter().filter(launcher).filter(removes).count();
+            let workers = hits.iter().filter(removes).count() - nodes;
+            assert!(2 * nodes + workers < 4, "{hits:?}");
+        }
+        let all = || plans.iter().flatten();
+        let strikes = |fault: Fault, node: usize| {
+            all().any(|hit| hit.fault == fault && hit.victim == Victim::Launcher(node))
+        };
+        assert!(strikes(Fault::Kill, 0) && strikes(Fault::Kill, 1) && strikes(Fault::Stop, 0));
+        assert!(all().any(|hit| matches!(hit.fault, Fault::Etcd(_)) && hit.victim == Victim::All));
     }
 
     #[test]
     fn every_seed_leaves_somebody() {
         for (seed, workers) in (0..200).flat_map(|seed| [1, 2, 4].map(|workers| (seed, workers))) {
-            let hits = plan(seed, workers);
+            let hits = plan(seed, one_node(workers));
             assert!((1..=MOST).contains(&hits.len()));
             assert!(hits.iter().filter(|hit| hit.fault.removes()).count() < workers, "seed {seed}: {hits:?}");
             assert!(hits.is_sorted_by(|one, next| one.at <= next.at), "seed {seed}: {hits:?}");
@@ -164,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_hundred_seeds_have_everything() {
-        let plans: Vec<Vec<Injection>> = (0..100).map(|seed| plan(seed, 4)).collect();
+        let plans: Vec<Vec<Injection>> = (0..100).map(|seed| plan(seed, one_node(4))).collect();
         let hits = || plans.iter().flatten();
         for name in ["kill", "stop", "pause", "leave", "cut", "folder away"] {
             assert!(hits().any(|hit| hit.fault.name() == name), "{name}");

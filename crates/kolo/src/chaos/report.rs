@@ -50,14 +50,14 @@ impl Report {
         let seconds = undisturbed.train_seconds;
         println!(
             "undisturbed: {} workers, {} steps in {seconds:.1} s, weights {} {}",
-            job.nproc,
+            job.workers(),
             undisturbed.steps,
             if job.program.is_own() { "fingerprint" } else { "sha256" },
             undisturbed.weights
         );
         Report {
             options: job.program.words().iter().map(|option| option.to_string_lossy().into_owned()).collect(),
-            workers: job.nproc,
+            workers: job.workers(),
             steps: undisturbed.steps,
             undisturbed_seconds: seconds,
             runs: Vec::new(),

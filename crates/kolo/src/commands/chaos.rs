@@ -8,7 +8,7 @@ use clap::Args;
 use kolo_comm::env::is_worker;
 use kolo_train::Recipe;
 
-use crate::chaos::{ChaosJob, Program, chaos};
+use crate::chaos::{Arbiter, ChaosJob, Program, chaos};
 use crate::options::seconds;
 use kolo::Failure;
 
@@ -27,9 +27,15 @@ pub(crate) struct Chaos {
     /// The first seed
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Workers of the job
+    /// Workers of the job, or of each of its nodes
     #[arg(long, default_value_t = 4)]
     nproc: usize,
+    /// Nodes of the job, each with a launcher on this machine; launchers are struck as well
+    #[arg(long, default_value_t = 1)]
+    nodes: usize,
+    /// By what several launchers agree who goes on
+    #[arg(long, default_value = "folder")]
+    arbiter: Arbiter,
     /// Summation servers of the job, which are struck as well
     #[arg(long, default_value_t = 0)]
     servers: usize,
@@ -65,8 +71,13 @@ impl Chaos {
         if !is_own {
             refuse_stale(&self.words)?;
         }
-        if self.nproc == 0 {
-            return Err(Failure::input("--nproc 0: it must be at least 1"));
+        for (option, number) in [("--nproc", self.nproc), ("--nodes", self.nodes)] {
+            if number == 0 {
+                return Err(Failure::input(format!("{option} 0: it must be at least 1")));
+            }
+        }
+        if self.nodes > 1 && self.servers > 0 {
+            return Err(Failure::input("--servers goes with --nodes 1 here: leave one of them out"));
         }
         if self.seeds == 0 {
             return Err(Failure::input("--seeds 0: it must be at least 1"));
@@ -79,7 +90,8 @@ impl Chaos {
             false => Program::Train(with_defaults(self.words)),
         };
         let limit = Duration::from_secs_f64(self.limit);
-        let job = ChaosJob { program, nproc: self.nproc, servers: self.servers, limit };
+        let Chaos { nodes, arbiter, nproc, servers, .. } = self;
+        let job = ChaosJob { program, nodes, arbiter, nproc, servers, limit };
         chaos(&job, self.seed..end, self.json.as_deref())
     }
 }

@@ -32,6 +32,19 @@ fn nothing_is_lost() {
 }
 
 #[test]
+fn a_job_of_two_nodes_survives_its_launchers() {
+    let folder = tempfile::tempdir().unwrap();
+    // A launcher that is killed, and worker after worker.
+    let args = ["chaos", "--nodes", "2", "--nproc", "2", "--seeds", "2", "--seed", "2", "--limit", "120"];
+    let job = ["--json", "chaos.json", "--", "--steps", "400", "--batch-size", "4"];
+    let told = succeed(folder.path(), &[&args[..], &job].concat());
+    assert!(told.contains("undisturbed: 4 workers"), "{told}");
+    assert!(told.contains("2 runs: 0 lost something, 0 failed, 0 hung"), "{told}");
+    let text = std::fs::read_to_string(folder.path().join("chaos.json")).unwrap();
+    assert!(text.contains("launcher"), "{text}");
+}
+
+#[test]
 fn what_it_says_itself_cannot_be_said() {
     let folder = tempfile::tempdir().unwrap();
     for option in ["--nproc", "--servers", "--out", "--resume", "--max-restarts"] {
