@@ -46,8 +46,8 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`]: another one has claimed the folder since. [`Error::Gone`]: the folder is not there, and
-    /// may come back.
+    /// [`Error::Refused`]: another one has claimed the folder since. [`Error::Gone`]: the folder is not
+    /// there, and may come back.
     pub fn check(&self) -> Result<(), Error> {
         if self.files.stands(&self.claim)? {
             return Ok(());

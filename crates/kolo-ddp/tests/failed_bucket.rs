@@ -79,8 +79,8 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// What an elastic job of one rank comes to whose step fails at the bucket of that tensor, if of any; the rank
-/// looks at all tensors then, and does the step again.
+/// What an elastic job of one rank comes to whose step fails at the bucket of that tensor, if of any; the
+/// rank looks at all tensors then, and does the step again.
 fn train(optimizer: &str, fails: Option<SpanId>) -> Vec<u32> {
     let is_armed = Arc::new(AtomicBool::new(false));
     let sum = reduction::named("sum", &Settings::default()).unwrap();

@@ -1,5 +1,5 @@
-//! Groups of parameters that cannot be are refused at the start: an optimizer of one's own that knows of none,
-//! and patterns or settings that are wrong.
+//! Groups of parameters that cannot be are refused at the start: an optimizer of one's own that knows of
+//! none, and patterns or settings that are wrong.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Asynchronous SGD through servers (`stale:K`) when something is wrong: a rank that dies, hangs, leaves or does
-//! something else than the others, and what makes no sense, end in one sentence on every rank.
+//! Asynchronous SGD through servers (`stale:K`) when something is wrong: a rank that dies, hangs, leaves or
+//! does something else than the others, and what makes no sense, end in one sentence on every rank.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! `Applying`: reduced buckets come back, each is waited for when its values are wanted, and the last one that
-//! is applied ends the step.
+//! `Applying`: reduced buckets come back, each is waited for when its values are wanted, and the last one
+//! that is applied ends the step.
 
 use super::profile::Lesson;
 use super::{Phase, Step};

@@ -75,9 +75,9 @@ impl StragglerDetector {
         self.policy = Policy::Warn;
     }
 
-    /// Better shares by the times with the stalls that count. To a rank that has been relieved shards come back
-    /// when it has no stalls any more, whether they stand out or not: with fewer shards its steps may be so
-    /// short that stalls miss most of them, which then no median shows.
+    /// Better shares by the times with the stalls that count. To a rank that has been relieved shards come
+    /// back when it has no stalls any more, whether they stand out or not: with fewer shards its steps may be
+    /// so short that stalls miss most of them, which then no median shows.
     fn rebalance(&mut self, times: &[Times]) -> Option<Rebalance> {
         for (rank, times) in times.iter().enumerate().filter(|(_, times)| times.shards > 0) {
             let shards = times.shards as f64;
@@ -187,8 +187,8 @@ mod tests {
         }
     }
 
-    /// How long each step takes on a machine that does other work: a little more or less than `base`, and every
-    /// twentieth one much more.
+    /// How long each step takes on a machine that does other work: a little more or less than `base`, and
+    /// every twentieth one much more.
     fn disturbed(base: f64, seed: u64) -> impl FnMut() -> f64 {
         let mut key = Key::new(seed);
         move || {

@@ -4,8 +4,8 @@
 //! Every rank measures on its own clock what it does itself (`step_timing`): computing, waiting for data,
 //! waiting for others. Every [`EVERY`] steps the ranks exchange the medians together with the agreement, for
 //! which they meet anyway, and by how much the means are above them, which shows stalls in bursts (`stalls`).
-//! From the same table all of them then draw the same conclusions: who is slow and by what ([`diagnose`]), and
-//! which shards should move ([`rebalance`]).
+//! From the same table all of them then draw the same conclusions: who is slow and by what ([`diagnose`]),
+//! and which shards should move ([`rebalance`]).
 
 mod detector;
 mod diagnose;

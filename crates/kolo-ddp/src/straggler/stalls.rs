@@ -1,7 +1,7 @@
-//! Stalls: steps that take a rank much longer than most of its steps, because of a CPU quota, garbage collection
-//! or a noisy neighbour. Medians do not show them, and a mean shows a single long pause as well. So the time
-//! that they cost is looked at over several comparisons, and counts where one rank loses more of it than the
-//! others beyond what chance explains.
+//! Stalls: steps that take a rank much longer than most of its steps, because of a CPU quota, garbage
+//! collection or a noisy neighbour. Medians do not show them, and a mean shows a single long pause as well.
+//! So the time that they cost is looked at over several comparisons, and counts where one rank loses more of
+//! it than the others beyond what chance explains.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ use super::median::median;
 const COMPARISONS: usize = 8;
 const LEFT_OUT: usize = 1;
 
-/// How many standard errors a rank's mean must be above that of the others (Welch 1947). A single pause is left
-/// out; of so few comparisons two come to 1, and three of them to 1.6, however long they are.
+/// How many standard errors a rank's mean must be above that of the others (Welch 1947). A single pause is
+/// left out; of so few comparisons two come to 1, and three of them to 1.6, however long they are.
 const STANDARD_ERRORS: f64 = 4.0;
 
 /// What a rank lost in stalls in the steps of one comparison, in seconds a step and shard.
@@ -39,8 +39,8 @@ impl Stalls {
         Stalls(vec![VecDeque::new(); world])
     }
 
-    /// Takes the times of a comparison, and returns them with the stalls that count: if those of one rank stand
-    /// out, each rank's mean over the last comparisons; otherwise none.
+    /// Takes the times of a comparison, and returns them with the stalls that count: if those of one rank
+    /// stand out, each rank's mean over the last comparisons; otherwise none.
     pub(super) fn count(&mut self, times: &[Times]) -> Vec<Times> {
         for (known, times) in self.0.iter_mut().zip(times).filter(|(_, times)| times.shards > 0) {
             let shards = times.shards as f64;

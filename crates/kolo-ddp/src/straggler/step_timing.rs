@@ -81,7 +81,8 @@ impl StepTiming {
         self.samples.len() as u64 == EVERY
     }
 
-    /// The medians of the steps so far, which are forgotten, and what stalls cost besides; of `buckets` buckets.
+    /// The medians of the steps so far, which are forgotten, and what stalls cost besides; of `buckets`
+    /// buckets.
     pub(super) fn take(&mut self, shards: usize, buckets: usize) -> Times {
         let of = |get: fn(&Sample) -> f64| median(self.samples.iter().map(get));
         let ready = |bucket: usize| {

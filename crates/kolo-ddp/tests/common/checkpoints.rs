@@ -41,8 +41,8 @@ pub fn flip(path: &Path, bit: usize) {
     fs::write(path, data).unwrap();
 }
 
-/// A job of `writers` ranks, each of which does `before`, leaves a checkpoint after `cut` steps, with which a job
-/// of `readers` ranks goes on; what `after` gives on each of these.
+/// A job of `writers` ranks, each of which does `before`, leaves a checkpoint after `cut` steps, with which a
+/// job of `readers` ranks goes on; what `after` gives on each of these.
 pub fn cut_and_resume<R: Send>(
     cut: u64,
     [writers, readers]: [usize; 2],

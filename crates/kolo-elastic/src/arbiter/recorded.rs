@@ -24,8 +24,8 @@ pub(super) trait Records: Send + Sync {
     /// The record of the highest number; `None` before the first.
     fn last(&self, job: u64) -> Result<Option<Record>, String>;
 
-    /// Adds a record, which follows the last one, `after`, unless another one has been added: of those who try
-    /// at once exactly one succeeds. Gives whether it was added.
+    /// Adds a record, which follows the last one, `after`, unless another one has been added: of those who
+    /// try at once exactly one succeeds. Gives whether it was added.
     fn add(&self, job: u64, after: Option<&Record>, record: &Record) -> Result<bool, String>;
 }
 

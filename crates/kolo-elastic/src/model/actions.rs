@@ -11,8 +11,8 @@ use crate::generation::{Formed, GenerationId, History};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
-    /// A worker leaves its generation, where it is in one, and arrives at a leader, which its launcher follows
-    /// from now on and tells all it knows.
+    /// A worker leaves its generation, where it is in one, and arrives at a leader, which its launcher
+    /// follows from now on and tells all it knows.
     Arrive { worker: Actor, leader: Actor },
     /// A launcher claims a generation of all that it believes to wait.
     Claim { leader: Actor },

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::running::Running;
 use kolo::Failure;
 
-use super::inject::strike;
 use super::plan::Fault;
+use super::strike::strike;
 
 /// Time between two looks at whether a run has ended.
 const LOOK: Duration = Duration::from_millis(10);

@@ -10,6 +10,7 @@ mod launchers;
 mod plan;
 mod record;
 mod report;
+mod strike;
 mod workers;
 
 use std::ops::Range;

@@ -54,8 +54,8 @@ pub(crate) struct Train {
     /// Continue the run in this folder from its newest good checkpoint
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = settings(), conflicts_with_all = ["out", "config_file"])]
     pub(super) resume: Option<PathBuf>,
-    /// With --resume: take the run folder from another process that writes it, or that cannot be asked because
-    /// its host is gone. It writes nothing there any more, and ends
+    /// With --resume: take the run folder from another process that writes it, or that cannot be asked
+    /// because its host is gone. It writes nothing there any more, and ends
     #[arg(long, requires = "resume")]
     take_over: bool,
     /// Repeat a run: take all settings from its config.toml

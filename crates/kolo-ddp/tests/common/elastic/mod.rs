@@ -1,5 +1,5 @@
-//! Elastic jobs whose workers die and come as a script says: each worker is a thread that trains a small model,
-//! and goes on with the others after a death.
+//! Elastic jobs whose workers die and come as a script says: each worker is a thread that trains a small
+//! model, and goes on with the others after a death.
 
 mod meeting;
 mod script;
