@@ -23,18 +23,8 @@ pub(super) struct Launchers {
 
 struct Node {
     launcher: Running,
-    fate: Fate,
-}
-
-/// What may become of a launcher.
-#[derive(Clone, Copy, PartialEq)]
-enum Fate {
-    /// It must end well.
-    EndsWell,
-    /// It may be the one that does not go on.
-    MayFail,
     /// A fault has ended it, or stopped it for good.
-    Gone,
+    gone: bool,
 }
 
 /// How a run has ended.
@@ -47,13 +37,13 @@ pub(super) enum Ended {
 impl Launchers {
     /// The launchers that have been started, one for each node.
     pub(super) fn new(launchers: Vec<Running>, etcd: Option<Etcd>) -> Launchers {
-        let node = |launcher| Node { launcher, fate: Fate::EndsWell };
+        let node = |launcher| Node { launcher, gone: false };
         Launchers { nodes: launchers.into_iter().map(node).collect(), etcd }
     }
 
     /// The process ids of those that are not gone.
     pub(super) fn pids(&self) -> Vec<u32> {
-        let there = self.nodes.iter().filter(|node| node.fate != Fate::Gone);
+        let there = self.nodes.iter().filter(|node| !node.gone);
         there.map(|node| node.launcher.0.id()).collect()
     }
 
@@ -69,38 +59,25 @@ impl Launchers {
     }
 
     fn ended(&mut self) -> Result<Option<Ended>, Failure> {
-        let (mut failed, mut well) = (None, false);
-        for (number, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.fate != Fate::Gone) {
+        let mut ended = Ended::Well;
+        for (number, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| !node.gone) {
             match node.launcher.wait(Duration::ZERO)? {
                 None => return Ok(None),
-                Some(status) if status.success() => well = true,
-                Some(status) => {
-                    let must = node.fate == Fate::EndsWell;
-                    failed = failed.filter(|(_, _, other_must)| *other_must).or(Some((number, status, must)));
-                }
+                Some(status) if status.success() => {}
+                Some(status) => ended = Ended::Failed(number, status),
             }
         }
-        Ok(Some(match failed {
-            Some((number, status, must)) if must || !well => Ended::Failed(number, status),
-            _ => Ended::Well,
-        }))
+        Ok(Some(ended))
     }
 
     /// Strikes the launcher of a node.
     pub(super) fn strike(&mut self, fault: Fault, node: usize) -> std::io::Result<()> {
-        if self.nodes[node].fate == Fate::Gone {
+        let node = &mut self.nodes[node];
+        if node.gone {
             return Err(std::io::Error::other("it was gone"));
         }
-        let pid = self.nodes[node].launcher.0.id() as i32;
-        match fault {
-            Fault::Kill | Fault::Stop => self.nodes[node].fate = Fate::Gone,
-            // Either end of a connection may be the one that leaves the job.
-            Fault::Cut(_) => {
-                let there = self.nodes.iter_mut().filter(|node| node.fate != Fate::Gone);
-                there.for_each(|node| node.fate = Fate::MayFail);
-            }
-            _ => {}
-        }
+        node.gone = matches!(fault, Fault::Kill | Fault::Stop);
+        let pid = node.launcher.0.id() as i32;
         strike(fault, pid)
     }
 }

@@ -162,10 +162,10 @@ fn launcher(key: Key, fault: Fault, nodes: usize) -> Option<usize> {
     strikes.then(|| key.with_str("node").below(nodes))
 }
 
-/// Whether the fault may strike a launcher. To leave is for workers: a launcher that is asked to end ends the
-/// job's part of its node.
+/// Whether the fault may strike a launcher. To leave is for workers: a launcher that is asked to end ends its
+/// node's part of the job. A cut would part it from its own workers, too, which no network does.
 fn strikes_processes(fault: Fault) -> bool {
-    matches!(fault, Fault::Kill | Fault::Stop | Fault::Pause(_) | Fault::Cut(_))
+    matches!(fault, Fault::Kill | Fault::Stop | Fault::Pause(_))
 }
 
 fn victim(key: Key, fault: Fault, replaced: bool) -> Victim {
