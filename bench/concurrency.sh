@@ -2,13 +2,13 @@
 # What several threads and processes do at once, checked by tools instead of by luck:
 #
 #   loom     every order in which two ranks can meet at a lane of the mailbox and at a bell
-#   address  AddressSanitizer over kolo-comm's tests: no memory is used after it has been freed, or past its end
+#   address  AddressSanitizer over kolo-comm's tests: no memory is used when it is freed, or past its end
 #
 #   bash bench/concurrency.sh [loom|address ...]      default: both
 #
 # AddressSanitizer is for x86_64 Linux and the stable compiler, which is told to take its unstable flags
-# (RUSTC_BOOTSTRAP). ThreadSanitizer is not here: it needs a standard library that is instrumented, which has to
-# be built from source. With the one that comes with the compiler it takes channels and Arc for races.
+# (RUSTC_BOOTSTRAP). ThreadSanitizer is not here: it needs a standard library that is instrumented, which has
+# to be built from source. With the one that comes with the compiler it takes channels and Arc for races.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -18,7 +18,8 @@ loom() {
 }
 
 address() {
-    # What a failed group of threads leaves to those that may still read it is never freed: no leaks are sought.
+    # What a failed group of threads leaves to those that may still read it is never freed: leaks are not
+    # looked for.
     export ASAN_OPTIONS=detect_leaks=0
     RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$target/asan" RUSTFLAGS="-Zsanitizer=address" \
         cargo test --target x86_64-unknown-linux-gnu -p kolo-comm --lib --test threads

@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# Fuzzes every decoder of bytes from outside: `fuzz/run.sh SECONDS [TARGET…]`, that many seconds for each.
+# Fuzzes every decoder of bytes from outside, each for some time or with so many inputs:
+#
+#   fuzz/run.sh SECONDS [TARGET…]
+#   fuzz/run.sh --inputs NUMBER [TARGET…]
 #
 # libFuzzer, guided by coverage. The marks it follows are an LLVM pass that the stable compiler has as well,
 # so neither nightly nor cargo-fuzz is needed (`cargo +nightly fuzz run TARGET` works too, and adds an address
@@ -9,8 +12,17 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET…]}
-shift
+usage="usage: fuzz/run.sh SECONDS|--inputs NUMBER [TARGET…]"
+case ${1:?$usage} in
+--inputs)
+    limit=-runs=${2:?$usage}
+    shift 2
+    ;;
+*)
+    limit=-max_total_time=$1
+    shift
+    ;;
+esac
 if ! command -v c++ >/dev/null; then
     echo "error: no C++ compiler; install one (Debian: apt-get install g++) to build libFuzzer" >&2
     exit 1
@@ -29,9 +41,9 @@ RUSTFLAGS="$marks --cfg fuzzing" cargo build --quiet --release --target "$host" 
 
 for target in "$@"; do
     mkdir -p "$out/found/$target" "$out/artifacts"
-    echo "-- $target, $seconds s"
+    echo "-- $target, ${limit#-}"
     log=$out/$target.log
-    if ! "$out/$host/release/$target" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=8192 -print_final_stats=1 \
+    if ! "$out/$host/release/$target" "$limit" -timeout=5 -rss_limit_mb=1024 -max_len=8192 -print_final_stats=1 \
         -artifact_prefix="$out/artifacts/$target-" "$out/found/$target" "corpus/$target" >"$log" 2>&1; then
         tail -40 "$log" >&2
         echo "error: $target fails; the input is in $out/artifacts/" >&2

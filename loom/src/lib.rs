@@ -1,5 +1,5 @@
-//! The lock-free part of kolo-comm's mailbox, compiled with the atomics of loom, which goes through all orders
-//! in which threads can meet there. A build of its own, which needs nothing else of the workspace:
+//! The lock-free part of kolo-comm's mailbox, compiled with the atomics of loom, which goes through all
+//! orders in which threads can meet there. A build of its own, which needs nothing else of the workspace:
 //!
 //! ```sh
 //! bash bench/concurrency.sh loom

@@ -84,11 +84,7 @@ mod tests {
     #[test]
     fn every_target_has_seeds_and_takes_them() {
         let seeds = seeds();
-        for (name, decode) in TARGETS {
-            let mut own = seeds.iter().filter(|(target, _, _)| target == name).peekable();
-            assert!(own.peek().is_some(), "{name}");
-            own.for_each(|(_, _, bytes)| decode(bytes));
-        }
+        kolo_testing::assert_seeds_are_taken(TARGETS, &seeds);
         let whole = |name: &str| seeds.iter().find(|(_, seed, _)| *seed == name).unwrap().2.clone();
         assert_eq!(Manifest::parse(&whole("two_files")).unwrap().files.len(), 2);
         assert_eq!(SafeTensors::deserialize(&whole("one_tensor")).unwrap().len(), 1);

@@ -1,7 +1,7 @@
 //! The files in which claims stand, and how one is made that nobody else can have.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
 use crate::claim::{Candidate, Claim};
 use crate::error::Error;
+use crate::exclusive::{create_exclusively, sync};
 
 /// In the folder that is claimed.
 const CLAIMS: &str = ".claims";
@@ -55,7 +56,7 @@ impl ClaimFiles {
     /// The folder is gone, or cannot be written to.
     pub fn open(&self) -> Result<(), Error> {
         match fs::create_dir(&self.claims) {
-            Ok(()) => sync(&self.folder),
+            Ok(()) => sync(&self.folder).map_err(|e| Error::file(&self.folder, e)),
             Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
             Err(e) if e.kind() == ErrorKind::NotFound => Err(self.gone()),
             Err(e) => Err(Error::file(&self.claims, e)),
@@ -97,29 +98,12 @@ impl ClaimFiles {
     /// The file cannot be written.
     pub fn create(&self, claim: &Claim) -> Result<bool, Error> {
         let path = self.path(claim.term, false);
-        let draft = self.draft(claim)?;
-        // A name that is given to a file is given once, also where the answer is lost and the question asked
-        // again (open(2), on `O_EXCL` and NFS).
-        let linked = fs::hard_link(&draft, &path);
-        let removed = fs::remove_file(&draft).map_err(|e| Error::file(&draft, e));
-        match linked {
-            Ok(()) => removed?,
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                // The first answer may have been lost, and the claim be this one.
-                removed?;
-                if fs::read(&path).ok() != Some(text(claim)) {
-                    return Ok(false);
-                }
-            }
-            Err(e) if has_no_links(&e) => {
-                removed?;
-                if !self.create_new(&path, claim)? {
-                    return Ok(false);
-                }
-            }
+        match create_exclusively(&path, &text(claim)) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Err(self.gone()),
             Err(e) => return Err(Error::file(&path, e)),
         }
-        sync(&self.claims)?;
         // Whoever has looked long ago may get a term whose claim was removed since.
         let newest = self.terms()?.into_iter().map(|(term, _)| term).max();
         let is_newest = newest.is_none_or(|newest| newest <= claim.term);
@@ -142,7 +126,7 @@ impl ClaimFiles {
                 _ => {}
             }
         }
-        sync(&self.claims)
+        sync(&self.claims).map_err(|e| Error::file(&self.claims, e))
     }
 
     /// Whether this claim still stands.
@@ -213,33 +197,6 @@ impl ClaimFiles {
         let ended = if has_ended { ENDED } else { "" };
         self.claims.join(format!("{term:08}{ended}"))
     }
-
-    /// A whole claim under a name of its own.
-    fn draft(&self, claim: &Claim) -> Result<PathBuf, Error> {
-        let path = self.claims.join(format!(".draft-{}", claim.id));
-        let _ = fs::remove_file(&path);
-        match self.create_new(&path, claim) {
-            Ok(true) => Ok(path),
-            Ok(false) => Err(Error::file(&path, ErrorKind::AlreadyExists)),
-            Err(error) => {
-                // On a full disk half a claim is of no use.
-                let _ = fs::remove_file(&path);
-                Err(error)
-            }
-        }
-    }
-
-    /// Writes a claim to a file that nobody else has made; false if there is one.
-    fn create_new(&self, path: &Path, claim: &Claim) -> Result<bool, Error> {
-        let mut file = match OpenOptions::new().write(true).create_new(true).open(path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(false),
-            Err(e) if e.kind() == ErrorKind::NotFound => return Err(self.gone()),
-            Err(e) => return Err(Error::file(path, e)),
-        };
-        let written = file.write_all(&text(claim)).and_then(|()| file.sync_all());
-        written.map(|()| true).map_err(|e| Error::file(path, e))
-    }
 }
 
 fn text(claim: &Claim) -> Vec<u8> {
@@ -249,22 +206,13 @@ fn text(claim: &Claim) -> Vec<u8> {
     text
 }
 
-/// Whether a file system has no hard links, as FAT; there `O_EXCL` has to do.
-fn has_no_links(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied)
-}
-
-/// Makes the names in a folder durable.
-fn sync(folder: &Path) -> Result<(), Error> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| Error::file(folder, e))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::exclusive::create_new;
 
     fn files() -> (tempfile::TempDir, ClaimFiles) {
         let folder = tempfile::tempdir().unwrap();
@@ -311,7 +259,7 @@ mod tests {
         let (_folder, files) = files();
         let (first, second) = (Candidate::alone().claim(1), Candidate::alone().claim(1));
         let path = files.path(1, false);
-        assert!(files.create_new(&path, &first).unwrap() && !files.create_new(&path, &second).unwrap());
+        assert!(create_new(&path, &text(&first)).unwrap() && !create_new(&path, &text(&second)).unwrap());
         assert_eq!(files.newest().unwrap().unwrap().claim, Some(first));
     }
 

@@ -41,11 +41,7 @@ mod tests {
     #[test]
     fn every_target_has_seeds_and_takes_them() {
         let seeds = seeds();
-        for (name, decode) in TARGETS {
-            let mut own = seeds.iter().filter(|(target, _, _)| target == name).peekable();
-            assert!(own.peek().is_some(), "{name}");
-            own.for_each(|(_, _, bytes)| decode(bytes));
-        }
+        kolo_testing::assert_seeds_are_taken(TARGETS, &seeds);
         assert!(serde_json::from_slice::<Claim>(&seeds[0].2).is_ok());
     }
 }

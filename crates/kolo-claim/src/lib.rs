@@ -15,6 +15,7 @@
 mod claim;
 mod decide;
 mod error;
+mod exclusive;
 mod files;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -26,6 +27,7 @@ mod take;
 pub use claim::{Candidate, Claim};
 pub use decide::{Decision, decide};
 pub use error::{Error, Refusal, RefusalKind};
+pub use exclusive::{create_exclusively, sync};
 pub use files::{ClaimFiles, Standing};
 pub use held::Held;
 pub use owner::{Liveness, Owner};

@@ -7,7 +7,7 @@ use crate::transport::Routes;
 use crate::wait::WaitContext;
 use crate::with_type;
 use kolo_rendezvous::Error;
-use kolo_schedule::{Op, Range, Schedule, Source, Step};
+use kolo_schedule::{Op, Range, Rank, Schedule, Source, Step};
 
 /// So many contributions are kept track of without asking for memory.
 const FEW: usize = 8;
@@ -94,7 +94,10 @@ fn run_typed<T: Element>(
                             // SAFETY: inside the buffer.
                             unsafe { start.add(inside(own)).cast_const() }
                         }
-                        Source::From(rank) => routes.receive(*rank, range.len * size_of::<T>(), wait)?.cast(),
+                        Source::From(rank) => {
+                            let message = routes.receive(*rank, range.len * size_of::<T>(), wait)?;
+                            elements(message, *rank, wait)?
+                        }
                     };
                 }
                 let divide_by = (*complete && op == Op::Average).then_some(world);
@@ -113,4 +116,49 @@ fn run_typed<T: Element>(
         }
     }
     routes.settle(wait)
+}
+
+/// The elements of a message. Where it lies in a peer's memory it is that one which says where.
+fn elements<T: Element>(message: *const u8, from: Rank, wait: &WaitContext<'_>) -> Result<*const T, Error> {
+    let elements = message.cast::<T>();
+    if elements.is_aligned() {
+        return Ok(elements);
+    }
+    let cause = format!("a message begins between two elements of {} bytes", size_of::<T>());
+    Err(Error::Untrusted { rank: wait.name(from), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    use kolo_rendezvous::Liveness;
+    use kolo_schedule::DType;
+
+    use super::*;
+    use crate::collective::CollectiveKind;
+    use crate::fingerprint::{Call, Fingerprint};
+    use crate::wait::WaitMode;
+
+    #[test]
+    fn a_message_between_two_elements_is_refused() {
+        let liveness = Liveness::new(2);
+        let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
+        let wait = WaitContext {
+            here: Rank(0),
+            members: &[Rank(0), Rank(1)],
+            call: Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }),
+            mode: WaitMode::Blocking,
+            timeout: Duration::ZERO,
+            began: Cell::new(None),
+            liveness: &liveness,
+        };
+        let memory = [0f32; 4];
+        let start = memory.as_ptr().cast::<u8>();
+        assert_eq!(elements::<f32>(start, Rank(1), &wait).unwrap(), memory.as_ptr());
+        let error = elements::<f32>(start.wrapping_add(2), Rank(1), &wait).unwrap_err();
+        assert_eq!(error.culprit(), Some(Rank(1)));
+        assert!(elements::<u8>(start.wrapping_add(3), Rank(1), &wait).is_ok());
+    }
 }

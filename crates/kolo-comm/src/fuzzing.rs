@@ -4,20 +4,26 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use kolo_rendezvous::Liveness;
 use kolo_rendezvous::fuzzing::{Canned, Decoder, Seed, handshake, identity, session};
 use kolo_rendezvous::secure::Protocol;
+use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::{DType, Op, Rank};
 
 use crate::collective::CollectiveKind;
 use crate::connect;
 use crate::fingerprint::{Call, Fingerprint};
 use crate::transport::fuzzing::{ConnectionId, HEADER, Header, Sealed};
+use crate::transport::slot::{self, BLOCK, BLOCK_LEN, INBOX, Told};
 use crate::wait::{WaitContext, WaitMode};
 
 /// What a target is called, and its decoder.
-pub const TARGETS: &[(&str, Decoder)] =
-    &[("peer_info", peer_info), ("hello", hello), ("record", record), ("tcp_header", tcp_header)];
+pub const TARGETS: &[(&str, Decoder)] = &[
+    ("peer_info", peer_info),
+    ("hello", hello),
+    ("record", record),
+    ("tcp_header", tcp_header),
+    ("mailbox_slot", mailbox_slot),
+];
 
 /// What a rank reads of another in the store: how it is reached, and why not.
 pub fn peer_info(bytes: &[u8]) {
@@ -46,19 +52,51 @@ pub fn record(bytes: &[u8]) {
 pub fn tcp_header(bytes: &[u8]) {
     let Some(header) = bytes.first_chunk::<HEADER>() else { return };
     let liveness = Liveness::new(2);
-    let wait = WaitContext {
+    let header = Header::decode(header);
+    let _ = header.under_way();
+    if let Err(error) = header.check(Rank(1), 12, &context(&liveness)) {
+        let _ = error.to_string();
+    }
+}
+
+/// A slot of a mailbox, in which another process says where its message lies. The first two bytes are the
+/// length that is expected, the next four the file, then follow the words of a slot. The call is told as what
+/// is wrong with it: zeros are right.
+pub fn mailbox_slot(bytes: &[u8]) {
+    let Some((expected, bytes)) = bytes.split_first_chunk::<2>() else { return };
+    let Some((file, bytes)) = bytes.split_first_chunk::<4>() else { return };
+    let Some(words) = bytes.first_chunk::<{ 8 * SLOT_WORDS }>() else { return };
+    let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|i| words[8 * n + i]));
+    let (liveness, [first, second]) = (Liveness::new(2), call().words());
+    let told = Told {
+        file: i32::from_le_bytes(*file),
+        len: word(0),
+        offset: word(1),
+        bytes: word(2),
+        call: [first ^ word(3), second ^ word(4)],
+        within: [word(5), word(6)],
+    };
+    let expected = usize::from(u16::from_le_bytes(*expected));
+    // Of a rank whose memory is gone the failure is asked for, which comes a little later; here it has come.
+    liveness.fail(Error::Died { rank: Rank(1) });
+    if let Err(error) = slot::receive(&told, expected, &context(&liveness)) {
+        let _ = error.to_string();
+    }
+}
+
+/// Words of a slot, as [`mailbox_slot`] reads them.
+const SLOT_WORDS: usize = 7;
+
+/// What rank 0 of two waits by.
+fn context(liveness: &Liveness) -> WaitContext<'_> {
+    WaitContext {
         here: Rank(0),
         members: &[Rank(0), Rank(1)],
         call: call(),
         mode: WaitMode::Blocking,
         timeout: Duration::ZERO,
         began: Cell::new(None),
-        liveness: &liveness,
-    };
-    let header = Header::decode(header);
-    let _ = header.under_way();
-    if let Err(error) = header.check(Rank(1), 12, &wait) {
-        let _ = error.to_string();
+        liveness,
     }
 }
 
@@ -79,7 +117,16 @@ pub fn seeds() -> Vec<Seed> {
     let hello = [&b"kolo\x01dp\n\x08\0"[..], &[2, 0, 0, 0, 0, 0, 0, 0]].concat();
     let header: Vec<u8> =
         call().words().into_iter().chain([12, 0]).flat_map(|word: u64| word.to_le_bytes()).collect();
+    let slot = |expected: u16, file: i32, len: usize, offset: u64, within: u64| {
+        let words = [len as u64, offset, u64::from(expected), 0, 0, within, 0];
+        let words = words.iter().flat_map(|word: &u64| word.to_le_bytes());
+        expected.to_le_bytes().into_iter().chain(file.to_le_bytes()).chain(words).collect::<Vec<u8>>()
+    };
     vec![
+        ("mailbox_slot", "in_slot", slot(12, -2, 0, 0, 7)),
+        ("mailbox_slot", "longer_than_its_slot", slot(64, -2, 0, 0, 7)),
+        ("mailbox_slot", "in_block", slot(4096, BLOCK, BLOCK_LEN, 8192, 0)),
+        ("mailbox_slot", "in_another_file", slot(64, INBOX, 64, 0, 0)),
         ("peer_info", "peer", connect::seed_for_fuzzing().into()),
         ("peer_info", "obstacles", br#"{"shm":"no memory"}"#.into()),
         ("hello", "data", hello),
@@ -97,10 +144,22 @@ mod tests {
     #[test]
     fn every_target_has_seeds_and_takes_them() {
         let seeds = seeds();
-        for (name, decode) in TARGETS {
-            let mut own = seeds.iter().filter(|(target, _, _)| target == name).peekable();
-            assert!(own.peek().is_some(), "{name}");
-            own.for_each(|(_, _, bytes)| decode(bytes));
-        }
+        kolo_testing::assert_seeds_are_taken(TARGETS, &seeds);
+    }
+
+    #[test]
+    fn a_message_lies_in_its_slot_or_in_a_block_of_its_sender() {
+        let received = |file, len: usize, offset, bytes: usize| {
+            let liveness = Liveness::new(2);
+            let (len, within) = (len as u64, [7, 0]);
+            let told = Told { file, len, offset, bytes: bytes as u64, call: call().words(), within };
+            slot::receive(&told, bytes, &context(&liveness)).map_err(|error| error.to_string())
+        };
+        assert_eq!(received(-2, 0, 0, 12), Ok(7), "the sum of its bytes");
+        assert!(received(-2, 0, 0, 17).unwrap_err().contains("17 bytes lies in a slot of 16"));
+        assert_eq!(received(BLOCK, BLOCK_LEN, 8192, 4096), Ok(0));
+        assert!(received(BLOCK, BLOCK_LEN, 8193, 4096).unwrap_err().contains("outside of its block"));
+        assert!(received(BLOCK, BLOCK_LEN + 1, 0, 64).unwrap_err().contains("are announced"));
+        assert!(received(INBOX, 64, 0, 64).unwrap_err().contains("no shared memory of Kolo's"));
     }
 }

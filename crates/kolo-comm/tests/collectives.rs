@@ -301,37 +301,37 @@ fn several_streams_and_distance_give_the_same() {
 /// Whom a rank has waited for: the one that came late, and nobody else, where everybody talks to everybody.
 #[test]
 fn a_group_knows_for_whom_it_has_waited() {
+    for over in ALL {
+        // Where other programs keep a rank from its core for long it is that one that is waited for.
+        let tries: Vec<String> = (0..10).map_while(|_| late_rank_is_waited_for(over).err()).collect();
+        assert!(tries.len() < 10, "{over:?}: {tries:?}");
+    }
+}
+
+/// Rank 1 comes half a second after the others; or what those say of whom they have waited for.
+fn late_rank_is_waited_for(over: Over) -> Result<(), String> {
     let algorithm = ALGORITHMS.iter().find(|algorithm| algorithm.name == "one-shot");
     let options = Options { algorithm, ..Options::default() };
-    for over in ALL {
-        let there = AtomicUsize::new(0);
-        for waited in spawn(over, 3, &options, |group| {
-            // The measurements of a group that forms are over.
-            group.barrier().unwrap();
-            let before = group.waited();
-            if group.rank() == Rank(1) {
-                // The others are there first, also on a busy machine.
-                let mut turns = 0..60_000;
-                while there.load(Ordering::Acquire) < 2 && turns.next().is_some() {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                std::thread::sleep(Duration::from_millis(500));
-            } else {
-                there.fetch_add(1, Ordering::AcqRel);
+    let there = AtomicUsize::new(0);
+    let waited = spawn(over, 3, &options, |group| {
+        // The measurements of a group that forms are over.
+        group.barrier().unwrap();
+        let before = group.waited();
+        if group.rank() == Rank(1) {
+            let mut turns = 0..60_000;
+            while there.load(Ordering::Acquire) < 2 && turns.next().is_some() {
+                std::thread::sleep(Duration::from_millis(1));
             }
-            group.all_reduce(&mut [1.0f32], Op::Sum).unwrap();
-            let waited: Vec<_> =
-                group.waited().into_iter().zip(before).map(|(now, then)| now - then).collect();
-            (group.rank(), waited)
-        }) {
-            let (rank, waited) = waited.unwrap();
-            let most = waited.iter().max().unwrap();
-            assert!(
-                rank == Rank(1) || (!most.is_zero() && waited[1] == *most),
-                "{over:?}: {rank} {waited:?}"
-            );
+            std::thread::sleep(Duration::from_millis(500));
+        } else {
+            there.fetch_add(1, Ordering::AcqRel);
         }
-    }
+        group.all_reduce(&mut [1.0f32], Op::Sum).unwrap();
+        group.waited().into_iter().zip(before).map(|(now, then)| now - then).collect::<Vec<Duration>>()
+    });
+    let waited: Vec<Vec<Duration>> = waited.into_iter().map(Result::unwrap).collect();
+    let right = |times: &Vec<Duration>| !times[1].is_zero() && times.iter().max() == Some(&times[1]);
+    if right(&waited[0]) && right(&waited[2]) { Ok(()) } else { Err(format!("{waited:?}")) }
 }
 
 #[test]

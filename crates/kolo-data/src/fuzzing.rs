@@ -86,11 +86,7 @@ mod tests {
     #[test]
     fn every_target_has_seeds_and_takes_them() {
         let seeds = seeds();
-        for (name, decode) in TARGETS {
-            let mut own = seeds.iter().filter(|(target, _, _)| target == name).peekable();
-            assert!(own.peek().is_some(), "{name}");
-            own.for_each(|(_, _, bytes)| decode(bytes));
-        }
+        kolo_testing::assert_seeds_are_taken(TARGETS, &seeds);
         for (_, name, bytes) in seeds.iter().filter(|(target, _, _)| *target == "idx") {
             assert_eq!(idx_of(bytes).unwrap().labels, [3, 9], "{name}");
         }

@@ -32,3 +32,13 @@ pub fn seeds() -> Vec<Seed> {
     let hello = Hello { address, node_rank: Some(1), deferred_workers: 2, rejoins: Some(vec![formed]) };
     vec![("membership", "launcher", serde_json::to_vec(&ToLeader::Hello(hello)).unwrap_or_default())]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_seeds_and_takes_them() {
+        kolo_testing::assert_seeds_are_taken(TARGETS, &seeds());
+    }
+}

@@ -1,9 +1,8 @@
 //! A job whose generations a real etcd grants: either of two launchers may die, and etcd may be killed and
 //! started again meanwhile.
 
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use kolo_elastic::{
     Arbiter, Coordinator, CoordinatorEvent, Member, MembershipPolicy, NodeConfig, member_name,
 };
 use kolo_testing::harness::{run_one_by_one, test_of};
+use kolo_testing::{Etcd, free_port};
 
 fn main() -> ExitCode {
     run_one_by_one(vec![
@@ -30,56 +30,9 @@ const POLICY: MembershipPolicy = MembershipPolicy {
 /// Longer than anything takes on the busiest machine; only a hang gets there.
 const HANG: Duration = Duration::from_secs(120);
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// An etcd of one member, killed when it is dropped.
-struct Etcd {
-    process: Child,
-    folder: tempfile::TempDir,
-    ports: [u16; 2],
-}
-
-impl Etcd {
-    fn start(program: &Path) -> Etcd {
-        let (folder, ports) = (tempfile::tempdir().unwrap(), [free_port(), free_port()]);
-        let process = Self::spawn(program, folder.path(), ports);
-        Etcd { process, folder, ports }
-    }
-
-    fn spawn(program: &Path, folder: &Path, ports: [u16; 2]) -> Child {
-        let [clients, peers] = ports.map(|port| format!("http://127.0.0.1:{port}"));
-        let cluster = format!("default={peers}");
-        let mut command = Command::new(program);
-        command.arg("--data-dir").arg(folder).stdout(Stdio::null()).stderr(Stdio::null());
-        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-        command.args(["--initial-cluster", &cluster]).spawn().unwrap()
-    }
-
-    /// Kills it at once.
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-
-    fn start_again(&mut self, program: &Path) {
-        self.process = Self::spawn(program, self.folder.path(), self.ports);
-    }
-
-    fn arbiter(&self) -> Arbiter {
-        // The first has never listened: the others are asked then.
-        Arbiter::parse(&format!("etcd://127.0.0.1:{},127.0.0.1:{}", free_port(), self.ports[0])).unwrap()
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        // It may have been killed already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn arbiter(etcd: &Etcd) -> Arbiter {
+    // The first has never listened: the others are asked then.
+    Arbiter::parse(&format!("etcd://{},{}", free_port(), etcd.endpoint())).unwrap()
 }
 
 struct Node {
@@ -121,7 +74,7 @@ impl Node {
 
 /// Two nodes whose members are in generation 1, and both members.
 fn begun(arbiter: &Arbiter) -> ([Node; 2], [Member; 2]) {
-    let master = free_port();
+    let master = free_port().port();
     let nodes = [0, 1].map(|rank| node(master, rank, arbiter));
     let mut members = [0, 1].map(|rank| nodes[rank].member(rank));
     std::thread::scope(|scope| {
@@ -138,7 +91,7 @@ fn number(member: &Member) -> u64 {
 
 fn the_second_launcher_goes_on_alone(etcd: &Path) {
     let etcd = Etcd::start(etcd);
-    let ([first, second], [gone, mut left]) = begun(&etcd.arbiter());
+    let ([first, second], [gone, mut left]) = begun(&arbiter(&etcd));
     // Not half with the lowest rank: a majority would not go on.
     drop(gone);
     drop(first);
@@ -149,7 +102,7 @@ fn the_second_launcher_goes_on_alone(etcd: &Path) {
 
 fn an_etcd_that_is_away_is_waited_for(program: &Path) {
     let mut etcd = Etcd::start(program);
-    let ([first, _second], members) = begun(&etcd.arbiter());
+    let ([first, _second], members) = begun(&arbiter(&etcd));
     etcd.kill();
     std::thread::scope(|scope| {
         let forming = members.map(|mut member| {
@@ -165,16 +118,16 @@ fn an_etcd_that_is_away_is_waited_for(program: &Path) {
             }
             _ => None,
         });
-        etcd.start_again(program);
+        etcd.start_again();
         assert_eq!(forming.map(|forming| forming.join().unwrap()), [(2, 2), (2, 2)]);
     });
 }
 
 fn who_asks_another_etcd_is_refused(program: &Path) {
     let (one, other) = (Etcd::start(program), Etcd::start(program));
-    let master = free_port();
-    let first = node(master, 0, &one.arbiter());
-    let second = node(master, 1, &other.arbiter());
+    let master = free_port().port();
+    let first = node(master, 0, &arbiter(&one));
+    let second = node(master, 1, &arbiter(&other));
     let reason = second.wait("refusal", |event| match event {
         CoordinatorEvent::Detached { reason, .. } => Some(reason),
         _ => None,

@@ -203,11 +203,7 @@ mod tests {
     #[test]
     fn every_target_has_seeds_and_takes_them() {
         let seeds = seeds();
-        for (name, decode) in TARGETS {
-            let mut own = seeds.iter().filter(|(target, _, _)| target == name).peekable();
-            assert!(own.peek().is_some(), "{name}");
-            own.for_each(|(_, _, bytes)| decode(bytes));
-        }
+        kolo_testing::assert_seeds_are_taken(TARGETS, &seeds);
         let whole = |name: &str| seeds.iter().find(|(target, _, _)| *target == name).unwrap().2.clone();
         let listener = respond_with(
             &mut Canned(&whole("handshake_responder")),

@@ -123,7 +123,11 @@ impl SharedFile {
             let told = format!("{path} holds {} bytes where {start} + {len} are announced", stat.st_size);
             return Err(OpenError::Foreign(told));
         }
-        Mapping::of(&file, start, len).map_err(OpenError::Refused)
+        Mapping::of(&file, start, len).map_err(|cause| match cause {
+            // What is wrong with the place is the peer's fault.
+            Errno::INVAL => OpenError::Foreign(format!("{path} has no page that begins at {start}")),
+            cause => OpenError::Refused(cause),
+        })
     }
 }
 
@@ -167,6 +171,10 @@ mod tests {
             ("another purpose", open(&made.0, Purpose::Inbox, LEN)),
             ("longer than it is", open(&made.0, Purpose::Blocks, LEN + 1)),
             ("nothing of it", open(&made.0, Purpose::Blocks, 0)),
+            (
+                "the middle of a page",
+                SharedFile::map_of(std::process::id(), made.number(), Purpose::Blocks, 1, 64),
+            ),
             ("a file", open(&file, Purpose::Blocks, LEN)),
             ("one that may be cut", open(&memfd, Purpose::Blocks, LEN)),
             ("a pipe", open(&pipe, Purpose::Blocks, LEN)),

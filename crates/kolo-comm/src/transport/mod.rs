@@ -20,7 +20,7 @@ pub(crate) use kind::{Connecting, Connector, GroupContext};
 pub(crate) use routes::Routes;
 pub(crate) use shared_memory::connect_threads;
 #[cfg(feature = "fuzzing")]
-pub(crate) use {shared_memory::decode_address_for_fuzzing, tcp::fuzzing};
+pub(crate) use {shared_memory::decode_address_for_fuzzing, shared_memory::fuzzing as slot, tcp::fuzzing};
 
 impl TransportKind {
     /// The transport of that name, if a job can ask for it.

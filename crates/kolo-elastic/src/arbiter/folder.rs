@@ -5,17 +5,14 @@
 //! | `job-<id>/begun` | there since the job has begun: whoever sees it shares the folder |
 //! | `job-<id>/generation-<number>.json` | the record of a generation |
 //!
-//! A record is written whole under a name of its own and gets its right name by a hard link, which fails
-//! where there is one of that name: also over NFS exactly one of several that try succeeds (open(2) of Linux
-//! says so of `O_EXCL`).
+//! Of several that add the record of the same generation one succeeds ([`create_exclusively`]).
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use kolo_claim::{create_exclusively, sync};
 use kolo_rendezvous::Error;
 
 use super::recorded::Records;
@@ -28,8 +25,6 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 struct Folder {
     path: PathBuf,
-    /// Counts the files that this process has written, for their names.
-    written: AtomicU64,
 }
 
 pub(super) fn read(path: &str) -> Result<Rule, Error> {
@@ -38,7 +33,7 @@ pub(super) fn read(path: &str) -> Result<Rule, Error> {
         let why = "give an absolute path that leads to the same folder on all nodes";
         return Err(Error::system(format!("--arbiter folder:{}", path.display()), why));
     }
-    Ok(Rule::Recorded(Arc::new(Folder { path, written: AtomicU64::new(0) })))
+    Ok(Rule::Recorded(Arc::new(Folder { path })))
 }
 
 impl Folder {
@@ -96,28 +91,9 @@ impl Records for Folder {
 
     /// The number says which record it follows.
     fn add(&self, job: u64, _after: Option<&Record>, record: &Record) -> Result<bool, String> {
-        let folder = self.job(job);
-        let count = self.written.fetch_add(1, Ordering::Relaxed);
-        let own = folder.join(format!(".{:016x}-{}-{count}", record.leader, std::process::id()));
-        let path = folder.join(record_name(record.generation));
+        let path = self.job(job).join(record_name(record.generation));
         let text = serde_json::to_vec(record).map_err(|cause| Self::fails(&path, "cannot write", cause))?;
-        let write = || {
-            let mut file = File::create(&own)?;
-            file.write_all(&text)?;
-            file.sync_all()
-        };
-        let linked = write().and_then(|()| fs::hard_link(&own, &path)).and_then(|()| sync(&folder));
-        // The answer to a link can be lost on its way over NFS: what the file says is what counts.
-        let added = match linked {
-            Ok(()) => Ok(true),
-            Err(cause) if cause.kind() == ErrorKind::AlreadyExists => {
-                Ok(fs::read(&path).is_ok_and(|there| there == text))
-            }
-            Err(cause) => Err(Self::fails(&path, "cannot make", cause)),
-        };
-        // It is of no use any more, and one that stays harms nobody.
-        let _ = fs::remove_file(&own);
-        added
+        create_exclusively(&path, &text).map_err(|cause| Self::fails(&path, "cannot make", cause))
     }
 }
 
@@ -129,19 +105,14 @@ fn is_begun(file: &std::io::Result<fs::DirEntry>) -> bool {
     file.as_ref().is_ok_and(|file| file.file_name() == "begun")
 }
 
-/// Writes a folder's list of files to the disk.
-fn sync(folder: &Path) -> std::io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn of_many_that_add_the_same_number_one_succeeds() {
-        let place = std::env::temp_dir().join(format!("kolo-arbiter-{}", std::process::id()));
-        let folder = || Folder { path: place.clone(), written: AtomicU64::new(0) };
+        let place = tempfile::tempdir().unwrap();
+        let folder = || Folder { path: place.path().to_owned() };
         folder().begin(7).unwrap();
         folder().knows(7).unwrap();
         assert_eq!(folder().last(7), Ok(None));
@@ -171,6 +142,5 @@ mod tests {
         }
         let files = fs::read_dir(folder().job(7)).unwrap().count();
         assert_eq!(files, 21, "the records and `begun`, and nothing else");
-        fs::remove_dir_all(&place).unwrap();
     }
 }

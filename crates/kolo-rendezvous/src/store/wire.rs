@@ -56,10 +56,24 @@ pub enum Reply {
 /// Writes one message.
 pub fn write(stream: &mut impl Write, message: &impl Serialize) -> std::io::Result<()> {
     let body = serde_json::to_vec(message)?;
-    let len = u32::try_from(body.len()).map_err(|_| ErrorKind::InvalidInput)?;
-    let mut frame = len.to_le_bytes().to_vec();
+    if body.len() > MAX_MESSAGE {
+        let problem = format!("a message of {} bytes, where {MAX_MESSAGE} are the most", body.len());
+        return Err(Error::new(ErrorKind::InvalidInput, problem));
+    }
+    let mut frame = (body.len() as u32).to_le_bytes().to_vec();
     frame.extend(body);
     stream.write_all(&frame)
+}
+
+/// Whether a client can be told a value.
+pub fn can_carry(value: &str) -> bool {
+    /// What stands around it.
+    const FRAME: usize = 64;
+    /// Bytes of a character of one byte that is written as a number.
+    const ESCAPED: usize = 6;
+    // Most are far below, and need not be written for it.
+    let at_most = value.len() * ESCAPED + FRAME;
+    at_most <= MAX_MESSAGE || serde_json::to_vec(value).is_ok_and(|text| text.len() + FRAME <= MAX_MESSAGE)
 }
 
 /// Reads one message.
@@ -91,5 +105,18 @@ mod tests {
         let mut bytes = Vec::new();
         write(&mut bytes, &Request::Monitor { rank: Rank(3) }).unwrap();
         assert!(matches!(read(&mut bytes.as_slice()), Ok(Request::Monitor { rank: Rank(3) })));
+    }
+
+    #[test]
+    fn what_can_be_carried_is_read_and_nothing_else_is_written() {
+        for (value, fits) in
+            [("v".repeat(1_000_000), true), ("v".repeat(1 << 20), false), ("\u{1}".repeat(200_000), false)]
+        {
+            assert_eq!(can_carry(&value), fits, "{} bytes", value.len());
+            let mut bytes = Vec::new();
+            let written = write(&mut bytes, &Reply::Value(Some(value)));
+            assert_eq!((written.is_ok(), bytes.is_empty()), (fits, !fits));
+            assert_eq!(read::<Reply>(&mut bytes.as_slice()).is_ok(), fits);
+        }
     }
 }

@@ -263,7 +263,11 @@ impl Transport for Mailbox {
         same_length(sent, bytes, from, wait)?;
         let (len, offset, start) = (word(&slot.len), word(&slot.offset), word(&slot.within[0]));
         let address = match slot.file.load(Ordering::Relaxed) {
-            IN_SLOT => slot.within.as_ptr().cast(),
+            IN_SLOT if bytes <= WITHIN => slot.within.as_ptr().cast(),
+            IN_SLOT => {
+                let cause = format!("a message of {bytes} bytes lies in a slot of {WITHIN}");
+                return Err(Error::Untrusted { rank: wait.name(from), cause });
+            }
             file => self.locate(from, Place { file, start, len, offset }, sent, wait)?,
         };
         self.counts[from.0].received = number.wrapping_add(1);

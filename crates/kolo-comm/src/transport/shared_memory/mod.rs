@@ -1,6 +1,8 @@
 //! The transports of ranks that can read each other's memory: threads of one process, and processes of one
 //! host.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod inbox;
 mod lane;
 mod mailbox;

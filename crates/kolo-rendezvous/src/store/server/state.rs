@@ -7,6 +7,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
 use crate::secure::SecureStream;
+use crate::store::wire;
 use kolo_schedule::Rank;
 
 /// Bytes of the longest key.
@@ -68,6 +69,9 @@ impl State {
     fn reserve(&mut self, key: &str, value: &str) -> Result<(), String> {
         if key.len() > MAX_KEY {
             return Err(format!("a key of {} bytes, where {MAX_KEY} are the most", key.len()));
+        }
+        if !wire::can_carry(value) {
+            return Err(format!("no message can carry a value of {} bytes", value.len()));
         }
         let older = self.values.get(key).map_or(0, |older| size(key, older));
         let kept = self.kept + size(key, value);
@@ -153,15 +157,17 @@ mod tests {
         assert!(state.keep("k".repeat(MAX_KEY + 1), String::new()).unwrap_err().contains("key"));
         assert_eq!(state.remove("key").as_deref(), Some("other"));
         assert_eq!((state.kept, state.remove("key")), (0, None));
+        assert!(state.keep("long".into(), "v".repeat(1 << 20)).unwrap_err().contains("no message"));
+        const LEN: usize = 1_000_000;
         let mut will = None;
-        state.take_will(&mut will, "will".into(), "v".repeat(1 << 20)).unwrap();
-        let mut full = (0..).map(|n| state.keep(n.to_string(), "v".repeat(1 << 20)));
-        assert!(full.by_ref().take(65).any(|kept| kept.is_err()));
+        state.take_will(&mut will, "will".into(), "v".repeat(LEN)).unwrap();
+        let mut full = (0..).map(|n| state.keep(n.to_string(), "v".repeat(LEN)));
+        assert!(full.by_ref().take(MAX_BYTES / LEN).any(|kept| kept.is_err()));
         // There is room for it, because it was taken in time.
         let kept = state.kept;
         state.execute(will.take().unwrap());
-        assert_eq!((state.kept, state.values["will"].len()), (kept, 1 << 20));
-        assert!(state.take_will(&mut will, "another".into(), "v".repeat(1 << 20)).is_err());
+        assert_eq!((state.kept, state.values["will"].len()), (kept, LEN));
+        assert!(state.take_will(&mut will, "another".into(), "v".repeat(LEN)).is_err());
         assert!(will.is_none());
     }
 }

@@ -1,0 +1,89 @@
+//! Messages from another process that say where they lie, for `crate::fuzzing`: whatever they say, what is
+//! read lies in memory that both share.
+
+use std::sync::{Arc, OnceLock};
+
+use kolo_rendezvous::{Error, Liveness};
+use kolo_schedule::Rank;
+
+use super::inbox::Inbox;
+use super::lane::WITHIN;
+use super::mailbox::{Mailbox, PeerMemory};
+use super::sync::Ordering;
+use super::{create_inbox, inbox_len};
+use crate::memory::{Backing, Block, Mapping, Pool, SharedFile};
+use crate::transport::interface::{NoOthers, Transport};
+use crate::wait::WaitContext;
+
+/// What a message says of itself: the file it lies in, and the words behind that of a slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Told {
+    pub(crate) file: i32,
+    pub(crate) len: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) call: [u64; 2],
+    pub(crate) within: [u64; 2],
+}
+
+/// In place of a file: that of the sender's block, which has another number in each process.
+pub(crate) const BLOCK: i32 = 1 << 20;
+/// In place of a file: that of an inbox.
+pub(crate) const INBOX: i32 = BLOCK + 1;
+/// Bytes of the sender's block.
+pub(crate) const BLOCK_LEN: usize = 3 * 4096;
+
+/// The receiver's inbox, and the memory of the sender, which is this process as well.
+struct Scene {
+    inbox: Arc<Mapping>,
+    inbox_file: SharedFile,
+    block: Block,
+    copies: Arc<Pool>,
+}
+
+impl Scene {
+    fn new() -> Result<Scene, Error> {
+        let (inbox, inbox_file) = create_inbox(2)?;
+        let block = Pool::new(Backing::Shared).take(BLOCK_LEN)?;
+        Ok(Scene { inbox: Arc::new(inbox), inbox_file, block, copies: Pool::new(Backing::Heap) })
+    }
+
+    fn file(&self, told: i32) -> i32 {
+        match told {
+            BLOCK => self.block.file().map_or(told, |(file, _)| file),
+            INBOX => self.inbox_file.number(),
+            other => other,
+        }
+    }
+}
+
+/// Rank 0 receives so many bytes from rank 1, and reads all of them.
+///
+/// # Panics
+///
+/// What it is given lies partly outside of the message's slot.
+pub(crate) fn receive(told: &Told, bytes: usize, wait: &WaitContext<'_>) -> Result<u64, Error> {
+    static SCENE: OnceLock<Scene> = OnceLock::new();
+    let scene = SCENE.get_or_init(|| Scene::new().expect("this process has room for two files"));
+    let (inbox, pid) = (Inbox { pages: scene.inbox.clone() }, std::process::id());
+    let slot = inbox.lane(Rank(1)).slot(0);
+    slot.file.store(scene.file(told.file), Ordering::Relaxed);
+    for (word, value) in [(&slot.len, told.len), (&slot.offset, told.offset), (&slot.bytes, told.bytes)] {
+        word.store(value, Ordering::Relaxed);
+    }
+    let words = slot.call.iter().chain(&slot.within);
+    words
+        .zip(told.call.iter().chain(&told.within))
+        .for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+    inbox.lane(Rank(1)).post(0, inbox.bell());
+
+    let inboxes = [Some(scene.inbox.clone()), None];
+    let (memory, liveness) = (PeerMemory::of_processes(vec![pid, pid]), Liveness::new(2));
+    let mut mailbox = Mailbox::new(Rank(0), &inboxes, memory, &scene.copies, &liveness)?;
+    let message = mailbox.receive(Rank(1), bytes, wait, &mut NoOthers)?;
+    let slots = scene.inbox.start().as_ptr() as usize..scene.inbox.start().as_ptr() as usize + inbox_len(2);
+    assert!(bytes <= WITHIN || !slots.contains(&(message as usize)), "{bytes} bytes of a slot of {WITHIN}");
+    // SAFETY: a message is readable until it is released, which is what is tried here.
+    let message = unsafe { std::slice::from_raw_parts(message, bytes) };
+    Ok(message.iter().map(|byte| u64::from(*byte)).sum())
+}
