@@ -5,7 +5,8 @@ accuracy, by how workers synchronise.
     cargo build --release && python3 bench/stragglers.py [--write]
 
 Each worker sleeps for each of its shards (`kolo train --slow`), so that four workers have what four
-processors would give them also where there are two. With --write the table takes its place in docs/stragglers.md.
+processors would give them also where there are two. With --write the table takes its place in
+docs/stragglers.md.
 """
 
 import argparse

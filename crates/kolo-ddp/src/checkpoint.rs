@@ -17,7 +17,7 @@ use crate::warning::Warning;
 
 pub use kolo_checkpoint::{
     FORMAT, FileEntry, Found, Guard, Manifest, Part, Position, Reader, Set, Snapshot, TensorEntry, Writer,
-    list, newest, path, tell, verify,
+    list, newest, path, remedy, tell, verify,
 };
 
 /// The entry of a checkpoint that says where loss scaling stands.

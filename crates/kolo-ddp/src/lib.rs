@@ -21,6 +21,7 @@ mod loss_scaling;
 mod losses;
 mod membership;
 mod noise_scale;
+mod processor;
 pub mod reduction;
 mod replica;
 mod restart;

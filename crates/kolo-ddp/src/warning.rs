@@ -6,6 +6,8 @@
 
 use std::path::PathBuf;
 
+use kolo_comm::Rank;
+
 use crate::straggler::Straggler;
 
 /// What a user must know though training goes on. A rank has those that it should speak of: what concerns all
@@ -68,6 +70,20 @@ pub enum Warning {
     IslandStateLost {
         /// The islands, from 0.
         islands: Vec<usize>,
+    },
+    /// A rank computes on another kind of processor than rank 0.
+    #[error(
+        "rank 0 computes on {first}, {rank} on {other}: kernels that are chosen by the processor, products of matrices above all, \
+         may round differently there, and the bits then depend on which rank has which shards; take processors of one kind where \
+         bits count (docs/exact.md)"
+    )]
+    ProcessorsDiffer {
+        /// Rank 0's: the processor's name and its vector instructions.
+        first: String,
+        /// The first rank that has another one.
+        rank: Rank,
+        /// That rank's.
+        other: String,
     },
     /// What the tensor library's binding tells of the model.
     #[error("{0}")]

@@ -34,6 +34,7 @@ use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::loss_scaling::{LossScale, LossScaler};
 use crate::membership::MembershipObserver;
+use crate::processor::Processor;
 use crate::same_settings::Stated;
 use crate::shares::equal;
 use crate::step::Step;
@@ -96,6 +97,9 @@ pub struct Replica {
     unused: Vec<bool>,
     known_unused: Vec<bool>,
     warnings: Warnings,
+    /// What this rank computes on, and what all did when that was last told to differ.
+    processor: Processor,
+    told_processors: Option<Vec<Processor>>,
     verifier: Verifier,
     stragglers: StragglerObserver,
     members: MembershipObserver,
@@ -187,6 +191,8 @@ impl Replica {
             unused: Vec::new(),
             known_unused: Vec::new(),
             warnings: Warnings::default(),
+            processor: Processor::here(),
+            told_processors: None,
             verifier: Verifier::new(&config)?,
             stragglers: StragglerObserver::new(config.straggler, Vec::new(), [].into()),
             members: MembershipObserver::default(),

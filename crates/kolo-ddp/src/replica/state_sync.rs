@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
+use crate::processor::{self, Processor};
 use crate::same_settings::Stated;
 use crate::step::Step;
 use crate::straggler::StragglerObserver;
@@ -48,8 +49,24 @@ fn donor(standings: &[Standing]) -> Option<Rank> {
 }
 
 impl Replica {
-    /// Comes to one state with the ranks of `group`, and trains with them from now on.
+    /// Comes to one state with the ranks of `group`, and trains with them from now on. Tells the user where
+    /// they compute on processors of several kinds.
     pub(super) fn join(&mut self, group: Arc<Group>) -> Result<(), Error> {
+        let processors: Vec<Processor> = group.all_gather_value(&self.processor)?;
+        let speaks = group.rank() == Rank(0);
+        self.come_to_one_state(group)?;
+        if let Some(warning) = processor::differing(&processors)
+            && speaks
+            && self.told_processors.as_ref() != Some(&processors)
+        {
+            self.warn(warning);
+            self.told_processors = Some(processors);
+        }
+        Ok(())
+    }
+
+    /// Comes to one state with the ranks of `group`, and trains with them from now on.
+    pub(super) fn come_to_one_state(&mut self, group: Arc<Group>) -> Result<(), Error> {
         let caps = self.verifier.caps().or(self.config.caps);
         let mut settings = Stated::of_job(&self.config, caps, &*self.optimizer)?;
         if let Some(islands) = &self.islands {
@@ -179,6 +196,39 @@ impl Replica {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::warning::Warning;
+    use kolo_comm::threads;
+    use kolo_optim::{Kind, ParamSpec, Settings, named};
+
+    /// Two ranks meet twice, with these processors the second time; what each tells of them.
+    fn told_of(processors: [Processor; 2]) -> [Vec<Warning>; 2] {
+        let told = threads::spawn(2, |group| {
+            let rank = group.rank().0;
+            let group = Arc::new(group);
+            let specs = vec![ParamSpec::new("a", vec![4], Kind::Parameter { decay: true })];
+            let optimizer = named("sgd", &Settings::default()).unwrap();
+            let mut replica =
+                Replica::new(group.clone(), specs, vec![0.0; 4], &Config::default(), optimizer).unwrap();
+            assert_eq!(replica.warnings.take(), [], "both are this one");
+            replica.processor = processors[rank].clone();
+            replica.join(group.clone()).unwrap();
+            let told = replica.warnings.take();
+            replica.join(group).unwrap();
+            assert_eq!(replica.warnings.take(), [], "it is told once");
+            told
+        });
+        told.unwrap().try_into().unwrap()
+    }
+
+    #[test]
+    fn another_kind_of_processor_is_told_once_by_rank_0() {
+        let here = Processor::here();
+        assert_eq!(told_of([here.clone(), here.clone()]), [vec![], vec![]]);
+        let [told, nothing] = told_of([here, Processor::of("Z80")]);
+        let [Warning::ProcessorsDiffer { rank: Rank(1), .. }] = told[..] else { panic!("{told:?}") };
+        assert!(told[0].to_string().contains("Z80") && nothing.is_empty());
+    }
 
     #[test]
     fn whoever_is_furthest_gives() {

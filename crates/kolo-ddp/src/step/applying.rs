@@ -63,9 +63,9 @@ impl Step {
         }
     }
 
-    /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the order
-    /// in which gradients really became ready, and a few steps later they get their places in the order of
-    /// launches.
+    /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the
+    /// order in which gradients really became ready, and a few steps later they get their places in the order
+    /// of launches.
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@ use crate::reduction::FinishedShard;
 use kolo_optim::{Kind, SpanId};
 
 impl Step {
-    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins; its loss is summed over `count`
-    /// samples. Returns the number of the pass, by which its later calls are known.
+    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins; its loss is summed over
+    /// `count` samples. Returns the number of the pass, by which its later calls are known.
     ///
     /// # Errors
     ///

@@ -2,6 +2,7 @@
 //! what all ranks know goes in, so all of them hold the same.
 
 use super::diagnose::{Cause, Straggler, Times, diagnose};
+use super::hysteresis::Hysteresis;
 use super::median::median;
 use super::policy::Policy;
 use super::rebalance::{Rebalance, rebalance};
@@ -34,8 +35,7 @@ pub(super) struct StragglerDetector {
     seen: Option<(Rank, Cause)>,
     /// Who has been reported.
     reported: Option<(Rank, Cause)>,
-    /// Whether the last comparison would have moved shards.
-    is_unbalanced: bool,
+    hysteresis: Hysteresis,
 }
 
 impl StragglerDetector {
@@ -50,7 +50,7 @@ impl StragglerDetector {
             seconds,
             seen: None,
             reported: None,
-            is_unbalanced: false,
+            hysteresis: Hysteresis::new(),
         }
     }
 
@@ -96,14 +96,15 @@ impl StragglerDetector {
         let seconds: Vec<f64> = workers.iter().map(|rank| self.seconds[*rank].unwrap_or(usual)).collect();
         let current: Vec<usize> = workers.iter().map(|rank| times[*rank].shards).collect();
         let at_first: Vec<usize> = workers.iter().map(|rank| self.usual[*rank]).collect();
+        let found = rebalance(&seconds, &current, &at_first);
+        let comes_back = |found: &Rebalance| {
+            (0..workers.len()).any(|rank| current[rank] < at_first[rank].min(found.shares[rank]))
+        };
+        let is_return = found.as_ref().is_some_and(comes_back);
+        let is_time = self.hysteresis.is_time(found.is_some(), is_return);
         let of_all =
             |found: Rebalance| Rebalance { shares: of_workers(&found.shares, &self.servers), ..found };
-        let found = rebalance(&seconds, &current, &at_first).map(of_all);
-        let before = std::mem::replace(&mut self.is_unbalanced, found.is_some());
-        found.filter(|_| {
-            self.is_unbalanced = !before;
-            before
-        })
+        found.filter(|_| is_time).map(of_all)
     }
 }
 
@@ -158,6 +159,21 @@ mod tests {
         assert_eq!(compare(&mut detector, [3, 1], [0.1, 0.1]), Some(vec![2, 2]));
         detector.stop_rebalancing();
         assert!((0..3).all(|_| compare(&mut detector, [2, 2], slow).is_none()));
+    }
+
+    /// As a CPU quota does it: whoever has few shards does not use it up.
+    #[test]
+    fn shards_do_not_come_and_go_for_ever_where_a_rank_is_slow_only_under_load() {
+        let mut detector = StragglerDetector::new(Policy::Rebalance, vec![2, 2], [false; 2].into());
+        let (mut shares, mut moves) = (vec![2, 2], 0);
+        for _ in 0..1000 {
+            let seconds = [0.1, if shares[1] == 2 { 0.4 } else { 0.1 }];
+            let times = [0, 1].map(|rank| times(shares[rank], shares[rank] as f64 * seconds[rank]));
+            if let Some(found) = detector.compare(&times).rebalance {
+                (shares, moves) = (found.shares, moves + 1);
+            }
+        }
+        assert!(moves < 30, "{moves}");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod detector;
 mod diagnose;
+mod hysteresis;
 mod median;
 mod observer;
 mod policy;

@@ -179,7 +179,7 @@ impl Islands {
             replica.verifier = Verifier::silent();
             // Others may have some: a short last batch need not reach every island.
             replica.step.allow_no_samples();
-            replica.join(group)?;
+            replica.come_to_one_state(group)?;
             replica.resume(self.steps_of_optimizers(steps))?;
             // So that a pass that is still held from before is known to be none of this island's.
             self.own.iter().for_each(|old| replica.step.count_passes_after(&old.replica.step));

@@ -1,0 +1,78 @@
+//! When other shares have been found better often enough for shards to move. A CPU quota, for one, slows
+//! nobody who has little to do: without memory shards would come and go for ever.
+
+/// So many comparisons in a row have to find other shares better.
+const AGREED: usize = 2;
+/// At most so many for shards to come back to a rank that was slow again each time they did.
+const MOST_AGREED: usize = 128;
+/// Slow again soon: within this many times the comparisons that its return had waited for.
+const SOON: usize = 10;
+
+/// What is remembered of earlier comparisons and moves.
+pub(super) struct Hysteresis {
+    /// How many of the last comparisons have found other shares better.
+    in_favour: usize,
+    /// How many it takes for shards to come back.
+    patience: usize,
+    /// Comparisons since shards have come back.
+    since_return: Option<usize>,
+}
+
+impl Hysteresis {
+    /// Nothing has moved yet.
+    pub(super) fn new() -> Hysteresis {
+        Hysteresis { in_favour: 0, patience: AGREED, since_return: None }
+    }
+
+    /// Whether shards move now, where a comparison `favours` a move, or not. `is_return`: the move would give
+    /// shards back to a rank that has been relieved.
+    pub(super) fn is_time(&mut self, favours: bool, is_return: bool) -> bool {
+        self.since_return = self.since_return.map(|comparisons| comparisons + 1);
+        self.in_favour = if favours { self.in_favour + 1 } else { 0 };
+        if self.in_favour < if is_return { self.patience } else { AGREED } {
+            return false;
+        }
+        self.in_favour = 0;
+        if is_return {
+            self.since_return = Some(0);
+        } else {
+            let is_soon = self.since_return.take().is_some_and(|since| since <= SOON * self.patience);
+            self.patience = if is_soon { (2 * self.patience).min(MOST_AGREED) } else { AGREED };
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_that_is_slow_only_under_load_gets_shards_back_more_and_more_rarely() {
+        let (mut hysteresis, mut relieved, mut moves) = (Hysteresis::new(), false, Vec::new());
+        for n in 0..1000 {
+            // Slow whenever it has its shards, and quick without them.
+            if hysteresis.is_time(true, relieved) {
+                relieved = !relieved;
+                moves.push(n);
+            }
+        }
+        let stays: Vec<usize> = moves.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(stays[..8], [2, 2, 4, 2, 8, 2, 16, 2]);
+        assert_eq!(stays.iter().max(), Some(&MOST_AGREED));
+    }
+
+    #[test]
+    fn who_has_recovered_for_long_begins_anew() {
+        let mut hysteresis = Hysteresis::new();
+        let mut moves = |favours: bool, is_return: bool, comparisons: usize| {
+            (0..comparisons).filter(|_| hysteresis.is_time(favours, is_return)).count()
+        };
+        assert_eq!((moves(true, false, AGREED), moves(true, true, AGREED)), (1, 1));
+        assert_eq!((moves(true, false, AGREED), moves(true, true, AGREED)), (1, 0), "slow again soon");
+        assert_eq!(moves(true, true, AGREED), 1);
+        assert_eq!(moves(false, false, SOON * 2 * AGREED), 0);
+        assert_eq!((moves(true, false, AGREED), moves(true, true, AGREED)), (1, 1), "another trouble");
+        assert_eq!(moves(true, false, 1) + moves(false, false, 1) + moves(true, false, 1), 0, "not in a row");
+    }
+}
