@@ -1,15 +1,19 @@
 //! A thread that does one job at a time, where a newer job makes the one that still waits unnecessary.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::Error;
 use crate::warning::{Warning, Warnings, tell};
 
+/// Time between two tries of the last job.
+const RETRY: Duration = Duration::from_millis(200);
+
 /// The thread and the job that waits for it. A job that fails is told as a warning and forgotten when the
-/// next one comes; the last one is tried once more at the end.
+/// next one comes; the last one is tried again at the end: once, or as long as its owner has patience.
 pub(crate) struct Background<T> {
     shared: Arc<Shared<T>>,
     thread: Option<JoinHandle<Result<(), Error>>>,
@@ -23,6 +27,8 @@ struct Shared<T> {
 struct State<T> {
     waiting: Option<T>,
     closing: bool,
+    /// For how long the last job is tried again.
+    patience: Duration,
 }
 
 impl<T> Shared<T> {
@@ -45,7 +51,7 @@ impl<T: Send + 'static> Background<T> {
         warnings: Warnings,
         work: impl FnMut(&T) -> Result<(), Error> + Send + 'static,
     ) -> std::io::Result<Self> {
-        let state = Mutex::new(State { waiting: None, closing: false });
+        let state = Mutex::new(State { waiting: None, closing: false, patience: Duration::ZERO });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let own = shared.clone();
         let thread =
@@ -60,12 +66,13 @@ impl<T: Send + 'static> Background<T> {
         self.shared.changed.notify_one();
     }
 
-    /// Waits until all is done.
+    /// Waits until all is done. A last job that fails is tried again, at least once, for so long.
     ///
     /// # Errors
     ///
-    /// The last job failed, twice.
-    pub(crate) fn finish(mut self) -> Result<(), Error> {
+    /// The last job failed each time.
+    pub(crate) fn finish(mut self, patience: Duration) -> Result<(), Error> {
+        self.shared.state.lock().patience = patience;
         self.end()
     }
 }
@@ -102,7 +109,14 @@ fn run<T>(
             failed = Some(job);
         }
     }
-    failed.map_or(Ok(()), |job| work(&job))
+    let Some(job) = failed else { return Ok(()) };
+    let until = Instant::now() + shared.state.lock().patience;
+    loop {
+        match work(&job) {
+            Err(_) if Instant::now() < until => sleep(RETRY),
+            ended => return ended,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -136,7 +150,7 @@ mod tests {
         assert_eq!(begins.recv().unwrap(), 1);
         (2..=4).for_each(|job| background.put(job));
         (0..2).for_each(|_| tell.send(true).unwrap());
-        background.finish().unwrap();
+        background.finish(Duration::ZERO).unwrap();
         assert_eq!(begins.iter().collect::<Vec<_>>(), [4]);
     }
 
@@ -148,7 +162,7 @@ mod tests {
         background.put(1);
         assert_eq!(begins.recv().unwrap(), 1);
         background.put(2);
-        background.finish().unwrap();
+        background.finish(Duration::ZERO).unwrap();
         assert_eq!(begins.iter().collect::<Vec<_>>(), [2, 2]);
         let told: Vec<String> = warnings.take().iter().map(Warning::to_string).collect();
         assert_eq!(told.len(), 2);
@@ -161,7 +175,16 @@ mod tests {
         let (background, _begins, tell) = background();
         background.put(7);
         (0..2).for_each(|_| tell.send(false).unwrap());
-        assert_eq!(background.finish().unwrap_err().to_string(), "checkpoint: job 7");
+        assert_eq!(background.finish(Duration::ZERO).unwrap_err().to_string(), "checkpoint: job 7");
+    }
+
+    #[test]
+    fn the_last_job_is_tried_as_long_as_there_is_patience() {
+        let (background, begins, tell) = background();
+        background.put(7);
+        [false, false, false, true].into_iter().for_each(|end| tell.send(end).unwrap());
+        background.finish(Duration::from_secs(3600)).unwrap();
+        assert_eq!(begins.iter().count(), 4);
     }
 
     #[test]

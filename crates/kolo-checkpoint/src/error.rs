@@ -1,5 +1,6 @@
 //! What can go wrong with a checkpoint.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 /// An error of a checkpoint, which names the file.
@@ -52,5 +53,19 @@ pub enum Error {
 impl Error {
     pub(crate) fn file(path: impl Into<PathBuf>, problem: impl std::fmt::Display) -> Self {
         Error::File { path: path.into(), problem: problem.to_string() }
+    }
+
+    /// A file that could not be written.
+    pub(crate) fn not_written(path: impl Into<PathBuf>, cause: &std::io::Error) -> Self {
+        Error::file(path, format_args!("{cause}{}", remedy(cause)))
+    }
+}
+
+/// What follows an error of the operating system when something was written: what to do where the disk is
+/// full, else nothing.
+pub fn remedy(cause: &std::io::Error) -> &'static str {
+    match cause.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; make room there",
+        _ => "",
     }
 }

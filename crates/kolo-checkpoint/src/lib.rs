@@ -31,7 +31,7 @@ mod warning;
 mod write;
 mod writer;
 
-pub use error::Error;
+pub use error::{Error, remedy};
 pub use folder::{Found, list, newest, path, verify};
 pub use guard::Guard;
 pub use manifest::{FORMAT, FileEntry, Manifest, TensorEntry};

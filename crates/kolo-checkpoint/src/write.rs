@@ -42,7 +42,7 @@ pub(crate) fn write(folder: &Path, snapshot: &Snapshot, guard: &Guard) -> Result
     let _ = fs::remove_dir_all(&draft);
     fs::create_dir(&draft).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Error::file(folder, "the folder of the checkpoints is gone; bring it back"),
-        _ => Error::file(&draft, e),
+        _ => Error::not_written(&draft, &e),
     })?;
     let result = fill(&draft, snapshot)
         .and_then(|()| guard.check(folder))
@@ -91,7 +91,7 @@ fn write_file(path: &Path, data: &[u8]) -> Result<(), Error> {
         file.write_all(data)?;
         file.sync_all()
     });
-    result.map_err(|e| Error::file(path, e))
+    result.map_err(|e| Error::not_written(path, &e))
 }
 
 #[cfg(test)]
@@ -101,6 +101,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_named() {
         let error = write_file(Path::new("/dev/full"), b"x").unwrap_err().to_string();
-        assert!(error.contains("/dev/full") && error.contains("No space left"), "{error}");
+        assert!(error.contains("/dev/full: No space left"), "{error}");
+        assert!(error.ends_with("; make room there"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::background::Background;
 use crate::error::Error;
@@ -49,7 +50,7 @@ impl Writer {
         }
         guard.check(folder)?;
         match fs::create_dir(folder) {
-            Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(Error::file(folder, e)),
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(Error::not_written(folder, &e)),
             _ => {}
         }
         folder::clean(folder);
@@ -86,7 +87,17 @@ impl Writer {
     ///
     /// The last checkpoint could not be written, also not at a second try; names the file.
     pub fn finish(self) -> Result<(), Error> {
-        self.background.finish()
+        self.finish_within(Duration::ZERO)
+    }
+
+    /// As [`Writer::finish`], with more tries of the last checkpoint for so long: somebody may make room on a
+    /// full disk, or bring a folder back.
+    ///
+    /// # Errors
+    ///
+    /// The last checkpoint could not be written within that time; names the file.
+    pub fn finish_within(self, patience: Duration) -> Result<(), Error> {
+        self.background.finish(patience)
     }
 }
 

@@ -1,14 +1,16 @@
 //! The checkpoints of a run: who writes them, which one to continue from.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_ddp::Error::NoCommonCheckpoint;
-use kolo_ddp::checkpoint::{self, Guard, Position, Reader, Writer};
+use kolo_ddp::checkpoint::{self, Guard, Position, Reader, Snapshot, Writer};
 
 use crate::config::Recipe;
 use crate::error::Error;
+use crate::patience::patiently;
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
 use crate::warn::Warnings;
@@ -26,8 +28,8 @@ struct Series {
     keep: usize,
     /// `None` as long as the folder cannot be written to.
     writer: Option<Writer>,
-    /// Why the last one has not even come to the writer.
-    lost: Option<Error>,
+    /// The last one, where it has not even come to the writer.
+    unwritten: Option<Snapshot>,
     /// That and other things that the user must know, and has been told.
     warnings: Warnings,
 }
@@ -39,7 +41,7 @@ impl Checkpoints {
             folder,
             keep,
             writer: None,
-            lost: None,
+            unwritten: None,
             warnings: Warnings::default(),
         };
         Checkpoints { last: series(run.checkpoints(), config.keep_checkpoints), best: series(run.best(), 1) }
@@ -67,10 +69,11 @@ impl Checkpoints {
         warnings
     }
 
-    /// Waits for the last ones. Their failure is the run's: there is nothing to continue from.
-    pub(crate) fn finish(self) -> Result<(), Error> {
-        let best = self.best.finish();
-        self.last.finish().and(best)
+    /// Waits for the last ones, which are tried again `until` then. Their failure is the run's: there is
+    /// nothing to continue from.
+    pub(crate) fn finish(self, until: Instant) -> Result<(), Error> {
+        let best = self.best.finish(until);
+        self.last.finish(until).and(best)
     }
 }
 
@@ -89,11 +92,17 @@ impl Series {
     fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         let position = progress.noted();
         let snapshot = ddp.with_replica(|replica| checkpoint::snapshot(replica, &position))?;
-        self.lost = self.open().map(|writer| writer.put(snapshot)).err();
-        if let Some(error) = &self.lost {
-            self.warnings.tell(format!(
-                "checkpoint not written: {error}; training goes on, the next checkpoint is another try"
-            ));
+        match self.open() {
+            Ok(writer) => {
+                writer.put(snapshot);
+                self.unwritten = None;
+            }
+            Err(error) => {
+                self.warnings.tell(format!(
+                    "checkpoint not written: {error}; training goes on, the next checkpoint is another try"
+                ));
+                self.unwritten = Some(snapshot);
+            }
         }
         Ok(())
     }
@@ -104,9 +113,18 @@ impl Series {
         std::mem::take(&mut self.warnings)
     }
 
-    fn finish(self) -> Result<(), Error> {
-        let written = self.writer.map_or(Ok(()), |writer| writer.finish().map_err(Error::from));
-        self.lost.map_or(written, Err).map_err(|error| Error::CheckpointLost(Box::new(error)))
+    fn finish(mut self, until: Instant) -> Result<(), Error> {
+        let opened = match self.unwritten.take() {
+            Some(snapshot) => {
+                let opened = patiently(until, || self.open().map(drop));
+                opened.and_then(|()| self.open().map(|writer| writer.put(snapshot)))
+            }
+            None => Ok(()),
+        };
+        let left = || until.saturating_duration_since(Instant::now());
+        let finish = |writer: Writer| writer.finish_within(left()).map_err(Error::from);
+        let written = opened.and_then(|()| self.writer.map_or(Ok(()), finish));
+        written.map_err(|error| Error::CheckpointLost(Box::new(error)))
     }
 }
 

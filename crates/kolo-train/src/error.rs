@@ -156,7 +156,7 @@ pub enum Error {
         total: u64,
     },
     /// A file of the run folder cannot be written or read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), kolo_ddp::checkpoint::remedy(.source))]
     File {
         /// The file.
         path: PathBuf,
@@ -166,6 +166,9 @@ pub enum Error {
     /// The last checkpoint could not be written.
     #[error("the last checkpoint was not written, everything else was: {0}")]
     CheckpointLost(Box<Error>),
+    /// Rank 0 could not write the end of the run, in its own words.
+    #[error("{0}")]
+    Unwritten(String),
     /// A record of the run cannot be put into words.
     #[error("cannot write {what}: {problem}")]
     Encode {

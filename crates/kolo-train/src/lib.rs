@@ -37,6 +37,7 @@ mod model;
 pub mod models;
 mod noise_summary;
 mod outcome;
+mod patience;
 mod progress;
 mod run_claim;
 mod run_folder;

@@ -43,9 +43,12 @@ impl RunFolder {
         RunFolder { path, claim: None }
     }
 
-    /// Whether the run is complete.
+    /// Whether the run is complete: its summary is there, and the checkpoint of its last step, which may have
+    /// been lost to a full disk.
     pub fn is_complete(&self) -> bool {
-        self.path.join(SUMMARY).exists()
+        let text = fs::read_to_string(self.path.join(SUMMARY)).unwrap_or_default();
+        let summary = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
+        summary["steps"].as_u64().is_some_and(|steps| self.has_checkpoint(steps))
     }
 
     /// Whether the checkpoint of a step has been written: whole, or it would not have its name.
@@ -268,7 +271,11 @@ impl RunFolder {
             file.write_all(data)?;
             file.sync_all()
         });
-        result.and_then(|()| fs::rename(&draft, path)).map_err(|e| Error::file(path, e))?;
+        if let Err(error) = result.and_then(|()| fs::rename(&draft, path)) {
+            // On a full disk half a file would only stand in the way of the others.
+            let _ = fs::remove_file(&draft);
+            return Err(Error::file(path, error));
+        }
         sync(path.parent())
     }
 }
@@ -336,6 +343,29 @@ mod tests {
             fs::rename(&away, &path).unwrap();
             assert_eq!(found.join().unwrap().unwrap().path(), path);
         });
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_no_draft() {
+        let place = tempfile::tempdir().unwrap();
+        // A folder that is not empty cannot be replaced by a file.
+        let in_the_way = place.path().join("a");
+        fs::create_dir_all(in_the_way.join("b")).unwrap();
+        RunFolder::at(place.path().into()).write(&in_the_way, b"x").unwrap_err();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "what was there before");
+    }
+
+    #[test]
+    fn a_run_is_complete_with_its_last_checkpoint() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(place.path().into());
+        fs::write(place.path().join(SUMMARY), r#"{ "steps": 7 }"#).unwrap();
+        fs::create_dir_all(checkpoint::path(&folder.checkpoints(), 6)).unwrap();
+        assert!(!folder.is_complete());
+        fs::create_dir_all(checkpoint::path(&folder.checkpoints(), 7)).unwrap();
+        assert!(folder.is_complete());
+        fs::remove_file(place.path().join(SUMMARY)).unwrap();
+        assert!(!folder.is_complete());
     }
 
     #[test]

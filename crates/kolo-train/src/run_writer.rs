@@ -1,11 +1,14 @@
 //! What rank 0 does besides training: it writes the run down.
 
+use std::time::Instant;
+
 use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_claim::{Candidate, Refusal};
 
 use crate::checkpoints::Checkpoints;
 use crate::error::Error;
+use crate::patience::{PATIENCE, patiently};
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
 use crate::sinks::{MetricSink, Record, SinkContext, SinkEntry};
@@ -32,12 +35,22 @@ struct Opened {
     /// The sink may hold steps that will be done again, or lack some that a dead rank 0 has not come to
     /// write. Until it is aligned it gets no records: the progress knows all that is missing.
     is_behind: bool,
+    /// What it has could not be written, of which the user has been told.
+    is_stuck: bool,
+}
+
+/// What one sink has come to.
+struct Written {
+    result: Result<(), Error>,
+    /// The user knows that it cannot be written.
+    is_told: bool,
 }
 
 impl RunWriter {
     /// Opens the sinks; they are behind until [`RunWriter::begin`] or [`RunWriter::follow`].
     pub(crate) fn new(run: &SinkContext<'_>, sinks: &[SinkEntry]) -> Self {
-        let open = |entry: &SinkEntry| Some(Opened { sink: (entry.open)(run)?, is_behind: true });
+        let open =
+            |entry: &SinkEntry| Some(Opened { sink: (entry.open)(run)?, is_behind: true, is_stuck: false });
         let checkpoints = run.folder.map(|folder| Checkpoints::new(folder, run.config));
         RunWriter {
             folder: run.folder.cloned(),
@@ -72,13 +85,15 @@ impl RunWriter {
         self.refusal.clone().map_or(Ok(()), |refusal| Err(Error::NotTheWriter(refusal)))
     }
 
-    /// Tells what could not be written, and keeps in mind if that is because another process writes.
-    fn note(&mut self, written: Result<(), Error>) {
-        match written {
+    /// Tells what could not be written, once until it has been, and keeps in mind if that is because another
+    /// process writes.
+    fn note(&mut self, Written { result, is_told }: Written) {
+        match result {
             Ok(()) => {}
             Err(Error::NotTheWriter(refusal)) => self.refusal = Some(refusal),
             Err(error) => {
-                self.warnings.tell(format!("{error}; training goes on and tries again later"));
+                let words = format!("{error}; training goes on and tries again later");
+                if is_told { self.warnings.keep(words) } else { self.warnings.tell(words) }
             }
         }
     }
@@ -98,14 +113,14 @@ impl RunWriter {
 
     fn align(&mut self, progress: &Progress) {
         let behind = self.sinks.iter_mut().filter(|opened| opened.is_behind);
-        let aligned: Vec<_> = behind.map(|opened| opened.align(progress)).collect();
+        let aligned: Vec<_> = behind.map(|opened| opened.note(|opened| opened.align(progress))).collect();
         aligned.into_iter().for_each(|aligned| self.note(aligned));
     }
 
     /// Hands a record, which is the last of `progress`, to all sinks.
     pub(crate) fn record(&mut self, record: &Record<'_>, progress: &Progress) {
         let ready = self.sinks.iter_mut().filter(|opened| !opened.is_behind);
-        let recorded: Vec<_> = ready.map(|opened| opened.sink.record(record)).collect();
+        let recorded: Vec<_> = ready.map(|opened| opened.recorded(record)).collect();
         recorded.into_iter().for_each(|recorded| self.note(recorded));
         match record {
             Record::Step { row, .. } if row.step.is_multiple_of(EVERY) => self.align(progress),
@@ -118,7 +133,7 @@ impl RunWriter {
     pub(crate) fn flush(&mut self, progress: &Progress) {
         self.align(progress);
         let ready = self.sinks.iter_mut().filter(|opened| !opened.is_behind);
-        let flushed: Vec<_> = ready.map(|opened| opened.sink.flush()).collect();
+        let flushed: Vec<_> = ready.map(|opened| opened.note(|opened| opened.sink.flush())).collect();
         flushed.into_iter().for_each(|flushed| self.note(flushed));
     }
 
@@ -142,23 +157,42 @@ impl RunWriter {
         let Some(mut checkpoints) = self.checkpoints else { return Err(Error::NoFolder) };
         checkpoints.take(ddp, progress)?;
         drop(self.sinks);
-        checkpoints.finish()
+        checkpoints.finish(Instant::now() + PATIENCE)
     }
 
-    /// At the end of the run. All that can be written is, before the first failure ends it.
+    /// At the end of the run. What cannot be written is tried again for a while, and all that can be is,
+    /// before the first failure ends it.
     pub(crate) fn end(self, summary: &Summary, progress: &Progress) -> Result<(), Error> {
-        let RunWriter { mut sinks, checkpoints, .. } = self;
-        let checkpoint = checkpoints.map_or(Ok(()), Checkpoints::finish);
-        let flushed = sinks.iter_mut().map(|opened| opened.flush_aligned(progress)).collect::<Vec<_>>();
-        // The summary comes last: it says that nothing is missing.
+        let (RunWriter { mut sinks, checkpoints, .. }, until) = (self, Instant::now() + PATIENCE);
+        let flush = |opened: &mut Opened| patiently(until, || opened.flush_aligned(progress));
+        let flushed = sinks.iter_mut().map(flush).collect::<Vec<_>>();
+        let checkpoint = checkpoints.map_or(Ok(()), |checkpoints| checkpoints.finish(until));
+        // The summary comes last: it says that no step is missing.
+        flushed.into_iter().collect::<Result<(), Error>>()?;
         let record = Record::Summary(summary);
-        let ended = sinks.iter_mut().map(|opened| opened.sink.record(&record)).collect::<Vec<_>>();
-        flushed.into_iter().chain(ended).collect::<Result<(), Error>>()?;
+        let end = |opened: &mut Opened| patiently(until, || opened.sink.record(&record));
+        let ended = sinks.iter_mut().map(end).collect::<Vec<_>>();
+        ended.into_iter().collect::<Result<(), Error>>()?;
         checkpoint
     }
 }
 
 impl Opened {
+    /// Writes, and keeps in mind whether that was possible.
+    fn note(&mut self, write: impl FnOnce(&mut Opened) -> Result<(), Error>) -> Written {
+        let result = write(self);
+        let is_told = std::mem::replace(&mut self.is_stuck, result.is_err());
+        Written { result, is_told }
+    }
+
+    /// Hands it a record. Where that goes well it may be that the record waits, and was not written.
+    fn recorded(&mut self, record: &Record<'_>) -> Written {
+        let result = self.sink.record(record);
+        let is_told = self.is_stuck;
+        self.is_stuck |= result.is_err();
+        Written { result, is_told }
+    }
+
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
         self.sink.align(progress)?;
         self.is_behind = false;

@@ -190,8 +190,11 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
                 Ok(Outcome::Over { peak_rss_bytes }) => {
                     let seconds = started.elapsed().as_secs_f64();
                     let ended = self.end(&progress, writer.take(), peak_rss_bytes, seconds);
-                    match self.part() {
-                        Ok(()) => return Ok(Ended::Over(ended?.map(Box::new))),
+                    match self.part(ended.as_ref().err()) {
+                        Ok(unwritten) => {
+                            let summary = ended?.map(Box::new);
+                            return unwritten.map_or(Ok(Ended::Over(summary)), Err);
+                        }
                         Err(error) => drop(self.carry_on(error, &mut progress, &mut writer)?),
                     }
                 }
@@ -237,12 +240,15 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         Ok(Some(summary))
     }
 
-    /// Where others can take rank 0's place nobody goes before it has written all.
-    fn part(&self) -> Result<(), Error> {
-        match self.ddp.generation().is_some() {
-            true => Ok(self.ddp.group().barrier()?),
-            false => Ok(()),
+    /// Where others can take rank 0's place nobody goes before it has written all. What it could not write
+    /// it tells all of them: the job has failed for each, whoever is seen to end first.
+    fn part(&self, unwritten: Option<&Error>) -> Result<Option<Error>, Error> {
+        if self.ddp.generation().is_none() {
+            return Ok(None);
         }
+        let told: Vec<Option<String>> =
+            self.ddp.group().all_gather_value(&unwritten.map(ToString::to_string))?;
+        Ok(told.into_iter().flatten().next().map(Error::Unwritten))
     }
 
     /// After a death: finds those who are left. True where it is alone and is to save what they have come to.

@@ -68,8 +68,12 @@ impl AppendFile {
             read => read.map_err(|e| Error::file(&self.path, e))?,
         };
         let kept: String = text.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
-        // On a full disk nothing could be written, and usually nothing has to be.
-        if kept != text {
+        // A full disk has no room for a copy: usually nothing has to be dropped, or the last lines.
+        if text.starts_with(&kept) && kept != text {
+            let file = OpenOptions::new().write(true).open(&self.path);
+            let cut = file.and_then(|file| file.set_len(kept.len() as u64).and_then(|()| file.sync_all()));
+            cut.map_err(|e| Error::file(&self.path, e))?;
+        } else if kept != text {
             self.folder.write(&self.path, kept.as_bytes())?;
         }
         Ok(kept)
@@ -115,6 +119,20 @@ mod tests {
         lines.add("3").unwrap();
         lines.flush().unwrap();
         assert_eq!(fs::read_to_string(place.join("a.csv")).unwrap(), "head\n1\n3\n");
+    }
+
+    #[test]
+    fn the_last_lines_are_dropped_without_a_copy() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a");
+        // No copy can be written.
+        fs::create_dir(place.path().join(".a.part")).unwrap();
+        let mut lines = AppendFile::new(&RunFolder::at(place.path().into()), "a", "");
+        fs::write(&path, "1\n2\n3\nhal").unwrap();
+        assert_eq!(lines.rewind(|line| line != "3" && line != "hal").unwrap(), "1\n2\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
+        lines.rewind(|line| line != "1").unwrap_err();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
     }
 
     #[test]

@@ -1,0 +1,53 @@
+//! What cannot be written at the end of a run is tried again for a while: somebody may make room on a full
+//! disk, or bring a folder back.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+
+/// For how long. The other ranks wait meanwhile, and take one that is silent for 15 s for hung.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two tries.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Tries until something is written, or `until` is over; says so once. Who may not write does not try again.
+pub(crate) fn patiently(until: Instant, mut write: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
+    let mut has_told = false;
+    loop {
+        match write() {
+            Err(error) if Instant::now() < until && !matches!(error, Error::NotTheWriter(_)) => {
+                if !std::mem::replace(&mut has_told, true) {
+                    let seconds = until.saturating_duration_since(Instant::now()).as_secs_f64();
+                    let words =
+                        format_args!("{error}; the run is over, this is tried for {seconds:.0} s more");
+                    kolo_ddp::checkpoint::tell(&words);
+                }
+                sleep(RETRY);
+            }
+            ended => return ended,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_written_later_is_and_what_may_not_be_is_not() {
+        let later = || Instant::now() + Duration::from_secs(3600);
+        let mut tries = 0;
+        let mut third = || {
+            tries += 1;
+            if tries < 3 { Err(Error::FolderGone { path: "run".into() }) } else { Ok(()) }
+        };
+        patiently(later(), &mut third).unwrap();
+        let gone = patiently(Instant::now(), || Err(Error::FolderGone { path: "run".into() }));
+        assert!(tries == 3 && matches!(gone, Err(Error::FolderGone { .. })));
+        let refusal =
+            kolo_claim::Refusal { folder: "run".into(), kind: kolo_claim::RefusalKind::Fenced, by: None };
+        let refused = patiently(later(), || Err(Error::NotTheWriter(Box::new(refusal.clone()))));
+        assert!(matches!(refused, Err(Error::NotTheWriter(_))));
+    }
+}
