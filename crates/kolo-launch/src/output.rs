@@ -81,6 +81,11 @@ impl OutputForwarder {
         add().map_err(|cause| LaunchError::system("cannot pass on a worker's output", cause))
     }
 
+    /// Forgets what those workers said last, who are of no interest any more.
+    pub fn forget(&mut self, members: &[String]) {
+        self.last_words.0.retain(|(member, _)| !members.contains(member));
+    }
+
     fn pass_on(ranks: MemberRanks) -> io::Result<OutputForwarder> {
         let out = Destination::new(io::stdout().as_fd().try_clone_to_owned()?.into());
         let err = Destination::new(io::stderr().as_fd().try_clone_to_owned()?.into());

@@ -16,12 +16,20 @@ use std::process::{Child, Command, Stdio};
 use rustix::net::{SendFlags, send};
 use rustix::process::Pid;
 
-/// `$1` is the folder to remove. Standard input brings one group a line, and ends with the launcher.
+/// `$1` is the folder to remove. Standard input brings one group a line, with a minus one that is over, and
+/// ends with the launcher.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 groups=
 while read -r line; do
-    groups="$groups $line"
+    case $line in
+    -*)
+        left=
+        for group in $groups; do [ "-$group" = "$line" ] || left="$left $group"; done
+        groups=$left
+        ;;
+    *) groups="$groups $line" ;;
+    esac
 done
 for group in $groups; do kill -s KILL -- "-$group"; done
 rm -rf -- "$1"
@@ -57,6 +65,11 @@ impl Reaper {
         Some(Reaper { process, socket: ReaperSocket(ours) })
     }
 
+    /// The group of a worker that others have survived is over: it is to be killed no more.
+    pub fn forget(&self, group: Pid) {
+        self.socket.forget(group);
+    }
+
     /// A copy of the socket, for a child that registers its group before it becomes another program.
     pub fn socket(&self) -> io::Result<ReaperSocket> {
         Ok(ReaperSocket(self.socket.0.try_clone()?))
@@ -68,10 +81,19 @@ impl ReaperSocket {
     ///
     /// Safe between fork and exec: it neither allocates nor takes a lock.
     pub fn register(&self, group: Pid) {
+        self.say("", group);
+    }
+
+    /// A group is over, and its number is about to be free for others.
+    pub fn forget(&self, group: Pid) {
+        self.say("-", group);
+    }
+
+    fn say(&self, sign: &str, group: Pid) {
         let mut text = [0; 16];
         let mut rest = &mut text[..];
-        // The longest number and its line end take 11 of the 16 bytes.
-        let _ = writeln!(rest, "{}", group.as_raw_nonzero());
+        // The longest number, its sign and its line end take 12 of the 16 bytes.
+        let _ = writeln!(rest, "{sign}{}", group.as_raw_nonzero());
         let left = rest.len();
         // A reaper that somebody has killed is no reason to end a job, nor to die of a broken pipe: its
         // absence changes nothing for a launcher that ends in order.

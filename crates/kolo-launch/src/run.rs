@@ -49,7 +49,9 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
         if !goes_on {
             elastic.close();
         }
-        for local_rank in elastic.update(workers)? {
+        let due = elastic.update(workers)?;
+        streams.forget(&workers.bury_survived());
+        for local_rank in due {
             let worker = workers.start_one(job, &rendezvous, local_rank)?;
             elastic.member_started(&worker.member);
             streams.add(worker)?;

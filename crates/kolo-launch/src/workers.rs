@@ -1,9 +1,10 @@
 //! The processes of a job on this node: started together, and never left behind.
 //!
 //! Every worker heads a process group, whose number is its own. A worker that has ended is not reaped before
-//! the job is over: as long as the kernel keeps its entry, the number belongs to nobody else, and its group
-//! can be signalled without hitting a stranger.
+//! the job is over, or others have survived it and its group has been killed: as long as the kernel keeps its
+//! entry, the number belongs to nobody else, and its group can be signalled without hitting a stranger.
 
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,6 +33,10 @@ use crate::worker_exit::{ExitStatus, WorkerExit, worker_name};
 /// How long to wait for killed groups to be gone. Only a kernel that holds on to a process, or an init that
 /// does not collect orphans, takes that long.
 const KILL_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How many workers that others have survived are remembered. Where all have died the job's end tells of
+/// them.
+const REMEMBERED: usize = 32;
 
 /// The process of one worker.
 #[derive(Debug)]
@@ -62,6 +67,10 @@ pub(crate) struct WorkerProcess {
 #[derive(Debug)]
 pub(crate) struct Workers {
     pub list: Vec<WorkerProcess>,
+    /// How those have ended that others have survived: the last ones.
+    survived: VecDeque<WorkerExit>,
+    /// How often a worker of each local rank has been started.
+    starts: Vec<usize>,
     started: Instant,
     /// Whether the workers were asked to end: from now on the launcher has ended those that end.
     terminating: bool,
@@ -82,6 +91,8 @@ impl Workers {
         })?;
         let mut workers = Workers {
             list: Vec::with_capacity(job.processes()),
+            survived: VecDeque::new(),
+            starts: vec![0; job.processes()],
             started: Instant::now(),
             terminating: false,
             over: false,
@@ -105,7 +116,8 @@ impl Workers {
         local_rank: usize,
     ) -> Result<&mut WorkerProcess, LaunchError> {
         let rank = job.rank(local_rank);
-        let before = self.list.iter().filter(|worker| worker.local_rank == local_rank).count();
+        let before = self.starts[local_rank];
+        self.starts[local_rank] += 1;
         let member = member_name(job.node_rank, local_rank, before);
         let error_file = self.error_files.path().join(format!("rank-{}.{before}.json", rank.0));
         let mut command = Command::new(&job.command[0]);
@@ -191,6 +203,34 @@ impl Workers {
         Ok(())
     }
 
+    /// Lets go of those that others have survived, so that a job keeps nothing of its dead but what its end
+    /// may tell of the last ones. What is left of their groups is killed. Gives the names of those of whom
+    /// nothing is known any more.
+    pub fn bury_survived(&mut self) -> Vec<String> {
+        let is_buried = |worker: &mut WorkerProcess| worker.survived;
+        for mut worker in self.list.extract_if(.., is_buried).collect::<Vec<_>>() {
+            signal_group(worker.pid, Signal::KILL);
+            if let Some(reaper) = &self.reaper {
+                reaper.forget(worker.pid);
+            }
+            // It has ended, so this takes no time; from here on its number may be another one's.
+            let _ = worker.child.wait();
+            self.survived.push_back(self.exit(&worker));
+            // There is one only if it has said something.
+            let _ = std::fs::remove_file(&worker.error_file);
+        }
+        let surplus = self.survived.len().saturating_sub(REMEMBERED);
+        self.survived.drain(..surplus).map(|exit| exit.member).collect()
+    }
+
+    /// How a worker has ended.
+    fn exit(&self, worker: &WorkerProcess) -> WorkerExit {
+        let (after, status) = worker.exit.unwrap_or((self.started.elapsed(), ExitStatus::Stuck));
+        let error = error_file::read(&worker.error_file);
+        let (member, pid) = (worker.member.clone(), worker.pid.as_raw_nonzero().get());
+        WorkerExit { rank: Some(worker.rank), member, pid, after, status, error }
+    }
+
     /// Whether one has failed by itself, and the others could not go on.
     pub fn any_failed(&self) -> bool {
         self.list
@@ -234,16 +274,17 @@ impl Workers {
     /// survived are left out, unless there are no others.
     pub fn finish(mut self) -> Vec<WorkerExit> {
         self.end_all();
-        let exit = |worker: &WorkerProcess| {
-            let (after, status) = worker.exit.unwrap_or((self.started.elapsed(), ExitStatus::Stuck));
-            let error = error_file::read(&worker.error_file);
-            let rank =
-                if self.ranks.are_known() { self.ranks.current(&worker.member) } else { Some(worker.rank) };
-            let (member, pid) = (worker.member.clone(), worker.pid.as_raw_nonzero().get());
-            WorkerExit { rank, member, pid, after, status, error }
-        };
-        let lasting: Vec<WorkerExit> = self.list.iter().filter(|worker| !worker.survived).map(exit).collect();
-        if lasting.is_empty() { self.list.iter().map(exit).collect() } else { lasting }
+        let survived: Vec<&WorkerProcess> = self.list.iter().filter(|worker| worker.survived).collect();
+        let lasting = self.list.iter().filter(|worker| !worker.survived).map(|worker| self.exit(worker));
+        let mut exits: Vec<WorkerExit> = lasting.collect();
+        if exits.is_empty() {
+            exits.extend(self.survived.iter().cloned());
+            exits.extend(survived.into_iter().map(|worker| self.exit(worker)));
+        }
+        if self.ranks.are_known() {
+            exits.iter_mut().for_each(|exit| exit.rank = self.ranks.current(&exit.member));
+        }
+        exits
     }
 
     /// Kills all groups, reaps their heads, and waits until nothing of them is left. A process that the
