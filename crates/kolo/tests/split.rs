@@ -1,14 +1,17 @@
 //! A job of two nodes whose network is cut: one side goes on, whichever the arbiter lets, and each step is
 //! told once.
 
+mod chaos;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use kolo_testing::TwoHosts;
+use chaos::injected;
 use kolo_testing::harness::{run, test_where};
 use kolo_testing::jobs::find;
+use kolo_testing::{Etcd, TwoHosts};
 
 const STEPS: usize = 400;
 const RUN: [&str; 8] =
@@ -21,22 +24,12 @@ fn main() -> ExitCode {
         test_where("a_majority_goes_on", || one_side_goes_on(majority)),
         test_where("who_first_writes_to_the_folder_goes_on", || one_side_goes_on(shared_folder)),
         test_where("who_reaches_etcd_goes_on", || one_side_goes_on(etcd)),
+        test_where("chaos_cuts_links", chaos_cuts_links),
     ])
 }
 
 /// The word of an arbiter for the command line, and its server.
-type Arbiter = (String, Option<Server>);
-
-/// A process that is killed when it is dropped.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Where it has ended there is nothing to kill.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+type Arbiter = (String, Option<Etcd>);
 
 fn majority(_hosts: &TwoHosts, _folder: &Path) -> Result<Arbiter, String> {
     Ok(("majority".into(), None))
@@ -47,27 +40,10 @@ fn shared_folder(_hosts: &TwoHosts, folder: &Path) -> Result<Arbiter, String> {
 }
 
 /// An etcd on the second host, which the first one does not reach any more after the cut.
-fn etcd(hosts: &TwoHosts, folder: &Path) -> Result<Arbiter, String> {
+fn etcd(hosts: &TwoHosts, _folder: &Path) -> Result<Arbiter, String> {
     let program = find("etcd").ok_or("etcd is not installed")?;
-    let [clients, peers] = [2379, 2380].map(|port| format!("http://{}:{port}", hosts.address(1)));
-    let mut command = Command::new(program);
-    command.arg("--data-dir").arg(folder.join("etcd")).stdout(Stdio::null()).stderr(Stdio::null());
-    command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-    command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-    command.args(["--initial-cluster", &format!("default={peers}")]);
-    let server = Server(spawn_on(hosts, 1, &mut command));
-    Ok((format!("etcd://{}:2379", hosts.address(1)), Some(server)))
-}
-
-/// Starts a process on a host, which is that of the thread that starts it.
-fn spawn_on(hosts: &TwoHosts, host: usize, command: &mut Command) -> Child {
-    std::thread::scope(|scope| {
-        let start = scope.spawn(|| {
-            hosts.enter(host);
-            command.spawn().unwrap()
-        });
-        start.join().unwrap()
-    })
+    let etcd = hosts.on(1, || Etcd::start_at(&program, hosts.address(1), [2379, 2380]));
+    Ok((format!("etcd://{}", etcd.endpoint()), Some(etcd)))
 }
 
 fn kolo(folder: &Path, args: &[&str]) -> Command {
@@ -78,8 +54,16 @@ fn kolo(folder: &Path, args: &[&str]) -> Command {
 
 /// A launcher, and the file with what it says.
 struct Launcher {
-    process: Server,
+    process: Child,
     words: PathBuf,
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        // Where it has ended there is nothing to kill.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 impl Launcher {
@@ -93,7 +77,7 @@ impl Launcher {
         let args = [&launch[..], &job, &program, &RUN, &["100", "--out", "run"]].concat();
         let mut command = kolo(folder, &args);
         command.stdout(file.try_clone().unwrap()).stderr(file);
-        Launcher { process: Server(spawn_on(hosts, node, &mut command)), words }
+        Launcher { process: hosts.on(node, || command.spawn().unwrap()), words }
     }
 
     fn said(&self) -> String {
@@ -104,7 +88,7 @@ impl Launcher {
     fn ends_well(&mut self) -> bool {
         let until = Instant::now() + HANG;
         while Instant::now() < until {
-            if let Some(status) = self.process.0.try_wait().unwrap() {
+            if let Some(status) = self.process.try_wait().unwrap() {
                 return status.success();
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -137,7 +121,7 @@ fn one_side_goes_on(arbiter: fn(&TwoHosts, &Path) -> Result<Arbiter, String>) ->
     let until = Instant::now() + HANG;
     while steps(folder).len() < 20 {
         let said = nodes.each_ref().map(Launcher::said).concat();
-        let runs = nodes.iter_mut().all(|node| node.process.0.try_wait().unwrap().is_none());
+        let runs = nodes.iter_mut().all(|node| node.process.try_wait().unwrap().is_none());
         assert!(runs && Instant::now() < until, "it does not begin: {said}");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -155,5 +139,16 @@ fn one_side_goes_on(arbiter: fn(&TwoHosts, &Path) -> Result<Arbiter, String>) ->
     let ended = kolo(folder, &alone).output().unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     assert_eq!(hash(&folder.join("run")), hash(&folder.join("alone")), "the undisturbed run's bits");
+    Ok(())
+}
+
+/// Seeds whose plans cut links for a moment and for good.
+fn chaos_cuts_links() -> Result<(), String> {
+    // It is known here whether hosts can be had; those of the runs are others.
+    drop(TwoHosts::new()?);
+    let job = ["--cut-links", "--nodes", "2", "--nproc", "1", "--arbiter", "majority"];
+    let seeds =
+        ["--seeds", "2", "--seed", "10", "--limit", "300", "--", "--steps", "200", "--batch-size", "2"];
+    injected(&[&job[..], &seeds].concat(), "for good at");
     Ok(())
 }

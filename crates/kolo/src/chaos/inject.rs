@@ -8,6 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
 
+use super::disk::SmallDisk;
+use super::hosts::Hosts;
 use super::launchers::Launchers;
 use super::plan::{Fault, Injection, Victim};
 use super::strike::strike;
@@ -38,6 +40,8 @@ pub(super) struct Target<'a> {
     /// The workers that were there at the beginning.
     pub(super) originals: &'a [i32],
     pub(super) folder: &'a Path,
+    pub(super) disk: Option<&'a mut SmallDisk>,
+    pub(super) hosts: Option<&'a mut Hosts>,
     /// A folder that is away when the run ends is lost, as it should be: it comes back before.
     pub(super) longest_away: Duration,
 }
@@ -48,6 +52,10 @@ impl Target<'_> {
         let pid = self.victim(hit.victim, until);
         let unix = unix_seconds(SystemTime::now());
         let result = match (hit.fault, pid) {
+            (Fault::Link { how, ms }, _) if let Victim::Host(node) = hit.victim => match &mut self.hosts {
+                Some(hosts) => hosts.cut(node, how, ms.map(Duration::from_millis)).map_err(|e| e.to_string()),
+                None => Err("there is none".into()),
+            },
             (fault, _) if let Victim::Launcher(node) = hit.victim => {
                 self.launchers.strike(fault, node).map_err(|e| e.to_string())
             }
@@ -59,6 +67,10 @@ impl Target<'_> {
                 let time = Duration::from_millis(ms).min(self.longest_away);
                 away(self.folder, time).map_err(|e| e.to_string())
             }
+            (Fault::DiskFull(ms), _) => match &mut self.disk {
+                Some(disk) => disk.fill(Duration::from_millis(ms)).map_err(|e| e.to_string()),
+                None => Err("there is none".into()),
+            },
             (_, None) => Err("nobody was there".into()),
             (fault, Some(pid)) => strike(fault, pid).map_err(|e| e.to_string()),
         };
@@ -69,7 +81,7 @@ impl Target<'_> {
         let pids = self.launchers.pids();
         let workers = || pids.iter().flat_map(|launcher| living_workers(*launcher)).collect::<Vec<i32>>();
         match victim {
-            Victim::All | Victim::Launcher(_) => None,
+            Victim::All | Victim::Launcher(_) | Victim::Host(_) => None,
             Victim::First => workers().first().copied(),
             Victim::Other(number) => {
                 let others = workers();

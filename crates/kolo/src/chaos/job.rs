@@ -2,17 +2,27 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use kolo_ddp::verify::trace;
 use kolo_train::RUN_FOLDER;
 use serde::Serialize;
 
+use super::etcd::Etcd;
+use super::hosts::Hosts;
 use super::inject::{Injected, Target};
-use super::launchers::{Ended, Etcd, Launchers, free_port};
+use super::launchers::Launchers;
+use super::place::Place;
 use super::plan::{Fault, Injection, MOST, Targets};
+use super::port::free_port;
 use super::record::{self, RunRecord};
 use super::workers::living_workers;
 use crate::running::{Running, last_error};
@@ -41,6 +51,8 @@ impl Program {
 /// By what the launchers of several nodes agree who goes on.
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
 pub(crate) enum Arbiter {
+    /// Nobody: more than half of the workers go on.
+    Majority,
     /// A folder beside the run's.
     Folder,
     /// An etcd that is started for each run.
@@ -58,6 +70,12 @@ pub(crate) struct ChaosJob {
     pub(crate) nproc: usize,
     /// Number of summation servers besides them; faults strike these as well.
     pub(crate) servers: usize,
+    /// MiB of the disk that the run folder is on and that is filled up, if it has one of its own.
+    pub(crate) disk: Option<u64>,
+    /// Whether each node has a host of its own, whose link is cut at times.
+    pub(crate) cut_links: bool,
+    /// Set when the user wants no more.
+    pub(crate) interrupted: Arc<AtomicBool>,
     /// How long a run may take.
     pub(crate) limit: Duration,
 }
@@ -88,7 +106,15 @@ pub(super) struct Run {
 impl ChaosJob {
     /// What faults strike.
     pub(super) fn targets(&self) -> Targets {
-        Targets { nodes: self.nodes, workers: self.nproc, etcd: self.asks_etcd() }
+        let (nodes, workers, etcd) = (self.nodes, self.nproc, self.asks_etcd());
+        // A node that is killed with half of the workers may be the one that a majority needs.
+        let launchers = nodes > 1 && self.arbiter != Arbiter::Majority;
+        Targets { nodes, workers, launchers, etcd, disk: self.disk.is_some(), links: self.cut_links }
+    }
+
+    /// The place of a run.
+    pub(super) fn place(&self, name: &str) -> Result<Place, Failure> {
+        Place::new(name, self.disk, self.cut_links.then_some(self.nodes))
     }
 
     /// Workers of all nodes.
@@ -101,26 +127,26 @@ impl ChaosJob {
     }
 
     /// Makes the run that the others are compared with.
-    pub(super) fn undisturbed(&self, place: &Path) -> Result<RunRecord, Failure> {
+    pub(super) fn undisturbed(&self, place: &Place) -> Result<RunRecord, Failure> {
         let mut running = self.start(place)?;
         self.wait_for_begin(&mut running, place, Instant::now() + self.limit)?;
         let began = Instant::now();
         match running.wait(self.limit)? {
-            Some(Ended::Well) => {}
-            Some(Ended::Failed(node, status)) => {
-                let words = last_error(&log(place, node));
-                return Err(Failure::work(format!("the undisturbed run failed: {status}{words}")));
+            Some(ended) => {
+                if let Some(how) = ended.failure(|node| place.log(node), false) {
+                    return Err(Failure::work(format!("the undisturbed run failed: {how}")));
+                }
             }
             None => {
                 let limit = self.limit.as_secs_f64();
                 return Err(Failure::work(format!(
                     "the undisturbed run was not over after {limit} s; give it more with --limit, or fewer --steps{}",
-                    last_error(&log(place, 0))
+                    last_error(&place.log(0))
                 )));
             }
         }
         let lost = |lost| Failure::work(format!("the undisturbed run: {lost}"));
-        if self.program.is_own() && !trace_file(place).exists() {
+        if self.program.is_own() && !place.trace().exists() {
             return Err(lost(
                 "it has done no step; the program must train by Kolo's `Ddp` or `Replica`".into(),
             ));
@@ -129,10 +155,10 @@ impl ChaosJob {
     }
 
     /// The record of a run that has ended, `seconds` after its first generation.
-    fn record(&self, place: &Path, seconds: f64) -> Result<RunRecord, String> {
+    fn record(&self, place: &Place, seconds: f64) -> Result<RunRecord, String> {
         match &self.program {
-            Program::Train(_) => RunRecord::of(&folder(place)),
-            Program::Own(_) => RunRecord::of_trace(&trace_file(place), seconds),
+            Program::Train(_) => RunRecord::of(&place.run()),
+            Program::Own(_) => RunRecord::of_trace(&place.trace(), seconds),
         }
     }
 
@@ -140,7 +166,7 @@ impl ChaosJob {
     pub(super) fn disturbed(
         &self,
         hits: &[Injection],
-        place: &Path,
+        place: &mut Place,
         undisturbed: &RunRecord,
         length: f64,
     ) -> Result<Run, Failure> {
@@ -151,22 +177,23 @@ impl ChaosJob {
         let seconds = (self.limit - until.saturating_duration_since(Instant::now())).as_secs_f64();
         drop(running);
         let compared = || self.record(place, seconds).and_then(|record| record.compare(undisturbed));
+        let is_parted = hits.iter().any(|hit| hit.missed.is_none() && hit.hit.fault.parts());
         let verdict = match ended {
             None => RunVerdict::Hung,
-            Some(Ended::Failed(node, status)) => {
-                RunVerdict::Failed(format!("{status}{}", last_error(&log(place, node))))
-            }
-            Some(Ended::Well) => compared().map_or_else(RunVerdict::Lost, |()| RunVerdict::Same),
+            Some(ended) => match ended.failure(|node| place.log(node), is_parted) {
+                Some(how) => RunVerdict::Failed(how),
+                None => compared().map_or_else(RunVerdict::Lost, |()| RunVerdict::Same),
+            },
         };
         // A run folder without generations means that none has done a step.
-        let rows = record::generations(&folder(place)).unwrap_or_default();
-        for hit in hits.iter_mut().filter(|hit| hit.missed.is_none() && hit.hit.fault.removes()) {
+        let rows = record::generations(&place.run()).unwrap_or_default();
+        for hit in hits.iter_mut().filter(|hit| hit.missed.is_none() && hit.hit.fault.ends_generation()) {
             hit.recovery_seconds = record::recovery(hit.unix, &rows);
         }
         let generations = match self.program {
             Program::Train(_) => rows.iter().map(|row| row.generation).max().unwrap_or(0),
             Program::Own(_) => {
-                (0..self.nodes).map(|node| last_generation(&log(place, node))).max().unwrap_or(1)
+                (0..self.nodes).map(|node| last_generation(&place.log(node))).max().unwrap_or(1)
             }
         };
         Ok(Run { hits, generations, seconds, verdict })
@@ -177,7 +204,7 @@ impl ChaosJob {
         &self,
         hits: &[Injection],
         running: &mut Launchers,
-        place: &Path,
+        place: &mut Place,
         length: f64,
         until: Instant,
     ) -> Result<Vec<Injected>, Failure> {
@@ -188,27 +215,34 @@ impl ChaosJob {
         }
         let (began, launchers) = (Instant::now(), running.pids());
         let originals: Vec<i32> = launchers.iter().flat_map(|launcher| living_workers(*launcher)).collect();
-        let folder = folder(place);
-        // A user's own program has no run folder that could be taken away.
-        let possible = |hit: &&Injection| !(self.program.is_own() && matches!(hit.fault, Fault::Folder(_)));
+        let folder = place.run();
+        // A user's own program has no run folder that could be taken away, or need room.
+        let is_of_folder = |fault| matches!(fault, Fault::Folder(_) | Fault::DiskFull(_));
+        let possible = |hit: &&Injection| !(self.program.is_own() && is_of_folder(hit.fault));
         for hit in hits.iter().filter(possible) {
             let at = began + Duration::from_secs_f64(hit.at * length);
             if running.wait(at.saturating_duration_since(Instant::now()))?.is_some() {
                 break;
             }
             let longest_away = Duration::from_secs_f64(0.5 * (1.0 - hit.at).max(0.0) * length);
-            let launchers = &mut *running;
-            let mut target = Target { launchers, originals: &originals, folder: &folder, longest_away };
+            let (launchers, originals, folder) = (&mut *running, &originals, &folder);
+            let (disk, hosts) = (place.disk.as_mut(), place.hosts.as_mut());
+            let mut target = Target { launchers, originals, folder, disk, hosts, longest_away };
             injected.push(target.inject(hit, until));
         }
         Ok(injected)
     }
 
     /// Waits until the first generation trains; false if the run ends before, or `until` is over.
-    fn wait_for_begin(&self, running: &mut Launchers, place: &Path, until: Instant) -> Result<bool, Failure> {
+    fn wait_for_begin(
+        &self,
+        running: &mut Launchers,
+        place: &Place,
+        until: Instant,
+    ) -> Result<bool, Failure> {
         let begun = || match self.program {
-            Program::Train(_) => (0..self.nodes).any(|node| begun(&log(place, node))),
-            Program::Own(_) => trace::is_complete(&trace_file(place), 1),
+            Program::Train(_) => (0..self.nodes).any(|node| begun(&place.log(node))),
+            Program::Own(_) => trace::is_complete(&place.trace(), 1),
         };
         while !begun() {
             if Instant::now() >= until || running.wait(Duration::from_millis(10))?.is_some() {
@@ -218,29 +252,38 @@ impl ChaosJob {
         Ok(true)
     }
 
-    fn start(&self, place: &Path) -> Result<Launchers, Failure> {
+    fn start(&self, place: &Place) -> Result<Launchers, Failure> {
         if self.nodes == 1 {
-            return Ok(Launchers::new(vec![self.start_node(place, 0, &[])?], None));
+            return Ok(Launchers::new(vec![self.start_node(place, 0, &[])?], None, self.interrupted.clone()));
         }
-        let etcd = self.asks_etcd().then(|| Etcd::start(&place.join("etcd"))).transpose()?;
-        let folder = || format!("folder:{}", place.join("arbiter").display());
-        let arbiter = etcd.as_ref().map_or_else(folder, Etcd::arbiter);
-        let (count, master) = (self.nodes.to_string(), format!("127.0.0.1:{}", free_port()?));
-        let several = ["--nnodes", &count, "--master", &master, "--arbiter", &arbiter];
+        let hub = place.hosts.as_ref().map(Hosts::hub);
+        let etcd = self.asks_etcd().then(|| Etcd::start(&place.path().join("etcd"), hub)).transpose()?;
+        let arbiter = match &etcd {
+            Some(etcd) => etcd.arbiter(),
+            None if self.arbiter == Arbiter::Majority => "majority".into(),
+            None => format!("folder:{}", place.path().join("arbiter").display()),
+        };
+        let address = place.hosts.as_ref().map_or(Ipv4Addr::LOCALHOST, |hosts| hosts.host(0).address);
+        let (count, master) = (self.nodes.to_string(), format!("{address}:{}", free_port()?));
+        // What is heard beyond loopback has to be proved.
+        let token = place.path().join("token").display().to_string();
+        write_token(Path::new(&token))?;
+        let several =
+            ["--nnodes", &count, "--master", &master, "--arbiter", &arbiter, "--token-file", &token];
         let nodes = (0..self.nodes).map(|node| self.start_node(place, node, &several));
-        Ok(Launchers::new(nodes.collect::<Result<_, _>>()?, etcd))
+        Ok(Launchers::new(nodes.collect::<Result<_, _>>()?, etcd, self.interrupted.clone()))
     }
 
     /// Starts the launcher of a node, with these options where there are several.
-    fn start_node(&self, place: &Path, node: usize, several: &[&str]) -> Result<Running, Failure> {
-        let log = log(place, node);
+    fn start_node(&self, place: &Place, node: usize, several: &[&str]) -> Result<Running, Failure> {
+        let log = place.log(node);
         let output = File::create(&log).and_then(|file| Ok((file.try_clone()?, file)));
         let (out, err) = output.map_err(|e| Failure::work(format!("{}: {e}", log.display())))?;
         let program = std::env::current_exe();
         let program = program.map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
         let mut command = Command::new(&program);
         let train = |options: &[OsString]| {
-            let out = ["--out".into(), folder(place).into_os_string()];
+            let out = ["--out".into(), place.run().into_os_string()];
             [&["train".into()], options, &out].concat()
         };
         // The program and its arguments that `kolo launch` starts; `kolo train` on one node starts itself.
@@ -251,7 +294,7 @@ impl ChaosJob {
             }
             Program::Train(options) => Some([vec![program.into_os_string()], train(options)].concat()),
             Program::Own(words) => {
-                command.env(trace::FILE, trace_file(place)).env(RUN_FOLDER, place.join("run"));
+                command.env(trace::FILE, place.trace()).env(RUN_FOLDER, place.run());
                 Some(words.clone())
             }
         };
@@ -269,22 +312,23 @@ impl ChaosJob {
             command.arg("--").args(words);
         }
         command.stdin(Stdio::null()).stdout(out).stderr(err);
-        let child = command.spawn().map_err(|e| Failure::work(format!("cannot start a run: {e}")))?;
+        let host = place.hosts.as_ref().map(|hosts| hosts.host(node));
+        let child = match host {
+            Some(host) => host.spawn(&mut command),
+            None => command.spawn(),
+        };
+        let child = child.map_err(|e| Failure::work(format!("cannot start a run: {e}")))?;
         Ok(Running(child))
     }
 }
 
-/// The run folder below a run's place; beside it, [`log`] is the file of a launcher's output.
-fn folder(place: &Path) -> PathBuf {
-    place.join("run")
-}
-
-fn trace_file(place: &Path) -> PathBuf {
-    place.join("trace.jsonl")
-}
-
-fn log(place: &Path, node: usize) -> PathBuf {
-    place.join(format!("output-{node}"))
+/// Makes the file that the launchers of a job know each other by.
+fn write_token(path: &Path) -> Result<(), Failure> {
+    let fail = |cause: std::io::Error| Failure::work(format!("{}: {cause}", path.display()));
+    let mut file = File::create(path).map_err(fail)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(fail)?;
+    let token: [u64; 4] = std::array::from_fn(|_| RandomState::new().hash_one(0));
+    write!(file, "{token:016x?}").map_err(fail)
 }
 
 /// The last generation that a launcher has told of in its log; it tells of the second one and those after it.

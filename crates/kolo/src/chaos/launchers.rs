@@ -1,14 +1,15 @@
 //! The launchers of a run: one, or one for each node, and the etcd that they ask who goes on.
 
-use std::fs::{self, File};
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::running::Running;
+use crate::running::{Running, last_error};
 use kolo::Failure;
 
+use super::etcd::Etcd;
 use super::plan::Fault;
 use super::strike::strike;
 
@@ -19,6 +20,8 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(super) struct Launchers {
     nodes: Vec<Node>,
     pub(super) etcd: Option<Etcd>,
+    /// Set when the user wants no more.
+    interrupted: Arc<AtomicBool>,
 }
 
 struct Node {
@@ -27,18 +30,34 @@ struct Node {
     gone: bool,
 }
 
-/// How a run has ended.
-pub(super) enum Ended {
-    Well,
-    /// The launcher of this node has failed.
-    Failed(usize, ExitStatus),
+/// What a launcher says that the arbiter has let go on no further.
+const PARTED: &str = "others of the job go on or may";
+
+/// How the launchers have ended that were not gone, each with the number of its node.
+pub(super) struct Ended(Vec<(usize, ExitStatus)>);
+
+impl Ended {
+    /// What has gone wrong, in words of a launcher's log. Where a cut network `is_parted` a part may end that
+    /// says why, if another one ends well.
+    pub(super) fn failure(&self, log: impl Fn(usize) -> PathBuf, is_parted: bool) -> Option<String> {
+        let has_won = self.0.iter().any(|(_, status)| status.success());
+        let said = |node| std::fs::read(log(node)).unwrap_or_default();
+        let is_meant = |node| is_parted && has_won && String::from_utf8_lossy(&said(node)).contains(PARTED);
+        let failed = |(node, status): &&(usize, ExitStatus)| !status.success() && !is_meant(*node);
+        let (node, status) = self.0.iter().rfind(failed)?;
+        Some(format!("{status}{}", last_error(&log(*node))))
+    }
 }
 
 impl Launchers {
     /// The launchers that have been started, one for each node.
-    pub(super) fn new(launchers: Vec<Running>, etcd: Option<Etcd>) -> Launchers {
+    pub(super) fn new(
+        launchers: Vec<Running>,
+        etcd: Option<Etcd>,
+        interrupted: Arc<AtomicBool>,
+    ) -> Launchers {
         let node = |launcher| Node { launcher, gone: false };
-        Launchers { nodes: launchers.into_iter().map(node).collect(), etcd }
+        Launchers { nodes: launchers.into_iter().map(node).collect(), etcd, interrupted }
     }
 
     /// The process ids of those that are not gone.
@@ -51,6 +70,9 @@ impl Launchers {
     pub(super) fn wait(&mut self, limit: Duration) -> Result<Option<Ended>, Failure> {
         let until = Instant::now() + limit;
         loop {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(Failure::terminated("interrupted; nothing of the run that went on is kept"));
+            }
             match self.ended()? {
                 None if Instant::now() < until => std::thread::sleep(LOOK),
                 ended => return Ok(ended),
@@ -59,15 +81,14 @@ impl Launchers {
     }
 
     fn ended(&mut self) -> Result<Option<Ended>, Failure> {
-        let mut ended = Ended::Well;
+        let mut ended = Vec::new();
         for (number, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| !node.gone) {
             match node.launcher.wait(Duration::ZERO)? {
                 None => return Ok(None),
-                Some(status) if status.success() => {}
-                Some(status) => ended = Ended::Failed(number, status),
+                Some(status) => ended.push((number, status)),
             }
         }
-        Ok(Some(ended))
+        Ok(Some(Ended(ended)))
     }
 
     /// Strikes the launcher of a node.
@@ -80,63 +101,4 @@ impl Launchers {
         let pid = node.launcher.0.id() as i32;
         strike(fault, pid)
     }
-}
-
-/// An etcd of one member, killed when it is dropped.
-pub(super) struct Etcd {
-    process: Child,
-    folder: PathBuf,
-    ports: [u16; 2],
-}
-
-impl Etcd {
-    /// Starts an etcd whose data are in this folder.
-    pub(super) fn start(folder: &Path) -> Result<Etcd, Failure> {
-        let ports = [free_port()?, free_port()?];
-        let process = Self::spawn(folder, ports).map_err(|cause| {
-            let install = "install it (Debian: apt-get install etcd-server), or give --arbiter folder";
-            Failure::work(format!("cannot start `etcd`: {cause}; {install}"))
-        })?;
-        Ok(Etcd { process, folder: folder.into(), ports })
-    }
-
-    fn spawn(folder: &Path, ports: [u16; 2]) -> std::io::Result<Child> {
-        let [clients, peers] = ports.map(|port| format!("http://127.0.0.1:{port}"));
-        let log = File::create(folder.with_extension("log"))?;
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(folder);
-        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-        command.args(["--initial-cluster", &format!("default={peers}")]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
-    }
-
-    /// The arbiter, as it is written on the command line.
-    pub(super) fn arbiter(&self) -> String {
-        format!("etcd://127.0.0.1:{}", self.ports[0])
-    }
-
-    /// Kills it, and starts it again after `time`.
-    pub(super) fn restart(&mut self, time: Duration) -> std::io::Result<()> {
-        self.process.kill()?;
-        self.process.wait()?;
-        std::thread::sleep(time);
-        self.process = Self::spawn(&self.folder, self.ports)?;
-        Ok(())
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        // Both calls fail if it has ended already; its data are of no use any more.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// A port of loopback that nobody listens at.
-pub(super) fn free_port() -> Result<u16, Failure> {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    free.map(|address| address.port()).map_err(|cause| Failure::work(format!("no port is free: {cause}")))
 }

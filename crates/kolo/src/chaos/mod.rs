@@ -4,10 +4,16 @@
 //! from its seed ([`plan`]), injected into its processes ([`inject`]), and its result is read from its
 //! folder, or from its trace where it is a user's own program ([`record`]).
 
+mod disk;
+mod etcd;
+mod hosts;
 mod inject;
 mod job;
 mod launchers;
+mod mounts;
+mod place;
 mod plan;
+mod port;
 mod record;
 mod report;
 mod strike;
@@ -16,34 +22,34 @@ mod workers;
 use std::ops::Range;
 use std::path::Path;
 
-use tempfile::TempDir;
-
 pub(crate) use job::{Arbiter, ChaosJob, Program};
 
+use hosts::own_names;
 use job::RunVerdict;
 use kolo::Failure;
+use mounts::own_mounts;
 use plan::plan;
 use report::Report;
 
 /// Makes all runs and prints their results; an error if a run has not ended as it should. The folders of such
 /// runs are kept.
 pub(crate) fn chaos(job: &ChaosJob, seeds: Range<u64>, json: Option<&Path>) -> Result<(), Failure> {
-    let undisturbed = job.undisturbed(place("undisturbed")?.path())?;
+    if job.disk.is_some() || job.cut_links {
+        own_mounts(if job.cut_links { "--cut-links" } else { "--disk-mb" })?;
+    }
+    if job.cut_links {
+        own_names()?;
+    }
+    let undisturbed = job.undisturbed(&job.place("undisturbed")?)?;
     let mut report = Report::begin(job, &undisturbed);
     // A machine that was busy at first must not move all faults behind the end of the run.
     let mut shortest = undisturbed.train_seconds;
     for seed in seeds {
-        let place = place(&format!("seed-{seed}"))?;
-        let run = job.disturbed(&plan(seed, job.targets()), place.path(), &undisturbed, shortest)?;
+        let mut place = job.place(&format!("seed-{seed}"))?;
+        let run = job.disturbed(&plan(seed, job.targets()), &mut place, &undisturbed, shortest)?;
         shortest = shortest.min(run.seconds);
         let kept = (run.verdict != RunVerdict::Same).then(|| place.keep());
         report.add(seed, run, kept.as_deref());
     }
     report.end(json)
-}
-
-/// A folder for a run, gone when it is dropped.
-fn place(name: &str) -> Result<TempDir, Failure> {
-    let made = tempfile::Builder::new().prefix(&format!("kolo-chaos-{name}-")).tempdir();
-    made.map_err(|e| Failure::work(format!("cannot make a folder: {e}")))
 }

@@ -5,8 +5,12 @@ use std::fmt;
 use kolo_ddp::key::Key;
 use serde::Serialize;
 
+use super::hosts::LinkCut;
+
 /// Most faults in one run.
 pub(crate) const MOST: usize = 3;
+/// Most milliseconds for which a link is cut and the job waits: a host that has vanished is named after 10 s.
+const SHORT_CUT: u64 = 3000;
 
 /// A fault that is to be injected into a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -34,6 +38,15 @@ pub(crate) enum Fault {
     Cut(u8),
     /// The run folder is away for so many milliseconds.
     Folder(u64),
+    /// The disk of the run folder is full for so many milliseconds, while other faults follow.
+    DiskFull(u64),
+    /// What a host sends and is sent is lost, for so many milliseconds or for good.
+    Link {
+        /// By what.
+        how: LinkCut,
+        /// `None` for good.
+        ms: Option<u64>,
+    },
     /// The etcd that grants generations gets SIGKILL, and is started again after so many milliseconds.
     Etcd(u64),
 }
@@ -48,6 +61,8 @@ pub(crate) enum Victim {
     Other(usize),
     /// The launcher of this node, whose workers end with it.
     Launcher(usize),
+    /// The host of this node.
+    Host(usize),
     /// The last worker that was started in place of a lost one; the injection waits for it.
     Replacement,
     /// The whole job.
@@ -58,6 +73,17 @@ impl Fault {
     /// Whether the fault removes the worker, so that the others go on in another generation.
     pub(crate) fn removes(self) -> bool {
         matches!(self, Fault::Kill | Fault::Stop | Fault::Leave | Fault::Cut(_))
+    }
+
+    /// Whether a link is cut for longer than the others wait, so that one part of the job goes on without the
+    /// other.
+    pub(crate) fn parts(self) -> bool {
+        matches!(self, Fault::Link { ms, .. } if ms.is_none_or(|ms| ms > SHORT_CUT))
+    }
+
+    /// Whether the job goes on in another generation.
+    pub(crate) fn ends_generation(self) -> bool {
+        self.removes() || self.parts()
     }
 
     /// Whether the launcher starts another worker after the fault.
@@ -73,7 +99,9 @@ impl Fault {
             Fault::Leave => "leave",
             Fault::Cut(_) => "cut",
             Fault::Folder(_) => "folder away",
+            Fault::DiskFull(_) => "disk full",
             Fault::Etcd(_) => "etcd away",
+            Fault::Link { how, .. } => how.name(),
         }
     }
 }
@@ -85,13 +113,18 @@ impl fmt::Display for Injection {
             Victim::First => f.write_str(" rank 0")?,
             Victim::Other(_) => f.write_str(" another")?,
             Victim::Launcher(node) => write!(f, " launcher {node}")?,
+            Victim::Host(node) => write!(f, " node {node}")?,
             Victim::Replacement => f.write_str(" replacement")?,
             Victim::All => {}
         }
-        if let Fault::Pause(ms) | Fault::Folder(ms) | Fault::Etcd(ms) = self.fault {
-            write!(f, " for {ms} ms")?;
+        match self.fault {
+            Fault::Pause(ms) | Fault::Folder(ms) | Fault::DiskFull(ms) | Fault::Etcd(ms) => {
+                write!(f, " for {ms} ms")
+            }
+            Fault::Link { ms: Some(ms), .. } => write!(f, " for {ms} ms"),
+            Fault::Link { ms: None, .. } => f.write_str(" for good"),
+            Fault::Kill | Fault::Stop | Fault::Leave | Fault::Cut(_) => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -102,8 +135,14 @@ pub(crate) struct Targets {
     pub(crate) nodes: usize,
     /// Workers of a node.
     pub(crate) workers: usize,
+    /// Whether launchers are struck.
+    pub(crate) launchers: bool,
     /// Whether an etcd grants the generations.
     pub(crate) etcd: bool,
+    /// Whether the run folder is on a disk that can be filled up.
+    pub(crate) disk: bool,
+    /// Whether each node has a host whose link can be cut.
+    pub(crate) links: bool,
 }
 
 /// The faults of a run, in the order of their times. At least one worker that has been there from the
@@ -112,7 +151,7 @@ pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
     let workers = targets.nodes * targets.workers;
     let root = Key::new(seed).with_str("chaos");
     let count = 1 + root.with_str("count").below(MOST);
-    let (mut at, mut removed, mut replaced) = (0.0, 0, false);
+    let (mut at, mut removed, mut replaced, mut is_parted) = (0.0, 0, false, false);
     let mut hits = Vec::with_capacity(count);
     for number in 0..count {
         let key = root.with(number as u64);
@@ -123,15 +162,24 @@ pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
             _ => 0.2 * key.with_str("at").unit(),
         };
         let mut fault = fault(key);
-        let launcher = launcher(key, fault, targets.nodes);
+        let launcher = launcher(key, fault, targets.nodes).filter(|_| targets.launchers);
         let lost = if launcher.is_some() { targets.workers } else { 1 };
-        if fault.removes() && removed + lost >= workers {
+        if fault.removes() && (is_parted || removed + lost >= workers) {
             fault = Fault::Pause(300);
         }
         if targets.etcd && key.with_str("etcd").below(4) == 0 {
             fault = Fault::Etcd(100 + key.with_str("away").below(2000) as u64);
         }
-        let victim = launcher.filter(|_| strikes_processes(fault)).map(Victim::Launcher);
+        if targets.disk && key.with_str("disk").below(3) == 0 {
+            fault = Fault::DiskFull(200 + key.with_str("full").below(3000) as u64);
+        }
+        let mut victim = launcher.filter(|_| strikes_processes(fault)).map(Victim::Launcher);
+        if targets.links && key.with_str("link").below(3) == 0 {
+            // Who goes on is known beforehand only where nobody is lost besides.
+            fault = link_cut(key, removed == 0 && !is_parted);
+            victim = Some(Victim::Host(key.with_str("host").below(targets.nodes)));
+            is_parted |= fault.parts();
+        }
         hits.push(Injection {
             at,
             fault,
@@ -156,6 +204,18 @@ fn fault(key: Key) -> Fault {
     }
 }
 
+/// A cut link; for longer than the others wait only if that `may_part` the job.
+fn link_cut(key: Key, may_part: bool) -> Fault {
+    let how = [LinkCut::PacketsLost, LinkCut::Down][key.with_str("how").below(2)];
+    let (short, long) = (50 + key.with_str("short").below(2500), 20_000 + key.with_str("long").below(20_000));
+    let ms = match key.with_str("parts").below(4) {
+        0 if may_part => None,
+        1 if may_part => Some(long as u64),
+        _ => Some(short as u64),
+    };
+    Fault::Link { how, ms }
+}
+
 /// The node whose launcher is struck, if it is a launcher.
 fn launcher(key: Key, fault: Fault, nodes: usize) -> Option<usize> {
     let strikes = nodes > 1 && strikes_processes(fault) && key.with_str("launcher").below(3) == 0;
@@ -170,7 +230,7 @@ fn strikes_processes(fault: Fault) -> bool {
 
 fn victim(key: Key, fault: Fault, replaced: bool) -> Victim {
     match key.with_str("victim").below(3) {
-        _ if matches!(fault, Fault::Folder(_) | Fault::Etcd(_)) => Victim::All,
+        _ if matches!(fault, Fault::Folder(_) | Fault::DiskFull(_) | Fault::Etcd(_)) => Victim::All,
         0 => Victim::First,
         1 if replaced => Victim::Replacement,
         _ => Victim::Other(key.with_str("other").below(16)),
@@ -183,7 +243,32 @@ mod tests {
 
     /// One node of so many workers.
     fn one_node(workers: usize) -> Targets {
-        Targets { nodes: 1, workers, etcd: false }
+        Targets { nodes: 1, workers, launchers: false, etcd: false, disk: false, links: false }
+    }
+
+    /// Two nodes of two workers, and launchers that may die.
+    fn two_nodes() -> Targets {
+        Targets { nodes: 2, workers: 2, launchers: true, etcd: false, disk: false, links: false }
+    }
+
+    #[test]
+    fn who_is_parted_has_lost_nobody() {
+        let plans = (0..400).map(|seed| plan(seed, Targets { links: true, ..two_nodes() }));
+        let (mut for_good, mut long, mut short) = (0, 0, 0);
+        for hits in plans {
+            let is_link = |hit: &&Injection| matches!(hit.fault, Fault::Link { .. });
+            for hit in hits.iter().filter(is_link) {
+                assert!(matches!(hit.victim, Victim::Host(0 | 1)), "{hits:?}");
+                let parts = hit.fault.parts();
+                let Fault::Link { ms, .. } = hit.fault else { continue };
+                for_good += usize::from(ms.is_none());
+                long += usize::from(parts && ms.is_some());
+                short += usize::from(!parts);
+                assert!(!parts || !hits.iter().any(|hit| hit.fault.removes()), "{hits:?}");
+            }
+            assert!(hits.iter().filter(|hit| hit.fault.parts()).count() < 2, "{hits:?}");
+        }
+        assert!(for_good > 20 && long > 20 && short > 100, "{for_good} {long} {short}");
     }
 
     #[test]
@@ -197,7 +282,7 @@ mod tests {
 
     #[test]
     fn launchers_and_their_etcd_are_struck_and_a_node_stays() {
-        let two = Targets { nodes: 2, workers: 2, etcd: true };
+        let two = Targets { etcd: true, ..two_nodes() };
         let plans: Vec<Vec<Injection>> = (0..200).map(|seed| plan(seed, two)).collect();
         for hits in &plans {
             let launcher = |hit: &&Injection| matches!(hit.victim, Victim::Launcher(_));
@@ -212,6 +297,16 @@ mod tests {
         };
         assert!(strikes(Fault::Kill, 0) && strikes(Fault::Kill, 1) && strikes(Fault::Stop, 0));
         assert!(all().any(|hit| matches!(hit.fault, Fault::Etcd(_)) && hit.victim == Victim::All));
+    }
+
+    #[test]
+    fn a_disk_is_filled_up_and_plans_without_that_stay() {
+        let with = |disk| (0..200).map(move |seed| plan(seed, Targets { disk, ..one_node(4) }));
+        let is_full = |hit: &Injection| matches!(hit.fault, Fault::DiskFull(_)) && hit.victim == Victim::All;
+        assert!(with(true).flatten().filter(is_full).count() > 50);
+        for (with, without) in with(true).zip(with(false)) {
+            assert!(with.iter().any(is_full) || with == without, "{with:?}");
+        }
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Report {
         for recovery in &self.recoveries {
             let Recovery { fault, hits, p50_seconds, p95_seconds, max_seconds } = recovery;
             println!(
-                "{fault:5}: {hits:3} times; the next step was done after {p50_seconds:.2} s (p50), {p95_seconds:.2} s (p95), \
+                "{fault:12}: {hits:3} times; the next step was done after {p50_seconds:.2} s (p50), {p95_seconds:.2} s (p95), \
                  {max_seconds:.2} s (most)"
             );
         }
@@ -128,7 +128,11 @@ impl Report {
                 [50.0, 95.0, 100.0].map(|p| percentile(&seconds, p));
             Recovery { fault, hits: seconds.len(), p50_seconds, p95_seconds, max_seconds }
         };
-        ["kill", "stop", "leave", "cut"].map(of).into_iter().filter(|recovery| recovery.hits > 0).collect()
+        ["kill", "stop", "leave", "cut", "packets lost", "link down"]
+            .map(of)
+            .into_iter()
+            .filter(|recovery| recovery.hits > 0)
+            .collect()
     }
 }
 

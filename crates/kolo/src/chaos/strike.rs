@@ -15,7 +15,7 @@ const CONNECTED: Duration = Duration::from_secs(30);
 
 /// Strikes a process that is a child of a launcher, or a launcher of this program.
 pub(super) fn strike(fault: Fault, pid: i32) -> io::Result<()> {
-    // A launcher does not reap its workers before the job is over, so the number is nobody else's.
+    // A worker that has just been seen alive: no other process has its number a moment later.
     let process = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
     match fault {
         Fault::Kill => kill_process(process, Signal::KILL)?,
@@ -35,7 +35,7 @@ pub(super) fn strike(fault: Fault, pid: i32) -> io::Result<()> {
                 sleep(Duration::from_millis(2));
             }
         }
-        Fault::Folder(_) | Fault::Etcd(_) => {}
+        Fault::Folder(_) | Fault::DiskFull(_) | Fault::Etcd(_) | Fault::Link { .. } => {}
     }
     Ok(())
 }

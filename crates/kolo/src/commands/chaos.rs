@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use kolo_comm::env::is_worker;
 use kolo_train::Recipe;
+use signal_hook::consts::signal::{SIGINT, SIGTERM};
 
 use crate::chaos::{Arbiter, ChaosJob, Program, chaos};
 use crate::options::seconds;
@@ -36,9 +38,15 @@ pub(crate) struct Chaos {
     /// By what several launchers agree who goes on
     #[arg(long, default_value = "folder")]
     arbiter: Arbiter,
+    /// Give each node a host of its own (a network namespace), whose link is cut at times; needs root
+    #[arg(long)]
+    cut_links: bool,
     /// Summation servers of the job, which are struck as well
     #[arg(long, default_value_t = 0)]
     servers: usize,
+    /// Keep the run folder on a disk in memory of so many MiB, which is filled up at times; needs root
+    #[arg(long, value_name = "MIB")]
+    disk_mb: Option<u64>,
     /// Seconds after which a run counts as hung
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     limit: f64,
@@ -79,6 +87,14 @@ impl Chaos {
         if self.nodes > 1 && self.servers > 0 {
             return Err(Failure::input("--servers goes with --nodes 1 here: leave one of them out"));
         }
+        if self.cut_links && self.nodes == 1 {
+            return Err(Failure::input(
+                "--cut-links goes with --nodes 2 or more: one node has nobody to be cut off from",
+            ));
+        }
+        if self.disk_mb == Some(0) {
+            return Err(Failure::input("--disk-mb 0: it must be at least 1"));
+        }
         if self.seeds == 0 {
             return Err(Failure::input("--seeds 0: it must be at least 1"));
         }
@@ -87,11 +103,17 @@ impl Chaos {
         };
         let program = match is_own {
             true => Program::Own(self.words),
-            false => Program::Train(with_defaults(self.words)),
+            false => Program::Train(with_defaults(self.words, self.disk_mb.is_some())),
         };
         let limit = Duration::from_secs_f64(self.limit);
-        let Chaos { nodes, arbiter, nproc, servers, .. } = self;
-        let job = ChaosJob { program, nodes, arbiter, nproc, servers, limit };
+        // The launchers hear it as well; what was made for the run is taken away after them.
+        let interrupted = Arc::default();
+        for signal in [SIGINT, SIGTERM] {
+            let caught = signal_hook::flag::register(signal, Arc::clone(&interrupted));
+            caught.map_err(|e| Failure::work(format!("cannot catch signals: {e}")))?;
+        }
+        let Chaos { nodes, arbiter, nproc, servers, disk_mb: disk, cut_links, .. } = self;
+        let job = ChaosJob { program, nodes, arbiter, nproc, servers, disk, cut_links, interrupted, limit };
         chaos(&job, self.seed..end, self.json.as_deref())
     }
 }
@@ -133,14 +155,18 @@ fn value(options: &[OsString], name: &str) -> Option<String> {
     }
 }
 
+/// Has such a job write besides while its disk may be full.
+const OFTEN: (&str, &str) = ("--checkpoint-steps", "20");
+
 /// Adds the options of a small job that the user has not given, neither as options nor by a configuration
 /// file.
-fn with_defaults(mut options: Vec<OsString>) -> Vec<OsString> {
+fn with_defaults(mut options: Vec<OsString>, has_disk: bool) -> Vec<OsString> {
     let said = |name: &str| {
         let divided = name == "--shards" && given(&options, "--accumulate");
         divided || given(&options, "--config") || given(&options, name)
     };
-    let missing: Vec<(&str, &str)> = SMALL.into_iter().filter(|(name, _)| !said(name)).collect();
+    let all = SMALL.into_iter().chain(has_disk.then_some(OFTEN));
+    let missing: Vec<(&str, &str)> = all.filter(|(name, _)| !said(name)).collect();
     options.extend(missing.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
     options
 }
@@ -174,7 +200,7 @@ mod tests {
     }
 
     fn defaults(options: &[&str]) -> String {
-        let options = with_defaults(options.iter().map(OsString::from).collect());
+        let options = with_defaults(options.iter().map(OsString::from).collect(), false);
         options.iter().map(|option| option.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     }
 

@@ -51,6 +51,10 @@ fn what_it_says_itself_cannot_be_said() {
         let (code, words) = fail(folder.path(), &["chaos", "--", option, "3"]);
         assert!(code == 2 && words.contains(option), "{words}");
     }
+    for (words, said) in [(&["--cut-links"][..], "--nodes 2"), (&["--disk-mb", "0"], "at least 1")] {
+        let (code, error) = fail(folder.path(), &[&["chaos"], words].concat());
+        assert!(code == 2 && error.contains(words[0]) && error.contains(said), "{error}");
+    }
     let (code, words) = fail(folder.path(), &["chaos", "--", "--model", "none"]);
     assert!(code == 1 && words.contains("undisturbed run failed") && words.contains("none"), "{words}");
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing is left");

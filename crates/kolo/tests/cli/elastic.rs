@@ -212,3 +212,42 @@ fn a_stopped_worker_is_replaced_unless_it_is_continued() {
         assert_eq!(words.contains("generation 2 of 3 workers"), ended, "{words}");
     }
 }
+
+/// The launcher's children, dead ones that it has not reaped included, and the processes that it watches.
+fn kept(launcher: &Child) -> (usize, usize) {
+    let of = |folder: &str| std::fs::read_dir(format!("/proc/{}/{folder}", launcher.id())).unwrap().flatten();
+    let count = |text: String| text.split_whitespace().count();
+    let children =
+        of("task").map(|task| count(std::fs::read_to_string(task.path().join("children")).unwrap()));
+    let watches = |link: &std::path::PathBuf| link.to_string_lossy().contains("pidfd");
+    let links = of("fd").filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    (children.sum(), links.filter(watches).count())
+}
+
+#[test]
+fn a_launcher_keeps_nothing_of_the_dead() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = folder.path().join("words");
+    // Slow, so that it does not end before the last death.
+    let args = ["--nproc", "2", "--max-restarts", "5", "--slow", "0:compute:20", "--out", "run"];
+    let file = std::fs::File::create(&words).unwrap();
+    let mut job =
+        kolo(folder.path(), &[&RUN[..], &args].concat()).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    assert!(has_said(&mut job, &words, "2 workers over"));
+    let before = kept(&job);
+    for death in 1..=4 {
+        let last = *workers(&job).iter().rfind(|pid| alive(**pid)).unwrap();
+        assert!(Command::new("kill").args(["-9".into(), last.to_string()]).status().unwrap().success());
+        let said = || std::fs::read_to_string(&words).unwrap();
+        let until = Instant::now() + Duration::from_secs(300);
+        while said().matches(" of 2 workers: ").count() < death {
+            let ended = job.try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < until, "{ended:?}: {}", said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    let after = kept(&job);
+    job.kill().unwrap();
+    job.wait().unwrap();
+    assert_eq!(after, before, "children, and processes that are watched");
+}

@@ -13,6 +13,15 @@ fn start(folder: &Path, words: &Path, more: &[&str]) -> Child {
     kolo(folder, &args).stdout(Stdio::null()).stderr(file).spawn().unwrap()
 }
 
+/// A job that has written its checkpoint of step 40, and its workers.
+fn start_until_step_40(folder: &Path, words: &Path) -> (Child, Vec<u32>) {
+    let job = start(folder, words, &["--checkpoint-steps", "20"]);
+    let checkpoint = folder.join("run/checkpoints/step-00000040");
+    wait_until("no checkpoint is written", || checkpoint.exists());
+    let workers = workers(&job);
+    (job, workers)
+}
+
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(120);
     while !holds() {
@@ -26,10 +35,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 fn a_run_that_somebody_trains_is_resumed_by_nobody_else() {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
-    let mut job = start(folder.path(), &words, &["--checkpoint-steps", "20"]);
-    let checkpoint = folder.path().join("run/checkpoints/step-00000040");
-    wait_until("no checkpoint is written", || checkpoint.exists());
-    let before = workers(&job);
+    let (mut job, before) = start_until_step_40(folder.path(), &words);
     // Of a stopped launcher none of the workers is ended.
     let signal = |name: &str, pid: u32| {
         let pid = pid.to_string();
@@ -64,10 +70,7 @@ fn a_run_that_somebody_trains_is_resumed_by_nobody_else() {
 fn a_run_whose_writer_was_killed_is_resumed_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
-    let mut job = start(folder.path(), &words, &["--checkpoint-steps", "20"]);
-    let checkpoint = folder.path().join("run/checkpoints/step-00000040");
-    wait_until("no checkpoint is written", || checkpoint.exists());
-    let before = workers(&job);
+    let (mut job, before) = start_until_step_40(folder.path(), &words);
     job.kill().unwrap();
     job.wait().unwrap();
     wait_until("the workers outlive their launcher", || !before.iter().any(|pid| alive(*pid)));

@@ -1,0 +1,62 @@
+//! The files of a run.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::disk::SmallDisk;
+use super::hosts::Hosts;
+use super::mounts::command;
+use kolo::Failure;
+
+/// Where the files of a run are, gone when it is dropped.
+pub(super) struct Place {
+    /// The disk that the run folder is on, where it has one of its own.
+    pub(super) disk: Option<SmallDisk>,
+    /// The hosts of the nodes, where each has one of its own.
+    pub(super) hosts: Option<Hosts>,
+    folder: TempDir,
+}
+
+impl Place {
+    /// A new one; with a disk of so many MiB, and with so many hosts.
+    pub(super) fn new(name: &str, disk: Option<u64>, hosts: Option<usize>) -> Result<Place, Failure> {
+        let made = tempfile::Builder::new().prefix(&format!("kolo-chaos-{name}-")).tempdir();
+        let folder = made.map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
+        let disk = disk.map(|mib| SmallDisk::new(folder.path().join("disk"), mib)).transpose()?;
+        let hosts = hosts.map(Hosts::new).transpose()?;
+        Ok(Place { disk, hosts, folder })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The run folder.
+    pub(super) fn run(&self) -> PathBuf {
+        self.disk.as_ref().map_or(self.path(), SmallDisk::folder).join("run")
+    }
+
+    /// What a program of the user's own leaves.
+    pub(super) fn trace(&self) -> PathBuf {
+        self.path().join("trace.jsonl")
+    }
+
+    /// The output of a node's launcher.
+    pub(super) fn log(&self, node: usize) -> PathBuf {
+        self.path().join(format!("output-{node}"))
+    }
+
+    /// Keeps all files, also those on a disk that goes. Gives the folder.
+    pub(super) fn keep(self) -> PathBuf {
+        if self.disk.is_some() {
+            let words = [self.run(), self.path().to_owned()].map(|path| path.display().to_string());
+            if let Err(cause) = command("cp", &["-r", &words[0], &words[1]]) {
+                eprintln!("warning: the run folder is not kept: {cause}");
+            }
+        }
+        let Place { disk, hosts, folder } = self;
+        drop((disk, hosts));
+        folder.keep()
+    }
+}

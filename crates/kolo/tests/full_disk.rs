@@ -1,0 +1,182 @@
+//! A disk that is full while a job trains, dies and ends: nothing on it is damaged, and what could not be
+//! written is when there is room.
+
+mod chaos;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use chaos::injected;
+use kolo_testing::SmallDisk;
+use kolo_testing::harness::{run_one_by_one, test_where};
+
+const STEPS: usize = 200;
+const RUN: [&str; 9] =
+    ["train", "--shards", "4", "--steps", "200", "--batch-size", "8", "--checkpoint-steps", "20"];
+/// Longer than anything takes on the busiest machine; only a hang gets there.
+const HANG: Duration = Duration::from_secs(300);
+
+fn main() -> ExitCode {
+    run_one_by_one(vec![
+        test_where("a_job_goes_on_and_outlives_rank_0", a_job_goes_on_and_outlives_rank_0),
+        test_where("the_end_waits_for_room", the_end_waits_for_room),
+        test_where("a_disk_that_stays_full_is_told_and_resumed_from", a_disk_that_stays_full),
+        test_where("chaos_fills_a_disk_up", chaos_fills_a_disk_up),
+    ])
+}
+
+/// A job on a small disk, and the file beside the disk with what it says.
+struct Job {
+    disk: SmallDisk,
+    beside: tempfile::TempDir,
+    launcher: Child,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // Where it has ended there is nothing to kill.
+        let _ = self.launcher.kill();
+        let _ = self.launcher.wait();
+    }
+}
+
+fn kolo(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
+    command.args(args).current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+impl Job {
+    /// Starts three workers, and waits until they train.
+    fn start(more: &[&str]) -> Result<Job, String> {
+        let (disk, beside) = (SmallDisk::new(16)?, tempfile::tempdir().unwrap());
+        let words = File::create(beside.path().join("words")).unwrap();
+        let args = [&RUN[..], &["--nproc", "3", "--out", "run"], more].concat();
+        let launcher = kolo(disk.path(), &args).stdout(words.try_clone().unwrap()).stderr(words).spawn();
+        let mut job = Job { disk, beside, launcher: launcher.unwrap() };
+        job.wait_until("checkpoints", |job| job.run("checkpoints/step-00000020").exists());
+        Ok(job)
+    }
+
+    fn run(&self, file: &str) -> PathBuf {
+        self.disk.path().join("run").join(file)
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.beside.path().join("words")).unwrap()
+    }
+
+    fn wait_until(&mut self, what: &str, mut holds: impl FnMut(&Job) -> bool) {
+        let until = Instant::now() + HANG;
+        while !holds(self) {
+            let ended = self.launcher.try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < until, "{what} {ended:?}: {}", self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        let until = Instant::now() + HANG;
+        while Instant::now() < until {
+            if let Some(status) = self.launcher.try_wait().unwrap() {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("it does not end: {}", self.said());
+    }
+
+    /// Every step has one whole line, all checkpoints are whole, nothing half written is left, and the
+    /// weights are those of a run on another disk.
+    fn assert_whole(&self) {
+        let text = fs::read_to_string(self.run("steps.jsonl")).unwrap();
+        let number = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["step"].as_u64();
+        let steps: Vec<u64> = text.lines().map(|line| number(line).unwrap()).collect();
+        assert!(steps.iter().copied().eq(0..STEPS as u64), "{steps:?}: {}", self.said());
+        for folder in ["", "checkpoints"] {
+            let names = fs::read_dir(self.run(folder)).unwrap();
+            let names: Vec<String> =
+                names.map(|name| name.unwrap().file_name().into_string().unwrap()).collect();
+            assert!(!names.iter().any(|name| name.ends_with(".part")), "{names:?}");
+        }
+        let seen = kolo(self.disk.path(), &["checkpoint", "run/checkpoints"]).output().unwrap();
+        assert!(seen.status.success(), "{}", String::from_utf8_lossy(&seen.stderr));
+        let alone = [&RUN[..], &["--nproc", "1", "--out", "alone"]].concat();
+        let ended = kolo(self.beside.path(), &alone).output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(hash(&self.run("")), hash(&self.beside.path().join("alone")), "{}", self.said());
+    }
+}
+
+fn hash(run: &Path) -> String {
+    let text = fs::read_to_string(run.join("summary.json")).unwrap();
+    serde_json::from_str::<serde_json::Value>(&text).unwrap()["weights_sha256"].to_string()
+}
+
+/// The launcher's first worker, which is rank 0.
+fn first_worker(job: &Job) -> String {
+    let tasks = fs::read_dir(format!("/proc/{}/task", job.launcher.id())).unwrap();
+    let lists = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+    let pids = lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+    // The launcher has a child of another program as well.
+    let is_worker = |pid: &String| {
+        let program = fs::read_link(format!("/proc/{pid}/exe"));
+        program.is_ok_and(|program| program == fs::canonicalize(env!("CARGO_BIN_EXE_kolo")).unwrap())
+    };
+    pids.filter(is_worker).min_by_key(|pid| pid.parse::<u32>().unwrap()).unwrap()
+}
+
+fn a_job_goes_on_and_outlives_rank_0() -> Result<(), String> {
+    let mut job = Job::start(&[])?;
+    job.disk.fill();
+    job.wait_until("a warning", |job| job.said().contains("No space left"));
+    let first = first_worker(&job);
+    assert!(Command::new("kill").args(["-9", &first]).status().unwrap().success());
+    job.wait_until("another rank 0", |job| job.said().contains("generation 2 of 2 workers"));
+    std::thread::sleep(Duration::from_secs(1));
+    job.disk.free();
+    let status = job.end();
+    assert!(status.success(), "{}", job.said());
+    // Each rank 0 says so once.
+    let told = job.said().matches("steps.jsonl: No space left").count();
+    assert!((1..=2).contains(&told), "{told} times: {}", job.said());
+    job.assert_whole();
+    Ok(())
+}
+
+fn the_end_waits_for_room() -> Result<(), String> {
+    let mut job = Job::start(&[])?;
+    job.disk.fill();
+    job.wait_until("the end", |job| job.said().contains("the run is over, this is tried"));
+    job.disk.free();
+    let status = job.end();
+    assert!(status.success(), "{}", job.said());
+    job.assert_whole();
+    Ok(())
+}
+
+fn a_disk_that_stays_full() -> Result<(), String> {
+    let mut job = Job::start(&["--max-restarts", "0"])?;
+    job.disk.fill();
+    let status = job.end();
+    let said = job.said();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let error = said.lines().rfind(|line| line.starts_with("error:")).unwrap_or_default();
+    assert!(error.contains("No space left") && error.contains("; make room there"), "{said}");
+    assert!(said.contains("`kolo train --resume run` goes on after step"), "{said}");
+    job.disk.free();
+    let resumed = kolo(job.disk.path(), &["train", "--resume", "run", "--nproc", "2"]).output().unwrap();
+    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
+    job.assert_whole();
+    Ok(())
+}
+
+fn chaos_fills_a_disk_up() -> Result<(), String> {
+    // It is known here whether disks can be had; the one of the runs is another one.
+    drop(SmallDisk::new(1)?);
+    let seeds = ["--disk-mb", "16", "--nproc", "2", "--seeds", "2", "--seed", "7", "--limit", "200"];
+    injected(&[&seeds[..], &["--", "--steps", "200", "--batch-size", "4"]].concat(), "disk full for");
+    Ok(())
+}
