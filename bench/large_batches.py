@@ -5,8 +5,8 @@ learning rate that is cut beside a batch that grows.
     cargo build --release && python3 bench/large_batches.py [--write]
 
 Runs that are in --results already are not made again, so what was cut off goes on; bench/large-batches.jsonl
-has some of `--epochs 8`. With --write the tables
-take their place in docs/large-batches.md, and the picture beside it.
+has those that docs/large-batches.md shows. With --write the tables take their place in
+docs/large-batches.md, and the picture beside it.
 """
 
 import argparse
