@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::Rank;
+use parking_lot::Mutex;
 
 use super::inbox::Inbox;
 use super::lane::WITHIN;
@@ -64,6 +65,9 @@ impl Scene {
 /// What it is given lies partly outside of the message's slot.
 pub(crate) fn receive(told: &Told, bytes: usize, wait: &WaitContext<'_>) -> Result<u64, Error> {
     static SCENE: OnceLock<Scene> = OnceLock::new();
+    // There is one slot: calls of several threads take turns.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock();
     let scene = SCENE.get_or_init(|| Scene::new().expect("this process has room for two files"));
     let (inbox, pid) = (Inbox { pages: scene.inbox.clone() }, std::process::id());
     let slot = inbox.lane(Rank(1)).slot(0);
