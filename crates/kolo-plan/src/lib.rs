@@ -15,7 +15,12 @@
 //! description of an algorithm exists that could be wrong in its own way.
 
 mod cluster;
+mod failures;
 mod forecast;
+pub mod memory;
+pub mod stragglers;
+pub mod training;
 
 pub use cluster::Cluster;
+pub use failures::{Checkpoints, Failures};
 pub use forecast::{Forecast, forecast};
