@@ -1,5 +1,7 @@
 //! What a worker holds in memory.
 
+use serde::Serialize;
+
 /// Bytes that a kind of training keeps for each parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Footprint {
@@ -76,13 +78,23 @@ impl Sharding {
         if self == Sharding::Parameters { 3.0 } else { 2.0 }
     }
 
+    /// What is shared out, in a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Sharding::None => "nothing",
+            Sharding::Optimizer => "optimizer",
+            Sharding::Gradients => "gradients too",
+            Sharding::Parameters => "all",
+        }
+    }
+
     fn part(self, from: Sharding, workers: f64) -> f64 {
         if self as u8 >= from as u8 { 1.0 / workers } else { 1.0 }
     }
 }
 
 /// Bytes of one worker.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WorkerMemory {
     /// Of values.
     pub parameters: f64,

@@ -1,5 +1,7 @@
 //! What a training costs.
 
+use serde::Serialize;
+
 /// Prices of what a training uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
@@ -14,7 +16,7 @@ pub struct Prices {
 }
 
 /// What a training costs, in the unit of its [`Prices`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bill {
     /// Kilowatt-hours.
     pub energy: f64,

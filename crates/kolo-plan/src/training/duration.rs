@@ -1,9 +1,11 @@
 //! How long a training takes.
 
+use serde::Serialize;
+
 use crate::training::efficiency::Efficiency;
 
 /// The time of a training on so many workers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Duration {
     /// Workers.
     pub workers: u64,

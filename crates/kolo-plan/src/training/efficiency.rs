@@ -1,5 +1,7 @@
 //! How much of a worker's speed is left beside others.
 
+use std::str::FromStr;
+
 /// The share of a worker's speed that is left when so many work together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Efficiency {
@@ -34,9 +36,58 @@ impl Efficiency {
     }
 }
 
+/// A text that is no efficiency.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EfficiencyError {
+    text: String,
+}
+
+impl std::fmt::Display for EfficiencyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "`{}` is no efficiency; give a share (0.9), a share of some workers with communication that takes \
+             the same time for any number (0.6@256), or the factor of 1/(1 + c·√K) (sqrt:0.04)",
+            self.text
+        )
+    }
+}
+
+impl std::error::Error for EfficiencyError {}
+
+/// `0.9`, `0.6@256` or `sqrt:0.04`: each of the kinds.
+impl FromStr for Efficiency {
+    type Err = EfficiencyError;
+
+    fn from_str(text: &str) -> Result<Self, EfficiencyError> {
+        let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
+        let share = |text: &str| number(text).filter(|share| (f64::MIN_POSITIVE..=1.0).contains(share));
+        let read = if let Some(factor) = text.strip_prefix("sqrt:") {
+            number(factor).filter(|factor| *factor >= 0.0).map(|factor| Efficiency::SquareRoot { factor })
+        } else if let Some((at, workers)) = text.split_once('@') {
+            let workers = number(workers).filter(|workers| *workers >= 1.0);
+            share(at).zip(workers).map(|(share, workers)| Efficiency::through(workers, share))
+        } else {
+            share(text).map(Efficiency::Constant)
+        };
+        read.ok_or_else(|| EfficiencyError { text: text.into() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_kind_has_a_word_and_nonsense_is_refused() {
+        assert_eq!("0.9".parse(), Ok(Efficiency::Constant(0.9)));
+        assert_eq!("sqrt:0.04".parse(), Ok(Efficiency::SquareRoot { factor: 0.04 }));
+        assert_eq!("0.6@256".parse(), Ok(Efficiency::through(256.0, 0.6)));
+        for text in ["", "0", "1.5", "-0.1", "nan", "sqrt:", "sqrt:-1", "0.6@0", "0.6@", "@4", "sqrt:inf"] {
+            let error = text.parse::<Efficiency>().unwrap_err();
+            assert!(error.to_string().starts_with(&format!("`{text}` is no efficiency; give")), "{error}");
+        }
+    }
 
     #[test]
     fn constant_communication_goes_through_what_was_measured() {

@@ -1,6 +1,8 @@
 //! What keeps a training from being shorter or from beginning at all: which of three pressures binds decides
 //! what helps.
 
+use serde::Serialize;
+
 /// Where a training's data comes from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DataSource {
@@ -28,7 +30,8 @@ pub struct Limits {
 }
 
 /// The pressure that binds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Limit {
     /// The model does not fit: no number of workers that each hold all of it helps, sharding it does.
     Memory {

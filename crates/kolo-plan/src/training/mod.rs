@@ -11,6 +11,6 @@ mod scaling_law;
 pub use bill::{Bill, Prices};
 pub use compute::{Transformer, training_flops};
 pub use duration::{Duration, durations};
-pub use efficiency::Efficiency;
+pub use efficiency::{Efficiency, EfficiencyError};
 pub use limit::{DataSource, Limit, Limits};
 pub use scaling_law::{Optimum, SCALING_LAWS, ScalingLaw};

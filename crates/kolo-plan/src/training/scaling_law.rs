@@ -1,5 +1,7 @@
 //! How large a model should be for so much arithmetic.
 
+use serde::Serialize;
+
 /// Loss by parameters N and training tokens D: L(N, D) = E + A/N^α + B/D^β (Hoffmann et al. 2022, "Training
 /// Compute-Optimal Large Language Models", equation 2).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,7 +45,7 @@ pub static SCALING_LAWS: &[ScalingLaw] = &[
 ];
 
 /// The model with the least loss for so much arithmetic.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Optimum {
     /// Parameters.
     pub parameters: f64,
