@@ -18,6 +18,7 @@ mod cluster;
 mod failures;
 mod forecast;
 pub mod memory;
+pub mod step;
 pub mod stragglers;
 pub mod training;
 
