@@ -37,23 +37,14 @@ impl Efficiency {
 }
 
 /// A text that is no efficiency.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is no efficiency; give a share (0.9), a share of some workers with communication that takes the \
+     same time for any number (0.6@256), or the factor of 1/(1 + c·√K) (sqrt:0.04)"
+)]
 pub struct EfficiencyError {
     text: String,
 }
-
-impl std::fmt::Display for EfficiencyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "`{}` is no efficiency; give a share (0.9), a share of some workers with communication that takes \
-             the same time for any number (0.6@256), or the factor of 1/(1 + c·√K) (sqrt:0.04)",
-            self.text
-        )
-    }
-}
-
-impl std::error::Error for EfficiencyError {}
 
 /// `0.9`, `0.6@256` or `sqrt:0.04`: each of the kinds.
 impl FromStr for Efficiency {

@@ -48,6 +48,45 @@ fn memory_is_told_by_what_is_shared_out() {
     assert_eq!(row, "64 120.00 31.41 16.64 1.88", "{told}");
 }
 
+/// ResNet-18's step here, over links that are ten times as fast from one to the next.
+#[test]
+fn a_step_on_more_workers_waits_for_its_link() {
+    let step = ["plan", "step", "--forward-ms", "12", "--backward-ms", "18", "--optimizer-ms", "6"];
+    let rest = ["--parameters", "11.2e6", "--bucket-cap-mb", "5", "--workers", "1,2,16384", "--json"];
+    let rows = |link: &str| -> Vec<(f64, f64)> {
+        let told = succeed(Path::new("."), &[&step[..], &rest, &["--between", link]].concat());
+        let told: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
+        let number = |row: &serde_json::Value, name: &str| row[name].as_f64().unwrap();
+        told.iter().map(|row| (number(row, "seconds"), number(row, "exposed"))).collect()
+    };
+    let [slow, fast] = ["1gbe", "100gbe"].map(rows);
+    assert!((slow[0].0 - 0.036).abs() < 1e-9 && slow[0] == fast[0], "{slow:?}");
+    // 44.8 MB take 0.381 s of 1 Gbit/s at 94 % of it, 1 / 100 of that of 100.
+    assert!(slow[1].0 > 0.381 && slow[1].0 < 0.45, "{slow:?}");
+    assert!(fast[1].0 < 0.040, "{fast:?}");
+    assert!(slow[2].0 > slow[1].0 && fast[2].0 > fast[1].0, "{slow:?} {fast:?}");
+}
+
+#[test]
+fn a_cluster_is_a_file() {
+    let place = tempfile::tempdir().unwrap();
+    let step = ["plan", "step", "--forward-ms", "100", "--backward-ms", "200", "--optimizer-ms", "9"];
+    let args = [&step[..], &["--parameters", "1e9", "--cluster", "cluster.toml", "--workers", "64"]].concat();
+    let write = |text: &str| std::fs::write(place.path().join("cluster.toml"), text).unwrap();
+    write("workers_per_node = 8\ninside = \"nvlink4\"\nbetween = \"ndr\"\nlinks_per_node = 8\n");
+    assert!(succeed(place.path(), &args).contains("64"));
+    for (text, words) in [
+        ("between = \"token-ring\"", "cluster.toml: there is no link `token-ring`; known are 1gbe"),
+        ("between = { gigabits = 0, latency_us = 1 }", "cluster.toml: gigabits must be a number above 0"),
+        ("inside = \"ndr\"", "cluster.toml: missing field `between`"),
+        ("between = \"ndr\"\nworker_per_node = 8", "cluster.toml: unknown field `worker_per_node`"),
+    ] {
+        write(text);
+        let (code, told) = fail(place.path(), &args);
+        assert!(code == 2 && told.contains(words), "{told}");
+    }
+}
+
 #[test]
 fn what_cannot_be_planned_is_told_in_a_sentence() {
     for (args, words) in [

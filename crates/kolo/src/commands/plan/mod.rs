@@ -1,6 +1,7 @@
 //! `kolo plan`: what a training will take, before machines are rented.
 
 mod memory;
+mod step;
 mod training;
 
 use clap::{Args, Subcommand};
@@ -16,6 +17,7 @@ pub(crate) struct Plan {
 
 #[derive(Subcommand)]
 enum What {
+    Step(step::Step),
     Training(training::Training),
     Memory(memory::Memory),
 }
@@ -23,6 +25,7 @@ enum What {
 impl Plan {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.what {
+            What::Step(step) => step.run(),
             What::Training(training) => training.run(),
             What::Memory(memory) => memory.run(),
         }
