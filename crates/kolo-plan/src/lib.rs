@@ -15,7 +15,17 @@
 //! description of an algorithm exists that could be wrong in its own way.
 
 mod cluster;
+mod cluster_file;
+mod failures;
 mod forecast;
+mod links;
+pub mod memory;
+pub mod step;
+pub mod stragglers;
+pub mod training;
 
 pub use cluster::Cluster;
+pub use cluster_file::{ClusterError, ClusterFile, LinkChoice};
+pub use failures::{Checkpoints, Failures};
 pub use forecast::{Forecast, forecast};
+pub use links::{LINKS, LinkKind};

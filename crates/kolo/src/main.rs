@@ -5,6 +5,7 @@ mod bench;
 mod chaos;
 mod commands;
 mod options;
+mod output;
 mod running;
 mod start_workers;
 mod verify;

@@ -1,12 +1,12 @@
 //! `kolo checkpoint`: what is in a checkpoint, and whether it is good.
 
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use kolo_ddp::checkpoint::{self, FileEntry, Position, Reader};
 use serde::Serialize;
 
+use crate::output::print;
 use kolo::Failure;
 
 /// Show what checkpoints hold and whether they are undamaged.
@@ -77,11 +77,7 @@ impl Checkpoint {
             let lines: String = reports.iter().map(|report| report.line() + "\n").collect();
             lines + &newest.map(Report::contents).unwrap_or_default()
         };
-        match std::io::stdout().write_all(text.as_bytes()) {
-            // The reader of the pipe has closed it.
-            Err(e) if e.kind() == ErrorKind::BrokenPipe => {}
-            result => result.map_err(|e| Failure::work(format!("cannot write to the output: {e}")))?,
-        }
+        print(&text)?;
         let bad: Vec<&str> = reports.iter().filter_map(|report| report.problem.as_deref()).collect();
         match bad.first() {
             None => Ok(()),

@@ -5,6 +5,7 @@ mod chaos;
 mod checkpoint;
 mod export;
 mod launch;
+mod plan;
 mod train;
 mod verify;
 
@@ -27,6 +28,7 @@ enum Command {
     Verify(verify::Verify),
     Chaos(chaos::Chaos),
     Bench(bench::Bench),
+    Plan(plan::Plan),
     Checkpoint(checkpoint::Checkpoint),
     Export(export::Export),
 }
@@ -39,6 +41,7 @@ impl Cli {
             Command::Verify(verify) => verify.run(),
             Command::Chaos(chaos) => chaos.run(),
             Command::Bench(bench) => bench.run(),
+            Command::Plan(plan) => plan.run(),
             Command::Checkpoint(checkpoint) => checkpoint.run(),
             Command::Export(export) => export.run(),
         }

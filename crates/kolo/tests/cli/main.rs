@@ -13,6 +13,7 @@ mod killed;
 mod launchers;
 mod noise_scale;
 mod own_program;
+mod plan;
 mod program;
 mod rare_sync;
 mod same_bits;

@@ -1,0 +1,80 @@
+//! Links that can be rented.
+
+use kolo_schedule::Link;
+
+/// A kind of link, as a worker or a node has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkKind {
+    /// The name that users choose it by.
+    pub name: &'static str,
+    /// Gbit/s in each direction, as it is sold.
+    pub gigabits: f64,
+    /// The share of it that long messages get.
+    pub payload: f64,
+    /// Seconds from the start of a short message to its arrival.
+    pub latency: f64,
+    /// Where these figures are from.
+    pub source: &'static str,
+}
+
+const ETHERNET: &str =
+    "1,448 of 1,538 bytes of a full frame are payload of TCP; 30 µs through sockets in one data centre";
+const INFINIBAND: &str =
+    "96 of 100 GB/s over four HDR links at best (nccl-tests); latency: NCCL 2.30, tuning.cc, net, Simple";
+
+/// The known kinds.
+pub static LINKS: &[LinkKind] = &[
+    LinkKind { name: "1gbe", gigabits: 1.0, payload: 0.941, latency: 30e-6, source: ETHERNET },
+    LinkKind { name: "10gbe", gigabits: 10.0, payload: 0.941, latency: 30e-6, source: ETHERNET },
+    LinkKind { name: "25gbe", gigabits: 25.0, payload: 0.941, latency: 30e-6, source: ETHERNET },
+    LinkKind { name: "100gbe", gigabits: 100.0, payload: 0.941, latency: 30e-6, source: ETHERNET },
+    LinkKind { name: "hdr", gigabits: 200.0, payload: 0.96, latency: 14e-6, source: INFINIBAND },
+    LinkKind { name: "ndr", gigabits: 400.0, payload: 0.96, latency: 14e-6, source: INFINIBAND },
+    LinkKind {
+        name: "pcie4",
+        gigabits: 256.0,
+        payload: 0.8,
+        latency: 5.7e-6,
+        source: "16 lanes of 16 GT/s, four fifths after headers and flow control; latency: NCCL 2.30, tuning.cc, PCI, Ring, Simple",
+    },
+    LinkKind {
+        name: "pcie5",
+        gigabits: 512.0,
+        payload: 0.8,
+        latency: 5.7e-6,
+        source: "16 lanes of 32 GT/s; otherwise as pcie4",
+    },
+    LinkKind {
+        name: "nvlink3",
+        gigabits: 2400.0,
+        payload: 0.67,
+        latency: 3.4e-6,
+        source: "about 200 of 300 GB/s (nccl-tests, 8 × A100); latency: NCCL 2.30, tuning.cc, NVLink, Ring, Simple",
+    },
+    LinkKind {
+        name: "nvlink4",
+        gigabits: 3600.0,
+        payload: 0.82,
+        latency: 3.4e-6,
+        source: "370 of 450 GB/s (nccl-tests, 8 × H100); latency as nvlink3",
+    },
+];
+
+impl LinkKind {
+    /// What so many of them side by side cost.
+    pub fn link(&self, count: f64) -> Link {
+        Link::new(self.latency, 8.0 / (self.gigabits * 1e9 * self.payload * count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_name_of_its_own_and_a_source() {
+        let names: std::collections::BTreeSet<&str> = LINKS.iter().map(|link| link.name).collect();
+        assert_eq!(names.len(), LINKS.len());
+        assert!(LINKS.iter().all(|link| !link.source.is_empty() && link.payload < 1.0));
+    }
+}

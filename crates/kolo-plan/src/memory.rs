@@ -1,0 +1,153 @@
+//! What a worker holds in memory.
+
+use serde::Serialize;
+
+/// Bytes that a kind of training keeps for each parameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Footprint {
+    /// The name that users choose it by.
+    pub name: &'static str,
+    /// One line of help.
+    pub about: &'static str,
+    /// Bytes of a parameter as it is computed with.
+    pub parameter: f64,
+    /// Bytes of its gradient.
+    pub gradient: f64,
+    /// Bytes of what the optimizer keeps of it, exact values included where others are computed with.
+    pub optimizer: f64,
+}
+
+/// Mixed precision with Adam: values and gradients of 2 bytes, exact values and two moments of 4 bytes each
+/// (K = 12 in Rajbhandari et al. 2020, "ZeRO", section 3.1).
+pub const MIXED_ADAM: Footprint = Footprint {
+    name: "mixed-adam",
+    about: "16-bit values and gradients; exact values and two moments in f32",
+    parameter: 2.0,
+    gradient: 2.0,
+    optimizer: 12.0,
+};
+
+/// The kinds of training whose memory is known by the parameter.
+pub static FOOTPRINTS: &[Footprint] = &[
+    Footprint {
+        name: "f32-sgd",
+        about: "f32 without momentum",
+        parameter: 4.0,
+        gradient: 4.0,
+        optimizer: 0.0,
+    },
+    Footprint {
+        name: "f32-momentum",
+        about: "f32; SGD with momentum, LARS, Lion",
+        parameter: 4.0,
+        gradient: 4.0,
+        optimizer: 4.0,
+    },
+    Footprint {
+        name: "f32-adam",
+        about: "f32; Adam, AdamW, LAMB",
+        parameter: 4.0,
+        gradient: 4.0,
+        optimizer: 8.0,
+    },
+    MIXED_ADAM,
+];
+
+/// What workers share out instead of each holding all of it (Rajbhandari et al. 2020, figure 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharding {
+    /// Nothing: plain data parallelism.
+    None,
+    /// The optimizer's state (stage 1).
+    Optimizer,
+    /// And gradients (stage 2).
+    Gradients,
+    /// And parameters (stage 3).
+    Parameters,
+}
+
+/// All stages, from the one that shares nothing.
+pub static SHARDINGS: &[Sharding] =
+    &[Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters];
+
+impl Sharding {
+    /// The elements that a rank sends and receives in a step, in numbers of parameters, for many workers: a
+    /// reduce-scatter and an all-gather, and where parameters are shared out a second all-gather for the
+    /// backward pass (Rajbhandari et al. 2020, section 7).
+    pub fn volume(self) -> f64 {
+        if self == Sharding::Parameters { 3.0 } else { 2.0 }
+    }
+
+    /// What is shared out, in a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Sharding::None => "nothing",
+            Sharding::Optimizer => "optimizer",
+            Sharding::Gradients => "gradients too",
+            Sharding::Parameters => "all",
+        }
+    }
+
+    fn part(self, from: Sharding, workers: f64) -> f64 {
+        if self as u8 >= from as u8 { 1.0 / workers } else { 1.0 }
+    }
+}
+
+/// Bytes of one worker.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WorkerMemory {
+    /// Of values.
+    pub parameters: f64,
+    /// Of gradients.
+    pub gradients: f64,
+    /// Of the optimizer's state.
+    pub optimizer: f64,
+}
+
+impl WorkerMemory {
+    /// All of it, in bytes.
+    pub fn total(&self) -> f64 {
+        self.parameters + self.gradients + self.optimizer
+    }
+}
+
+impl Footprint {
+    /// The memory of one of so many workers that train so many parameters. Activations come on top, and
+    /// buckets where they are not the gradients themselves.
+    pub fn per_worker(&self, parameters: f64, workers: f64, sharding: Sharding) -> WorkerMemory {
+        let part = |from| parameters * sharding.part(from, workers);
+        WorkerMemory {
+            parameters: self.parameter * part(Sharding::Parameters),
+            gradients: self.gradient * part(Sharding::Gradients),
+            optimizer: self.optimizer * part(Sharding::Optimizer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The figures of the ZeRO paper: 7.5 billion parameters on 64 GPUs.
+    #[test]
+    fn seven_and_a_half_billion_parameters_on_64_workers() {
+        let gigabytes =
+            SHARDINGS.iter().map(|stage| MIXED_ADAM.per_worker(7.5e9, 64.0, *stage).total() / 1e9);
+        let rounded: Vec<String> = gigabytes.map(|gigabytes| format!("{gigabytes:.2}")).collect();
+        assert_eq!(rounded, ["120.00", "31.41", "16.64", "1.88"]);
+    }
+
+    /// The text that this project began with says that seven billion parameters fit into 80 GB.
+    #[test]
+    fn seven_billion_parameters_do_not_fit_one_gpu() {
+        assert_eq!(MIXED_ADAM.per_worker(7e9, 1.0, Sharding::None).total(), 112e9);
+    }
+
+    #[test]
+    fn one_worker_has_nothing_to_share_out() {
+        for footprint in FOOTPRINTS {
+            let whole = footprint.per_worker(1000.0, 1.0, Sharding::None);
+            assert!(SHARDINGS.iter().all(|stage| footprint.per_worker(1000.0, 1.0, *stage) == whole));
+        }
+    }
+}

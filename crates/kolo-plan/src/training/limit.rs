@@ -1,0 +1,90 @@
+//! What keeps a training from being shorter or from beginning at all: which of three pressures binds decides
+//! what helps.
+
+use serde::Serialize;
+
+/// Where a training's data comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DataSource {
+    /// Bytes that are read in the whole training, epochs counted.
+    pub bytes: f64,
+    /// Bytes a second that one worker reads.
+    pub per_worker: f64,
+    /// Bytes a second that all workers read together at most; infinite where each has a disk of its own.
+    pub together: f64,
+}
+
+/// A training beside what it runs on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes that a worker needs.
+    pub memory_needed: f64,
+    /// Bytes that a worker has.
+    pub memory: f64,
+    /// Seconds that computation and communication take.
+    pub seconds: f64,
+    /// Workers.
+    pub workers: f64,
+    /// The data.
+    pub data: DataSource,
+}
+
+/// The pressure that binds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// The model does not fit: no number of workers that each hold all of it helps, sharding it does.
+    Memory {
+        /// Bytes that are missing.
+        missing: f64,
+    },
+    /// The workers wait for data: more of them help only if each reads by itself.
+    Data {
+        /// Seconds that reading takes.
+        seconds: f64,
+    },
+    /// The workers compute all the time: more of them help.
+    Compute,
+}
+
+impl Limits {
+    /// The pressure that binds.
+    pub fn binding(&self) -> Limit {
+        if self.memory_needed > self.memory {
+            return Limit::Memory { missing: self.memory_needed - self.memory };
+        }
+        let rate = (self.workers * self.data.per_worker).min(self.data.together);
+        let seconds = self.data.bytes / rate;
+        if seconds > self.seconds { Limit::Data { seconds } } else { Limit::Compute }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{MIXED_ADAM, Sharding};
+    use crate::training::compute::training_flops;
+
+    const GB: f64 = 1e9;
+
+    /// One GPU at 40 % of 312 TFLOP/s with 80 GB.
+    fn binding(parameters: f64, tokens: f64, bytes: f64, per_worker: f64) -> Limit {
+        let memory_needed = MIXED_ADAM.per_worker(parameters, 1.0, Sharding::None).total();
+        let seconds = training_flops(parameters, tokens) / (0.4 * 312e12);
+        let data = DataSource { bytes, per_worker, together: f64::INFINITY };
+        Limits { memory_needed, memory: 80.0 * GB, seconds, workers: 1.0, data }.binding()
+    }
+
+    /// Exercise 15.1.1 of the text that this project began with. (a) A small model that is wanted by tomorrow
+    /// and (c) many epochs over 20 TB of images (100 kB and 196 patches each) are a matter of arithmetic: more
+    /// workers help, unless the disk is slow; (b) 175 billion parameters do not fit.
+    #[test]
+    fn each_of_the_three_pressures_binds_somewhere() {
+        let disk = 0.5 * GB;
+        assert_eq!(binding(1e9, 1e10, 4e10, disk), Limit::Compute);
+        assert!(matches!(binding(175e9, 3e11, 12e11, disk), Limit::Memory { missing } if missing > 2e12));
+        let images = |epochs: f64, disk| binding(3e9, epochs * 2e8 * 196.0, epochs * 20e12, disk);
+        assert_eq!(images(10.0, disk), Limit::Compute);
+        assert!(matches!(images(10.0, 2e6), Limit::Data { seconds } if seconds == 1e8));
+    }
+}

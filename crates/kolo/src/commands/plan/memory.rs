@@ -1,0 +1,91 @@
+//! `kolo plan memory`: what each worker holds.
+
+use clap::Args;
+use kolo_plan::memory::{FOOTPRINTS, Footprint, SHARDINGS, WorkerMemory};
+use serde::Serialize;
+
+use super::positive;
+use crate::output::{print, print_json};
+use kolo::Failure;
+
+const GB: f64 = 1e9;
+
+/// Say what each worker holds in memory, by what is shared out among them.
+///
+/// Activations come on top: they depend on the batch, and are best measured (`kolo train` writes
+/// peak_rss_bytes).
+#[derive(Args)]
+pub(crate) struct Memory {
+    /// Parameters of the model
+    #[arg(long, value_name = "NUMBER", value_parser = positive)]
+    parameters: f64,
+    /// Numbers of workers
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 8, 64])]
+    workers: Vec<u64>,
+    /// What is kept of each parameter: f32-sgd, f32-momentum, f32-adam or mixed-adam
+    #[arg(long, default_value = "mixed-adam", value_parser = footprint)]
+    footprint: &'static Footprint,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// One line of the table.
+#[derive(Serialize)]
+struct Row {
+    workers: u64,
+    /// Bytes of a worker, by what is shared out.
+    by_sharding: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    sharding: &'static str,
+    bytes: f64,
+    parts: WorkerMemory,
+    /// Elements that a worker sends and receives in a step.
+    volume: f64,
+}
+
+impl Memory {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.workers.contains(&0) {
+            return Err(Failure::input("--workers 0: a job has at least one"));
+        }
+        let rows: Vec<Row> = self.workers.iter().map(|workers| self.row(*workers)).collect();
+        if self.json {
+            return print_json(&rows);
+        }
+        print(&self.table(&rows))
+    }
+
+    fn row(&self, workers: u64) -> Row {
+        let entry = |sharding: &kolo_plan::memory::Sharding| {
+            let parts = self.footprint.per_worker(self.parameters, workers as f64, *sharding);
+            let volume = sharding.volume() * self.parameters;
+            Entry { sharding: sharding.name(), bytes: parts.total(), parts, volume }
+        };
+        Row { workers, by_sharding: SHARDINGS.iter().map(entry).collect() }
+    }
+
+    fn table(&self, rows: &[Row]) -> String {
+        let mut text = format!(
+            "{:.3e} parameters, {} ({}): GB of each worker by what is shared out, activations on top\n\n",
+            self.parameters, self.footprint.name, self.footprint.about
+        );
+        text += &format!("{:>10}", "workers");
+        SHARDINGS.iter().for_each(|sharding| text += &format!("{:>14}", sharding.name()));
+        for row in rows {
+            text += &format!("\n{:>10}", row.workers);
+            row.by_sharding.iter().for_each(|entry| text += &format!("{:>14.2}", entry.bytes / GB));
+        }
+        text + "\n"
+    }
+}
+
+fn footprint(name: &str) -> Result<&'static Footprint, String> {
+    FOOTPRINTS.iter().find(|footprint| footprint.name == name).ok_or_else(|| {
+        let names: Vec<&str> = FOOTPRINTS.iter().map(|footprint| footprint.name).collect();
+        format!("known are {}", names.join(", "))
+    })
+}

@@ -1,0 +1,104 @@
+//! `kolo plan`.
+
+use std::path::Path;
+
+use crate::program::{fail, succeed};
+
+/// The output of code 15.1.1 of the text that this project began with, to the digit.
+#[test]
+fn a_trillion_tokens_take_one_worker_forty_months() {
+    let args = ["plan", "training", "--parameters", "7e9", "--tokens", "1e12", "--efficiency", "sqrt:0.04"];
+    let told = succeed(Path::new("."), &args);
+    assert!(told.contains("4.20e22 FLOP"), "{told}");
+    assert!(told.contains("at 4.00e14 FLOP/s") && told.contains("1215.3 days (40.5 months)"), "{told}");
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let rows: Vec<String> = told.lines().map(words).collect();
+    for row in [
+        "8 151.91 89.8 % 169.10 7.2x",
+        "64 18.99 75.8 % 25.07 48.5x",
+        "256 4.75 61.0 % 7.79 156.1x",
+        "1024 1.19 43.9 % 2.71 449.1x",
+    ] {
+        assert!(rows.iter().any(|told| told == row), "{row}: {told}");
+    }
+}
+
+#[test]
+fn what_binds_and_what_it_costs_are_told() {
+    let model =
+        ["plan", "training", "--parameters", "175e9", "--tokens", "3e11", "--workers", "1024", "--json"];
+    let machine = ["--memory", "80e9", "--watts", "700", "--kwh-price", "0.1", "--hour-price", "2"];
+    let told = succeed(Path::new("."), &[&model[..], &machine].concat());
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let row = &told["rows"][0];
+    assert_eq!(row["binds"]["memory"]["missing"], 16.0 * 175e9 - 80e9, "{told}");
+    let hours = row["seconds"].as_f64().unwrap() / 3600.0 * 1024.0;
+    let near =
+        |value: &serde_json::Value, expected: f64| (value.as_f64().unwrap() / expected - 1.0).abs() < 1e-9;
+    assert!(near(&row["bill"]["energy"], hours * 0.84), "{told}");
+    assert!(near(&row["bill"]["workers_price"], hours * 2.0), "{told}");
+}
+
+/// The figures of the ZeRO paper.
+#[test]
+fn memory_is_told_by_what_is_shared_out() {
+    let args = ["plan", "memory", "--parameters", "7.5e9", "--workers", "64"];
+    let told = succeed(Path::new("."), &args);
+    let row = told.lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(row, "64 120.00 31.41 16.64 1.88", "{told}");
+}
+
+/// ResNet-18's step here, over links that are ten times as fast from one to the next.
+#[test]
+fn a_step_on_more_workers_waits_for_its_link() {
+    let step = ["plan", "step", "--forward-ms", "12", "--backward-ms", "18", "--optimizer-ms", "6"];
+    let rest = ["--parameters", "11.2e6", "--bucket-cap-mb", "5", "--workers", "1,2,16384", "--json"];
+    let rows = |link: &str| -> Vec<(f64, f64)> {
+        let told = succeed(Path::new("."), &[&step[..], &rest, &["--between", link]].concat());
+        let told: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
+        let number = |row: &serde_json::Value, name: &str| row[name].as_f64().unwrap();
+        told.iter().map(|row| (number(row, "seconds"), number(row, "exposed"))).collect()
+    };
+    let [slow, fast] = ["1gbe", "100gbe"].map(rows);
+    assert!((slow[0].0 - 0.036).abs() < 1e-9 && slow[0] == fast[0], "{slow:?}");
+    // 44.8 MB take 0.381 s of 1 Gbit/s at 94 % of it, 1 / 100 of that of 100.
+    assert!(slow[1].0 > 0.381 && slow[1].0 < 0.45, "{slow:?}");
+    assert!(fast[1].0 < 0.040, "{fast:?}");
+    assert!(slow[2].0 > slow[1].0 && fast[2].0 > fast[1].0, "{slow:?} {fast:?}");
+}
+
+#[test]
+fn a_cluster_is_a_file() {
+    let place = tempfile::tempdir().unwrap();
+    let step = ["plan", "step", "--forward-ms", "100", "--backward-ms", "200", "--optimizer-ms", "9"];
+    let args = [&step[..], &["--parameters", "1e9", "--cluster", "cluster.toml", "--workers", "64"]].concat();
+    let write = |text: &str| std::fs::write(place.path().join("cluster.toml"), text).unwrap();
+    write("workers_per_node = 8\ninside = \"nvlink4\"\nbetween = \"ndr\"\nlinks_per_node = 8\n");
+    assert!(succeed(place.path(), &args).contains("64"));
+    for (text, words) in [
+        ("between = \"token-ring\"", "cluster.toml: there is no link `token-ring`; known are 1gbe"),
+        ("between = { gigabits = 0, latency_us = 1 }", "cluster.toml: gigabits must be a number above 0"),
+        ("inside = \"ndr\"", "cluster.toml: missing field `between`"),
+        ("between = \"ndr\"\nworker_per_node = 8", "cluster.toml: unknown field `worker_per_node`"),
+    ] {
+        write(text);
+        let (code, told) = fail(place.path(), &args);
+        assert!(code == 2 && told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn what_cannot_be_planned_is_told_in_a_sentence() {
+    for (args, words) in [
+        (&["training", "--parameters", "x", "--tokens", "1"][..], "give a number above 0, as 7e9"),
+        (
+            &["training", "--parameters", "1", "--tokens", "1", "--efficiency", "2"],
+            "`2` is no efficiency; give",
+        ),
+        (&["training", "--parameters", "1", "--tokens", "1", "--workers", "0"], "a job has at least one"),
+        (&["memory", "--parameters", "1", "--footprint", "f8"], "known are f32-sgd, f32-momentum"),
+    ] {
+        let (code, told) = fail(Path::new("."), &[&["plan"], args].concat());
+        assert!(code == 2 && told.contains(words), "{told}");
+    }
+}
