@@ -151,7 +151,8 @@ mod tests {
     fn a_message_lies_in_its_slot_or_in_a_block_of_its_sender() {
         let received = |file, len: usize, offset, bytes: usize| {
             let liveness = Liveness::new(2);
-            let (len, within) = (len as u64, [7, 0]);
+            // The word in a slot whose message lies in a file says where in it the block begins.
+            let (len, within) = (len as u64, [if file == -2 { 7 } else { 0 }, 0]);
             let told = Told { file, len, offset, bytes: bytes as u64, call: call().words(), within };
             slot::receive(&told, bytes, &context(&liveness)).map_err(|error| error.to_string())
         };

@@ -1,4 +1,4 @@
-//! What a collective takes on a given cluster, before anyone rents it.
+//! What collectives, steps and whole trainings take on a given cluster, before anyone rents it.
 //!
 //! ```
 //! use kolo_plan::{Cluster, forecast};
@@ -13,6 +13,15 @@
 //!
 //! Costs are counted on the very schedules that are executed and proved (kolo-schedule): no second
 //! description of an algorithm exists that could be wrong in its own way.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `cluster`, `cluster_file`, `links` | ranks, nodes, and what lies between them |
+//! | `forecast` | what each algorithm takes for one collective |
+//! | [`step`] | a profiled step on more workers |
+//! | [`stragglers`], `failures` | what the slowest and the dead cost the others |
+//! | [`memory`] | what each worker holds |
+//! | [`training`] | a whole training: time, energy, money, and what binds |
 
 mod cluster;
 mod cluster_file;
