@@ -4,7 +4,7 @@ use kolo_schedule::{Link, Network, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
-use crate::links::LINKS;
+use crate::links::{LINKS, SOCKET};
 
 /// A cluster of equal nodes, in TOML:
 ///
@@ -45,8 +45,12 @@ pub enum LinkChoice {
     Figures {
         /// Gbit/s of payload in each direction.
         gigabits: f64,
-        /// Microseconds from the start of a short message to its arrival.
+        /// Microseconds from the start of a short message to its arrival, but for its handling at both ends.
         latency_us: f64,
+        /// Microseconds of a worker's time for each message that it sends or receives; as through a socket
+        /// where it is left out.
+        #[serde(default = "socket")]
+        per_message_us: f64,
     },
 }
 
@@ -75,8 +79,19 @@ fn known() -> String {
     LINKS.iter().map(|link| link.name).collect::<Vec<_>>().join(", ")
 }
 
+fn positive(field: &'static str, number: f64) -> Result<f64, ClusterError> {
+    match number > 0.0 && number.is_finite() {
+        true => Ok(number),
+        false => Err(ClusterError::NotPositive { field }),
+    }
+}
+
 fn one() -> f64 {
     1.0
+}
+
+fn socket() -> f64 {
+    SOCKET * 1e6
 }
 
 fn one_worker() -> usize {
@@ -90,10 +105,6 @@ impl ClusterFile {
     ///
     /// A link is unknown, or a figure not above 0.
     pub fn of(&self, workers: usize) -> Result<Cluster, ClusterError> {
-        let positive = |field, number: f64| match number > 0.0 && number.is_finite() {
-            true => Ok(number),
-            false => Err(ClusterError::NotPositive { field }),
-        };
         positive("workers_per_node", self.workers_per_node as f64)?;
         let shared = positive("links_per_node", self.links_per_node)?
             / positive("oversubscription", self.oversubscription)?;
@@ -114,14 +125,12 @@ impl LinkChoice {
                     .map(|link| link.link(count))
                     .ok_or_else(|| ClusterError::UnknownLink { name: name.clone() })
             }
-            LinkChoice::Figures { gigabits, latency_us } => {
-                if !(*gigabits > 0.0 && gigabits.is_finite()) {
-                    return Err(ClusterError::NotPositive { field: "gigabits" });
-                }
-                if !(*latency_us > 0.0 && latency_us.is_finite()) {
-                    return Err(ClusterError::NotPositive { field: "latency_us" });
-                }
-                Ok(Link::new(latency_us * 1e-6, 8.0 / (gigabits * 1e9 * count)))
+            LinkChoice::Figures { gigabits, latency_us, per_message_us } => {
+                let gigabits = positive("gigabits", *gigabits)?;
+                let latency_us = positive("latency_us", *latency_us)?;
+                let per_message_us = positive("per_message_us", *per_message_us)?;
+                let link = Link::new(latency_us * 1e-6, 8.0 / (gigabits * 1e9 * count));
+                Ok(Link { per_message: per_message_us * 1e-6, ..link })
             }
         }
     }
@@ -159,7 +168,7 @@ mod tests {
         assert!(error.starts_with("there is no link `token-ring`; known are 1gbe, "), "{error}");
         let none = ClusterFile { workers_per_node: 0, ..ethernet("hdr") };
         assert_eq!(none.of(4).unwrap_err(), ClusterError::NotPositive { field: "workers_per_node" });
-        let figures = LinkChoice::Figures { gigabits: -1.0, latency_us: 1.0 };
+        let figures = LinkChoice::Figures { gigabits: -1.0, latency_us: 1.0, per_message_us: 1.0 };
         let negative = ClusterFile { between: figures, ..ethernet("hdr") };
         assert_eq!(negative.of(4).unwrap_err().to_string(), "gigabits must be a number above 0");
     }

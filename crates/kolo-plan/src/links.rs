@@ -11,11 +11,19 @@ pub struct LinkKind {
     pub gigabits: f64,
     /// The share of it that long messages get.
     pub payload: f64,
-    /// Seconds from the start of a short message to its arrival.
+    /// Seconds from the start of a short message to its arrival, but for its handling at both ends.
     pub latency: f64,
+    /// Seconds of a worker's time for each message that it sends or receives.
+    pub per_message: f64,
     /// Where these figures are from.
     pub source: &'static str,
 }
+
+/// A message of few bytes through a socket at either end: half of Kolo's 5.3 µs over loopback
+/// (docs/benchmarks.md).
+pub(crate) const SOCKET: f64 = 2.6e-6;
+/// A message that a card takes from a queue and puts into another one: an estimate.
+const QUEUE: f64 = 0.5e-6;
 
 const ETHERNET: &str =
     "1,448 of 1,538 bytes of a full frame are payload of TCP; 30 µs through sockets in one data centre";
@@ -24,17 +32,60 @@ const INFINIBAND: &str =
 
 /// The known kinds.
 pub static LINKS: &[LinkKind] = &[
-    LinkKind { name: "1gbe", gigabits: 1.0, payload: 0.941, latency: 30e-6, source: ETHERNET },
-    LinkKind { name: "10gbe", gigabits: 10.0, payload: 0.941, latency: 30e-6, source: ETHERNET },
-    LinkKind { name: "25gbe", gigabits: 25.0, payload: 0.941, latency: 30e-6, source: ETHERNET },
-    LinkKind { name: "100gbe", gigabits: 100.0, payload: 0.941, latency: 30e-6, source: ETHERNET },
-    LinkKind { name: "hdr", gigabits: 200.0, payload: 0.96, latency: 14e-6, source: INFINIBAND },
-    LinkKind { name: "ndr", gigabits: 400.0, payload: 0.96, latency: 14e-6, source: INFINIBAND },
+    LinkKind {
+        name: "1gbe",
+        gigabits: 1.0,
+        payload: 0.941,
+        latency: 30e-6,
+        per_message: SOCKET,
+        source: ETHERNET,
+    },
+    LinkKind {
+        name: "10gbe",
+        gigabits: 10.0,
+        payload: 0.941,
+        latency: 30e-6,
+        per_message: SOCKET,
+        source: ETHERNET,
+    },
+    LinkKind {
+        name: "25gbe",
+        gigabits: 25.0,
+        payload: 0.941,
+        latency: 30e-6,
+        per_message: SOCKET,
+        source: ETHERNET,
+    },
+    LinkKind {
+        name: "100gbe",
+        gigabits: 100.0,
+        payload: 0.941,
+        latency: 30e-6,
+        per_message: SOCKET,
+        source: ETHERNET,
+    },
+    LinkKind {
+        name: "hdr",
+        gigabits: 200.0,
+        payload: 0.96,
+        latency: 14e-6,
+        per_message: QUEUE,
+        source: INFINIBAND,
+    },
+    LinkKind {
+        name: "ndr",
+        gigabits: 400.0,
+        payload: 0.96,
+        latency: 14e-6,
+        per_message: QUEUE,
+        source: INFINIBAND,
+    },
     LinkKind {
         name: "pcie4",
         gigabits: 256.0,
         payload: 0.8,
         latency: 5.7e-6,
+        per_message: QUEUE,
         source: "16 lanes of 16 GT/s, four fifths after headers and flow control; latency: NCCL 2.30, tuning.cc, PCI, Ring, Simple",
     },
     LinkKind {
@@ -42,6 +93,7 @@ pub static LINKS: &[LinkKind] = &[
         gigabits: 512.0,
         payload: 0.8,
         latency: 5.7e-6,
+        per_message: QUEUE,
         source: "16 lanes of 32 GT/s; otherwise as pcie4",
     },
     LinkKind {
@@ -49,6 +101,7 @@ pub static LINKS: &[LinkKind] = &[
         gigabits: 2400.0,
         payload: 0.67,
         latency: 3.4e-6,
+        per_message: QUEUE,
         source: "about 200 of 300 GB/s (nccl-tests, 8 × A100); latency: NCCL 2.30, tuning.cc, NVLink, Ring, Simple",
     },
     LinkKind {
@@ -56,6 +109,7 @@ pub static LINKS: &[LinkKind] = &[
         gigabits: 3600.0,
         payload: 0.82,
         latency: 3.4e-6,
+        per_message: QUEUE,
         source: "370 of 450 GB/s (nccl-tests, 8 × H100); latency as nvlink3",
     },
 ];
@@ -63,7 +117,8 @@ pub static LINKS: &[LinkKind] = &[
 impl LinkKind {
     /// What so many of them side by side cost.
     pub fn link(&self, count: f64) -> Link {
-        Link::new(self.latency, 8.0 / (self.gigabits * 1e9 * self.payload * count))
+        let per_byte = 8.0 / (self.gigabits * 1e9 * self.payload * count);
+        Link { per_message: self.per_message, ..Link::new(self.latency, per_byte) }
     }
 }
 

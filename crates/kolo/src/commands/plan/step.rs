@@ -118,11 +118,12 @@ fn links() -> String {
     let mut text = String::from("Links, each way:\n");
     for link in LINKS {
         text += &format!(
-            "  {:8} {:>6} Gbit/s × {:.2}, {:>4.1} µs: {}\n",
+            "  {:8} {:>6} Gbit/s × {:.2}, {:>4.1} µs, {} µs a message: {}\n",
             link.name,
             link.gigabits,
             link.payload,
             link.latency * 1e6,
+            link.per_message * 1e6,
             link.source
         );
     }
