@@ -53,6 +53,9 @@ pub(crate) enum StoreHost {
 /// busy host lets anyone wait.
 const SERVED: Duration = Duration::from_secs(20);
 
+/// A rank waits in such turns for what others say.
+const TURN: Duration = Duration::from_millis(500);
+
 /// Meets the other ranks of the job and connects to them.
 pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Result<Formed, Error> {
     raise_limit();
@@ -65,6 +68,8 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
     let liveness = Arc::new(Liveness::new(world));
     let answering = if host == StoreHost::Elsewhere { timeout.min(SERVED) } else { timeout };
     let mut store = Store::connect(address, &access, answering)?;
+    // A process that is stopped keeps its connections, and would be waited for without end.
+    store.set_timeout(answering + TURN)?;
     let advertised =
         AdvertisedAddress::choose(options.interface.as_ref(), store.local_ip()?, &place.endpoint);
     let watch = FailureDetector::start(address, rank, liveness.clone(), &access, answering)?;
@@ -139,7 +144,7 @@ fn wait_for(
 ) -> Result<Option<String>, Error> {
     loop {
         let rest = until.saturating_duration_since(Instant::now());
-        let answer = store.get(key, rest.min(Duration::from_millis(500)));
+        let answer = store.get(key, rest.min(TURN));
         match (answer, liveness.failure()) {
             (_, Some(error)) => return Err(error),
             (Ok(None), None) if !rest.is_zero() => {}

@@ -105,10 +105,10 @@ impl SecureStream {
         self.stream.local_addr()
     }
 
-    /// Ends every read and write after `timeout`, which is more than zero.
-    pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(timeout))?;
-        self.stream.set_write_timeout(Some(timeout))
+    /// Ends every read and write after `timeout`, which is more than zero; `None`: never.
+    pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.stream.set_read_timeout(timeout)?;
+        self.stream.set_write_timeout(timeout)
     }
 
     /// Ends the connection for all copies.

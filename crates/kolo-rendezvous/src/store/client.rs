@@ -69,7 +69,7 @@ impl Store {
     ///
     /// [`Error::StoreLost`]: the connection broke.
     pub fn set_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
-        self.stream.set_timeout(timeout).map_err(|cause| lost(self.address, cause))
+        self.stream.set_timeout(Some(timeout)).map_err(|cause| lost(self.address, cause))
     }
 
     /// The value of a key, as soon as any rank has set it; `None` after `wait`.
@@ -120,7 +120,12 @@ pub(super) fn lost(address: SocketAddr, cause: io::Error) -> Error {
     if is_out_of_files(&cause) {
         return Error::io(format!("cannot connect to the store at {address}"), cause);
     }
-    Error::StoreLost { address, cause: cause.to_string() }
+    let cause = match cause.kind() {
+        // The host takes packets for a process that does not run.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it does not answer; it may be stopped".into(),
+        _ => cause.to_string(),
+    };
+    Error::StoreLost { address, cause }
 }
 
 /// Connects to the store, waiting up to `timeout` for rank 0 to serve.

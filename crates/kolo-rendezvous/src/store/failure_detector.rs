@@ -41,13 +41,17 @@ impl FailureDetector {
         timeout: Duration,
     ) -> Result<FailureDetector, Error> {
         let mut stream = open(address, access, timeout)?;
-        let greeting =
-            wire::write(&mut stream, &Request::Monitor { rank }).and_then(|()| wire::read(&mut stream));
+        let greeting = stream
+            .set_timeout(Some(timeout))
+            .and_then(|()| wire::write(&mut stream, &Request::Monitor { rank }))
+            .and_then(|()| wire::read(&mut stream));
         match greeting.map_err(|cause| lost(address, cause))? {
             Reply::Monitored => {}
             Reply::Failed { error } => return Err(error),
             _ => return Err(lost(address, io::ErrorKind::InvalidData.into())),
         }
+        // Of the others there may be no news for as long as the job trains.
+        stream.set_timeout(None).map_err(|cause| lost(address, cause))?;
         let sending = Arc::new(Mutex::new(stream.write_half().map_err(|cause| lost(address, cause))?));
         let answers = sending.clone();
         let listening = std::thread::Builder::new()
@@ -109,5 +113,46 @@ fn listen(mut stream: SecureStream, answers: &Mutex<SecureStream>, rank: Rank, l
     // more), or rank 0 has died.
     if !rank_0_left {
         liveness.fail(Error::Died { rank: Rank(0) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::secure::{Protocol, handshake};
+    use crate::store::Store;
+
+    /// A process that is stopped: its host accepts what is sent to it, and it says nothing.
+    fn stopped() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let access = Access::new(None, false).unwrap();
+            let greeted = listener.incoming().map(|stream| {
+                let mut stream = stream.unwrap();
+                let caller = handshake::respond(&mut stream, &access, Protocol::Store).ok();
+                caller.map(|caller| caller.accept(&mut stream).ok());
+                stream
+            });
+            // The connections stay open.
+            greeted.collect::<Vec<_>>()
+        });
+        address
+    }
+
+    #[test]
+    fn a_store_that_is_stopped_is_not_waited_for_without_end() {
+        let (address, wait) = (stopped(), Duration::from_millis(200));
+        let access = Access::new(None, false).unwrap();
+        let liveness = Arc::new(Liveness::new(2));
+        let started = FailureDetector::start(address, Rank(1), liveness, &access, wait);
+        let mut store = Store::connect(address, &access, wait).unwrap();
+        store.set_timeout(wait).unwrap();
+        for error in [started.err(), store.get("key", Duration::ZERO).err()] {
+            let told = error.unwrap().to_string();
+            assert!(told.contains("does not answer; it may be stopped"), "{told}");
+        }
     }
 }

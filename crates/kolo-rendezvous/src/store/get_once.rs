@@ -23,7 +23,7 @@ pub fn get_once(
     let stream = TcpStream::connect_timeout(&address, timeout)?;
     let session = connect(&stream, access, Protocol::Store, &[], Instant::now() + timeout)?;
     let mut stream = SecureStream::new(stream, session);
-    stream.set_timeout(timeout)?;
+    stream.set_timeout(Some(timeout))?;
     wire::write(&mut stream, &Request::Get { key: key.into(), wait_ms: 0 })?;
     match wire::read(&mut stream)? {
         Reply::Value(value) => Ok(value),
