@@ -24,8 +24,8 @@ impl Failures {
         self.worker_mtbf / self.workers
     }
 
-    /// The probability that the job outlives so many seconds without a failure, if failures come at a constant
-    /// rate.
+    /// The probability that the job outlives so many seconds without a failure, if failures come at a
+    /// constant rate.
     pub fn survival(&self, seconds: f64) -> f64 {
         (-seconds / self.job_mtbf()).exp()
     }
@@ -38,8 +38,8 @@ impl Failures {
         (1.0 - lost).max(0.0)
     }
 
-    /// The share of time that goes into training if the job goes on without the dead, whose step is done again:
-    /// each failure costs half a step and the `recovery` seconds until the next one.
+    /// The share of time that goes into training if the job goes on without the dead, whose step is done
+    /// again: each failure costs half a step and the `recovery` seconds until the next one.
     pub fn goodput_elastic(&self, step: f64, recovery: f64) -> f64 {
         (1.0 - (step / 2.0 + recovery) / self.job_mtbf()).max(0.0)
     }
@@ -57,8 +57,8 @@ impl Checkpoints {
 mod tests {
     use super::*;
 
-    /// Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 GPUs are one in 3.1 hours (Dubey et al.
-    /// 2024, section 3.3.4).
+    /// Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 GPUs are one in 3.1 hours (Dubey et
+    /// al. 2024, section 3.3.4).
     #[test]
     fn sixteen_thousand_workers_fail_every_three_hours() {
         let failures = Failures { worker_mtbf: 54.0 * 86_400.0 * 16_384.0 / 419.0, workers: 16_384.0 };

@@ -86,7 +86,8 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.8,
         latency: 5.7e-6,
         per_message: QUEUE,
-        source: "16 lanes of 16 GT/s, four fifths after headers and flow control; latency: NCCL 2.30, tuning.cc, PCI, Ring, Simple",
+        source: "16 lanes of 16 GT/s, four fifths after headers and flow control; latency: NCCL 2.30, tuning.cc, \
+                 PCI, Ring, Simple",
     },
     LinkKind {
         name: "pcie5",
@@ -102,7 +103,8 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.67,
         latency: 3.4e-6,
         per_message: QUEUE,
-        source: "about 200 of 300 GB/s (nccl-tests, 8 × A100); latency: NCCL 2.30, tuning.cc, NVLink, Ring, Simple",
+        source: "about 200 of 300 GB/s (nccl-tests, 8 × A100); latency: NCCL 2.30, tuning.cc, NVLink, Ring, \
+                 Simple",
     },
     LinkKind {
         name: "nvlink4",

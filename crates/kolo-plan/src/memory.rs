@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(rounded, ["120.00", "31.41", "16.64", "1.88"]);
     }
 
-    /// The text that this project began with says that seven billion parameters fit into 80 GB.
+    /// It is often said that seven billion parameters fit into 80 GB.
     #[test]
     fn seven_billion_parameters_do_not_fit_one_gpu() {
         assert_eq!(MIXED_ADAM.per_worker(7e9, 1.0, Sharding::None).total(), 112e9);

@@ -28,8 +28,8 @@ pub fn waited_for_stalls(workers: u64, probability: f64, seconds: f64) -> f64 {
     seconds * (1.0 - (1.0 - probability).powf(workers as f64))
 }
 
-/// What the slowest of so many draws takes, on average, of times that were measured: Σ x·(F(x)^n − F(x⁻)^n)
-/// over the sorted times.
+/// What the slowest of so many draws takes, on average, of times that were measured: Σ x·(F(x)^n −
+/// F(x⁻)^n) over the sorted times.
 pub fn slowest_of_measured(times: &[f64], workers: u64) -> f64 {
     let mut times = times.to_vec();
     times.sort_by(f64::total_cmp);

@@ -27,8 +27,8 @@ pub struct StepProfile {
 }
 
 impl StepProfile {
-    /// A step of which only the whole is known: buckets of at most `cap` bytes share `bytes` of gradients, are
-    /// ready one after another in the backward pass at even distances, and needed in the opposite order.
+    /// A step of which only the whole is known: buckets of at most `cap` bytes share `bytes` of gradients,
+    /// are ready one after another in the backward pass at even distances, and needed in the opposite order.
     pub fn even(forward: f64, backward: f64, optimizer: f64, bytes: f64, cap: f64) -> Self {
         let count = (bytes / cap).ceil().max(1.0) as usize;
         let share = |part: usize| part as f64 / count as f64;

@@ -16,8 +16,9 @@ pub struct Timeline {
     pub wire: f64,
 }
 
-/// Follows some steps whose buckets take `seconds` each to reduce, one after another: of those that are ready the
-/// one that the next forward pass needs first. A bucket's parameters are updated when it is back and a forward pass needs them: with
+/// Follows some steps whose buckets take `seconds` each to reduce, one after another: of those that are
+/// ready the one that the next forward pass needs first. A bucket's parameters are updated when it is back
+/// and a forward pass needs them: with
 /// `overlap_forward` the next one, which then begins while buckets are on their way, otherwise all before it
 /// begins.
 pub fn timeline(profile: &StepProfile, seconds: &[f64], overlap_forward: bool) -> Timeline {
@@ -75,8 +76,8 @@ mod tests {
         }
     }
 
-    /// end e = max over j of (r_j + the costs from j on); T = max(T_f + T_b, e) + T_opt, for equal buckets whose
-    /// forward pass waits for all.
+    /// end e = max over j of (r_j + the costs from j on); T = max(T_f + T_b, e) + T_opt, for equal buckets
+    /// whose forward pass waits for all.
     #[test]
     fn what_is_exposed_is_what_the_textbook_says() {
         for (cost, count) in [(0.1, 4), (0.5, 4), (0.9, 4), (0.3, 1), (2.0, 7)] {

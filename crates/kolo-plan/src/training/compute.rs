@@ -1,8 +1,8 @@
 //! The arithmetic of training a transformer.
 
-/// Floating-point operations of training a dense transformer of so many parameters on so many tokens: C = 6PD,
-/// two for each parameter and token in the forward pass and four in the backward pass (Kaplan et al. 2020,
-/// "Scaling Laws for Neural Language Models", section 2.1). Attention over the sequence is left out.
+/// Floating-point operations of training a dense transformer of so many parameters on so many tokens: C =
+/// 6PD, two for each parameter and token in the forward pass and four in the backward pass (Kaplan et al.
+/// 2020, "Scaling Laws for Neural Language Models", section 2.1). Attention over the sequence is left out.
 pub fn training_flops(parameters: f64, tokens: f64) -> f64 {
     6.0 * parameters * tokens
 }

@@ -47,7 +47,7 @@ mod tests {
 
     const DAY: f64 = 86_400.0;
 
-    /// The table of code 15.1.1 of the text that this project began with: seven billion parameters, a trillion
+    /// The table of code 15.1.1 of "Data-Parallel Deep Learning": seven billion parameters, a trillion
     /// tokens, 40 % of 10^15 FLOP/s.
     #[test]
     fn seven_billion_parameters_on_a_trillion_tokens() {

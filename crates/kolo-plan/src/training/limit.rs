@@ -75,8 +75,8 @@ mod tests {
         Limits { memory_needed, memory: 80.0 * GB, seconds, workers: 1.0, data }.binding()
     }
 
-    /// Exercise 15.1.1 of the text that this project began with. (a) A small model that is wanted by tomorrow
-    /// and (c) many epochs over 20 TB of images (100 kB and 196 patches each) are a matter of arithmetic: more
+    /// Exercise 15.1.1 of "Data-Parallel Deep Learning". (a) A small model that is wanted by tomorrow and
+    /// (c) many epochs over 20 TB of images (100 kB and 196 patches each) are a matter of arithmetic: more
     /// workers help, unless the disk is slow; (b) 175 billion parameters do not fit.
     #[test]
     fn each_of_the_three_pressures_binds_somewhere() {

@@ -1,5 +1,5 @@
-//! A whole training before it is begun: its arithmetic, how long it takes on so many workers, what that costs,
-//! and what keeps it from being shorter.
+//! A whole training before it is begun: its arithmetic, how long it takes on so many workers, what that
+//! costs, and what keeps it from being shorter.
 
 mod bill;
 mod compute;

@@ -63,8 +63,8 @@ impl ScalingLaw {
             + self.token_factor / tokens.powf(self.token_exponent)
     }
 
-    /// The model of the least loss with C = 6ND: N = G·(C/6)^a, D = (C/6)^b/G, a = β/(α+β), b = α/(α+β),
-    /// G = (αA/βB)^(1/(α+β)) (Hoffmann et al. 2022, equation 4).
+    /// The model of the least loss with C = 6ND: N = G·(C/6)^a, D = (C/6)^b/G, a = β/(α+β), b =
+    /// α/(α+β), G = (αA/βB)^(1/(α+β)) (Hoffmann et al. 2022, equation 4).
     pub fn optimum(&self, flops: f64) -> Optimum {
         let (alpha, beta) = (self.parameter_exponent, self.token_exponent);
         let sum = alpha + beta;
@@ -93,8 +93,8 @@ mod tests {
         }
     }
 
-    /// Chinchilla's arithmetic: 70 billion parameters and 1.4 trillion tokens are what the corrected fit says,
-    /// 20 tokens a parameter; the published one says a smaller model on more tokens.
+    /// Chinchilla's arithmetic: 70 billion parameters and 1.4 trillion tokens are what the corrected fit
+    /// says, 20 tokens a parameter; the published one says a smaller model on more tokens.
     #[test]
     fn the_corrected_fit_agrees_with_twenty_tokens_a_parameter() {
         let [hoffmann, besiroglu] = [0, 1].map(|law: usize| SCALING_LAWS[law].optimum(5.88e23));

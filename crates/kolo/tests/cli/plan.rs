@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::program::{fail, succeed};
 
-/// The output of code 15.1.1 of the text that this project began with, to the digit.
+/// The output of code 15.1.1 of "Data-Parallel Deep Learning", to the digit.
 #[test]
 fn a_trillion_tokens_take_one_worker_forty_months() {
     let args = ["plan", "training", "--parameters", "7e9", "--tokens", "1e12", "--efficiency", "sqrt:0.04"];
