@@ -53,6 +53,9 @@ pub(crate) enum StoreHost {
 /// busy host lets anyone wait.
 const SERVED: Duration = Duration::from_secs(20);
 
+/// A store may take so long to answer, however little patience is asked for: its host may be busy.
+const BUSY: Duration = Duration::from_secs(5);
+
 /// A rank waits in such turns for what others say.
 const TURN: Duration = Duration::from_millis(500);
 
@@ -69,6 +72,7 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
     let answering = if host == StoreHost::Elsewhere { timeout.min(SERVED) } else { timeout };
     let mut store = Store::connect(address, &access, answering)?;
     // A process that is stopped keeps its connections, and would be waited for without end.
+    let answering = answering.max(BUSY);
     store.set_timeout(answering + TURN)?;
     let advertised =
         AdvertisedAddress::choose(options.interface.as_ref(), store.local_ip()?, &place.endpoint);
