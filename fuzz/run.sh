@@ -43,8 +43,9 @@ for target in "$@"; do
     mkdir -p "$out/found/$target" "$out/artifacts"
     echo "-- $target, ${limit#-}"
     log=$out/$target.log
-    if ! "$out/$host/release/$target" "$limit" -timeout=5 -rss_limit_mb=1024 -max_len=8192 -print_final_stats=1 \
-        -artifact_prefix="$out/artifacts/$target-" "$out/found/$target" "corpus/$target" >"$log" 2>&1; then
+    if ! "$out/$host/release/$target" "$limit" -timeout=5 -rss_limit_mb=1024 -max_len=8192 \
+        -print_final_stats=1 -artifact_prefix="$out/artifacts/$target-" \
+        "$out/found/$target" "corpus/$target" >"$log" 2>&1; then
         tail -40 "$log" >&2
         echo "error: $target fails; the input is in $out/artifacts/" >&2
         exit 1

@@ -86,8 +86,8 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.8,
         latency: 5.7e-6,
         per_message: QUEUE,
-        source: "16 lanes of 16 GT/s, four fifths after headers and flow control; latency: NCCL 2.30, tuning.cc, \
-                 PCI, Ring, Simple",
+        source: "16 lanes of 16 GT/s, four fifths after headers and flow control; latency: NCCL 2.30, \
+                 tuning.cc, PCI, Ring, Simple",
     },
     LinkKind {
         name: "pcie5",

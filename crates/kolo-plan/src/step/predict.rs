@@ -1,10 +1,10 @@
 //! A profiled step on more workers.
 
-use kolo_schedule::tree::Contributions;
-use kolo_schedule::{ALGORITHMS, Cost, DType, Operation, Problem, Rank, longest_message};
+use kolo_schedule::{DType, Operation};
 use serde::Serialize;
 
 use crate::cluster::Cluster;
+use crate::forecast::forecast;
 use crate::step::profile::StepProfile;
 use crate::step::timeline::timeline;
 
@@ -50,17 +50,9 @@ pub fn predict(profile: &StepProfile, cluster: &Cluster, overlap_forward: bool) 
 
 /// The seconds and the name of the fastest all-reduce of so many elements that keeps the tree.
 fn fastest(len: usize, cluster: &Cluster) -> (f64, &'static str) {
-    let topology = &cluster.topology;
-    let contributions = &Contributions::one_each(topology.world());
-    let segment = longest_message(topology) / DType::F32.size();
-    let problem =
-        Problem { operation: &Operation::AllReduce, rank: Rank(0), len, contributions, topology, segment };
-    let of = |algorithm: &'static kolo_schedule::Algorithm| {
-        let cost = Cost::of(algorithm, &problem).ok()?;
-        Some((cluster.network.seconds(&cost, DType::F32.size()), algorithm.name))
-    };
-    let keeping = ALGORITHMS.iter().filter(|algorithm| algorithm.keeps_tree);
-    keeping.filter_map(of).min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, ""))
+    let forecasts = forecast(&Operation::AllReduce, len, DType::F32, cluster);
+    let fastest = forecasts.iter().find(|forecast| forecast.algorithm.keeps_tree);
+    fastest.map_or((0.0, ""), |forecast| (forecast.seconds, forecast.algorithm.name))
 }
 
 #[cfg(test)]

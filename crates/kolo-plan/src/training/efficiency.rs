@@ -39,8 +39,8 @@ impl Efficiency {
 /// A text that is no efficiency.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no efficiency; give a share (0.9), a share of some workers with communication that takes the \
-     same time for any number (0.6@256), or the factor of 1/(1 + c·√K) (sqrt:0.04)"
+    "`{text}` is no efficiency; give a share (0.9), a share of some workers with communication that takes \
+     the same time for any number (0.6@256), or the factor of 1/(1 + c·√K) (sqrt:0.04)"
 )]
 pub struct EfficiencyError {
     text: String,

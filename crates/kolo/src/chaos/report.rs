@@ -102,7 +102,8 @@ impl Report {
         for recovery in &self.recoveries {
             let Recovery { fault, hits, p50_seconds, p95_seconds, max_seconds } = recovery;
             println!(
-                "{fault:12}: {hits:3} times; the next step was done after {p50_seconds:.2} s (p50), {p95_seconds:.2} s (p95), \
+                "{fault:12}: {hits:3} times; the next step was done after {p50_seconds:.2} s (p50), \
+                 {p95_seconds:.2} s (p95), \
                  {max_seconds:.2} s (most)"
             );
         }

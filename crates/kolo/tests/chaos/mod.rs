@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-/// Runs two seeds of `kolo chaos` in a folder of their own. Nothing is lost, nothing is left, and the fault of
-/// that sign was injected.
+/// Runs two seeds of `kolo chaos` in a folder of their own. Nothing is lost, nothing is left, and the fault
+/// of that sign was injected.
 ///
 /// # Panics
 ///

@@ -152,7 +152,8 @@ impl Training {
     fn tables(&self, report: &Report) -> String {
         let days = report.alone / DAY;
         let mut text = format!(
-            "{:.3e} parameters on {:.3e} tokens: {:.2e} FLOP\none worker at {:.2e} FLOP/s ({:.0} % of {:.2e}): \
+            "{:.3e} parameters on {:.3e} tokens: {:.2e} FLOP\n\
+             one worker at {:.2e} FLOP/s ({:.0} % of {:.2e}): \
              {days:.1} days ({:.1} months)\n\n",
             self.parameters,
             self.tokens,
