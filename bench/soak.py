@@ -174,8 +174,8 @@ def sentence(options: argparse.Namespace, rows: list[dict]) -> str:
     p50, p95 = times[len(times) // 2], times[len(times) * 95 // 100]
     command = f"python3 bench/soak.py --deaths {options.deaths} --transport {options.transport}"
     return (
-        f"{deaths} (`{command}`; all four were at work again after {p50:.1f} s (p50), {p95:.1f} s (p95), most "
-        f"of it the start of a program). From the {SETTLED}th to the last one, "
+        f"{deaths} (`{command}`; all four were at work again after {p50:.1f} s (p50), {p95:.1f} s (p95), "
+        f"most of it the start of a program). From the {SETTLED}th to the last one, "
         f"{ended['steps'] - began['steps']:,} steps later, {'; '.join(shown)}.\n\n"
         f"![Memory, descriptors and threads over the deaths of a job]({SVG.name})"
     )
