@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, Sender};
 
 use parking_lot::Mutex;
 use std::thread::JoinHandle;
@@ -16,19 +16,15 @@ use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
 
 use crate::arbiter::Arbiter;
-use crate::context::{Context, new_place, unique_id};
-use crate::discovery::Discovery;
+use crate::driver::{Discovery, Driver, DriverParts};
 use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
-use crate::followers::Followers;
-use crate::launcher_protocol::ToLeader;
+use crate::ids::{new_place, unique_id};
 use crate::launcher_view::NodeLimits;
-use crate::leader::Leader;
-use crate::local_members::{LocalMembers, take_arrivals, take_cpu_times};
 use crate::member_name::initial_members;
 use crate::member_ranks::MemberRanks;
 use crate::node_config::NodeConfig;
-use crate::role::Role;
-use crate::worker_set::MembershipPolicy;
+use crate::protocol::{Context, Event, MembershipPolicy, Role};
+use crate::worker_protocol::ARRIVAL;
 
 /// A coordinator looks at the time so often when nothing happens.
 const TICK: Duration = Duration::from_millis(50);
@@ -46,14 +42,8 @@ pub struct Coordinator {
 struct Shared {
     /// Where members arrive.
     store: Arc<Server>,
-    context: Context,
-    state: Mutex<State>,
+    driver: Mutex<Driver>,
     closing: Arc<AtomicBool>,
-}
-
-struct State {
-    role: Role,
-    local: LocalMembers,
 }
 
 impl Coordinator {
@@ -73,17 +63,23 @@ impl Coordinator {
         let context = Context {
             launcher_id: unique_id(),
             place: new_place(),
-            arbiter: Arbiter::sole(),
             policy,
-            access,
             limits: NodeLimits { min: 1, max: 1 },
             deferred_workers: 0,
             start_timeout: policy.start_timeout,
             begins_by: Instant::now() + policy.start_timeout,
-            discovery: None,
+            ranks_given: false,
         };
-        let leader = Leader::new(&context, address.ip(), None);
-        Self::run(address, size, context, Role::Leading(Box::new(leader)), Arc::default(), &[])
+        let parts = |members, launcher| DriverParts {
+            context,
+            access: access.clone(),
+            arbiter: Arbiter::sole(),
+            ip: address.ip(),
+            discovery: None,
+            members,
+            launcher,
+        };
+        Self::run(address, size, &access, Arc::default(), &[], parts)
     }
 
     /// Starts the coordinator of one node of several, for about `size` members, which reach it over loopback.
@@ -105,59 +101,58 @@ impl Coordinator {
         // the first generation waits for all.
         let first = nodes.node_rank.into_iter().flat_map(|rank| initial_members(rank, nodes.local_workers));
         let first: Vec<String> = first.collect();
-        let (launcher_id, deferred_workers) = (unique_id(), nodes.deferred_workers());
-        let (start_timeout, begins_by) = (nodes.start_timeout, Instant::now() + nodes.start_timeout);
-        let (interface, closing) = (options.interface.clone(), Arc::new(AtomicBool::new(false)));
-        let arbiter = nodes.arbiter.clone();
-        let discovery = Arc::new(Discovery {
-            nodes,
-            id: launcher_id,
-            access: access.clone(),
-            interface,
-            closing: closing.clone(),
-            begins_by,
-        });
-        let role = Role::Discovering(discovery.start()?);
-        let discovery = Some(discovery);
         let context = Context {
-            launcher_id,
+            launcher_id: unique_id(),
             place: new_place(),
-            arbiter,
             policy,
-            access,
             limits,
-            deferred_workers,
-            start_timeout,
-            begins_by,
-            discovery,
+            deferred_workers: nodes.deferred_workers(),
+            start_timeout: nodes.start_timeout,
+            begins_by: Instant::now() + nodes.start_timeout,
+            ranks_given: nodes.node_rank.is_some(),
         };
-        Self::run((Ipv4Addr::LOCALHOST, 0).into(), size, context, role, closing, &first)
+        let (arbiter, closing) = (nodes.arbiter.clone(), Arc::new(AtomicBool::new(false)));
+        let discovery = Discovery {
+            nodes,
+            id: context.launcher_id,
+            access: access.clone(),
+            interface: options.interface.clone(),
+            closing: closing.clone(),
+            begins_by: context.begins_by,
+        };
+        let ip = Ipv4Addr::LOCALHOST.into();
+        let parts = |members, launcher| DriverParts {
+            context,
+            access: access.clone(),
+            arbiter,
+            ip,
+            discovery: Some(Arc::new(discovery)),
+            members,
+            launcher,
+        };
+        Self::run((ip, 0).into(), size, &access, closing, &first, parts)
     }
 
     fn run(
         address: SocketAddr,
         size: usize,
-        context: Context,
-        role: Role,
+        access: &Access,
         closing: Arc<AtomicBool>,
         first: &[String],
+        parts: impl FnOnce(Arc<Server>, Sender<CoordinatorEvent>) -> DriverParts,
     ) -> Result<(Coordinator, Receiver<CoordinatorEvent>), Error> {
-        let store = Arc::new(Server::start(address, size, &context.access)?);
+        let store = Arc::new(Server::start(address, size, access)?);
         let address =
             store.address().map_err(|cause| Error::system("cannot read the coordinator's address", cause))?;
         let (events, receiver) = mpsc::channel();
-        let mut local = LocalMembers::new(store.clone(), events);
-        first.iter().for_each(|member| local.started(member));
-        if let Role::Leading(_) = role {
-            local.publish_job_id(context.launcher_id);
-        }
-        let ranks = local.ranks.clone();
-        let state = Mutex::new(State { role, local });
-        let shared = Arc::new(Shared { store, context, state, closing });
+        let mut driver = Driver::new(parts(store.clone(), events));
+        first.iter().for_each(|member| driver.tell_of(member, MemberEvent::Started));
+        let ranks = driver.ranks();
+        let shared = Arc::new(Shared { store, driver: Mutex::new(driver), closing });
         let for_thread = shared.clone();
         let thread = std::thread::Builder::new()
             .name("kolo-coordinator".into())
-            .spawn(move || while for_thread.tick() {})
+            .spawn(move || while for_thread.poll() {})
             .map_err(|cause| Error::system("cannot start a thread", cause))?;
         Ok((Coordinator { shared, thread: Some(thread), address, ranks }, receiver))
     }
@@ -174,63 +169,55 @@ impl Coordinator {
 
     /// Takes note that a member has been started on this node. The first generation waits for it.
     pub fn member_started(&self, member: &str) {
-        let mut state = self.shared.state.lock();
-        state.local.started(member);
-        state.role.member_event(member, MemberEvent::Started);
-        drop(state);
+        self.shared.driver.lock().tell_of(member, MemberEvent::Started);
         self.shared.store.notify();
     }
 
     /// Takes note that a member's process has ended. Those of its generation hear of a failure at once.
     pub fn member_exited(&self, member: &str, exit: &MemberExit) {
-        let mut state = self.shared.state.lock();
-        state.local.exited(member);
-        state.role.member_event(member, MemberEvent::Exited(exit.clone()));
-        drop(state);
+        self.shared.driver.lock().tell_of(member, MemberEvent::Exited(exit.clone()));
         self.shared.store.notify();
     }
 
     /// No more members will be started on this node: too few members need not wait for others, if this is the
     /// only launcher.
     pub fn close(&self) {
-        self.shared.state.lock().role.close();
+        self.shared.driver.lock().tell(Event::Closed);
         self.shared.store.notify();
     }
 
     /// The work of this node's members is done: no launcher may join the job any more.
     pub fn work_done(&self) {
-        self.shared.state.lock().role.work_done();
+        self.shared.driver.lock().tell(Event::WorkDone);
     }
 
     /// Whether all members of the last generation have ended well, as far as is known here. Members that
     /// arrive now are told that they are too late.
     pub fn is_finished(&self) -> bool {
-        matches!(&self.shared.state.lock().role, Role::Leading(leader) if leader.is_finished())
+        matches!(&self.shared.driver.lock().state.role, Role::Leading(leader) if leader.is_finished())
     }
 
     /// The number of the last generation, as far as is known here; 0 before the first.
     pub fn generation(&self) -> u64 {
-        self.shared.state.lock().local.formed.generation
+        self.shared.driver.lock().state.local.formed.generation
     }
 
     /// Members of other nodes that have been started and have not ended.
     pub fn remote_members(&self) -> usize {
-        self.shared.state.lock().local.remote_members
+        self.shared.driver.lock().state.local.remote_members
     }
 
     /// This node's rank and the number of nodes with which the job has begun; `None` before that, and in jobs
     /// of one node.
     pub fn node_rank_and_count(&self) -> Option<(usize, usize)> {
-        let state = self.shared.state.lock();
-        state.local.node_rank.zip(state.local.initial_nodes)
+        let driver = self.shared.driver.lock();
+        driver.state.local.node_rank.zip(driver.state.local.initial_nodes)
     }
 
     /// Whether this coordinator leads those of other nodes, which need it even when it has no members of its
     /// own.
     pub fn has_followers(&self) -> bool {
-        let leads = |followers: &Followers| !followers.is_empty();
-        let state = self.shared.state.lock();
-        matches!(&state.role, Role::Leading(leader) if leader.followers.as_ref().is_some_and(leads))
+        self.shared.driver.lock().has_followers()
     }
 }
 
@@ -242,40 +229,15 @@ impl Drop for Coordinator {
             // A panic of the thread is told by the thread itself, and nothing could be done about it here.
             let _ = thread.join();
         }
-        let mut state = self.shared.state.lock();
-        let State { role, local } = &mut *state;
-        match role {
-            Role::Following(follower) => follower.send(ToLeader::Goodbye),
-            Role::Leading(leader) => leader.say_goodbye(local),
-            Role::Discovering(_) | Role::Detached(_) => {}
-        }
-        // The connection is dropped with the role, and waits until the goodbye is sent.
-        state.role = Role::Detached(String::new().into());
+        self.shared.driver.lock().end();
     }
 }
 
 impl Shared {
-    /// Hears what is new and does what follows. False when it is time to end.
-    fn tick(&self) -> bool {
-        let arrivals = take_arrivals(&self.store, TICK);
-        let mut state = self.state.lock();
-        let State { role, local } = &mut *state;
-        for (member, arrival) in arrivals {
-            let arrival = match arrival {
-                Ok(arrival) => arrival,
-                Err(why) => {
-                    let built = "is it built with another version of Kolo?";
-                    local.warn(format!("worker {member} is not understood ({why}); {built}"));
-                    continue;
-                }
-            };
-            local.arrived(&member, arrival.clone());
-            role.member_event(&member, MemberEvent::Arrived(arrival));
-        }
-        for (member, total) in take_cpu_times(&self.store) {
-            role.member_event(&member, MemberEvent::CpuTime(total));
-        }
-        *role = std::mem::replace(role, Role::Detached(String::new().into())).tick(&self.context, local);
+    /// Hears what is new. False when it is time to end.
+    fn poll(&self) -> bool {
+        let arrivals = self.store.take(ARRIVAL, TICK);
+        self.driver.lock().poll(arrivals);
         !self.closing.load(Ordering::Acquire)
     }
 }

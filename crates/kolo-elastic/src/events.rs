@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::worker_protocol::Arrival;
 
 /// How a member's process has ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemberExit {
     /// The member's work is done, or it has left the job in good order.
     Clean,
@@ -18,7 +18,7 @@ pub enum MemberExit {
 }
 
 /// Something that a launcher or a worker has said of a member. The leader hears the events of all nodes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum MemberEvent {
     /// The launcher has started the member's process.
     Started,

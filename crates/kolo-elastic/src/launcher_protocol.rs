@@ -10,13 +10,8 @@
 //! Messages are numbered from 0 in both directions, so that none is heard twice or out of order.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-use kolo_rendezvous::Error;
-use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::store::{Server, get_once};
 
 use crate::events::MemberEvent;
 use crate::generation::Formed;
@@ -26,10 +21,10 @@ use crate::worker_protocol::Reply;
 /// The prefix of the keys of messages to the leader.
 pub(crate) const TO_LEADER: &str = "to-leader/";
 /// The key of a launcher's view.
-const VIEW: &str = "view";
+pub(crate) const VIEW: &str = "view";
 
 /// A follower's message to the leader.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum ToLeader {
     /// The launcher joins, or comes to a leader that has taken over.
     Hello(Hello),
@@ -48,7 +43,7 @@ pub(crate) enum ToLeader {
 }
 
 /// A launcher introduces itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Hello {
     /// Where others reach the launcher's store.
     pub(crate) address: SocketAddr,
@@ -61,7 +56,7 @@ pub(crate) struct Hello {
 }
 
 /// The leader's message to a follower.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum ToFollower {
     /// The launcher belongs to the job.
     Welcome { node_rank: usize },
@@ -100,43 +95,6 @@ pub(crate) fn connection_end_key(launcher: u64) -> String {
 /// The key of the leader's message to a follower.
 pub(crate) fn to_follower_key(launcher: u64, number: u64) -> String {
     format!("to-follower/{launcher}/{number}")
-}
-
-/// Publishes a launcher's view in its own store.
-pub(crate) fn publish_view(store: &Server, view: &LauncherView) {
-    put(store, VIEW, view);
-}
-
-/// The view that the launcher at `address` publishes; `None` where none answers in time.
-pub(crate) fn probe_view(address: SocketAddr, access: &Access, timeout: Duration) -> Option<LauncherView> {
-    probe_view_or_refusal(address, access, timeout).ok()?
-}
-
-/// As [`probe_view`].
-///
-/// # Errors
-///
-/// [`Error::TokenDiffers`]: what listens there is a launcher of Kolo's with another token.
-pub(crate) fn probe_view_or_refusal(
-    address: SocketAddr,
-    access: &Access,
-    timeout: Duration,
-) -> Result<Option<LauncherView>, Error> {
-    match get_once(address, access, VIEW, timeout) {
-        Ok(text) => Ok(text.and_then(|text| serde_json::from_str(&text).ok())),
-        Err(error) => match error.token_rejection() {
-            Some(reason) => Err(Error::TokenDiffers { address, reason }),
-            None => Ok(None),
-        },
-    }
-}
-
-/// Sets a key of a launcher's own store; what cannot be kept is told in the log.
-pub(crate) fn put(store: &Server, key: &str, value: &impl Serialize) {
-    let text = serde_json::to_string(value).map_err(|error| error.to_string());
-    if let Err(why) = text.and_then(|text| store.set(key, text)) {
-        log::error!("the launcher cannot keep `{key}`: {why}");
-    }
 }
 
 /// The messages to the leader that have come in, those of each launcher in the order in which it sent them. A

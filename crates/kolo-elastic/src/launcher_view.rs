@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 /// How many launchers a job may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeLimits {
     /// The job begins when so many launchers have joined.
     pub(crate) min: usize,
@@ -17,7 +17,7 @@ pub(crate) struct NodeLimits {
 }
 
 /// One launcher.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct LauncherInfo {
     /// Tells the launcher from all others, also from earlier ones of its node.
     pub(crate) id: u64,
@@ -27,7 +27,7 @@ pub(crate) struct LauncherInfo {
 }
 
 /// The launchers of a job that live, in the order in which they have joined. The first leads.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct LauncherView {
     /// The place at which the job is found, as all its launchers name it.
     pub(crate) job_name: String,

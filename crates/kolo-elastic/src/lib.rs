@@ -24,54 +24,39 @@
 //! | module | idea |
 //! |---|---|
 //! | `coordinator` | what a launcher runs: a store for its node's members, and a thread |
-//! | `role` | what the thread does for the job: discover it, lead it, follow its leader |
-//! | `follower`, `leader` | the two roles; `context` is what both are told |
-//! | `discovery`, `node_config` | how launchers find each other at the start |
-//! | `followers`, `follower_state` | the followers as the leader sees them |
-//! | `leader_connection` | the leader as a follower reaches it |
-//! | `local_members` | the members of a coordinator's own node |
+//! | `driver` | clocks, connections and threads: it tells the protocol what happens, and does what that wants |
 //! | `member`, `regroup_listener` | a worker, and what it hears while it works |
-//! | `succession` | which launcher leads next: a pure function |
+//! | `protocol` | all decisions, as a value: a state and a function of events |
+//! | `model` | a model checker runs the protocol through orders of events (tests only) |
 //! | `arbiter` | which leader may form the next generation |
-//! | `claims` | a leader's questions to the arbiter |
-//! | `lineage`, `generation` | the generations that the next one may follow |
-//! | `worker_set` | when a generation begins and who belongs to it: a pure function |
+//! | `generation` | what a generation is called and who has been in it |
 //! | `launcher_view` | which launchers are there, in which order |
 //! | `launcher_protocol`, `worker_protocol`, `events` | what all of these say to one another |
 //! | `member_ranks` | the rank that each member has now |
+//! | `node_config`, `ids` | what a launcher is told of its job, and what tells it from others |
 //! | `member_name`, `timeouts` | names of members, and times, on which both sides of a connection agree |
 
 mod arbiter;
-mod claims;
-mod context;
 mod coordinator;
-mod discovery;
+mod driver;
 mod events;
-mod follower;
-mod follower_state;
-mod followers;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod generation;
+mod ids;
 mod launcher_protocol;
 mod launcher_view;
-mod leader;
-mod leader_connection;
-mod lineage;
-mod local_members;
 mod member;
 mod member_name;
 mod member_ranks;
 #[cfg(test)]
 mod model;
 mod node_config;
+mod protocol;
 mod regroup_listener;
-mod role;
-mod succession;
 mod timeouts;
 mod worker_protocol;
-mod worker_set;
 
 pub use arbiter::{ARBITERS, Arbiter, ArbiterKind};
 pub use coordinator::Coordinator;
@@ -80,4 +65,4 @@ pub use member::Member;
 pub use member_name::{COORDINATOR, MEMBER, member_name};
 pub use member_ranks::MemberRanks;
 pub use node_config::NodeConfig;
-pub use worker_set::MembershipPolicy;
+pub use protocol::MembershipPolicy;

@@ -12,11 +12,11 @@ use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Store;
 use kolo_schedule::Rank;
 
-use crate::context::unique_id;
-use crate::generation::History;
+use crate::ids::unique_id;
 use crate::member_name::{COORDINATOR, MEMBER};
+use crate::protocol::{Membership, Outcome};
 use crate::regroup_listener::RegroupListener;
-use crate::worker_protocol::{self, Arrival, Assignment, Reply};
+use crate::worker_protocol::{self, Assignment, Reply};
 
 /// A member gives up after so many generations that failed one after another while they formed.
 const FORMING_TRIES: usize = 100;
@@ -42,14 +42,10 @@ pub struct Member {
     name: String,
     store: Store,
     options: Options,
-    arrivals: u64,
+    membership: Membership,
     listener: RegroupListener,
     pace: Arc<Pace>,
     generation: Option<Generation>,
-    has_state: bool,
-    /// Tells this process from others of its name.
-    incarnation: u64,
-    history: History,
 }
 
 impl Member {
@@ -94,13 +90,10 @@ impl Member {
             name: name.into(),
             store,
             options: options.clone(),
-            arrivals: 0,
+            membership: Membership::new(unique_id(), options.server),
             listener,
             pace: Arc::new(Pace::new(options.timeout)),
             generation: None,
-            has_state: false,
-            incarnation: unique_id(),
-            history: History::default(),
         })
     }
 
@@ -126,38 +119,20 @@ impl Member {
         }
     }
 
-    /// Tells the coordinator that this member waits, and returns what it is assigned.
-    fn await_assignment(&mut self, reason: Option<String>) -> Result<Assignment, Error> {
-        self.arrivals += 1;
+    /// Tells the coordinator that this member waits, and returns its answer.
+    fn arrive(&mut self, reason: Option<String>) -> Result<Reply, Error> {
         let unreadable = |cause: serde_json::Error| Error::system("the coordinator is not understood", cause);
-        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let arrival = Arrival {
-            number: self.arrivals,
-            reason,
-            rejoin_timeout_ms: self.pace.known().map(milliseconds),
-            has_state: self.has_state,
-            server: self.options.server,
-            incarnation: self.incarnation,
-            history: self.history.clone(),
-        };
+        let arrival = self.membership.arrive(reason, self.pace.known());
         let text = serde_json::to_string(&arrival).map_err(unreadable)?;
         self.store.set(&worker_protocol::arrival_key(&self.name), text)?;
-        let key = worker_protocol::reply_key(&self.name, self.arrivals);
+        let key = worker_protocol::reply_key(&self.name, arrival.number);
         // The coordinator decides how long: it replies in any case, or its end breaks the connection.
         let text = loop {
             if let Some(text) = self.store.take(&key, REPLY_WAIT)? {
                 break text;
             }
         };
-        match serde_json::from_str(&text).map_err(unreadable)? {
-            Reply::Assigned(assignment) => Ok(assignment),
-            Reply::StateLost => Err(Error::Orphaned),
-            Reply::Superseded { reason } => Err(Error::Superseded { reason }),
-            Reply::Failed { reason } => Err(Error::system("the coordinator can form no generation", reason)),
-            Reply::TooFew { present, min, waited_ms, first } => {
-                Err(Error::TooFew { present, min, waited: Duration::from_millis(waited_ms), first })
-            }
-        }
+        serde_json::from_str(&text).map_err(unreadable)
     }
 }
 
@@ -172,19 +147,23 @@ impl JobMembership for Member {
     fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error> {
         let mut reason = reason.map(String::from);
         for _ in 0..FORMING_TRIES {
-            let assignment = self.await_assignment(reason.take())?;
+            let reply = self.arrive(reason.take())?;
+            let assignment = match self.membership.replied(reply) {
+                Outcome::Enter(assignment) => assignment,
+                Outcome::ArriveAgain(why) => {
+                    reason = Some(why);
+                    continue;
+                }
+                Outcome::End(error) => return Err(error),
+            };
             let Assignment { generation, rank, world_size, local_rank, store, reason: ended } = assignment;
-            if !self.history.enter(generation) {
-                reason = Some("an older generation was assigned".into());
-                continue;
-            }
             let generation = generation.number;
             self.listener.set_generation(generation);
             log::info!("generation {generation}: rank {rank} of {world_size} ({ended})");
             let worker = WorkerEnv { rank: Rank(rank), world_size, local_rank, endpoint: store.into() };
             match Group::join_served(&worker, &self.options) {
                 Ok(group) => {
-                    self.history.formed();
+                    self.membership.formed();
                     self.pace.begin();
                     group.follow_pace(&self.pace);
                     let formed = SystemTime::now();
@@ -205,7 +184,7 @@ impl JobMembership for Member {
     /// From now on members that do not hold the job's state get [`Error::Orphaned`] when all that held it are
     /// gone.
     fn set_has_state(&mut self) {
-        self.has_state = true;
+        self.membership.set_has_state();
     }
 
     /// After the first few steps, waits for others are no longer than what was seen since allows: ten times

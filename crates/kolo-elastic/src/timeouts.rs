@@ -16,3 +16,5 @@ pub(crate) const PROBE: Duration = Duration::from_secs(1);
 /// The next leader may take so long to welcome a follower: it may learn later than the follower that the last
 /// leader is lost.
 pub(crate) const TAKEOVER: Duration = LAUNCHER_SILENCE.saturating_mul(2);
+/// A leader that gives up or ends stays so long, until its followers have heard it.
+pub(crate) const FAREWELL: Duration = Duration::from_millis(200);

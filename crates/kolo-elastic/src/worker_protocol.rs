@@ -23,7 +23,7 @@ pub(crate) const ARRIVAL: &str = "arrival/";
 pub(crate) const CPU_TIME: &str = "cpu/";
 
 /// A member waits for an assignment in the next generation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Arrival {
     /// Counts this member's arrivals, from 1.
     pub(crate) number: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Arrival {
 }
 
 /// The coordinator's answer to an arrival.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Reply {
     /// The member belongs to the next generation.
     Assigned(Assignment),
@@ -64,7 +64,7 @@ pub(crate) enum Reply {
 }
 
 /// A member's part in a generation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Assignment {
     pub(crate) generation: GenerationId,
     pub(crate) rank: usize,

@@ -15,7 +15,7 @@ use crate::generation::GenerationId;
 use kolo_rendezvous::Error;
 
 /// A generation that the claimed one may follow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Predecessor {
     pub(crate) id: GenerationId,
     /// Its members that are not known to be dead, in the order of their ranks; `None` where they are not

@@ -161,7 +161,7 @@ impl std::fmt::Debug for Arbiter {
 }
 
 /// What a leader claims: that a generation of these members follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claim {
     pub(crate) job: u64,
     /// The launcher that claims.

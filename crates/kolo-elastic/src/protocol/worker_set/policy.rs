@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The sizes and times by which generations form.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MembershipPolicy {
     /// A generation has at least so many members.
     pub min_members: usize,

@@ -1,43 +1,35 @@
-//! The leader of a job: the coordinator that hears of the members of all nodes, decides about them, and
-//! serves the generations.
+//! The leader of a job: the coordinator that hears of the members of all nodes, and decides about them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use kolo_rendezvous::Error;
-use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::store::Server;
-use kolo_schedule::Rank;
-
+use super::claims::{Claimed, Claims};
+use super::context::Context;
+use super::effect::{Effect, Effects};
+use super::event::Event;
+use super::follower_state::FollowerEvent;
+use super::followers::Followers;
+use super::lineage::Lineage;
+use super::local_members::{Detached, LocalMembers};
+use super::worker_set::{Action, Candidate, Decision, WorkerSet};
 use crate::arbiter::Claim;
-use crate::claims::{Claimed, Claims};
-use crate::context::Context;
 use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
-use crate::follower_state::FollowerEvent;
-use crate::followers::Followers;
 use crate::generation::{Formed, GenerationId, History, identity};
 use crate::launcher_protocol::ToFollower;
-use crate::lineage::Lineage;
-use crate::local_members::{Detached, LocalMembers};
 use crate::member_name::{node_of, node_rank_of};
+use crate::timeouts::FAREWELL;
 use crate::worker_protocol::{Arrival, Assignment, Reply};
-use crate::worker_set::{Action, Candidate, Decision, MembershipPolicy, WorkerSet};
 
 /// The leader's part of a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leader {
-    policy: MembershipPolicy,
-    access: Access,
-    /// This host, as members on all nodes reach the stores of generations.
-    ip: IpAddr,
     workers: WorkerSet,
     /// The generations that the next one may follow.
     lineage: Lineage,
     claims: Claims,
     /// What tells members that have arrived from other processes of their names.
     identities: BTreeMap<String, String>,
-    /// The store of the running generation.
-    store: Option<Server>,
     /// The launchers of other nodes, where there may be some.
     pub(crate) followers: Option<Followers>,
     /// Workers that are started on this node when the job begins.
@@ -50,22 +42,14 @@ pub(crate) struct Leader {
     given_up: Option<(Instant, Detached)>,
 }
 
-/// A leader that gives up or ends stays so long, until its followers have heard it.
-const FAREWELL: Duration = Duration::from_millis(200);
-
 impl Leader {
     /// The leader of a job that begins.
-    pub(crate) fn new(context: &Context, ip: IpAddr, followers: Option<Followers>) -> Leader {
-        let policy = context.policy;
+    pub(crate) fn new(context: &Context, followers: Option<Followers>, now: Instant) -> Leader {
         Leader {
-            policy,
-            access: context.access.clone(),
-            ip,
-            workers: WorkerSet::new(policy, Instant::now()),
+            workers: WorkerSet::new(context.policy, now),
             lineage: Lineage::default(),
-            claims: Claims::new(context.arbiter.clone(), policy.too_few_timeout),
+            claims: Claims::new(context.policy.too_few_timeout),
             identities: BTreeMap::new(),
-            store: None,
             followers,
             deferred_workers: context.deferred_workers,
             closed: false,
@@ -77,12 +61,12 @@ impl Leader {
     /// The leader of a job that another launcher has led until now.
     pub(crate) fn take_over(
         context: &Context,
-        ip: IpAddr,
         followers: Followers,
         local: &LocalMembers,
+        now: Instant,
     ) -> Leader {
-        let (now, policy) = (Instant::now(), context.policy);
-        let mut workers = WorkerSet::resume(policy, &local.formed, "the leading launcher was lost", now);
+        let reason = "the leading launcher was lost";
+        let mut workers = WorkerSet::resume(context.policy, &local.formed, reason, now);
         let mut lineage = local.lineage.clone();
         let Formed { members, identities, .. } = local.formed.clone();
         let nodes: BTreeSet<usize> =
@@ -99,38 +83,93 @@ impl Leader {
             }
         }
         let identities = members.into_iter().zip(identities).collect();
-        let begun = Leader::new(context, ip, Some(followers));
+        let begun = Leader::new(context, Some(followers), now);
         let mut leader = Leader { workers, lineage, identities, deferred_workers: 0, ..begun };
-        leader.meet_local_members(local);
+        leader.meet_local_members(local, now);
         leader
     }
 
     /// Learns of the members of this node that have come before it led.
-    pub(crate) fn meet_local_members(&mut self, local: &LocalMembers) {
+    pub(crate) fn meet_local_members(&mut self, local: &LocalMembers, now: Instant) {
         for (member, unanswered) in &local.unanswered {
             self.workers.started(member);
-            unanswered.iter().for_each(|arrival| self.arrived(member, arrival.clone()));
-        }
-    }
-
-    /// Takes note of what has happened to a member of any node.
-    pub(crate) fn member_event(&mut self, member: &str, event: MemberEvent) {
-        match event {
-            MemberEvent::Started => self.workers.started(member),
-            MemberEvent::Arrived(arrival) => self.arrived(member, arrival),
-            MemberEvent::CpuTime(total) => self.workers.took_cpu_time(member, total, Instant::now()),
-            MemberEvent::Exited(exit) => {
-                self.has_ended(member);
-                self.exited(member, &exit);
+            if let Some(arrival) = unanswered.clone() {
+                self.arrived(member, arrival, now);
             }
         }
     }
 
-    fn arrived(&mut self, member: &str, arrival: Arrival) {
+    /// Takes note of what has happened; decides what follows from all that is known when time has passed or
+    /// the arbiter has answered.
+    ///
+    /// # Errors
+    ///
+    /// This launcher must not lead any more.
+    pub(crate) fn handle(
+        &mut self,
+        event: Event,
+        now: Instant,
+        context: &Context,
+        local: &mut LocalMembers,
+        out: &mut Effects,
+    ) -> Result<(), Detached> {
+        if let Some((since, reason)) = &self.given_up {
+            return if now < *since + FAREWELL { Ok(()) } else { Err(reason.clone()) };
+        }
+        match event {
+            Event::Member { member, event } => self.member_event(&member, event, now, out),
+            Event::WorkDone => self.followers.iter_mut().for_each(|followers| followers.work_done(out)),
+            Event::Closed => self.closed = true,
+            Event::FromFollower { launcher, message } => {
+                let Some(followers) = &mut self.followers else { return Ok(()) };
+                let events = followers.receive(launcher, message, now, out);
+                return events.into_iter().try_for_each(|event| self.follower_event(event, now, out));
+            }
+            Event::Probed { launcher, view } => {
+                let Some(followers) = &mut self.followers else { return Ok(()) };
+                let events = followers.probed(launcher, view, out);
+                return events.into_iter().try_for_each(|event| self.follower_event(event, now, out));
+            }
+            Event::TokenRefused(host) => {
+                if self.followers.as_mut().is_some_and(|followers| followers.token_refused(host)) {
+                    out.tell(CoordinatorEvent::LauncherRefused { host });
+                }
+            }
+            Event::ClaimAnswered(answer) => {
+                self.claims.answered(answer);
+                self.tick(now, context, local, out);
+            }
+            Event::Tick => self.tick(now, context, local, out),
+            Event::End => self.say_goodbye(out),
+            // What a launcher hears that looks for a leader, or follows one.
+            Event::Found(_)
+            | Event::NotFound { .. }
+            | Event::Welcomed
+            | Event::RefusedByLeader { .. }
+            | Event::FromLeader(_)
+            | Event::LeaderLost { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Takes note of what has happened to a member of any node.
+    fn member_event(&mut self, member: &str, event: MemberEvent, now: Instant, out: &mut Effects) {
+        match event {
+            MemberEvent::Started => self.workers.started(member),
+            MemberEvent::Arrived(arrival) => self.arrived(member, arrival, now),
+            MemberEvent::CpuTime(total) => self.workers.took_cpu_time(member, total, now),
+            MemberEvent::Exited(exit) => {
+                self.has_ended(member);
+                self.exited(member, &exit, now, out);
+            }
+        }
+    }
+
+    fn arrived(&mut self, member: &str, arrival: Arrival, now: Instant) {
         let Arrival { number, reason, rejoin_timeout_ms, has_state, server, incarnation, history } = arrival;
         self.lineage.heard(&history);
         self.identities.insert(member.into(), identity(member, incarnation));
-        self.workers.arrived(member, number, reason, Instant::now());
+        self.workers.arrived(member, number, reason, now);
         self.workers.has_been_in(member, history);
         if server {
             self.workers.is_server(member);
@@ -151,14 +190,14 @@ impl Leader {
     }
 
     /// Those of the member's generation hear at once that it has failed.
-    fn exited(&mut self, member: &str, exit: &MemberExit) {
+    fn exited(&mut self, member: &str, exit: &MemberExit, now: Instant, out: &mut Effects) {
         let failure = match exit {
             MemberExit::Clean => None,
             MemberExit::Failed(how) => Some(how.as_str()),
         };
-        let rank = self.workers.exited(member, failure, Instant::now());
-        if let (Some(rank), Some(_), Some(store)) = (rank, failure, &self.store) {
-            store.fail(Error::Died { rank: Rank(rank) });
+        let rank = self.workers.exited(member, failure, now);
+        if let (Some(rank), Some(_)) = (rank, failure) {
+            out.push(Effect::FailGeneration { rank });
         }
     }
 
@@ -167,59 +206,62 @@ impl Leader {
         self.workers.is_finished()
     }
 
-    /// No more workers will be started on this node.
-    pub(crate) fn close(&mut self) {
-        self.closed = true;
-    }
-
-    /// Hears the followers, and does what follows from all that is known now.
-    ///
-    /// # Errors
-    ///
-    /// This launcher must not lead any more.
-    pub(crate) fn tick(&mut self, context: &Context, local: &mut LocalMembers) -> Result<(), Detached> {
-        let now = Instant::now();
-        if let Some((since, reason)) = &self.given_up {
-            return if now < *since + FAREWELL { Ok(()) } else { Err(reason.clone()) };
-        }
-        let events = self.followers.as_mut().map_or_else(Vec::new, |followers| followers.poll(now));
-        events.into_iter().try_for_each(|event| self.follower_event(event))?;
+    /// Does what follows from all that is known now.
+    fn tick(&mut self, now: Instant, context: &Context, local: &mut LocalMembers, out: &mut Effects) {
         if let Some(followers) = &mut self.followers {
-            let started = followers.begin_job(self.deferred_workers);
+            followers.probe_the_silent(now, out);
+            let started = followers.begin_job(self.deferred_workers, out);
             started.iter().for_each(|member| self.workers.started(member));
             local.initial_nodes = followers.view.initial_nodes;
-            for host in followers.newly_refused() {
-                local.tell_launcher(CoordinatorEvent::LauncherRefused { host });
-            }
             if !followers.has_begun() && now >= context.begins_by {
                 let reason = followers.too_few(context.start_timeout);
-                self.send_all(&ToFollower::Refused { reason: reason.clone() });
+                followers.send_all(&ToFollower::Refused { reason: reason.clone() }, out);
                 self.given_up = Some((now, format!("it {reason}").into()));
-                return Ok(());
+                return;
             }
         }
-        self.count_remote_members(local);
+        self.count_remote_members(local, out);
         // Other launchers may start more workers.
         if self.closed && self.followers.as_ref().is_none_or(Followers::is_empty) {
             self.workers.close();
         }
         if self.followers.as_ref().is_none_or(Followers::are_ready) {
-            let decision = self.workers.decide(now);
-            if let Action::FormGeneration(candidates) = &decision.action
-                && !self.is_granted(context, candidates, now)
-            {
-                self.claims.news().into_iter().for_each(|news| local.warn(news));
-                return Ok(());
-            }
-            self.workers.apply(&decision, now);
-            self.act(decision, context, local);
+            self.decide(now, context, local, out);
         }
-        Ok(())
     }
 
-    /// Claims the next generation for these members; gives whether it may be formed now. Where another leader
-    /// goes on, or may, this one gives up.
-    fn is_granted(&mut self, context: &Context, candidates: &[Candidate], now: Instant) -> bool {
+    fn decide(&mut self, now: Instant, context: &Context, local: &mut LocalMembers, out: &mut Effects) {
+        let decision = self.workers.decide(now);
+        let Action::FormGeneration(candidates) = &decision.action else {
+            self.workers.apply(&decision, now);
+            return self.act(decision, context, local, out);
+        };
+        let Some(store) = self.claim(context, candidates, now, out) else {
+            self.claims.news().into_iter().for_each(|news| out.warn(news));
+            return;
+        };
+        self.workers.apply(&decision, now);
+        match store {
+            Ok(store) => {
+                let (candidates, reason) = (candidates.clone(), decision.reason);
+                self.form_generation(context.launcher_id, local, &candidates, reason, store, out);
+            }
+            Err(reason) => {
+                out.warn(format!("no generation can be formed: {reason}"));
+                self.reply(local, candidates, out, |_| Reply::Failed { reason: reason.clone() });
+            }
+        }
+    }
+
+    /// Claims the next generation for these members; gives its store when it may be formed now. Where another
+    /// leader goes on, or may, this one gives up.
+    fn claim(
+        &mut self,
+        context: &Context,
+        candidates: &[Candidate],
+        now: Instant,
+        out: &mut Effects,
+    ) -> Option<Result<SocketAddr, String>> {
         let claim = Claim {
             job: self.followers.as_ref().map_or(context.launcher_id, |followers| followers.view.job_id),
             leader: context.launcher_id,
@@ -230,16 +272,16 @@ impl Leader {
             told: self.lineage.generations().iter().map(Formed::id).collect(),
             predecessors: self.lineage.predecessors(self.workers.histories(candidates)),
         };
-        match self.claims.claim(&claim, now) {
-            Claimed::Granted(number) => {
+        match self.claims.claim(&claim, now, out) {
+            Claimed::Granted { number, store } => {
                 self.workers.granted(number);
-                true
+                Some(store)
             }
-            Claimed::Waits => false,
+            Claimed::Waits => None,
             Claimed::Refused(reason) => {
-                self.send_all(&ToFollower::Superseded { reason: reason.clone() });
+                self.send_all(&ToFollower::Superseded { reason: reason.clone() }, out);
                 self.given_up = Some((now, Detached { reason, superseded: true }));
-                false
+                None
             }
         }
     }
@@ -249,19 +291,20 @@ impl Leader {
         known.cloned().collect()
     }
 
-    /// Tells the followers that this launcher ends, and its members have; returns when they have had the time
-    /// to hear it.
-    pub(crate) fn say_goodbye(&mut self, local: &LocalMembers) {
-        if self.followers.as_ref().is_some_and(|followers| !followers.is_empty()) {
-            let ended = self.lineage.dead().chain(local.identities.values()).cloned().collect();
-            self.send_all(&ToFollower::Goodbye { ended });
-            std::thread::sleep(FAREWELL);
-        }
+    /// Tells the followers that this launcher ends, and its members have.
+    fn say_goodbye(&mut self, out: &mut Effects) {
+        let ended = self.lineage.dead().chain(self.identities.values()).cloned().collect();
+        self.send_all(&ToFollower::Goodbye { ended }, out);
     }
 
-    fn follower_event(&mut self, event: FollowerEvent) -> Result<(), Detached> {
+    fn follower_event(
+        &mut self,
+        event: FollowerEvent,
+        now: Instant,
+        out: &mut Effects,
+    ) -> Result<(), Detached> {
         match event {
-            FollowerEvent::Member { member, event } => self.member_event(&member, event),
+            FollowerEvent::Member { member, event } => self.member_event(&member, event, now, out),
             FollowerEvent::KnownGenerations(generations) => {
                 for formed in &generations {
                     self.lineage.told(formed);
@@ -275,7 +318,7 @@ impl Leader {
                     if said_so {
                         self.has_ended(member);
                     }
-                    self.exited(member, &exit);
+                    self.exited(member, &exit, now, out);
                 }
             }
             FollowerEvent::Deposed { address } => {
@@ -287,43 +330,40 @@ impl Leader {
         Ok(())
     }
 
-    fn count_remote_members(&mut self, local: &mut LocalMembers) {
+    fn count_remote_members(&mut self, local: &mut LocalMembers, out: &mut Effects) {
         let Some(followers) = &mut self.followers else { return };
         let members: BTreeSet<&str> = self.workers.members().collect();
         local.remote_members = members.iter().filter(|member| !local.contains(member)).count();
-        followers.tell_remote_members(&members);
+        followers.tell_remote_members(&members, out);
     }
 
-    fn act(&mut self, decision: Decision, context: &Context, local: &mut LocalMembers) {
+    fn act(&mut self, decision: Decision, context: &Context, local: &mut LocalMembers, out: &mut Effects) {
         let Decision { action, reason } = decision;
         if self.last_reason != reason {
             log::debug!("{reason}: {action:?}");
             self.last_reason.clone_from(&reason);
         }
         match action {
-            Action::Wait | Action::EndGeneration => {}
-            Action::FormGeneration(candidates) => {
-                self.form_generation(context.launcher_id, local, &candidates, reason);
-            }
+            Action::Wait | Action::EndGeneration | Action::FormGeneration(_) => {}
             Action::RequestRegroup => {
                 let generation = self.workers.generation();
-                local.request_regroup(generation);
-                self.send_all(&ToFollower::RequestRegroup { generation });
+                out.push(Effect::RequestRegroup { generation });
+                self.send_all(&ToFollower::RequestRegroup { generation }, out);
             }
-            Action::Evict(members) => members.into_iter().for_each(|member| self.evict(local, member)),
+            Action::Evict(members) => members.into_iter().for_each(|member| self.evict(member, out)),
             Action::GiveUp { candidates, present, waited } => {
-                let min = self.policy.min_members;
+                let min = context.policy.min_members;
                 let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-                self.reply(local, &candidates, |rank| Reply::TooFew {
+                self.reply(local, &candidates, out, |rank| Reply::TooFew {
                     present,
                     min,
                     waited_ms,
                     first: rank == 0,
                 });
-                local.tell_launcher(CoordinatorEvent::TooFewMembers { present });
-                self.send_all(&ToFollower::TooFewMembers { present });
+                out.tell(CoordinatorEvent::TooFewMembers { present });
+                self.send_all(&ToFollower::TooFewMembers { present }, out);
             }
-            Action::ReportStateLost(candidates) => self.reply(local, &candidates, |_| Reply::StateLost),
+            Action::ReportStateLost(candidates) => self.reply(local, &candidates, out, |_| Reply::StateLost),
         }
     }
 
@@ -333,17 +373,11 @@ impl Leader {
         local: &mut LocalMembers,
         candidates: &[Candidate],
         reason: String,
+        store: SocketAddr,
+        out: &mut Effects,
     ) {
-        let (address, server) = match self.serve_generation(candidates.len()) {
-            Ok(served) => served,
-            Err(error) => {
-                local.warn(format!("no generation can be formed: {error}"));
-                return self.reply(local, candidates, |_| Reply::Failed { reason: error.to_string() });
-            }
-        };
-        // The last generation's store is dropped: none of its members is left in it.
-        self.store = Some(server);
         let generation = self.workers.generation();
+        log::debug!("{reason}: generation {generation} of {} members", candidates.len());
         let id = GenerationId { number: generation, leader };
         let members: Vec<String> = candidates.iter().map(|candidate| candidate.member.clone()).collect();
         // Followers hear of the generation before its members do: whoever leads next must know where its
@@ -352,40 +386,40 @@ impl Leader {
         let identities = self.identities_of(candidates);
         let formed = Formed { generation, leader, members, identities, reason: reason.clone(), state_held };
         self.lineage.told(&formed);
-        self.followers.iter_mut().for_each(|followers| followers.granted(generation));
-        self.send_all(&ToFollower::Formed(formed.clone()));
-        local.generation_formed(formed);
-        self.reply(local, candidates, |rank| {
+        self.followers.iter_mut().for_each(|followers| followers.granted(generation, out));
+        self.send_all(&ToFollower::Formed(formed.clone()), out);
+        local.generation_formed(formed, out);
+        self.reply(local, candidates, out, |rank| {
             let node = node_of(&candidates[rank].member);
             let local_rank = candidates[..rank].iter().filter(|other| node_of(&other.member) == node).count();
             let (world_size, reason) = (candidates.len(), reason.clone());
-            let store = address;
             Reply::Assigned(Assignment { generation: id, rank, world_size, local_rank, store, reason })
         });
     }
 
-    /// Starts the store of a generation; gives the address at which members on all nodes reach it.
-    fn serve_generation(&self, world_size: usize) -> Result<(SocketAddr, Server), Error> {
-        let server = Server::start((self.ip, 0).into(), world_size, &self.access)?;
-        let bound = server.address().map_err(|cause| Error::system("cannot read an address", cause))?;
-        Ok(((self.ip, bound.port()).into(), server))
-    }
-
     /// Has a member killed by the launcher that has started it.
-    fn evict(&mut self, local: &LocalMembers, member: String) {
-        match self.owner(&member) {
-            Some(id) => self.send(id, &ToFollower::Evict { member }),
-            None => local.tell_launcher(CoordinatorEvent::MemberHung { member }),
+    fn evict(&mut self, member: String, out: &mut Effects) {
+        match (self.owner(&member), &mut self.followers) {
+            (Some(id), Some(followers)) => followers.send(id, &ToFollower::Evict { member }, out),
+            _ => out.tell(CoordinatorEvent::MemberHung { member }),
         }
     }
 
     /// Answers the arrival of each candidate, by its place in the list.
-    fn reply(&mut self, local: &mut LocalMembers, candidates: &[Candidate], reply: impl Fn(usize) -> Reply) {
+    fn reply(
+        &mut self,
+        local: &mut LocalMembers,
+        candidates: &[Candidate],
+        out: &mut Effects,
+        reply: impl Fn(usize) -> Reply,
+    ) {
         for (place, Candidate { member, arrival }) in candidates.iter().enumerate() {
             let (member, arrival, reply) = (member.clone(), *arrival, reply(place));
-            match self.owner(&member) {
-                Some(id) => self.send(id, &ToFollower::Reply { member, arrival, reply }),
-                None => local.reply(&member, arrival, &reply),
+            match (self.owner(&member), &mut self.followers) {
+                (Some(id), Some(followers)) => {
+                    followers.send(id, &ToFollower::Reply { member, arrival, reply }, out);
+                }
+                _ => local.reply(&member, arrival, reply, out),
             }
         }
     }
@@ -394,15 +428,9 @@ impl Leader {
         self.followers.as_ref().and_then(|followers| followers.owner(member))
     }
 
-    fn send(&mut self, id: u64, message: &ToFollower) {
+    fn send_all(&mut self, message: &ToFollower, out: &mut Effects) {
         if let Some(followers) = &mut self.followers {
-            followers.send(id, message);
-        }
-    }
-
-    fn send_all(&mut self, message: &ToFollower) {
-        if let Some(followers) = &mut self.followers {
-            followers.send_all(message);
+            followers.send_all(message, out);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::arbiter::Record;
 use crate::generation::{Formed, GenerationId, History};
-use crate::lineage::Lineage;
+use crate::protocol::Lineage;
 
 /// A worker or a launcher, by its number.
 pub(super) type Actor = usize;

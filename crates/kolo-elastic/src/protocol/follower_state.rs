@@ -10,6 +10,7 @@ use crate::member_name::initial_members;
 use crate::timeouts::LAUNCHER_SILENCE;
 
 /// What the leader knows of one follower.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FollowerState {
     pub(crate) address: SocketAddr,
     pub(crate) node_rank: usize,
@@ -22,6 +23,9 @@ pub(crate) struct FollowerState {
     /// Messages sent to the follower; `None` until it has come to this leader.
     pub(crate) sent: Option<u64>,
     last_heard: Instant,
+    /// The follower is asked whether another launcher leads now, because it has been silent or its connection
+    /// has ended.
+    pub(crate) is_probed: bool,
     /// The number of remote members that the follower has been told.
     pub(crate) remote_members: Option<usize>,
 }
@@ -42,6 +46,7 @@ impl FollowerState {
             members_told: false,
             sent: Some(0),
             last_heard: now,
+            is_probed: false,
             remote_members: None,
         }
     }

@@ -4,52 +4,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::store::Server;
-
-use crate::follower_state::{FollowerEvent, FollowerState};
-use crate::launcher_protocol::{self, Hello, ToFollower, ToLeader};
+use super::effect::{Effect, Effects};
+use super::follower_state::{FollowerEvent, FollowerState};
+use super::succession::is_deposed;
+use crate::launcher_protocol::{Hello, ToFollower, ToLeader};
 use crate::launcher_view::{LauncherView, NodeLimits};
 use crate::member_name::{initial_members, node_rank_of};
-use crate::succession::is_deposed;
-use crate::timeouts::{LAUNCHER_SILENCE, PROBE};
+use crate::timeouts::LAUNCHER_SILENCE;
 
 /// The leader says this to a follower that it has removed, should that still live.
 const GONE_ON: &str = "has gone on without this launcher, which was not heard of for too long";
 
 /// All followers, and the view that the leader keeps for them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Followers {
-    /// The leader's store, to which followers connect.
-    store: Server,
-    access: Access,
     limits: NodeLimits,
     pub(crate) view: LauncherView,
     /// By the ids of their launchers.
     followers: BTreeMap<u64, FollowerState>,
-    last_poll: Instant,
-    /// Hosts that were refused because of their token, as far as the launcher knows.
+    last_tick: Instant,
+    /// Hosts that were refused because of their token.
     refused: BTreeSet<IpAddr>,
 }
 
 impl Followers {
     /// The followers of a launcher that leads from the beginning of the job: none yet.
-    pub(crate) fn new(store: Server, access: Access, limits: NodeLimits, view: LauncherView) -> Followers {
-        let (followers, now) = (BTreeMap::new(), Instant::now());
-        launcher_protocol::publish_view(&store, &view);
-        Followers { store, access, limits, view, followers, last_poll: now, refused: BTreeSet::new() }
+    pub(crate) fn new(limits: NodeLimits, view: LauncherView, now: Instant, out: &mut Effects) -> Followers {
+        out.push(Effect::Publish(view.clone()));
+        Followers { limits, view, followers: BTreeMap::new(), last_tick: now, refused: BTreeSet::new() }
     }
 
     /// The followers of a launcher that takes over; they will come by themselves. `members` are those of the
     /// last generation.
     pub(crate) fn inherit(
-        store: Server,
-        access: Access,
         limits: NodeLimits,
         view: LauncherView,
         members: &[String],
+        now: Instant,
+        out: &mut Effects,
     ) -> Followers {
-        let mut inherited = Followers::new(store, access, limits, view);
-        let now = inherited.last_poll;
+        let mut inherited = Followers::new(limits, view, now, out);
         for launcher in inherited.view.launchers.iter().skip(1) {
             let lives_there = |member: &&String| node_rank_of(member) == Some(launcher.node_rank);
             let members = members.iter().filter(lives_there).cloned().collect();
@@ -75,11 +69,9 @@ impl Followers {
         self.view.initial_nodes.is_some()
     }
 
-    /// Hosts that were refused since the last call because of their token.
-    pub(crate) fn newly_refused(&mut self) -> Vec<IpAddr> {
-        let mut hosts = self.store.token_refusals();
-        hosts.retain(|host| self.refused.insert(*host));
-        hosts
+    /// Takes note of a host that was refused because of its token. Gives whether that is new.
+    pub(crate) fn token_refused(&mut self, host: IpAddr) -> bool {
+        self.refused.insert(host)
     }
 
     /// Why the job does not begin: the rest of a sentence that begins with the job.
@@ -87,7 +79,7 @@ impl Followers {
         let (needed, came) = (self.limits.min, self.view.launchers.len());
         let verb = if came == 1 { "has" } else { "have" };
         let mut reason = format!("needs {needed} nodes (--nnodes), and {came} {verb} come within {waited:?}");
-        let refused: Vec<String> = self.store.token_refusals().iter().map(IpAddr::to_string).collect();
+        let refused: Vec<String> = self.refused.iter().map(IpAddr::to_string).collect();
         if !refused.is_empty() {
             let hosts = refused.join(", ");
             reason += &format!(
@@ -99,18 +91,18 @@ impl Followers {
     }
 
     /// Takes note of the last generation that was granted, and publishes it.
-    pub(crate) fn granted(&mut self, generation: u64) {
+    pub(crate) fn granted(&mut self, generation: u64, out: &mut Effects) {
         self.view.generation = generation;
-        self.view_changed();
+        self.view_changed(out);
     }
 
     /// Begins the job if enough launchers are there; gives the names of the workers that are started then,
     /// `own_workers` of them by the leader.
-    pub(crate) fn begin_job(&mut self, own_workers: usize) -> Vec<String> {
+    pub(crate) fn begin_job(&mut self, own_workers: usize, out: &mut Effects) -> Vec<String> {
         if !self.view.begin(self.limits) {
             return Vec::new();
         }
-        self.view_changed();
+        self.view_changed(out);
         let mut started: Vec<String> =
             self.followers.values_mut().flat_map(FollowerState::start_workers).collect();
         if let Some(leader) = self.view.leader() {
@@ -119,56 +111,58 @@ impl Followers {
         started
     }
 
-    /// What has happened among the followers since the last call.
-    pub(crate) fn poll(&mut self, now: Instant) -> Vec<FollowerEvent> {
-        let mut events = Vec::new();
-        if now.saturating_duration_since(std::mem::replace(&mut self.last_poll, now)) > LAUNCHER_SILENCE / 3 {
+    /// Probes those that have been silent for too long.
+    pub(crate) fn probe_the_silent(&mut self, now: Instant, out: &mut Effects) {
+        if now.saturating_duration_since(std::mem::replace(&mut self.last_tick, now)) > LAUNCHER_SILENCE / 3 {
             // This launcher has been stopped itself, and what the followers have sent meanwhile is on its
             // way.
             self.followers.values_mut().for_each(|follower| follower.heard(now));
         }
-        let taken = self.store.take(launcher_protocol::TO_LEADER, Duration::ZERO);
-        for (id, message) in launcher_protocol::in_order(taken) {
-            self.receive(id, message, now, &mut events);
-        }
         let silent = self.followers.iter().filter(|(_, follower)| follower.is_silent(now));
         for id in silent.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.silent(id, &mut events);
+            self.probe(id, out);
         }
-        events
     }
 
-    fn receive(&mut self, id: u64, message: ToLeader, now: Instant, events: &mut Vec<FollowerEvent>) {
+    /// Hears a launcher. Gives what has happened.
+    pub(crate) fn receive(
+        &mut self,
+        id: u64,
+        message: ToLeader,
+        now: Instant,
+        out: &mut Effects,
+    ) -> Vec<FollowerEvent> {
         if let ToLeader::Hello(hello) = message {
-            return self.greet(id, hello, now, events);
+            return self.greet(id, hello, now, out);
         }
-        let Some(follower) = self.followers.get_mut(&id) else { return };
+        let Some(follower) = self.followers.get_mut(&id) else { return Vec::new() };
         follower.heard(now);
         match message {
             ToLeader::Hello(_) | ToLeader::Heartbeat => {}
             ToLeader::MembersTold => follower.members_told = true,
             ToLeader::Member { member, event } => {
                 follower.note(&member, &event);
-                events.push(FollowerEvent::Member { member, event });
+                return vec![FollowerEvent::Member { member, event }];
             }
-            ToLeader::WorkDone => self.work_done(),
-            ToLeader::Goodbye => self.remove(id, true, events),
-            ToLeader::ConnectionLost => self.silent(id, events),
+            ToLeader::WorkDone => self.work_done(out),
+            ToLeader::Goodbye => return self.remove(id, true, out),
+            ToLeader::ConnectionLost => self.probe(id, out),
         }
+        Vec::new()
     }
 
     /// Answers a launcher that introduces itself.
-    fn greet(&mut self, id: u64, hello: Hello, now: Instant, events: &mut Vec<FollowerEvent>) {
+    fn greet(&mut self, id: u64, hello: Hello, now: Instant, out: &mut Effects) -> Vec<FollowerEvent> {
         let Hello { address, node_rank, deferred_workers, rejoins } = hello;
         if let (Some(generations), Some(follower)) = (&rejoins, self.followers.get_mut(&id)) {
             follower.rejoined(now);
-            events.push(FollowerEvent::KnownGenerations(generations.clone()));
-            let node_rank = follower.node_rank;
-            return self.welcome(id, node_rank);
+            let (known, node_rank) = (generations.clone(), follower.node_rank);
+            self.welcome(id, node_rank, out);
+            return vec![FollowerEvent::KnownGenerations(known)];
         }
         if self.view.work_done && rejoins.is_none() {
             // The launcher begins a job of its own when nobody answers.
-            return;
+            return Vec::new();
         }
         let admitted = match rejoins {
             Some(_) => Err(GONE_ON.into()),
@@ -177,45 +171,64 @@ impl Followers {
         match admitted {
             Ok(node_rank) => {
                 let mut follower = FollowerState::joining(address, node_rank, deferred_workers, now);
-                if self.view.initial_nodes.is_some() {
-                    events.extend(follower.start_workers().into_iter().map(FollowerEvent::started));
-                }
+                let started = match self.has_begun() {
+                    true => follower.start_workers(),
+                    false => Vec::new(),
+                };
                 self.followers.insert(id, follower);
-                self.welcome(id, node_rank);
+                self.welcome(id, node_rank, out);
+                started.into_iter().map(FollowerEvent::started).collect()
             }
-            Err(reason) => self.refuse(id, reason),
+            Err(reason) => {
+                self.refuse(id, reason, out);
+                Vec::new()
+            }
         }
     }
 
-    fn welcome(&mut self, id: u64, node_rank: usize) {
-        self.send(id, &ToFollower::Welcome { node_rank });
-        self.view_changed();
+    fn welcome(&mut self, id: u64, node_rank: usize, out: &mut Effects) {
+        self.send(id, &ToFollower::Welcome { node_rank }, out);
+        self.view_changed(out);
     }
 
     /// Takes note that the work is done: no launcher may join any more.
-    pub(crate) fn work_done(&mut self) {
+    pub(crate) fn work_done(&mut self, out: &mut Effects) {
         if !std::mem::replace(&mut self.view.work_done, true) {
-            self.view_changed();
+            self.view_changed(out);
         }
     }
 
-    /// A follower is not heard of any more, or this launcher was away and another one leads now.
-    fn silent(&mut self, id: u64, events: &mut Vec<FollowerEvent>) {
-        let Some(address) = self.followers.get(&id).map(|follower| follower.address) else { return };
-        let its_view = launcher_protocol::probe_view(address, &self.access, PROBE);
+    /// A follower is not heard of any more, or this launcher was away and another one leads now: the
+    /// follower's own view tells.
+    fn probe(&mut self, id: u64, out: &mut Effects) {
+        if let Some(follower) = self.followers.get_mut(&id)
+            && !std::mem::replace(&mut follower.is_probed, true)
+        {
+            out.push(Effect::Probe { launcher: id, address: follower.address });
+        }
+    }
+
+    /// Hears what a follower shows that has been probed.
+    pub(crate) fn probed(
+        &mut self,
+        id: u64,
+        its_view: Option<LauncherView>,
+        out: &mut Effects,
+    ) -> Vec<FollowerEvent> {
+        let Some(follower) = self.followers.get(&id) else { return Vec::new() };
         if its_view.is_some_and(|its_view| is_deposed(&self.view, &its_view)) {
-            return events.push(FollowerEvent::Deposed { address });
+            return vec![FollowerEvent::Deposed { address: follower.address }];
         }
-        self.refuse(id, GONE_ON.into());
-        self.remove(id, false, events);
+        self.refuse(id, GONE_ON.into(), out);
+        self.remove(id, false, out)
     }
 
-    fn remove(&mut self, id: u64, said_so: bool, events: &mut Vec<FollowerEvent>) {
-        let Some(follower) = self.followers.remove(&id) else { return };
+    fn remove(&mut self, id: u64, said_so: bool, out: &mut Effects) -> Vec<FollowerEvent> {
+        let Some(follower) = self.followers.remove(&id) else { return Vec::new() };
         self.view.remove(id);
-        self.view_changed();
-        let members = follower.members.into_iter().collect();
-        events.push(FollowerEvent::Lost { node_rank: follower.node_rank, members, said_so });
+        self.view_changed(out);
+        let (node_rank, members) = (follower.node_rank, follower.members.into_iter().collect());
+        vec![FollowerEvent::Lost { node_rank, members, said_so }]
     }
 
     /// The follower that has started a member; `None` for the leader's own members.
@@ -224,29 +237,28 @@ impl Followers {
     }
 
     /// Sends a message to a follower that has come.
-    pub(crate) fn send(&mut self, id: u64, message: &ToFollower) {
+    pub(crate) fn send(&mut self, id: u64, message: &ToFollower, out: &mut Effects) {
         let Some(sent) = self.followers.get_mut(&id).and_then(|follower| follower.sent.as_mut()) else {
             return;
         };
-        launcher_protocol::put(&self.store, &launcher_protocol::to_follower_key(id, *sent), message);
+        out.push(Effect::ToFollower { launcher: id, number: *sent, message: message.clone() });
         *sent += 1;
     }
 
     /// Sends a message to all followers that have come.
-    pub(crate) fn send_all(&mut self, message: &ToFollower) {
+    pub(crate) fn send_all(&mut self, message: &ToFollower, out: &mut Effects) {
         for id in self.followers.keys().copied().collect::<Vec<_>>() {
-            self.send(id, message);
+            self.send(id, message, out);
         }
     }
 
-    fn refuse(&mut self, id: u64, reason: String) {
+    fn refuse(&mut self, id: u64, reason: String, out: &mut Effects) {
         let number = self.followers.get(&id).and_then(|follower| follower.sent).unwrap_or(0);
-        let key = launcher_protocol::to_follower_key(id, number);
-        launcher_protocol::put(&self.store, &key, &ToFollower::Refused { reason });
+        out.push(Effect::ToFollower { launcher: id, number, message: ToFollower::Refused { reason } });
     }
 
     /// Tells every follower how many of these members live on other nodes than its own.
-    pub(crate) fn tell_remote_members(&mut self, members: &BTreeSet<&str>) {
+    pub(crate) fn tell_remote_members(&mut self, members: &BTreeSet<&str>, out: &mut Effects) {
         let mut changed = Vec::new();
         for (id, follower) in self.followers.iter_mut().filter(|(_, follower)| follower.sent.is_some()) {
             let own = follower.members.iter().filter(|member| members.contains(member.as_str())).count();
@@ -256,14 +268,14 @@ impl Followers {
             }
         }
         for (id, count) in changed {
-            self.send(id, &ToFollower::RemoteMembers { count });
+            self.send(id, &ToFollower::RemoteMembers { count }, out);
         }
     }
 
     /// Publishes the view for launchers that come, and sends it to those that are there.
-    fn view_changed(&mut self) {
-        launcher_protocol::publish_view(&self.store, &self.view);
+    fn view_changed(&mut self, out: &mut Effects) {
+        out.push(Effect::Publish(self.view.clone()));
         let message = ToFollower::View(self.view.clone());
-        self.send_all(&message);
+        self.send_all(&message, out);
     }
 }

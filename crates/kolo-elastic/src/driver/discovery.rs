@@ -8,7 +8,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use kolo_rendezvous::env::Endpoint;
@@ -16,9 +15,10 @@ use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
 use kolo_rendezvous::{AdvertisedAddress, Error, Interface};
 
-use crate::launcher_protocol::{self, Hello};
+use super::launcher_store;
+use super::leader_connection::LeaderConnection;
+use crate::launcher_protocol::Hello;
 use crate::launcher_view::{LauncherInfo, LauncherView};
-use crate::leader_connection::LeaderConnection;
 use crate::node_config::NodeConfig;
 use crate::timeouts::{LAUNCHER_SILENCE, PROBE};
 
@@ -54,19 +54,8 @@ pub(crate) struct Discovered {
 }
 
 impl Discovery {
-    /// Looks for the others in a thread of its own; the receiver gets what it has found.
-    pub(crate) fn start(self: &Arc<Discovery>) -> Result<Receiver<Result<Discovered, Error>>, Error> {
-        let (discovery, (answer, discovered)) = (self.clone(), mpsc::channel());
-        let work = move || {
-            // Nobody waits for the answer any more when the coordinator has ended.
-            let _ = answer.send(discovery.search());
-        };
-        let thread = std::thread::Builder::new().name("kolo-discovery".into()).spawn(work);
-        thread.map(|_| discovered).map_err(|cause| Error::system("cannot start a thread", cause))
-    }
-
     /// Looks until there is a job, at most as long as a job's beginning may take.
-    fn search(&self) -> Result<Discovered, Error> {
+    pub(super) fn search(&self) -> Result<Discovered, Error> {
         let mut cause = None;
         while !self.closing.load(Ordering::Acquire) && Instant::now() < self.begins_by {
             match self.try_all_places() {
@@ -88,7 +77,7 @@ impl Discovery {
         let job_name = self.job_name();
         let mut refused = None;
         for place in masters.iter().flat_map(|master| master.addresses()) {
-            let view = match launcher_protocol::probe_view_or_refusal(*place, &self.access, PROBE) {
+            let view = match launcher_store::probe_view_or_refusal(*place, &self.access, PROBE) {
                 Ok(Some(view)) => view,
                 Ok(None) => continue,
                 Err(error) => {
@@ -200,7 +189,7 @@ impl Discovery {
         let node_rank = connection.introduce(hello, LAUNCHER_SILENCE)?;
         // Whoever probes this launcher before the leader has sent its view is sent on to the leader by this
         // one.
-        launcher_protocol::publish_view(&store, &view);
+        launcher_store::publish_view(&store, &view);
         Ok(Discovered { store, ip, node_rank, view, connection: Some(connection) })
     }
 }

@@ -12,7 +12,7 @@ use crate::generation::{Formed, History};
 const WORKING_CPU_TIME: Duration = Duration::from_millis(100);
 
 /// Where a worker stands between two generations.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Status {
     /// The worker has been started, and has not arrived yet.
     Started,
@@ -23,7 +23,7 @@ pub(super) enum Status {
 }
 
 /// One worker whose process has not ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WorkerRecord {
     pub(super) status: Status,
     /// The worker's rank in the last generation it was in.
@@ -42,6 +42,7 @@ pub(super) struct WorkerRecord {
 }
 
 /// The workers of a job and the generation that they form.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WorkerSet {
     pub(super) policy: MembershipPolicy,
     pub(super) created: Instant,

@@ -1,0 +1,331 @@
+//! What a launcher does for its job: it tells the protocol ([`LauncherState`]) what happens, and does what
+//! that wants done. Clocks, connections, stores and threads are here; nothing is decided here.
+
+mod discovery;
+mod launcher_store;
+mod leader_connection;
+mod questions;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use kolo_rendezvous::Error;
+use kolo_rendezvous::secure::Access;
+use kolo_rendezvous::store::Server;
+use kolo_schedule::Rank;
+
+use discovery::Discovered;
+pub(crate) use discovery::Discovery;
+use leader_connection::LeaderConnection;
+use questions::{Answer, Questions};
+
+use crate::arbiter::{Arbiter, Claim, Verdict};
+use crate::events::{CoordinatorEvent, MemberEvent};
+use crate::generation::Formed;
+use crate::launcher_protocol::{self, Hello};
+use crate::member_ranks::MemberRanks;
+use crate::protocol::{ClaimAnswer, Context, Effect, Event, Found, LauncherState, Role};
+use crate::timeouts::{FAREWELL, LAUNCHER_SILENCE, PROBE, TAKEOVER};
+use crate::worker_protocol::{self, Arrival, Reply};
+
+/// A launcher's protocol, and by what it acts.
+pub(crate) struct Driver {
+    context: Context,
+    pub(crate) state: LauncherState,
+    access: Access,
+    arbiter: Arbiter,
+    /// This host, as members on all nodes reach the stores of generations.
+    ip: IpAddr,
+    /// How the other launchers are found; `None` for a job of one node.
+    discovery: Option<Arc<Discovery>>,
+    /// Where the members of this node arrive.
+    members: Arc<Server>,
+    /// The launcher that runs the coordinator hears its events.
+    launcher: Sender<CoordinatorEvent>,
+    ranks: MemberRanks,
+    /// This launcher's store, where others find it, and to which they connect when it leads.
+    own: Option<Server>,
+    leader: Option<LeaderConnection>,
+    /// The store of the running generation.
+    generation: Option<Server>,
+    questions: Questions,
+}
+
+/// What a [`Driver`] is made of.
+pub(crate) struct DriverParts {
+    pub(crate) context: Context,
+    pub(crate) access: Access,
+    pub(crate) arbiter: Arbiter,
+    pub(crate) ip: IpAddr,
+    pub(crate) discovery: Option<Arc<Discovery>>,
+    pub(crate) members: Arc<Server>,
+    pub(crate) launcher: Sender<CoordinatorEvent>,
+}
+
+impl Driver {
+    /// A launcher that looks for its job, or leads it alone where it has no [`Discovery`].
+    pub(crate) fn new(parts: DriverParts) -> Driver {
+        let DriverParts { context, access, arbiter, ip, discovery, members, launcher } = parts;
+        let role = match discovery {
+            Some(_) => Role::Discovering,
+            None => Role::alone(&context, Instant::now()),
+        };
+        let questions = Questions::new(members.clone());
+        let mut driver = Driver {
+            context,
+            state: LauncherState::new(role),
+            access,
+            arbiter,
+            ip,
+            discovery,
+            members,
+            launcher,
+            ranks: MemberRanks::default(),
+            own: None,
+            leader: None,
+            generation: None,
+            questions,
+        };
+        driver.act(match driver.discovery {
+            Some(_) => Effect::Discover,
+            None => Effect::PublishJobId(driver.context.launcher_id),
+        });
+        driver
+    }
+
+    /// The ranks that members have, from now on.
+    pub(crate) fn ranks(&self) -> MemberRanks {
+        self.ranks.clone()
+    }
+
+    /// Tells the protocol what has happened, and does what follows.
+    pub(crate) fn tell(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for effect in self.state.handle(event, Instant::now(), &self.context) {
+                events.extend(self.act(effect));
+            }
+        }
+    }
+
+    /// Tells the protocol what has happened to a member of this node.
+    pub(crate) fn tell_of(&mut self, member: &str, event: MemberEvent) {
+        self.tell(Event::Member { member: member.into(), event });
+    }
+
+    /// Hears members, launchers and the arbiter, and tells the protocol.
+    pub(crate) fn poll(&mut self, arrivals: Vec<(String, String)>) {
+        for (member, text) in arrivals {
+            match serde_json::from_str::<Arrival>(&text) {
+                Ok(arrival) => self.tell_of(&member, MemberEvent::Arrived(arrival)),
+                Err(why) => {
+                    let built = "is it built with another version of Kolo?";
+                    self.warn(format!("worker {member} is not understood ({why}); {built}"));
+                }
+            }
+        }
+        for (member, milliseconds) in self.members.take(worker_protocol::CPU_TIME, Duration::ZERO) {
+            if let Ok(milliseconds) = milliseconds.parse() {
+                self.tell_of(&member, MemberEvent::CpuTime(Duration::from_millis(milliseconds)));
+            }
+        }
+        while let Some(answer) = self.questions.next() {
+            let event = self.answered(answer);
+            event.into_iter().for_each(|event| self.tell(event));
+        }
+        while let Some(received) = self.leader.as_ref().and_then(LeaderConnection::receive) {
+            self.tell(match received {
+                Ok(message) => Event::FromLeader(message),
+                Err(error) => Event::LeaderLost { why: error.to_string() },
+            });
+        }
+        // Who comes to a launcher that does not lead yet waits until it does.
+        if let (Role::Leading(_), Some(own)) = (&self.state.role, &self.own) {
+            let taken = own.take(launcher_protocol::TO_LEADER, Duration::ZERO);
+            let refused = own.token_refusals();
+            for (launcher, message) in launcher_protocol::in_order(taken) {
+                self.tell(Event::FromFollower { launcher, message });
+            }
+            refused.into_iter().for_each(|host| self.tell(Event::TokenRefused(host)));
+        }
+        self.tell(Event::Tick);
+    }
+
+    /// Ends in good order: tells its leader or its followers, and waits until they have had the time to hear
+    /// it.
+    pub(crate) fn end(&mut self) {
+        self.tell(Event::End);
+        if self.has_followers() {
+            std::thread::sleep(FAREWELL);
+        }
+        self.act(Effect::Leave);
+    }
+
+    /// Whether this launcher leads others.
+    pub(crate) fn has_followers(&self) -> bool {
+        let Role::Leading(leader) = &self.state.role else { return false };
+        leader.followers.as_ref().is_some_and(|followers| !followers.is_empty())
+    }
+
+    /// Does one thing. Gives what follows at once.
+    fn act(&mut self, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::PublishJobId(job_id) => self.set(worker_protocol::JOB_ID, format!("{job_id:016x}")),
+            Effect::Reply { member, arrival, reply } => self.reply(&member, arrival, &reply),
+            Effect::RequestRegroup { generation } => {
+                self.set(&worker_protocol::regroup_key(generation), "1".into());
+            }
+            Effect::GenerationFormed { formed, after } => self.generation_formed(formed, after),
+            Effect::Tell(event) => self.tell_launcher(event),
+            Effect::Publish(view) => {
+                self.own.iter().for_each(|own| launcher_store::publish_view(own, &view));
+            }
+            Effect::ToLeader(message) => {
+                self.leader.iter().for_each(|leader| leader.send(message.clone()));
+            }
+            Effect::ToFollower { launcher, number, message } => {
+                let key = launcher_protocol::to_follower_key(launcher, number);
+                self.own.iter().for_each(|own| launcher_store::put(own, &key, &message));
+            }
+            Effect::Connect { leader, hello } => self.connect(leader, hello),
+            Effect::Disconnect => self.leader = None,
+            Effect::Leave => (self.leader, self.own, self.generation) = (None, None, None),
+            Effect::Probe { launcher, address } => {
+                let access = self.access.clone();
+                let unknown = Answer::Probed { launcher, view: None };
+                self.questions.ask("kolo-probe", unknown, move || {
+                    let view = launcher_store::probe_view(address, &access, PROBE);
+                    Answer::Probed { launcher, view }
+                });
+            }
+            Effect::Claim(claim) => return self.claim(claim),
+            Effect::FailGeneration { rank } => {
+                self.generation.iter().for_each(|store| store.fail(Error::Died { rank: Rank(rank) }));
+            }
+            Effect::Discover => self.discover(),
+        }
+        None
+    }
+
+    /// Takes note of the answer to a question. Gives what the protocol is told.
+    fn answered(&mut self, answer: Answer) -> Option<Event> {
+        Some(match answer {
+            Answer::Found(Ok(discovered)) => {
+                let Discovered { store, ip, node_rank, view, connection } = *discovered;
+                let address = match store.address() {
+                    Ok(bound) => (ip, bound.port()).into(),
+                    Err(cause) => return Some(not_found(&Error::system("cannot read an address", cause))),
+                };
+                let leads = connection.is_none();
+                (self.ip, self.own, self.leader) = (ip, Some(store), connection);
+                Event::Found(Found { address, node_rank, view, leads })
+            }
+            Answer::Found(Err(error)) => not_found(&error),
+            Answer::Connected(Ok(connection)) => {
+                self.leader = Some(connection);
+                Event::Welcomed
+            }
+            Answer::Connected(Err(error)) => {
+                let why = error.to_string();
+                match error {
+                    Error::LauncherRefused { .. } => Event::RefusedByLeader { why },
+                    _ => Event::LeaderLost { why },
+                }
+            }
+            Answer::Probed { launcher, view } => Event::Probed { launcher, view },
+            Answer::Claimed { claim, verdict } => self.claim_answered(&claim, verdict),
+        })
+    }
+
+    fn discover(&mut self) {
+        let Some(discovery) = self.discovery.clone() else { return };
+        let unknown = Answer::Found(Err(Error::system("cannot look for the others", "no thread does")));
+        self.questions
+            .ask("kolo-discovery", unknown, move || Answer::Found(discovery.search().map(Box::new)));
+    }
+
+    /// Connects to the next leader.
+    fn connect(&mut self, leader: SocketAddr, hello: Hello) {
+        self.leader = None;
+        let (id, access) = (self.context.launcher_id, self.access.clone());
+        let unknown = Answer::Connected(Err(Error::system("cannot connect", "no thread does")));
+        self.questions.ask("kolo-takeover", unknown, move || {
+            let opened = LeaderConnection::open(leader, id, &access, LAUNCHER_SILENCE);
+            Answer::Connected(opened.and_then(|opened| opened.introduce(hello, TAKEOVER).map(|_| opened)))
+        });
+    }
+
+    /// Asks the arbiter. Gives the answer where it comes at once.
+    fn claim(&mut self, claim: Claim) -> Option<Event> {
+        if self.arbiter.is_immediate() {
+            let verdict = self.arbiter.claim(&claim);
+            return Some(self.claim_answered(&claim, verdict));
+        }
+        let (arbiter, verdict) = (self.arbiter.clone(), Err("a thread has ended".into()));
+        let unknown = Answer::Claimed { claim: claim.clone(), verdict };
+        self.questions.ask("kolo-claim", unknown, move || {
+            let verdict = arbiter.claim(&claim);
+            Answer::Claimed { claim, verdict }
+        });
+        None
+    }
+
+    /// Serves the generation that a claim is granted.
+    fn claim_answered(&mut self, claim: &Claim, verdict: Result<Verdict, String>) -> Event {
+        Event::ClaimAnswered(match verdict {
+            Ok(Verdict::Granted(number)) => {
+                let store = self.serve_generation(claim.members.len()).map_err(|error| error.to_string());
+                ClaimAnswer::Granted { number, store }
+            }
+            Ok(Verdict::Superseded(reason)) => ClaimAnswer::Superseded(reason),
+            Ok(Verdict::NotYet(reason)) | Err(reason) => ClaimAnswer::NotYet(reason),
+        })
+    }
+
+    /// Starts the store of a generation, in place of the last one's, in which no member is left. Gives the
+    /// address at which members on all nodes reach it.
+    fn serve_generation(&mut self, world_size: usize) -> Result<SocketAddr, Error> {
+        let server = Server::start((self.ip, 0).into(), world_size, &self.access)?;
+        let bound = server.address().map_err(|cause| Error::system("cannot read an address", cause))?;
+        self.generation = Some(server);
+        Ok((self.ip, bound.port()).into())
+    }
+
+    fn reply(&self, member: &str, arrival: u64, reply: &Reply) {
+        match serde_json::to_string(reply) {
+            Ok(text) => self.set(&worker_protocol::reply_key(member, arrival), text),
+            Err(error) => self.warn(format!("a reply to {member} cannot be written: {error}")),
+        }
+    }
+
+    fn generation_formed(&self, formed: Formed, after: u64) {
+        // Nobody is in the last one any more to be asked to leave it.
+        self.members.remove(&worker_protocol::regroup_key(after));
+        self.ranks.formed(formed.generation, &formed.members);
+        let Formed { generation, members, reason, .. } = formed;
+        self.tell_launcher(CoordinatorEvent::GenerationFormed { generation, members, reason });
+    }
+
+    fn tell_launcher(&self, event: CoordinatorEvent) {
+        // The launcher listens no more when it is about to end.
+        let _ = self.launcher.send(event);
+    }
+
+    fn warn(&self, text: String) {
+        self.tell_launcher(CoordinatorEvent::Warning { text });
+    }
+
+    /// Sets a key of the store at which this node's members arrive.
+    fn set(&self, key: &str, value: String) {
+        if let Err(why) = self.members.set(key, value) {
+            self.warn(format!("the coordinator cannot keep `{key}`: {why}"));
+        }
+    }
+}
+
+fn not_found(error: &Error) -> Event {
+    Event::NotFound { reason: error.to_string(), for_all: matches!(error, Error::TokenDiffers { .. }) }
+}

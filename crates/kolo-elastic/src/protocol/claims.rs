@@ -1,0 +1,168 @@
+//! A leader's claims: each generation is asked for once at a time, and again while the answer may change.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::effect::{Effect, Effects};
+use super::event::ClaimAnswer;
+use crate::arbiter::Claim;
+
+/// The time between two claims where the first was not granted.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// What has come of a claim so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Claimed {
+    /// It is granted: the generation has this number, and a store there, or none.
+    Granted { number: u64, store: Result<SocketAddr, String> },
+    /// There is no answer yet, or another one may follow.
+    Waits,
+    /// The job goes on without this leader, or not at all. The text is the reason, as a sentence.
+    Refused(String),
+}
+
+/// The claims of one leader.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Claims {
+    /// A claim may be refused for so long before the leader gives up.
+    patience: Duration,
+    /// The last claim, with its answer once there is one.
+    asked: Option<(Claim, Option<ClaimAnswer>)>,
+    ask_again: Option<Instant>,
+    /// Since when claims are refused, and why; the reason is `None` when the user has been told.
+    refused: Option<(Instant, Option<String>)>,
+}
+
+impl Claims {
+    /// No claims yet.
+    pub(crate) fn new(patience: Duration) -> Claims {
+        Claims { patience, asked: None, ask_again: None, refused: None }
+    }
+
+    /// Claims a generation, or looks what has come of it. Another claim than the last one is made anew, even
+    /// where the last one was granted: then nobody has been told of that generation.
+    pub(crate) fn claim(&mut self, claim: &Claim, now: Instant, out: &mut Effects) -> Claimed {
+        let Some((asked, answer)) = self.asked.take() else {
+            if self.ask_again.is_none_or(|then| now >= then) {
+                self.asked = Some((claim.clone(), None));
+                out.push(Effect::Claim(claim.clone()));
+            }
+            return Claimed::Waits;
+        };
+        match answer {
+            None => {
+                self.asked = Some((asked, None));
+                Claimed::Waits
+            }
+            Some(ClaimAnswer::Granted { .. }) if asked != *claim => Claimed::Waits,
+            Some(ClaimAnswer::Granted { number, store }) => {
+                (self.refused, self.ask_again) = (None, None);
+                Claimed::Granted { number, store }
+            }
+            Some(ClaimAnswer::Superseded(reason)) => Claimed::Refused(reason),
+            Some(ClaimAnswer::NotYet(reason)) => self.not_yet(reason, now),
+        }
+    }
+
+    /// Takes note of the answer to the last claim.
+    pub(crate) fn answered(&mut self, answer: ClaimAnswer) {
+        if let Some((_, waits)) = &mut self.asked {
+            *waits = Some(answer);
+        }
+    }
+
+    /// Why claims are refused for now, if that is news.
+    pub(crate) fn news(&mut self) -> Option<String> {
+        let reason = self.refused.as_mut()?.1.take()?;
+        Some(format!("no generation may follow yet: {reason}; waiting for up to {:?}", self.patience))
+    }
+
+    fn not_yet(&mut self, reason: String, now: Instant) -> Claimed {
+        let (since, _) = self.refused.get_or_insert_with(|| (now, Some(reason.clone())));
+        if now.saturating_duration_since(*since) >= self.patience {
+            return Claimed::Refused(reason);
+        }
+        self.ask_again = Some(now + ASK_AGAIN);
+        Claimed::Waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn claim(members: &[&str]) -> Claim {
+        let members = members.iter().map(|name| name.to_string()).collect();
+        let (left, told) = (Default::default(), Default::default());
+        Claim {
+            job: 1,
+            leader: 1,
+            place: "here".into(),
+            newest: 1,
+            members,
+            left,
+            told,
+            predecessors: Vec::new(),
+        }
+    }
+
+    /// What comes of a claim, and whether the arbiter is asked.
+    fn claims(claims: &mut Claims, members: &[&str], now: Instant) -> (Claimed, bool) {
+        let mut out = Effects::default();
+        let claimed = claims.claim(&claim(members), now, &mut out);
+        let asks = out.0 == [Effect::Claim(claim(members))];
+        assert!(asks || out.0.is_empty(), "{out:?}");
+        (claimed, asks)
+    }
+
+    #[test]
+    fn a_refused_claim_is_made_again_until_patience_ends() {
+        let (mut leader, now) = (Claims::new(PATIENCE), Instant::now());
+        let not_yet = || ClaimAnswer::NotYet("1 of 3 is here".into());
+        assert_eq!(claims(&mut leader, &["a"], now), (Claimed::Waits, true));
+        assert_eq!(claims(&mut leader, &["a"], now), (Claimed::Waits, false), "there is no answer yet");
+        leader.answered(not_yet());
+        assert_eq!(claims(&mut leader, &["a"], now), (Claimed::Waits, false));
+        let news = leader.news().unwrap();
+        assert!(news.contains("1 of 3 is here") && leader.news().is_none(), "{news}");
+        assert_eq!(
+            claims(&mut leader, &["a", "b"], now),
+            (Claimed::Waits, false),
+            "it is not asked all the time"
+        );
+        let mut goes_on = leader.clone();
+        assert_eq!(claims(&mut goes_on, &["a", "b"], now + ASK_AGAIN), (Claimed::Waits, true));
+        let store = Ok(SocketAddr::from(([127, 0, 0, 1], 1)));
+        goes_on.answered(ClaimAnswer::Granted { number: 2, store: store.clone() });
+        let granted = Claimed::Granted { number: 2, store };
+        assert_eq!(claims(&mut goes_on, &["a", "b"], now + ASK_AGAIN), (granted, false));
+        assert_eq!(claims(&mut leader, &["a"], now + PATIENCE), (Claimed::Waits, true));
+        leader.answered(not_yet());
+        let refused = Claimed::Refused("1 of 3 is here".into());
+        assert_eq!(
+            claims(&mut leader, &["a"], now + PATIENCE),
+            (refused, false),
+            "it does not wait for ever"
+        );
+    }
+
+    #[test]
+    fn what_was_granted_to_others_than_now_wait_is_not_used() {
+        let (mut leader, now) = (Claims::new(PATIENCE), Instant::now());
+        let granted = |number| ClaimAnswer::Granted { number, store: Err("none".into()) };
+        assert_eq!(claims(&mut leader, &["a", "b"], now), (Claimed::Waits, true));
+        assert_eq!(
+            claims(&mut leader, &["a"], now),
+            (Claimed::Waits, false),
+            "the first answer is waited for"
+        );
+        leader.answered(granted(2));
+        assert_eq!(claims(&mut leader, &["a"], now), (Claimed::Waits, false));
+        assert_eq!(claims(&mut leader, &["a"], now), (Claimed::Waits, true));
+        leader.answered(granted(2));
+        let granted = Claimed::Granted { number: 2, store: Err("none".into()) };
+        assert_eq!(claims(&mut leader, &["a"], now), (granted, false));
+    }
+}

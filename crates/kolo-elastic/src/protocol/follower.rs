@@ -1,0 +1,225 @@
+//! A coordinator that follows: it passes on what happens to its own members, hands them the leader's replies,
+//! and knows enough to lead when the launchers before it are gone.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::context::Context;
+use super::effect::{Effect, Effects};
+use super::event::Event;
+use super::local_members::{Detached, LocalMembers};
+use super::succession::{LeaderLoss, Succession, succeed};
+use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
+use crate::generation::Formed;
+use crate::launcher_protocol::{Hello, ToFollower, ToLeader};
+use crate::launcher_view::LauncherView;
+use crate::member_name::node_rank_of;
+
+/// The follower's part of a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Follower {
+    /// Where others reach this launcher's store.
+    address: SocketAddr,
+    pub(crate) view: LauncherView,
+    connection: Connection,
+}
+
+/// The way to the leader.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Connection {
+    Open,
+    /// The last leader is lost, and the driver connects to the next one.
+    Opening,
+    /// The leader is lost, as the text says, and is asked whether it lives.
+    Lost(String),
+}
+
+/// The role that a follower has from now on.
+pub(crate) enum NextRole {
+    /// It goes on following.
+    Follow,
+    /// It leads; its view says so.
+    Lead,
+    /// It looks for the job once more.
+    Rediscover,
+    /// It belongs to no job any more.
+    Detach(Detached),
+}
+
+impl NextRole {
+    fn detach(reason: impl Into<String>) -> NextRole {
+        NextRole::Detach(reason.into().into())
+    }
+}
+
+impl Follower {
+    /// A follower that the leader has welcomed.
+    pub(crate) fn new(
+        address: SocketAddr,
+        view: LauncherView,
+        local: &LocalMembers,
+        out: &mut Effects,
+    ) -> Follower {
+        tell_members(local, out);
+        Follower { address, view, connection: Connection::Open }
+    }
+
+    /// Tells the leader. What happens while no leader is connected the next one learns by [`tell_members`].
+    fn send(&self, message: ToLeader, out: &mut Effects) {
+        if self.connection == Connection::Open {
+            out.push(Effect::ToLeader(message));
+        }
+    }
+
+    /// Passes on what happens here, does what the leader says, and finds the next leader if that is lost.
+    pub(crate) fn handle(
+        &mut self,
+        event: Event,
+        now: Instant,
+        context: &Context,
+        local: &mut LocalMembers,
+        out: &mut Effects,
+    ) -> NextRole {
+        match (event, &self.connection) {
+            (Event::Member { member, event }, _) => self.send(ToLeader::Member { member, event }, out),
+            (Event::WorkDone, _) => self.send(ToLeader::WorkDone, out),
+            (Event::End, _) => self.send(ToLeader::Goodbye, out),
+            (Event::FromLeader(message), Connection::Open) => {
+                return self.obey(message, context, local, out);
+            }
+            (Event::LeaderLost { why }, Connection::Open | Connection::Opening) => {
+                out.push(Effect::Disconnect);
+                return self.leader_lost(why, context, local, out);
+            }
+            (Event::Probed { view, .. }, Connection::Lost(why)) => {
+                let answers = view.is_some_and(|view| view.job_id == self.view.job_id);
+                let why = why.clone();
+                return self.succeed(answers, &why, context, local, out);
+            }
+            (Event::Welcomed, Connection::Opening) => {
+                self.connection = Connection::Open;
+                tell_members(local, out);
+            }
+            // A refusal is final.
+            (Event::RefusedByLeader { why }, Connection::Opening) => return NextRole::detach(why),
+            (Event::Tick, _) if self.view.initial_nodes.is_none() && now >= context.begins_by => {
+                let (came, waited) = (self.view.launchers.len(), context.start_timeout);
+                let min = context.limits.min;
+                return NextRole::detach(format!(
+                    "it needs {min} nodes (--nnodes), and {came} have come within {waited:?}"
+                ));
+            }
+            _ => {}
+        }
+        NextRole::Follow
+    }
+
+    /// Does what the leader says.
+    fn obey(
+        &mut self,
+        message: ToFollower,
+        context: &Context,
+        local: &mut LocalMembers,
+        out: &mut Effects,
+    ) -> NextRole {
+        match message {
+            ToFollower::View(view) => {
+                out.push(Effect::Publish(view.clone()));
+                local.initial_nodes = view.initial_nodes;
+                self.view = view;
+            }
+            ToFollower::Refused { reason } => return NextRole::detach(format!("the job {reason}")),
+            ToFollower::Superseded { reason } => {
+                return NextRole::Detach(Detached { reason, superseded: true });
+            }
+            ToFollower::Goodbye { ended } => {
+                ended.iter().for_each(|identity| local.lineage.died(identity));
+                out.push(Effect::Disconnect);
+                return self.succeed(false, "it has said that it ends", context, local, out);
+            }
+            ToFollower::Formed(Formed { generation, .. }) if generation <= local.formed.generation => {}
+            ToFollower::Formed(formed) => local.generation_formed(formed, out),
+            ToFollower::Reply { member, arrival, reply } => local.reply(&member, arrival, reply, out),
+            ToFollower::RequestRegroup { generation } => out.push(Effect::RequestRegroup { generation }),
+            ToFollower::Evict { member } => out.tell(CoordinatorEvent::MemberHung { member }),
+            ToFollower::TooFewMembers { present } => out.tell(CoordinatorEvent::TooFewMembers { present }),
+            ToFollower::RemoteMembers { count } => local.remote_members = count,
+            ToFollower::Welcome { .. } => {}
+        }
+        NextRole::Follow
+    }
+
+    /// Asks the leader that is lost whether it lives; its answer, or none, decides.
+    fn leader_lost(
+        &mut self,
+        why: String,
+        context: &Context,
+        local: &LocalMembers,
+        out: &mut Effects,
+    ) -> NextRole {
+        let Some(leader) = self.view.leader() else {
+            return self.succeed(false, &why, context, local, out);
+        };
+        out.push(Effect::Probe { launcher: leader.id, address: leader.address });
+        self.connection = Connection::Lost(why);
+        NextRole::Follow
+    }
+
+    /// Acts on the decision of [`succeed`].
+    fn succeed(
+        &mut self,
+        leader_answers: bool,
+        why: &str,
+        context: &Context,
+        local: &LocalMembers,
+        out: &mut Effects,
+    ) -> NextRole {
+        let loss = LeaderLoss {
+            leader_answers,
+            job_runs: local.formed.generation > 0,
+            ranks_given: context.ranks_given,
+            members_wait: local.unanswered.values().any(Option::is_some),
+        };
+        let (succession, reason) = succeed(&self.view, context.launcher_id, loss);
+        log::info!("the leading launcher is lost ({why}): {reason}");
+        if let Succession::Lead(_) | Succession::Follow { .. } = succession {
+            // A leader that is only stopped has not ended its generation.
+            out.push(Effect::RequestRegroup { generation: local.formed.generation });
+        }
+        match succession {
+            Succession::Lead(view) => {
+                self.view = view;
+                NextRole::Lead
+            }
+            Succession::Follow { leader, view } => {
+                (self.view, self.connection) = (view, Connection::Opening);
+                let (address, node_rank) = (self.address, local.node_rank);
+                let rejoins = Some(local.lineage.generations());
+                let hello = Hello { address, node_rank, deferred_workers: 0, rejoins };
+                out.push(Effect::Connect { leader: leader.address, hello });
+                NextRole::Follow
+            }
+            Succession::Rediscover => NextRole::Rediscover,
+            Succession::Detach => NextRole::detach(format!("{reason}: {why}")),
+        }
+    }
+}
+
+/// Tells a new leader everything about this node's members.
+fn tell_members(local: &LocalMembers, out: &mut Effects) {
+    let mut tell = |member: &String, event| {
+        out.push(Effect::ToLeader(ToLeader::Member { member: member.clone(), event }));
+    };
+    for member in &local.formed.members {
+        if node_rank_of(member) == local.node_rank && !local.contains(member) {
+            tell(member, MemberEvent::Exited(MemberExit::Clean));
+        }
+    }
+    for (member, unanswered) in &local.unanswered {
+        tell(member, MemberEvent::Started);
+        if let Some(arrival) = unanswered.clone() {
+            tell(member, MemberEvent::Arrived(arrival));
+        }
+    }
+    out.push(Effect::ToLeader(ToLeader::MembersTold));
+}

@@ -1,0 +1,108 @@
+//! A worker's part of the protocol: it arrives, is assigned to a generation, and enters later ones only.
+
+use kolo_rendezvous::Error;
+use std::time::Duration;
+
+use crate::generation::History;
+use crate::worker_protocol::{Arrival, Assignment, Reply};
+
+/// What a worker knows of its job.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Membership {
+    arrivals: u64,
+    has_state: bool,
+    /// It is a summation server, which never holds the state.
+    server: bool,
+    /// Tells this process from others of its name.
+    incarnation: u64,
+    history: History,
+}
+
+/// What a worker does after a reply.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It forms the group of this generation, which it has entered.
+    Enter(Assignment),
+    /// It arrives once more, for this reason.
+    ArriveAgain(String),
+    /// It cannot go on.
+    End(Error),
+}
+
+impl Membership {
+    /// A worker that has been in no generation.
+    pub(crate) fn new(incarnation: u64, server: bool) -> Membership {
+        Membership { arrivals: 0, has_state: false, server, incarnation, history: History::default() }
+    }
+
+    /// The worker has left its generation for `reason`, if it was in one, and waits for the next.
+    /// `rejoin_timeout`: how long the others may take to arrive, where it has seen what their steps take.
+    pub(crate) fn arrive(&mut self, reason: Option<String>, rejoin_timeout: Option<Duration>) -> Arrival {
+        self.arrivals += 1;
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Arrival {
+            number: self.arrivals,
+            reason,
+            rejoin_timeout_ms: rejoin_timeout.map(milliseconds),
+            has_state: self.has_state,
+            server: self.server,
+            incarnation: self.incarnation,
+            history: self.history.clone(),
+        }
+    }
+
+    /// The last arrival is answered.
+    pub(crate) fn replied(&mut self, reply: Reply) -> Outcome {
+        match reply {
+            Reply::Assigned(assignment) => match self.history.enter(assignment.generation) {
+                true => Outcome::Enter(assignment),
+                false => Outcome::ArriveAgain("an older generation was assigned".into()),
+            },
+            Reply::StateLost => Outcome::End(Error::Orphaned),
+            Reply::Superseded { reason } => Outcome::End(Error::Superseded { reason }),
+            Reply::Failed { reason } => {
+                Outcome::End(Error::system("the coordinator can form no generation", reason))
+            }
+            Reply::TooFew { present, min, waited_ms, first } => {
+                let waited = Duration::from_millis(waited_ms);
+                Outcome::End(Error::TooFew { present, min, waited, first })
+            }
+        }
+    }
+
+    /// The worker has formed the group of the generation that it has entered.
+    pub(crate) fn formed(&mut self) {
+        self.history.formed();
+    }
+
+    /// From now on the worker holds the state of the job.
+    pub(crate) fn set_has_state(&mut self) {
+        self.has_state = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generation::GenerationId;
+
+    #[test]
+    fn a_worker_enters_later_generations_only() {
+        let assigned = |number, leader| {
+            let generation = GenerationId { number, leader };
+            let store = ([127, 0, 0, 1], 1).into();
+            let reason = String::new();
+            Reply::Assigned(Assignment { generation, rank: 0, world_size: 1, local_rank: 0, store, reason })
+        };
+        let mut worker = Membership::new(7, false);
+        assert_eq!(worker.arrive(None, None).number, 1);
+        assert!(matches!(worker.replied(assigned(2, 9)), Outcome::Enter(_)));
+        worker.formed();
+        worker.set_has_state();
+        let again = worker.arrive(Some("rank 1 died".into()), Some(Duration::from_secs(2)));
+        assert_eq!((again.number, again.rejoin_timeout_ms, again.has_state), (2, Some(2000), true));
+        assert_eq!(again.history.formed, Some(GenerationId { number: 2, leader: 9 }));
+        assert!(matches!(worker.replied(assigned(2, 8)), Outcome::ArriveAgain(_)));
+        assert!(matches!(worker.replied(Reply::StateLost), Outcome::End(Error::Orphaned)));
+    }
+}
