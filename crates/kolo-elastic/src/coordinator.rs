@@ -217,7 +217,7 @@ impl Coordinator {
     /// Whether this coordinator leads those of other nodes, which need it even when it has no members of its
     /// own.
     pub fn has_followers(&self) -> bool {
-        self.shared.driver.lock().has_followers()
+        self.shared.driver.lock().state.has_followers()
     }
 }
 

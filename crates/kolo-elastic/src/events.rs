@@ -31,7 +31,7 @@ pub(crate) enum MemberEvent {
 }
 
 /// What a coordinator tells the launcher that runs it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CoordinatorEvent {
     /// A generation has begun.
     GenerationFormed {

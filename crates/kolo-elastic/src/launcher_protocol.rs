@@ -3,11 +3,12 @@
 //! | key | who sets it | value |
 //! |---|---|---|
 //! | `view` | every launcher, in its own store | [`LauncherView`]: whoever finds one launcher finds all |
-//! | `to-leader/<launcher>/<number>` | a follower | [`ToLeader`] |
-//! | `to-leader/<launcher>/end` | the store, when the connection ends | [`ToLeader::ConnectionLost`] |
-//! | `to-follower/<launcher>/<number>` | the leader | [`ToFollower`] |
+//! | `to-leader/<connection>/<number>` | a follower | [`ToLeader`] |
+//! | `to-leader/<connection>/end` | the store, when the connection ends | [`ToLeader::ConnectionLost`] |
+//! | `to-follower/<connection>/<number>` | the leader | [`ToFollower`] |
 //!
-//! Messages are numbered from 0 in both directions, so that none is heard twice or out of order.
+//! Messages are numbered from 0 in both directions, so that none is heard twice or out of order. A follower's
+//! connections are numbered as well: what one sends that has ended may come after what the next one sends.
 
 use std::net::SocketAddr;
 
@@ -22,6 +23,22 @@ use crate::worker_protocol::Reply;
 pub(crate) const TO_LEADER: &str = "to-leader/";
 /// The key of a launcher's view.
 pub(crate) const VIEW: &str = "view";
+
+/// One connection of a follower to a leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ConnectionId {
+    /// The follower's id.
+    pub(crate) launcher: u64,
+    /// Counts the follower's connections.
+    pub(crate) number: u64,
+}
+
+/// As in keys.
+impl std::fmt::Display for ConnectionId {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}-{}", self.launcher, self.number)
+    }
+}
 
 /// A follower's message to the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -83,35 +100,37 @@ pub(crate) enum ToFollower {
 }
 
 /// The key of a follower's message to the leader.
-pub(crate) fn to_leader_key(launcher: u64, number: u64) -> String {
-    format!("{TO_LEADER}{launcher}/{number}")
+pub(crate) fn to_leader_key(connection: ConnectionId, number: u64) -> String {
+    format!("{TO_LEADER}{connection}/{number}")
 }
 
 /// The key that the store sets when a follower's connection ends.
-pub(crate) fn connection_end_key(launcher: u64) -> String {
-    format!("{TO_LEADER}{launcher}/end")
+pub(crate) fn connection_end_key(connection: ConnectionId) -> String {
+    format!("{TO_LEADER}{connection}/end")
 }
 
 /// The key of the leader's message to a follower.
-pub(crate) fn to_follower_key(launcher: u64, number: u64) -> String {
-    format!("to-follower/{launcher}/{number}")
+pub(crate) fn to_follower_key(connection: ConnectionId, number: u64) -> String {
+    format!("to-follower/{connection}/{number}")
 }
 
-/// The messages to the leader that have come in, those of each launcher in the order in which it sent them. A
-/// message that cannot be decoded is left out, and told in the log.
-pub(crate) fn in_order(taken: Vec<(String, String)>) -> Vec<(u64, ToLeader)> {
-    let mut messages: Vec<(u64, u64, ToLeader)> =
+/// The messages to the leader that have come in, those of each connection in the order in which they were
+/// sent. A message that cannot be decoded is left out, and told in the log.
+pub(crate) fn in_order(taken: Vec<(String, String)>) -> Vec<(ConnectionId, ToLeader)> {
+    let mut messages: Vec<(ConnectionId, u64, ToLeader)> =
         taken.iter().filter_map(|(key, text)| decode(key, text)).collect();
-    messages.sort_by_key(|(launcher, number, _)| (*launcher, *number));
-    messages.into_iter().map(|(launcher, _, message)| (launcher, message)).collect()
+    messages.sort_by_key(|(connection, number, _)| (*connection, *number));
+    messages.into_iter().map(|(connection, _, message)| (connection, message)).collect()
 }
 
-fn decode(key: &str, text: &str) -> Option<(u64, u64, ToLeader)> {
-    let (launcher, number) = key.split_once('/')?;
+fn decode(key: &str, text: &str) -> Option<(ConnectionId, u64, ToLeader)> {
+    let (connection, number) = key.split_once('/')?;
+    let (launcher, its_number) = connection.split_once('-')?;
+    let connection = ConnectionId { launcher: launcher.parse().ok()?, number: its_number.parse().ok()? };
     let number = if number == "end" { u64::MAX } else { number.parse().ok()? };
     let decoded = serde_json::from_str(text);
     let message = decoded.inspect_err(|error| log::warn!("launcher {launcher}: {error}")).ok()?;
-    Some((launcher.parse().ok()?, number, message))
+    Some((connection, number, message))
 }
 
 #[cfg(test)]
@@ -123,9 +142,14 @@ mod tests {
         let text = |message: &ToLeader| serde_json::to_string(message).unwrap();
         let started =
             |n: usize| ToLeader::Member { member: format!("node1/{n}.0"), event: MemberEvent::Started };
-        let sent = |n: usize| (format!("7/{n}"), text(&started(n)));
-        let end = ("7/end".into(), text(&ToLeader::ConnectionLost));
-        let taken = vec![sent(10), end, sent(9), ("x/1".into(), "{}".into())];
-        assert_eq!(in_order(taken), [(7, started(9)), (7, started(10)), (7, ToLeader::ConnectionLost)]);
+        let sent = |n: usize| (format!("7-1/{n}"), text(&started(n)));
+        let end = ("7-1/end".into(), text(&ToLeader::ConnectionLost));
+        let next = ("7-2/0".into(), text(&ToLeader::Heartbeat));
+        let taken = vec![next, sent(10), end, sent(9), ("x/1".into(), "{}".into())];
+        let (first, second) =
+            (ConnectionId { launcher: 7, number: 1 }, ConnectionId { launcher: 7, number: 2 });
+        let of_first = [started(9), started(10), ToLeader::ConnectionLost].map(|message| (first, message));
+        let all: Vec<_> = of_first.into_iter().chain([(second, ToLeader::Heartbeat)]).collect();
+        assert_eq!(in_order(taken), all);
     }
 }

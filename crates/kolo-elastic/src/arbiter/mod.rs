@@ -27,9 +27,11 @@ use kolo_rendezvous::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::generation::GenerationId;
-use recorded::Records;
+pub(crate) use recorded::Records;
 
 pub(crate) use majority::Predecessor;
+#[cfg(test)]
+pub(crate) use recorded::claim as claim_recorded;
 
 /// By what the launchers of a job agree which of them goes on. [`Arbiter::parse`] reads one from the command
 /// line.

@@ -11,7 +11,7 @@ const TRIES: usize = 16;
 
 /// Where generations are recorded. All calls may block, for a bounded time. Errors are texts that name the
 /// place and say what is wrong with it.
-pub(super) trait Records: Send + Sync {
+pub(crate) trait Records: Send + Sync {
     /// Where that is, as it is written on the command line.
     fn place(&self) -> String;
 
@@ -30,7 +30,7 @@ pub(super) trait Records: Send + Sync {
 }
 
 /// Claims the generation after the last one that is recorded.
-pub(super) fn claim(records: &dyn Records, claim: &Claim) -> Result<Verdict, String> {
+pub(crate) fn claim(records: &dyn Records, claim: &Claim) -> Result<Verdict, String> {
     for _ in 0..TRIES {
         let last = records.last(claim.job)?;
         if let Some(last) = last.as_ref().filter(|last| !claim.is_over(last)) {

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,12 +12,15 @@ use kolo_rendezvous::Error;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Store;
 
-use crate::launcher_protocol::{Hello, ToFollower, ToLeader};
+use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_protocol::{connection_end_key, to_follower_key, to_leader_key};
 use crate::timeouts::{HEARTBEAT, LAUNCHER_SILENCE};
 
 /// The end of a connection waits so long until its last messages are sent.
 const LAST_MESSAGES: Duration = Duration::from_secs(2);
+
+/// Counts the connections of all launchers of this process.
+static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
 /// An open connection to the leader. When it is dropped it sends what is left, and then closes.
 pub(crate) struct LeaderConnection {
@@ -30,13 +33,15 @@ pub(crate) struct LeaderConnection {
 }
 
 impl LeaderConnection {
-    /// Connects launcher `id` to the leader at `address`.
+    /// Connects a launcher, of this id, to the leader at `address`.
     pub(crate) fn open(
         address: SocketAddr,
-        id: u64,
+        launcher: u64,
         access: &Access,
         timeout: Duration,
     ) -> Result<LeaderConnection, Error> {
+        let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
+        let id = ConnectionId { launcher, number };
         let mut sending = Store::connect(address, access, timeout)?;
         let mut receiving = Store::connect(address, access, timeout)?;
         sending.set_timeout(LAUNCHER_SILENCE)?;
@@ -123,7 +128,7 @@ fn encode(message: &ToLeader) -> Result<String, Error> {
     serde_json::to_string(message).map_err(|cause| Error::system("a message cannot be encoded", cause))
 }
 
-fn send_all(store: &mut Store, id: u64, messages: &Receiver<ToLeader>) -> Result<(), Error> {
+fn send_all(store: &mut Store, id: ConnectionId, messages: &Receiver<ToLeader>) -> Result<(), Error> {
     for number in 0.. {
         let message = match messages.recv_timeout(HEARTBEAT) {
             Ok(message) => message,
@@ -137,7 +142,7 @@ fn send_all(store: &mut Store, id: u64, messages: &Receiver<ToLeader>) -> Result
 
 fn receive_all(
     store: &mut Store,
-    id: u64,
+    id: ConnectionId,
     received: &Sender<Result<ToFollower, Error>>,
     closing: &AtomicBool,
 ) -> Result<(), Error> {

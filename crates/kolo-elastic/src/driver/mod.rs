@@ -146,8 +146,8 @@ impl Driver {
         if let (Role::Leading(_), Some(own)) = (&self.state.role, &self.own) {
             let taken = own.take(launcher_protocol::TO_LEADER, Duration::ZERO);
             let refused = own.token_refusals();
-            for (launcher, message) in launcher_protocol::in_order(taken) {
-                self.tell(Event::FromFollower { launcher, message });
+            for (connection, message) in launcher_protocol::in_order(taken) {
+                self.tell(Event::FromFollower { connection, message });
             }
             refused.into_iter().for_each(|host| self.tell(Event::TokenRefused(host)));
         }
@@ -158,16 +158,10 @@ impl Driver {
     /// it.
     pub(crate) fn end(&mut self) {
         self.tell(Event::End);
-        if self.has_followers() {
+        if self.state.has_followers() {
             std::thread::sleep(FAREWELL);
         }
         self.act(Effect::Leave);
-    }
-
-    /// Whether this launcher leads others.
-    pub(crate) fn has_followers(&self) -> bool {
-        let Role::Leading(leader) = &self.state.role else { return false };
-        leader.followers.as_ref().is_some_and(|followers| !followers.is_empty())
     }
 
     /// Does one thing. Gives what follows at once.
@@ -186,8 +180,8 @@ impl Driver {
             Effect::ToLeader(message) => {
                 self.leader.iter().for_each(|leader| leader.send(message.clone()));
             }
-            Effect::ToFollower { launcher, number, message } => {
-                let key = launcher_protocol::to_follower_key(launcher, number);
+            Effect::ToFollower { connection, number, message } => {
+                let key = launcher_protocol::to_follower_key(connection, number);
                 self.own.iter().for_each(|own| launcher_store::put(own, &key, &message));
             }
             Effect::Connect { leader, hello } => self.connect(leader, hello),

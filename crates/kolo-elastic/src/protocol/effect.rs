@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use crate::arbiter::Claim;
 use crate::events::CoordinatorEvent;
 use crate::generation::Formed;
-use crate::launcher_protocol::{Hello, ToFollower, ToLeader};
+use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_view::LauncherView;
 use crate::worker_protocol::Reply;
 
 /// One thing to do. Those of one event are done in their order, before the next event is told.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Effect {
     /// Tells members which job they belong to.
     PublishJobId(u64),
@@ -27,7 +27,7 @@ pub(crate) enum Effect {
     /// Sends a message to the leader, after all before it.
     ToLeader(ToLeader),
     /// Sends a message to a follower, the one with this number.
-    ToFollower { launcher: u64, number: u64, message: ToFollower },
+    ToFollower { connection: ConnectionId, number: u64, message: ToFollower },
     /// Leaves the leader, and connects to the launcher at this address instead. It answers with
     /// [`Event::Welcomed`](super::Event::Welcomed), `RefusedByLeader` or `LeaderLost`.
     Connect { leader: SocketAddr, hello: Hello },

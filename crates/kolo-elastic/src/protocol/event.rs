@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::events::MemberEvent;
-use crate::launcher_protocol::{ToFollower, ToLeader};
+use crate::launcher_protocol::{ConnectionId, ToFollower, ToLeader};
 use crate::launcher_view::LauncherView;
 
 /// Something that has happened.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
     /// Something has happened to a member of this node.
     Member { member: String, event: MemberEvent },
@@ -29,7 +29,7 @@ pub(crate) enum Event {
     /// The connection to the leader has broken, or has not come about.
     LeaderLost { why: String },
     /// A follower has sent a message.
-    FromFollower { launcher: u64, message: ToLeader },
+    FromFollower { connection: ConnectionId, message: ToLeader },
     /// A host was refused because its token differs.
     TokenRefused(IpAddr),
     /// What a launcher shows that was probed; `None` where it does not answer.
@@ -43,7 +43,7 @@ pub(crate) enum Event {
 }
 
 /// How a launcher belongs to a job that it has found.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Found {
     /// Where others reach this launcher's store.
     pub(crate) address: SocketAddr,

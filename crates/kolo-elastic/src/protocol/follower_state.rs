@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::events::MemberEvent;
 use crate::generation::Formed;
+use crate::launcher_protocol::ConnectionId;
 use crate::member_name::initial_members;
 use crate::timeouts::LAUNCHER_SILENCE;
 
@@ -20,8 +21,8 @@ pub(crate) struct FollowerState {
     pub(crate) members: BTreeSet<String>,
     /// The follower has told everything that it knew about its members when it came.
     pub(crate) members_told: bool,
-    /// Messages sent to the follower; `None` until it has come to this leader.
-    pub(crate) sent: Option<u64>,
+    /// How messages come to the follower; `None` until it has come to this leader.
+    pub(crate) link: Option<Link>,
     last_heard: Instant,
     /// The follower is asked whether another launcher leads now, because it has been silent or its connection
     /// has ended.
@@ -30,9 +31,24 @@ pub(crate) struct FollowerState {
     pub(crate) remote_members: Option<usize>,
 }
 
+/// A follower's connection, as its leader uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Link {
+    pub(crate) connection: ConnectionId,
+    /// Messages sent to the follower.
+    pub(crate) sent: u64,
+}
+
+impl Link {
+    fn new(connection: ConnectionId) -> Option<Link> {
+        Some(Link { connection, sent: 0 })
+    }
+}
+
 impl FollowerState {
     /// A follower that joins now.
     pub(crate) fn joining(
+        connection: ConnectionId,
         address: SocketAddr,
         node_rank: usize,
         deferred_workers: usize,
@@ -44,7 +60,7 @@ impl FollowerState {
             deferred_workers,
             members: BTreeSet::new(),
             members_told: false,
-            sent: Some(0),
+            link: Link::new(connection),
             last_heard: now,
             is_probed: false,
             remote_members: None,
@@ -59,18 +75,32 @@ impl FollowerState {
         members: BTreeSet<String>,
         now: Instant,
     ) -> FollowerState {
-        let last_heard = now + LAUNCHER_SILENCE;
         FollowerState {
+            address,
+            node_rank,
+            deferred_workers: 0,
             members,
-            sent: None,
-            last_heard,
-            ..FollowerState::joining(address, node_rank, 0, now)
+            members_told: false,
+            link: None,
+            last_heard: now + LAUNCHER_SILENCE,
+            is_probed: false,
+            remote_members: None,
         }
     }
 
     /// The follower comes back to a leader that has taken over.
-    pub(crate) fn rejoined(&mut self, now: Instant) {
-        (self.last_heard, self.sent) = (now, Some(0));
+    pub(crate) fn rejoined(&mut self, connection: ConnectionId, now: Instant) {
+        (self.last_heard, self.link) = (now, Link::new(connection));
+    }
+
+    /// Whether a connection is the one by which the follower has come.
+    pub(crate) fn came_by(&self, connection: ConnectionId) -> bool {
+        self.link.is_some_and(|link| link.connection == connection)
+    }
+
+    /// Whether the follower has come by this connection or a later one.
+    pub(crate) fn came_after(&self, connection: ConnectionId) -> bool {
+        self.link.is_some_and(|link| link.connection.number >= connection.number)
     }
 
     /// The follower lives.

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::effect::{Effect, Effects};
-use super::follower_state::{FollowerEvent, FollowerState};
+use super::follower_state::{FollowerEvent, FollowerState, Link};
 use super::succession::is_deposed;
-use crate::launcher_protocol::{Hello, ToFollower, ToLeader};
+use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_view::{LauncherView, NodeLimits};
 use crate::member_name::{initial_members, node_rank_of};
 use crate::timeouts::LAUNCHER_SILENCE;
@@ -127,15 +127,17 @@ impl Followers {
     /// Hears a launcher. Gives what has happened.
     pub(crate) fn receive(
         &mut self,
-        id: u64,
+        connection: ConnectionId,
         message: ToLeader,
         now: Instant,
         out: &mut Effects,
     ) -> Vec<FollowerEvent> {
+        let id = connection.launcher;
         if let ToLeader::Hello(hello) = message {
-            return self.greet(id, hello, now, out);
+            return self.greet(connection, hello, now, out);
         }
-        let Some(follower) = self.followers.get_mut(&id) else { return Vec::new() };
+        let follower = self.followers.get_mut(&id).filter(|follower| follower.came_by(connection));
+        let Some(follower) = follower else { return Vec::new() };
         follower.heard(now);
         match message {
             ToLeader::Hello(_) | ToLeader::Heartbeat => {}
@@ -152,10 +154,21 @@ impl Followers {
     }
 
     /// Answers a launcher that introduces itself.
-    fn greet(&mut self, id: u64, hello: Hello, now: Instant, out: &mut Effects) -> Vec<FollowerEvent> {
+    fn greet(
+        &mut self,
+        connection: ConnectionId,
+        hello: Hello,
+        now: Instant,
+        out: &mut Effects,
+    ) -> Vec<FollowerEvent> {
+        let id = connection.launcher;
+        if self.followers.get(&id).is_some_and(|follower| follower.came_after(connection)) {
+            // It has given that connection up.
+            return Vec::new();
+        }
         let Hello { address, node_rank, deferred_workers, rejoins } = hello;
         if let (Some(generations), Some(follower)) = (&rejoins, self.followers.get_mut(&id)) {
-            follower.rejoined(now);
+            follower.rejoined(connection, now);
             let (known, node_rank) = (generations.clone(), follower.node_rank);
             self.welcome(id, node_rank, out);
             return vec![FollowerEvent::KnownGenerations(known)];
@@ -170,7 +183,8 @@ impl Followers {
         };
         match admitted {
             Ok(node_rank) => {
-                let mut follower = FollowerState::joining(address, node_rank, deferred_workers, now);
+                let mut follower =
+                    FollowerState::joining(connection, address, node_rank, deferred_workers, now);
                 let started = match self.has_begun() {
                     true => follower.start_workers(),
                     false => Vec::new(),
@@ -180,7 +194,8 @@ impl Followers {
                 started.into_iter().map(FollowerEvent::started).collect()
             }
             Err(reason) => {
-                self.refuse(id, reason, out);
+                let message = ToFollower::Refused { reason };
+                out.push(Effect::ToFollower { connection, number: 0, message });
                 Vec::new()
             }
         }
@@ -219,7 +234,7 @@ impl Followers {
         if its_view.is_some_and(|its_view| is_deposed(&self.view, &its_view)) {
             return vec![FollowerEvent::Deposed { address: follower.address }];
         }
-        self.refuse(id, GONE_ON.into(), out);
+        self.send(id, &ToFollower::Refused { reason: GONE_ON.into() }, out);
         self.remove(id, false, out)
     }
 
@@ -238,10 +253,9 @@ impl Followers {
 
     /// Sends a message to a follower that has come.
     pub(crate) fn send(&mut self, id: u64, message: &ToFollower, out: &mut Effects) {
-        let Some(sent) = self.followers.get_mut(&id).and_then(|follower| follower.sent.as_mut()) else {
-            return;
-        };
-        out.push(Effect::ToFollower { launcher: id, number: *sent, message: message.clone() });
+        let link = self.followers.get_mut(&id).and_then(|follower| follower.link.as_mut());
+        let Some(Link { connection, sent }) = link else { return };
+        out.push(Effect::ToFollower { connection: *connection, number: *sent, message: message.clone() });
         *sent += 1;
     }
 
@@ -252,15 +266,10 @@ impl Followers {
         }
     }
 
-    fn refuse(&mut self, id: u64, reason: String, out: &mut Effects) {
-        let number = self.followers.get(&id).and_then(|follower| follower.sent).unwrap_or(0);
-        out.push(Effect::ToFollower { launcher: id, number, message: ToFollower::Refused { reason } });
-    }
-
     /// Tells every follower how many of these members live on other nodes than its own.
     pub(crate) fn tell_remote_members(&mut self, members: &BTreeSet<&str>, out: &mut Effects) {
         let mut changed = Vec::new();
-        for (id, follower) in self.followers.iter_mut().filter(|(_, follower)| follower.sent.is_some()) {
+        for (id, follower) in self.followers.iter_mut().filter(|(_, follower)| follower.link.is_some()) {
             let own = follower.members.iter().filter(|member| members.contains(member.as_str())).count();
             let count = members.len() - own;
             if follower.remote_members.replace(count) != Some(count) {

@@ -120,9 +120,9 @@ impl Leader {
             Event::Member { member, event } => self.member_event(&member, event, now, out),
             Event::WorkDone => self.followers.iter_mut().for_each(|followers| followers.work_done(out)),
             Event::Closed => self.closed = true,
-            Event::FromFollower { launcher, message } => {
+            Event::FromFollower { connection, message } => {
                 let Some(followers) = &mut self.followers else { return Ok(()) };
-                let events = followers.receive(launcher, message, now, out);
+                let events = followers.receive(connection, message, now, out);
                 return events.into_iter().try_for_each(|event| self.follower_event(event, now, out));
             }
             Event::Probed { launcher, view } => {

@@ -55,6 +55,12 @@ pub(crate) struct LauncherState {
 }
 
 impl LauncherState {
+    /// Whether this launcher leads others.
+    pub(crate) fn has_followers(&self) -> bool {
+        let Role::Leading(leader) = &self.role else { return false };
+        leader.followers.as_ref().is_some_and(|followers| !followers.is_empty())
+    }
+
     /// A launcher in this role, without members.
     pub(crate) fn new(role: Role) -> LauncherState {
         LauncherState { role, local: LocalMembers::default() }

@@ -1,0 +1,208 @@
+//! What can happen next.
+
+use stateright::{Model, Property};
+
+use super::state::{Broken, Life, Place, Question, State};
+use super::{Actor, Job, Rule};
+use crate::generation::GenerationId;
+use crate::protocol::Event;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    /// A launcher's process begins, with its workers.
+    Start(Actor),
+    /// A launcher that looks for the job connects to its leader.
+    Join(Actor),
+    /// The next message of a follower comes to its leader.
+    Deliver(Actor),
+    /// The next message comes of a connection that has ended.
+    DeliverEnded(usize),
+    /// A follower takes the next message of its leader.
+    Take(Actor),
+    /// A follower notices that its leader is lost.
+    Notice(Actor),
+    /// A question of a launcher is answered.
+    Answer(Actor, usize),
+    /// A launcher without workers ends.
+    End(Actor),
+    /// A worker reads the reply to its arrival.
+    Read(Actor),
+    /// A worker's group is formed.
+    Form(Actor),
+    /// A worker leaves its generation, for which there is a reason.
+    Leave(Actor),
+    /// A worker that was killed is started again.
+    Restart(Actor),
+    /// All members of a generation make a step.
+    Step(GenerationId),
+    /// A launcher that was stopped goes on.
+    GoOn(Actor),
+    /// A link is mended.
+    Mend(Actor, Actor),
+    TimePasses,
+    /// The faults: a launcher's host crashes, its process is stopped; a link is cut; a connection breaks, with
+    /// what is on its way or not; the answer to a question is lost; a worker dies.
+    Crash(Actor),
+    Stop(Actor),
+    Cut(Actor, Actor),
+    Break(Actor, bool),
+    LoseAnswer(Actor, usize),
+    Die(Actor),
+}
+
+impl State {
+    /// What happens by itself, however many faults there were, but for time.
+    pub(super) fn next(&self, job: &Job, actions: &mut Vec<Action>) {
+        for own in 0..self.launchers.len() {
+            let launcher = &self.launchers[own];
+            if launcher.life == Life::Absent {
+                actions.push(Action::Start(own));
+            }
+            if launcher.life != Life::Runs {
+                continue;
+            }
+            if self.to_join(own).is_some() {
+                actions.push(Action::Join(own));
+            }
+            if let Some(connection) = &launcher.leader {
+                let leader = connection.leader;
+                let flows = !connection.broken && self.runs(leader) && self.reaches(own, leader);
+                if flows && !connection.sent.is_empty() {
+                    actions.push(Action::Deliver(own));
+                }
+                if flows && self.for_follower(own).is_some() {
+                    actions.push(Action::Take(own));
+                }
+                if !flows {
+                    actions.push(Action::Notice(own));
+                }
+            }
+            actions.extend((0..launcher.questions.len()).map(|question| Action::Answer(own, question)));
+            let works = |worker: Actor| !matches!(self.workers[worker].place, Place::Gone(Some(_)));
+            if !job.workers_of(own).any(works) && !launcher.state.has_followers() {
+                actions.push(Action::End(own));
+            }
+        }
+        let to_running = |ended: &usize| self.runs(self.ended[*ended].leader);
+        actions.extend((0..self.ended.len()).filter(to_running).map(Action::DeliverEnded));
+        for worker in 0..self.workers.len() {
+            if self.is_answered(worker) {
+                actions.push(Action::Read(worker));
+            }
+            if self.can_form(worker) {
+                actions.push(Action::Form(worker));
+            }
+            if self.may_leave(job, worker) {
+                actions.push(Action::Leave(worker));
+            }
+            if self.workers[worker].place == Place::Gone(None) && self.runs(job.nodes[worker]) {
+                actions.push(Action::Restart(worker));
+            }
+        }
+    }
+
+    fn faults(&self, actions: &mut Vec<Action>) {
+        for own in (0..self.launchers.len()).filter(|own| self.runs(*own)) {
+            actions.extend([Action::Crash(own), Action::Stop(own)]);
+            let others = (0..own).filter(|other| self.runs(*other) && self.reaches(own, *other));
+            actions.extend(others.map(|other| Action::Cut(other, own)));
+            if self.launchers[own].leader.as_ref().is_some_and(|connection| !connection.broken) {
+                actions.extend([Action::Break(own, false), Action::Break(own, true)]);
+            }
+            for (number, question) in self.launchers[own].questions.iter().enumerate() {
+                if !matches!(question, Question::Connect(..)) {
+                    actions.push(Action::LoseAnswer(own, number));
+                }
+            }
+        }
+        actions.extend((0..self.workers.len()).filter(|worker| self.lives(*worker)).map(Action::Die));
+    }
+
+    pub(super) fn apply(&mut self, job: &Job, action: Action) {
+        if let Action::Crash(_) | Action::Stop(_) | Action::Cut(..) | Action::Break(..) = action {
+            self.faults += 1;
+        }
+        if let Action::LoseAnswer(..) | Action::Die(_) = action {
+            self.faults += 1;
+        }
+        match action {
+            Action::Start(own) => self.start(job, own),
+            Action::Join(own) => self.join(own),
+            Action::Deliver(follower) => self.deliver(job, follower),
+            Action::DeliverEnded(ended) => self.deliver_ended(job, ended),
+            Action::Take(follower) => self.take(job, follower),
+            Action::Notice(follower) => self.notices(job, follower),
+            Action::Answer(own, question) => self.answer(job, own, question, false),
+            Action::LoseAnswer(own, question) => self.answer(job, own, question, true),
+            Action::End(own) => {
+                self.hear(job, own, Event::End);
+                self.is_gone(job, own);
+            }
+            Action::Crash(own) => self.is_gone(job, own),
+            Action::Stop(own) => self.launchers[own].life = Life::Stopped,
+            Action::GoOn(own) => self.goes_on(job, own),
+            Action::Cut(one, other) => drop(self.cut.insert((one, other))),
+            Action::Mend(one, other) => drop(self.cut.remove(&(one, other))),
+            Action::Break(follower, lost) => self.breaks(follower, lost),
+            Action::Read(worker) => self.read(job, worker),
+            Action::Form(worker) => self.forms(worker),
+            Action::Leave(worker) => self.arrive(job, worker, Some("others have gone")),
+            Action::Die(worker) => self.ends_worker(job, worker, None),
+            Action::Restart(worker) => self.restart(job, worker),
+            Action::Step(id) => self.step(id),
+            Action::TimePasses => {
+                self.ticks += 1;
+                self.time_passes(job);
+            }
+        }
+    }
+}
+
+impl Model for Job {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.begun()]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        state.next(self, actions);
+        let steps = state.generations.keys().filter(|id| state.can_step(**id)).copied();
+        if state.steps.len() < usize::from(self.steps) {
+            actions.extend(steps.map(Action::Step));
+        }
+        let stopped = |own: &Actor| state.launchers[*own].life == Life::Stopped;
+        actions.extend((0..state.launchers.len()).filter(stopped).map(Action::GoOn));
+        actions.extend(state.cut.iter().map(|(one, other)| Action::Mend(*one, *other)));
+        if state.faults < self.faults {
+            state.faults(actions);
+        }
+        if state.ticks < self.ticks {
+            actions.push(Action::TimePasses);
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        next.apply(self, action);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("one generation trains", |_, state: &State| {
+                !state.broken.contains(&Broken::TwoTrain)
+            }),
+            // An arbiter that only remembers lets others go on without the one who has seen the last steps,
+            // and they make these again, to the same bits.
+            Property::always("no step is made again", |job: &Job, state: &State| {
+                job.rule == Rule::Recorded || !state.broken.contains(&Broken::Again)
+            }),
+            Property::always("nobody begins anew", |_, state: &State| !state.broken.contains(&Broken::Anew)),
+            Property::always("the job goes on or ends with a reason", |job: &Job, state: &State| {
+                state.settles(job).is_ok()
+            }),
+        ]
+    }
+}

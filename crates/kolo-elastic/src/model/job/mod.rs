@@ -1,0 +1,56 @@
+//! Launchers and workers of a job, with the code that they run, on hosts that fail.
+//!
+//! What may happen: connections deliver their messages in order, at any speed, or break with what is on its
+//! way; links between hosts are cut and mended; launchers are stopped and continued, crash with their hosts,
+//! and new ones come; workers die and are started again; answers to probes and of the arbiter are lost; time
+//! passes. Faults are counted, so that there is an end to them.
+
+mod actions;
+mod checks;
+mod launchers;
+mod settle;
+mod state;
+mod workers;
+
+use std::time::Duration;
+
+use crate::protocol::MembershipPolicy;
+
+/// A launcher or a worker, by its number.
+type Actor = usize;
+
+/// By what generations are granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rule {
+    Majority,
+    /// An arbiter that remembers: a folder, or etcd.
+    Recorded,
+    /// Nobody is asked: a launcher that believes to lead does. As before there were arbiters.
+    Anybody,
+}
+
+/// What is explored.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    rule: Rule,
+    /// The launcher of each worker.
+    nodes: &'static [Actor],
+    /// Launchers that are there from the beginning; the others may come later.
+    first: usize,
+    /// At most so many faults.
+    faults: u8,
+    /// At most so many steps are made.
+    steps: u8,
+    /// Time passes at most so often before faults end.
+    ticks: u8,
+}
+
+/// Each time it passes, so much.
+const PASSES: Duration = Duration::from_secs(4);
+
+const POLICY: MembershipPolicy = MembershipPolicy {
+    min_members: 1,
+    start_timeout: Duration::from_secs(60),
+    rejoin_timeout: Duration::from_secs(20),
+    too_few_timeout: Duration::from_secs(60),
+};

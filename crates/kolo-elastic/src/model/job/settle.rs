@@ -1,0 +1,73 @@
+//! What becomes of a job when faults end: it goes on, or all of its workers end with a reason.
+
+use super::actions::Action;
+use super::state::{Life, Place, State};
+use super::{Actor, Job};
+
+/// More happens between two steps of a job only where something goes round and round.
+const EVENTS: usize = 2_000;
+/// The longest that anybody waits for anything: 8 minutes, and so often does time pass.
+const WAITS: usize = 30;
+
+impl Job {
+    /// All launchers are there that come at the beginning, and their workers have made a step together.
+    pub(super) fn begun(&self) -> State {
+        let mut state = self.nobody();
+        let late = self.first..state.launchers.len();
+        late.clone().for_each(|own| state.launchers[own].life = Life::Stopped);
+        (0..self.first).for_each(|own| state.start(self, own));
+        state.run(self).unwrap_or_else(|why| panic!("the job does not begin: {why}"));
+        let ready: Vec<_> = state.generations.keys().filter(|id| state.can_step(**id)).copied().collect();
+        let [id] = ready[..] else { panic!("{:?}", state.generations) };
+        state.step(id);
+        late.for_each(|own| state.launchers[own].life = Life::Absent);
+        state
+    }
+}
+
+impl State {
+    /// Lets everything happen that happens by itself, until nothing does.
+    fn run(&mut self, job: &Job) -> Result<(), String> {
+        let mut actions = Vec::new();
+        for _ in 0..EVENTS {
+            actions.clear();
+            self.next(job, &mut actions);
+            let Some(action) = actions.first() else { return Ok(()) };
+            self.apply(job, action.clone());
+        }
+        let mut last = Vec::new();
+        for _ in 0..30 {
+            actions.clear();
+            self.next(job, &mut actions);
+            let Some(action) = actions.first() else { return Ok(()) };
+            last.push(action.clone());
+            self.apply(job, action.clone());
+        }
+        Err(format!("these happen for ever: {last:?}"))
+    }
+
+    /// Whether the job trains, with all workers that live, once faults have ended and time has passed, or all
+    /// workers have ended with a reason.
+    pub(super) fn settles(&self, job: &Job) -> Result<(), String> {
+        let mut state = self.clone();
+        state.cut.clear();
+        for own in 0..state.launchers.len() {
+            if state.launchers[own].life == Life::Stopped {
+                state.goes_on(job, own);
+            }
+        }
+        for _ in 0..WAITS {
+            state.run(job)?;
+            let is_over =
+                |worker: &Actor| !matches!(state.workers[*worker].place, Place::Absent | Place::Gone(_));
+            let left: Vec<Actor> = (0..state.workers.len()).filter(is_over).collect();
+            let together = |id| left.iter().all(|worker| state.workers[*worker].place == Place::In(id));
+            if left.is_empty() || state.generations.keys().any(|id| state.can_step(*id) && together(*id)) {
+                return Ok(());
+            }
+            state.apply(job, Action::TimePasses);
+        }
+        let places: Vec<&Place> = state.workers.iter().map(|worker| &worker.place).collect();
+        Err(format!("workers wait for ever: {places:?}"))
+    }
+}

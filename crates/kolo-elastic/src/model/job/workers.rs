@@ -1,0 +1,126 @@
+//! Workers: they arrive, are assigned, form groups, make steps, and end.
+
+use super::state::{Broken, Place, State};
+use super::{Actor, Job};
+use crate::events::{MemberEvent, MemberExit};
+use crate::generation::GenerationId;
+use crate::protocol::{Event, Membership, Outcome};
+
+impl State {
+    /// A worker leaves its generation, if it is in one, and arrives.
+    pub(super) fn arrive(&mut self, job: &Job, worker: Actor, reason: Option<&str>) {
+        let arrival = self.workers[worker].membership.arrive(reason.map(String::from), None);
+        self.workers[worker].place = Place::Waits(arrival.number);
+        let event = MemberEvent::Arrived(arrival);
+        self.hear(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
+    }
+
+    /// Whether a worker has a reply to read.
+    pub(super) fn is_answered(&self, worker: Actor) -> bool {
+        let reply = self.workers[worker].reply.as_ref().map(|(arrival, _)| *arrival);
+        matches!(self.workers[worker].place, Place::Waits(arrival) if reply == Some(arrival))
+    }
+
+    /// A worker reads the reply to its arrival.
+    pub(super) fn read(&mut self, job: &Job, worker: Actor) {
+        let Some((_, reply)) = self.workers[worker].reply.take() else { return };
+        match self.workers[worker].membership.replied(reply) {
+            Outcome::Enter(assignment) => {
+                let id = assignment.generation;
+                self.workers[worker].place = Place::Forms(id);
+                if let Some(generation) = self.generations.get_mut(&id) {
+                    generation.entered.insert(worker);
+                }
+            }
+            Outcome::ArriveAgain(why) => self.arrive(job, worker, Some(&why)),
+            Outcome::End(why) => self.ends_worker(job, worker, Some(why.to_string())),
+        }
+    }
+
+    /// A worker's process ends, by itself with a reason or by a fault.
+    pub(super) fn ends_worker(&mut self, job: &Job, worker: Actor, reason: Option<String>) {
+        let how = reason.clone().unwrap_or_else(|| "was killed".into());
+        self.workers[worker].place = Place::Gone(reason);
+        let event = MemberEvent::Exited(MemberExit::Failed(how));
+        self.hear(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
+    }
+
+    /// A worker that was killed is started again, without its state.
+    pub(super) fn restart(&mut self, job: &Job, worker: Actor) {
+        let process = &mut self.workers[worker];
+        process.restarts += 1;
+        process.membership = Membership::new((worker + 100 * process.restarts) as u64, false);
+        (process.reply, process.steps) = (None, 0);
+        let (member, event) = (self.name(job, worker), MemberEvent::Started);
+        self.hear(job, job.nodes[worker], Event::Member { member, event });
+        self.arrive(job, worker, None);
+    }
+
+    /// Whether a worker hears that all members have come to form its group.
+    pub(super) fn can_form(&self, worker: Actor) -> bool {
+        let Place::Forms(id) = self.workers[worker].place else { return false };
+        self.generations.get(&id).is_some_and(|generation| generation.entered == generation.members)
+    }
+
+    /// The worker's group is formed.
+    pub(super) fn forms(&mut self, worker: Actor) {
+        if let Place::Forms(id) = self.workers[worker].place {
+            self.workers[worker].place = Place::In(id);
+            self.workers[worker].membership.formed();
+        }
+    }
+
+    /// Whether something makes a worker leave its generation.
+    pub(super) fn may_leave(&self, job: &Job, worker: Actor) -> bool {
+        let (Place::Forms(id) | Place::In(id)) = self.workers[worker].place else { return false };
+        let Some(generation) = self.generations.get(&id) else { return true };
+        let has_gone = |member: &Actor| match self.workers.get(*member).map(|member| &member.place) {
+            Some(Place::Forms(its) | Place::In(its)) => *its != id,
+            Some(Place::Waits(_) | Place::Absent) => generation.entered.contains(member),
+            Some(Place::Gone(_)) | None => true,
+        };
+        let members = &generation.members;
+        let reached = |member: &Actor| {
+            let hosts = |other: &Actor| self.reaches(job.nodes[*member], job.nodes[*other]);
+            members.iter().all(hosts)
+        };
+        let leader = id.leader as Actor;
+        // The store by which a group forms is the leader's.
+        let forms = matches!(self.workers[worker].place, Place::Forms(_));
+        let served = self.runs(leader) && self.reaches(leader, job.nodes[worker]);
+        generation.failed
+            || self.launchers[job.nodes[worker]].regroup.contains(&id.number)
+            || forms && !served
+            || members.iter().any(has_gone)
+            || forms && self.clock > generation.told_at
+            || !members.iter().all(reached)
+    }
+
+    /// Whether all members of a generation are in its group.
+    pub(super) fn can_step(&self, id: GenerationId) -> bool {
+        let works =
+            |member: &Actor| self.workers.get(*member).is_some_and(|member| member.place == Place::In(id));
+        self.generations.get(&id).is_some_and(|generation| generation.members.iter().all(works))
+    }
+
+    /// All members of a generation make a step. Those behind get the state of the one that is furthest.
+    pub(super) fn step(&mut self, id: GenerationId) {
+        let Some(generation) = self.generations.get(&id) else { return };
+        let members: Vec<Actor> = generation.members.iter().copied().collect();
+        let seen = members.iter().map(|member| self.workers[*member].steps).max().unwrap_or(0);
+        if seen == 0 && !self.steps.is_empty() {
+            self.broken.insert(Broken::Anew);
+        }
+        if usize::from(seen) < self.steps.len() {
+            self.broken.insert(Broken::Again);
+        }
+        if self.generations.keys().filter(|other| self.can_step(**other)).count() > 1 {
+            self.broken.insert(Broken::TwoTrain);
+        }
+        for member in members {
+            self.workers[member].steps = seen + 1;
+            self.workers[member].membership.set_has_state();
+        }
+        self.steps.push(id);
+    }
+}
