@@ -22,6 +22,8 @@ pub(crate) struct Follower {
     address: SocketAddr,
     pub(crate) view: LauncherView,
     connection: Connection,
+    /// The launcher has connected so often since a leader has welcomed it last.
+    tries: u32,
 }
 
 /// The way to the leader.
@@ -61,7 +63,7 @@ impl Follower {
         out: &mut Effects,
     ) -> Follower {
         tell_members(local, out);
-        Follower { address, view, connection: Connection::Open }
+        Follower { address, view, connection: Connection::Open, tries: 0 }
     }
 
     /// Tells the leader. What happens while no leader is connected the next one learns by [`tell_members`].
@@ -97,7 +99,7 @@ impl Follower {
                 return self.succeed(answers, &why, context, local, out);
             }
             (Event::Welcomed, Connection::Opening) => {
-                self.connection = Connection::Open;
+                (self.connection, self.tries) = (Connection::Open, 0);
                 tell_members(local, out);
             }
             // A refusal is final.
@@ -176,6 +178,7 @@ impl Follower {
     ) -> NextRole {
         let loss = LeaderLoss {
             leader_answers,
+            tries: self.tries,
             job_runs: local.formed.generation > 0,
             ranks_given: context.ranks_given,
             members_wait: local.unanswered.values().any(Option::is_some),
@@ -183,7 +186,7 @@ impl Follower {
         let (succession, reason) = succeed(&self.view, context.launcher_id, loss);
         log::info!("the leading launcher is lost ({why}): {reason}");
         if let Succession::Lead(_) | Succession::Follow { .. } = succession {
-            // A leader that is only stopped has not ended its generation.
+            // A leader that is only stopped has not ended its generation, and what it asked for may be lost.
             out.push(Effect::RequestRegroup { generation: local.formed.generation });
         }
         match succession {
@@ -193,6 +196,7 @@ impl Follower {
             }
             Succession::Follow { leader, view } => {
                 (self.view, self.connection) = (view, Connection::Opening);
+                self.tries += 1;
                 let (address, node_rank) = (self.address, local.node_rank);
                 let rejoins = Some(local.lineage.generations());
                 let hello = Hello { address, node_rank, deferred_workers: 0, rejoins };

@@ -88,9 +88,10 @@ impl FollowerState {
         }
     }
 
-    /// The follower comes back to a leader that has taken over.
+    /// The follower comes back, or to a leader that has taken over.
     pub(crate) fn rejoined(&mut self, connection: ConnectionId, now: Instant) {
         (self.last_heard, self.link) = (now, Link::new(connection));
+        (self.members_told, self.is_probed, self.remote_members) = (false, false, None);
     }
 
     /// Whether a connection is the one by which the follower has come.
@@ -138,8 +139,8 @@ impl FollowerState {
 pub(crate) enum FollowerEvent {
     /// Something has happened to a follower's member.
     Member { member: String, event: MemberEvent },
-    /// A follower knows of these generations.
-    KnownGenerations(Vec<Formed>),
+    /// A follower has come back that knows of these generations.
+    CameBack { id: u64, generations: Vec<Formed> },
     /// A follower has gone, and its members with it. `said_so`: it has told, and ended its members before.
     Lost { node_rank: usize, members: Vec<String>, said_so: bool },
     /// The others have gone on without this launcher, which has been away: the launcher at `address` leads.

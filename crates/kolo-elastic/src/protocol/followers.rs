@@ -171,7 +171,7 @@ impl Followers {
             follower.rejoined(connection, now);
             let (known, node_rank) = (generations.clone(), follower.node_rank);
             self.welcome(id, node_rank, out);
-            return vec![FollowerEvent::KnownGenerations(known)];
+            return vec![FollowerEvent::CameBack { id, generations: known }];
         }
         if self.view.work_done && rejoins.is_none() {
             // The launcher begins a job of its own when nobody answers.
@@ -223,16 +223,24 @@ impl Followers {
         }
     }
 
-    /// Hears what a follower shows that has been probed.
+    /// Hears what a follower shows that has been probed. One whose connection has ended, and which follows
+    /// still, will come back.
     pub(crate) fn probed(
         &mut self,
         id: u64,
         its_view: Option<LauncherView>,
+        now: Instant,
         out: &mut Effects,
     ) -> Vec<FollowerEvent> {
-        let Some(follower) = self.followers.get(&id) else { return Vec::new() };
-        if its_view.is_some_and(|its_view| is_deposed(&self.view, &its_view)) {
+        let Some(follower) = self.followers.get_mut(&id) else { return Vec::new() };
+        if its_view.as_ref().is_some_and(|its_view| is_deposed(&self.view, its_view)) {
             return vec![FollowerEvent::Deposed { address: follower.address }];
+        }
+        let leads = |view: &LauncherView| Some((view.job_id, view.leader()?.id));
+        let follows = its_view.is_some_and(|its_view| leads(&its_view) == leads(&self.view));
+        if follows && !follower.is_silent(now) {
+            follower.is_probed = false;
+            return Vec::new();
         }
         self.send(id, &ToFollower::Refused { reason: GONE_ON.into() }, out);
         self.remove(id, false, out)

@@ -127,7 +127,7 @@ impl Leader {
             }
             Event::Probed { launcher, view } => {
                 let Some(followers) = &mut self.followers else { return Ok(()) };
-                let events = followers.probed(launcher, view, out);
+                let events = followers.probed(launcher, view, now, out);
                 return events.into_iter().try_for_each(|event| self.follower_event(event, now, out));
             }
             Event::TokenRefused(host) => {
@@ -305,10 +305,16 @@ impl Leader {
     ) -> Result<(), Detached> {
         match event {
             FollowerEvent::Member { member, event } => self.member_event(&member, event, now, out),
-            FollowerEvent::KnownGenerations(generations) => {
+            FollowerEvent::CameBack { id, generations } => {
                 for formed in &generations {
                     self.lineage.told(formed);
                     self.workers.has_been(formed);
+                }
+                // It may have been away when these were told, and must know them if it leads next.
+                for formed in self.lineage.generations() {
+                    self.followers
+                        .iter_mut()
+                        .for_each(|it| it.send(id, &ToFollower::Formed(formed.clone()), out));
                 }
             }
             FollowerEvent::Lost { node_rank, members, said_so } => {

@@ -2,17 +2,22 @@
 //!
 //! All launchers have joined one leader, so their copies of the view have the same order. The first launcher
 //! after the lost one leads, and all others follow it. A launcher that can still reach the leader does not
-//! take its place: it is cut off itself. The rule needs no votes, so when the network is cut both sides have
+//! take its place: it comes to it once more. The rule needs no votes, so when the network is cut both sides have
 //! a leader. That does no harm: the arbiter lets one of them form a generation. A leader that hears that
 //! another one has been granted a later generation than its own stops ([`is_deposed`]).
 
 use crate::launcher_view::{LauncherInfo, LauncherView};
+
+/// A launcher comes so often to a leader that answers and does not welcome it.
+const TRIES: u32 = 3;
 
 /// What a launcher knows when its connection to the leader has broken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaderLoss {
     /// The leader still answers a probe, and leads the same job.
     pub(crate) leader_answers: bool,
+    /// The launcher has come to the leader so often since that has welcomed it last.
+    pub(crate) tries: u32,
     /// A generation has been formed.
     pub(crate) job_runs: bool,
     /// Nodes have ranks that users give, so that node 0 begins the job and may be started again.
@@ -27,7 +32,8 @@ pub(crate) struct LeaderLoss {
 pub(crate) enum Succession {
     /// This launcher leads, with this view.
     Lead(LauncherView),
-    /// Another launcher leads; this is the view until it has sent its own.
+    /// The launcher goes to this leader, which may be the one that it has lost; this is the view until it has
+    /// sent its own.
     Follow { leader: LauncherInfo, view: LauncherView },
     /// Nothing has been lost: it looks for the job once more.
     Rediscover,
@@ -41,9 +47,13 @@ pub(crate) fn succeed(view: &LauncherView, own: u64, loss: LeaderLoss) -> (Succe
     let Some(lost) = view.leader() else {
         return (Succession::Detach, "it knows of no leader".into());
     };
-    if loss.leader_answers {
+    if loss.leader_answers && loss.tries >= TRIES {
         let reason = format!("it was cut off from the one that leads, at {}, which goes on", lost.address);
         return (Succession::Detach, reason);
+    }
+    if loss.leader_answers {
+        let reason = format!("the one that leads, at {}, answers", lost.address);
+        return (Succession::Follow { leader: lost.clone(), view: view.clone() }, reason);
     }
     if !loss.job_runs && loss.ranks_given {
         let reason = "the first node has gone before anything had begun".into();
@@ -74,7 +84,7 @@ mod tests {
     use super::*;
 
     const KILLED: LeaderLoss =
-        LeaderLoss { leader_answers: false, job_runs: true, ranks_given: true, members_wait: true };
+        LeaderLoss { leader_answers: false, tries: 0, job_runs: true, ranks_given: true, members_wait: true };
 
     /// Launchers 10, 11 and 12.
     fn view() -> LauncherView {
@@ -106,9 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_cut_off_from_a_living_leader_does_not_lead() {
+    fn whoever_is_cut_off_from_a_living_leader_comes_to_it_again_and_does_not_lead() {
         let cut_off = LeaderLoss { leader_answers: true, ..KILLED };
-        let (outcome, reason) = succeed(&view(), 11, cut_off);
+        let Succession::Follow { leader, .. } = outcome(&view(), 11, cut_off) else { panic!("it leads") };
+        assert_eq!(leader.id, 10);
+        let (outcome, reason) = succeed(&view(), 11, LeaderLoss { tries: TRIES, ..cut_off });
         assert_eq!(outcome, Succession::Detach);
         assert!(reason.contains("cut off") && reason.contains("127.0.0.1:1"), "{reason}");
     }

@@ -73,7 +73,7 @@ impl State {
                 if flows && self.for_follower(own).is_some() {
                     actions.push(Action::Take(own));
                 }
-                if !flows {
+                if !flows || self.waits_in_vain(connection) {
                     actions.push(Action::Notice(own));
                 }
             }

@@ -187,10 +187,11 @@ impl State {
     }
 
     fn connect(&mut self, own: Actor, leader: Actor, hello: Hello, joins: Option<LauncherView>) {
-        let (sent, launcher) = (VecDeque::from([ToLeader::Hello(hello)]), &mut self.launchers[own]);
+        let (since, launcher) = (self.clock, &mut self.launchers[own]);
+        let sent = VecDeque::from([ToLeader::Hello(hello)]);
         launcher.connections += 1;
         let id = ConnectionId { launcher: own as u64, number: launcher.connections };
-        launcher.leader = Some(Connection { id, leader, sent, next: 0, joins, broken: false });
+        launcher.leader = Some(Connection { id, leader, sent, next: 0, joins, broken: false, since });
     }
 
     /// The next message of a follower comes to its leader.

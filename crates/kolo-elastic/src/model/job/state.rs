@@ -12,6 +12,7 @@ use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_view::{LauncherView, NodeLimits};
 use crate::member_name::member_name;
 use crate::protocol::{Context, Event, LauncherState, Membership, Role};
+use crate::timeouts::TAKEOVER;
 use crate::worker_protocol::Reply;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -94,6 +95,8 @@ pub(super) struct Connection {
     pub(super) joins: Option<LauncherView>,
     /// It has broken, and the follower has not noticed.
     pub(super) broken: bool,
+    /// The time at which it was opened.
+    pub(super) since: u32,
 }
 
 /// What a connection has left when it ended: messages that the leader has not got, the last of which says so.
@@ -226,6 +229,11 @@ impl State {
     /// Whether a packet from one launcher's host comes to the other's.
     pub(super) fn reaches(&self, one: Actor, other: Actor) -> bool {
         !self.cut.contains(&(one.min(other), one.max(other)))
+    }
+
+    /// Whether a follower has waited for too long to be welcomed.
+    pub(super) fn waits_in_vain(&self, connection: &Connection) -> bool {
+        connection.next == 0 && PASSES * (self.clock - connection.since) >= TAKEOVER
     }
 
     /// Whether a worker's process lives.
