@@ -26,6 +26,7 @@
 //! | `coordinator` | what a launcher runs: a store for its node's members, and a thread |
 //! | `driver` | clocks, connections and threads: it tells the protocol what happens, and does what that wants |
 //! | `member`, `regroup_listener` | a worker, and what it hears while it works |
+//! | `coordinator_connection` | by what both of these reach the coordinator |
 //! | `protocol` | all decisions, as a value: a state and a function of events |
 //! | `model` | a model checker runs the protocol through orders of events (tests only) |
 //! | `arbiter` | which leader may form the next generation |
@@ -38,6 +39,7 @@
 
 mod arbiter;
 mod coordinator;
+mod coordinator_connection;
 mod driver;
 mod events;
 #[cfg(feature = "fuzzing")]

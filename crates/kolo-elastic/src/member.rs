@@ -9,9 +9,9 @@ use kolo_comm::{Generation, Group, JobMembership, Options, Pace};
 use kolo_rendezvous::Error;
 use kolo_rendezvous::env::WorkerEnv;
 use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::store::Store;
 use kolo_schedule::Rank;
 
+use crate::coordinator_connection::CoordinatorConnection;
 use crate::ids::unique_id;
 use crate::member_name::{COORDINATOR, MEMBER};
 use crate::protocol::{Membership, Outcome};
@@ -40,7 +40,7 @@ const REPLY_WAIT: Duration = Duration::from_secs(1);
 /// ```
 pub struct Member {
     name: String,
-    store: Store,
+    coordinator: CoordinatorConnection,
     options: Options,
     membership: Membership,
     listener: RegroupListener,
@@ -84,11 +84,11 @@ impl Member {
     /// The coordinator cannot be reached, or does not let this process in.
     pub fn connect(address: SocketAddr, name: &str, options: &Options) -> Result<Member, Error> {
         let access = Access::new(options.token.clone(), options.encrypt)?;
-        let store = Store::connect(address, &access, options.arrival())?;
-        let listener = RegroupListener::start(Store::connect(address, &access, options.arrival())?, name)?;
+        let connect = || CoordinatorConnection::open(address, &access, options.arrival());
+        let (coordinator, listener) = (connect()?, RegroupListener::start(connect()?, name)?);
         Ok(Member {
             name: name.into(),
-            store,
+            coordinator,
             options: options.clone(),
             membership: Membership::new(unique_id(), options.server),
             listener,
@@ -106,7 +106,7 @@ impl Member {
         let limit = self.options.arrival();
         let until = Instant::now() + limit;
         loop {
-            match self.store.get(worker_protocol::JOB_ID, REPLY_WAIT)? {
+            match self.coordinator.request(|store| store.get(worker_protocol::JOB_ID, REPLY_WAIT))? {
                 Some(job_id) => return Ok(job_id),
                 None if Instant::now() < until => {}
                 None => {
@@ -124,14 +124,19 @@ impl Member {
         let unreadable = |cause: serde_json::Error| Error::system("the coordinator is not understood", cause);
         let arrival = self.membership.arrive(reason, self.pace.known());
         let text = serde_json::to_string(&arrival).map_err(unreadable)?;
-        self.store.set(&worker_protocol::arrival_key(&self.name), text)?;
-        let key = worker_protocol::reply_key(&self.name, arrival.number);
+        let (arrivals, key) = (
+            worker_protocol::arrival_key(&self.name),
+            worker_protocol::reply_key(&self.name, arrival.number),
+        );
+        self.coordinator.request(|store| store.set(&arrivals, text.clone()))?;
         // The coordinator decides how long: it replies in any case, or its end breaks the connection.
         let text = loop {
-            if let Some(text) = self.store.take(&key, REPLY_WAIT)? {
+            if let Some(text) = self.coordinator.request(|store| store.get(&key, REPLY_WAIT))? {
                 break text;
             }
         };
+        // Not taken before: an answer that is lost with a connection must be there to be asked for again.
+        self.coordinator.request(|store| store.take(&key, Duration::ZERO))?;
         serde_json::from_str(&text).map_err(unreadable)
     }
 }

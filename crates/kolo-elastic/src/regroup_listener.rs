@@ -8,8 +8,8 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 use kolo_rendezvous::Error;
-use kolo_rendezvous::store::Store;
 
+use crate::coordinator_connection::CoordinatorConnection;
 use crate::worker_protocol;
 
 /// The listener tells the CPU time so often.
@@ -33,7 +33,10 @@ struct Heard {
 
 impl RegroupListener {
     /// Starts the thread, on a connection of its own.
-    pub(crate) fn start(mut store: Store, member: &str) -> Result<RegroupListener, Error> {
+    pub(crate) fn start(
+        mut coordinator: CoordinatorConnection,
+        member: &str,
+    ) -> Result<RegroupListener, Error> {
         let heard = Arc::new(Heard::default());
         let (for_thread, key) = (heard.clone(), worker_protocol::cpu_time_key(member));
         std::thread::Builder::new()
@@ -41,7 +44,9 @@ impl RegroupListener {
             // A failure means that the coordinator is gone; the member's own connection tells whoever needs
             // it.
             .spawn(
-                move || while for_thread.report_and_listen(&mut store, &key).is_ok_and(|goes_on| goes_on) {},
+                move || {
+                    while for_thread.report_and_listen(&mut coordinator, &key).is_ok_and(|goes_on| goes_on) {}
+                },
             )
             .map_err(|cause| Error::system("cannot start a thread", cause))?;
         Ok(RegroupListener { heard })
@@ -72,13 +77,18 @@ impl Drop for RegroupListener {
 
 impl Heard {
     /// Tells the CPU time, and listens for a while. Gives whether to go on.
-    fn report_and_listen(&self, store: &mut Store, cpu_time_key: &str) -> Result<bool, Error> {
+    fn report_and_listen(
+        &self,
+        coordinator: &mut CoordinatorConnection,
+        cpu_time_key: &str,
+    ) -> Result<bool, Error> {
         // The CPU time decides how long others wait for a member that says nothing itself.
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let ms = 1000 * cpu.tv_sec + cpu.tv_nsec / 1_000_000;
-        store.set(cpu_time_key, ms.to_string())?;
+        coordinator.request(|store| store.set(cpu_time_key, ms.to_string()))?;
         let generation = self.generation.load(Ordering::Acquire);
-        if store.get(&worker_protocol::regroup_key(generation), REPORT_INTERVAL)?.is_some() {
+        let key = worker_protocol::regroup_key(generation);
+        if coordinator.request(|store| store.get(&key, REPORT_INTERVAL))?.is_some() {
             self.regroup.store(generation, Ordering::Release);
             std::thread::sleep(KNOWN_ANSWER);
         }

@@ -1,8 +1,8 @@
 //! A job whose workers come, leave and die, over a coordinator.
 
-use std::net::Ipv4Addr;
-use std::sync::Mutex;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kolo_comm::{Error, Group, JobMembership, Op, Options, Rank};
@@ -194,4 +194,68 @@ fn a_member_that_is_not_understood_is_told_to_the_launcher() {
     store.set("arrival/a", "of another version".into()).unwrap();
     let Ok(CoordinatorEvent::Warning { text }) = events.recv_timeout(HANG) else { panic!("nothing is told") };
     assert!(text.contains("worker a ") && text.contains("another version"), "{text}");
+}
+
+/// Passes connections on to another address, until they are cut.
+struct Relay {
+    address: SocketAddr,
+    open: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Relay {
+    fn to(address: SocketAddr) -> Relay {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let relay = Relay { address: listener.local_addr().unwrap(), open: Arc::default() };
+        let open = relay.open.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming() {
+                let (near, far) = (near.unwrap(), TcpStream::connect(address).unwrap());
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+                }
+                open.lock().unwrap().extend([near, far]);
+            }
+        });
+        relay
+    }
+
+    fn cut(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            // Its other end may have been closed before.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+#[test]
+fn a_member_comes_back_to_its_coordinator_when_their_connection_breaks() {
+    let (coordinator, _events) = coordinator();
+    let relay = Relay::to(coordinator.address());
+    let names = ["node0/0.0", "node0/1.0"];
+    names.iter().for_each(|name| coordinator.member_started(name));
+    std::thread::scope(|scope| {
+        let works = |name: &'static str, address: SocketAddr| {
+            let relay = &relay;
+            move || {
+                let mut member = Member::connect(address, name, &Options::default()).unwrap();
+                let mut reason = None;
+                for generation in 1..=4 {
+                    let group = member.next_group(reason).unwrap();
+                    assert_eq!((number(&member), group.world_size()), (generation, 2));
+                    group.barrier().unwrap();
+                    // The first two are cut before the member arrives, the third while it waits.
+                    if address == relay.address {
+                        relay.cut();
+                    } else if generation == 3 {
+                        std::thread::sleep(Duration::from_secs(1));
+                        relay.cut();
+                    }
+                    reason = Some("on purpose");
+                }
+            }
+        };
+        scope.spawn(works(names[0], coordinator.address()));
+        scope.spawn(works(names[1], relay.address));
+    });
 }

@@ -187,12 +187,12 @@ impl Driver {
             Effect::Connect { leader, hello } => self.connect(leader, hello),
             Effect::Disconnect => self.leader = None,
             Effect::Leave => (self.leader, self.own, self.generation) = (None, None, None),
-            Effect::Probe { launcher, address } => {
+            Effect::Probe { launcher, address, connection } => {
                 let access = self.access.clone();
-                let unknown = Answer::Probed { launcher, view: None };
+                let unknown = Answer::Probed { launcher, connection, view: None };
                 self.questions.ask("kolo-probe", unknown, move || {
                     let view = launcher_store::probe_view(address, &access, PROBE);
-                    Answer::Probed { launcher, view }
+                    Answer::Probed { launcher, connection, view }
                 });
             }
             Effect::Claim(claim) => return self.claim(claim),
@@ -229,7 +229,7 @@ impl Driver {
                     _ => Event::LeaderLost { why },
                 }
             }
-            Answer::Probed { launcher, view } => Event::Probed { launcher, view },
+            Answer::Probed { launcher, connection, view } => Event::Probed { launcher, connection, view },
             Answer::Claimed { claim, verdict } => self.claim_answered(&claim, verdict),
         })
     }

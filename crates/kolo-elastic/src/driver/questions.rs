@@ -18,7 +18,7 @@ pub(super) enum Answer {
     /// A leader has welcomed this launcher, or not.
     Connected(Result<LeaderConnection, Error>),
     /// The view of a launcher that was probed; `None` where it does not answer.
-    Probed { launcher: u64, view: Option<LauncherView> },
+    Probed { launcher: u64, connection: u64, view: Option<LauncherView> },
     /// What the arbiter says to a claim; an error says why it cannot be asked now.
     Claimed { claim: Claim, verdict: Result<Verdict, String> },
 }
@@ -89,7 +89,7 @@ mod tests {
         let access = Access::new(None, false).unwrap();
         let store = Server::start((Ipv4Addr::LOCALHOST, 0).into(), 1, &access).unwrap();
         let questions = Questions::new(Arc::new(store));
-        let unknown = |launcher| Answer::Probed { launcher, view: None };
+        let unknown = |launcher| Answer::Probed { launcher, connection: 0, view: None };
         questions.ask("answers", unknown(0), move || unknown(1));
         let answer = questions.answers.recv_timeout(Duration::from_secs(60));
         assert!(matches!(answer, Ok(Answer::Probed { launcher: 1, .. })));

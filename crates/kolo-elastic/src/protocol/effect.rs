@@ -35,8 +35,9 @@ pub(crate) enum Effect {
     Disconnect,
     /// Leaves the job: the connection to the leader and the stores that others reach are closed.
     Leave,
-    /// Asks a launcher for its view; [`Event::Probed`](super::Event::Probed) is the answer.
-    Probe { launcher: u64, address: SocketAddr },
+    /// Asks a launcher for its view, because of the end of the connection with this number;
+    /// [`Event::Probed`](super::Event::Probed) is the answer.
+    Probe { launcher: u64, address: SocketAddr, connection: u64 },
     /// Asks the arbiter; [`Event::ClaimAnswered`](super::Event::ClaimAnswered) is the answer. The store of a
     /// generation that is granted takes the place of the last one.
     Claim(Claim),

@@ -32,8 +32,8 @@ pub(crate) enum Event {
     FromFollower { connection: ConnectionId, message: ToLeader },
     /// A host was refused because its token differs.
     TokenRefused(IpAddr),
-    /// What a launcher shows that was probed; `None` where it does not answer.
-    Probed { launcher: u64, view: Option<LauncherView> },
+    /// What a launcher shows that was probed because of this connection; `None` where it does not answer.
+    Probed { launcher: u64, connection: u64, view: Option<LauncherView> },
     /// The arbiter has answered the last claim.
     ClaimAnswered(ClaimAnswer),
     /// All that has happened until now is told: it is time to decide.

@@ -162,7 +162,7 @@ impl Follower {
         let Some(leader) = self.view.leader() else {
             return self.succeed(false, &why, context, local, out);
         };
-        out.push(Effect::Probe { launcher: leader.id, address: leader.address });
+        out.push(Effect::Probe { launcher: leader.id, address: leader.address, connection: 0 });
         self.connection = Connection::Lost(why);
         NextRole::Follow
     }

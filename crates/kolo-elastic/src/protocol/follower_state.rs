@@ -94,6 +94,11 @@ impl FollowerState {
         (self.members_told, self.is_probed, self.remote_members) = (false, false, None);
     }
 
+    /// The number of the connection by which the follower has come; 0 before.
+    pub(crate) fn connection(&self) -> u64 {
+        self.link.map_or(0, |link| link.connection.number)
+    }
+
     /// Whether a connection is the one by which the follower has come.
     pub(crate) fn came_by(&self, connection: ConnectionId) -> bool {
         self.link.is_some_and(|link| link.connection == connection)

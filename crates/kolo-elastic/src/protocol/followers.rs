@@ -219,7 +219,8 @@ impl Followers {
         if let Some(follower) = self.followers.get_mut(&id)
             && !std::mem::replace(&mut follower.is_probed, true)
         {
-            out.push(Effect::Probe { launcher: id, address: follower.address });
+            let (address, connection) = (follower.address, follower.connection());
+            out.push(Effect::Probe { launcher: id, address, connection });
         }
     }
 
@@ -228,11 +229,14 @@ impl Followers {
     pub(crate) fn probed(
         &mut self,
         id: u64,
+        connection: u64,
         its_view: Option<LauncherView>,
         now: Instant,
         out: &mut Effects,
     ) -> Vec<FollowerEvent> {
-        let Some(follower) = self.followers.get_mut(&id) else { return Vec::new() };
+        // One that has come by another connection meanwhile is there.
+        let follower = self.followers.get_mut(&id).filter(|follower| follower.connection() == connection);
+        let Some(follower) = follower else { return Vec::new() };
         if its_view.as_ref().is_some_and(|its_view| is_deposed(&self.view, its_view)) {
             return vec![FollowerEvent::Deposed { address: follower.address }];
         }

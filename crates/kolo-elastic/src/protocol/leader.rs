@@ -125,9 +125,9 @@ impl Leader {
                 let events = followers.receive(connection, message, now, out);
                 return events.into_iter().try_for_each(|event| self.follower_event(event, now, out));
             }
-            Event::Probed { launcher, view } => {
+            Event::Probed { launcher, connection, view } => {
                 let Some(followers) = &mut self.followers else { return Ok(()) };
-                let events = followers.probed(launcher, view, now, out);
+                let events = followers.probed(launcher, connection, view, now, out);
                 return events.into_iter().try_for_each(|event| self.follower_event(event, now, out));
             }
             Event::TokenRefused(host) => {

@@ -12,8 +12,8 @@ use crate::worker_protocol::{Arrival, Reply};
 pub(crate) struct LocalMembers {
     /// The members of this node that have not ended, each with its arrival while that has not been answered.
     pub(crate) unanswered: BTreeMap<String, Option<Arrival>>,
-    /// What tells those that have arrived from other processes of their names.
-    identities: BTreeMap<String, String>,
+    /// What tells those that have arrived from other processes of their names, and their last arrivals.
+    arrived: BTreeMap<String, (String, u64)>,
     /// The last generation that is known here.
     pub(crate) formed: Formed,
     /// The generations that the next one may follow, as far as is known here.
@@ -32,17 +32,24 @@ impl LocalMembers {
         self.unanswered.entry(member.into()).or_default();
     }
 
-    /// Takes note of a member's arrival, which the leader is to answer.
-    pub(crate) fn arrived(&mut self, member: &str, arrival: Arrival) {
+    /// Takes note of a member's arrival, which the leader is to answer. False where it has been heard before:
+    /// the member has lost its connection, and says it again.
+    pub(crate) fn arrived(&mut self, member: &str, arrival: &Arrival) -> bool {
+        let this = (identity(member, arrival.incarnation), arrival.number);
+        let is_new = |(identity, number): &(String, u64)| *identity != this.0 || *number < this.1;
+        if !self.arrived.get(member).is_none_or(is_new) {
+            return false;
+        }
         self.lineage.heard(&arrival.history);
-        self.identities.insert(member.into(), identity(member, arrival.incarnation));
-        self.unanswered.insert(member.into(), Some(arrival));
+        self.arrived.insert(member.into(), this);
+        self.unanswered.insert(member.into(), Some(arrival.clone()));
+        true
     }
 
     /// Takes note of the end of a member's process.
     pub(crate) fn exited(&mut self, member: &str) {
         self.unanswered.remove(member);
-        if let Some(identity) = self.identities.remove(member) {
+        if let Some((identity, _)) = self.arrived.remove(member) {
             self.lineage.died(&identity);
         }
     }

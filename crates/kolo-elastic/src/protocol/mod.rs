@@ -72,7 +72,8 @@ impl LauncherState {
         if let Event::Member { member, event } = &event {
             match event {
                 MemberEvent::Started => self.local.started(member),
-                MemberEvent::Arrived(arrival) => self.local.arrived(member, arrival.clone()),
+                MemberEvent::Arrived(arrival) if !self.local.arrived(member, arrival) => return out.0,
+                MemberEvent::Arrived(_) => {}
                 MemberEvent::Exited(_) => self.local.exited(member),
                 MemberEvent::CpuTime(_) => {}
             }

@@ -101,21 +101,26 @@ impl State {
         }
     }
 
-    fn faults(&self, actions: &mut Vec<Action>) {
+    fn faults(&self, job: &Job, actions: &mut Vec<Action>) {
         for own in (0..self.launchers.len()).filter(|own| self.runs(*own)) {
-            actions.extend([Action::Crash(own), Action::Stop(own)]);
-            let others = (0..own).filter(|other| self.runs(*other) && self.reaches(own, *other));
-            actions.extend(others.map(|other| Action::Cut(other, own)));
             if self.launchers[own].leader.as_ref().is_some_and(|connection| !connection.broken) {
                 actions.extend([Action::Break(own, false), Action::Break(own, true)]);
             }
+            if job.breaks_only {
+                continue;
+            }
+            actions.extend([Action::Crash(own), Action::Stop(own)]);
+            let others = (0..own).filter(|other| self.runs(*other) && self.reaches(own, *other));
+            actions.extend(others.map(|other| Action::Cut(other, own)));
             for (number, question) in self.launchers[own].questions.iter().enumerate() {
                 if !matches!(question, Question::Connect(..)) {
                     actions.push(Action::LoseAnswer(own, number));
                 }
             }
         }
-        actions.extend((0..self.workers.len()).filter(|worker| self.lives(*worker)).map(Action::Die));
+        if !job.breaks_only {
+            actions.extend((0..self.workers.len()).filter(|worker| self.lives(*worker)).map(Action::Die));
+        }
     }
 
     pub(super) fn apply(&mut self, job: &Job, action: Action) {
@@ -176,7 +181,7 @@ impl Model for Job {
         actions.extend((0..state.launchers.len()).filter(stopped).map(Action::GoOn));
         actions.extend(state.cut.iter().map(|(one, other)| Action::Mend(*one, *other)));
         if state.faults < self.faults {
-            state.faults(actions);
+            state.faults(self, actions);
         }
         if state.ticks < self.ticks {
             actions.push(Action::TimePasses);

@@ -4,13 +4,24 @@ use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
 
-use super::{Job, Rule};
+use super::actions::Action;
+use super::{Job, Part, Rule};
 
 /// Two launchers with a worker each.
-const SMALL: Job = Job { rule: Rule::Majority, nodes: &[0, 1], first: 2, faults: 1, steps: 2, ticks: 1 };
+const SMALL: Job = Job {
+    rule: Rule::Majority,
+    nodes: &[0, 1],
+    first: 2,
+    faults: 1,
+    breaks_only: false,
+    without: None,
+    steps: 2,
+    ticks: 1,
+};
 /// More than can be tried in every order: many are drawn.
-const LARGE: Job =
-    Job { rule: Rule::Majority, nodes: &[0, 0, 1, 2], first: 2, faults: 4, steps: 6, ticks: 8 };
+const LARGE: Job = Job { nodes: &[0, 0, 1, 2], faults: 4, steps: 6, ticks: 8, ..SMALL };
+/// A launcher comes to one that works alone.
+const NEWCOMER: Job = Job { rule: Rule::Recorded, first: 1, ..SMALL };
 /// Three launchers from the beginning.
 const THREE: Job = Job { nodes: &[0, 1, 1, 2], first: 3, ..LARGE };
 
@@ -22,12 +33,12 @@ fn drawing() -> Duration {
 
 /// Tries orders of events until something goes wrong; tells what was seen. Gives what went wrong.
 fn explore(job: Job, all: bool) -> Option<&'static str> {
-    let checker = job.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).timeout(drawing());
+    let checker = job.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
     let (found, states, depth) = if all {
         let checker = checker.spawn_bfs().join();
         (checker.discoveries(), checker.unique_state_count(), checker.max_depth())
     } else {
-        let checker = checker.spawn_simulation(1, UniformChooser).join();
+        let checker = checker.timeout(drawing()).spawn_simulation(1, UniformChooser).join();
         (checker.discoveries(), checker.state_count(), checker.max_depth())
     };
     println!("{job:?}: {states} states, {depth} events deep");
@@ -52,6 +63,55 @@ fn one_side_of_those_that_are_recorded_trains() {
 }
 
 #[test]
-fn without_an_arbiter_both_sides_train() {
+fn a_connection_that_breaks_costs_no_worker() {
+    let breaks = Job { breaks_only: true, ticks: 0, ..SMALL };
+    assert_eq!(explore(breaks, true), None);
+    assert_eq!(explore(Job { nodes: LARGE.nodes, faults: 3, steps: 4, ..breaks }, false), None);
+    assert_eq!(explore(Job { nodes: THREE.nodes, first: 3, faults: 3, steps: 4, ..breaks }, false), None);
+    let without = Some(Part::ComingBack);
+    assert!(explore(Job { without, ..breaks }, true).is_some());
+}
+
+#[test]
+fn each_part_of_the_protocol_is_needed() {
     assert!(explore(Job { rule: Rule::Anybody, ..LARGE }, false).is_some());
+    for part in [Part::Histories, Part::Regroup] {
+        assert!(explore(Job { without: Some(part), ..SMALL }, true).is_some(), "{part:?}");
+    }
+    let newcomer = Job { ticks: 0, ..NEWCOMER };
+    let held_state = Some(Part::HeldState);
+    assert_eq!(explore(Job { without: held_state, ..newcomer }, true), Some("nobody begins anew"));
+    assert_eq!(explore(newcomer, true), None);
+}
+
+/// What becomes of a launcher whose connection breaks while it joins, after these events.
+fn joins_after(job: Job, events: &[Action]) -> Result<(), String> {
+    let job = Job { breaks_only: true, ..job };
+    let mut state = job.begun();
+    for event in events {
+        let mut possible = Vec::new();
+        job.actions(&state, &mut possible);
+        assert!(possible.contains(event), "{event:?} is none of {possible:?}");
+        state.apply(&job, event.clone());
+    }
+    state.settles(&job)
+}
+
+/// The leader hears the Hello of the first connection after that of the second one.
+#[test]
+fn what_comes_late_of_a_connection_that_has_ended_is_not_heard() {
+    let twice =
+        [Action::Start(1), Action::Join(1), Action::Break(1, false), Action::Notice(1), Action::Join(1)];
+    let events = [&twice[..], &[Action::Deliver(1), Action::DeliverEnded(0)]].concat();
+    assert_eq!(joins_after(NEWCOMER, &events), Ok(()));
+}
+
+/// The launcher shows nothing yet when it is probed because of the end of its first connection, and has come
+/// by the second one when the answer is there.
+#[test]
+fn a_probe_because_of_one_connection_does_not_end_the_next() {
+    let first = [Action::Start(1), Action::Join(1), Action::Deliver(1), Action::Break(1, false)];
+    let second = [Action::DeliverEnded(0), Action::Notice(1), Action::Join(1), Action::Deliver(1)];
+    let events = [&first[..], &second, &[Action::Answer(0, 0)]].concat();
+    assert_eq!(joins_after(NEWCOMER, &events), Ok(()));
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use super::state::{Connection, Ended, Life, Place, Question, State, address_of, launcher_at};
-use super::{Actor, Job, PASSES, Rule};
+use super::{Actor, Job, PASSES, Part, Rule};
 use crate::arbiter::{Arbiter, Claim, Record, Records, Verdict, claim_recorded};
 use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
 use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
@@ -75,6 +75,7 @@ impl State {
                     self.workers[worker].reply = Some((arrival, reply));
                 }
             }
+            Effect::RequestRegroup { .. } if job.without == Some(Part::Regroup) => {}
             Effect::RequestRegroup { generation } => drop(launcher.regroup.insert(generation)),
             Effect::GenerationFormed { formed, after } => {
                 launcher.regroup.remove(&after);
@@ -91,7 +92,10 @@ impl State {
             Effect::ToLeader(message) => {
                 launcher.leader.iter_mut().for_each(|leader| leader.sent.push_back(message.clone()));
             }
-            Effect::ToFollower { connection, number, message } => {
+            Effect::ToFollower { connection, number, mut message } => {
+                if let (Some(Part::HeldState), ToFollower::Formed(formed)) = (job.without, &mut message) {
+                    formed.state_held = false;
+                }
                 launcher.to_followers.insert((connection, number), message);
             }
             Effect::Connect { leader, hello } => {
@@ -101,7 +105,9 @@ impl State {
             }
             Effect::Disconnect => self.disconnect(own),
             Effect::Leave | Effect::Discover => self.leave(own),
-            Effect::Probe { launcher: whom, .. } => launcher.questions.push(Question::Probe(whom as Actor)),
+            Effect::Probe { launcher: whom, connection, .. } => {
+                launcher.questions.push(Question::Probe(whom as Actor, connection));
+            }
             Effect::Claim(claim) => match job.rule {
                 Rule::Recorded => launcher.questions.push(Question::Claim(claim)),
                 Rule::Majority => return Some(answer(own, Arbiter::default().claim(&claim))),
@@ -284,10 +290,11 @@ impl State {
     /// A question is answered, or with `lost` its answer does not come.
     pub(super) fn answer(&mut self, job: &Job, own: Actor, question: usize, lost: bool) {
         let event = match self.launchers[own].questions.remove(question) {
-            Question::Probe(whom) => {
-                let answers = !lost && self.runs(whom) && self.reaches(own, whom);
+            Question::Probe(whom, connection) => {
+                let comes_back = job.without != Some(Part::ComingBack) || self.leads(own);
+                let answers = !lost && comes_back && self.runs(whom) && self.reaches(own, whom);
                 let view = self.launchers[whom].shows.clone().filter(|_| answers);
-                Event::Probed { launcher: whom as u64, view }
+                Event::Probed { launcher: whom as u64, connection, view }
             }
             Question::Connect(leader, hello) => {
                 if self.can_connect(own, leader) {

@@ -29,6 +29,19 @@ enum Rule {
     Anybody,
 }
 
+/// A part of the protocol, by what is lost of it: nothing of it may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Workers do not tell which generations they have been in.
+    Histories,
+    /// Launchers do not tell each other that some worker holds the state.
+    HeldState,
+    /// Workers are not asked to leave their generation.
+    Regroup,
+    /// A launcher does not come back to a leader that lives.
+    ComingBack,
+}
+
 /// What is explored.
 #[derive(Clone, Copy, Debug)]
 struct Job {
@@ -39,6 +52,10 @@ struct Job {
     first: usize,
     /// At most so many faults.
     faults: u8,
+    /// The only faults are connections that break: they must cost no worker.
+    breaks_only: bool,
+    /// What of the protocol does not work.
+    without: Option<Part>,
     /// At most so many steps are made.
     steps: u8,
     /// Time passes at most so often before faults end.

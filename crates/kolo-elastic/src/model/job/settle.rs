@@ -58,9 +58,10 @@ impl State {
         }
         for _ in 0..WAITS {
             state.run(job)?;
-            let is_over =
-                |worker: &Actor| !matches!(state.workers[*worker].place, Place::Absent | Place::Gone(_));
-            let left: Vec<Actor> = (0..state.workers.len()).filter(is_over).collect();
+            let left: Vec<Actor> = (0..state.workers.len()).filter(|worker| state.lives(*worker)).collect();
+            if job.breaks_only && left.len() < state.workers.len() {
+                return Err(format!("only {left:?} are left"));
+            }
             let together = |id| left.iter().all(|worker| state.workers[*worker].place == Place::In(id));
             if left.is_empty() || state.generations.keys().any(|id| state.can_step(*id) && together(*id)) {
                 return Ok(());

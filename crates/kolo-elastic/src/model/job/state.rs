@@ -110,7 +110,8 @@ pub(super) struct Ended {
 /// A launcher has asked, and has no answer yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Question {
-    Probe(Actor),
+    /// A launcher is probed because of a connection.
+    Probe(Actor, u64),
     Connect(Actor, Hello),
     Claim(Claim),
 }

@@ -1,15 +1,18 @@
 //! Workers: they arrive, are assigned, form groups, make steps, and end.
 
 use super::state::{Broken, Place, State};
-use super::{Actor, Job};
+use super::{Actor, Job, Part};
 use crate::events::{MemberEvent, MemberExit};
-use crate::generation::GenerationId;
+use crate::generation::{GenerationId, History};
 use crate::protocol::{Event, Membership, Outcome};
 
 impl State {
     /// A worker leaves its generation, if it is in one, and arrives.
     pub(super) fn arrive(&mut self, job: &Job, worker: Actor, reason: Option<&str>) {
-        let arrival = self.workers[worker].membership.arrive(reason.map(String::from), None);
+        let mut arrival = self.workers[worker].membership.arrive(reason.map(String::from), None);
+        if job.without == Some(Part::Histories) {
+            arrival.history = History::default();
+        }
         self.workers[worker].place = Place::Waits(arrival.number);
         let event = MemberEvent::Arrived(arrival);
         self.hear(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
