@@ -1,11 +1,34 @@
 //! Where etcd and launchers meet.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use kolo::Failure;
 
-/// A port of loopback that nobody listens at.
+/// Below the ports that Linux gives to connections by itself (`net.ipv4.ip_local_port_range`): one of those
+/// may be taken between the look at it and its use.
+const PORTS: Range<u16> = 20_000..32_000;
+
+/// A port of loopback that nobody listens at, each time another one.
 pub(super) fn free_port() -> Result<u16, Failure> {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    free.map(|address| address.port()).map_err(|cause| Failure::work(format!("no port is free: {cause}")))
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    let count = u32::from(PORTS.end - PORTS.start);
+    // Programs that run at the same time begin at different ports.
+    let first = std::process::id().wrapping_mul(101);
+    let next = |_| first.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % count;
+    let port = (0..count).map(next).filter_map(|next| PORTS.clone().nth(next as usize)).find(is_free);
+    port.ok_or_else(|| Failure::work(format!("no port of {PORTS:?} is free on 127.0.0.1")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_free_and_no_two_are_the_same() {
+        let ports = [free_port().unwrap(), free_port().unwrap()];
+        assert!(ports[0] != ports[1] && ports.iter().all(|port| PORTS.contains(port)), "{ports:?}");
+    }
 }
