@@ -29,7 +29,13 @@ pub fn seeds() -> Vec<Seed> {
     let identities = members.clone();
     let formed = Formed { generation: 1, leader: 1, members, identities, reason, state_held: true };
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 29500));
-    let hello = Hello { address, node_rank: Some(1), deferred_workers: 2, rejoins: Some(vec![formed]) };
+    let hello = Hello {
+        address,
+        node_rank: Some(1),
+        deferred_workers: 2,
+        rejoins: Some(vec![formed]),
+        left: [7].into(),
+    };
     vec![("membership", "launcher", serde_json::to_vec(&ToLeader::Hello(hello)).unwrap_or_default())]
 }
 

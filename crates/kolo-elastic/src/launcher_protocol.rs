@@ -10,6 +10,7 @@
 //! Messages are numbered from 0 in both directions, so that none is heard twice or out of order. A follower's
 //! connections are numbered as well: what one sends that has ended may come after what the next one sends.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,9 @@ pub(crate) struct Hello {
     pub(crate) deferred_workers: usize,
     /// The generations that a launcher knows of which has been welcome before; `None` for one that joins.
     pub(crate) rejoins: Option<Vec<Formed>>,
+    /// The leaders that the launcher has left for good: what they grant comes to none of its members.
+    #[serde(default)]
+    pub(crate) left: BTreeSet<u64>,
 }
 
 /// The leader's message to a follower.

@@ -75,6 +75,7 @@ mod tests {
             newest: 4,
             members: names(members),
             left: Default::default(),
+            abandoned: Default::default(),
             told: Default::default(),
             predecessors: predecessors.iter().map(predecessor).collect(),
         }

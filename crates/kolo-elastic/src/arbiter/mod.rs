@@ -177,6 +177,8 @@ pub(crate) struct Claim {
     pub(crate) members: Vec<String>,
     /// The generations that some of them have been in and come back from, so that these are over.
     pub(crate) left: BTreeSet<GenerationId>,
+    /// Members, by their identities, whose launcher has left a leader for good.
+    pub(crate) abandoned: BTreeSet<(String, u64)>,
     /// The generations that the leader knows to have been told to members, its own among them.
     pub(crate) told: BTreeSet<GenerationId>,
     /// The generations which the next one may follow.
@@ -184,12 +186,16 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Whether a generation that was granted is over for certain: a member has come back from it, or it is
+    /// Whether a generation that was granted is over for certain: a member has come back from it; or it is
     /// the claiming leader's own and was never told to anybody, because the answer was lost or others waited
-    /// by then.
+    /// by then; or a member waits that has never been told of it, and never will, because its launcher has
+    /// left the one that leads it.
     pub(crate) fn is_over(&self, last: &Record) -> bool {
         let id = last.id();
-        self.left.contains(&id) || last.leader == self.leader && !self.told.contains(&id)
+        let is_abandoned = |member: &String| self.abandoned.contains(&(member.clone(), last.leader));
+        self.left.contains(&id)
+            || last.leader == self.leader && !self.told.contains(&id)
+            || last.members.iter().any(is_abandoned)
     }
 }
 

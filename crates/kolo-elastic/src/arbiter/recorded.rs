@@ -110,6 +110,7 @@ mod tests {
             newest: 0,
             members: members.iter().map(|member| member.to_string()).collect(),
             left: left.iter().map(|number| GenerationId { number: *number, leader: 1 }).collect(),
+            abandoned: Default::default(),
             told: [1, 2].map(|number| GenerationId { number, leader: 1 }).into(),
             predecessors: Vec::new(),
         }

@@ -5,6 +5,7 @@
 //! not elastic listens at the given port itself. A job begins at the first place only; at the others those
 //! that have joined can be found.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -185,7 +186,7 @@ impl Discovery {
             None => self.listen(&to_leader, (ip, 0).into())?,
         };
         let (node_rank, deferred_workers) = (self.nodes.node_rank, self.nodes.deferred_workers());
-        let hello = Hello { address, node_rank, deferred_workers, rejoins: None };
+        let hello = Hello { address, node_rank, deferred_workers, rejoins: None, left: BTreeSet::new() };
         let node_rank = connection.introduce(hello, LAUNCHER_SILENCE)?;
         // Whoever probes this launcher before the leader has sent its view is sent on to the leader by this
         // one.

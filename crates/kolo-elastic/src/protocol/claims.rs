@@ -95,7 +95,7 @@ mod tests {
 
     fn claim(members: &[&str]) -> Claim {
         let members = members.iter().map(|name| name.to_string()).collect();
-        let (left, told) = (Default::default(), Default::default());
+        let (left, told, abandoned) = Default::default();
         Claim {
             job: 1,
             leader: 1,
@@ -103,6 +103,7 @@ mod tests {
             newest: 1,
             members,
             left,
+            abandoned,
             told,
             predecessors: Vec::new(),
         }

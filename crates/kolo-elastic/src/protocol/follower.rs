@@ -156,7 +156,7 @@ impl Follower {
         &mut self,
         why: String,
         context: &Context,
-        local: &LocalMembers,
+        local: &mut LocalMembers,
         out: &mut Effects,
     ) -> NextRole {
         let Some(leader) = self.view.leader() else {
@@ -173,7 +173,7 @@ impl Follower {
         leader_answers: bool,
         why: &str,
         context: &Context,
-        local: &LocalMembers,
+        local: &mut LocalMembers,
         out: &mut Effects,
     ) -> NextRole {
         let loss = LeaderLoss {
@@ -189,6 +189,12 @@ impl Follower {
             // A leader that is only stopped has not ended its generation, and what it asked for may be lost.
             out.push(Effect::RequestRegroup { generation: local.formed.generation });
         }
+        let next = match &succession {
+            Succession::Follow { leader, .. } => leader.id,
+            _ => context.launcher_id,
+        };
+        let lost = self.view.leader().map(|leader| leader.id);
+        local.left.extend(lost.filter(|lost| *lost != next));
         match succession {
             Succession::Lead(view) => {
                 self.view = view;
@@ -199,7 +205,8 @@ impl Follower {
                 self.tries += 1;
                 let (address, node_rank) = (self.address, local.node_rank);
                 let rejoins = Some(local.lineage.generations());
-                let hello = Hello { address, node_rank, deferred_workers: 0, rejoins };
+                let hello =
+                    Hello { address, node_rank, deferred_workers: 0, rejoins, left: local.left.clone() };
                 out.push(Effect::Connect { leader: leader.address, hello });
                 NextRole::Follow
             }

@@ -21,6 +21,8 @@ pub(crate) struct FollowerState {
     pub(crate) members: BTreeSet<String>,
     /// The follower has told everything that it knew about its members when it came.
     pub(crate) members_told: bool,
+    /// The leaders that the follower has left for good.
+    pub(crate) left: BTreeSet<u64>,
     /// How messages come to the follower; `None` until it has come to this leader.
     pub(crate) link: Option<Link>,
     last_heard: Instant,
@@ -60,6 +62,7 @@ impl FollowerState {
             deferred_workers,
             members: BTreeSet::new(),
             members_told: false,
+            left: BTreeSet::new(),
             link: Link::new(connection),
             last_heard: now,
             is_probed: false,
@@ -81,6 +84,7 @@ impl FollowerState {
             deferred_workers: 0,
             members,
             members_told: false,
+            left: BTreeSet::new(),
             link: None,
             last_heard: now + LAUNCHER_SILENCE,
             is_probed: false,

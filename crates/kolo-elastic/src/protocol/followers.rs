@@ -166,9 +166,10 @@ impl Followers {
             // It has given that connection up.
             return Vec::new();
         }
-        let Hello { address, node_rank, deferred_workers, rejoins } = hello;
+        let Hello { address, node_rank, deferred_workers, rejoins, left } = hello;
         if let (Some(generations), Some(follower)) = (&rejoins, self.followers.get_mut(&id)) {
             follower.rejoined(connection, now);
+            follower.left = left;
             let (known, node_rank) = (generations.clone(), follower.node_rank);
             self.welcome(id, node_rank, out);
             return vec![FollowerEvent::CameBack { id, generations: known }];
@@ -256,6 +257,11 @@ impl Followers {
         self.view_changed(out);
         let (node_rank, members) = (follower.node_rank, follower.members.into_iter().collect());
         vec![FollowerEvent::Lost { node_rank, members, said_so }]
+    }
+
+    /// The leaders that a follower has left for good.
+    pub(crate) fn left_by(&self, id: u64) -> Option<&BTreeSet<u64>> {
+        self.followers.get(&id).map(|follower| &follower.left)
     }
 
     /// The follower that has started a member; `None` for the leader's own members.

@@ -236,7 +236,7 @@ impl Leader {
             self.workers.apply(&decision, now);
             return self.act(decision, context, local, out);
         };
-        let Some(store) = self.claim(context, candidates, now, out) else {
+        let Some(store) = self.claim(context, local, candidates, now, out) else {
             self.claims.news().into_iter().for_each(|news| out.warn(news));
             return;
         };
@@ -258,6 +258,7 @@ impl Leader {
     fn claim(
         &mut self,
         context: &Context,
+        local: &LocalMembers,
         candidates: &[Candidate],
         now: Instant,
         out: &mut Effects,
@@ -269,6 +270,7 @@ impl Leader {
             newest: self.lineage.newest().max(self.workers.generation()),
             members: self.identities_of(candidates),
             left: self.workers.histories(candidates).flat_map(History::all).collect(),
+            abandoned: self.abandoned_by(candidates, local),
             told: self.lineage.generations().iter().map(Formed::id).collect(),
             predecessors: self.lineage.predecessors(self.workers.histories(candidates)),
         };
@@ -284,6 +286,21 @@ impl Leader {
                 None
             }
         }
+    }
+
+    /// The leaders that the candidates' launchers have left for good.
+    fn abandoned_by(&self, candidates: &[Candidate], local: &LocalMembers) -> BTreeSet<(String, u64)> {
+        let mut abandoned = BTreeSet::new();
+        for Candidate { member, .. } in candidates {
+            let left = match (self.owner(member), &self.followers) {
+                (Some(id), Some(followers)) => followers.left_by(id),
+                _ => Some(&local.left),
+            };
+            if let (Some(left), Some(identity)) = (left, self.identities.get(member)) {
+                abandoned.extend(left.iter().map(|leader| (identity.clone(), *leader)));
+            }
+        }
+        abandoned
     }
 
     fn identities_of(&self, candidates: &[Candidate]) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! The members of a coordinator's own node, whoever leads the job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::effect::{Effect, Effects};
 use super::lineage::Lineage;
@@ -18,6 +18,8 @@ pub(crate) struct LocalMembers {
     pub(crate) formed: Formed,
     /// The generations that the next one may follow, as far as is known here.
     pub(crate) lineage: Lineage,
+    /// The leaders that this launcher has left for good.
+    pub(crate) left: BTreeSet<u64>,
     /// Members on other nodes.
     pub(crate) remote_members: usize,
     /// This node's rank, once it has one.

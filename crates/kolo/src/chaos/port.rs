@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use kolo::Failure;
 
-/// Below the ports that Linux gives to connections by itself (`net.ipv4.ip_local_port_range`): one of those
-/// may be taken between the look at it and its use.
-const PORTS: Range<u16> = 20_000..32_000;
+/// Above the ports at which launchers meet, and below those that Linux gives to connections by itself
+/// (`net.ipv4.ip_local_port_range`): one of these may be taken between the look at it and its use.
+const PORTS: Range<u16> = 30_000..32_700;
 
 /// A port of loopback that nobody listens at, each time another one.
 pub(super) fn free_port() -> Result<u16, Failure> {

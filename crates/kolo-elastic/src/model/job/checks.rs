@@ -5,7 +5,7 @@ use std::time::Duration;
 use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
 
 use super::actions::Action;
-use super::{Job, Part, Rule};
+use super::{Actor, Job, Part, Rule};
 
 /// Two launchers with a worker each.
 const SMALL: Job = Job {
@@ -85,8 +85,12 @@ fn each_part_of_the_protocol_is_needed() {
 }
 
 /// What becomes of a launcher whose connection breaks while it joins, after these events.
-fn joins_after(job: Job, events: &[Action]) -> Result<(), String> {
-    let job = Job { breaks_only: true, ..job };
+fn joins_after(job: Job, events: &[Action]) -> Result<Vec<Actor>, String> {
+    after(Job { breaks_only: true, ..job }, events)
+}
+
+/// The workers that are left after these events, when faults have ended.
+fn after(job: Job, events: &[Action]) -> Result<Vec<Actor>, String> {
     let mut state = job.begun();
     for event in events {
         let mut possible = Vec::new();
@@ -103,7 +107,7 @@ fn what_comes_late_of_a_connection_that_has_ended_is_not_heard() {
     let twice =
         [Action::Start(1), Action::Join(1), Action::Break(1, false), Action::Notice(1), Action::Join(1)];
     let events = [&twice[..], &[Action::Deliver(1), Action::DeliverEnded(0)]].concat();
-    assert_eq!(joins_after(NEWCOMER, &events), Ok(()));
+    assert_eq!(joins_after(NEWCOMER, &events), Ok(vec![0, 1]));
 }
 
 /// The launcher shows nothing yet when it is probed because of the end of its first connection, and has come
@@ -113,5 +117,13 @@ fn a_probe_because_of_one_connection_does_not_end_the_next() {
     let first = [Action::Start(1), Action::Join(1), Action::Deliver(1), Action::Break(1, false)];
     let second = [Action::DeliverEnded(0), Action::Notice(1), Action::Join(1), Action::Deliver(1)];
     let events = [&first[..], &second, &[Action::Answer(0, 0)]].concat();
-    assert_eq!(joins_after(NEWCOMER, &events), Ok(()));
+    assert_eq!(joins_after(NEWCOMER, &events), Ok(vec![0, 1]));
+}
+
+/// The arbiter has granted a generation, and nobody was told of it.
+#[test]
+fn a_leader_that_dies_before_it_tells_of_a_generation_holds_nobody_up() {
+    let job = Job { rule: Rule::Recorded, ..SMALL };
+    let granted = [Action::Die(0), Action::Leave(1), Action::Deliver(1), Action::LoseAnswer(0, 0)];
+    assert_eq!(after(Job { faults: 4, ..job }, &[&granted[..], &[Action::Crash(0)]].concat()), Ok(vec![1]));
 }

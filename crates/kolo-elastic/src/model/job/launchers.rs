@@ -187,7 +187,8 @@ impl State {
     pub(super) fn join(&mut self, own: Actor) {
         let Some((leader, view)) = self.to_join(own) else { return };
         let (address, node_rank) = (address_of(own), Some(own));
-        let hello = Hello { address, node_rank, deferred_workers: 0, rejoins: None };
+        let hello =
+            Hello { address, node_rank, deferred_workers: 0, rejoins: None, left: Default::default() };
         self.launchers[own].serves = true;
         self.connect(own, leader, hello, Some(view));
     }

@@ -46,9 +46,13 @@ impl State {
         Err(format!("these happen for ever: {last:?}"))
     }
 
-    /// Whether the job trains, with all workers that live, once faults have ended and time has passed, or all
-    /// workers have ended with a reason.
-    pub(super) fn settles(&self, job: &Job) -> Result<(), String> {
+    /// The workers that are left, and train together, once faults have ended and time has passed; all others
+    /// have ended with a reason.
+    ///
+    /// # Errors
+    ///
+    /// Some worker waits for ever, or one has ended that must not.
+    pub(super) fn settles(&self, job: &Job) -> Result<Vec<Actor>, String> {
         let mut state = self.clone();
         state.cut.clear();
         for own in 0..state.launchers.len() {
@@ -64,7 +68,7 @@ impl State {
             }
             let together = |id| left.iter().all(|worker| state.workers[*worker].place == Place::In(id));
             if left.is_empty() || state.generations.keys().any(|id| state.can_step(*id) && together(*id)) {
-                return Ok(());
+                return Ok(left);
             }
             state.apply(job, Action::TimePasses);
         }

@@ -56,6 +56,7 @@ impl Job {
             newest: lineage.newest(),
             members: launcher.candidates.keys().map(|worker| name(*worker)).collect(),
             left: histories.iter().flat_map(History::all).collect(),
+            abandoned: Default::default(),
             told: lineage.generations().iter().map(Formed::id).collect(),
             predecessors: lineage.predecessors(histories.iter()),
         })
