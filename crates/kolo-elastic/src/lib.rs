@@ -24,7 +24,7 @@
 //! | module | idea |
 //! |---|---|
 //! | `coordinator` | what a launcher runs: a store for its node's members, and a thread |
-//! | `driver` | clocks, connections and threads: it tells the protocol what happens, and does what that wants |
+//! | `driver` | clocks, connections, threads: tells the protocol what happens, and does what that wants |
 //! | `member`, `regroup_listener` | a worker, and what it hears while it works |
 //! | `coordinator_connection` | by what both of these reach the coordinator |
 //! | `protocol` | all decisions, as a value: a state and a function of events |

@@ -2,8 +2,8 @@
 //!
 //! All launchers have joined one leader, so their copies of the view have the same order. The first launcher
 //! after the lost one leads, and all others follow it. A launcher that can still reach the leader does not
-//! take its place: it comes to it once more. The rule needs no votes, so when the network is cut both sides have
-//! a leader. That does no harm: the arbiter lets one of them form a generation. A leader that hears that
+//! take its place: it comes to it once more. The rule needs no votes, so when the network is cut both sides
+//! have a leader. That does no harm: the arbiter lets one of them form a generation. A leader that hears that
 //! another one has been granted a later generation than its own stops ([`is_deposed`]).
 
 use crate::launcher_view::{LauncherInfo, LauncherView};

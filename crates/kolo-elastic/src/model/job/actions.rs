@@ -40,12 +40,15 @@ pub(super) enum Action {
     /// A link is mended.
     Mend(Actor, Actor),
     TimePasses,
-    /// The faults: a launcher's host crashes, its process is stopped; a link is cut; a connection breaks, with
-    /// what is on its way or not; the answer to a question is lost; a worker dies.
+    /// A launcher's host crashes.
     Crash(Actor),
+    /// A launcher's process is stopped.
     Stop(Actor),
+    /// A link is cut.
     Cut(Actor, Actor),
+    /// A follower's connection breaks; what is on its way to the leader is lost, or not.
     Break(Actor, bool),
+    /// The answer to a question of a launcher is lost.
     LoseAnswer(Actor, usize),
     Die(Actor),
 }
