@@ -1,0 +1,67 @@
+//! What a step takes once the run has settled.
+
+use crate::run::{Run, StepRow};
+use crate::statistics::median;
+
+/// Steps that are profiled, in which everything is waited for, and those in which memory is taken.
+const FIRST: usize = 6;
+
+/// Steps without which nothing can be said.
+const LEAST: usize = 10;
+
+/// Where the time of a run's settled steps goes, on rank 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace<'a> {
+    /// All but the first steps.
+    pub(crate) steps: &'a [StepRow],
+    /// Of their time, in seconds.
+    pub(crate) seconds: f64,
+    /// The part of it in which the training thread waited for communication.
+    pub(crate) exposed: f64,
+    /// Median of a step, in seconds.
+    pub(crate) median: f64,
+}
+
+impl<'a> Pace<'a> {
+    /// Nothing where the run is too young to tell.
+    pub(crate) fn of(run: &'a Run) -> Option<Self> {
+        let steps = run.steps.get(FIRST..).filter(|steps| steps.len() >= LEAST)?;
+        let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
+        let exposed = steps.iter().map(|step| step.exposed_seconds).sum();
+        let median = median(steps.iter().map(|step| step.seconds))?;
+        (seconds > 0.0).then_some(Pace { steps, seconds, exposed, median })
+    }
+
+    /// The share of time in which the training thread waited for communication.
+    pub(crate) fn exposed_share(&self) -> f64 {
+        self.exposed / self.seconds
+    }
+
+    /// Seconds of waiting in the median step.
+    pub(crate) fn exposed_a_step(&self) -> f64 {
+        median(self.steps.iter().map(|step| step.exposed_seconds)).unwrap_or(0.0)
+    }
+
+    /// Seconds of other work in the median step.
+    pub(crate) fn compute_a_step(&self) -> f64 {
+        median(self.steps.iter().map(StepRow::compute_seconds)).unwrap_or(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn the_first_steps_do_not_count() {
+        let mut run = example::run(100);
+        run.steps[0].seconds = 1000.0;
+        let pace = Pace::of(&run).unwrap();
+        assert_eq!(pace.steps.len(), 94);
+        assert!(pace.seconds < 100.0 && pace.exposed_share() < 0.1);
+        assert!((pace.median - pace.compute_a_step() - pace.exposed_a_step()).abs() < 2e-3);
+        run.steps.truncate(12);
+        assert!(Pace::of(&run).is_none(), "too young");
+    }
+}

@@ -1,0 +1,62 @@
+//! Runs for tests, made in memory.
+
+use crate::run::{BucketRow, NumberTable, Run, Settings, StepRow, Summary};
+
+/// A sound run: 30 ms a step, of which 1 ms is waited for, on two workers.
+pub(crate) fn run(steps: u64) -> Run {
+    let step = |step: u64| StepRow {
+        step,
+        epoch: step / 50,
+        loss: Some(2.3 / (1.0 + step as f64 / 20.0)),
+        samples: 64.0,
+        learning_rate: 0.1,
+        seconds: 0.030 + 0.001 * (step % 3) as f64,
+        comm_seconds: 0.006,
+        exposed_seconds: 0.001,
+        skipped: false,
+    };
+    let settings = [("model", "small".into()), ("data", "fashion-mnist-small".into()), ("nproc", 2.into())];
+    Run {
+        folder: "runs/0001".into(),
+        name: "0001".into(),
+        settings: Settings(settings.into_iter().map(|(name, value)| (String::from(name), value)).collect()),
+        steps: (0..steps).map(step).collect(),
+        unit: "images".into(),
+        epochs: NumberTable {
+            names: ["epoch", "train_loss", "test_accuracy"].map(String::from).into(),
+            rows: (1..4).map(|n| [n as f64, 2.0 / n as f64, 0.5 + 0.1 * n as f64].map(Some).into()).collect(),
+        },
+        buckets: buckets(&[(1e6, 0.0006), (4e6, 0.0022), (4e6, 0.0023), (0.8e6, 0.0005)]),
+        generations: Vec::new(),
+        summary: Some(Summary { world_size: Some(2), transport: Some("shm".into()), ..Summary::default() }),
+        remarks: Vec::new(),
+    }
+}
+
+/// Buckets of so many bytes that take so many seconds.
+pub(crate) fn buckets(buckets: &[(f64, f64)]) -> Vec<BucketRow> {
+    let bucket = |(bucket, &(bytes, p50)): (usize, &(f64, f64))| BucketRow {
+        bucket,
+        bytes,
+        wire_bytes: bytes,
+        p50,
+        p95: 1.3 * p50,
+        p99: 1.5 * p50,
+    };
+    buckets.iter().enumerate().map(bucket).collect()
+}
+
+/// A sound run with other buckets.
+pub(crate) fn with_buckets(sizes: &[(f64, f64)]) -> Run {
+    Run { buckets: buckets(sizes), ..run(200) }
+}
+
+/// The same run whose steps wait so many seconds more for communication.
+pub(crate) fn waiting(mut run: Run, seconds: f64) -> Run {
+    for step in &mut run.steps {
+        step.seconds += seconds;
+        step.comm_seconds += seconds;
+        step.exposed_seconds += seconds;
+    }
+    run
+}

@@ -1,0 +1,58 @@
+//! What a finding is, and what the table has of each.
+
+use crate::run::Run;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// It limits the run, or its result is in doubt.
+    Problem,
+    /// It costs something.
+    Warning,
+    /// It is good to know.
+    Notice,
+}
+
+impl Severity {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Problem => "Problem",
+            Severity::Warning => "Warning",
+            Severity::Notice => "Notice",
+        }
+    }
+
+    /// By the share of the run's time that is lost.
+    pub(super) fn of_share(share: f64) -> Self {
+        match share {
+            _ if share >= 0.2 => Severity::Problem,
+            _ if share >= 0.05 => Severity::Warning,
+            _ => Severity::Notice,
+        }
+    }
+}
+
+/// Something that stands out in a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// What it is, in a sentence.
+    pub headline: String,
+    /// From which figures that is seen.
+    pub why: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+/// One thing that may stand out.
+#[derive(Clone, Copy, Debug)]
+pub struct FindingEntry {
+    /// Its name.
+    pub name: &'static str,
+    /// One line that says what is looked for.
+    pub about: &'static str,
+    /// Looks for it. Pure: the same run has the same findings.
+    pub find: fn(&Run) -> Option<Finding>,
+}

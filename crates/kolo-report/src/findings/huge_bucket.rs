@@ -1,0 +1,68 @@
+//! One bucket with nearly all gradients: nothing is left to hide it behind.
+
+use super::finding::{Finding, FindingEntry, Severity};
+use crate::analysis::Pace;
+use crate::run::Run;
+use crate::units::{bytes, percent, seconds};
+
+/// Entry of the table.
+pub(super) const ENTRY: FindingEntry = FindingEntry {
+    name: "huge bucket",
+    about: "one bucket with nearly all gradients, which is waited for",
+    find,
+};
+
+/// The part of all bytes that makes a bucket a huge one.
+const HUGE: f64 = 0.6;
+
+/// Fewer bytes than this travel as well in one, in bytes.
+const LEAST_BYTES: f64 = 2e6;
+
+/// The share of time from which waiting is looked into.
+const LEAST_SHARE: f64 = 0.1;
+
+fn find(run: &Run) -> Option<Finding> {
+    let pace = Pace::of(run)?;
+    let largest = run.buckets.iter().max_by(|a, b| a.wire_bytes.total_cmp(&b.wire_bytes))?;
+    let all: f64 = run.buckets.iter().map(|bucket| bucket.wire_bytes).sum();
+    let part = largest.wire_bytes / all.max(1.0);
+    let exposed = pace.exposed_a_step();
+    if part < HUGE || all < LEAST_BYTES || pace.exposed_share() < LEAST_SHARE || largest.p50 < 0.5 * exposed {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::of_share(pace.exposed_share()),
+        headline: format!("One bucket holds {} of all gradients", percent(part)),
+        why: format!(
+            "Bucket {} of {} takes {}. It begins when the last of its gradients is there, near the end of the backward \
+             pass, so that little is left to hide it behind: a step computes for {} and waits for {} more, {} of \
+             the time.",
+            largest.bucket,
+            bytes(largest.wire_bytes),
+            seconds(largest.p50),
+            seconds(pace.compute_a_step()),
+            seconds(exposed),
+            percent(pace.exposed_share())
+        ),
+        remedy: "Give a smaller --bucket-cap-mb, as 4: the first buckets then travel while later gradients are computed.".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn one_bucket_that_is_waited_for_stands_out() {
+        let sizes = [(1e6, 0.01), (40e6, 0.4), (1e6, 0.01)];
+        let finding = find(&example::waiting(example::with_buckets(&sizes), 0.3)).unwrap();
+        assert!(
+            finding.headline.contains("95.2 %") && finding.why.contains("Bucket 1 of 40 MB"),
+            "{finding:?}"
+        );
+        assert_eq!(find(&example::with_buckets(&sizes)), None, "nobody waits");
+        let even = [(1e6, 0.01), (20e6, 0.2), (20e6, 0.2), (1e6, 0.01)];
+        assert_eq!(find(&example::waiting(example::with_buckets(&even), 0.3)), None);
+    }
+}

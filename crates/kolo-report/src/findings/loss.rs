@@ -1,0 +1,65 @@
+//! A loss that does not fall.
+
+use super::finding::{Finding, FindingEntry, Severity};
+use crate::run::Run;
+use crate::statistics::mean;
+use crate::units::{number, plural};
+
+/// Entry of the table.
+pub(super) const ENTRY: FindingEntry =
+    FindingEntry { name: "loss", about: "a loss that does not fall from the first steps to the last", find };
+
+/// Fewer steps say nothing.
+const LEAST_STEPS: usize = 100;
+
+/// A loss that is still so many times what it was at first has not fallen.
+const STILL: f64 = 0.98;
+
+fn find(run: &Run) -> Option<Finding> {
+    let steps = &run.steps;
+    if steps.len() < LEAST_STEPS {
+        return None;
+    }
+    let part = steps.len() / 10;
+    let of = |range: std::ops::Range<usize>| mean(steps[range].iter().filter_map(|step| step.loss));
+    let (first, last) = (of(0..part)?, of(steps.len() - part..steps.len())?);
+    // Losses below 0 are nobody's cross entropy.
+    if first <= 0.0 || last < STILL * first {
+        return None;
+    }
+    let grows = last > 1.1 * first;
+    Some(Finding {
+        severity: if grows { Severity::Problem } else { Severity::Warning },
+        headline: format!("The loss {}", if grows { "grows" } else { "does not fall" }),
+        why: format!(
+            "It is {} over the first {} and {} over the last ones.",
+            number(first),
+            plural(part, "step"),
+            number(last)
+        ),
+        remedy: "Try a learning rate that is ten times smaller, and one that is ten times larger (--lr), with --warmup-steps; look at \
+                 whether labels belong to their samples."
+            .into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn a_loss_that_stays_or_grows_stands_out() {
+        let mut run = example::run(200);
+        run.steps.iter_mut().for_each(|step| step.loss = Some(2.3));
+        assert_eq!(find(&run).unwrap().headline, "The loss does not fall");
+        run.steps.iter_mut().for_each(|step| step.loss = Some(1.0 + step.step as f64));
+        let finding = find(&run).unwrap();
+        assert!(
+            finding.severity == Severity::Problem && finding.why.contains("first 20 steps"),
+            "{finding:?}"
+        );
+        run.steps.truncate(50);
+        assert_eq!(find(&run), None);
+    }
+}

@@ -1,0 +1,64 @@
+//! What limits a run, in words: each finding is one file, and one line of [`FINDINGS`].
+
+mod finding;
+mod huge_bucket;
+mod loss;
+mod recoveries;
+mod skipped_steps;
+mod slow_link;
+mod small_buckets;
+mod stalls;
+mod straggler;
+mod warnings;
+
+use crate::run::Run;
+
+pub use finding::{Finding, FindingEntry, Severity};
+
+/// All that is looked for.
+pub static FINDINGS: &[FindingEntry] = &[
+    straggler::ENTRY,
+    slow_link::ENTRY,
+    small_buckets::ENTRY,
+    huge_bucket::ENTRY,
+    stalls::ENTRY,
+    loss::ENTRY,
+    skipped_steps::ENTRY,
+    recoveries::ENTRY,
+    warnings::ENTRY,
+];
+
+/// What stands out in a run, what matters most first.
+pub fn findings(run: &Run) -> Vec<Finding> {
+    let mut found: Vec<Finding> = FINDINGS.iter().filter_map(|entry| (entry.find)(run)).collect();
+    found.sort_by_key(|finding| finding.severity);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn nothing_stands_out_in_a_sound_run() {
+        assert_eq!(findings(&example::run(200)), []);
+        assert_eq!(findings(&example::run(0)), [], "nor in one that begins");
+    }
+
+    #[test]
+    fn entries_have_names_of_their_own() {
+        for entry in FINDINGS {
+            assert_eq!(FINDINGS.iter().filter(|other| other.name == entry.name).count(), 1, "{}", entry.name);
+            assert!(!entry.about.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_matters_most_comes_first() {
+        let mut run = example::waiting(example::with_buckets(&[(1e6, 0.041), (20e6, 0.002)]), 0.04);
+        run.steps[70].skipped = true;
+        let found = findings(&run);
+        assert!(found.len() == 2 && found[0].severity < found[1].severity, "{found:?}");
+    }
+}

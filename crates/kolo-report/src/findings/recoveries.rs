@@ -1,0 +1,98 @@
+//! Workers that came, left or died.
+
+use super::finding::{Finding, FindingEntry, Severity};
+use crate::run::{GenerationRow, Run};
+use crate::units::{plural, seconds};
+
+/// Entry of the table.
+pub(super) const ENTRY: FindingEntry =
+    FindingEntry { name: "recoveries", about: "generations of an elastic job after the first", find };
+
+/// Reasons that are told one by one.
+const TOLD: usize = 3;
+
+fn find(run: &Run) -> Option<Finding> {
+    let first = run.generations.first()?;
+    let later = &run.generations[1..];
+    if later.is_empty() {
+        return None;
+    }
+    let slowest = later.iter().map(GenerationRow::seconds_to_first_step).fold(0.0, f64::max);
+    let told = later
+        .iter()
+        .take(TOLD)
+        .map(|row| format!("before step {}: {}", row.first_step, row.reason.trim_end_matches('.')));
+    let more = match later.len().saturating_sub(TOLD) {
+        0 => String::new(),
+        more => format!("; and {more} more, in the table below"),
+    };
+    let last = run.generations.last().unwrap_or(first).world_size;
+    let (severity, workers) = if last < first.world_size {
+        (
+            Severity::Warning,
+            format!("it began with {} and goes on with {last}", plural(first.world_size, "worker")),
+        )
+    } else {
+        (Severity::Notice, format!("it has {} at the end", plural(last, "worker")))
+    };
+    Some(Finding {
+        severity,
+        headline: format!("The job went on with other workers {}; {workers}", times(later.len())),
+        why: format!(
+            "{}{more}. From a new group until its first step was done it took {} at most. Weights are those of an undisturbed job.",
+            told.collect::<Vec<_>>().join("; "),
+            seconds(slowest)
+        ),
+        remedy: "Nothing, if that was meant. Else the log names the worker that was lost first and its last words; exit code 137 is \
+                 often the system's, for want of memory."
+            .into(),
+    })
+}
+
+fn times(count: usize) -> String {
+    match count {
+        1 => "once".into(),
+        2 => "twice".into(),
+        count => format!("{count} times"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    fn row(generation: u64, world_size: usize, reason: &str) -> GenerationRow {
+        let formed_unix = generation as f64 * 10.0;
+        let (reason, first_step) = (reason.into(), generation * 50);
+        GenerationRow {
+            generation,
+            world_size,
+            reason,
+            formed_unix,
+            first_step,
+            first_step_unix: formed_unix + 0.25,
+        }
+    }
+
+    #[test]
+    fn recoveries_are_told_with_their_reasons() {
+        let mut run = example::run(200);
+        run.generations = vec![row(0, 2, "the job begins")];
+        assert_eq!(find(&run), None);
+        run.generations.push(row(1, 1, "rank 1 died"));
+        let finding = find(&run).unwrap();
+        assert!(
+            finding.severity == Severity::Warning
+                && finding.headline.contains("once; it began with 2 workers")
+        );
+        assert!(
+            finding.why.contains("before step 50: rank 1 died. From") && finding.why.contains("250 ms"),
+            "{}",
+            finding.why
+        );
+        run.generations.extend([row(2, 2, "a worker came"), row(3, 1, "x"), row(4, 2, "y")]);
+        let finding = find(&run).unwrap();
+        assert!(finding.severity == Severity::Notice && finding.why.contains("and 1 more"), "{finding:?}");
+    }
+}

@@ -1,0 +1,112 @@
+//! A wire that takes longer than there is work to hide it behind.
+
+use super::finding::{Finding, FindingEntry, Severity};
+use crate::analysis::{BucketCosts, Pace};
+use crate::run::Run;
+use crate::units::{bytes, percent, rate, seconds};
+
+/// Entry of the table.
+pub(super) const ENTRY: FindingEntry = FindingEntry {
+    name: "slow link",
+    about: "communication that is waited for, and takes its time for each byte",
+    find,
+};
+
+/// The share of time from which waiting is looked into.
+const LEAST_SHARE: f64 = 0.1;
+
+/// The part of the reductions' time that must go with the bytes.
+const LEAST_BYTE_SHARE: f64 = 0.6;
+
+fn find(run: &Run) -> Option<Finding> {
+    let pace = Pace::of(run)?;
+    if pace.exposed_share() < LEAST_SHARE {
+        return None;
+    }
+    let costs = BucketCosts::of(run)?;
+    // A wait that buckets of as many bytes do not have is another rank's.
+    if costs.late > 0.5 * pace.exposed_a_step()
+        || costs.byte_share().is_some_and(|share| share < LEAST_BYTE_SHARE)
+    {
+        return None;
+    }
+    // Waiting that the reductions cannot explain has another cause, too.
+    if costs.seconds < 0.5 * pace.exposed_a_step() {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::of_share(pace.exposed_share()),
+        headline: format!(
+            "The link between the workers is too slow: {} of the time is waited for it",
+            percent(pace.exposed_share())
+        ),
+        why: why(run, &pace, &costs),
+        remedy: remedy(run),
+    })
+}
+
+fn why(run: &Run, pace: &Pace<'_>, costs: &BucketCosts) -> String {
+    let per_second = costs.bytes_per_second();
+    let mut text = format!(
+        "A step computes for {} and waits for {} more. The reductions of its {} take {}, ",
+        seconds(pace.compute_a_step()),
+        seconds(pace.exposed_a_step()),
+        bytes(costs.bytes),
+        seconds(costs.seconds)
+    );
+    text += &match costs.byte_share() {
+        Some(share) => {
+            format!("{} of which goes with the bytes: {} of gradients", percent(share), rate(per_second))
+        }
+        None => format!("{} of gradients", rate(per_second)),
+    };
+    // Each rank sends and receives 2 (n − 1) / n times what it reduces.
+    if let Some(workers) = run.world_size().filter(|workers| *workers > 1) {
+        let on_wire = per_second * 2.0 * (workers as f64 - 1.0) / workers as f64;
+        text += &format!(", which is {} through the link of each of {workers} workers", rate(on_wire));
+    }
+    if let Some(transport) = run.summary.as_ref().and_then(|summary| summary.transport.as_ref()) {
+        text += &format!(" ({transport})");
+    }
+    text + "."
+}
+
+fn remedy(run: &Run) -> String {
+    let reduction = run.settings.text("reduction").unwrap_or_else(|| "sum".into());
+    let fewer_bytes = match reduction.as_str() {
+        "sum" => "send fewer bytes (--reduction bf16, or powersgd:rank=4)".into(),
+        other => format!("send fewer bytes than with --reduction {other}"),
+    };
+    format!(
+        "Check that the fast network is used (KOLO_IFACE) and that nothing else loads it. Else {fewer_bytes}, \
+         synchronise more rarely (--sync diloco:H=50 or local:H=8), or give each step more work (--accumulate, \
+         --batch-size). `kolo plan step` says what a faster link would bring."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn the_rate_of_the_link_is_told() {
+        // 12.5 MB/s: 100 Mbit/s.
+        let sizes: Vec<(f64, f64)> =
+            [0.4e6, 1e6, 1e6, 0.2e6].map(|bytes| (bytes, 2e-4 + bytes / 12.5e6)).into();
+        let run = example::waiting(example::with_buckets(&sizes), 0.18);
+        let finding = find(&run).unwrap();
+        assert_eq!(finding.severity, Severity::Problem);
+        assert!(finding.why.contains("100 Mbit/s through the link of each of 2 workers"), "{}", finding.why);
+        assert!(finding.why.contains("2.6 MB") && finding.remedy.contains("powersgd"), "{finding:?}");
+    }
+
+    #[test]
+    fn a_late_rank_and_hidden_communication_are_no_slow_link() {
+        let late =
+            example::waiting(example::with_buckets(&[(1e6, 0.041), (20e6, 0.002), (1e6, 0.001)]), 0.04);
+        assert_eq!(find(&late), None);
+        let hidden = example::with_buckets(&[(1e6, 0.01), (2e6, 0.02)]);
+        assert_eq!(find(&hidden), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! A rank for which the others wait.
+
+use super::finding::{Finding, FindingEntry, Severity};
+use crate::analysis::{BucketCosts, Pace};
+use crate::run::Run;
+use crate::units::{percent, seconds};
+
+/// Entry of the table.
+pub(super) const ENTRY: FindingEntry =
+    FindingEntry { name: "straggler", about: "a rank that holds the others up", find };
+
+/// The share of time from which waiting is looked into.
+const LEAST_SHARE: f64 = 0.1;
+
+/// The part of the waiting that buckets of other sizes must not explain.
+const LATE_PART: f64 = 0.5;
+
+fn find(run: &Run) -> Option<Finding> {
+    told(run).or_else(|| seen_in_buckets(run))
+}
+
+/// Whether a warning is about a rank that is slow, in the words of `kolo-ddp`.
+pub(super) fn is_about_straggler(warning: &str) -> bool {
+    warning.starts_with("rank ")
+        && (warning.contains(" times as long as the others for a shard")
+            || warning.contains(" communicates slowly: "))
+}
+
+/// The ranks have compared what each of them does on its own clock, and told who is slow.
+fn told(run: &Run) -> Option<Finding> {
+    let warnings = &run.summary.as_ref()?.warnings;
+    let told: Vec<&str> =
+        warnings.iter().map(String::as_str).filter(|words| is_about_straggler(words)).collect();
+    let first = told.first()?;
+    let rank: String = first.chars().skip("rank ".len()).take_while(char::is_ascii_digit).collect();
+    let share = Pace::of(run).map_or(0.0, |pace| pace.exposed_share());
+    // Of rank 0, which writes the figures, the others' waiting is not seen.
+    let severity =
+        if rank == "0" { Severity::Problem } else { Severity::of_share(share).min(Severity::Warning) };
+    let more = match told.len() {
+        1 => String::new(),
+        count => format!(" It was told {} times more, each time with other figures.", count - 1),
+    };
+    let waited = if rank == "0" {
+        "Rank 0 itself writes these figures, so the waiting of the others is not in them.".into()
+    } else {
+        format!("Rank 0 waits for communication {} of the time.", percent(share))
+    };
+    Some(Finding {
+        severity,
+        headline: format!("Rank {rank} holds the others up"),
+        why: format!("The ranks have compared their clocks: {first}.{more} {waited}"),
+        remedy: remedy(run),
+    })
+}
+
+/// Buckets that take longer than larger ones do not wait for the wire.
+fn seen_in_buckets(run: &Run) -> Option<Finding> {
+    let (pace, costs) = (Pace::of(run)?, BucketCosts::of(run)?);
+    let exposed = pace.exposed_a_step();
+    if pace.exposed_share() < LEAST_SHARE || costs.late < LATE_PART * exposed {
+        return None;
+    }
+    let slowest = run.buckets.iter().max_by(|a, b| a.p50.total_cmp(&b.p50))?;
+    Some(Finding {
+        severity: Severity::of_share(pace.exposed_share()),
+        headline: "Rank 0 waits for another rank, not for the wire".into(),
+        why: format!(
+            "It waits for communication {} of the time, {} in the median step. Bucket {} takes {} though buckets of as many \
+             bytes or more do not: {} of a step's reductions are explained by no bytes, so some rank is late with \
+             its gradients.",
+            percent(pace.exposed_share()),
+            seconds(exposed),
+            slowest.bucket,
+            seconds(slowest.p50),
+            seconds(costs.late)
+        ),
+        remedy: remedy(run),
+    })
+}
+
+fn remedy(run: &Run) -> String {
+    let policy = run.settings.text("straggler").unwrap_or_else(|| "warn".into());
+    let shards = match policy.as_str() {
+        "rebalance" => {
+            "Shards move already (--straggler rebalance): give more shards (--shards), so that they can move in smaller parts."
+        }
+        _ => "Let shards move away from it: --straggler rebalance, with more shards than workers (--shards).",
+    };
+    format!(
+        "Look for what else that worker's machine does (CPU quota, other programs, slow storage). {shards} For \
+         machines that always differ give --shares."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    const WARNING: &str = "rank 1 takes 1.6 times as long as the others for a shard: it computes for 0.310 s, they \
+                           for 0.190 s; its bucket 0 is ready 0.120 s later";
+
+    #[test]
+    fn what_the_ranks_have_found_is_told_with_its_figures() {
+        let mut run = example::waiting(example::run(200), 0.12);
+        run.summary.as_mut().unwrap().warnings = vec!["parameter `a` had no gradient".into(), WARNING.into()];
+        let finding = find(&run).unwrap();
+        assert_eq!(
+            (finding.severity, finding.headline.as_str()),
+            (Severity::Problem, "Rank 1 holds the others up")
+        );
+        assert!(finding.why.contains("0.310 s") && finding.why.contains("of the time"), "{}", finding.why);
+        assert!(finding.remedy.contains("--straggler rebalance, with more shards"));
+        assert!(is_about_straggler("rank 2 communicates slowly: the others wait 0.300 s a step for it"));
+        assert!(!is_about_straggler("rank 0 computes on x86, rank 1 on arm"));
+    }
+
+    #[test]
+    fn a_late_rank_is_seen_in_the_buckets_of_a_run_that_goes_on() {
+        let mut run =
+            example::waiting(example::with_buckets(&[(1e6, 0.041), (20e6, 0.002), (1e6, 0.001)]), 0.04);
+        run.summary = None;
+        let finding = find(&run).unwrap();
+        assert!(finding.why.contains("Bucket 0 takes 41 ms"), "{}", finding.why);
+        let wire = example::waiting(example::with_buckets(&[(1e6, 0.01), (4e6, 0.04), (4e6, 0.04)]), 0.04);
+        assert_eq!(find(&wire), None, "its buckets take as long as their bytes");
+    }
+}

@@ -1,0 +1,46 @@
+//! What the user was told while the run went on, and is in no other finding.
+
+use super::finding::{Finding, FindingEntry, Severity};
+use super::straggler::is_about_straggler;
+use crate::run::Run;
+use crate::units::plural;
+
+/// Entry of the table.
+pub(super) const ENTRY: FindingEntry =
+    FindingEntry { name: "warnings", about: "what `summary.json` keeps of the run's warnings", find };
+
+fn find(run: &Run) -> Option<Finding> {
+    let warnings = &run.summary.as_ref()?.warnings;
+    let others: Vec<&str> =
+        warnings.iter().map(String::as_str).filter(|words| !is_about_straggler(words)).collect();
+    if others.is_empty() {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Warning,
+        headline: format!("The run gave {}", plural(others.len(), "warning")),
+        why: others.join(" — "),
+        remedy: "Each says what to do about it, where there is something to do.".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn warnings_are_told_once() {
+        let mut run = example::run(200);
+        assert_eq!(find(&run), None);
+        let straggler =
+            "rank 1 takes 1.6 times as long as the others for a shard: it computes for 0.3 s, they for 0.2 s";
+        run.summary.as_mut().unwrap().warnings =
+            vec![straggler.into(), "parameter `a` had no gradient".into()];
+        let finding = find(&run).unwrap();
+        assert_eq!(
+            (finding.headline.as_str(), finding.why.as_str()),
+            ("The run gave 1 warning", "parameter `a` had no gradient")
+        );
+    }
+}

@@ -1,0 +1,76 @@
+//! Files of one JSON object a line, the last of which may be half written.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+
+/// What is in a file that grows while a run goes on.
+#[derive(Debug)]
+pub(super) struct Lines<T> {
+    /// A value a line, with the line's number from 1.
+    pub(super) values: Vec<(usize, T)>,
+    /// Whether the last line has no end yet, and was left out.
+    pub(super) is_half: bool,
+}
+
+/// Reads a file of JSON lines; nothing where there is none.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<Lines<T>>, Error> {
+    let fail = |source| Error::Read { path: path.to_owned(), source };
+    let file = match File::open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(fail)?,
+    };
+    let mut reader = BufReader::new(file);
+    let mut lines = Lines { values: Vec::new(), is_half: false };
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(fail)? == 0 {
+            break;
+        }
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(value) => lines.values.push((number, value)),
+            // A run that goes on is writing it.
+            Err(_) if line.last() != Some(&b'\n') => lines.is_half = true,
+            Err(e) => return Err(Error::line(path, number, problem(&e))),
+        }
+    }
+    Ok(Some(lines))
+}
+
+/// What serde_json says, without the line, which is always the first.
+fn problem(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match text.strip_suffix(&place) {
+        Some(words) => format!("{words} at column {}", error.column()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_half_last_line_is_left_out_and_any_other_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("numbers.jsonl");
+        assert!(read::<u64>(&path).unwrap().is_none());
+        std::fs::write(&path, "1\n\n2\n[3").unwrap();
+        let lines = read::<u64>(&path).unwrap().unwrap();
+        assert_eq!((lines.values, lines.is_half), (vec![(1, 1), (3, 2)], true));
+        std::fs::write(&path, "1\n{\"a\":\n3\n").unwrap();
+        let error = read::<u64>(&path).unwrap_err().to_string();
+        assert!(error.contains("numbers.jsonl line 2: ") && error.contains("mend that line"), "{error}");
+        std::fs::write(&path, b"1\n\xff\xfe\n3\n").unwrap();
+        assert!(read::<u64>(&path).unwrap_err().to_string().contains("line 2"));
+    }
+}

@@ -1,0 +1,141 @@
+//! A run as its folder tells of it.
+//!
+//! Rank 0 writes the files, one reader here for each. What is missing is said in [`Run::remarks`]; what is
+//! there and cannot be understood is an error that names file and line.
+
+mod buckets;
+mod csv;
+mod generations;
+mod lines;
+mod settings;
+mod steps;
+mod summary;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+
+pub use buckets::BucketRow;
+pub use csv::NumberTable;
+pub use generations::GenerationRow;
+pub use settings::Settings;
+pub use steps::StepRow;
+pub use summary::Summary;
+
+/// A run of `kolo train`, or of a trainer of one's own.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Where it was read.
+    pub folder: PathBuf,
+    /// What it is called in the report: the folder's name.
+    pub name: String,
+    /// `config.toml`.
+    pub settings: Settings,
+    /// `steps.jsonl`, by number.
+    pub steps: Vec<StepRow>,
+    /// What its loss counts, as `images`.
+    pub unit: String,
+    /// `metrics.csv`: a row an epoch.
+    pub epochs: NumberTable,
+    /// `buckets.csv`.
+    pub buckets: Vec<BucketRow>,
+    /// `generations.jsonl`; empty where the job was not elastic.
+    pub generations: Vec<GenerationRow>,
+    /// `summary.json`, which a run has that has come to its end.
+    pub summary: Option<Summary>,
+    /// Sentences about files that are missing or incomplete.
+    pub remarks: Vec<String>,
+}
+
+impl Run {
+    /// Reads a run folder, while the run goes on or later.
+    ///
+    /// # Errors
+    ///
+    /// The folder is none of a run, or a file in it cannot be read or understood.
+    pub fn read(folder: &Path) -> Result<Self, Error> {
+        if !folder.is_dir() {
+            return Err(Error::NoFolder { folder: folder.to_owned() });
+        }
+        let settings = Settings::read(folder)?;
+        let steps = steps::read(folder)?;
+        let mut remarks = steps.remarks;
+        let epochs = read_epochs(folder, &mut remarks)?;
+        let (buckets, about_buckets) = buckets::read(folder)?;
+        let (generations, about_generations) = generations::read(folder)?;
+        remarks.extend(about_buckets.into_iter().chain(about_generations));
+        let summary = summary::read(folder)?;
+        if summary.is_none() {
+            remarks.push("There is no summary.json: the run goes on, or has ended before its end.".into());
+        }
+        let unit = steps.unit.or_else(|| unit_of(&epochs)).unwrap_or_else(|| "samples".into());
+        let name = name_of(folder);
+        Ok(Run {
+            folder: folder.to_owned(),
+            name,
+            settings,
+            steps: steps.rows,
+            unit,
+            epochs,
+            buckets,
+            generations,
+            summary,
+            remarks,
+        })
+    }
+
+    /// Workers at the end, or as the run was started.
+    pub fn world_size(&self) -> Option<usize> {
+        let at_end = self.summary.as_ref().and_then(|summary| summary.world_size);
+        let latest = || self.generations.last().map(|generation| generation.world_size);
+        let given = || self.settings.number("nproc").map(|number| number as usize);
+        at_end.or_else(latest).or_else(given)
+    }
+}
+
+fn read_epochs(folder: &Path, remarks: &mut Vec<String>) -> Result<NumberTable, Error> {
+    const FILE: &str = "metrics.csv";
+    let Some((table, is_half)) = csv::read(&folder.join(FILE))? else {
+        remarks.push(format!("There is no {FILE}: no epoch has ended yet, or the file was removed."));
+        return Ok(NumberTable::default());
+    };
+    if is_half {
+        remarks.push(format!("The last line of {FILE} is half written and left out."));
+    }
+    Ok(table)
+}
+
+/// From the column `images_per_second`.
+fn unit_of(epochs: &NumberTable) -> Option<String> {
+    epochs.names.iter().find_map(|name| name.strip_suffix("_per_second")).map(Into::into)
+}
+
+/// The last part of a folder's path that is a name.
+fn name_of(folder: &Path) -> String {
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    whole.file_name().map_or_else(|| folder.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_has_only_its_settings_is_a_run_that_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("config.toml"), "nproc = 3\n").unwrap();
+        let run = Run::read(folder.path()).unwrap();
+        assert_eq!((run.world_size(), run.unit.as_str(), run.remarks.len()), (Some(3), "samples", 4));
+        std::fs::write(folder.path().join("metrics.csv"), "epoch,tokens_per_second\n1,2.5\n").unwrap();
+        assert_eq!(Run::read(folder.path()).unwrap().unit, "tokens");
+    }
+
+    #[test]
+    fn what_is_no_run_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = Run::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("is no run folder") && error.contains("config.toml"), "{error}");
+        let error = Run::read(&folder.path().join("nowhere")).unwrap_err().to_string();
+        assert!(error.starts_with("no run folder") && error.ends_with("nowhere"), "{error}");
+    }
+}

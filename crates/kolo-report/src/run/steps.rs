@@ -1,0 +1,175 @@
+//! `steps.jsonl`: what each step took.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::lines;
+use crate::error::Error;
+
+pub(super) const FILE: &str = "steps.jsonl";
+
+/// A step of a run. Times are rank 0's, in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepRow {
+    /// Number of the step, from 0.
+    pub step: u64,
+    /// Number of its epoch, from 0.
+    pub epoch: u64,
+    /// Mean loss over the global batch; nothing where it is no number.
+    pub loss: Option<f64>,
+    /// Samples of the global batch, or what else the loss counts.
+    pub samples: f64,
+    /// The rate with which it was taken.
+    pub learning_rate: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// At least one bucket was being reduced.
+    pub comm_seconds: f64,
+    /// The training thread waited for communication.
+    pub exposed_seconds: f64,
+    /// Whether it changed nothing, because it overflowed.
+    pub skipped: bool,
+}
+
+impl StepRow {
+    /// Communication that went on while the training thread did other work.
+    pub fn hidden_seconds(&self) -> f64 {
+        (self.comm_seconds - self.exposed_seconds).max(0.0)
+    }
+
+    /// Time in which the training thread did not wait for communication.
+    pub fn compute_seconds(&self) -> f64 {
+        (self.seconds - self.exposed_seconds).max(0.0)
+    }
+}
+
+/// All steps of a run, in order.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    pub(super) rows: Vec<StepRow>,
+    /// What the loss counts, as `images`.
+    pub(super) unit: Option<String>,
+    pub(super) remarks: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Fields {
+    step: u64,
+    epoch: u64,
+    loss: Option<f64>,
+    learning_rate: f64,
+    seconds: f64,
+    comm_seconds: f64,
+    exposed_comm_seconds: f64,
+    #[serde(default)]
+    skipped: bool,
+    /// What the loss counts is the name of its field.
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
+}
+
+/// Fields that are not what the loss counts.
+const OTHERS: [&str; 5] = ["gradient_norm", "noise_scale", "gradient_squared", "noise_trace", "loss_scale"];
+
+pub(super) fn read(folder: &Path) -> Result<Steps, Error> {
+    let path = folder.join(FILE);
+    let Some(lines) = lines::read::<Fields>(&path)? else {
+        let remark =
+            format!("There is no {FILE}: the run has not written a step yet, or the file was removed.");
+        return Ok(Steps { remarks: vec![remark], ..Steps::default() });
+    };
+    let mut steps = Steps::default();
+    let mut rows: BTreeMap<u64, StepRow> = BTreeMap::new();
+    let mut again = 0_usize;
+    for (number, fields) in lines.values {
+        let (row, unit) = row(fields).map_err(|problem| Error::line(&path, number, problem))?;
+        steps.unit = steps.unit.or(unit);
+        again += usize::from(rows.insert(row.step, row).is_some());
+    }
+    steps.rows = rows.into_values().collect();
+    if steps.rows.is_empty() {
+        steps.remarks.push(format!("{FILE} is empty: the run has not written a step yet."));
+    }
+    if lines.is_half {
+        steps.remarks.push(format!(
+            "The last line of {FILE} is half written and left out: the run goes on, or was killed while it wrote."
+        ));
+    }
+    if again > 0 {
+        steps.remarks.push(format!("{FILE} tells {again} steps twice; the later lines count."));
+    }
+    Ok(steps)
+}
+
+/// The row of a line, and what its loss counts.
+fn row(fields: Fields) -> Result<(StepRow, Option<String>), String> {
+    for (name, value) in [
+        ("seconds", fields.seconds),
+        ("comm_seconds", fields.comm_seconds),
+        ("exposed_comm_seconds", fields.exposed_comm_seconds),
+    ] {
+        if value < 0.0 {
+            return Err(format!("{name} is {value}, below 0"));
+        }
+    }
+    let counted =
+        fields.others.iter().find(|(name, value)| !OTHERS.contains(&name.as_str()) && value.is_u64());
+    let row = StepRow {
+        step: fields.step,
+        epoch: fields.epoch,
+        loss: fields.loss,
+        samples: counted.and_then(|(_, value)| value.as_f64()).unwrap_or(0.0),
+        learning_rate: fields.learning_rate,
+        seconds: fields.seconds,
+        comm_seconds: fields.comm_seconds,
+        exposed_seconds: fields.exposed_comm_seconds,
+        skipped: fields.skipped,
+    };
+    Ok((row, counted.map(|(name, _)| name.clone())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(step: u64, loss: &str) -> String {
+        format!(
+            "{{\"step\":{step},\"epoch\":0,\"loss\":{loss},\"tokens\":64,\"learning_rate\":0.1,\"seconds\":0.5,\
+             \"comm_seconds\":0.2,\"exposed_comm_seconds\":0.1,\"gradient_norm\":2.0}}\n"
+        )
+    }
+
+    fn read_text(text: &str) -> Result<Steps, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILE), text).unwrap();
+        read(folder.path())
+    }
+
+    #[test]
+    fn what_the_loss_counts_is_found_by_its_value() {
+        let steps = read_text(&(line(0, "2.5") + &line(1, "null"))).unwrap();
+        assert_eq!((steps.unit.as_deref(), steps.rows.len()), (Some("tokens"), 2));
+        assert_eq!((steps.rows[0].loss, steps.rows[1].loss), (Some(2.5), None));
+        let row = &steps.rows[0];
+        assert!((row.hidden_seconds() - 0.1).abs() < 1e-12 && (row.compute_seconds() - 0.4).abs() < 1e-12);
+        assert!(steps.remarks.is_empty());
+    }
+
+    #[test]
+    fn odd_files_are_told_of() {
+        let half = read_text(&(line(0, "1") + &line(1, "1")[..40])).unwrap();
+        assert!(half.rows.len() == 1 && half.remarks[0].contains("half written"));
+        let again = read_text(&(line(3, "1") + &line(2, "1") + &line(3, "7"))).unwrap();
+        assert_eq!((again.rows.len(), again.rows[1].loss), (2, Some(7.0)));
+        assert!(again.remarks[0].contains("1 steps twice"), "{:?}", again.remarks);
+        assert!(read_text("").unwrap().remarks[0].contains("empty"));
+        let error = read_text(&(line(0, "1") + "{\"step\":1}\n")).unwrap_err().to_string();
+        assert!(error.contains("steps.jsonl line 2: missing field `epoch`"), "{error}");
+        let error = read_text(&line(0, "1").replace("0.5", "-0.5")).unwrap_err().to_string();
+        assert!(error.contains("line 1: seconds is -0.5"), "{error}");
+        assert!(read(tempfile::tempdir().unwrap().path()).unwrap().remarks[0].contains("no steps.jsonl"));
+    }
+}

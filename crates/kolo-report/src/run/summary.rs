@@ -1,0 +1,77 @@
+//! `summary.json`: what has come of a run. A run that has one is complete.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::error::Error;
+
+const FILE: &str = "summary.json";
+
+/// What has come of a run. Other versions of Kolo may write other fields.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Summary {
+    /// Workers at the end.
+    pub world_size: Option<usize>,
+    /// How they were connected.
+    pub transport: Option<String>,
+    /// Trained parameters of the model.
+    pub parameters: Option<f64>,
+    /// Steps done.
+    pub steps: Option<usize>,
+    /// Steps that changed nothing because they overflowed.
+    pub skipped_steps: Option<usize>,
+    /// From the start to the end.
+    pub train_seconds: Option<f64>,
+    /// The most memory that a worker had at once.
+    pub peak_rss_bytes: Option<f64>,
+    /// Mean loss of the last epoch.
+    pub train_loss: Option<f64>,
+    /// Hash of the trained weights.
+    pub weights_sha256: Option<String>,
+    /// What the user was told while the run went on.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// What else there is: speed and scores have names of their own.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
+}
+
+impl Summary {
+    /// What the model is judged by on the test samples, as `accuracy`.
+    pub fn scores(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.others.iter().filter_map(|(name, value)| Some((name.strip_prefix("test_")?, value.as_f64()?)))
+    }
+}
+
+/// The summary of a run; nothing where the run has not come to its end.
+pub(super) fn read(folder: &Path) -> Result<Option<Summary>, Error> {
+    let path = folder.join(FILE);
+    let text = match std::fs::read_to_string(&path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|source| Error::Read { path: path.clone(), source })?,
+    };
+    let summary = serde_json::from_str(&text);
+    summary.map(Some).map_err(|e| Error::line(&path, e.line().max(1), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_fields_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()).unwrap(), None);
+        let write = |text: &str| std::fs::write(folder.path().join(FILE), text).unwrap();
+        write("{\"world_size\": 2, \"test_accuracy\": 0.9, \"images_per_second\": 100.0}");
+        let summary = read(folder.path()).unwrap().unwrap();
+        assert_eq!(summary.world_size, Some(2));
+        assert_eq!(summary.scores().collect::<Vec<_>>(), [("accuracy", 0.9)]);
+        write("{\"world_size\": 2,\n \"warnings\": 3}");
+        assert!(read(folder.path()).unwrap_err().to_string().contains("summary.json line 2: "));
+    }
+}

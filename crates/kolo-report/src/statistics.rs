@@ -1,0 +1,79 @@
+//! Medians, percentiles, and lines through points.
+
+/// The value below which `percent` % of the samples lie (nearest rank); nothing without samples.
+pub(crate) fn percentile(samples: impl IntoIterator<Item = f64>, percent: f64) -> Option<f64> {
+    let mut sorted: Vec<f64> = samples.into_iter().filter(|value| value.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+/// The middle one.
+pub(crate) fn median(samples: impl IntoIterator<Item = f64>) -> Option<f64> {
+    percentile(samples, 50.0)
+}
+
+/// The mean of those that are numbers.
+pub(crate) fn mean(samples: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = samples
+        .into_iter()
+        .filter(|value| value.is_finite())
+        .fold((0.0, 0_usize), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+/// A line y = at_zero + slope · x.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Line {
+    pub(crate) at_zero: f64,
+    pub(crate) slope: f64,
+}
+
+/// Points that are looked at: their pairs are half the square of that.
+const MOST_POINTS: usize = 400;
+
+/// Points whose x differ by less than this factor say nothing of the slope.
+const APART: f64 = 1.5;
+
+/// The line through most of the points, whatever a few of them do: the median of the slopes of all pairs
+/// (Theil 1950, Sen 1968). Nothing where all x are about the same.
+pub(crate) fn line_through(points: &[(f64, f64)]) -> Option<Line> {
+    let step = points.len().div_ceil(MOST_POINTS).max(1);
+    let points: Vec<(f64, f64)> = points.iter().step_by(step).copied().collect();
+    let mut slopes = Vec::new();
+    for (index, (x, y)) in points.iter().enumerate() {
+        for (other_x, other_y) in &points[index + 1..] {
+            if x.max(*other_x) >= APART * x.min(*other_x) && x != other_x {
+                slopes.push((other_y - y) / (other_x - x));
+            }
+        }
+    }
+    let slope = median(slopes)?;
+    let at_zero = median(points.iter().map(|(x, y)| y - slope * x))?;
+    Some(Line { at_zero, slope })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_samples() {
+        let samples = || (1..=100).map(f64::from);
+        assert_eq!(
+            [50.0, 95.0, 99.0].map(|p| percentile(samples(), p)),
+            [Some(50.0), Some(95.0), Some(99.0)]
+        );
+        assert_eq!((median([]), mean([f64::NAN])), (None, None));
+        assert_eq!(mean([1.0, f64::NAN, 3.0]), Some(2.0));
+    }
+
+    #[test]
+    fn one_point_aside_does_not_move_the_line() {
+        let mut points: Vec<(f64, f64)> = (1..9).map(|x| (f64::from(x), 3.0 + 2.0 * f64::from(x))).collect();
+        points.push((1.0, 1000.0));
+        let line = line_through(&points).unwrap();
+        assert!((line.slope - 2.0).abs() < 1e-9 && (line.at_zero - 3.0).abs() < 1e-9, "{line:?}");
+        assert_eq!(line_through(&[(8.0, 1.0), (9.0, 2.0)]), None);
+    }
+}
