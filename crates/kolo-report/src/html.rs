@@ -20,11 +20,6 @@ impl Html {
         self.0 += &next.into().0;
     }
 
-    /// Whether there is nothing in it.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn into_string(self) -> String {
         self.0
     }

@@ -8,7 +8,7 @@ pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     match size {
         0.0 => "0".into(),
-        _ if size >= 1e15 || size < 1e-4 => trim_exponent(format!("{value:.2e}")),
+        _ if !(1e-4..1e15).contains(&size) => trim_exponent(format!("{value:.2e}")),
         _ if size >= 100.0 => grouped(value.round()),
         _ => {
             let decimals = (2 - size.log10().floor() as i32).clamp(0, 6) as usize;

@@ -20,6 +20,9 @@ pub(crate) struct BucketCosts {
     /// Seconds that buckets take longer than others of as many bytes or more: they wait for a rank that has
     /// not got its gradients.
     pub(crate) late: f64,
+    /// How many times as long as usually one reduction of twenty takes: a wire takes about as long each time,
+    /// a rank that is disturbed does not.
+    pub(crate) spread: f64,
 }
 
 impl BucketCosts {
@@ -31,12 +34,14 @@ impl BucketCosts {
         let points: Vec<(f64, f64)> =
             run.buckets.iter().map(|bucket| (bucket.wire_bytes, bucket.p50)).collect();
         let line = line_through(&points);
+        let seconds: f64 = run.buckets.iter().map(|bucket| bucket.p50).sum();
         Some(BucketCosts {
-            seconds: run.buckets.iter().map(|bucket| bucket.p50).sum(),
+            seconds,
             bytes: run.buckets.iter().map(|bucket| bucket.wire_bytes).sum(),
             fixed: line.map(|line| line.at_zero.max(0.0)),
             per_byte: line.map(|line| line.slope.max(0.0)),
             late: late(&run.buckets),
+            spread: run.buckets.iter().map(|bucket| bucket.p95).sum::<f64>() / seconds.max(1e-12),
         })
     }
 

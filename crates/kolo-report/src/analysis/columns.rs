@@ -12,8 +12,10 @@ pub(crate) struct Column {
     pub(crate) seconds: f64,
     /// Seconds a step without waiting for communication.
     pub(crate) compute: f64,
-    /// Seconds a step of waiting for communication.
-    pub(crate) exposed: f64,
+    /// Seconds a step of waiting while a bucket was being reduced.
+    pub(crate) wire_wait: f64,
+    /// Seconds a step of waiting while none was: for another rank.
+    pub(crate) rank_wait: f64,
     /// Seconds a step of communication that nobody waited for.
     pub(crate) hidden: f64,
     /// Of those steps whose loss is a number.
@@ -33,7 +35,8 @@ impl Column {
             last: last.step,
             seconds,
             compute: average(StepRow::compute_seconds),
-            exposed: average(|step| step.exposed_seconds),
+            wire_wait: average(StepRow::wire_wait_seconds),
+            rank_wait: average(StepRow::rank_wait_seconds),
             hidden: average(StepRow::hidden_seconds),
             loss: mean(steps.iter().filter_map(|step| step.loss)),
             samples_per_second: average(|step| step.samples) / seconds.max(1e-9),
@@ -77,7 +80,7 @@ mod tests {
         assert!(all[0].loss.is_some_and(f64::is_finite));
         let one = &columns(&run.steps, 1000)[7];
         assert_eq!((one.name().as_str(), one.seconds), ("7", run.steps[7].seconds));
-        assert!((one.compute + one.exposed - one.seconds).abs() < 1e-12);
+        assert!((one.compute + one.wire_wait + one.rank_wait - one.seconds).abs() < 1e-12);
         assert!(columns(&[], 300).is_empty());
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Pace<'a> {
     pub(crate) seconds: f64,
     /// The part of it in which the training thread waited for communication.
     pub(crate) exposed: f64,
+    /// The part of that in which no bucket was being reduced: another rank had not come so far.
+    pub(crate) rank_wait: f64,
     /// Median of a step, in seconds.
     pub(crate) median: f64,
 }
@@ -28,13 +30,19 @@ impl<'a> Pace<'a> {
         let steps = run.steps.get(FIRST..).filter(|steps| steps.len() >= LEAST)?;
         let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
         let exposed = steps.iter().map(|step| step.exposed_seconds).sum();
+        let rank_wait = steps.iter().map(StepRow::rank_wait_seconds).sum();
         let median = median(steps.iter().map(|step| step.seconds))?;
-        (seconds > 0.0).then_some(Pace { steps, seconds, exposed, median })
+        (seconds > 0.0).then_some(Pace { steps, seconds, exposed, rank_wait, median })
     }
 
     /// The share of time in which the training thread waited for communication.
     pub(crate) fn exposed_share(&self) -> f64 {
         self.exposed / self.seconds
+    }
+
+    /// The share of time in which it waited while a bucket was being reduced.
+    pub(crate) fn wire_wait_share(&self) -> f64 {
+        (self.exposed - self.rank_wait) / self.seconds
     }
 
     /// Seconds of waiting in the median step.

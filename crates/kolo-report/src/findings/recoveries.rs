@@ -39,7 +39,7 @@ fn find(run: &Run) -> Option<Finding> {
         severity,
         headline: format!("The job went on with other workers {}; {workers}", times(later.len())),
         why: format!(
-            "{}{more}. From a new group until its first step was done it took {} at most. Weights are those of an undisturbed job.",
+            "It did so {}{more}. From a new group until its first step was done it took {} at most.",
             told.collect::<Vec<_>>().join("; "),
             seconds(slowest)
         ),

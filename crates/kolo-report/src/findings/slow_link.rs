@@ -18,9 +18,12 @@ const LEAST_SHARE: f64 = 0.1;
 /// The part of the reductions' time that must go with the bytes.
 const LEAST_BYTE_SHARE: f64 = 0.6;
 
+/// A wire that nobody disturbs takes about as long each time.
+const MOST_SPREAD: f64 = 3.0;
+
 fn find(run: &Run) -> Option<Finding> {
     let pace = Pace::of(run)?;
-    if pace.exposed_share() < LEAST_SHARE {
+    if pace.wire_wait_share() < LEAST_SHARE {
         return None;
     }
     let costs = BucketCosts::of(run)?;
@@ -30,12 +33,15 @@ fn find(run: &Run) -> Option<Finding> {
     {
         return None;
     }
+    if costs.spread > MOST_SPREAD {
+        return None;
+    }
     // Waiting that the reductions cannot explain has another cause, too.
     if costs.seconds < 0.5 * pace.exposed_a_step() {
         return None;
     }
     Some(Finding {
-        severity: Severity::of_share(pace.exposed_share()),
+        severity: Severity::of_share(pace.wire_wait_share()),
         headline: format!(
             "The link between the workers is too slow: {} of the time is waited for it",
             percent(pace.exposed_share())
@@ -106,6 +112,10 @@ mod tests {
         let late =
             example::waiting(example::with_buckets(&[(1e6, 0.041), (20e6, 0.002), (1e6, 0.001)]), 0.04);
         assert_eq!(find(&late), None);
+        let mut disturbed = example::waiting(example::with_buckets(&[(1e6, 0.01), (2e6, 0.02)]), 0.03);
+        assert!(find(&disturbed).is_some());
+        disturbed.buckets.iter_mut().for_each(|bucket| bucket.p95 = 10.0 * bucket.p50);
+        assert_eq!(find(&disturbed), None, "it does not take as long each time");
         let hidden = example::with_buckets(&[(1e6, 0.01), (2e6, 0.02)]);
         assert_eq!(find(&hidden), None);
     }

@@ -16,7 +16,7 @@ const LEAST_SHARE: f64 = 0.1;
 const LATE_PART: f64 = 0.5;
 
 fn find(run: &Run) -> Option<Finding> {
-    told(run).or_else(|| seen_in_buckets(run))
+    told(run).or_else(|| seen(run))
 }
 
 /// Whether a warning is about a rank that is slow, in the words of `kolo-ddp`.
@@ -54,27 +54,41 @@ fn told(run: &Run) -> Option<Finding> {
     })
 }
 
-/// Buckets that take longer than larger ones do not wait for the wire.
-fn seen_in_buckets(run: &Run) -> Option<Finding> {
-    let (pace, costs) = (Pace::of(run)?, BucketCosts::of(run)?);
-    let exposed = pace.exposed_a_step();
-    if pace.exposed_share() < LEAST_SHARE || costs.late < LATE_PART * exposed {
+/// Waiting while nothing is on the wire, or for buckets that take longer than larger ones, is for a rank.
+fn seen(run: &Run) -> Option<Finding> {
+    let pace = Pace::of(run)?;
+    let late = BucketCosts::of(run).map_or(0.0, |costs| costs.late);
+    let idle_part = pace.rank_wait / pace.exposed.max(1e-12);
+    let late_part = late / pace.exposed_a_step().max(1e-12);
+    if pace.exposed_share() < LEAST_SHARE || idle_part.max(late_part) < LATE_PART {
         return None;
     }
-    let slowest = run.buckets.iter().max_by(|a, b| a.p50.total_cmp(&b.p50))?;
+    let mut why = format!(
+        "It waits for communication {} of the time, {} in the median step",
+        percent(pace.exposed_share()),
+        seconds(pace.exposed_a_step())
+    );
+    if idle_part >= LATE_PART {
+        why += &format!(
+            "; {} of that while no bucket is on the wire: another rank has not come so far",
+            percent(idle_part.min(1.0))
+        );
+    }
+    let slowest =
+        run.buckets.iter().max_by(|a, b| a.p50.total_cmp(&b.p50)).filter(|_| late_part >= LATE_PART);
+    if let Some(slowest) = slowest {
+        why += &format!(
+            "; bucket {} takes {}, though some of as many bytes or more do not: {} of a step's reductions are explained \
+             by no bytes",
+            slowest.bucket,
+            seconds(slowest.p50),
+            seconds(late)
+        );
+    }
     Some(Finding {
         severity: Severity::of_share(pace.exposed_share()),
         headline: "Rank 0 waits for another rank, not for the wire".into(),
-        why: format!(
-            "It waits for communication {} of the time, {} in the median step. Bucket {} takes {} though buckets of as many \
-             bytes or more do not: {} of a step's reductions are explained by no bytes, so some rank is late with \
-             its gradients.",
-            percent(pace.exposed_share()),
-            seconds(exposed),
-            slowest.bucket,
-            seconds(slowest.p50),
-            seconds(costs.late)
-        ),
+        why: why + ".",
         remedy: remedy(run),
     })
 }
@@ -122,8 +136,13 @@ mod tests {
             example::waiting(example::with_buckets(&[(1e6, 0.041), (20e6, 0.002), (1e6, 0.001)]), 0.04);
         run.summary = None;
         let finding = find(&run).unwrap();
-        assert!(finding.why.contains("Bucket 0 takes 41 ms"), "{}", finding.why);
+        assert!(finding.why.contains("bucket 0 takes 41 ms"), "{}", finding.why);
         let wire = example::waiting(example::with_buckets(&[(1e6, 0.01), (4e6, 0.04), (4e6, 0.04)]), 0.04);
         assert_eq!(find(&wire), None, "its buckets take as long as their bytes");
+        let mut idle = example::waiting(example::run(200), 0.04);
+        idle.steps.iter_mut().for_each(|step| step.comm_seconds = 0.004);
+        idle.buckets.clear();
+        let finding = find(&idle).unwrap();
+        assert!(finding.why.contains("while no bucket is on the wire"), "{}", finding.why);
     }
 }

@@ -35,9 +35,20 @@ pub struct StepRow {
 }
 
 impl StepRow {
-    /// Communication that went on while the training thread did other work.
+    /// Communication that went on while the training thread did other work. What is on the wire when a step
+    /// ends counts there, though it is waited for in the next one: so no more than the step's other work.
     pub fn hidden_seconds(&self) -> f64 {
-        (self.comm_seconds - self.exposed_seconds).max(0.0)
+        (self.comm_seconds - self.exposed_seconds).clamp(0.0, self.compute_seconds())
+    }
+
+    /// Waiting while a bucket was being reduced.
+    pub fn wire_wait_seconds(&self) -> f64 {
+        self.exposed_seconds.min(self.comm_seconds)
+    }
+
+    /// Waiting while no bucket was being reduced: another rank had not come so far.
+    pub fn rank_wait_seconds(&self) -> f64 {
+        (self.exposed_seconds - self.comm_seconds).max(0.0)
     }
 
     /// Time in which the training thread did not wait for communication.

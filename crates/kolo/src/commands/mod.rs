@@ -6,6 +6,7 @@ mod checkpoint;
 mod export;
 mod launch;
 mod plan;
+mod report;
 mod train;
 mod verify;
 
@@ -29,6 +30,7 @@ enum Command {
     Chaos(chaos::Chaos),
     Bench(bench::Bench),
     Plan(plan::Plan),
+    Report(report::Report),
     Checkpoint(checkpoint::Checkpoint),
     Export(export::Export),
 }
@@ -42,6 +44,7 @@ impl Cli {
             Command::Chaos(chaos) => chaos.run(),
             Command::Bench(bench) => bench.run(),
             Command::Plan(plan) => plan.run(),
+            Command::Report(report) => report.run(),
             Command::Checkpoint(checkpoint) => checkpoint.run(),
             Command::Export(export) => export.run(),
         }

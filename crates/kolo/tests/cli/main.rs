@@ -16,6 +16,7 @@ mod own_program;
 mod plan;
 mod program;
 mod rare_sync;
+mod report;
 mod same_bits;
 mod servers;
 mod stale;

@@ -1,0 +1,178 @@
+//! Loss, scores, throughput and learning rate, all runs in one picture each.
+
+use super::section::{Ids, Section, gallery, paragraph};
+use crate::analysis::{Column, columns};
+use crate::figures::{Axis, Figure, Table, dots, polyline};
+use crate::html::Html;
+use crate::run::Run;
+use crate::units::number;
+
+/// Points of a curve at most.
+const MOST: usize = 300;
+
+/// What a picture shows of each run over its steps.
+struct Curve<'a> {
+    title: &'a str,
+    unit: String,
+    from_zero: bool,
+    value: fn(&Column) -> Option<f64>,
+}
+
+pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {
+    let all: Vec<(&str, Vec<Column>)> =
+        runs.iter().map(|run| (run.name.as_str(), columns(&run.steps, MOST))).collect();
+    let mut body = Html::default();
+    if all.iter().all(|(_, columns)| columns.is_empty()) {
+        body.push(paragraph("No step is written yet."));
+        return Section { id: "curves", title: "Curves", body };
+    }
+    let unit = runs.first().map_or("samples", |run| run.unit.as_str());
+    let curves = [
+        Curve { title: "Loss", unit: "mean loss".into(), from_zero: false, value: |column| column.loss },
+        Curve {
+            title: "Throughput",
+            unit: format!("{unit}/s"),
+            from_zero: true,
+            value: |column| Some(column.samples_per_second),
+        },
+        Curve {
+            title: "Learning rate",
+            unit: "learning rate".into(),
+            from_zero: true,
+            value: |column| Some(column.learning_rate),
+        },
+    ];
+    let [loss, rest @ ..] = curves.map(|curve| over_steps(&curve, &all));
+    let figures = std::iter::once(loss).chain(scores(runs)).chain(rest);
+    body.push(gallery(figures.map(|figure| figure.html(&ids.next())).collect::<Vec<_>>()));
+    Section { id: "curves", title: "Curves", body }
+}
+
+fn over_steps(curve: &Curve<'_>, runs: &[(&str, Vec<Column>)]) -> Figure {
+    let points = |columns: &[Column]| -> Vec<(f64, Option<f64>)> {
+        columns.iter().map(|column| (column.middle(), (curve.value)(column))).collect()
+    };
+    let every = |runs: &[(&str, Vec<Column>)]| -> Vec<(f64, Option<f64>)> {
+        runs.iter().flat_map(|(_, columns)| points(columns)).collect()
+    };
+    let all = every(runs);
+    let x = Axis::counts("step", all.iter().map(|(at, _)| *at));
+    let y = Axis::linear(curve.unit.clone(), all.iter().filter_map(|(_, value)| *value), curve.from_zero);
+    let lines =
+        runs.iter().enumerate().map(|(series, (_, columns))| polyline(&x, &y, &points(columns), series));
+    let mut table = Table::new(curve.title, header(runs.len(), "steps", &curve.unit));
+    for (name, columns) in runs {
+        for column in columns {
+            let value = (curve.value)(column).map_or_else(|| "–".into(), number);
+            table.rows.push(named(name, runs.len(), [column.name(), value]));
+        }
+    }
+    Figure {
+        about: about(curve.title, "steps", runs.iter().map(|(name, columns)| (*name, points(columns)))),
+        title: curve.title.into(),
+        marks: lines.collect(),
+        legend: legend(runs.iter().map(|(name, _)| *name)),
+        note: None,
+        x,
+        y,
+        table,
+    }
+}
+
+/// A picture for each column that models are judged by.
+fn scores(runs: &[&Run]) -> Vec<Figure> {
+    let mut names: Vec<&str> = Vec::new();
+    for name in runs.iter().flat_map(|run| &run.epochs.names).filter(|name| name.starts_with("test_")) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    names.into_iter().map(|name| over_epochs(name, runs)).collect()
+}
+
+fn over_epochs(column: &str, runs: &[&Run]) -> Figure {
+    let points = |run: &Run| -> Vec<(f64, f64)> {
+        let (epochs, values) = (run.epochs.column("epoch"), run.epochs.column(column));
+        let pairs = epochs.into_iter().flatten().zip(values.into_iter().flatten());
+        pairs.filter_map(|(epoch, value)| Some((epoch?, value.filter(|value| value.is_finite())?))).collect()
+    };
+    let all: Vec<(&str, Vec<(f64, f64)>)> = runs.iter().map(|run| (run.name.as_str(), points(run))).collect();
+    let title = column.replacen("test_", "Test ", 1);
+    let x = Axis::counts("epoch", all.iter().flat_map(|(_, points)| points).map(|(epoch, _)| *epoch));
+    let y = Axis::linear(
+        title.clone(),
+        all.iter().flat_map(|(_, points)| points).map(|(_, value)| *value),
+        false,
+    );
+    let mut marks = Html::default();
+    let mut table = Table::new(title.clone(), header(runs.len(), "epoch", &title));
+    for (series, (name, points)) in all.iter().enumerate() {
+        let line: Vec<(f64, Option<f64>)> =
+            points.iter().map(|(epoch, value)| (*epoch, Some(*value))).collect();
+        marks.push(polyline(&x, &y, &line, series));
+        let words = |(epoch, value): &(f64, f64)| {
+            (*epoch, *value, format!("{name}, epoch {epoch}: {}", number(*value)))
+        };
+        marks.push(dots(&x, &y, &points.iter().map(words).collect::<Vec<_>>(), series));
+        for (epoch, value) in points {
+            table.rows.push(named(name, runs.len(), [number(*epoch), number(*value)]));
+        }
+    }
+    let series = all
+        .iter()
+        .map(|(name, points)| (*name, points.iter().map(|(at, value)| (*at, Some(*value))).collect()));
+    let about = about(&title, "epochs", series);
+    Figure { title, about, x, y, marks, legend: legend(all.iter().map(|(name, _)| *name)), note: None, table }
+}
+
+/// In words: from where to where each curve goes.
+fn about<'a>(
+    title: &str,
+    over: &str,
+    series: impl Iterator<Item = (&'a str, Vec<(f64, Option<f64>)>)>,
+) -> String {
+    let mut text = format!("{title} over {over}.");
+    for (name, points) in series {
+        let values: Vec<f64> = points.into_iter().filter_map(|(_, value)| value).collect();
+        if let (Some(first), Some(last)) = (values.first(), values.last()) {
+            text += &format!(" {name}: from {} to {}.", number(*first), number(*last));
+        }
+    }
+    text
+}
+
+fn legend<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Vec<(usize, String)> {
+    if names.len() < 2 {
+        return Vec::new();
+    }
+    names.map(String::from).enumerate().collect()
+}
+
+/// The name of the run is a column where there are several.
+fn named(name: &str, runs: usize, values: [String; 2]) -> Vec<String> {
+    (runs > 1).then(|| name.to_owned()).into_iter().chain(values).collect()
+}
+
+fn header(runs: usize, at: &str, value: &str) -> Vec<String> {
+    named("run", runs, [at.into(), value.into()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn runs_are_laid_over_each_other() {
+        let (one, mut two) = (example::run(1000), example::run(20));
+        two.name = "two".into();
+        let text = section(&[&one, &two], &mut Ids::default()).html().into_string();
+        assert_eq!(text.matches("<figure>").count(), 4);
+        assert_eq!(text.matches("class=\"line s1\"").count(), 4);
+        for part in [">images/s</text>", ">Test accuracy</text>", "two: from 2.3 to"] {
+            assert!(text.contains(part), "{part}");
+        }
+        let text = section(&[&one], &mut Ids::default()).html().into_string();
+        assert!(!text.contains("class=\"legend\"") && text.contains("<th scope=\"row\">0–3</th>"));
+    }
+}

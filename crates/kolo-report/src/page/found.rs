@@ -1,0 +1,50 @@
+//! What stands out, in words.
+
+use super::section::{Section, paragraph, with_code};
+use crate::findings::{Finding, Severity};
+use crate::html::{Element, Html, element};
+use crate::run::Run;
+
+pub(super) fn section(found: &[(Run, Vec<Finding>)]) -> Section {
+    let mut body = Html::default();
+    // Below the run's name, where there are several.
+    let heading = if found.len() > 1 { "h4" } else { "h3" };
+    for (run, findings) in found {
+        if found.len() > 1 {
+            body.push(element("h3").add(run.name.as_str()));
+        }
+        if findings.is_empty() {
+            body.push(paragraph(nothing(run)).with("class", "nothing"));
+        }
+        body.push(findings.iter().map(|finding| card(finding, heading)).collect::<Html>());
+        if !run.remarks.is_empty() {
+            let remarks: Html = run.remarks.iter().map(|remark| element("li").add(remark.as_str())).collect();
+            body.push(element("p").with("class", "remarks").add("What is missing or incomplete:"));
+            body.push(element("ul").with("class", "remarks").add(remarks));
+        }
+    }
+    Section { id: "findings", title: "Findings", body }
+}
+
+/// A run that is too young has no findings either.
+fn nothing(run: &Run) -> &'static str {
+    match run.steps.len() {
+        0..16 => "Nothing stands out, but there are too few steps to tell.",
+        _ => "Nothing stands out.",
+    }
+}
+
+fn card(finding: &Finding, heading: &'static str) -> Element {
+    let class = match finding.severity {
+        Severity::Problem => "finding problem",
+        Severity::Warning => "finding warning",
+        Severity::Notice => "finding notice",
+    };
+    let badge = element("span").with("class", "badge").add(finding.severity.name());
+    let remedy = element("p").add(element("strong").add("What to do: ")).add(with_code(&finding.remedy));
+    element("article")
+        .with("class", class)
+        .add(element(heading).add(badge).add(" ").add(finding.headline.as_str()))
+        .add(paragraph(&finding.why))
+        .add(remedy)
+}

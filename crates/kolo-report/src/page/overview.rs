@@ -1,0 +1,182 @@
+//! What ran, and what has come of it; several runs side by side.
+
+use std::collections::BTreeSet;
+
+use super::section::{Section, paragraph};
+use crate::figures::Table;
+use crate::html::Html;
+use crate::run::Run;
+use crate::statistics::percentile;
+use crate::units::{bytes, count, grouped, number, percent, seconds};
+
+/// What is said where a run has no such figure.
+const NONE: &str = "–";
+
+/// A row of the table: its name, and what it is of a run.
+type Row = (&'static str, fn(&Run) -> Option<String>);
+
+/// Rows that every report has.
+const ROWS: &[Row] = &[
+    ("state", |run| Some(state(run).into())),
+    ("model", |run| run.settings.text("model")),
+    ("data", |run| run.settings.text("data")),
+    ("trained parameters", |run| run.summary.as_ref()?.parameters.map(grouped)),
+    ("workers at the end", |run| run.world_size().map(count)),
+    ("connected by", |run| run.summary.as_ref()?.transport.clone()),
+    ("shards a step", |run| run.settings.text("shards")),
+    ("batch of a shard", |run| run.settings.text("batch_size")),
+    ("optimizer", |run| run.settings.text("optimizer.name")),
+    ("steps", |run| Some(count(run.steps.len()))),
+    ("training time", |run| Some(seconds(run.summary.as_ref()?.train_seconds?))),
+    ("step, median", |run| step_percentile(run, 50.0)),
+    ("step, 95 % are shorter", |run| step_percentile(run, 95.0)),
+    ("samples a second", |run| Some(format!("{} {}/s", number(samples_per_second(run)?), run.unit))),
+    ("waiting for communication", |run| share(run, |step| step.exposed_seconds)),
+    ("hidden communication", |run| share(run, |step| step.hidden_seconds())),
+    ("train loss of the last epoch", |run| last_of(run, "train_loss").map(number)),
+    ("most memory of a worker", |run| run.summary.as_ref()?.peak_rss_bytes.map(bytes)),
+    ("weights, SHA-256", |run| {
+        Some(run.summary.as_ref()?.weights_sha256.as_ref()?.chars().take(16).collect())
+    }),
+];
+
+pub(super) fn section(runs: &[&Run]) -> Section {
+    let mut body = Html::default();
+    let header = || std::iter::once(String::from("run")).chain(runs.iter().map(|run| run.name.clone()));
+    let mut table = Table::new("What ran", header());
+    for (name, value) in ROWS {
+        let values: Vec<Option<String>> = runs.iter().map(|run| value(run)).collect();
+        if values.iter().any(Option::is_some) {
+            table.add(row(name, values));
+        }
+    }
+    for name in scores(runs) {
+        table.add(row(
+            &name.replacen("test_", "test ", 1),
+            runs.iter().map(|run| last_of(run, &name).map(number)),
+        ));
+    }
+    if runs.len() > 1 {
+        table.add(row("speed beside the first run", runs.iter().map(|run| speed_beside(run, runs[0]))));
+    }
+    body.push(table.html());
+    if let Some(sentence) = same_bits(runs) {
+        body.push(paragraph(&sentence));
+    }
+    let (differing, all) = settings(runs, header);
+    if runs.len() > 1 {
+        let words =
+            if differing.rows.is_empty() { "All settings are the same." } else { "Settings that differ:" };
+        body.push(paragraph(words));
+        if !differing.rows.is_empty() {
+            body.push(differing.html());
+        }
+    }
+    body.push(all.details("All settings"));
+    Section { id: "runs", title: if runs.len() > 1 { "What ran, side by side" } else { "What ran" }, body }
+}
+
+fn row(name: &str, values: impl IntoIterator<Item = Option<String>>) -> Vec<String> {
+    let values = values.into_iter().map(|value| value.unwrap_or_else(|| NONE.into()));
+    std::iter::once(name.to_owned()).chain(values).collect()
+}
+
+fn state(run: &Run) -> &'static str {
+    match (&run.summary, run.steps.is_empty()) {
+        (Some(_), _) => "complete",
+        (None, false) => "not complete: it goes on, or has ended early",
+        (None, true) => "no step is written yet",
+    }
+}
+
+fn step_percentile(run: &Run, percent: f64) -> Option<String> {
+    percentile(run.steps.iter().map(|step| step.seconds), percent).map(seconds)
+}
+
+fn total(run: &Run, value: impl Fn(&crate::run::StepRow) -> f64) -> f64 {
+    run.steps.iter().map(value).sum()
+}
+
+/// Samples of all workers by the time of the steps.
+fn samples_per_second(run: &Run) -> Option<f64> {
+    let time = total(run, |step| step.seconds);
+    (time > 0.0).then(|| total(run, |step| step.samples) / time)
+}
+
+fn share(run: &Run, value: fn(&crate::run::StepRow) -> f64) -> Option<String> {
+    let time = total(run, |step| step.seconds);
+    (time > 0.0).then(|| format!("{} of the time", percent(total(run, value) / time)))
+}
+
+fn last_of(run: &Run, column: &str) -> Option<f64> {
+    run.epochs.column(column)?.flatten().last()
+}
+
+/// Columns of `metrics.csv` with what models are judged by.
+fn scores(runs: &[&Run]) -> BTreeSet<String> {
+    let names = runs.iter().flat_map(|run| run.epochs.names.iter());
+    names.filter(|name| name.starts_with("test_")).cloned().collect()
+}
+
+fn speed_beside(run: &Run, first: &Run) -> Option<String> {
+    if run.unit != first.unit {
+        return None;
+    }
+    let (own, first) = (samples_per_second(run)?, samples_per_second(first)?);
+    (first > 0.0).then(|| format!("{} ×", number(own / first)))
+}
+
+/// Whether runs have ended in the same weights.
+fn same_bits(runs: &[&Run]) -> Option<String> {
+    let hash = |run: &&Run| run.summary.as_ref()?.weights_sha256.clone();
+    let hashes: Vec<String> = runs.iter().map(hash).collect::<Option<_>>()?;
+    let first = hashes.first().filter(|_| hashes.len() > 1)?;
+    let words = if hashes.iter().all(|hash| hash == first) { "All runs have" } else { "Not all runs have" };
+    Some(format!("{words} ended in the same weights, bit for bit."))
+}
+
+/// Settings that differ, and all of them.
+fn settings<H: Iterator<Item = String>>(runs: &[&Run], header: impl Fn() -> H) -> (Table, Table) {
+    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.settings.0.keys()).collect();
+    let (mut differing, mut all) =
+        (Table::new("Settings that differ", header()), Table::new("All settings", header()));
+    for name in names {
+        let values: Vec<Option<String>> = runs.iter().map(|run| run.settings.text(name)).collect();
+        let row = row(name, values.clone());
+        if values.iter().any(|value| *value != values[0]) {
+            differing.rows.push(row.clone());
+        }
+        all.rows.push(row);
+    }
+    (differing, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn runs_are_compared() {
+        let (mut one, mut two) = (example::run(100), example::run(100));
+        (one.name, two.name) = ("one".into(), "two".into());
+        two.settings.0.insert("shards".into(), 4.into());
+        two.steps.iter_mut().for_each(|step| step.seconds /= 2.0);
+        for run in [&mut one, &mut two] {
+            run.summary.as_mut().unwrap().weights_sha256 = Some("ab".into());
+        }
+        let text = section(&[&one, &two]).html().into_string();
+        for part in [
+            "<th scope=\"row\">shards</th><td>–</td><td>4</td>",
+            "Settings that differ:",
+            "<td>1 ×</td><td>2 ×</td>",
+            "All runs have ended in the same weights",
+            "<th scope=\"row\">test accuracy</th><td>0.8</td><td>0.8</td>",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        two.summary.as_mut().unwrap().weights_sha256 = Some("cd".into());
+        assert!(same_bits(&[&one, &two]).unwrap().starts_with("Not all"));
+        assert_eq!(same_bits(&[&one]), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! Where the time of a step goes, and what of the communication is hidden.
+
+use super::section::{Ids, Section, gallery, paragraph, titled};
+use crate::analysis::{Column, columns};
+use crate::figures::{Axis, Bar, Figure, Table, bars};
+use crate::html::Html;
+use crate::run::Run;
+use crate::units::{percent, plural, seconds};
+
+/// Columns of a picture at most.
+const MOST: usize = 240;
+
+/// A part of a stacked column: its colour, its name, and what it is.
+type Part = (usize, &'static str, fn(&Column) -> f64);
+
+const COMPUTE: Part = (0, "computing and all else", |column| column.compute);
+const WIRE_WAIT: Part = (1, "waiting, buckets on the wire", |column| column.wire_wait);
+const RANK_WAIT: Part = (4, "waiting for other ranks, nothing on the wire", |column| column.rank_wait);
+const HIDDEN: Part = (3, "hidden communication", |column| column.hidden);
+
+pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {
+    let mut figures = Vec::new();
+    for run in runs.iter().filter(|run| !run.steps.is_empty()) {
+        let columns = columns(&run.steps, MOST);
+        let of = |title, parts: &[Part]| stacked(&titled(&run.name, runs.len(), title), &columns, parts);
+        figures.push(of("Time of a step", &[COMPUTE, WIRE_WAIT, RANK_WAIT]));
+        figures.push(of("Communication, hidden and waited for", &[HIDDEN, WIRE_WAIT, RANK_WAIT]));
+    }
+    let mut body = Html::default();
+    if figures.is_empty() {
+        body.push(paragraph("No step is written yet."));
+    }
+    body.push(gallery(figures.into_iter().map(|figure| figure.html(&ids.next())).collect::<Vec<_>>()));
+    Section { id: "time", title: "Where the time goes", body }
+}
+
+fn stacked(title: &str, columns: &[Column], parts: &[Part]) -> Figure {
+    let values = |column: &Column| parts.iter().map(|(_, _, value)| value(column)).collect::<Vec<f64>>();
+    let all: Vec<Bar> = columns
+        .iter()
+        .map(|column| Bar { from: column.first as f64, to: column.last as f64 + 1.0, parts: values(column) })
+        .collect();
+    let heights: Vec<f64> = all.iter().map(|bar| bar.parts.iter().sum()).collect();
+    let ends = all.first().map(|bar| bar.from).into_iter().chain(all.last().map(|bar| bar.to));
+    let (x, y) = (Axis::linear("step", ends, false), Axis::times("mean of a step", &heights));
+    let colours: Vec<usize> = parts.iter().map(|(colour, _, _)| *colour).collect();
+    let names = parts.iter().map(|(_, name, _)| *name);
+    let mut table = Table::new(title, std::iter::once("steps").chain(names.clone()));
+    for column in columns {
+        table.add(std::iter::once(column.name()).chain(values(column).into_iter().map(seconds)));
+    }
+    Figure {
+        title: title.into(),
+        about: about(columns, parts),
+        marks: bars(&x, &y, &all, &colours),
+        legend: colours.into_iter().zip(names.map(String::from)).collect(),
+        note: beyond(&heights, y.high()),
+        x,
+        y,
+        table,
+    }
+}
+
+/// In words: the share of each part.
+fn about(columns: &[Column], parts: &[Part]) -> String {
+    let total = |value: &dyn Fn(&Column) -> f64| columns.iter().map(value).sum::<f64>();
+    let whole: f64 = parts.iter().map(|(_, _, value)| total(value)).sum();
+    let share = |(_, name, value): &Part| format!("{name} {}", percent(total(value) / whole.max(1e-12)));
+    format!("Stacked columns over steps: {}.", parts.iter().map(share).collect::<Vec<_>>().join(", "))
+}
+
+/// What is said of columns that the picture has no room for.
+fn beyond(heights: &[f64], high: f64) -> Option<String> {
+    let tall = heights.iter().filter(|height| **height > high).count();
+    let tallest = heights.iter().copied().fold(0.0, f64::max);
+    (tall > 0).then(|| {
+        let verb = if tall == 1 { "goes" } else { "go" };
+        format!(
+            "{} {verb} on beyond the top, the tallest up to {}.",
+            plural(tall, "column"),
+            seconds(tallest)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn hidden_and_exposed_communication_are_told_apart() {
+        let mut run = example::run(200);
+        run.steps[0].seconds = 3.0;
+        let text = section(&[&run], &mut Ids::default()).html().into_string();
+        assert_eq!(text.matches("<figure>").count(), 2);
+        for part in [
+            "hidden communication 83.3 %, waiting, buckets on the wire 16.7 %",
+            "1 column goes on beyond the top, the tallest up to 3 s.",
+            "mean of a step, ms",
+            "<th scope=\"row\">199</th>",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}

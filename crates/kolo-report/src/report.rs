@@ -1,0 +1,152 @@
+//! Runs, what stands out in them, and the file that tells of both.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::findings::{Finding, findings};
+use crate::page::{self, BEGINNING};
+use crate::run::Run;
+
+/// A report on one or several runs.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Each run with what stands out in it.
+    pub runs: Vec<(Run, Vec<Finding>)>,
+}
+
+impl Report {
+    /// Reads run folders and looks for what stands out in them.
+    ///
+    /// # Errors
+    ///
+    /// A folder is none of a run, is given twice, or has a file that cannot be understood.
+    pub fn read(folders: &[PathBuf]) -> Result<Self, Error> {
+        if folders.is_empty() {
+            return Err(Error::NoRuns);
+        }
+        let mut runs: Vec<Run> = Vec::new();
+        for folder in folders {
+            let place = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+            if runs.iter().any(|run| place(&run.folder) == place(folder)) {
+                return Err(Error::Twice { folder: folder.clone() });
+            }
+            runs.push(Run::read(folder)?);
+        }
+        name_apart(&mut runs);
+        let found = |run: Run| {
+            let found = findings(&run);
+            (run, found)
+        };
+        Ok(Report { runs: runs.into_iter().map(found).collect() })
+    }
+
+    /// The page: one HTML file that needs nothing else.
+    pub fn html(&self) -> String {
+        page::html(&self.runs)
+    }
+
+    /// Writes the page to a file, whole or not at all. An older report there is replaced.
+    ///
+    /// # Errors
+    ///
+    /// The file is there and is no report, or it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let fail = |source| Error::Write { path: path.to_owned(), source };
+        if !may_replace(path).map_err(fail)? {
+            return Err(Error::NotAReport { path: path.to_owned() });
+        }
+        let name = path.file_name().ok_or_else(|| fail(ErrorKind::IsADirectory.into()))?;
+        let draft = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+        let written = File::create(&draft).and_then(|mut file| {
+            file.write_all(self.html().as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&draft, path)
+        });
+        if written.is_err() {
+            // What is half written helps nobody.
+            let _ = fs::remove_file(&draft);
+        }
+        written.map_err(fail)
+    }
+
+    /// A line for each finding, what matters most first, and the run's name before it where there are several.
+    pub fn headlines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (run, found) in &self.runs {
+            let name = if self.runs.len() > 1 { format!("{}: ", run.name) } else { String::new() };
+            if found.is_empty() {
+                lines.push(format!("{name}nothing stands out"));
+            }
+            let line = |finding: &Finding| {
+                format!("{name}{}: {}", finding.severity.name().to_lowercase(), finding.headline)
+            };
+            lines.extend(found.iter().map(line));
+        }
+        lines
+    }
+}
+
+/// Whether nothing would be lost: there is no file, or a report.
+fn may_replace(path: &Path) -> Result<bool, std::io::Error> {
+    let file = match File::open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(true),
+        opened => opened?,
+    };
+    let mut start = Vec::new();
+    file.take(BEGINNING.len() as u64).read_to_end(&mut start)?;
+    Ok(start == BEGINNING.as_bytes())
+}
+
+/// Runs whose folders have the same name are called by their paths.
+fn name_apart(runs: &mut [Run]) {
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for run in runs {
+        if names.iter().filter(|name| **name == run.name).count() > 1 {
+            run.name = run.folder.display().to_string();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    fn report() -> Report {
+        Report { runs: vec![(example::run(30), Vec::new())] }
+    }
+
+    #[test]
+    fn only_reports_are_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.html");
+        report().write(&path).unwrap();
+        report().write(&path).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no draft is left");
+        fs::write(&path, "mine").unwrap();
+        let error = report().write(&path).unwrap_err().to_string();
+        assert!(error.contains("report.html exists and is no report"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        let error = report().write(&folder.path().join("no/report.html")).unwrap_err().to_string();
+        assert!(error.contains("cannot write") && error.contains("--out"), "{error}");
+    }
+
+    #[test]
+    fn runs_have_names_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = ["a/run", "b/run", "c"].map(|name| folder.path().join(name));
+        for place in &places {
+            fs::create_dir_all(place).unwrap();
+            fs::write(place.join("config.toml"), "").unwrap();
+        }
+        let report = Report::read(&places).unwrap();
+        let names: Vec<&str> = report.runs.iter().map(|(run, _)| run.name.as_str()).collect();
+        assert!(names[0].ends_with("a/run") && names[1].ends_with("b/run") && names[2] == "c", "{names:?}");
+        assert_eq!(report.headlines()[2], "c: nothing stands out");
+        let twice = [places[2].clone(), folder.path().join("a/../c")];
+        assert!(Report::read(&twice).unwrap_err().to_string().contains("is given twice"));
+        assert!(matches!(Report::read(&[]), Err(Error::NoRuns)));
+    }
+}
