@@ -1,5 +1,6 @@
 //! Axes: from values to places, with ticks at round numbers.
 
+use crate::statistics::percentile;
 use crate::units::{bytes, number, seconds};
 
 /// How many ticks there should be, about.
@@ -54,18 +55,25 @@ impl Axis {
         Axis { is_whole: true, ..Axis::linear(title, values, true) }
     }
 
-    /// Of times a step, in the unit that suits them, from 0. Whatever few values are much larger than all
-    /// others stand out of it.
-    pub(crate) fn times(title: &str, values: &[f64]) -> Self {
-        let high = crate::statistics::percentile(values.iter().copied(), 97.0).unwrap_or(0.0) * HEADROOM;
-        let most = values.iter().copied().fold(0.0, f64::max);
-        let (unit, name) = match high.min(most) {
+    /// From 0. Whatever few values are much larger than all others of their series stand out of it.
+    pub(crate) fn of_most(title: impl Into<String>, series: &[Vec<f64>]) -> Self {
+        let high = |values: &Vec<f64>| {
+            let high = percentile(values.iter().copied(), 97.0).unwrap_or(0.0) * HEADROOM;
+            high.min(values.iter().copied().fold(0.0, f64::max))
+        };
+        Axis::linear(title, series.iter().map(high), true)
+    }
+
+    /// Of times a step, in the unit that suits them. Few that are much longer than all others stand out of
+    /// it.
+    pub(crate) fn times(title: &str, values: Vec<f64>) -> Self {
+        let axis = Axis::of_most("", &[values]);
+        let (unit, name) = match axis.high {
             high if high < 1e-3 => (1e-6, "µs"),
             high if high < 1.0 => (1e-3, "ms"),
             _ => (1.0, "s"),
         };
-        let axis = Axis::linear(format!("{title}, {name}"), [high.min(most)], true);
-        Axis { words: Words::Scaled(unit), ..axis }
+        Axis { title: format!("{title}, {name}"), words: Words::Scaled(unit), ..axis }
     }
 
     /// Of values above 0, each tick some times the last one.
@@ -180,7 +188,7 @@ mod tests {
     fn a_few_long_times_stand_out_of_the_axis() {
         let mut times = vec![0.010; 99];
         times.push(3.0);
-        let axis = Axis::times("a step", &times);
+        let axis = Axis::times("a step", times);
         assert!(axis.high() < 0.02 && axis.title == "a step, ms", "{axis:?}");
         assert_eq!(words(&axis).last().map(String::as_str), Some("15"));
     }

@@ -5,10 +5,10 @@ use super::axis::Axis;
 pub(super) const WIDTH: f64 = 480.0;
 pub(super) const HEIGHT: f64 = 270.0;
 /// Where the axes begin.
-pub(super) const LEFT: f64 = 58.0;
+pub(super) const LEFT: f64 = 66.0;
 pub(super) const TOP: f64 = 30.0;
-/// Where they end.
-pub(super) const RIGHT: f64 = WIDTH - 14.0;
+/// Where they end: half a tick's words have room beyond it.
+pub(super) const RIGHT: f64 = WIDTH - 26.0;
 pub(super) const BOTTOM: f64 = HEIGHT - 46.0;
 
 /// Colours that there are.

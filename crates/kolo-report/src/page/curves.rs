@@ -1,6 +1,6 @@
 //! Loss, scores, throughput and learning rate, all runs in one picture each.
 
-use super::section::{Ids, Section, gallery, paragraph};
+use super::section::{Ids, Section, beyond_top, gallery, paragraph};
 use crate::analysis::{Column, columns};
 use crate::figures::{Axis, Figure, Table, dots, polyline};
 use crate::html::Html;
@@ -14,7 +14,7 @@ const MOST: usize = 300;
 struct Curve<'a> {
     title: &'a str,
     unit: String,
-    from_zero: bool,
+    axis: fn(String, &[Vec<f64>]) -> Axis,
     value: fn(&Column) -> Option<f64>,
 }
 
@@ -26,19 +26,26 @@ pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {
         body.push(paragraph("No step is written yet."));
         return Section { id: "curves", title: "Curves", body };
     }
-    let unit = runs.first().map_or("samples", |run| run.unit.as_str());
+    let unit =
+        runs.first().map(|run| run.unit.as_str()).filter(|unit| runs.iter().all(|run| run.unit == *unit));
+    let unit = unit.unwrap_or("samples");
     let curves = [
-        Curve { title: "Loss", unit: "mean loss".into(), from_zero: false, value: |column| column.loss },
+        Curve {
+            title: "Loss",
+            unit: "mean loss".into(),
+            axis: |title, runs| Axis::linear(title, runs.concat(), false),
+            value: |column| column.loss,
+        },
         Curve {
             title: "Throughput",
             unit: format!("{unit}/s"),
-            from_zero: true,
+            axis: |title, runs| Axis::of_most(title, runs),
             value: |column| Some(column.samples_per_second),
         },
         Curve {
             title: "Learning rate",
             unit: "learning rate".into(),
-            from_zero: true,
+            axis: |title, runs| Axis::linear(title, runs.concat(), true),
             value: |column| Some(column.learning_rate),
         },
     ];
@@ -52,12 +59,12 @@ fn over_steps(curve: &Curve<'_>, runs: &[(&str, Vec<Column>)]) -> Figure {
     let points = |columns: &[Column]| -> Vec<(f64, Option<f64>)> {
         columns.iter().map(|column| (column.middle(), (curve.value)(column))).collect()
     };
-    let every = |runs: &[(&str, Vec<Column>)]| -> Vec<(f64, Option<f64>)> {
-        runs.iter().flat_map(|(_, columns)| points(columns)).collect()
-    };
-    let all = every(runs);
-    let x = Axis::counts("step", all.iter().map(|(at, _)| *at));
-    let y = Axis::linear(curve.unit.clone(), all.iter().filter_map(|(_, value)| *value), curve.from_zero);
+    let values: Vec<Vec<f64>> = runs
+        .iter()
+        .map(|(_, columns)| columns.iter().filter_map(|column| (curve.value)(column)).collect())
+        .collect();
+    let x = Axis::counts("step", runs.iter().flat_map(|(_, columns)| columns).map(Column::middle));
+    let y = (curve.axis)(curve.unit.clone(), &values);
     let lines =
         runs.iter().enumerate().map(|(series, (_, columns))| polyline(&x, &y, &points(columns), series));
     let mut table = Table::new(curve.title, header(runs.len(), "steps", &curve.unit));
@@ -72,7 +79,7 @@ fn over_steps(curve: &Curve<'_>, runs: &[(&str, Vec<Column>)]) -> Figure {
         title: curve.title.into(),
         marks: lines.collect(),
         legend: legend(runs.iter().map(|(name, _)| *name)),
-        note: None,
+        note: beyond_top("point", &values.concat(), y.high(), number),
         x,
         y,
         table,

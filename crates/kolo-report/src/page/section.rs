@@ -1,6 +1,7 @@
 //! A section of the page, and the names by which pictures are told apart.
 
 use crate::html::{Element, Html, element};
+use crate::units::plural;
 
 /// Names of pictures, each given once.
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ pub(super) fn paragraph(words: &str) -> Element {
 /// A text in which what stands between two backticks is code.
 pub(super) fn with_code(words: &str) -> Html {
     let parts: Vec<&str> = words.split('`').collect();
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         // One has no other.
         return words.into();
     }
@@ -56,6 +57,16 @@ pub(super) fn gallery(figures: impl IntoIterator<Item = Element>) -> Element {
 /// The name of a run before what is said of it, where there are several.
 pub(super) fn titled(run: &str, runs: usize, title: &str) -> String {
     if runs > 1 { format!("{run}: {title}") } else { title.into() }
+}
+
+/// What is said of values that a picture has no room for.
+pub(super) fn beyond_top(what: &str, values: &[f64], high: f64, words: fn(f64) -> String) -> Option<String> {
+    let beyond = values.iter().filter(|value| **value > high).count();
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let verb = if beyond == 1 { "goes" } else { "go" };
+    (beyond > 0).then(|| {
+        format!("{} {verb} on beyond the top, the largest up to {}.", plural(beyond, what), words(most))
+    })
 }
 
 #[cfg(test)]

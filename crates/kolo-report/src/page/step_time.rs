@@ -1,11 +1,11 @@
 //! Where the time of a step goes, and what of the communication is hidden.
 
-use super::section::{Ids, Section, gallery, paragraph, titled};
+use super::section::{Ids, Section, beyond_top, gallery, paragraph, titled};
 use crate::analysis::{Column, columns};
 use crate::figures::{Axis, Bar, Figure, Table, bars};
 use crate::html::Html;
 use crate::run::Run;
-use crate::units::{percent, plural, seconds};
+use crate::units::{percent, seconds};
 
 /// Columns of a picture at most.
 const MOST: usize = 240;
@@ -42,7 +42,7 @@ fn stacked(title: &str, columns: &[Column], parts: &[Part]) -> Figure {
         .collect();
     let heights: Vec<f64> = all.iter().map(|bar| bar.parts.iter().sum()).collect();
     let ends = all.first().map(|bar| bar.from).into_iter().chain(all.last().map(|bar| bar.to));
-    let (x, y) = (Axis::linear("step", ends, false), Axis::times("mean of a step", &heights));
+    let (x, y) = (Axis::linear("step", ends, false), Axis::times("mean of a step", heights.clone()));
     let colours: Vec<usize> = parts.iter().map(|(colour, _, _)| *colour).collect();
     let names = parts.iter().map(|(_, name, _)| *name);
     let mut table = Table::new(title, std::iter::once("steps").chain(names.clone()));
@@ -54,7 +54,7 @@ fn stacked(title: &str, columns: &[Column], parts: &[Part]) -> Figure {
         about: about(columns, parts),
         marks: bars(&x, &y, &all, &colours),
         legend: colours.into_iter().zip(names.map(String::from)).collect(),
-        note: beyond(&heights, y.high()),
+        note: beyond_top("column", &heights, y.high(), seconds),
         x,
         y,
         table,
@@ -67,20 +67,6 @@ fn about(columns: &[Column], parts: &[Part]) -> String {
     let whole: f64 = parts.iter().map(|(_, _, value)| total(value)).sum();
     let share = |(_, name, value): &Part| format!("{name} {}", percent(total(value) / whole.max(1e-12)));
     format!("Stacked columns over steps: {}.", parts.iter().map(share).collect::<Vec<_>>().join(", "))
-}
-
-/// What is said of columns that the picture has no room for.
-fn beyond(heights: &[f64], high: f64) -> Option<String> {
-    let tall = heights.iter().filter(|height| **height > high).count();
-    let tallest = heights.iter().copied().fold(0.0, f64::max);
-    (tall > 0).then(|| {
-        let verb = if tall == 1 { "goes" } else { "go" };
-        format!(
-            "{} {verb} on beyond the top, the tallest up to {}.",
-            plural(tall, "column"),
-            seconds(tallest)
-        )
-    })
 }
 
 #[cfg(test)]
@@ -96,7 +82,7 @@ mod tests {
         assert_eq!(text.matches("<figure>").count(), 2);
         for part in [
             "hidden communication 83.3 %, waiting, buckets on the wire 16.7 %",
-            "1 column goes on beyond the top, the tallest up to 3 s.",
+            "1 column goes on beyond the top, the largest up to 3 s.",
             "mean of a step, ms",
             "<th scope=\"row\">199</th>",
         ] {
