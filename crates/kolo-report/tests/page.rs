@@ -74,3 +74,41 @@ fn a_broken_line_is_named() {
         assert!(error.contains(&format!("{file} line {line}: ")), "{error}");
     }
 }
+
+/// Whatever stands in a folder, there is a page or an error.
+#[test]
+fn damaged_files_make_no_panic() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("run");
+    let mut chance = 1_u64;
+    let mut draw = move |below: usize| {
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (chance >> 33) as usize % below
+    };
+    let mut pages = 0;
+    for file in
+        ["config.toml", "steps.jsonl", "metrics.csv", "buckets.csv", "generations.jsonl", "summary.json"]
+    {
+        write_run(&folder, 40);
+        let whole = fs::read(folder.join(file)).unwrap();
+        for _ in 0..200 {
+            let mut damaged = whole.clone();
+            for _ in 0..=draw(3) {
+                let place = draw(damaged.len());
+                match draw(4) {
+                    0 => damaged.truncate(place + 1),
+                    1 => damaged[place] = b"0123456789eE-.,\n\"{}[]="[draw(22)],
+                    2 => drop(damaged.splice(place..place, *b"99999999999999999")),
+                    _ => damaged[place] = draw(256) as u8,
+                }
+            }
+            fs::write(folder.join(file), damaged).unwrap();
+            if let Ok(report) = Report::read(std::slice::from_ref(&folder)) {
+                pages += 1;
+                let page = report.html();
+                assert!(!page.contains("d=\"MNaN") && !page.contains("LNaN"), "{file}");
+            }
+        }
+    }
+    assert!(pages > 100, "{pages} of 1200 had a page");
+}

@@ -46,7 +46,7 @@ impl Column {
 
     /// Where it stands on the axis of steps.
     pub(crate) fn middle(&self) -> f64 {
-        (self.first + self.last) as f64 / 2.0
+        self.first as f64 / 2.0 + self.last as f64 / 2.0
     }
 
     /// Which steps it is of.

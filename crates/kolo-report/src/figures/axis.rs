@@ -119,7 +119,7 @@ impl Axis {
         let step = step.unwrap_or(10.0 * power);
         let first = (low / step - 1e-9).ceil() as i64;
         let last = (high / step + 1e-9).floor() as i64;
-        (first..=last.min(first + 20)).map(|tick| tick as f64 * step * unit).collect()
+        (first..=last.min(first.saturating_add(20))).map(|tick| tick as f64 * step * unit).collect()
     }
 
     fn powers(&self) -> Vec<f64> {

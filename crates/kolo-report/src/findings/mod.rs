@@ -9,6 +9,7 @@ mod slow_link;
 mod small_buckets;
 mod stalls;
 mod straggler;
+mod waiting;
 mod warnings;
 
 use crate::run::Run;
@@ -21,6 +22,7 @@ pub static FINDINGS: &[FindingEntry] = &[
     slow_link::ENTRY,
     small_buckets::ENTRY,
     huge_bucket::ENTRY,
+    waiting::ENTRY,
     stalls::ENTRY,
     loss::ENTRY,
     skipped_steps::ENTRY,

@@ -34,7 +34,7 @@ pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {
 
 fn figure(run: &Run, runs: usize) -> Figure {
     let title = titled(&run.name, runs, "Workers over steps");
-    let end = run.steps.last().map_or(0, |step| step.step + 1);
+    let end = run.steps.last().map_or(0, |step| step.step.saturating_add(1));
     let last = run.generations.iter().map(|row| row.first_step).max().unwrap_or(0).max(end) as f64;
     let x = Axis::linear("step", [0.0, last], true);
     let y = Axis::counts("workers", run.generations.iter().map(|row| row.world_size as f64 + 0.5));

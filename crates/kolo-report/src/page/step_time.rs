@@ -10,13 +10,14 @@ use crate::units::{percent, seconds};
 /// Columns of a picture at most.
 const MOST: usize = 240;
 
-/// A part of a stacked column: its colour, its name, and what it is.
+/// A part of a stacked column: its colour, its name, and what it is. Colours that touch differ also for those
+/// who do not tell red from green.
 type Part = (usize, &'static str, fn(&Column) -> f64);
 
 const COMPUTE: Part = (0, "computing and all else", |column| column.compute);
 const WIRE_WAIT: Part = (1, "waiting, buckets on the wire", |column| column.wire_wait);
-const RANK_WAIT: Part = (4, "waiting for other ranks, nothing on the wire", |column| column.rank_wait);
-const HIDDEN: Part = (3, "hidden communication", |column| column.hidden);
+const RANK_WAIT: Part = (2, "waiting for other ranks, nothing on the wire", |column| column.rank_wait);
+const HIDDEN: Part = (5, "hidden communication", |column| column.hidden);
 
 pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {
     let mut figures = Vec::new();

@@ -23,7 +23,11 @@ impl Settings {
             read => read.map_err(|source| Error::Read { path: path.clone(), source })?,
         };
         let table: toml::Table = toml::from_str(&text).map_err(|e: toml::de::Error| match e.span() {
-            Some(span) => Error::line(&path, 1 + text[..span.start].matches('\n').count(), e.message()),
+            Some(span) => Error::line(
+                &path,
+                1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count(),
+                e.message(),
+            ),
             None => Error::content(&path, e.message()),
         })?;
         let mut settings = BTreeMap::new();

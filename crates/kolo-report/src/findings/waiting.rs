@@ -1,0 +1,71 @@
+//! Waiting for communication of which no other finding knows the cause.
+
+use super::finding::{Finding, FindingEntry, Severity};
+use super::{huge_bucket, slow_link, small_buckets, straggler};
+use crate::analysis::{BucketCosts, Pace};
+use crate::run::Run;
+use crate::units::{number, percent, seconds};
+
+/// Entry of the table.
+pub(super) const ENTRY: FindingEntry = FindingEntry {
+    name: "waiting",
+    about: "communication that is waited for, for no reason that can be told",
+    find,
+};
+
+/// The share of time from which waiting matters.
+const LEAST_SHARE: f64 = 0.1;
+
+/// Findings that explain it.
+const CAUSES: [FindingEntry; 4] =
+    [straggler::ENTRY, slow_link::ENTRY, small_buckets::ENTRY, huge_bucket::ENTRY];
+
+fn find(run: &Run) -> Option<Finding> {
+    let pace = Pace::of(run)?;
+    if pace.exposed_share() < LEAST_SHARE || CAUSES.iter().any(|cause| (cause.find)(run).is_some()) {
+        return None;
+    }
+    let buckets = match BucketCosts::of(run) {
+        Some(costs) => format!(
+            "The reductions of a step take {}, and one of twenty {} times as long.",
+            seconds(costs.seconds),
+            number(costs.spread)
+        ),
+        None => "Without buckets.csv it cannot be told from what.".into(),
+    };
+    Some(Finding {
+        severity: Severity::of_share(pace.exposed_share()),
+        headline: format!("{} of the time is waited for communication", percent(pace.exposed_share())),
+        why: format!(
+            "A step computes for {} and waits for {} more, {} of that with nothing on the wire. {buckets}",
+            seconds(pace.compute_a_step()),
+            seconds(pace.exposed_a_step()),
+            percent(pace.rank_wait / pace.exposed)
+        ),
+        remedy: "Where reductions now and then take many times as long, something disturbs a worker or the network: look \
+                 for other programs on the machines, and for more workers than cores. `kolo bench all-reduce` measures \
+                 the network alone."
+            .into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn waiting_is_told_where_nothing_else_explains_it() {
+        let mut run = example::waiting(example::with_buckets(&[(1e6, 0.01), (2e6, 0.02), (2e6, 0.02)]), 0.03);
+        assert_eq!(find(&run), None, "the link explains it");
+        run.buckets.iter_mut().for_each(|bucket| bucket.p95 = 10.0 * bucket.p50);
+        let finding = find(&run).unwrap();
+        assert!(
+            finding.headline.starts_with("50.8 % of the time") && finding.why.contains("10 times as long"),
+            "{finding:?}"
+        );
+        run.buckets.clear();
+        assert!(find(&run).unwrap().why.contains("Without buckets.csv"));
+        assert_eq!(find(&example::run(200)), None);
+    }
+}
