@@ -1,5 +1,6 @@
 //! What limits a run, in words: each finding is one file, and one line of [`FINDINGS`].
 
+mod batch_size;
 mod finding;
 mod huge_bucket;
 mod loss;
@@ -27,6 +28,7 @@ pub static FINDINGS: &[FindingEntry] = &[
     loss::ENTRY,
     skipped_steps::ENTRY,
     recoveries::ENTRY,
+    batch_size::ENTRY,
     warnings::ENTRY,
 ];
 

@@ -13,11 +13,12 @@ const TOLD: usize = 3;
 
 fn find(run: &Run) -> Option<Finding> {
     let first = run.generations.first()?;
-    let later = &run.generations[1..];
+    // A job that was resumed begins with its first generation again.
+    let later: Vec<&GenerationRow> = run.generations[1..].iter().filter(|row| row.generation > 1).collect();
     if later.is_empty() {
         return None;
     }
-    let slowest = later.iter().map(GenerationRow::seconds_to_first_step).fold(0.0, f64::max);
+    let slowest = later.iter().map(|row| row.seconds_to_first_step()).fold(0.0, f64::max);
     let told = later
         .iter()
         .take(TOLD)
@@ -64,7 +65,7 @@ mod tests {
 
     fn row(generation: u64, world_size: usize, reason: &str) -> GenerationRow {
         let formed_unix = generation as f64 * 10.0;
-        let (reason, first_step) = (reason.into(), generation * 50);
+        let (reason, first_step) = (reason.into(), (generation - 1) * 50);
         GenerationRow {
             generation,
             world_size,
@@ -78,9 +79,9 @@ mod tests {
     #[test]
     fn recoveries_are_told_with_their_reasons() {
         let mut run = example::run(200);
-        run.generations = vec![row(0, 2, "the job begins")];
+        run.generations = vec![row(1, 2, "the job begins"), row(1, 2, "the job begins")];
         assert_eq!(find(&run), None);
-        run.generations.push(row(1, 1, "rank 1 died"));
+        run.generations.push(row(2, 1, "rank 1 died"));
         let finding = find(&run).unwrap();
         assert!(
             finding.severity == Severity::Warning
@@ -91,7 +92,7 @@ mod tests {
             "{}",
             finding.why
         );
-        run.generations.extend([row(2, 2, "a worker came"), row(3, 1, "x"), row(4, 2, "y")]);
+        run.generations.extend([row(3, 2, "a worker came"), row(4, 1, "x"), row(5, 2, "y")]);
         let finding = find(&run).unwrap();
         assert!(finding.severity == Severity::Notice && finding.why.contains("and 1 more"), "{finding:?}");
     }

@@ -12,6 +12,9 @@ pub(super) const ENTRY: FindingEntry =
 /// The share of time from which waiting is looked into.
 const LEAST_SHARE: f64 = 0.1;
 
+/// Seconds a step that nobody would miss.
+const LEAST_SECONDS: f64 = 1e-3;
+
 /// The part of the waiting that buckets of other sizes must not explain.
 const LATE_PART: f64 = 0.5;
 
@@ -58,7 +61,8 @@ fn told(run: &Run) -> Option<Finding> {
 fn seen(run: &Run) -> Option<Finding> {
     let pace = Pace::of(run)?;
     let late = BucketCosts::of(run).map_or(0.0, |costs| costs.late);
-    let idle_part = pace.rank_wait / pace.exposed.max(1e-12);
+    let idle = pace.rank_wait / pace.steps.len() as f64;
+    let idle_part = if idle > LEAST_SECONDS { pace.rank_wait / pace.exposed } else { 0.0 };
     let late_part = late / pace.exposed_a_step().max(1e-12);
     if pace.exposed_share() < LEAST_SHARE || idle_part.max(late_part) < LATE_PART {
         return None;
@@ -70,7 +74,8 @@ fn seen(run: &Run) -> Option<Finding> {
     );
     if idle_part >= LATE_PART {
         why += &format!(
-            "; {} of that while no bucket is on the wire: another rank has not come so far",
+            "; {} of that while no bucket is on the wire: another rank has not come so far, or the link \
+             answers late",
             percent(idle_part.min(1.0))
         );
     }

@@ -34,6 +34,10 @@ const ROWS: &[Row] = &[
     ("waiting for communication", |run| share(run, |step| step.exposed_seconds)),
     ("hidden communication", |run| share(run, |step| step.hidden_seconds())),
     ("train loss of the last epoch", |run| last_of(run, "train_loss").map(number)),
+    ("critical batch", |run| {
+        let noise = run.summary.as_ref()?.others.get("noise_scale")?;
+        Some(format!("{} {}", number(noise.get("critical")?.as_f64()?), run.unit))
+    }),
     ("most memory of a worker", |run| run.summary.as_ref()?.peak_rss_bytes.map(bytes)),
     ("weights, SHA-256", |run| {
         Some(run.summary.as_ref()?.weights_sha256.as_ref()?.chars().take(16).collect())
