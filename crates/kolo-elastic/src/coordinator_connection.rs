@@ -7,8 +7,7 @@ use kolo_rendezvous::Error;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Store;
 
-/// A coordinator that lives answers within this time. One that is gone is on this host, so the kernel says so
-/// at once.
+/// A coordinator that lives answers within this time.
 const RECONNECT: Duration = Duration::from_secs(2);
 /// The connection is made anew so often for one request.
 const TRIES: usize = 3;
@@ -42,7 +41,7 @@ impl CoordinatorConnection {
                 break;
             }
             // Where the coordinator is gone the broken connection tells more than the one that is refused.
-            let Ok(store) = Store::connect(self.address, &self.access, RECONNECT) else { break };
+            let Ok(store) = Store::connect_served(self.address, &self.access, RECONNECT) else { break };
             self.store = store;
             done = request(&mut self.store);
         }

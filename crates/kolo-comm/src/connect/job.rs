@@ -70,7 +70,11 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
     };
     let liveness = Arc::new(Liveness::new(world));
     let answering = if host == StoreHost::Elsewhere { timeout.min(SERVED) } else { timeout };
-    let mut store = Store::connect(address, &access, answering)?;
+    let mut store = match host {
+        StoreHost::Rank0 => Store::connect(address, &access, answering)?,
+        // Whoever serves it may have died since it gave this rank its place.
+        StoreHost::Elsewhere => Store::connect_served(address, &access, answering)?,
+    };
     // A process that is stopped keeps its connections, and would be waited for without end.
     let answering = answering.max(BUSY);
     store.set_timeout(answering + TURN)?;

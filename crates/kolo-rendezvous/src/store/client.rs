@@ -24,7 +24,16 @@ impl Store {
     /// ([`Error::TokenDiffers`]), or does not let this worker join ([`Error::JoinRejected`]); without a token
     /// `address` must be loopback ([`Error::Environment`]).
     pub fn connect(address: SocketAddr, access: &Access, timeout: Duration) -> Result<Store, Error> {
-        Ok(Store { stream: open(address, access, timeout)?, address })
+        Ok(Store { stream: open(address, access, timeout, false)?, address })
+    }
+
+    /// Connects to a store that has been served before: where nobody listens any more it is gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::connect`]; [`Error::StoreLost`]: it is gone.
+    pub fn connect_served(address: SocketAddr, access: &Access, timeout: Duration) -> Result<Store, Error> {
+        Ok(Store { stream: open(address, access, timeout, true)?, address })
     }
 
     /// The address of this end of the connection: other hosts that reach the store reach this one there.
@@ -128,8 +137,13 @@ pub(super) fn lost(address: SocketAddr, cause: io::Error) -> Error {
     Error::StoreLost { address, cause }
 }
 
-/// Connects to the store, waiting up to `timeout` for rank 0 to serve.
-pub(super) fn open(address: SocketAddr, access: &Access, timeout: Duration) -> Result<SecureStream, Error> {
+/// Connects to the store, waiting up to `timeout` for rank 0 to serve, unless it has `served` before.
+pub(super) fn open(
+    address: SocketAddr,
+    access: &Access,
+    timeout: Duration,
+    served: bool,
+) -> Result<SecureStream, Error> {
     // Otherwise this rank would wait for a rank 0 that refuses to start.
     access.may_listen(address.ip())?;
     let until = Instant::now() + timeout;
@@ -149,6 +163,9 @@ pub(super) fn open(address: SocketAddr, access: &Access, timeout: Duration) -> R
                 }
             }
             Err(cause) if is_out_of_files(&cause) => return Err(lost(address, cause)),
+            Err(cause) if served && cause.kind() == io::ErrorKind::ConnectionRefused => {
+                return Err(lost(address, cause));
+            }
             // Rank 0 may not serve yet.
             Err(_) => {}
         }
@@ -162,5 +179,23 @@ pub(super) fn open(address: SocketAddr, access: &Access, timeout: Duration) -> R
             }
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_gone_is_not_waited_for() {
+        let access = Access::new(None, false).unwrap();
+        let gone = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let wait = Duration::from_millis(300);
+        let connected = Store::connect_served(gone, &access, Duration::from_secs(600)).map(drop);
+        assert!(matches!(connected, Err(Error::StoreLost { .. })), "{connected:?}");
+        let waited = Store::connect(gone, &access, wait).map(drop);
+        assert!(matches!(waited, Err(Error::Missing { .. })), "it may not serve yet: {waited:?}");
     }
 }

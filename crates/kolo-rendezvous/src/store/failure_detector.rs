@@ -40,7 +40,7 @@ impl FailureDetector {
         access: &Access,
         timeout: Duration,
     ) -> Result<FailureDetector, Error> {
-        let mut stream = open(address, access, timeout)?;
+        let mut stream = open(address, access, timeout, true)?;
         let greeting = stream
             .set_timeout(Some(timeout))
             .and_then(|()| wire::write(&mut stream, &Request::Monitor { rank }))
