@@ -7,6 +7,7 @@
 
 mod actions;
 mod checks;
+mod connections;
 mod launchers;
 mod settle;
 mod state;

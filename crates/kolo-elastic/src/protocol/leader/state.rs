@@ -1,0 +1,261 @@
+//! What a leader knows, and how that changes with what it hears.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
+use crate::generation::{Formed, identity};
+use crate::launcher_protocol::ToFollower;
+use crate::member_name::node_rank_of;
+use crate::protocol::claims::Claims;
+use crate::protocol::context::Context;
+use crate::protocol::effect::{Effect, Effects};
+use crate::protocol::event::Event;
+use crate::protocol::follower_state::FollowerEvent;
+use crate::protocol::followers::Followers;
+use crate::protocol::lineage::Lineage;
+use crate::protocol::local_members::{Detached, LocalMembers};
+use crate::protocol::worker_set::WorkerSet;
+use crate::timeouts::FAREWELL;
+use crate::worker_protocol::Arrival;
+
+/// The leader's part of a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Leader {
+    pub(super) workers: WorkerSet,
+    /// The generations that the next one may follow.
+    pub(super) lineage: Lineage,
+    pub(super) claims: Claims,
+    /// What tells members that have arrived from other processes of their names.
+    pub(super) identities: BTreeMap<String, String>,
+    /// The launchers of other nodes, where there may be some.
+    pub(crate) followers: Option<Followers>,
+    /// Workers that are started on this node when the job begins.
+    pub(super) deferred_workers: usize,
+    /// No more workers will be started on this node.
+    pub(super) closed: bool,
+    /// The reason of the last decision, so that the log has it once.
+    pub(super) last_reason: String,
+    /// When the leader gave up, and why.
+    pub(super) given_up: Option<(Instant, Detached)>,
+}
+
+impl Leader {
+    /// The leader of a job that begins.
+    pub(crate) fn new(context: &Context, followers: Option<Followers>, now: Instant) -> Leader {
+        Leader {
+            workers: WorkerSet::new(context.policy, now),
+            lineage: Lineage::default(),
+            claims: Claims::new(context.policy.too_few_timeout),
+            identities: BTreeMap::new(),
+            followers,
+            deferred_workers: context.deferred_workers,
+            closed: false,
+            last_reason: String::new(),
+            given_up: None,
+        }
+    }
+
+    /// The leader of a job that another launcher has led until now.
+    pub(crate) fn take_over(
+        context: &Context,
+        followers: Followers,
+        local: &LocalMembers,
+        now: Instant,
+    ) -> Leader {
+        let reason = "the leading launcher was lost";
+        let mut workers = WorkerSet::resume(context.policy, &local.formed, reason, now);
+        let mut lineage = local.lineage.clone();
+        let Formed { members, identities, .. } = local.formed.clone();
+        let nodes: BTreeSet<usize> =
+            followers.view.launchers.iter().map(|launcher| launcher.node_rank).collect();
+        for (member, identity) in members.iter().zip(&identities) {
+            let node_rank = node_rank_of(member);
+            if node_rank.is_none_or(|rank| !nodes.contains(&rank)) {
+                workers.exited(member, Some("was lost with its launcher"), now);
+            }
+            // Of this node's members the new leader knows more than the last one.
+            if node_rank == local.node_rank && !local.contains(member) {
+                workers.exited(member, None, now);
+                lineage.died(identity);
+            }
+        }
+        let identities = members.into_iter().zip(identities).collect();
+        let begun = Leader::new(context, Some(followers), now);
+        let mut leader = Leader { workers, lineage, identities, deferred_workers: 0, ..begun };
+        leader.meet_local_members(local, now);
+        leader
+    }
+
+    /// Learns of the members of this node that have come before it led.
+    pub(crate) fn meet_local_members(&mut self, local: &LocalMembers, now: Instant) {
+        for (member, unanswered) in &local.unanswered {
+            self.workers.started(member);
+            if let Some(arrival) = unanswered.clone() {
+                self.arrived(member, arrival, now);
+            }
+        }
+    }
+
+    /// Takes note of what has happened; decides what follows from all that is known when time has passed or
+    /// the arbiter has answered.
+    ///
+    /// # Errors
+    ///
+    /// This launcher must not lead any more.
+    pub(crate) fn handle(
+        &mut self,
+        event: Event,
+        now: Instant,
+        context: &Context,
+        local: &mut LocalMembers,
+        out: &mut Effects,
+    ) -> Result<(), Detached> {
+        if let Some((since, reason)) = &self.given_up {
+            return if now < *since + FAREWELL { Ok(()) } else { Err(reason.clone()) };
+        }
+        match event {
+            Event::Member { member, event } => self.member_event(&member, event, now, out),
+            Event::WorkDone => self.followers.iter_mut().for_each(|followers| followers.work_done(out)),
+            Event::Closed => self.closed = true,
+            Event::FromFollower { connection, message } => {
+                let Some(followers) = &mut self.followers else { return Ok(()) };
+                let events = followers.receive(connection, message, now, out);
+                return events.into_iter().try_for_each(|event| self.follower_event(event, now, out));
+            }
+            Event::Probed { launcher, connection, view } => {
+                let Some(followers) = &mut self.followers else { return Ok(()) };
+                let events = followers.probed(launcher, connection, view, now, out);
+                return events.into_iter().try_for_each(|event| self.follower_event(event, now, out));
+            }
+            Event::TokenRefused(host) => {
+                if self.followers.as_mut().is_some_and(|followers| followers.token_refused(host)) {
+                    out.tell(CoordinatorEvent::LauncherRefused { host });
+                }
+            }
+            Event::ClaimAnswered(answer) => {
+                self.claims.answered(answer);
+                self.tick(now, context, local, out);
+            }
+            Event::Tick => self.tick(now, context, local, out),
+            Event::End => self.say_goodbye(out),
+            // What a launcher hears that looks for a leader, or follows one.
+            Event::Found(_)
+            | Event::NotFound { .. }
+            | Event::Welcomed
+            | Event::RefusedByLeader { .. }
+            | Event::FromLeader(_)
+            | Event::LeaderLost { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Takes note of what has happened to a member of any node.
+    fn member_event(&mut self, member: &str, event: MemberEvent, now: Instant, out: &mut Effects) {
+        match event {
+            MemberEvent::Started => self.workers.started(member),
+            MemberEvent::Arrived(arrival) => self.arrived(member, arrival, now),
+            MemberEvent::CpuTime(total) => self.workers.took_cpu_time(member, total, now),
+            MemberEvent::Exited(exit) => {
+                self.has_ended(member);
+                self.exited(member, &exit, now, out);
+            }
+        }
+    }
+
+    fn arrived(&mut self, member: &str, arrival: Arrival, now: Instant) {
+        let Arrival { number, reason, rejoin_timeout_ms, has_state, server, incarnation, history } = arrival;
+        self.lineage.heard(&history);
+        self.identities.insert(member.into(), identity(member, incarnation));
+        self.workers.arrived(member, number, reason, now);
+        self.workers.has_been_in(member, history);
+        if server {
+            self.workers.is_server(member);
+        }
+        if let Some(ms) = rejoin_timeout_ms {
+            self.workers.suggest_rejoin_timeout(Duration::from_millis(ms));
+        }
+        if has_state {
+            self.workers.holds_state(member);
+        }
+    }
+
+    /// The member's own launcher says that its process has ended.
+    fn has_ended(&mut self, member: &str) {
+        if let Some(identity) = self.identities.remove(member) {
+            self.lineage.died(&identity);
+        }
+    }
+
+    /// Those of the member's generation hear at once that it has failed.
+    fn exited(&mut self, member: &str, exit: &MemberExit, now: Instant, out: &mut Effects) {
+        let failure = match exit {
+            MemberExit::Clean => None,
+            MemberExit::Failed(how) => Some(how.as_str()),
+        };
+        let rank = self.workers.exited(member, failure, now);
+        if let (Some(rank), Some(_)) = (rank, failure) {
+            out.push(Effect::FailGeneration { rank });
+        }
+    }
+
+    /// Whether all members of the last generation have ended well.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.workers.is_finished()
+    }
+
+    /// Tells the followers that this launcher ends, and its members have.
+    fn say_goodbye(&mut self, out: &mut Effects) {
+        let ended = self.lineage.dead().chain(self.identities.values()).cloned().collect();
+        self.send_all(&ToFollower::Goodbye { ended }, out);
+    }
+
+    fn follower_event(
+        &mut self,
+        event: FollowerEvent,
+        now: Instant,
+        out: &mut Effects,
+    ) -> Result<(), Detached> {
+        match event {
+            FollowerEvent::Member { member, event } => self.member_event(&member, event, now, out),
+            FollowerEvent::CameBack { id, generations } => {
+                for formed in &generations {
+                    self.lineage.told(formed);
+                    self.workers.has_been(formed);
+                }
+                // It may have been away when these were told, and must know them if it leads next.
+                for formed in self.lineage.generations() {
+                    self.followers
+                        .iter_mut()
+                        .for_each(|it| it.send(id, &ToFollower::Formed(formed.clone()), out));
+                }
+            }
+            FollowerEvent::Lost { node_rank, members, said_so } => {
+                log::info!("the launcher of node {node_rank} has gone, with {} members", members.len());
+                let exit = MemberExit::Failed("was lost with its launcher".into());
+                for member in &members {
+                    if said_so {
+                        self.has_ended(member);
+                    }
+                    self.exited(member, &exit, now, out);
+                }
+            }
+            FollowerEvent::Deposed { address } => {
+                let gone_on = "the others have gone on without this launcher";
+                let reason = format!("{gone_on}; the one at {address} leads now");
+                return Err(Detached { reason, superseded: true });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn owner(&self, member: &str) -> Option<u64> {
+        self.followers.as_ref().and_then(|followers| followers.owner(member))
+    }
+
+    pub(super) fn send_all(&mut self, message: &ToFollower, out: &mut Effects) {
+        if let Some(followers) = &mut self.followers {
+            followers.send_all(message, out);
+        }
+    }
+}
