@@ -7,6 +7,9 @@ use parking_lot::RwLock;
 
 use kolo_schedule::Rank;
 
+/// Members that have been in none of so many last generations are forgotten: of them nothing is told any more.
+const REMEMBERED: u64 = 100;
+
 /// The ranks of an elastic job's members, as far as their coordinator knows them. All copies are of the same
 /// job.
 ///
@@ -45,6 +48,7 @@ impl MemberRanks {
         known.generation = generation;
         let ranks = members.iter().enumerate();
         known.members.extend(ranks.map(|(rank, member)| (member.clone(), (generation, Rank(rank)))));
+        known.members.retain(|_, (last, _)| *last + REMEMBERED > generation);
     }
 }
 
@@ -63,5 +67,7 @@ mod tests {
         ranks.formed(2, &names(&["a", "c"]));
         assert_eq!((seen.current("c"), seen.current("b")), (Some(Rank(1)), None));
         assert_eq!(seen.last("b"), Some(Rank(1)), "it was rank 1 when it was last heard");
+        ranks.formed(2 + REMEMBERED, &names(&["a", "d"]));
+        assert_eq!((seen.last("b"), seen.last("c"), seen.last("d")), (None, None, Some(Rank(1))));
     }
 }
