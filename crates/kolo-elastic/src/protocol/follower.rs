@@ -8,7 +8,7 @@ use super::context::Context;
 use super::effect::{Effect, Effects};
 use super::event::Event;
 use super::local_members::{Detached, LocalMembers};
-use super::succession::{LeaderLoss, Succession, succeed};
+use super::succession::{LeaderAnswer, LeaderLoss, Succession, succeed};
 use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
 use crate::generation::Formed;
 use crate::launcher_protocol::{Hello, ToFollower, ToLeader};
@@ -94,9 +94,9 @@ impl Follower {
                 return self.leader_lost(why, context, local, out);
             }
             (Event::Probed { view, .. }, Connection::Lost(why)) => {
-                let answers = view.is_some_and(|view| view.job_id == self.view.job_id);
+                let answer = LeaderAnswer::of(&self.view, view);
                 let why = why.clone();
-                return self.succeed(answers, &why, context, local, out);
+                return self.succeed(answer, &why, context, local, out);
             }
             (Event::Welcomed, Connection::Opening) => {
                 (self.connection, self.tries) = (Connection::Open, 0);
@@ -137,7 +137,7 @@ impl Follower {
             ToFollower::Goodbye { ended } => {
                 ended.iter().for_each(|identity| local.lineage.died(identity));
                 out.push(Effect::Disconnect);
-                return self.succeed(false, "it has said that it ends", context, local, out);
+                return self.succeed(LeaderAnswer::Nothing, "it has said that it ends", context, local, out);
             }
             ToFollower::Formed(Formed { generation, .. }) if generation <= local.formed.generation => {}
             ToFollower::Formed(formed) => local.generation_formed(formed, out),
@@ -160,7 +160,7 @@ impl Follower {
         out: &mut Effects,
     ) -> NextRole {
         let Some(leader) = self.view.leader() else {
-            return self.succeed(false, &why, context, local, out);
+            return self.succeed(LeaderAnswer::Nothing, &why, context, local, out);
         };
         out.push(Effect::Probe { launcher: leader.id, address: leader.address, connection: 0 });
         self.connection = Connection::Lost(why);
@@ -170,14 +170,14 @@ impl Follower {
     /// Acts on the decision of [`succeed`].
     fn succeed(
         &mut self,
-        leader_answers: bool,
+        answer: LeaderAnswer,
         why: &str,
         context: &Context,
         local: &mut LocalMembers,
         out: &mut Effects,
     ) -> NextRole {
         let loss = LeaderLoss {
-            leader_answers,
+            answer,
             tries: self.tries,
             job_runs: local.formed.generation > 0,
             ranks_given: context.ranks_given,

@@ -11,11 +11,34 @@ use crate::launcher_view::{LauncherInfo, LauncherView};
 /// A launcher comes so often to a leader that answers and does not welcome it.
 const TRIES: u32 = 3;
 
+/// What a leader shows to a probe after the connection to it has broken, or has not come about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaderAnswer {
+    /// It does not answer, or belongs to another job.
+    Nothing,
+    /// It leads.
+    Leads,
+    /// It follows another one: the leader before it, which it has not lost.
+    Follows,
+}
+
+impl LeaderAnswer {
+    /// What the leader of `view` answers.
+    pub(crate) fn of(view: &LauncherView, answer: Option<LauncherView>) -> LeaderAnswer {
+        let leader = |view: &LauncherView| view.leader().map(|leader| leader.id);
+        match answer {
+            Some(its) if its.job_id == view.job_id && leader(&its) == leader(view) => LeaderAnswer::Leads,
+            Some(its) if its.job_id == view.job_id => LeaderAnswer::Follows,
+            _ => LeaderAnswer::Nothing,
+        }
+    }
+}
+
 /// What a launcher knows when its connection to the leader has broken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaderLoss {
-    /// The leader still answers a probe, and leads the same job.
-    pub(crate) leader_answers: bool,
+    /// What the leader answers to a probe.
+    pub(crate) answer: LeaderAnswer,
     /// The launcher has come to the leader so often since that has welcomed it last.
     pub(crate) tries: u32,
     /// A generation has been formed.
@@ -47,13 +70,21 @@ pub(crate) fn succeed(view: &LauncherView, own: u64, loss: LeaderLoss) -> (Succe
     let Some(lost) = view.leader() else {
         return (Succession::Detach, "it knows of no leader".into());
     };
-    if loss.leader_answers && loss.tries >= TRIES {
-        let reason = format!("it was cut off from the one that leads, at {}, which goes on", lost.address);
-        return (Succession::Detach, reason);
-    }
-    if loss.leader_answers {
-        let reason = format!("the one that leads, at {}, answers", lost.address);
-        return (Succession::Follow { leader: lost.clone(), view: view.clone() }, reason);
+    match loss.answer {
+        LeaderAnswer::Leads if loss.tries < TRIES => {
+            let reason = format!("the one that leads, at {}, answers", lost.address);
+            return (Succession::Follow { leader: lost.clone(), view: view.clone() }, reason);
+        }
+        LeaderAnswer::Leads => {
+            let reason =
+                format!("it was cut off from the one that leads, at {}, which goes on", lost.address);
+            return (Succession::Detach, reason);
+        }
+        LeaderAnswer::Follows => {
+            let reason = "it was cut off from the one that leads, which the one at";
+            return (Succession::Detach, format!("{reason} {} follows still", lost.address));
+        }
+        LeaderAnswer::Nothing => {}
     }
     if !loss.job_runs && loss.ranks_given {
         let reason = "the first node has gone before anything had begun".into();
@@ -83,8 +114,13 @@ pub(crate) fn is_deposed(own: &LauncherView, other: &LauncherView) -> bool {
 mod tests {
     use super::*;
 
-    const KILLED: LeaderLoss =
-        LeaderLoss { leader_answers: false, tries: 0, job_runs: true, ranks_given: true, members_wait: true };
+    const KILLED: LeaderLoss = LeaderLoss {
+        answer: LeaderAnswer::Nothing,
+        tries: 0,
+        job_runs: true,
+        ranks_given: true,
+        members_wait: true,
+    };
 
     /// Launchers 10, 11 and 12.
     fn view() -> LauncherView {
@@ -117,12 +153,27 @@ mod tests {
 
     #[test]
     fn whoever_is_cut_off_from_a_living_leader_comes_to_it_again_and_does_not_lead() {
-        let cut_off = LeaderLoss { leader_answers: true, ..KILLED };
+        let cut_off = LeaderLoss { answer: LeaderAnswer::Leads, ..KILLED };
         let Succession::Follow { leader, .. } = outcome(&view(), 11, cut_off) else { panic!("it leads") };
         assert_eq!(leader.id, 10);
         let (outcome, reason) = succeed(&view(), 11, LeaderLoss { tries: TRIES, ..cut_off });
         assert_eq!(outcome, Succession::Detach);
         assert!(reason.contains("cut off") && reason.contains("127.0.0.1:1"), "{reason}");
+    }
+
+    #[test]
+    fn whoever_comes_to_a_launcher_that_follows_another_one_is_cut_off_itself() {
+        let mut second = view();
+        second.launchers.remove(0);
+        let answer = LeaderAnswer::of(&second, Some(view()));
+        assert_eq!(answer, LeaderAnswer::Follows);
+        let (outcome, reason) = succeed(&second, 12, LeaderLoss { answer, ..KILLED });
+        assert_eq!(outcome, Succession::Detach);
+        assert!(reason.contains("127.0.0.1:2 follows still"), "{reason}");
+        assert_eq!(LeaderAnswer::of(&view(), Some(view())), LeaderAnswer::Leads);
+        assert_eq!(LeaderAnswer::of(&view(), None), LeaderAnswer::Nothing);
+        let another = LauncherView { job_id: 99, ..view() };
+        assert_eq!(LeaderAnswer::of(&view(), Some(another)), LeaderAnswer::Nothing);
     }
 
     #[test]
