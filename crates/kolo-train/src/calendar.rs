@@ -63,6 +63,11 @@ impl Calendar {
         self.sampler.steps_before(self.epochs_begun(steps).saturating_sub(1))
     }
 
+    /// The last step of an epoch, which counts from 1; the run may end within it.
+    pub(crate) fn last_step_of(&self, epoch: usize) -> u64 {
+        self.sampler.steps_before(epoch).min(self.total).saturating_sub(1)
+    }
+
     /// What is due when so many steps are done.
     pub(crate) fn after(&self, steps: u64) -> Due {
         let Position { epoch, step_in_epoch, .. } = self.position(steps);

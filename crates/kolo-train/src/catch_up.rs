@@ -78,7 +78,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             return Ok(());
         }
         let (metrics, unit) = (self.task.measured(), &*self.task.unit);
-        let run = SinkContext { folder, config: &self.job.config, metrics, unit };
+        let (config, live) = (&self.job.config, &self.job.live);
+        let run = SinkContext { folder, config, metrics, unit, live };
         let mut new = RunWriter::new(&run, &self.job.sinks);
         match begins {
             true => {

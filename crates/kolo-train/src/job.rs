@@ -7,7 +7,7 @@ use kolo_elastic::{MEMBER, Member};
 use crate::config::Recipe;
 use crate::error::Error;
 use crate::run_folder::RunFolder;
-use crate::sinks::{SINKS, SinkEntry};
+use crate::sinks::{LiveMetrics, SINKS, SinkEntry};
 use crate::slowdown::Slowdown;
 
 /// How a worker belongs to the workers of its run.
@@ -58,6 +58,8 @@ pub struct Job {
     pub slowdowns: Vec<Slowdown>,
     /// What rank 0 writes down.
     pub sinks: Vec<SinkEntry>,
+    /// How it can be watched while it goes on.
+    pub live: LiveMetrics,
     /// What computes.
     pub device: Device,
 }
@@ -73,6 +75,7 @@ impl Job {
             min_workers: 1,
             slowdowns: Vec::new(),
             sinks: SINKS.to_vec(),
+            live: LiveMetrics::default(),
             device: Device::flex(),
         }
     }

@@ -69,7 +69,10 @@ pub use model::{TrainingContext, accuracy, count_correct, cross_entropy};
 pub use noise_summary::NoiseSummary;
 pub use progress::Progress;
 pub use run_folder::RunFolder;
-pub use sinks::{GenerationRow, MetricSink, Record, SINKS, SinkContext, SinkEntry, unix_seconds};
+pub use sinks::{
+    GenerationRow, LiveMetrics, MetricSink, MetricsAddress, Record, SINKS, SinkContext, SinkEntry,
+    unix_seconds,
+};
 pub use slowdown::Slowdown;
 pub use staleness_summary::StalenessSummary;
 pub use stepper::Stepper;

@@ -254,6 +254,11 @@ impl Progress {
         self.calendar.first_of_epoch(self.position.step)
     }
 
+    /// The last step of an epoch, which counts from 1.
+    pub(crate) fn last_step_of(&self, epoch: usize) -> u64 {
+        self.calendar.last_step_of(epoch)
+    }
+
     /// Epochs begun.
     pub(crate) fn epochs_begun(&self) -> usize {
         self.calendar.epochs_begun(self.position.step)

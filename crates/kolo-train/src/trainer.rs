@@ -16,7 +16,7 @@ use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Mean, Metric};
 use crate::model::TrainingContext;
 use crate::run_folder::RunFolder;
-use crate::sinks::{Record, SinkEntry};
+use crate::sinks::{LiveMetrics, Record, SinkEntry};
 use crate::task::Task;
 use crate::trained::Trained;
 use crate::worker::run;
@@ -97,6 +97,12 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     /// Writes the run down in another way as well, on rank 0.
     pub fn sink(mut self, entry: SinkEntry) -> Self {
         self.job.sinks.push(entry);
+        self
+    }
+
+    /// Lets the run be watched while it goes on.
+    pub fn live(mut self, live: LiveMetrics) -> Self {
+        self.job.live = live;
         self
     }
 

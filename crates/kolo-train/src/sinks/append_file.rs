@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 use crate::run_folder::{RunFolder, sync};
@@ -81,18 +81,23 @@ impl AppendFile {
 
     /// True if the file was not there.
     fn write(&self) -> Result<bool, io::Error> {
-        let is_new = !self.path.exists();
-        // Opened for each write, because the folder may have been away meanwhile.
-        let mut file: File = OpenOptions::new().create(true).append(true).open(&self.path)?;
-        let before = file.metadata()?.len();
-        let header = if before == 0 { &*self.header } else { "" };
-        let written = file.write_all([header, &self.waiting].concat().as_bytes());
-        if written.is_err() {
-            // Half a line would be the next one's beginning.
-            let _ = file.set_len(before);
-        }
-        written.map(|()| is_new)
+        append(&self.path, self.header.as_bytes(), self.waiting.as_bytes())
     }
+}
+
+/// Adds to a file, which begins with `header`, all of `data` or nothing. True if the file was not there.
+pub(super) fn append(path: &Path, header: &[u8], data: &[u8]) -> Result<bool, io::Error> {
+    let is_new = !path.exists();
+    // Opened for each write, because the folder may have been away meanwhile.
+    let mut file: File = OpenOptions::new().create(true).append(true).open(path)?;
+    let before = file.metadata()?.len();
+    let header = if before == 0 { header } else { b"" };
+    let written = file.write_all(&[header, data].concat());
+    if written.is_err() {
+        // Half a line would be the next one's beginning.
+        let _ = file.set_len(before);
+    }
+    written.map(|()| is_new)
 }
 
 #[cfg(test)]

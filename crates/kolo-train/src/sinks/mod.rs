@@ -1,4 +1,4 @@
-//! What a run writes down: each sink one file, which takes the same records.
+//! What a run writes down, and shows while it goes on: each sink one file, which takes the same records.
 //!
 //! Rank 0 hands every record to all sinks of the run. A sink that cannot write says so by an error and is
 //! asked again later: a full disk does not end a training.
@@ -6,18 +6,30 @@
 mod append_file;
 mod buckets;
 mod generations;
+mod live;
 mod metrics;
+mod prometheus;
 mod sink;
 mod steps;
 mod summary_file;
+mod tensorboard;
 mod terminal;
 
 pub use generations::{GenerationRow, unix_seconds};
+pub use live::{LiveMetrics, MetricsAddress};
 pub use sink::{MetricSink, Record, SinkContext, SinkEntry};
 
 /// All sinks. The summary is the last one: a run that has one is complete.
-pub static SINKS: &[SinkEntry] =
-    &[steps::ENTRY, metrics::ENTRY, buckets::ENTRY, generations::ENTRY, terminal::ENTRY, summary_file::ENTRY];
+pub static SINKS: &[SinkEntry] = &[
+    steps::ENTRY,
+    metrics::ENTRY,
+    buckets::ENTRY,
+    generations::ENTRY,
+    tensorboard::ENTRY,
+    prometheus::ENTRY,
+    terminal::ENTRY,
+    summary_file::ENTRY,
+];
 
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use kolo_comm::Generation;
 use kolo_ddp::StepReport;
 
+use super::live::LiveMetrics;
 use crate::config::Recipe;
 use crate::error::Error;
 use crate::meter::{EpochRow, Meter, StepRow};
@@ -76,7 +77,7 @@ pub struct SinkEntry {
     pub name: &'static str,
     /// One line that says what is in it.
     pub about: &'static str,
-    /// Opens it, on rank 0; `None` where the run has no folder and the sink needs one.
+    /// Opens it, on rank 0; `None` where the run has no folder and the sink needs one, or it was not asked for.
     pub open: fn(&SinkContext<'_>) -> Option<Box<dyn MetricSink>>,
 }
 
@@ -91,4 +92,6 @@ pub struct SinkContext<'a> {
     pub metrics: &'a [Metric],
     /// What its loss counts, as `images`.
     pub unit: &'a str,
+    /// How it can be watched while it goes on.
+    pub live: &'a LiveMetrics,
 }

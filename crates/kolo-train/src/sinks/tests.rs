@@ -13,8 +13,8 @@ use crate::progress::Progress;
 use crate::run_folder::RunFolder;
 
 /// Steps of an epoch, and of the run.
-const STEPS: usize = 4;
-const TOTAL: u64 = 10;
+pub(super) const STEPS: usize = 4;
+pub(super) const TOTAL: u64 = 10;
 
 fn report() -> StepReport {
     StepReport {
@@ -52,7 +52,7 @@ fn epoch_row(epoch: usize) -> EpochRow {
 }
 
 /// Takes steps up to step `until` and hands each to the sink, if there is one.
-fn go(progress: &mut Progress, until: u64, sink: &mut Option<Box<dyn MetricSink>>) {
+pub(super) fn go(progress: &mut Progress, until: u64, sink: &mut Option<Box<dyn MetricSink>>) {
     while progress.step() < until {
         let (step, report) = (progress.step(), report());
         let row = StepRow::new(step, step as usize / STEPS, 0.01, Duration::from_millis(100), &report);
@@ -84,6 +84,7 @@ fn written(entry: &SinkEntry, interrupted: Option<(u64, u64)>) -> Option<String>
             config: &config,
             metrics: &[Metric::ACCURACY],
             unit: "images",
+            live: &LiveMetrics::default(),
         })?;
         sink.align(progress).unwrap();
         Some(sink)

@@ -14,7 +14,9 @@ use kolo_ddp::sync::SYNCS;
 use kolo_ddp::table::Setting;
 use kolo_train::models::{self, MODELS};
 use kolo_train::weights::WeightsFile;
-use kolo_train::{Job, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown, replaces_another};
+use kolo_train::{
+    Job, LiveMetrics, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown, replaces_another,
+};
 
 use crate::options::{Communication, Elastic, algorithms};
 use crate::start_workers::start_workers;
@@ -64,6 +66,8 @@ pub(crate) struct Train {
     /// Algorithm of the collectives [default: the quickest that keeps the bits]
     #[arg(long, value_parser = algorithms())]
     pub(super) algorithm: Option<String>,
+    #[command(flatten)]
+    live: LiveMetrics,
     #[command(flatten)]
     elastic: Elastic,
     #[command(flatten)]
@@ -167,6 +171,9 @@ impl Train {
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
             WeightsFile::read(file)?;
         }
+        if let Some(address) = &self.live.metrics_addr {
+            address.check()?;
+        }
         let folder = self.folder(&config)?;
         if self.resume.is_some() {
             folder.wait_until_free(self.take_over)?;
@@ -231,8 +238,8 @@ impl Train {
     ) -> Result<(), Failure> {
         let (model, data) = (models::find(&config.model)?, data::open(&config.data).map_err(Failure::input)?);
         let (resume, take_over, min_workers) = (self.resume.is_some(), self.take_over, self.elastic.min());
-        let slowdowns = self.slow.clone();
-        let job = Job { folder, resume, take_over, min_workers, slowdowns, ..Job::new(config) };
+        let (slowdowns, live) = (self.slow.clone(), self.live.clone());
+        let job = Job { folder, resume, take_over, min_workers, slowdowns, live, ..Job::new(config) };
         model.train(job, data, membership)?;
         Ok(())
     }

@@ -1,0 +1,165 @@
+//! The metrics of a run as Prometheus knows them: names, what they are, and their newest values.
+
+use std::collections::HashMap;
+
+use prometheus::core::Collector;
+use prometheus::{Counter, Gauge, Histogram, HistogramOpts, Registry};
+
+use crate::meter::{EpochRow, StepRow};
+use crate::metric::Scores;
+use crate::progress::Progress;
+use crate::sinks::sink::{Record, SinkContext};
+
+/// What all names begin with.
+const PREFIX: &str = "kolo_train";
+/// The smallest time that the histogram of steps tells apart, in seconds; each further one is twice as long.
+const SHORTEST_STEP: f64 = 0.001;
+const STEP_BUCKETS: usize = 17;
+
+/// The metrics of a run.
+pub(super) struct Metrics {
+    registry: Registry,
+    steps: Counter,
+    epoch: Gauge,
+    loss: Gauge,
+    learning_rate: Gauge,
+    speed: Gauge,
+    exposed: Gauge,
+    step_seconds: Histogram,
+    epoch_loss: Gauge,
+    generation: Gauge,
+    world_size: Gauge,
+    planned_steps: Gauge,
+    /// Those that only some runs have, once they have a value.
+    others: HashMap<String, Gauge>,
+}
+
+impl Metrics {
+    pub(super) fn new(run: &SinkContext<'_>) -> Self {
+        let label = |name: &str, value: &String| (name.to_string(), value.clone());
+        let labels = [label("model", &run.config.model), label("data", &run.config.data)];
+        let registry = valid(Registry::new_custom(None, Some(labels.into())));
+        let gauge = |name: &str, help: &str| gauge(&registry, name, help);
+        let world_size = gauge("world_size", "Workers of the job.");
+        world_size.set(run.config.nproc as f64);
+        Metrics {
+            steps: registered(&registry, Counter::new(format!("{PREFIX}_step_total"), "Steps done.")),
+            planned_steps: gauge("planned_steps", "Steps of the whole run, if it does not end early."),
+            epoch: gauge("epoch", "Epochs begun."),
+            loss: gauge("loss", "Mean loss over the global batch of the last step."),
+            learning_rate: gauge("learning_rate", "Learning rate of the last step."),
+            speed: gauge(
+                &format!("{}_per_second", run.unit),
+                &format!("Of all workers, the {} of the epoch by the time of its steps.", run.unit),
+            ),
+            exposed: gauge(
+                "exposed_comm_fraction",
+                "Share of the epoch's step time in which the training thread of rank 0 waited for communication.",
+            ),
+            step_seconds: registered(&registry, step_seconds()),
+            epoch_loss: gauge("epoch_loss", "Mean loss over the samples of the last whole epoch."),
+            generation: gauge("generation", "Generation of the elastic job; 0 where the job is none."),
+            world_size,
+            others: HashMap::new(),
+            registry,
+        }
+    }
+
+    /// What is served.
+    pub(super) fn registry(&self) -> Registry {
+        self.registry.clone()
+    }
+
+    /// Takes over how far the run is, which may be before what was served.
+    pub(super) fn align(&mut self, progress: &Progress) {
+        self.planned_steps.set(progress.total() as f64);
+        self.set_steps(progress.step());
+        if let Some(row) = progress.steps().last() {
+            self.step(row);
+        }
+        if let Some(row) = progress.epochs().last() {
+            self.epoch(row);
+        }
+    }
+
+    pub(super) fn record(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Step { row, epoch, .. } => {
+                self.step(row);
+                self.set_steps(row.step + 1);
+                self.step_seconds.observe(row.seconds);
+                self.speed.set(epoch.samples_per_second());
+                self.exposed.set(epoch.exposed_comm_fraction());
+            }
+            Record::Epoch(row) => self.epoch(row),
+            Record::Generation { generation, world_size } => {
+                self.generation.set(generation.number as f64);
+                self.world_size.set(*world_size as f64);
+            }
+            Record::Summary(_) | Record::Note(_) => {}
+        }
+    }
+
+    fn set_steps(&self, steps: u64) {
+        // A counter cannot go back but to 0, which Prometheus knows as a restart.
+        if (steps as f64) < self.steps.get() {
+            self.steps.reset();
+        }
+        self.steps.inc_by(steps as f64 - self.steps.get());
+    }
+
+    fn step(&mut self, row: &StepRow) {
+        self.epoch.set(row.epoch as f64 + 1.0);
+        self.loss.set(row.loss);
+        self.learning_rate.set(row.learning_rate);
+        let norm = "Norm of the last step's gradient before clipping.";
+        self.set("gradient_norm", norm, row.gradient_norm);
+        let noise = row.noise_scale.and_then(|noise| noise.samples());
+        self.set("noise_scale", "Noise scale of the gradient, in samples.", noise);
+        let scale = row.loss_scale.map(f64::from);
+        self.set("loss_scale", "What the losses of the last step were multiplied by.", scale);
+    }
+
+    fn epoch(&mut self, row: &EpochRow) {
+        self.epoch_loss.set(row.train_loss);
+        let Scores(scores) = &row.scores;
+        for score in scores {
+            let name = score.metric.name;
+            let help = format!("The {name} over the test samples after the last whole epoch.");
+            self.set(&format!("test_{name}"), &help, Some(score.value));
+        }
+    }
+
+    /// Sets a metric that only some runs have.
+    fn set(&mut self, name: &str, help: &str, value: Option<f64>) {
+        let Some(value) = value else { return };
+        let gauge = self.others.entry(plain(name)).or_insert_with(|| gauge(&self.registry, name, help));
+        gauge.set(value);
+    }
+}
+
+fn gauge(registry: &Registry, name: &str, help: &str) -> Gauge {
+    registered(registry, Gauge::new(format!("{PREFIX}_{}", plain(name)), help))
+}
+
+fn step_seconds() -> prometheus::Result<Histogram> {
+    let buckets = prometheus::exponential_buckets(SHORTEST_STEP, 2.0, STEP_BUCKETS)?;
+    let help = "Time of a step on rank 0, as far as this process has seen the steps.";
+    Histogram::with_opts(HistogramOpts::new(format!("{PREFIX}_step_seconds"), help).buckets(buckets))
+}
+
+fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
+    let metric = valid(metric);
+    valid(registry.register(Box::new(metric.clone())));
+    metric
+}
+
+/// Names are valid and unique: those above, and what a run counts and is judged by in words of their own.
+fn valid<T>(result: prometheus::Result<T>) -> T {
+    result.unwrap_or_else(|error| unreachable!("every metric has a valid name of its own: {error}"))
+}
+
+/// A name of a user's own, of letters that Prometheus takes.
+fn plain(name: &str) -> String {
+    name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
+}

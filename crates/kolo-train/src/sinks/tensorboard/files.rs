@@ -1,0 +1,130 @@
+//! The event files of a run: one for each process that has written it, and one more wherever it has gone back.
+
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use prost::Message;
+
+use super::event::Event;
+use super::record::{frame, records};
+use crate::error::Error;
+use crate::run_folder::{RunFolder, sync};
+use crate::sinks::append_file::append;
+use crate::sinks::generations::unix_seconds;
+
+/// The folder in the run folder.
+pub(super) const FOLDER: &str = "tensorboard";
+/// How TensorBoard knows an event file.
+const PREFIX: &str = "events.out.tfevents.";
+/// How Kolo knows its own among them.
+const SUFFIX: &str = ".kolo";
+
+/// The event files of a run, and what waits to be written to the newest.
+pub(super) struct EventFiles {
+    run: RunFolder,
+    folder: PathBuf,
+    /// This process's file, once it has one.
+    own: Option<PathBuf>,
+    waiting: Vec<u8>,
+}
+
+impl EventFiles {
+    pub(super) fn new(run: &RunFolder) -> Self {
+        EventFiles { run: run.clone(), folder: run.path().join(FOLDER), own: None, waiting: Vec::new() }
+    }
+
+    /// Adds an event, which is written by the next [`EventFiles::flush`].
+    pub(super) fn add(&mut self, event: &Event) {
+        self.waiting.extend(frame(&event.encode_to_vec()));
+    }
+
+    /// Drops what waits, and those events of all files that are not to be kept. Gives the others. What comes
+    /// then goes to a file of its own, after `start`, unless this process has written the last one and
+    /// nothing was dropped.
+    pub(super) fn rewind(&mut self, start: u64, keep: impl Fn(&Event) -> bool) -> Result<Vec<Event>, Error> {
+        self.waiting.clear();
+        self.run.check()?;
+        let (files, mut kept, mut is_changed) = (self.list()?, Vec::new(), false);
+        for path in &files {
+            is_changed |= rewind(&self.run, path, &keep, &mut kept)?;
+        }
+        if is_changed || self.own.is_none() || files.last() != self.own.as_ref() {
+            self.own = Some(self.next(&files));
+            self.add(&Event::version());
+            if !files.is_empty() {
+                self.add(&Event::start(start));
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Writes what waits. What cannot be written waits for the next try.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        let Some(path) = self.own.as_ref().filter(|_| !self.waiting.is_empty()) else { return Ok(()) };
+        self.run.check()?;
+        match fs::create_dir(&self.folder) {
+            Ok(()) => sync(Some(self.run.path()))?,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(Error::file(&self.folder, e)),
+        }
+        let is_new = append(path, b"", &self.waiting).map_err(|e| Error::file(path, e))?;
+        self.waiting.clear();
+        if is_new { sync(Some(&self.folder)) } else { Ok(()) }
+    }
+
+    /// The files that Kolo has written, in the order in which TensorBoard reads them.
+    fn list(&self) -> Result<Vec<PathBuf>, Error> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|e| Error::file(&self.folder, e))?,
+        };
+        let paths = entries.flatten().map(|entry| entry.path());
+        let mut files: Vec<PathBuf> = paths.filter(|path| seconds(path).is_some()).collect();
+        files.sort();
+        Ok(files)
+    }
+
+    /// A new file. TensorBoard reads files in the order of their names, so it is later than all others.
+    fn next(&self, files: &[PathBuf]) -> PathBuf {
+        let now = unix_seconds(SystemTime::now()) as u64;
+        let after =
+            files.iter().filter_map(|path| seconds(path)).max().map_or(0, |last| last.saturating_add(1));
+        let host = rustix::system::uname().nodename().to_string_lossy().replace(['/', '\0'], "-");
+        let process = std::process::id();
+        self.folder.join(format!("{PREFIX}{:010}.{host}.{process}{SUFFIX}", now.max(after)))
+    }
+}
+
+/// When a file of Kolo's was begun, by its name.
+fn seconds(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split('.').next()?.parse().ok()
+}
+
+/// Drops the events of a file that are not to be kept, and what is behind a damaged one. True if there were
+/// any.
+fn rewind(
+    run: &RunFolder,
+    path: &Path,
+    keep: impl Fn(&Event) -> bool,
+    kept: &mut Vec<Event>,
+) -> Result<bool, Error> {
+    let file = fs::read(path).map_err(|e| Error::file(path, e))?;
+    let mut left = Vec::new();
+    for (record, data) in records(&file) {
+        let Some(event) = Event::decode(data).ok().filter(&keep) else { continue };
+        left.extend_from_slice(record);
+        kept.push(event);
+    }
+    // A full disk has no room for a copy: usually nothing has to be dropped, or the last events.
+    if file.starts_with(&left) && file.len() > left.len() {
+        let file = OpenOptions::new().write(true).open(path);
+        let cut = file.and_then(|file| file.set_len(left.len() as u64).and_then(|()| file.sync_all()));
+        cut.map_err(|e| Error::file(path, e))?;
+    } else if file != left {
+        run.write(path, &left)?;
+    }
+    Ok(file != left)
+}
