@@ -77,7 +77,7 @@ pub struct SinkEntry {
     pub name: &'static str,
     /// One line that says what is in it.
     pub about: &'static str,
-    /// Opens it, on rank 0; `None` where the run has no folder and the sink needs one, or it was not asked for.
+    /// Opens it, on rank 0; `None` where the run has no folder and the sink needs one, or was not asked for.
     pub open: fn(&SinkContext<'_>) -> Option<Box<dyn MetricSink>>,
 }
 

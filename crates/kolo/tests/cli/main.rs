@@ -11,6 +11,7 @@ mod fencing;
 mod groups;
 mod killed;
 mod launchers;
+mod live;
 mod noise_scale;
 mod own_program;
 mod plan;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use prometheus::core::Collector;
-use prometheus::{Counter, Gauge, Histogram, HistogramOpts, Registry};
+use prometheus::{Counter, Gauge, Histogram, HistogramOpts, Opts, Registry};
 
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::Scores;
@@ -16,9 +16,16 @@ const PREFIX: &str = "kolo_train";
 const SHORTEST_STEP: f64 = 0.001;
 const STEP_BUCKETS: usize = 17;
 
+/// Makes metrics, which are served from then on.
+struct Registrar {
+    registry: Registry,
+    /// Those of every metric.
+    labels: HashMap<String, String>,
+}
+
 /// The metrics of a run.
 pub(super) struct Metrics {
-    registry: Registry,
+    registrar: Registrar,
     steps: Counter,
     epoch: Gauge,
     loss: Gauge,
@@ -37,37 +44,33 @@ pub(super) struct Metrics {
 impl Metrics {
     pub(super) fn new(run: &SinkContext<'_>) -> Self {
         let label = |name: &str, value: &String| (name.to_string(), value.clone());
-        let labels = [label("model", &run.config.model), label("data", &run.config.data)];
-        let registry = valid(Registry::new_custom(None, Some(labels.into())));
-        let gauge = |name: &str, help: &str| gauge(&registry, name, help);
+        let labels = [label("model", &run.config.model), label("data", &run.config.data)].into();
+        let registrar = Registrar { registry: Registry::new(), labels };
+        let (gauge, unit) = (|name: &str, help: &str| registrar.gauge(name, help), run.unit);
         let world_size = gauge("world_size", "Workers of the job.");
         world_size.set(run.config.nproc as f64);
+        let exposed = "Share of the epoch's time in which the training thread of rank 0 waited for messages.";
+        let speed = format!("Of all workers, the {unit} of the epoch by the time of its steps.");
         Metrics {
-            steps: registered(&registry, Counter::new(format!("{PREFIX}_step_total"), "Steps done.")),
+            steps: registrar.register(Counter::with_opts(registrar.opts("step_total", "Steps done."))),
             planned_steps: gauge("planned_steps", "Steps of the whole run, if it does not end early."),
             epoch: gauge("epoch", "Epochs begun."),
             loss: gauge("loss", "Mean loss over the global batch of the last step."),
             learning_rate: gauge("learning_rate", "Learning rate of the last step."),
-            speed: gauge(
-                &format!("{}_per_second", run.unit),
-                &format!("Of all workers, the {} of the epoch by the time of its steps.", run.unit),
-            ),
-            exposed: gauge(
-                "exposed_comm_fraction",
-                "Share of the epoch's step time in which the training thread of rank 0 waited for communication.",
-            ),
-            step_seconds: registered(&registry, step_seconds()),
+            speed: gauge(&format!("{unit}_per_second"), &speed),
+            exposed: gauge("exposed_comm_fraction", exposed),
+            step_seconds: registrar.step_seconds(),
             epoch_loss: gauge("epoch_loss", "Mean loss over the samples of the last whole epoch."),
             generation: gauge("generation", "Generation of the elastic job; 0 where the job is none."),
             world_size,
             others: HashMap::new(),
-            registry,
+            registrar,
         }
     }
 
     /// What is served.
     pub(super) fn registry(&self) -> Registry {
-        self.registry.clone()
+        self.registrar.registry.clone()
     }
 
     /// Takes over how far the run is, which may be before what was served.
@@ -133,25 +136,32 @@ impl Metrics {
     /// Sets a metric that only some runs have.
     fn set(&mut self, name: &str, help: &str, value: Option<f64>) {
         let Some(value) = value else { return };
-        let gauge = self.others.entry(plain(name)).or_insert_with(|| gauge(&self.registry, name, help));
+        let gauge = self.others.entry(plain(name)).or_insert_with(|| self.registrar.gauge(name, help));
         gauge.set(value);
     }
 }
 
-fn gauge(registry: &Registry, name: &str, help: &str) -> Gauge {
-    registered(registry, Gauge::new(format!("{PREFIX}_{}", plain(name)), help))
-}
+impl Registrar {
+    fn gauge(&self, name: &str, help: &str) -> Gauge {
+        self.register(Gauge::with_opts(self.opts(&plain(name), help)))
+    }
 
-fn step_seconds() -> prometheus::Result<Histogram> {
-    let buckets = prometheus::exponential_buckets(SHORTEST_STEP, 2.0, STEP_BUCKETS)?;
-    let help = "Time of a step on rank 0, as far as this process has seen the steps.";
-    Histogram::with_opts(HistogramOpts::new(format!("{PREFIX}_step_seconds"), help).buckets(buckets))
-}
+    fn step_seconds(&self) -> Histogram {
+        let buckets = prometheus::exponential_buckets(SHORTEST_STEP, 2.0, STEP_BUCKETS);
+        let help = "Time of a step on rank 0, as far as this process has seen the steps.";
+        let opts = HistogramOpts::from(self.opts("step_seconds", help)).buckets(valid(buckets));
+        self.register(Histogram::with_opts(opts))
+    }
 
-fn registered<C: Collector + Clone + 'static>(registry: &Registry, metric: prometheus::Result<C>) -> C {
-    let metric = valid(metric);
-    valid(registry.register(Box::new(metric.clone())));
-    metric
+    fn opts(&self, name: &str, help: &str) -> Opts {
+        Opts::new(format!("{PREFIX}_{name}"), help).const_labels(self.labels.clone())
+    }
+
+    fn register<C: Collector + Clone + 'static>(&self, metric: prometheus::Result<C>) -> C {
+        let metric = valid(metric);
+        valid(self.registry.register(Box::new(metric.clone())));
+        metric
+    }
 }
 
 /// Names are valid and unique: those above, and what a run counts and is judged by in words of their own.

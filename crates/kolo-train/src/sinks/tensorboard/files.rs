@@ -1,4 +1,4 @@
-//! The event files of a run: one for each process that has written it, and one more wherever it has gone back.
+//! The event files of a run: one for each process that has written it, and one more wherever it went back.
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;

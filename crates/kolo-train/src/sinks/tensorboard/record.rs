@@ -51,7 +51,7 @@ mod tests {
                 (0..8).for_each(|_| crc = (crc >> 1) ^ (0x82f6_3b78 & 0u32.wrapping_sub(crc & 1)));
             }
             let crc = !crc;
-            (((crc >> 15) | (crc << 17)).wrapping_add(0xa282_ead8)).to_le_bytes()
+            crc.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
         };
         let length = [4, 0, 0, 0, 0, 0, 0, 0];
         let expected = [&length[..], &crc(&length), b"kolo", &crc(b"kolo")].concat();

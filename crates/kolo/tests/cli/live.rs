@@ -1,0 +1,116 @@
+//! A run that is watched while it goes on: TensorBoard's files, and metrics for Prometheus.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::program::{alive, fail, kolo, noise_images, succeed, summary, workers};
+
+/// A port that nobody listens at.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// What is served at the port, once `what` is in it.
+fn served(job: &mut Child, port: u16, what: &str) -> String {
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut page = String::new();
+    while Instant::now() < until && job.try_wait().unwrap().is_none() {
+        page.clear();
+        if let Ok(mut client) = TcpStream::connect(("127.0.0.1", port)) {
+            let _ = client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
+            let _ = client.read_to_string(&mut page);
+        }
+        if page.contains(what) {
+            return page;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("`{what}` is not served: {page}");
+}
+
+fn event_files(run: &Path) -> Vec<fs::DirEntry> {
+    fs::read_dir(run.join("tensorboard")).unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn whoever_becomes_rank_0_serves_and_writes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, port) = (noise_images(folder.path(), 64), free_port());
+    let address = port.to_string();
+    let args = ["train", "--nproc", "2", "--model", "mlp", "--data", &data, "--batch-size", "4"];
+    let long = ["--epochs", "1000", "--checkpoint-epochs", "1000", "--max-restarts", "0", "--steps", "1500"];
+    let watched = ["--tensorboard", "--metrics-addr", &address, "--out", "run"];
+    let mut job = kolo(folder.path(), &[&args[..], &long, &watched].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let page = served(&mut job, port, "kolo_train_test_accuracy{");
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{page}");
+    let labels = format!("{{data=\"{data}\",model=\"mlp\"}}");
+    for (kind, name) in [
+        ("gauge", "loss"),
+        ("counter", "step_total"),
+        ("gauge", "images_per_second"),
+        ("gauge", "learning_rate"),
+        ("gauge", "exposed_comm_fraction"),
+        ("gauge", "epoch"),
+        ("histogram", "step_seconds"),
+    ] {
+        assert!(page.contains(&format!("# TYPE kolo_train_{name} {kind}\n")), "{name}: {page}");
+    }
+    assert!(page.contains(&format!("kolo_train_world_size{labels} 2\n")), "{page}");
+    assert!(page.contains(&format!("kolo_train_generation{labels} 1\n")), "{page}");
+    let port_taken = fail(folder.path(), &[&args[..], &["--metrics-addr", &address, "--out", "b"]].concat());
+    assert_eq!(port_taken.0, 2, "{}", port_taken.1);
+    assert!(port_taken.1.contains(&format!("--metrics-addr 127.0.0.1:{port}: Address already in use")));
+    assert!(!folder.path().join("b").exists(), "what is refused leaves nothing");
+
+    // Rank 0 dies.
+    let first = workers(&job).into_iter().filter(|pid| alive(*pid)).min().unwrap();
+    std::process::Command::new("kill").args(["-9", &first.to_string()]).status().unwrap();
+    served(&mut job, port, &format!("kolo_train_world_size{labels} 1\n"));
+    assert!(job.wait().unwrap().success());
+    TcpStream::connect(("127.0.0.1", port)).unwrap_err();
+    let steps = fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap();
+    assert_eq!(steps.lines().count(), 1500);
+    assert!(event_files(&folder.path().join("run")).len() >= 2, "one for each writer");
+}
+
+#[test]
+fn a_run_that_is_watched_ends_in_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |out: &str, more: &[&str]| {
+        let args =
+            ["train", "--nproc", "1", "--model", "mlp", "--batch-size", "8", "--steps", "5", "--out", out];
+        succeed(folder.path(), &[&args[..], more].concat());
+        summary(&folder.path().join(out))["weights_sha256"].to_string()
+    };
+    let plain = run("plain", &[]);
+    assert_eq!(run("watched", &["--tensorboard", "--metrics-addr", &free_port().to_string()]), plain);
+    assert!(!folder.path().join("plain/tensorboard").exists());
+    let files = event_files(&folder.path().join("watched"));
+    let name = files[0].file_name().into_string().unwrap();
+    assert!(files.len() == 1 && name.starts_with("events.out.tfevents."), "{name}");
+    // How it is watched is no setting of the run.
+    let config = |run: &str| fs::read_to_string(folder.path().join(run).join("config.toml")).unwrap();
+    assert_eq!(config("watched"), config("plain"));
+}
+
+#[test]
+fn an_address_that_cannot_be_is_told_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    for (address, words) in [
+        ("many", "a port from 1 to 65535"),
+        ("0.0.0.0:9400", "other machines can reach 0.0.0.0, and without a token"),
+        ("192.0.2.1:9400", "other machines can reach 192.0.2.1"),
+        ("nowhere.invalid:9400", "--metrics-addr nowhere.invalid:9400"),
+    ] {
+        let (code, error) = fail(folder.path(), &["train", "--metrics-addr", address]);
+        assert!(code == 2 && error.contains(words), "{address}: {error}");
+    }
+}
