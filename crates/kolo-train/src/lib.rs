@@ -18,6 +18,7 @@
 //! | `run_writer`, `sinks`, `checkpoints`, `run_folder` | what rank 0 writes down |
 //! | `run_claim`, `lineage` | that nobody else writes it down at the same time |
 //! | `weights` | files of weights that other programs load, and a run that begins with one |
+//! | `inference` | what trained weights score, and how long that takes |
 
 mod calendar;
 mod catch_up;
@@ -29,6 +30,7 @@ mod epoch_end;
 mod error;
 mod evaluate;
 mod evaluations;
+pub mod inference;
 mod job;
 mod lineage;
 mod meter;

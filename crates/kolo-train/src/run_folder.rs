@@ -43,6 +43,11 @@ impl RunFolder {
         RunFolder { path, claim: None }
     }
 
+    /// Whether there is a run in it.
+    pub(crate) fn is_run(&self) -> bool {
+        self.path.join(CONFIG).exists()
+    }
+
     /// Whether the run is complete: its summary is there, and the checkpoint of its last step, which may have
     /// been lost to a full disk.
     pub fn is_complete(&self) -> bool {

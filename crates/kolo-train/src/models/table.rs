@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use kolo_burn::Ddp;
+use kolo_burn::{Ddp, Precision, check_precision};
 use kolo_comm::Group;
 use kolo_data::{Batch, ImageDataSet, SampleShape};
 use kolo_ddp::optimizer::Optimizer;
@@ -13,11 +13,13 @@ use super::traits::{PLAIN, RESIDUAL, Traits, VGG};
 use super::{mlp, resnets, vgg};
 use crate::config::Recipe;
 use crate::error::Error;
+use crate::inference::{Classifier, ModelClassifier};
 use crate::job::{Job, Membership};
 use crate::metric::{Mean, Metric};
 use crate::stepper::{DdpStepper, Stepper};
 use crate::summary::Summary;
 use crate::trainer::Trainer;
+use crate::weights::WeightsFile;
 
 /// All models.
 pub static MODELS: &[&dyn NamedModel] = &[
@@ -86,6 +88,18 @@ pub trait NamedModel: Sync {
         membership: Membership,
     ) -> Result<Option<Summary>, Error>;
 
+    /// It with trained weights, which computes in `precision`.
+    ///
+    /// # Errors
+    ///
+    /// The images are too small, or the weights are of another model.
+    fn classifier(
+        &self,
+        blueprint: &Blueprint<'_>,
+        weights: WeightsFile,
+        precision: Precision,
+    ) -> Result<Box<dyn Classifier>, Error>;
+
     /// A replica of it for single steps, as benchmarks take them.
     ///
     /// # Errors
@@ -150,6 +164,19 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
         let trainer =
             Trainer::of(job, data, M::loss).counting("images").evaluate([Metric::ACCURACY], correct);
         Ok(trainer.train_as(membership, model)?.summary)
+    }
+
+    fn classifier(
+        &self,
+        blueprint: &Blueprint<'_>,
+        weights: WeightsFile,
+        precision: Precision,
+    ) -> Result<Box<dyn Classifier>, Error> {
+        self.traits.check_samples(self.name, blueprint.samples)?;
+        let device = Device::flex();
+        check_precision(precision, &device).map_err(Error::Precision)?;
+        let model = weights.into_module((self.build)(blueprint))?.valid();
+        Ok(Box::new(ModelClassifier { model, device, precision }))
     }
 
     fn stepper(

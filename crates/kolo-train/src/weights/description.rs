@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use kolo_data::Preprocessing;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::WeightsError;
 use crate::error::Error;
+use crate::models::Stem;
 use crate::run_folder::RunFolder;
 
 /// In the run folder, so that an export needs no data set.
@@ -20,6 +23,9 @@ pub struct Description {
     pub kolo: String,
     /// Name of the model.
     pub model: String,
+    /// How images come into it, where the run has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stem: Option<Stem>,
     /// Name of the data set that it was trained on.
     pub data: String,
     /// Steps that it was trained for.
@@ -38,16 +44,29 @@ impl Description {
         Ok(Description {
             kolo: env!("CARGO_PKG_VERSION").into(),
             model: config.model,
+            stem: config.stem,
             data,
             step,
             preprocessing,
         })
     }
 
+    /// What stands beside a file of weights; `None` where nothing does.
+    pub(crate) fn beside(weights: &Path) -> Result<Option<Self>, Error> {
+        read(path(weights))
+    }
+
     /// As JSON.
     pub(super) fn json(&self) -> Result<String, Error> {
         encode("the description of the weights", self)
     }
+}
+
+/// Where the description of a file of weights stands.
+pub(crate) fn path(weights: &Path) -> PathBuf {
+    let mut name = weights.as_os_str().to_owned();
+    name.push(".json");
+    name.into()
 }
 
 /// Keeps in the run folder how a data set's images come to the model, where the data set says so.
@@ -57,14 +76,18 @@ pub(crate) fn keep_preprocessing(run: &RunFolder, preprocessing: Option<Preproce
 }
 
 fn preprocessing(run: &RunFolder) -> Result<Option<Preprocessing>, Error> {
-    let path = run.path().join(PREPROCESSING);
+    read(run.path().join(PREPROCESSING))
+}
+
+/// The value of a file of JSON; `None` where there is none.
+fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, Error> {
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::file(&path, e)),
     };
-    let preprocessing = serde_json::from_slice(&text);
-    preprocessing.map(Some).map_err(|e| WeightsError::Damaged { path, problem: e.to_string() }.into())
+    let value = serde_json::from_slice(&text);
+    value.map(Some).map_err(|e| WeightsError::Damaged { path, problem: e.to_string() }.into())
 }
 
 fn encode(what: &'static str, value: &impl Serialize) -> Result<String, Error> {

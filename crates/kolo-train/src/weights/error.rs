@@ -48,6 +48,15 @@ pub enum WeightsError {
         /// The run's model.
         model: String,
     },
+    /// Nothing says what model weights are of.
+    #[error(
+        "nothing says of which model {0} is: there is neither {0}.json nor a run folder around it; give \
+         --model and --data", path.display()
+    )]
+    Undescribed {
+        /// The weights.
+        path: PathBuf,
+    },
     /// A file is of none of the formats.
     #[error(
         "{} is no file of weights: it is of none of the formats that `kolo export` writes, {known}",

@@ -5,12 +5,12 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use kolo_ddp::checkpoint::{self, Reader, Set};
-use kolo_ddp::{Kind, Layout, ParamSpec};
+use kolo_ddp::checkpoint::{self, Reader};
 
-use super::description::Description;
+use super::description::{self, Description};
 use super::error::WeightsError;
 use super::format::{NamedTensor, WeightFormat};
+use super::tensors::tensors;
 use crate::error::Error;
 use crate::run_folder::RunFolder;
 
@@ -44,11 +44,11 @@ pub enum Which {
 /// The folder is none of a run or has no such checkpoint, the checkpoint is damaged, the format is not for
 /// the model, or a file is there already or cannot be written; names the folder or file.
 pub fn export(run: &RunFolder, which: Which, format: &WeightFormat, out: &Path) -> Result<Exported, Error> {
-    if run.path().is_dir() && !run.path().join("config.toml").exists() {
+    if run.path().is_dir() && !run.is_run() {
         return Err(WeightsError::NoRun { path: run.path().into() }.into());
     }
     (format.check)(&run.config()?)?;
-    let description_path = with_json(out);
+    let description_path = description::path(out);
     for path in [out, &description_path] {
         if fs::symlink_metadata(path).is_ok() {
             return Err(WeightsError::OutTaken { path: path.into() }.into());
@@ -72,14 +72,14 @@ pub fn export(run: &RunFolder, which: Which, format: &WeightFormat, out: &Path) 
 }
 
 /// The checkpoint's folder.
-fn checkpoint(run: &RunFolder, which: Which) -> Result<PathBuf, Error> {
+pub(crate) fn checkpoint(run: &RunFolder, which: Which) -> Result<PathBuf, Error> {
     let found = match which {
         Which::Step(step) => return of_step(run, step),
         Which::Newest => run.newest_checkpoint()?,
         Which::Best => run.best_checkpoint()?,
     };
     for problem in &found.passed_over {
-        log::warn!("{problem}; this export is of {}", found.path.display());
+        log::warn!("{problem}; {} is used", found.path.display());
     }
     Ok(found.path)
 }
@@ -92,27 +92,6 @@ fn of_step(run: &RunFolder, step: u64) -> Result<PathBuf, Error> {
         (false, true) => Err(Error::NoCheckpoint { folder }),
         (false, false) => Err(WeightsError::NoStep { folder, step, found }.into()),
     }
-}
-
-/// All weights of a checkpoint, under their paths in the model.
-fn tensors(reader: &Reader) -> Result<Vec<NamedTensor>, Error> {
-    // Which of them are trained makes no difference to reading them.
-    let spec = |(name, shape): (&str, &[usize])| ParamSpec::new(name, shape.to_vec(), Kind::Statistic);
-    let layout = Layout::new(reader.tensors(Set::Weights).into_iter().map(spec).collect());
-    let mut values = vec![0.0; layout.len()];
-    reader.read(Set::Weights, "", &layout, 0, &mut values)?;
-    let tensors = layout.spans().iter().map(|span| NamedTensor {
-        name: span.spec.name.clone(),
-        shape: span.spec.shape.clone(),
-        values: values[span.range()].to_vec(),
-    });
-    Ok(tensors.collect())
-}
-
-fn with_json(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".json");
-    name.into()
 }
 
 /// A file that is there whole or not at all, and that was not there before.

@@ -5,16 +5,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
+use kolo_ddp::checkpoint::Reader;
 
 use super::error::WeightsError;
-use super::format::{NamedTensor, WeightFormat};
+use super::format::{NamedTensor, Stored};
 use super::formats::FORMATS;
+use super::tensors::tensors;
 use crate::error::Error;
 
 /// The tensors of a file, of whatever model.
 pub struct WeightsFile {
     path: PathBuf,
-    format: &'static WeightFormat,
+    /// Where it has the tensor at a path of the model.
+    stored: fn(&str) -> Stored,
     tensors: BTreeMap<String, NamedTensor>,
 }
 
@@ -42,11 +45,22 @@ impl WeightsFile {
         })?;
         let tensors = (format.decode)(path, data)?;
         let tensors = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
-        Ok(WeightsFile { path: path.into(), format, tensors })
+        Ok(WeightsFile { path: path.into(), stored: format.stored, tensors })
+    }
+
+    /// The weights of a checkpoint at `path`, which `reader` reads.
+    ///
+    /// # Errors
+    ///
+    /// The checkpoint is damaged; names the file.
+    pub(crate) fn of_checkpoint(path: &Path, reader: &Reader) -> Result<Self, Error> {
+        let tensors = tensors(reader)?.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+        let stored = |path: &str| Stored { name: path.into(), transposed: false };
+        Ok(WeightsFile { path: path.into(), stored, tensors })
     }
 
     /// The module with these weights. Errors as [`load`].
-    fn into_module<M: Module>(mut self, module: M) -> Result<M, WeightsError> {
+    pub(crate) fn into_module<M: Module>(mut self, module: M) -> Result<M, WeightsError> {
         let module = kolo_burn::with_values(module, |path, shape| self.take(path, shape).map(Some))?;
         match self.tensors.pop_first() {
             None => Ok(module),
@@ -56,7 +70,7 @@ impl WeightsFile {
 
     /// The values of the tensor at a path of the module, which has this shape there.
     fn take(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
-        let stored = (self.format.stored)(path);
+        let stored = (self.stored)(path);
         let tensor = self.tensors.remove(&stored.name);
         let tensor = tensor
             .ok_or_else(|| WeightsError::Missing { path: self.path.clone(), tensor: stored.name.clone() })?;

@@ -14,10 +14,12 @@ mod export;
 mod format;
 mod formats;
 mod load;
+mod tensors;
 
 pub use description::Description;
 pub(crate) use description::keep_preprocessing;
 pub use error::WeightsError;
+pub(crate) use export::checkpoint;
 pub use export::{Exported, Which, export};
 pub use format::{NamedTensor, Stored, WeightFormat};
 pub use formats::{FORMATS, find};

@@ -3,6 +3,7 @@
 mod bench;
 mod chaos;
 mod checkpoint;
+mod evaluate;
 mod export;
 mod launch;
 mod plan;
@@ -32,6 +33,7 @@ enum Command {
     Plan(plan::Plan),
     Report(report::Report),
     Checkpoint(checkpoint::Checkpoint),
+    Evaluate(evaluate::Evaluate),
     Export(export::Export),
 }
 
@@ -46,6 +48,7 @@ impl Cli {
             Command::Plan(plan) => plan.run(),
             Command::Report(report) => report.run(),
             Command::Checkpoint(checkpoint) => checkpoint.run(),
+            Command::Evaluate(evaluate) => evaluate.run(),
             Command::Export(export) => export.run(),
         }
     }

@@ -6,6 +6,7 @@ mod chaos;
 mod checkpoints;
 mod elastic;
 mod ending;
+mod evaluate;
 mod export;
 mod fencing;
 mod groups;

@@ -38,6 +38,7 @@ mod tests {
         let description = Description {
             kolo: "0".into(),
             model: "resnet18".into(),
+            stem: None,
             data: "a".into(),
             step: 3,
             preprocessing: None,

@@ -1,0 +1,37 @@
+//! A trained model of whatever type.
+
+use burn::tensor::Device;
+use kolo_burn::{Precision, with_precision};
+use kolo_data::Batch;
+
+use crate::models::ImageModel;
+use crate::tensors::image_tensors;
+
+/// A trained model of images whose type is not known.
+pub trait Classifier {
+    /// The score of each class before softmax, image by image, in the host's memory.
+    fn scores(&self, batch: Batch) -> Vec<f32>;
+
+    /// How many images have their highest score at their label.
+    fn correct(&self, batch: Batch) -> usize;
+}
+
+pub(crate) struct ModelClassifier<M> {
+    /// Without autodiff.
+    pub(crate) model: M,
+    pub(crate) device: Device,
+    /// In which type it computes.
+    pub(crate) precision: Precision,
+}
+
+impl<M: ImageModel> Classifier for ModelClassifier<M> {
+    fn scores(&self, batch: Batch) -> Vec<f32> {
+        let (images, _) = image_tensors(batch, &self.device);
+        let scores = with_precision(self.precision, || self.model.scores(images));
+        scores.into_data().iter::<f32>().collect()
+    }
+
+    fn correct(&self, batch: Batch) -> usize {
+        with_precision(self.precision, || self.model.correct(batch, &self.device))
+    }
+}

@@ -1,0 +1,24 @@
+//! A trained model without a training: what it scores on the test samples, and how long that takes.
+//!
+//! [`Subject::find`] finds the weights, the model and the data that belong to a path; [`Subject::load`] makes
+//! a [`Classifier`] of them, which is evaluated by [`accuracy`] and timed by [`latency`].
+
+mod classifier;
+mod latency;
+mod subject;
+
+use kolo_data::{ImageDataSet, Part};
+
+pub use classifier::Classifier;
+pub(crate) use classifier::ModelClassifier;
+pub use latency::{Latency, latency};
+pub use subject::{Given, Subject};
+
+/// The share of test images that are classified rightly, in batches of `batch_size`; `None` without test
+/// images. It is what a training measures after an epoch, to the last bit.
+pub fn accuracy(classifier: &dyn Classifier, data: &dyn ImageDataSet, batch_size: usize) -> Option<f64> {
+    let indices: Vec<usize> = (0..data.samples(Part::Test)).collect();
+    let batches = indices.chunks(batch_size.max(1));
+    let correct: usize = batches.map(|batch| classifier.correct(data.batch(Part::Test, batch, None))).sum();
+    (!indices.is_empty()).then(|| correct as f64 / indices.len() as f64)
+}

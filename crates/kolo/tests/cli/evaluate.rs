@@ -1,0 +1,126 @@
+//! `kolo evaluate`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::program::{fail, noise_images, succeed, summary};
+
+/// A short run that leaves checkpoints and its best one.
+fn train(folder: &Path, data: &str, more: &[&str]) {
+    let args =
+        ["train", "--nproc", "2", "--data", data, "--batch-size", "4", "--epochs", "3", "--out", "run"];
+    succeed(folder, &[&args[..], &["--best-metric", "accuracy"], more].concat());
+}
+
+fn evaluated(folder: &Path, args: &[&str]) -> Value {
+    let told = succeed(folder, &[&["evaluate", "--json", "--repeats", "0"], args].concat());
+    serde_json::from_str(&told).unwrap()
+}
+
+/// What the run has measured after an epoch, as its file shows it.
+fn accuracies(run: &Path) -> Vec<String> {
+    let text = fs::read_to_string(run.join("metrics.csv")).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let column = lines.next().unwrap().iter().position(|name| *name == "test_accuracy").unwrap();
+    lines.map(|columns| columns[column].to_string()).collect()
+}
+
+#[test]
+fn weights_score_what_their_run_has_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = noise_images(folder, 64);
+    for (number, options) in [
+        &["--model", "small"][..],
+        &["--model", "resnet18", "--stem", "small", "--steps", "2"],
+        &["--model", "mlp", "--precision", "bf16", "--test-batch-size", "7"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        train(folder, &data, options);
+        let run = folder.join("run");
+        let expected = summary(&run)["test_accuracy"].clone();
+        let steps = summary(&run)["steps"].clone();
+        let last = format!("run/checkpoints/step-{:08}", steps.as_u64().unwrap());
+        succeed(folder, &["export", "run", "--format", "burn", "--out", "run/exported"]);
+        for path in ["run", &last, "run/exported"] {
+            let precision = if number == 2 { "bf16" } else { "f32" };
+            // A file does not know where its data lie.
+            let found = evaluated(folder, &[path, "--data", &data, "--precision", precision]);
+            assert_eq!((&found["test_accuracy"], &found["step"]), (&expected, &steps), "{path}: {found}");
+            assert_eq!(found["test_images"], 20);
+        }
+        let found = evaluated(folder, &["run"]);
+        assert_eq!((&found["test_accuracy"], &found["model"]), (&expected, &options[1].into()));
+        // Checkpoints of earlier epochs.
+        let all = accuracies(&run);
+        let best = all.iter().max().unwrap();
+        let found = evaluated(folder, &["run", "--best"]);
+        assert_eq!(format!("{:.4}", found["test_accuracy"].as_f64().unwrap()), *best, "{all:?}");
+        fs::remove_dir_all(&run).unwrap();
+    }
+}
+
+#[test]
+fn latency_is_told_for_each_batch_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 64);
+    train(folder.path(), &data, &["--model", "mlp"]);
+    let args = ["evaluate", "run", "--batch-sizes", "1,30", "--repeats", "20"];
+    let found: Value =
+        serde_json::from_str(&succeed(folder.path(), &[&args[..], &["--json"]].concat())).unwrap();
+    let latency = found["latency"].as_array().unwrap();
+    assert_eq!(latency.iter().map(|of| of["batch_size"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 30]);
+    for of in latency {
+        let number = |name: &str| of[name].as_f64().unwrap();
+        assert!(number("p50_ms") > 0.0 && number("p50_ms") <= number("p95_ms"), "{of}");
+        assert!(number("p95_ms") <= number("p99_ms") && number("images_per_second") > 0.0, "{of}");
+        assert_eq!(of["repeats"], 20);
+    }
+    let told = succeed(folder.path(), &args);
+    assert!(told.contains("test accuracy ") && told.contains("of the 20 test images"), "{told}");
+    assert_eq!(told.lines().count(), 6, "{told}");
+}
+
+#[test]
+fn what_cannot_be_evaluated_is_told_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = noise_images(folder, 64);
+    train(folder, &data, &["--model", "mlp"]);
+    succeed(folder, &["export", "run", "--format", "burn", "--out", "mlp.bpk"]);
+    fs::copy(folder.join("mlp.bpk"), folder.join("alone.bpk")).unwrap();
+    fs::copy(folder.join("mlp.bpk"), folder.join("odd.bpk")).unwrap();
+    fs::write(folder.join("odd.bpk.json"), "{}").unwrap();
+    fs::create_dir(folder.join("empty")).unwrap();
+    fs::create_dir(folder.join("new")).unwrap();
+    fs::copy(folder.join("run/config.toml"), folder.join("new/config.toml")).unwrap();
+    for (args, words) in [
+        (&["nowhere"][..], &["nowhere: No such file"][..]),
+        (&["empty"], &["empty/manifest.json: is missing"]),
+        (&["new"], &["new/checkpoints holds no checkpoint"]),
+        (&["run", "--step", "7"], &["no checkpoint of step 7"]),
+        (&["mlp.bpk", "--best"], &["mlp.bpk is no run folder"]),
+        (&["run", "--model", "small"], &["has no tensor `conv1.weight`", "another model"]),
+        (&["run", "--model", "nonesuch"], &["unknown model `nonesuch`"]),
+        (&["run", "--data", "nonesuch"], &["nonesuch"]),
+        (&["run", "--precision", "f7"], &["--precision `f7`"]),
+        (&["run", "--batch-sizes", "0"], &["give numbers of images"]),
+        (&["run/config.toml"], &["config.toml is no file of weights"]),
+        (&["alone.bpk"], &["alone.bpk.json", "--model and --data"]),
+        (&["odd.bpk"], &["odd.bpk.json: is damaged"]),
+    ] {
+        let (code, error) = fail(folder, &[&["evaluate"], args].concat());
+        assert!(code != 0 && error.starts_with("error:"), "{args:?}: {code} {error}");
+        assert!(words.iter().all(|word| error.contains(word)), "{args:?}: {error}");
+        assert!(!error.contains("panicked"), "{args:?}: {error}");
+    }
+    let found = evaluated(folder, &["alone.bpk", "--model", "mlp", "--data", &data]);
+    assert_eq!(
+        (&found["test_accuracy"], &found["step"]),
+        (&summary(&folder.join("run"))["test_accuracy"], &Value::Null)
+    );
+}
