@@ -5,15 +5,17 @@
 
 mod metrics;
 mod server;
+#[cfg(test)]
+mod tests;
 
 use kolo_ddp::checkpoint::tell;
+use kolo_elastic::MEMBER;
 use metrics::Metrics;
 use server::Server;
 
 use super::live::MetricsAddress;
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
-use crate::job::replaces_another;
 use crate::progress::Progress;
 
 /// Entry of the table.
@@ -51,8 +53,8 @@ impl MetricSink for Prometheus {
 }
 
 impl Prometheus {
-    /// Serves, if it does not yet. The first failure is an error, which ends a run that begins, and nothing
-    /// else: of a run that goes on, metrics are not worth its end.
+    /// Serves, if it does not yet. The first failure is told, and ends a run that begins with workers that
+    /// stay; metrics are worth no more.
     fn serve(&mut self) -> Result<(), Error> {
         if self.server.is_some() {
             return Ok(());
@@ -64,7 +66,8 @@ impl Prometheus {
             Err(_) if self.has_failed => {}
             Err(error) => {
                 self.has_failed = true;
-                if !replaces_another() {
+                // The others would go on without this worker, and meet the same.
+                if std::env::var_os(MEMBER).is_none() {
                     return Err(error);
                 }
                 tell(&format!("{error}; training goes on and tries again later"));
