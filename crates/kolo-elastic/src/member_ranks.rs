@@ -7,7 +7,8 @@ use parking_lot::RwLock;
 
 use kolo_schedule::Rank;
 
-/// Members that have been in none of so many last generations are forgotten: of them nothing is told any more.
+/// Members that have been in none of so many last generations are forgotten: nothing is told of them any
+/// more.
 const REMEMBERED: u64 = 100;
 
 /// The ranks of an elastic job's members, as far as their coordinator knows them. All copies are of the same
