@@ -102,3 +102,22 @@ fn what_cannot_be_planned_is_told_in_a_sentence() {
         assert!(code == 2 && told.contains(words), "{told}");
     }
 }
+
+#[test]
+fn stragglers_and_failures_cost_what_the_formulas_say() {
+    let step = ["plan", "step", "--forward-ms", "120", "--backward-ms", "180", "--optimizer-ms", "20"];
+    let rest = ["--parameters", "11.2e6", "--between", "100gbe", "--workers", "1,64,16384"];
+    let disturbed = ["--spread", "10", "--worker-mtbf-hours", "50000"];
+    let args = [&step[..], &rest, &disturbed].concat();
+    let told = succeed(Path::new("."), &[&args[..], &["--json"]].concat());
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
+    let number = |row: usize, name: &str| rows[row][name].as_f64().unwrap();
+    // The slowest of 64 lies 2.344 standard deviations out.
+    assert!((number(1, "straggling") / (0.1 * 0.320 * 2.344) - 1.0).abs() < 1e-3, "{told}");
+    assert!(number(2, "goodput") > 0.99 && number(2, "goodput_with_restarts") < 0.95, "{told}");
+    let table = succeed(Path::new("."), &args);
+    assert!(table.contains("restarting") && table.contains("speedup"), "{table}");
+    let alone = ["--recovery-s", "3"];
+    let (_, error) = fail(Path::new("."), &[&step[..], &rest, &alone].concat());
+    assert!(error.contains("--worker-mtbf-hours"), "{error}");
+}

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kolo_plan::step::{Prediction, StepProfile, predict};
-use kolo_plan::{ClusterFile, LINKS, LinkChoice};
+use kolo_plan::step::{Disturbances, FailureCosts, Outlook, StepProfile, not_worth_from, outlook, predict};
+use kolo_plan::{Checkpoints, ClusterFile, LINKS, LinkChoice};
 
 use super::positive;
 use crate::output::{print, print_json};
@@ -48,12 +48,42 @@ pub(crate) struct Step {
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           default_values_t = [1, 2, 4, 8, 16, 64, 256, 1024])]
     workers: Vec<usize>,
+    /// Standard deviation of what a worker computes in a step, in percent of it: all wait for the slowest
+    #[arg(long, value_name = "PERCENT", value_parser = positive)]
+    spread: Option<f64>,
+    #[command(flatten)]
+    failures: FailureOptions,
     /// Wait for all buckets before the next forward pass, as other frameworks do
     #[arg(long)]
     no_forward_overlap: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// How often workers fail, and what that costs.
+#[derive(Args)]
+struct FailureOptions {
+    /// Mean time between the failures of one worker, in hours
+    #[arg(long, value_name = "HOURS", value_parser = positive)]
+    worker_mtbf_hours: Option<f64>,
+    /// Seconds from a failure until the others train on, in an elastic job
+    #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "5", requires = "worker_mtbf_hours")]
+    recovery_s: f64,
+    /// Seconds for which a checkpoint stops training, in a job that restarts from it
+    #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "30", requires = "worker_mtbf_hours")]
+    checkpoint_s: f64,
+    /// Seconds from a failure until a job that restarts trains again
+    #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "300", requires = "worker_mtbf_hours")]
+    restart_s: f64,
+}
+
+impl FailureOptions {
+    fn costs(&self) -> Option<FailureCosts> {
+        let worker_mtbf = self.worker_mtbf_hours? * 3600.0;
+        let checkpoints = Checkpoints { write: self.checkpoint_s, restart: self.restart_s };
+        Some(FailureCosts { worker_mtbf, recovery: self.recovery_s, checkpoints })
+    }
 }
 
 impl Step {
@@ -76,11 +106,14 @@ impl Step {
         let (bytes, cap) = (4.0 * self.parameters, self.bucket_cap_mb * f64::from(1 << 20));
         let profile = StepProfile::even(forward, backward, optimizer, bytes, cap);
         let place = self.cluster.as_ref().map(|file| format!("{}: ", file.display())).unwrap_or_default();
+        let spread = self.spread.map_or(0.0, |percent| percent / 100.0);
+        let disturbances = Disturbances { spread, failures: self.failures.costs() };
         let told = |&workers: &usize| {
             let cluster = cluster.of(workers).map_err(|e| Failure::input(format!("{place}{e}")))?;
-            Ok(predict(&profile, &cluster, !self.no_forward_overlap))
+            let prediction = predict(&profile, &cluster, !self.no_forward_overlap);
+            Ok(outlook(prediction, &profile, &disturbances))
         };
-        let rows = self.workers.iter().map(told).collect::<Result<Vec<Prediction>, Failure>>()?;
+        let rows = self.workers.iter().map(told).collect::<Result<Vec<Outlook>, Failure>>()?;
         if self.json { print_json(&rows) } else { print(&table(&profile, &rows)) }
     }
 }
@@ -91,27 +124,53 @@ fn read(file: &Path) -> Result<ClusterFile, Failure> {
     toml::from_str(&text).map_err(|e| Failure::input(format!("{}: {}", file.display(), e.message())))
 }
 
-fn table(profile: &StepProfile, rows: &[Prediction]) -> String {
+fn table(profile: &StepProfile, rows: &[Outlook]) -> String {
     let mut text = format!(
         "one worker: {:.1} ms a step; {:.1} MB of gradients in {} buckets\n\n",
         profile.alone() * 1e3,
         profile.bytes() / 1e6,
         profile.buckets.len()
     );
+    let disturbed = rows.iter().any(|row| row.straggling > 0.0 || row.goodput_with_restarts.is_some());
     text += &format!(
-        "{:>8}{:>12}{:>12}{:>12}{:>12}  all-reduce\n",
-        "workers", "step, ms", "exposed, ms", "wire, ms", "efficiency"
+        "{:>8}{:>12}{:>12}{:>12}{:>12}{}  all-reduce\n",
+        "workers",
+        "step, ms",
+        "exposed, ms",
+        "wire, ms",
+        "efficiency",
+        if disturbed { disturbed_titles() } else { String::new() }
     );
     for row in rows {
-        let [step, exposed, wire] = [row.seconds, row.exposed, row.wire].map(|seconds| seconds * 1e3);
+        let told = &row.prediction;
+        let [step, exposed, wire] = [told.seconds, told.exposed, told.wire].map(|seconds| seconds * 1e3);
         text += &format!(
-            "{:>8}{step:>12.1}{exposed:>12.1}{wire:>12.1}{:>10.1} %  {}\n",
-            row.workers,
-            row.efficiency * 100.0,
-            row.algorithm
+            "{:>8}{step:>12.1}{exposed:>12.1}{wire:>12.1}{:>10.1} %{}  {}\n",
+            told.workers,
+            told.efficiency * 100.0,
+            if disturbed { disturbed_columns(row) } else { String::new() },
+            told.algorithm
+        );
+    }
+    if let Some(workers) = not_worth_from(rows) {
+        text += &format!(
+            "\nFrom {workers} workers on another one brings less than half of what one alone does.\n"
         );
     }
     text
+}
+
+fn disturbed_titles() -> String {
+    format!("{:>13}{:>12}{:>12}{:>12}", "slowest, ms", "goodput", "restarting", "speedup")
+}
+
+/// What workers wait for the slowest of them; the share of time that counts in an elastic job, and in one that
+/// restarts.
+fn disturbed_columns(row: &Outlook) -> String {
+    let percent = |share: f64| format!("{:.2} %", share * 100.0);
+    let restarting = row.goodput_with_restarts.map(percent).unwrap_or_default();
+    let (straggling, goodput, speedup) = (row.straggling * 1e3, percent(row.goodput), row.speedup);
+    format!("{straggling:>13.1}{goodput:>12}{restarting:>12}{speedup:>11.1}x")
 }
 
 fn links() -> String {

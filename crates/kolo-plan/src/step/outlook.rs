@@ -1,0 +1,136 @@
+//! What becomes of a predicted step where workers differ from step to step, and fail.
+
+use serde::Serialize;
+
+use crate::failures::{Checkpoints, Failures};
+use crate::step::predict::Prediction;
+use crate::step::profile::StepProfile;
+use crate::stragglers::slowest_of_normals;
+
+/// What is not the same in all steps and on all workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Disturbances {
+    /// The standard deviation of what a worker computes in a step, as a share of its mean; from one worker to
+    /// the next and from step to step independent.
+    pub spread: f64,
+    /// Failures, where they are to be counted.
+    pub failures: Option<FailureCosts>,
+}
+
+/// How often workers fail, and what each failure costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FailureCosts {
+    /// Mean time between the failures of one worker, in seconds.
+    pub worker_mtbf: f64,
+    /// Seconds from a failure until the others train on, in an elastic job.
+    pub recovery: f64,
+    /// What a job costs that restarts from checkpoints.
+    pub checkpoints: Checkpoints,
+}
+
+/// What a job gets done on so many workers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Outlook {
+    /// The step without disturbances.
+    #[serde(flatten)]
+    pub prediction: Prediction,
+    /// Seconds of a step in which workers wait for the slowest of them, on average.
+    pub straggling: f64,
+    /// The share of time that goes into steps that count, in an elastic job; 1 without failures.
+    pub goodput: f64,
+    /// The same where each failure restarts the job from its last checkpoint.
+    pub goodput_with_restarts: Option<f64>,
+    /// The seconds between checkpoints that lose the least then.
+    pub checkpoint_interval: Option<f64>,
+    /// Samples in a second, by those of one worker alone.
+    pub speedup: f64,
+}
+
+/// Adds disturbances to a prediction. In every step all wait for the slowest, by E[max] − E[mean] of normal
+/// times; nothing of it hides communication.
+pub fn outlook(prediction: Prediction, profile: &StepProfile, disturbances: &Disturbances) -> Outlook {
+    let workers = prediction.workers;
+    let straggling = disturbances.spread * profile.alone() * slowest_of_normals(workers as u64);
+    let step = prediction.seconds + straggling;
+    let mut outlook = Outlook {
+        prediction,
+        straggling,
+        goodput: 1.0,
+        goodput_with_restarts: None,
+        checkpoint_interval: None,
+        speedup: 0.0,
+    };
+    if let Some(FailureCosts { worker_mtbf, recovery, checkpoints }) = disturbances.failures {
+        let failures = Failures { worker_mtbf, workers: workers as f64 };
+        let interval = checkpoints.best_interval(failures.job_mtbf());
+        outlook.goodput = failures.goodput_elastic(step, recovery);
+        outlook.goodput_with_restarts = Some(failures.goodput_with_restarts(&checkpoints, interval));
+        outlook.checkpoint_interval = Some(interval);
+    }
+    outlook.speedup = workers as f64 * profile.alone() / step * outlook.goodput;
+    outlook
+}
+
+/// The first number of workers from which on another one brings less than half of what a worker alone does;
+/// of those that were predicted, in growing numbers.
+pub fn not_worth_from(outlooks: &[Outlook]) -> Option<usize> {
+    let brings = |pair: &[Outlook]| {
+        let more = (pair[1].prediction.workers - pair[0].prediction.workers) as f64;
+        (pair[1].speedup - pair[0].speedup) / more
+    };
+    let pair = outlooks.windows(2).find(|pair| brings(pair) < 0.5)?;
+    Some(pair[0].prediction.workers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile() -> StepProfile {
+        StepProfile::even(0.3, 0.6, 0.1, 4e6, 1e6)
+    }
+
+    /// A step that communication does not prolong.
+    fn hidden(workers: usize) -> Prediction {
+        Prediction { workers, seconds: 1.0, exposed: 0.0, wire: 0.1, efficiency: 1.0, algorithm: "ring" }
+    }
+
+    #[test]
+    fn nothing_disturbs_what_is_not_disturbed() {
+        let told = outlook(hidden(64), &profile(), &Disturbances::default());
+        assert_eq!((told.straggling, told.goodput, told.goodput_with_restarts), (0.0, 1.0, None));
+        assert!((told.speedup - 64.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn many_wait_for_their_slowest() {
+        let spread = Disturbances { spread: 0.1, ..Disturbances::default() };
+        let told = outlook(hidden(64), &profile(), &spread);
+        // The slowest of 64 lies 2.344 standard deviations out.
+        assert!((told.straggling - 0.2344).abs() < 1e-3, "{told:?}");
+        assert!((told.speedup - 64.0 / 1.2344).abs() < 0.1, "{told:?}");
+        assert!(outlook(hidden(1), &profile(), &spread).straggling.abs() < 1e-9, "one waits for nobody");
+    }
+
+    #[test]
+    fn an_elastic_job_loses_less_to_failures() {
+        let checkpoints = Checkpoints { write: 30.0, restart: 600.0 };
+        let failures = Some(FailureCosts { worker_mtbf: 5e7, recovery: 5.0, checkpoints });
+        let told = outlook(hidden(16_384), &profile(), &Disturbances { spread: 0.0, failures });
+        let mtbf = 5e7 / 16_384.0;
+        assert!((told.goodput - (1.0 - 5.5 / mtbf)).abs() < 1e-12, "{told:?}");
+        assert!(told.goodput_with_restarts.unwrap() < 0.7, "{told:?}");
+        assert!((told.checkpoint_interval.unwrap() - (2.0 * 30.0 * mtbf).sqrt()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_end_of_scaling_is_found() {
+        let of = |workers: usize, seconds: f64| {
+            outlook(Prediction { seconds, ..hidden(workers) }, &profile(), &Disturbances::default())
+        };
+        // Speedups 1, 1.8, 3, 4: the last four workers bring one.
+        let outlooks = [of(1, 1.0), of(2, 2.0 / 1.8), of(4, 4.0 / 3.0), of(8, 2.0)];
+        assert_eq!(not_worth_from(&outlooks), Some(4));
+        assert_eq!(not_worth_from(&outlooks[..3]), None);
+    }
+}
