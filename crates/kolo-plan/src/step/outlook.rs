@@ -46,8 +46,8 @@ pub struct Outlook {
     pub speedup: f64,
 }
 
-/// Adds disturbances to a prediction. In every step all wait for the slowest, by E[max] − E[mean] of normal
-/// times; nothing of it hides communication.
+/// Adds disturbances to a prediction. In every step all wait for the slowest: as long as the largest of their
+/// normal times lies above the mean, on average. Nothing of that hides communication.
 pub fn outlook(prediction: Prediction, profile: &StepProfile, disturbances: &Disturbances) -> Outlook {
     let workers = prediction.workers;
     let straggling = disturbances.spread * profile.alone() * slowest_of_normals(workers as u64);
