@@ -12,7 +12,7 @@ const RECONNECT: Duration = Duration::from_secs(2);
 /// The connection is made anew so often for one request.
 const TRIES: usize = 3;
 
-/// The connection.
+/// A connection to the coordinator that outlives breaks: requests are made once more over a new one.
 pub(crate) struct CoordinatorConnection {
     address: SocketAddr,
     access: Access,

@@ -14,7 +14,10 @@ pub enum Error {
         folder: PathBuf,
     },
     /// A folder is none of a run.
-    #[error("{} is no run folder: it has no config.toml; give a folder that `kolo train` has written", folder.display())]
+    #[error(
+        "{} is no run folder: it has no config.toml; give a folder that `kolo train` has written",
+        folder.display()
+    )]
     NoRun {
         /// The folder.
         folder: PathBuf,
@@ -38,7 +41,10 @@ pub enum Error {
         source: io::Error,
     },
     /// A line of a file is not as `kolo train` writes it.
-    #[error("{} line {line}: {problem}; remove or mend that line, or take the file from a copy of the run", path.display())]
+    #[error(
+        "{} line {line}: {problem}; remove or mend that line, or take the file from a copy of the run",
+        path.display()
+    )]
     Line {
         /// The file.
         path: PathBuf,

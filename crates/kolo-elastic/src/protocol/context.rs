@@ -1,11 +1,11 @@
-//! What a coordinator is told at its start, and never changes.
+//! The constants of a launcher.
 
 use std::time::{Duration, Instant};
 
 use super::worker_set::MembershipPolicy;
 use crate::launcher_view::NodeLimits;
 
-/// See above.
+/// What a launcher is told at its start, and never changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     /// Tells this launcher from all others of its job.

@@ -144,9 +144,9 @@ impl State {
             Action::LoseAnswer(own, question) => self.answer(job, own, question, true),
             Action::End(own) => {
                 self.hear(job, own, Event::End);
-                self.is_gone(job, own);
+                self.vanish(job, own);
             }
-            Action::Crash(own) => self.is_gone(job, own),
+            Action::Crash(own) => self.vanish(job, own),
             Action::Stop(own) => self.launchers[own].life = Life::Stopped,
             Action::GoOn(own) => self.goes_on(job, own),
             Action::Cut(one, other) => drop(self.cut.insert((one, other))),

@@ -179,8 +179,8 @@ impl State {
         self.hear(job, own, Event::Tick);
     }
 
-    /// A launcher is gone, with its host and its workers, or because they have ended.
-    pub(super) fn is_gone(&mut self, job: &Job, own: Actor) {
+    /// A launcher vanishes, with its host and its workers, or because they have ended.
+    pub(super) fn vanish(&mut self, job: &Job, own: Actor) {
         // Nothing of what it has sent is sent again, and all may have come.
         self.leave(own);
         self.launchers[own].life = Life::Gone;

@@ -68,13 +68,16 @@ struct FailureOptions {
     #[arg(long, value_name = "HOURS", value_parser = positive)]
     worker_mtbf_hours: Option<f64>,
     /// Seconds from a failure until the others train on, in an elastic job
-    #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "5", requires = "worker_mtbf_hours")]
+    #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "5")]
+    #[arg(requires = "worker_mtbf_hours")]
     recovery_s: f64,
     /// Seconds for which a checkpoint stops training, in a job that restarts from it
-    #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "30", requires = "worker_mtbf_hours")]
+    #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "30")]
+    #[arg(requires = "worker_mtbf_hours")]
     checkpoint_s: f64,
     /// Seconds from a failure until a job that restarts trains again
-    #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "300", requires = "worker_mtbf_hours")]
+    #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "300")]
+    #[arg(requires = "worker_mtbf_hours")]
     restart_s: f64,
 }
 
@@ -164,8 +167,8 @@ fn disturbed_titles() -> String {
     format!("{:>13}{:>12}{:>12}{:>12}", "slowest, ms", "goodput", "restarting", "speedup")
 }
 
-/// What workers wait for the slowest of them; the share of time that counts in an elastic job, and in one that
-/// restarts.
+/// The columns of stragglers and failures: what workers wait for the slowest of them; the share of time that
+/// counts in an elastic job, and in one that restarts; the speedup.
 fn disturbed_columns(row: &Outlook) -> String {
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
     let restarting = row.goodput_with_restarts.map(percent).unwrap_or_default();
