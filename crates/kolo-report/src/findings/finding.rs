@@ -2,6 +2,9 @@
 
 use crate::run::Run;
 
+/// The share of time from which waiting is looked into: one for all, so that what limits a run has one cause.
+pub(super) const LEAST_WAITING: f64 = 0.1;
+
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {

@@ -1,6 +1,6 @@
 //! One bucket with nearly all gradients: nothing is left to hide it behind.
 
-use super::finding::{Finding, FindingEntry, Severity};
+use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::Pace;
 use crate::run::Run;
 use crate::units::{bytes, percent, seconds};
@@ -18,16 +18,14 @@ const HUGE: f64 = 0.6;
 /// Fewer bytes than this travel as well in one, in bytes.
 const LEAST_BYTES: f64 = 2e6;
 
-/// The share of time from which waiting is looked into.
-const LEAST_SHARE: f64 = 0.1;
-
 fn find(run: &Run) -> Option<Finding> {
     let pace = Pace::of(run)?;
     let largest = run.buckets.iter().max_by(|a, b| a.wire_bytes.total_cmp(&b.wire_bytes))?;
     let all: f64 = run.buckets.iter().map(|bucket| bucket.wire_bytes).sum();
     let part = largest.wire_bytes / all.max(1.0);
     let exposed = pace.exposed_a_step();
-    if part < HUGE || all < LEAST_BYTES || pace.exposed_share() < LEAST_SHARE || largest.p50 < 0.5 * exposed {
+    if part < HUGE || all < LEAST_BYTES || pace.exposed_share() < LEAST_WAITING || largest.p50 < 0.5 * exposed
+    {
         return None;
     }
     Some(Finding {

@@ -1,6 +1,6 @@
 //! A wire that takes longer than there is work to hide it behind.
 
-use super::finding::{Finding, FindingEntry, Severity};
+use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::{BucketCosts, Pace};
 use crate::run::Run;
 use crate::units::{bytes, percent, rate, seconds};
@@ -12,9 +12,6 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
     find,
 };
 
-/// The share of time from which waiting is looked into.
-const LEAST_SHARE: f64 = 0.1;
-
 /// The part of the reductions' time that must go with the bytes.
 const LEAST_BYTE_SHARE: f64 = 0.6;
 
@@ -23,7 +20,7 @@ const MOST_SPREAD: f64 = 3.0;
 
 fn find(run: &Run) -> Option<Finding> {
     let pace = Pace::of(run)?;
-    if pace.wire_wait_share() < LEAST_SHARE {
+    if pace.wire_wait_share() < LEAST_WAITING {
         return None;
     }
     let costs = BucketCosts::of(run)?;

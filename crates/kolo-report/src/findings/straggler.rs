@@ -1,6 +1,6 @@
 //! A rank for which the others wait.
 
-use super::finding::{Finding, FindingEntry, Severity};
+use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::{BucketCosts, Pace};
 use crate::run::Run;
 use crate::units::{percent, seconds};
@@ -8,9 +8,6 @@ use crate::units::{percent, seconds};
 /// Entry of the table.
 pub(super) const ENTRY: FindingEntry =
     FindingEntry { name: "straggler", about: "a rank that holds the others up", find };
-
-/// The share of time from which waiting is looked into.
-const LEAST_SHARE: f64 = 0.1;
 
 /// Seconds a step that nobody would miss.
 const LEAST_SECONDS: f64 = 1e-3;
@@ -64,7 +61,7 @@ fn seen(run: &Run) -> Option<Finding> {
     let idle = pace.rank_wait / pace.steps.len() as f64;
     let idle_part = if idle > LEAST_SECONDS { pace.rank_wait / pace.exposed } else { 0.0 };
     let late_part = late / pace.exposed_a_step().max(1e-12);
-    if pace.exposed_share() < LEAST_SHARE || idle_part.max(late_part) < LATE_PART {
+    if pace.exposed_share() < LEAST_WAITING || idle_part.max(late_part) < LATE_PART {
         return None;
     }
     let mut why = format!(

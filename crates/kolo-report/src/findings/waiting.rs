@@ -1,6 +1,6 @@
 //! Waiting for communication of which no other finding knows the cause.
 
-use super::finding::{Finding, FindingEntry, Severity};
+use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use super::{huge_bucket, slow_link, small_buckets, straggler};
 use crate::analysis::{BucketCosts, Pace};
 use crate::run::Run;
@@ -13,16 +13,13 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
     find,
 };
 
-/// The share of time from which waiting matters.
-const LEAST_SHARE: f64 = 0.1;
-
 /// Findings that explain it.
 const CAUSES: [FindingEntry; 4] =
     [straggler::ENTRY, slow_link::ENTRY, small_buckets::ENTRY, huge_bucket::ENTRY];
 
 fn find(run: &Run) -> Option<Finding> {
     let pace = Pace::of(run)?;
-    if pace.exposed_share() < LEAST_SHARE || CAUSES.iter().any(|cause| (cause.find)(run).is_some()) {
+    if pace.exposed_share() < LEAST_WAITING || CAUSES.iter().any(|cause| (cause.find)(run).is_some()) {
         return None;
     }
     let buckets = match BucketCosts::of(run) {
