@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use kolo_comm::{Buffer, Collective, Group, Op, Pending, threads};
+use kolo_comm::{Buffer, Collective, Group, Op, Pending, Timing, threads};
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::reduction::{Context, FinishedShard, Reducer, Reduction};
 use kolo_ddp::{Assignment, Config, Error, Kind, ParamSpec, Replica, SpanId};
@@ -53,12 +53,13 @@ impl Reduction for Majority {
         self.pending.as_mut().is_some_and(Pending::is_over)
     }
 
-    fn wait(&mut self) -> Result<Option<f64>, Error> {
+    fn wait(&mut self) -> Result<Option<Timing>, Error> {
         if let Some(pending) = self.pending.take() {
-            self.votes = Some(pending.wait()?);
+            let (votes, timing) = pending.wait_timed()?;
+            self.votes = Some(votes);
             let votes = self.votes.as_mut().ok_or(Error::Lost)?;
             votes.iter_mut().for_each(|votes| *votes = votes.total_cmp(&0.0) as i8 as f32);
-            return Ok(Some(0.0));
+            return Ok(Some(timing));
         }
         Ok(None)
     }

@@ -63,7 +63,7 @@ impl ShardLosses {
     pub(crate) fn finish(&mut self, exposed: &mut Duration) -> Result<[f64; 2], Error> {
         match self.pending.take() {
             Some(pending) => {
-                let sum = timed(exposed, || pending.wait())?;
+                let sum = timed(exposed, "the loss", || pending.wait())?;
                 Ok([sum[0], sum[1]])
             }
             None => {

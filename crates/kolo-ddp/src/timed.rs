@@ -1,11 +1,20 @@
-//! Time in which a thread waits.
+//! Time in which the training thread waits for other ranks.
 
 use std::time::{Duration, Instant};
 
-/// Runs `work` and adds its time to `total`.
-pub(crate) fn timed<R>(total: &mut Duration, work: impl FnOnce() -> R) -> R {
+use kolo_trace::What;
+
+/// Runs `work`, which waits for `thing`, and adds its time to `total`.
+pub(crate) fn timed<R>(total: &mut Duration, thing: &str, work: impl FnOnce() -> R) -> R {
+    timed_as(total, || What::Wait { thing: thing.into() }, work)
+}
+
+/// The same for what the timeline knows by more than a name.
+pub(crate) fn timed_as<R>(total: &mut Duration, what: impl FnOnce() -> What, work: impl FnOnce() -> R) -> R {
     let start = Instant::now();
     let result = work();
-    *total += start.elapsed();
+    let end = Instant::now();
+    *total += end - start;
+    kolo_trace::span(start, end, what);
     result
 }

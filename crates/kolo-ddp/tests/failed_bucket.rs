@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{NAMES, WIDTH, replica, run_shard};
-use kolo_comm::Group;
+use kolo_comm::{Group, Timing};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::reduction::{self, Context, FinishedShard, Reducer, Reduction};
 use kolo_ddp::{Assignment, BucketCaps, Config, Error, SpanId};
@@ -60,7 +60,7 @@ impl Reduction for FailingBucket {
         self.sum.is_over()
     }
 
-    fn wait(&mut self) -> Result<Option<f64>, Error> {
+    fn wait(&mut self) -> Result<Option<Timing>, Error> {
         self.has_failed |= self.is_armed.swap(false, Ordering::SeqCst);
         if self.has_failed { Err(Error::Lost) } else { self.sum.wait() }
     }

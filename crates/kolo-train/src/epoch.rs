@@ -11,6 +11,7 @@ use kolo_ddp::checkpoint::Position;
 use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_ddp::straggler::{Policy, Straggler};
 use kolo_ddp::{Change, StepReport};
+use kolo_trace::What;
 
 use crate::error::Error;
 use crate::meter::StepRow;
@@ -61,6 +62,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         writer: &mut Option<RunWriter>,
     ) -> Result<StepReport, Error> {
         let (step, epoch) = (progress.step(), progress.position.epoch);
+        kolo_trace::begin_step(step);
         self.step_began = Instant::now();
         let rate = self.rate.at(step);
         if self.leaving.load(Ordering::Relaxed) && self.is_elastic() {
@@ -74,7 +76,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         }
         let report = self.step(&progress.position, rate)?;
         report.warnings.iter().for_each(|warning| self.warnings.keep(warning.to_string()));
-        let row = StepRow::new(step, epoch, rate, self.step_began.elapsed(), &report);
+        let ended = Instant::now();
+        kolo_trace::span(self.step_began, ended, || What::Step);
+        let row = StepRow::new(step, epoch, rate, ended - self.step_began, &report);
         for (row, report) in progress.settle(row, &report) {
             progress.add_step(row.clone());
             if let Some(writer) = writer {
@@ -90,7 +94,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
             if let Some(writer) = writer {
                 writer.flush(progress);
-                writer.checkpoint(&self.ddp, progress)?;
+                kolo_trace::spanned(What::Checkpoint, || writer.checkpoint(&self.ddp, progress))?;
             }
         }
         Ok(report)
@@ -124,7 +128,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         let Worker { task, loader, ddp, trainable: device, .. } = self;
         let batches = loader.step(epoch, step, ddp.shards());
         let take = |batch: Result<ShardBatch<D::Batch>, _>, ddp: &kolo_burn::Ddp<M>| {
-            let batch = batch.map_err(Error::from)?;
+            let (batch, now) = (batch.map_err(Error::from)?, Instant::now());
+            kolo_trace::span(now.checked_sub(batch.waited).unwrap_or(now), now, || What::Data);
             ddp.data_waited(batch.waited);
             Ok::<_, Error>((batch.shard, batch.batch))
         };
@@ -132,23 +137,27 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             // All of this rank's shards together, normalised over the global batch.
             let inputs = batches.map(|batch| Ok(take(batch, ddp)?.1)).collect::<Result<Vec<_>, Error>>()?;
             let loss = &task.loss;
-            ddp.cross_shard_passes(inputs, |model: &BurnModel<M>, batch, pass: &CrossShardPass| {
+            let forward = |model: &BurnModel<M>, batch, pass: &CrossShardPass| {
                 std::thread::sleep(pause);
                 let dropout = &key(pass.shard());
                 let context = TrainingContext { dropout, cross_shard: Some(pass), device, label_smoothing };
                 with_precision(precision, || loss(model, batch, &context))
-            })?;
+            };
+            kolo_trace::spanned(What::Passes, || ddp.cross_shard_passes(inputs, forward))?;
         } else {
             for batch in batches {
                 let (shard, batch) = take(batch, ddp)?;
-                std::thread::sleep(pause);
                 let Some(batch) = batch else {
+                    std::thread::sleep(pause);
                     ddp.skip_shard()?;
                     continue;
                 };
                 let context =
                     TrainingContext { dropout: &key(shard), cross_shard: None, device, label_smoothing };
-                let loss = with_precision(precision, || (task.loss)(ddp.model(), batch, &context));
+                let loss = kolo_trace::spanned(What::Forward, || {
+                    std::thread::sleep(pause);
+                    with_precision(precision, || (task.loss)(ddp.model(), batch, &context))
+                });
                 ddp.backward(loss)?;
             }
         }

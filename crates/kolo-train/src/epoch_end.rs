@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use kolo_data::DataSet;
+use kolo_trace::What;
 
 use crate::error::Error;
 use crate::evaluate;
@@ -22,7 +23,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     ) -> Result<(), Error> {
         let Job { config, device, .. } = self.job;
         let (batch_size, precision) = (config.test_batch_size, config.precision.precision()?);
-        let scores = evaluate::scores(&self.ddp, self.task, batch_size, precision, device)?;
+        let scores = kolo_trace::spanned(What::Evaluate, || {
+            evaluate::scores(&self.ddp, self.task, batch_size, precision, device)
+        })?;
         // Also where nothing is evaluated: from here on nobody needs the others for what is written down.
         let noise_scale = self.ddp.with_replica(|replica| {
             replica.gather_residuals()?;
@@ -54,7 +57,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             checkpoints.take_best(&self.ddp, progress)?;
         }
         if progress.is_over() || self.calendar.after(progress.step()).checkpoint {
-            checkpoints.take(&self.ddp, progress)?;
+            kolo_trace::spanned(What::Checkpoint, || checkpoints.take(&self.ddp, progress))?;
         }
         Ok(())
     }

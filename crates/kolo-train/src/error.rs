@@ -16,6 +16,9 @@ pub enum Error {
     /// A training step, a collective or a checkpoint failed; names the rank, the parameter or the file.
     #[error(transparent)]
     Training(#[from] kolo_ddp::Error),
+    /// The timeline cannot be written.
+    #[error("--trace: {0}")]
+    Timeline(#[from] kolo_trace::Error),
     /// The data set could not be opened.
     #[error(transparent)]
     Data(#[from] DataError),

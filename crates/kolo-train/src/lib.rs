@@ -53,6 +53,7 @@ mod summary;
 mod sync_progress;
 mod task;
 mod tensors;
+mod timeline;
 mod trained;
 mod trainer;
 mod warn;

@@ -24,6 +24,7 @@ use crate::sinks::Record;
 use crate::slowdown::SlowData;
 use crate::summary::{Summary, parameters, peak_rss};
 use crate::task::Task;
+use crate::timeline::{self, Timeline};
 use crate::trained::Trained;
 use crate::warn::Warnings;
 use crate::weights;
@@ -40,9 +41,12 @@ pub(crate) fn run<M: Module, D: DataSet + ?Sized + 'static>(
     membership: Membership,
     model: M,
 ) -> Result<Trained<M>, Error> {
+    let timeline = Timeline::begin(&job.live)?;
     match Worker::new(job, task, membership, model) {
         Ok(mut worker) => {
-            let ended = worker.run()?;
+            let ended = worker.run();
+            timeline.end(matches!(ended, Ok(Ended::Over(Some(_)))));
+            let ended = ended?;
             let is_server = worker.ddp.is_server();
             let model = || Ok::<_, Error>(worker.ddp.into_model()?.into_module());
             match ended {
@@ -278,6 +282,8 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         writer: &mut Option<RunWriter>,
         begins: bool,
     ) -> Result<Outcome, Error> {
+        let generation = self.ddp.generation().map_or(0, |generation| generation.number);
+        kolo_trace::rank(self.ddp.rank().0, self.ddp.group().world_size(), generation);
         self.catch_up(progress)?;
         progress.synchronise(self.ddp.group())?;
         self.heed_patience(progress);
@@ -294,6 +300,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
                 return Ok(outcome);
             }
         }
+        timeline::close();
         Ok(Outcome::Over { peak_rss_bytes: peak_rss(self.ddp.group())? })
     }
 

@@ -48,7 +48,7 @@ impl Exchange {
     /// A collective failed (naming the rank).
     pub fn begin(&mut self, busy: bool) -> Result<(), Error> {
         let mut all = vec![0u8; self.group.world_size()];
-        timed(&mut self.waited, || self.group.all_gather(&[u8::from(busy)], &mut all))?;
+        timed(&mut self.waited, "other shards", || self.group.all_gather(&[u8::from(busy)], &mut all))?;
         self.leader = all.iter().position(|busy| *busy == 1).map(Rank);
         self.followed = all.contains(&0);
         Ok(())
@@ -101,7 +101,7 @@ impl Exchange {
     fn announce(&mut self, len: usize) -> Result<usize, Error> {
         let (Some(leader), true) = (self.leader, self.followed) else { return Ok(len) };
         let mut len = [len as i64];
-        timed(&mut self.waited, || self.group.broadcast(&mut len, leader))?;
+        timed(&mut self.waited, "other shards", || self.group.broadcast(&mut len, leader))?;
         Ok(len[0] as usize)
     }
 
@@ -115,7 +115,7 @@ impl Exchange {
             sum.end_shard(shard);
         }
         let collective = Collective::TreeSum { contributions: self.assignment.contributions.clone(), len };
-        let buffer = timed(&mut self.waited, || self.group.run(&collective, sum.take()))?;
+        let buffer = timed(&mut self.waited, "other shards", || self.group.run(&collective, sum.take()))?;
         Ok(buffer[..len].to_vec())
     }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kolo_comm::{Group, JobMembership, Rank};
+use kolo_trace::What;
 
 use self::statistics::StatisticsReport;
 use crate::batch_growth::BatchGrowth;
@@ -191,6 +192,10 @@ impl<B: Binding> Ddp<B> {
         if loss.count() == 0.0 {
             return self.skip_shard();
         }
+        kolo_trace::spanned(What::Backward, || self.backward_pass(loss))
+    }
+
+    fn backward_pass(&mut self, loss: B::Loss) -> Result<(), Error> {
         let (sum, count) = (loss.sum(), loss.count());
         // Beginning the pass holds the replica, for which a parameter that waits would wait.
         self.model.wait_for_values();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kolo_comm::Group;
+use kolo_comm::{Group, Timing};
 
 use crate::buckets::Bucket;
 use crate::error::Error;
@@ -96,13 +96,13 @@ pub trait Reduction: Send {
     /// Whether what was started is over, and has not been waited for.
     fn is_over(&mut self) -> bool;
 
-    /// Waits for the other ranks. Returns how many seconds the collectives took; nothing if they have been
-    /// waited for already.
+    /// Waits for the other ranks. Returns when the collectives ran; nothing if they have been waited for
+    /// already.
     ///
     /// # Errors
     ///
     /// A collective failed (naming the rank), now or before ([`Error::Lost`]).
-    fn wait(&mut self) -> Result<Option<f64>, Error>;
+    fn wait(&mut self) -> Result<Option<Timing>, Error>;
 
     /// What the optimizer sees, of all shards, when it has been waited for: one value for each element of the
     /// bucket.

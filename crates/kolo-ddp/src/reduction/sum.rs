@@ -1,6 +1,6 @@
 //! The sum over all shards, in the order of the tree: what training without workers would see.
 
-use kolo_comm::{Buffer, Collective, Group, Pending};
+use kolo_comm::{Buffer, Collective, Group, Pending, Timing};
 
 use super::interface::{Context, FinishedShard, Reducer, Reduction};
 use crate::error::Error;
@@ -69,13 +69,13 @@ impl Reduction for Sum {
         self.pending.as_mut().is_some_and(Pending::is_over)
     }
 
-    fn wait(&mut self) -> Result<Option<f64>, Error> {
+    fn wait(&mut self) -> Result<Option<Timing>, Error> {
         let Some(pending) = self.pending.take() else {
             return if self.sum.is_away() { Err(Error::Lost) } else { Ok(None) };
         };
         let (buffer, timing) = pending.wait_timed()?;
         self.sum.give_back(buffer);
-        Ok(Some((timing.ended - timing.started).as_secs_f64()))
+        Ok(Some(timing))
     }
 
     fn result(&mut self) -> &mut [f32] {

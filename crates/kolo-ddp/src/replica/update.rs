@@ -4,6 +4,7 @@
 //! forward pass.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use super::Replica;
 use super::undo::Undo;
@@ -197,7 +198,9 @@ impl Replica {
             scale: self.scale,
             factor: self.factor,
         };
+        let start = Instant::now();
         applying.bucket(bucket, &mut self.step)?;
+        self.step.updated(bucket, start);
         self.step.ended().map_or(Ok(()), |done| self.complete(done))
     }
 

@@ -79,10 +79,10 @@ impl Agreement {
     pub(super) fn finish(&mut self, exposed: &mut Duration) -> Result<Option<(Seen, Heard)>, Error> {
         let mut heard = Heard::default();
         if let Some(pending) = self.numbers.take() {
-            heard.numbers = Some(timed(exposed, || pending.wait())?.to_vec());
+            heard.numbers = Some(timed(exposed, "stragglers' figures", || pending.wait())?.to_vec());
         }
         let Some(pending) = self.flags.take() else { return Ok(None) };
-        let flags = timed(exposed, || pending.wait())?;
+        let flags = timed(exposed, "the agreement", || pending.wait())?;
         heard.flags = Some(std::array::from_fn(|flag| flags[SEEN + flag]));
         let (numbers, _) = flags[HEAD..].as_chunks::<NUMBER>();
         heard.by_shard = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();

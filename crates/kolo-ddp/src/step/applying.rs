@@ -1,6 +1,8 @@
 //! `Applying`: reduced buckets come back, each is waited for when its values are wanted, and the last one
 //! that is applied ends the step.
 
+use std::time::Instant;
+
 use super::profile::Lesson;
 use super::{Phase, Step};
 use crate::buckets::Bucket;
@@ -47,6 +49,11 @@ impl Step {
         {
             *left -= 1;
         }
+    }
+
+    /// From `start` until now a bucket has changed the values: the timeline has it.
+    pub(crate) fn updated(&self, bucket: usize, start: Instant) {
+        self.buckets.states[bucket].updated(start);
     }
 
     /// The step ends without its updates, all buckets of which have been collected.

@@ -111,10 +111,10 @@ impl Step {
         for owner in self.assignment.owners().collect::<Vec<_>>() {
             let mut flat = if owner == rank { own.next().unwrap_or_default() } else { Vec::new() };
             if owner != Rank(0) && owner == rank {
-                timed(&mut self.exposed, || self.group.send(&flat, Rank(0)))?;
+                timed(&mut self.exposed, "residuals", || self.group.send(&flat, Rank(0)))?;
             } else if owner != Rank(0) && rank == Rank(0) {
                 flat.resize(self.shard_state_len(), 0.0);
-                timed(&mut self.exposed, || self.group.receive(&mut flat, owner))?;
+                timed(&mut self.exposed, "residuals", || self.group.receive(&mut flat, owner))?;
             }
             if rank == Rank(0) {
                 all.push(flat);

@@ -1,8 +1,9 @@
 //! The buckets of a step: what each of them has got, and whether it is on its way.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kolo_comm::Group;
+use kolo_trace::What;
 
 use super::state_before::StateBefore;
 use super::use_counts::UseCounts;
@@ -10,7 +11,7 @@ use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
 use crate::reduction::{Context, FinishedShard, Reducer, Reduction};
 use crate::shares::Assignment;
-use crate::timed::timed;
+use crate::timed::timed_as;
 use kolo_optim::{Layout, SpanId};
 
 /// How long one bucket's reduction took.
@@ -35,17 +36,33 @@ pub(super) struct BucketState {
     pub(super) is_launched: bool,
     /// Whether its result changes the values still.
     pub(super) is_due: bool,
+    /// Whether that has been waited for.
+    is_waited_for: bool,
     /// Its last reduction that is over.
     timing: BucketTiming,
+    /// Its number, and for the timeline the step in which it was launched last.
+    number: usize,
+    launched_in: u64,
 }
 
 impl BucketState {
-    fn new(bucket: Bucket, reduction: Box<dyn Reduction>) -> Self {
+    fn new(number: usize, bucket: Bucket, reduction: Box<dyn Reduction>) -> Self {
         let bytes = bucket.len * size_of::<f32>();
         let wire_bytes = reduction.wire_bytes().unwrap_or(bytes);
         let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0 };
         let before = StateBefore::default();
-        BucketState { bucket, reduction, before, owed: 0, is_launched: false, is_due: false, timing }
+        BucketState {
+            bucket,
+            reduction,
+            before,
+            owed: 0,
+            is_launched: false,
+            is_due: false,
+            is_waited_for: false,
+            timing,
+            number,
+            launched_in: 0,
+        }
     }
 
     /// Takes a contribution to one of its slices, the first one to that slice in this shard or a further one.
@@ -67,7 +84,8 @@ impl BucketState {
 
     /// Starts the reduction over the shards of all ranks; without a `group`, over those of this rank.
     pub(super) fn launch(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64) {
-        self.is_launched = true;
+        (self.is_launched, self.is_waited_for) = (true, false);
+        self.launched_in = kolo_trace::current_step();
         self.reduction.start(group, assignment, step);
     }
 
@@ -82,11 +100,35 @@ impl BucketState {
     ///
     /// It failed (naming the rank), now or before.
     pub(super) fn wait(&mut self, exposed: &mut Duration) -> Result<(), Error> {
-        if let Some(seconds) = timed(exposed, || self.reduction.wait())? {
-            self.timing.seconds = seconds;
+        if self.is_waited_for {
+            return self.reduction.wait().map(drop);
+        }
+        self.is_waited_for = true;
+        let bucket = self.in_timeline();
+        if let Some(ran) = timed_as(exposed, || What::WaitBucket(bucket), || self.reduction.wait())? {
+            self.timing.seconds = (ran.ended - ran.started).as_secs_f64();
             self.timing.wire_bytes = self.reduction.wire_bytes().unwrap_or(self.timing.bytes);
+            kolo_trace::span_of(self.launched_in, ran.started, ran.ended, || {
+                What::Reduce(self.in_timeline())
+            });
         }
         Ok(())
+    }
+
+    /// What the timeline says of it.
+    fn in_timeline(&self) -> kolo_trace::Bucket {
+        let BucketTiming { bytes, wire_bytes, .. } = self.timing;
+        kolo_trace::Bucket { number: self.number, bytes, wire_bytes }
+    }
+
+    /// All of its gradient is there: the timeline has it.
+    pub(super) fn mark_ready(&self) {
+        kolo_trace::mark(|| What::Ready(self.in_timeline()));
+    }
+
+    /// From `start` until now its values have been updated.
+    pub(super) fn updated(&self, start: Instant) {
+        kolo_trace::span_of(self.launched_in, start, Instant::now(), || What::Update(self.in_timeline()));
     }
 
     /// The bucket and what its reduction has given.
@@ -136,7 +178,8 @@ impl Buckets {
                 buckets.places[span.0].push((buckets.states.len(), slice));
             }
             let reduction = reducer.build(&Context { group, layout, bucket: &bucket, assignment })?;
-            buckets.states.push(BucketState::new(bucket, reduction));
+            let number = buckets.states.len();
+            buckets.states.push(BucketState::new(number, bucket, reduction));
         }
         Ok(buckets)
     }

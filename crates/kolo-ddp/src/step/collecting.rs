@@ -81,6 +81,7 @@ impl Step {
             if last {
                 if complete {
                     self.profile.bucket_complete(bucket);
+                    state.mark_ready();
                 }
                 self.launch_complete();
             }

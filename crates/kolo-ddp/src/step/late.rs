@@ -41,7 +41,8 @@ impl Step {
         if self.synchronise {
             let contributions = self.assignment.contributions.clone();
             let collective = Collective::TreeSum { contributions, len };
-            let buffer = timed(&mut self.exposed, || self.group.run(&collective, sum.take()))?;
+            let buffer =
+                timed(&mut self.exposed, "late gradients", || self.group.run(&collective, sum.take()))?;
             sum.give_back(buffer);
         } else {
             sum.fold();

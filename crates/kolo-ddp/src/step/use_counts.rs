@@ -110,7 +110,7 @@ impl UseCounts {
     ) -> Result<Vec<SpanId>, Error> {
         let mut most: Vec<i32> = self.most.iter().map(|&uses| uses as i32).collect();
         if let Some(group) = group {
-            timed(exposed, || group.all_reduce(&mut most, Op::Max))?;
+            timed(exposed, "counts of uses", || group.all_reduce(&mut most, Op::Max))?;
         }
         let next: Vec<u32> = most.into_iter().map(|uses| uses as u32).collect();
         let mut late = Vec::new();

@@ -2,9 +2,11 @@
 //! `config.toml`, and a run that is resumed may have others.
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use kolo_comm::env;
+use kolo_trace::Steps;
 
 use crate::error::Error;
 
@@ -17,6 +19,12 @@ pub struct LiveMetrics {
     /// Serve the metrics to Prometheus at http://HOST:PORT/metrics [default HOST: 127.0.0.1]
     #[arg(long, value_name = "[HOST:]PORT")]
     pub metrics_addr: Option<MetricsAddress>,
+    /// Write a timeline of all ranks as Chrome trace JSON, for https://ui.perfetto.dev; must not exist
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// The steps that are in it, from 0 [default: all]
+    #[arg(long, value_name = "FIRST-LAST", requires = "trace")]
+    pub trace_steps: Option<Steps>,
 }
 
 /// Where the metrics of a run are served: a host and a port.

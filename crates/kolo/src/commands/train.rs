@@ -1,6 +1,6 @@
 //! `kolo train`: checks the configuration, prepares the run folder, starts the workers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, Id};
 use kolo_comm::Op;
@@ -174,6 +174,9 @@ impl Train {
         if let Some(address) = &self.live.metrics_addr {
             address.check()?;
         }
+        if let Some(file) = &self.live.trace {
+            kolo_trace::check_free(file).map_err(|error| Failure::input(format!("--trace: {error}")))?;
+        }
         let folder = self.folder(&config)?;
         if self.resume.is_some() {
             folder.wait_until_free(self.take_over)?;
@@ -184,6 +187,9 @@ impl Train {
         let result = start_workers(config.nproc, self.master_port, env, &self.elastic);
         if result.is_err() && self.resume.is_none() {
             folder.discard_unused();
+        }
+        if let Some(file) = &self.live.trace {
+            show_timeline(file);
         }
         result.map_err(|failure| advise(failure, &folder))
     }
@@ -306,6 +312,18 @@ impl Train {
         }
         config.check()?;
         Ok(config)
+    }
+}
+
+/// Says where the timeline is. Of a job that has failed its workers leave their parts, which are joined here.
+fn show_timeline(file: &Path) {
+    if kolo_trace::parts_folder(file).exists()
+        && let Err(error) = kolo_trace::join(file)
+    {
+        eprintln!("warning: {error}");
+    }
+    if file.exists() {
+        println!("timeline: {}, for https://ui.perfetto.dev", file.display());
     }
 }
 

@@ -23,4 +23,5 @@ mod same_bits;
 mod servers;
 mod stale;
 mod stragglers;
+mod trace;
 mod verify;

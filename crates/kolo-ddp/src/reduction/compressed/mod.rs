@@ -31,7 +31,7 @@ mod vectorised;
 
 use std::ops::Range;
 
-use kolo_comm::{Collective, Error as CommError, Group, Pending, Stages};
+use kolo_comm::{Collective, Error as CommError, Group, Pending, Stages, Timing};
 
 use self::parts::Parts;
 use super::interface::{Context, FinishedShard, Reduction};
@@ -226,12 +226,12 @@ impl<C: Compressor> Reduction for Compressed<C> {
         self.pending.as_mut().is_some_and(Pending::is_over)
     }
 
-    fn wait(&mut self) -> Result<Option<f64>, Error> {
-        let mut seconds = None;
+    fn wait(&mut self) -> Result<Option<Timing>, Error> {
+        let mut over = None;
         if let Some(pending) = self.pending.take() {
             let (halves, timing) = pending.wait_timed()?;
             self.halves = Some(halves);
-            seconds = Some((timing.ended - timing.started).as_secs_f64());
+            over = Some(timing);
         }
         let Some(halves) = &mut self.halves else { return Err(Error::Lost) };
         if std::mem::take(&mut self.is_unread) {
@@ -246,7 +246,7 @@ impl<C: Compressor> Reduction for Compressed<C> {
             halves.compressor.decompress(&mut self.gradient);
             self.bytes = 4 * self.dense_len + halves.compressor.bytes();
         }
-        Ok(seconds)
+        Ok(over)
     }
 
     fn result(&mut self) -> &mut [f32] {

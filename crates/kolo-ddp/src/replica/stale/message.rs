@@ -140,7 +140,7 @@ impl Exchange {
         values: &mut [f32],
         exposed: &mut Duration,
     ) -> Result<(u64, Vec<[f64; 2]>), Error> {
-        timed(exposed, || {
+        timed(exposed, "the server", || {
             self.header.wait()?;
             self.content.map_or(Ok(()), |content| content.wait().map(drop))?;
             let header = self.answer.wait()?;
