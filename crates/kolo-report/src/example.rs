@@ -13,6 +13,8 @@ pub(crate) fn run(steps: u64) -> Run {
         seconds: 0.030 + 0.001 * (step % 3) as f64,
         comm_seconds: 0.006,
         exposed_seconds: 0.001,
+        backward_seconds: 0.016,
+        optimizer_seconds: 0.003,
         skipped: false,
     };
     let settings = [("model", "small".into()), ("data", "fashion-mnist-small".into()), ("nproc", 2.into())];
@@ -42,6 +44,7 @@ pub(crate) fn buckets(buckets: &[(f64, f64)]) -> Vec<BucketRow> {
         p50,
         p95: 1.3 * p50,
         p99: 1.5 * p50,
+        ready: None,
     };
     buckets.iter().enumerate().map(bucket).collect()
 }

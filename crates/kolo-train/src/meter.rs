@@ -33,6 +33,10 @@ pub struct StepRow {
     pub comm_seconds: f64,
     /// The training thread waited for communication.
     pub exposed_comm_seconds: f64,
+    /// It ran backward passes.
+    pub backward_seconds: f64,
+    /// It updated values: of this step, or of the one before, where the forward pass does that.
+    pub optimizer_seconds: f64,
     /// Global norm of the gradient before clipping, where it is clipped.
     pub gradient_norm: Option<f64>,
     /// The noise scale of the gradient after it, where that is measured.
@@ -60,6 +64,8 @@ impl StepRow {
             seconds: took.as_secs_f64(),
             comm_seconds: report.comm_seconds(),
             exposed_comm_seconds: report.exposed.as_secs_f64(),
+            backward_seconds: report.backward.as_secs_f64(),
+            optimizer_seconds: report.optimizer.as_secs_f64(),
             gradient_norm: report.gradient_norm,
             noise_scale: report.noise_scale,
             skipped: report.skipped,
@@ -74,7 +80,7 @@ impl StepRow {
         self.skipped = known.skipped;
     }
 
-    /// Of a step whose end this worker has not seen: its communication was not measured.
+    /// Of a step whose end this worker has not seen: what it did in it was not measured.
     pub(crate) fn unseen(last: &LastStep, epoch: usize, learning_rate: f64, took: Duration) -> Self {
         StepRow {
             step: last.step,
@@ -85,6 +91,8 @@ impl StepRow {
             seconds: took.as_secs_f64(),
             comm_seconds: 0.0,
             exposed_comm_seconds: 0.0,
+            backward_seconds: 0.0,
+            optimizer_seconds: 0.0,
             gradient_norm: last.gradient_norm,
             noise_scale: last.noise_scale,
             skipped: last.skipped,
@@ -116,6 +124,8 @@ impl Serialize for Line<'_> {
         map.serialize_entry("seconds", &row.seconds)?;
         map.serialize_entry("comm_seconds", &row.comm_seconds)?;
         map.serialize_entry("exposed_comm_seconds", &row.exposed_comm_seconds)?;
+        map.serialize_entry("backward_seconds", &row.backward_seconds)?;
+        map.serialize_entry("optimizer_seconds", &row.optimizer_seconds)?;
         if let Some(norm) = row.gradient_norm {
             map.serialize_entry("gradient_norm", &norm)?;
         }
@@ -283,6 +293,8 @@ mod tests {
             seconds,
             comm_seconds: 0.25 * seconds,
             exposed_comm_seconds: 0.1 * seconds,
+            backward_seconds: 0.5 * seconds,
+            optimizer_seconds: 0.1 * seconds,
             gradient_norm: None,
             noise_scale: None,
             skipped: false,

@@ -63,6 +63,11 @@ pub struct StepReport {
     pub buckets: Vec<BucketTiming>,
     /// Time in which this rank's thread waited for communication since the last report.
     pub exposed: Duration,
+    /// Time in which this rank's thread ran backward passes since the last report.
+    pub backward: Duration,
+    /// The same, in which it updated values. Where updates are made in the next forward pass
+    /// ([`Config::forward_overlap`](crate::Config)) they are in the next report.
+    pub optimizer: Duration,
     /// Buckets whose reduction had been started before the last backward pass was over; of the step whose
     /// loss this is.
     pub started_early: usize,

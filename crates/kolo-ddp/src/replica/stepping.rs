@@ -12,7 +12,7 @@ use crate::last_step::LastStep;
 use crate::loss_scaling::{self, LossScale};
 use crate::membership::{Agreed, MembershipObserver};
 use crate::same_settings::Stated;
-use crate::step::{Heard, Piggyback, StepNumber};
+use crate::step::{Heard, Piggyback, Spent, StepNumber};
 use crate::straggler::Straggler;
 use crate::transform::Decision;
 use crate::warning::Warning;
@@ -174,6 +174,7 @@ impl Replica {
     /// agreed on besides.
     pub(super) fn report(&mut self, ended: Vec<Ended>) -> (StepReport, Agreed) {
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
+        let Spent { backward, optimizer } = self.step.take_spent();
         self.stragglers.step_over(exposed, &self.step, &self.group);
         self.members.step_done();
         let known: Vec<LastStep> = ended.iter().map(|ended| ended.done).collect();
@@ -193,6 +194,8 @@ impl Replica {
             loss_scale: last.as_ref().filter(|_| self.scaler.is_on()).map(|last| last.loss_scale),
             buckets,
             exposed,
+            backward,
+            optimizer,
             started_early: last.as_ref().map_or(0, |last| last.started_early),
             change: Change::None,
             straggler: last.and_then(|last| last.straggler),

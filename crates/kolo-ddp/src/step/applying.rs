@@ -51,9 +51,11 @@ impl Step {
         }
     }
 
-    /// From `start` until now a bucket has changed the values: the timeline has it.
-    pub(crate) fn updated(&self, bucket: usize, start: Instant) {
-        self.buckets.states[bucket].updated(start);
+    /// From `start` until now a bucket has changed the values.
+    pub(crate) fn updated(&mut self, bucket: usize, start: Instant) {
+        let end = Instant::now();
+        self.spent.optimizer += end - start;
+        self.buckets.states[bucket].updated(start, end);
     }
 
     /// The step ends without its updates, all buckets of which have been collected.

@@ -23,6 +23,9 @@ pub struct BucketTiming {
     pub wire_bytes: usize,
     /// From its first message until it was back.
     pub seconds: f64,
+    /// Seconds from the start of this rank's last backward pass until all of its gradient was there; 0 where
+    /// none came in it.
+    pub ready: f64,
 }
 
 /// One bucket in the step that runs.
@@ -49,7 +52,7 @@ impl BucketState {
     fn new(number: usize, bucket: Bucket, reduction: Box<dyn Reduction>) -> Self {
         let bytes = bucket.len * size_of::<f32>();
         let wire_bytes = reduction.wire_bytes().unwrap_or(bytes);
-        let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0 };
+        let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0, ready: 0.0 };
         let before = StateBefore::default();
         BucketState {
             bucket,
@@ -121,14 +124,15 @@ impl BucketState {
         kolo_trace::Bucket { number: self.number, bytes, wire_bytes }
     }
 
-    /// All of its gradient is there: the timeline has it.
-    pub(super) fn mark_ready(&self) {
+    /// All of its gradient is there, so many seconds after the start of the pass.
+    pub(super) fn complete(&mut self, ready: f64) {
+        self.timing.ready = ready;
         kolo_trace::mark(|| What::Ready(self.in_timeline()));
     }
 
-    /// From `start` until now its values have been updated.
-    pub(super) fn updated(&self, start: Instant) {
-        kolo_trace::span_of(self.launched_in, start, Instant::now(), || What::Update(self.in_timeline()));
+    /// From `start` to `end` its values have been updated.
+    pub(super) fn updated(&self, start: Instant, end: Instant) {
+        kolo_trace::span_of(self.launched_in, start, end, || What::Update(self.in_timeline()));
     }
 
     /// The bucket and what its reduction has given.

@@ -1,6 +1,8 @@
 //! `Collecting`: the gradients of this rank's shards, one backward pass after another, each in its place in a
 //! bucket; in the last pass every bucket that is complete sets out.
 
+use std::time::Instant;
+
 use super::launch_order::LaunchSlot;
 use super::scaled::StepNumber;
 use super::{Phase, Step};
@@ -33,6 +35,7 @@ impl Step {
         self.buckets.begin_shard(&self.uses.expected);
         self.passes += 1;
         self.phase = Phase::Collecting { done, pass: Some(self.passes) };
+        self.pass_began = Instant::now();
         if done + 1 == due {
             self.profile.begin(self.buckets.states.len());
             self.start_losses()?;
@@ -80,8 +83,7 @@ impl Step {
             let complete = state.owed == 0;
             if last {
                 if complete {
-                    self.profile.bucket_complete(bucket);
-                    state.mark_ready();
+                    state.complete(self.profile.bucket_complete(bucket));
                 }
                 self.launch_complete();
             }
@@ -94,6 +96,7 @@ impl Step {
     ///
     /// It is not under way any more, as after a change of the group.
     pub(crate) fn end_shard(&mut self, pass: u64) -> Result<(), Error> {
+        self.spent.backward += self.pass_began.elapsed();
         let Some(done) = self.shard_of(pass) else {
             let phase = "after its step has been given up";
             return Err(Error::OutOfOrder { call: "finish", phase, remedy: "begin the step anew" });

@@ -45,7 +45,7 @@ mod state_before;
 mod use_counts;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kolo_comm::Group;
 
@@ -115,6 +115,18 @@ pub(crate) struct Step {
     profile: Profile,
     /// Time in which this rank's thread waited for communication, not yet reported.
     exposed: Duration,
+    /// When the pass that is under way began, or the last one.
+    pass_began: Instant,
+    spent: Spent,
+}
+
+/// What this rank's thread has spent its time on since it was last asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    /// On backward passes.
+    pub(crate) backward: Duration,
+    /// On updates of the values.
+    pub(crate) optimizer: Duration,
 }
 
 impl Step {
@@ -164,6 +176,8 @@ impl Step {
             started_early: 0,
             profile: Profile::new(),
             exposed: Duration::ZERO,
+            pass_began: Instant::now(),
+            spent: Spent::default(),
         })
     }
 
@@ -216,5 +230,8 @@ impl Step {
     pub(crate) fn take_turn(&mut self, other: &mut Step) {
         self.passes = self.passes.max(other.passes);
         self.exposed += other.take_exposed();
+        let Spent { backward, optimizer } = other.take_spent();
+        self.spent.backward += backward;
+        self.spent.optimizer += optimizer;
     }
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::Step;
 use super::bucket_state::BucketTiming;
+use super::{Spent, Step};
 use crate::buckets::Bucket;
 use kolo_optim::SpanId;
 
@@ -69,6 +69,11 @@ impl Step {
     /// The same, which counts from 0 again.
     pub(crate) fn take_exposed(&mut self) -> Duration {
         std::mem::take(&mut self.exposed)
+    }
+
+    /// What this rank's thread has spent its time on since this was last called.
+    pub(crate) fn take_spent(&mut self) -> Spent {
+        std::mem::take(&mut self.spent)
     }
 
     /// This rank's thread has waited so long for communication that is none of the step's.

@@ -82,8 +82,10 @@ impl Profile {
         }
     }
 
-    pub(super) fn bucket_complete(&mut self, bucket: usize) {
+    /// A bucket is complete, so many seconds after the start of the pass.
+    pub(super) fn bucket_complete(&mut self, bucket: usize) -> f64 {
         self.note(bucket);
+        self.now.get(bucket).copied().unwrap_or_default()
     }
 
     pub(super) fn pass_over(&mut self) {

@@ -40,6 +40,22 @@ impl StepProfile {
         StepProfile { forward, backward, optimizer, buckets: (0..count).map(bucket).collect() }
     }
 
+    /// A step as a worker has measured it: its `own` seconds, without waiting, of which `backward` and
+    /// `optimizer` are known; in `passes` backward passes, in the last of which buckets became ready. Each
+    /// bucket has its bytes and the seconds from the beginning of that pass until it was ready.
+    ///
+    /// When a bucket is needed is not measured: the forward pass is taken for the mirror of the backward pass.
+    pub fn measured(own: f64, backward: f64, optimizer: f64, passes: usize, buckets: &[(f64, f64)]) -> Self {
+        let forward = (own - backward - optimizer).max(0.0);
+        let last = backward / passes.max(1) as f64;
+        let bucket = |&(bytes, ready): &(f64, f64)| {
+            let ready = ready.min(last);
+            let share = if last > 0.0 { ready / last } else { 1.0 };
+            Bucket { bytes, ready: backward - last + ready, needed: forward * (1.0 - share) }
+        };
+        StepProfile { forward, backward, optimizer, buckets: buckets.iter().map(bucket).collect() }
+    }
+
     /// Seconds of the step of one worker alone.
     pub fn alone(&self) -> f64 {
         self.forward + self.backward + self.optimizer
@@ -48,5 +64,23 @@ impl StepProfile {
     /// Bytes of all gradients.
     pub fn bytes(&self) -> f64 {
         self.buckets.iter().map(|bucket| bucket.bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measured_step_is_a_profile() {
+        let profile = StepProfile::measured(10.0, 6.0, 1.0, 2, &[(4e6, 1.5), (1e6, 3.0), (8.0, 7.0)]);
+        assert_eq!((profile.forward, profile.alone(), profile.bytes()), (3.0, 10.0, 5e6 + 8.0));
+        // The last of two passes begins after 3 s; what is measured after its end became ready at its end.
+        let ready: Vec<f64> = profile.buckets.iter().map(|bucket| bucket.ready).collect();
+        assert_eq!(ready, [4.5, 6.0, 6.0]);
+        let needed: Vec<f64> = profile.buckets.iter().map(|bucket| bucket.needed).collect();
+        assert_eq!(needed, [1.5, 0.0, 0.0]);
+        let nothing = StepProfile::measured(1.0, 0.0, 0.0, 1, &[(4.0, 0.0)]);
+        assert_eq!((nothing.forward, nothing.buckets[0].needed), (1.0, 0.0));
     }
 }

@@ -12,6 +12,9 @@ pub(crate) struct Column {
     pub(crate) seconds: f64,
     /// Seconds a step without waiting for communication.
     pub(crate) compute: f64,
+    /// Seconds a step of backward passes, and of updates; part of the former, and 0 where not measured.
+    pub(crate) backward: f64,
+    pub(crate) optimizer: f64,
     /// Seconds a step of waiting while a bucket was being reduced.
     pub(crate) wire_wait: f64,
     /// Seconds a step of waiting while none was: for another rank.
@@ -35,6 +38,8 @@ impl Column {
             last: last.step,
             seconds,
             compute: average(StepRow::compute_seconds),
+            backward: average(|step| step.backward_seconds),
+            optimizer: average(|step| step.optimizer_seconds),
             wire_wait: average(StepRow::wire_wait_seconds),
             rank_wait: average(StepRow::rank_wait_seconds),
             hidden: average(StepRow::hidden_seconds),

@@ -15,6 +15,11 @@ const MOST: usize = 240;
 type Part = (usize, &'static str, fn(&Column) -> f64);
 
 const COMPUTE: Part = (0, "computing and all else", |column| column.compute);
+const FORWARD: Part = (0, "forward pass, data and all else", |column| {
+    (column.compute - column.backward - column.optimizer).max(0.0)
+});
+const BACKWARD: Part = (3, "backward pass", |column| column.backward);
+const OPTIMIZER: Part = (6, "optimizer", |column| column.optimizer);
 const WIRE_WAIT: Part = (1, "waiting, buckets on the wire", |column| column.wire_wait);
 const RANK_WAIT: Part = (2, "waiting for other ranks, nothing on the wire", |column| column.rank_wait);
 const HIDDEN: Part = (5, "hidden communication", |column| column.hidden);
@@ -24,7 +29,10 @@ pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {
     for run in runs.iter().filter(|run| !run.steps.is_empty()) {
         let columns = columns(&run.steps, MOST);
         let of = |title, parts: &[Part]| stacked(&titled(&run.name, runs.len(), title), &columns, parts);
-        figures.push(of("Time of a step", &[COMPUTE, WIRE_WAIT, RANK_WAIT]));
+        // Runs of the first versions have not measured them.
+        let is_split = columns.iter().any(|column| column.backward > 0.0);
+        let computing: &[Part] = if is_split { &[FORWARD, BACKWARD, OPTIMIZER] } else { &[COMPUTE] };
+        figures.push(of("Time of a step", &[computing, &[WIRE_WAIT, RANK_WAIT]].concat()));
         figures.push(of("Communication, hidden and waited for", &[HIDDEN, WIRE_WAIT, RANK_WAIT]));
     }
     let mut body = Html::default();
@@ -76,6 +84,14 @@ mod tests {
     use crate::example;
 
     #[test]
+    fn a_run_that_has_not_measured_its_passes_has_computed() {
+        let mut run = example::run(200);
+        run.steps.iter_mut().for_each(|step| (step.backward_seconds, step.optimizer_seconds) = (0.0, 0.0));
+        let text = section(&[&run], &mut Ids::default()).html().into_string();
+        assert!(text.contains("computing and all else") && !text.contains("backward pass"), "{text}");
+    }
+
+    #[test]
     fn hidden_and_exposed_communication_are_told_apart() {
         let mut run = example::run(200);
         run.steps[0].seconds = 3.0;
@@ -83,6 +99,7 @@ mod tests {
         assert_eq!(text.matches("<figure>").count(), 2);
         for part in [
             "hidden communication 83.3 %, waiting, buckets on the wire 16.7 %",
+            "forward pass, data and all else 56.4 %, backward pass 34.9 %, optimizer 6.5 %",
             "1 column goes on beyond the top, the largest up to 3 s.",
             "mean of a step, ms",
             "<th scope=\"row\">199</th>",

@@ -30,6 +30,10 @@ pub struct StepRow {
     pub comm_seconds: f64,
     /// The training thread waited for communication.
     pub exposed_seconds: f64,
+    /// The training thread ran backward passes; 0 where it is not known.
+    pub backward_seconds: f64,
+    /// It updated values; 0 where it is not known.
+    pub optimizer_seconds: f64,
     /// Whether it changed nothing, because it overflowed.
     pub skipped: bool,
 }
@@ -76,6 +80,10 @@ struct Fields {
     comm_seconds: f64,
     exposed_comm_seconds: f64,
     #[serde(default)]
+    backward_seconds: f64,
+    #[serde(default)]
+    optimizer_seconds: f64,
+    #[serde(default)]
     skipped: bool,
     /// What the loss counts is the name of its field.
     #[serde(flatten)]
@@ -121,6 +129,8 @@ fn row(fields: Fields) -> Result<(StepRow, Option<String>), String> {
         ("seconds", fields.seconds),
         ("comm_seconds", fields.comm_seconds),
         ("exposed_comm_seconds", fields.exposed_comm_seconds),
+        ("backward_seconds", fields.backward_seconds),
+        ("optimizer_seconds", fields.optimizer_seconds),
     ] {
         if value < 0.0 {
             return Err(format!("{name} is {value}, below 0"));
@@ -137,6 +147,8 @@ fn row(fields: Fields) -> Result<(StepRow, Option<String>), String> {
         seconds: fields.seconds,
         comm_seconds: fields.comm_seconds,
         exposed_seconds: fields.exposed_comm_seconds,
+        backward_seconds: fields.backward_seconds,
+        optimizer_seconds: fields.optimizer_seconds,
         skipped: fields.skipped,
     };
     Ok((row, counted.map(|(name, _)| name.clone())))

@@ -1,4 +1,5 @@
-//! `buckets.csv`: how many bytes each bucket has, and travels in, and how long its reductions took.
+//! `buckets.csv`: how many bytes each bucket has, and travels in, how long its reductions took, and
+//! when its gradient was there.
 
 use kolo_ddp::BucketTiming;
 
@@ -10,7 +11,7 @@ use crate::run_folder::RunFolder;
 /// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "buckets.csv",
-    about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions took",
+    about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions took, when it was ready",
     open: |run| {
         Some(Box::new(Buckets { folder: run.folder?.clone(), samples: Vec::new(), is_written: true }))
     },
@@ -18,9 +19,16 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
 
 struct Buckets {
     folder: RunFolder,
-    /// What each bucket was in its last reduction, and the microseconds of all of them.
-    samples: Vec<(BucketTiming, Vec<f64>)>,
+    /// What each bucket was in its last reduction, and the times of all of them.
+    samples: Vec<(BucketTiming, Samples)>,
     is_written: bool,
+}
+
+/// Of one bucket in each step, in microseconds.
+#[derive(Default)]
+struct Samples {
+    took: Vec<f64>,
+    ready: Vec<f64>,
 }
 
 impl MetricSink for Buckets {
@@ -54,21 +62,23 @@ impl Buckets {
         let known: Vec<BucketTiming> = self.samples.iter().map(|(bucket, _)| *bucket).collect();
         if sizes(&known) != sizes(buckets) {
             // The buckets have been rebuilt, as they are after the first step.
-            self.samples = buckets.iter().map(|bucket| (*bucket, Vec::new())).collect();
+            self.samples = buckets.iter().map(|bucket| (*bucket, Samples::default())).collect();
         }
         for ((last, samples), bucket) in self.samples.iter_mut().zip(buckets) {
             *last = *bucket;
-            samples.push(bucket.seconds * 1e6);
+            samples.took.push(bucket.seconds * 1e6);
+            samples.ready.push(bucket.ready * 1e6);
         }
         self.is_written = false;
     }
 
     fn csv(&self) -> String {
-        let mut text = String::from("bucket,bytes,wire_bytes,p50_us,p95_us,p99_us\n");
+        let mut text = String::from("bucket,bytes,wire_bytes,p50_us,p95_us,p99_us,ready_us\n");
         for (number, (bucket, samples)) in self.samples.iter().enumerate() {
-            let [p50, p95, p99] = [50.0, 95.0, 99.0].map(|percent| percentile(samples, percent));
+            let [p50, p95, p99] = [50.0, 95.0, 99.0].map(|percent| percentile(&samples.took, percent));
+            let ready = percentile(&samples.ready, 50.0);
             let BucketTiming { bytes, wire_bytes, .. } = bucket;
-            text += &format!("{number},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1}\n");
+            text += &format!("{number},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1},{ready:.1}\n");
         }
         text
     }

@@ -26,7 +26,7 @@ fn report() -> StepReport {
         noise_scale: Some(NoiseScale::default()),
         skipped: false,
         loss_scale: None,
-        buckets: vec![BucketTiming { bytes: 4096, wire_bytes: 512, seconds: 0.001 }],
+        buckets: vec![BucketTiming { bytes: 4096, wire_bytes: 512, seconds: 0.001, ready: 0.002 }],
         exposed: Duration::ZERO,
         started_early: 0,
         change: Change::None,

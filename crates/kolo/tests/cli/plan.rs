@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::program::{fail, succeed};
+use crate::program::{fail, noise_images, succeed};
 
 /// The output of code 15.1.1 of "Data-Parallel Deep Learning", to the digit.
 #[test]
@@ -120,4 +120,57 @@ fn stragglers_and_failures_cost_what_the_formulas_say() {
     let alone = ["--recovery-s", "3"];
     let (_, error) = fail(Path::new("."), &[&step[..], &rest, &alone].concat());
     assert!(error.contains("--worker-mtbf-hours"), "{error}");
+}
+
+/// The profile is the run's own: its passes, its optimizer, its buckets.
+#[test]
+fn a_run_is_the_profile_of_its_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 96);
+    let run =
+        ["train", "--nproc", "1", "--shards", "2", "--model", "mlp", "--data", &data, "--batch-size", "4"];
+    let cut = ["--bucket-cap-mb", "0.25", "--epochs", "4", "--out", "run"];
+    succeed(folder.path(), &[&run[..], &cut].concat());
+    let plan = ["plan", "step", "--from", "run", "--workers", "1,64", "--between", "1gbe"];
+    let told = succeed(folder.path(), &[&plan[..], &["--json"]].concat());
+    let told: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
+    let number = |row: usize, name: &str| told[row][name].as_f64().unwrap();
+
+    let steps = std::fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap();
+    let steps = steps.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let of = |row: &serde_json::Value, name: &str| row[name].as_f64().unwrap();
+    let mut own: Vec<f64> = Vec::new();
+    for row in steps.skip(10) {
+        let (backward, optimizer) = (of(&row, "backward_seconds"), of(&row, "optimizer_seconds"));
+        let exposed = of(&row, "exposed_comm_seconds");
+        assert!(backward > 0.0 && optimizer > 0.0, "{row}");
+        assert!(backward + optimizer + exposed < of(&row, "seconds"), "{row}");
+        own.push(of(&row, "seconds") - exposed);
+    }
+    own.sort_by(f64::total_cmp);
+    assert!((number(0, "seconds") - own[own.len() / 2]).abs() < 0.01 * own[own.len() / 2], "{told:?}");
+    assert!(number(1, "exposed") > 0.0, "{told:?}");
+
+    let buckets = std::fs::read_to_string(folder.path().join("run/buckets.csv")).unwrap();
+    let rows = buckets.lines().skip(1).map(|row| row.split(',').map(|cell| cell.parse().unwrap()).collect());
+    let rows: Vec<Vec<f64>> = rows.collect();
+    let words = succeed(folder.path(), &plan);
+    assert!(rows.len() > 1 && words.contains(&format!("in {} buckets", rows.len())), "{words}");
+    let ready: Vec<f64> = rows.iter().map(|row| row[6]).collect();
+    assert!(ready.is_sorted() && ready[0] > 0.0, "buckets become ready in their order: {buckets}");
+}
+
+#[test]
+fn a_run_that_cannot_be_a_profile_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |args: &[&str], words: &str| {
+        let (code, told) = fail(folder.path(), &[&["plan", "step"], args].concat());
+        assert!(code == 2 && told.contains(words), "{told}");
+    };
+    refused(&["--from", "nowhere"], "nowhere");
+    refused(&["--from", "run", "--forward-ms", "3"], "cannot be used with");
+    refused(&["--forward-ms", "3"], "--backward-ms");
+    std::fs::create_dir(folder.path().join("run")).unwrap();
+    std::fs::write(folder.path().join("run/config.toml"), "model = \"mlp\"\nnproc = 1\n").unwrap();
+    refused(&["--from", "run"], "--from run: 0 steps after the first 10 are too few");
 }

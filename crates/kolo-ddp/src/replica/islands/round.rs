@@ -59,6 +59,8 @@ impl Islands {
             let loss = step.loss * step.count;
             island.losses.push(IslandLoss { loss, count: step.count, skipped: step.skipped });
             report.exposed += step.exposed;
+            report.backward += step.backward;
+            report.optimizer += step.optimizer;
             report.started_early += step.started_early;
             report.gradient_norm = step.gradient_norm.filter(|_| self.together);
             report.loss_scale = step.loss_scale.filter(|_| self.together);

@@ -1,6 +1,7 @@
 //! `kolo plan`: what a training will take, before machines are rented.
 
 mod memory;
+mod run_profile;
 mod step;
 mod training;
 

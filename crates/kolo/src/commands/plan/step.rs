@@ -6,32 +6,20 @@ use clap::Args;
 use kolo_plan::step::{Disturbances, FailureCosts, Outlook, StepProfile, not_worth_from, outlook, predict};
 use kolo_plan::{Checkpoints, ClusterFile, LINKS, LinkChoice};
 
-use super::positive;
+use super::{positive, run_profile};
 use crate::output::{print, print_json};
 use kolo::Failure;
 
 /// Say what a step takes on so many workers of a cluster, from what it takes on one.
 ///
-/// Each worker computes as long as one alone, so the global batch grows with them. Buckets are ready one
-/// after another in the backward pass, and are all-reduced by the schedules that Kolo runs.
+/// Each worker computes as long as one alone, so the global batch grows with them. Buckets are ready as the
+/// run of --from has measured, or one after another in the backward pass, and are all-reduced by the schedules
+/// that Kolo runs.
 #[derive(Args)]
 #[command(after_help = links())]
 pub(crate) struct Step {
-    /// Milliseconds of one worker's forward pass
-    #[arg(long, value_name = "MS", value_parser = positive)]
-    forward_ms: f64,
-    /// Milliseconds of its backward pass
-    #[arg(long, value_name = "MS", value_parser = positive)]
-    backward_ms: f64,
-    /// Milliseconds of its optimizer
-    #[arg(long, value_name = "MS", value_parser = positive)]
-    optimizer_ms: f64,
-    /// Parameters of the model, in f32
-    #[arg(long, value_name = "NUMBER", value_parser = positive)]
-    parameters: f64,
-    /// Bucket size in MiB
-    #[arg(long, value_name = "MIB", value_parser = positive, default_value = "25")]
-    bucket_cap_mb: f64,
+    #[command(flatten)]
+    profile: ProfileOptions,
     /// The link between nodes, by its name
     #[arg(long, value_name = "LINK", default_value = "10gbe", conflicts_with = "cluster")]
     between: String,
@@ -59,6 +47,46 @@ pub(crate) struct Step {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What one worker does in a step: measured, or from figures.
+#[derive(Args)]
+struct ProfileOptions {
+    /// Take the step of the run in this folder: its passes, its optimizer, its buckets
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = FIGURES)]
+    from: Option<PathBuf>,
+    /// Milliseconds of one worker's forward pass
+    #[arg(long, value_name = "MS", value_parser = positive, required_unless_present = "from")]
+    forward_ms: Option<f64>,
+    /// Milliseconds of its backward pass
+    #[arg(long, value_name = "MS", value_parser = positive, required_unless_present = "from")]
+    backward_ms: Option<f64>,
+    /// Milliseconds of its optimizer
+    #[arg(long, value_name = "MS", value_parser = positive, required_unless_present = "from")]
+    optimizer_ms: Option<f64>,
+    /// Parameters of the model, in f32
+    #[arg(long, value_name = "NUMBER", value_parser = positive, required_unless_present = "from")]
+    parameters: Option<f64>,
+    /// Bucket size in MiB
+    #[arg(long, value_name = "MIB", value_parser = positive, default_value = "25")]
+    bucket_cap_mb: f64,
+}
+
+/// What a run folder says instead.
+const FIGURES: [&str; 5] = ["forward_ms", "backward_ms", "optimizer_ms", "parameters", "bucket_cap_mb"];
+
+impl ProfileOptions {
+    fn profile(&self) -> Result<StepProfile, Failure> {
+        if let Some(folder) = &self.from {
+            return run_profile::read(folder);
+        }
+        let seconds = |ms: Option<f64>| ms.unwrap_or_default() / 1e3;
+        let [forward, backward, optimizer] =
+            [self.forward_ms, self.backward_ms, self.optimizer_ms].map(seconds);
+        let (bytes, cap) =
+            (4.0 * self.parameters.unwrap_or_default(), self.bucket_cap_mb * f64::from(1 << 20));
+        Ok(StepProfile::even(forward, backward, optimizer, bytes, cap))
+    }
 }
 
 /// How often workers fail, and what that costs.
@@ -104,10 +132,7 @@ impl Step {
                 oversubscription: 1.0,
             },
         };
-        let [forward, backward, optimizer] =
-            [self.forward_ms, self.backward_ms, self.optimizer_ms].map(|ms| ms / 1e3);
-        let (bytes, cap) = (4.0 * self.parameters, self.bucket_cap_mb * f64::from(1 << 20));
-        let profile = StepProfile::even(forward, backward, optimizer, bytes, cap);
+        let profile = self.profile.profile()?;
         let place = self.cluster.as_ref().map(|file| format!("{}: ", file.display())).unwrap_or_default();
         let spread = self.spread.map_or(0.0, |percent| percent / 100.0);
         let disturbances = Disturbances { spread, failures: self.failures.costs() };
