@@ -28,6 +28,8 @@ fn report() -> StepReport {
         loss_scale: None,
         buckets: vec![BucketTiming { bytes: 4096, wire_bytes: 512, seconds: 0.001, ready: 0.002 }],
         exposed: Duration::ZERO,
+        backward: Duration::from_millis(40),
+        optimizer: Duration::from_millis(5),
         started_early: 0,
         change: Change::None,
         straggler: None,
