@@ -29,13 +29,11 @@ impl WorkerSet {
             return Decision::new(lost, "no member that held the job's state is left");
         }
         match (&self.ended, participating) {
-            (Some((_, reason)), 0) if enough => self.form(reason),
+            (Some(ended), 0) if enough => self.form(&ended.reason),
             (Some(_), 0) if self.closed && started == 0 => self.give_up(Duration::ZERO),
-            (Some((since, _)), 0) if now >= *since + self.policy.too_few_timeout => {
-                self.give_up(now - *since)
-            }
+            (Some(ended), 0) if now >= ended.at + self.policy.too_few_timeout => self.give_up(now - ended.at),
             (Some(_), 0) => wait("too few members wait for a generation"),
-            (Some((since, _)), 1..) => self.evict_hung(now, now - *since),
+            (Some(ended), 1..) => self.evict_hung(now, now - ended.at),
             (None, 0) if enough => self.form("members have left"),
             (None, 0) => Decision::new(Action::EndGeneration, "members have left"),
             (None, 1..) if self.regroup_requested => wait("the running generation has not ended its step"),

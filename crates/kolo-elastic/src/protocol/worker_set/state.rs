@@ -41,6 +41,15 @@ pub(super) struct WorkerRecord {
     history: History,
 }
 
+/// The end of the last generation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Ended {
+    pub(super) at: Instant,
+    pub(super) reason: String,
+    /// The reason is a member's, which may have seen no more of it than a connection that broke.
+    is_guess: bool,
+}
+
 /// The workers of a job and the generation that they form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WorkerSet {
@@ -51,8 +60,8 @@ pub(crate) struct WorkerSet {
     heard_of: u64,
     /// The number of the last generation; 0 before the first.
     pub(super) generation: u64,
-    /// When that generation ended, and why; `None` while it runs.
-    pub(super) ended: Option<(Instant, String)>,
+    /// How that generation ended; `None` while it runs.
+    pub(super) ended: Option<Ended>,
     pub(super) regroup_requested: bool,
     /// Nobody else will be started.
     pub(super) closed: bool,
@@ -155,7 +164,8 @@ impl WorkerSet {
         let worker = self.record(member);
         let before = std::mem::replace(&mut worker.status, Status::Waiting(arrival));
         if before == Status::Participating {
-            self.end_generation(now, reason.unwrap_or_else(|| "members come or go".into()));
+            let reason = reason.unwrap_or_else(|| "members come or go".into());
+            self.ended.get_or_insert(Ended { at: now, reason, is_guess: true });
         }
     }
 
@@ -205,9 +215,12 @@ impl WorkerSet {
         Some(rank)
     }
 
-    /// The first reason for which a generation ends is the one that counts.
+    /// A generation ends for the first reason that a leader or a launcher gives, or else for the first guess.
     fn end_generation(&mut self, now: Instant, reason: String) {
-        self.ended.get_or_insert((now, reason));
+        let at = self.ended.as_ref().map_or(now, |ended| ended.at);
+        if self.ended.as_ref().is_none_or(|ended| ended.is_guess) {
+            self.ended = Some(Ended { at, reason, is_guess: false });
+        }
     }
 
     /// Those who wait: servers last, and first those who have been in a generation, in the order of their

@@ -333,6 +333,23 @@ fn an_assignment_is_not_the_state() {
 }
 
 #[test]
+fn how_a_process_has_ended_is_the_reason_whoever_tells_first() {
+    let now = Instant::now();
+    // A survivor comes back before the launcher has seen the death.
+    let mut set = participating(3, now);
+    set.arrived("1", 2, Some("rank 0 died".into()), now);
+    set.exited("0", Some("was killed"), now);
+    set.arrived("2", 2, Some("rank 0 died".into()), now);
+    assert_eq!(step(&mut set, now), form(&[("1", 2), ("2", 2)], "rank 0 (0) was killed"));
+    // The second death follows from the first one.
+    set.exited("1", Some("was killed"), now);
+    set.exited("2", Some("exited with 1"), now);
+    set.started("3");
+    set.arrived("3", 1, None, now);
+    assert_eq!(set.ended.as_ref().unwrap().reason, "rank 0 (1) was killed");
+}
+
+#[test]
 fn servers_follow_the_workers_and_are_none_of_them() {
     let now = Instant::now();
     let mut set = WorkerSet::new(POLICY, now);
