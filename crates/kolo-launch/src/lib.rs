@@ -60,6 +60,7 @@ mod worker_exit;
 mod workers;
 
 pub use diagnose::diagnose;
+pub use die_with_parent::die_with_parent;
 pub use error::LaunchError;
 pub use error_file::{WorkerError, report_failure};
 pub use failure_report::{BlamedState, FailureReport, Reason};

@@ -21,7 +21,7 @@ use rustix::process::{
 };
 use tempfile::TempDir;
 
-use crate::die_with_parent::die_with_parent;
+use crate::die_with_parent::die_with_launcher;
 use crate::environment::{Rendezvous, variables};
 use crate::error::LaunchError;
 use crate::error_file;
@@ -132,7 +132,7 @@ impl Workers {
         }
         let socket = self.reaper.as_ref().map(Reaper::socket).transpose();
         let socket = socket.map_err(|cause| LaunchError::system(format!("cannot start {rank}"), cause))?;
-        die_with_parent(&mut command, socket);
+        die_with_launcher(&mut command, socket);
         let mut child = command.spawn().map_err(|cause| cannot_start(&job.command[0], cause))?;
         let pid = Pid::from_child(&child);
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {

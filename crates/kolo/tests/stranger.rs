@@ -26,6 +26,10 @@ fn profiles() -> String {
     manifest[first..].into()
 }
 
+/// Features that this workspace's tests ask for, of crates that all of Burn is built on: with them Burn is not
+/// built anew.
+const SHARED_FEATURES: &str = "once_cell = \"1\"\nserde = { version = \"1\", features = [\"rc\"] }\n";
+
 fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap();
     let words = String::from_utf8_lossy(&output.stderr);
@@ -47,7 +51,7 @@ fn the_readmes_program_runs_as_printed() {
     let dependencies = block("toml").replace(r#"git = "https://github.com/kolo-rs/kolo""#, &local);
     assert!(dependencies.contains(&local), "README names the repository");
     let package = "[package]\nname = \"my-trainer\"\nedition = \"2024\"\n\n";
-    let manifest = format!("{package}{dependencies}\n[workspace]\n\n{}", profiles());
+    let manifest = format!("{package}{dependencies}{SHARED_FEATURES}\n[workspace]\n\n{}", profiles());
     fs::write(project.join("Cargo.toml"), manifest).unwrap();
     fs::write(project.join("src/main.rs"), block("rust,no_run")).unwrap();
     // The same versions as here.

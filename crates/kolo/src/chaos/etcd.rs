@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use kolo::Failure;
+use kolo_launch::die_with_parent;
 
 use super::hosts::Host;
 use super::port::free_port;
@@ -40,6 +41,7 @@ impl Etcd {
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         command.args(["--initial-cluster", &format!("default={peers}")]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        die_with_parent(&mut command);
         match host {
             Some(host) => host.spawn(&mut command),
             None => command.spawn(),

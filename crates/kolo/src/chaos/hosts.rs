@@ -152,17 +152,16 @@ impl Drop for Hosts {
 }
 
 impl Host {
-    /// Starts a program there.
+    /// Starts a program there, from this very thread, so that it can [die with
+    /// it](kolo_launch::die_with_parent).
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
-        let name = format!("{NAMES}/{}", self.namespace);
-        // The namespace is one of the thread, which ends.
-        let spawn = || {
-            let namespace = File::open(name)?;
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-            command.spawn()
-        };
-        let panicked = |_| Err(io::Error::other("the thread that starts a program panicked"));
-        std::thread::scope(|scope| scope.spawn(spawn).join().unwrap_or_else(panicked))
+        let own = File::open("/proc/thread-self/ns/net")?;
+        let there = File::open(format!("{NAMES}/{}", self.namespace))?;
+        let enter = |host: &File| move_into_link_name_space(host.as_fd(), Some(LinkNameSpaceType::Network));
+        enter(&there)?;
+        let child = command.spawn();
+        enter(&own)?;
+        child
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use kolo_ddp::verify::trace;
+use kolo_launch::die_with_parent;
 use kolo_train::RUN_FOLDER;
 use serde::Serialize;
 
@@ -312,6 +313,7 @@ impl ChaosJob {
             command.arg("--").args(words);
         }
         command.stdin(Stdio::null()).stdout(out).stderr(err);
+        die_with_parent(&mut command);
         let host = place.hosts.as_ref().map(|hosts| hosts.host(node));
         let child = match host {
             Some(host) => host.spawn(&mut command),

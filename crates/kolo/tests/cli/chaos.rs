@@ -1,13 +1,15 @@
 //! `kolo chaos` on a small job: workers are hit, and nothing is lost.
 
+use std::process::Stdio;
+
 use super::own_program::example;
-use super::program::{fail, succeed};
+use super::program::{alive, children, fail, kolo, succeed, wait_until};
 
 /// Runs so many seeds from the first one on, with these options of the job. Gives what was told and written.
 fn chaos(seeds: &str, first: &str, more: &[&str]) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let args = ["chaos", "--seeds", seeds, "--seed", first, "--limit", "120", "--json", "chaos.json", "--"];
-    let job = ["--steps", "400", "--batch-size", "4"];
+    let job = ["--steps", "200", "--batch-size", "4"];
     let told = succeed(folder.path(), &[&args[..], &job, more].concat());
     let text = std::fs::read_to_string(folder.path().join("chaos.json")).unwrap();
     (told, serde_json::from_str(&text).unwrap())
@@ -36,12 +38,32 @@ fn a_job_of_two_nodes_survives_its_launchers() {
     let folder = tempfile::tempdir().unwrap();
     // A launcher that is killed, and worker after worker.
     let args = ["chaos", "--nodes", "2", "--nproc", "2", "--seeds", "2", "--seed", "2", "--limit", "120"];
-    let job = ["--json", "chaos.json", "--", "--steps", "400", "--batch-size", "4"];
+    let job = ["--json", "chaos.json", "--", "--steps", "200", "--batch-size", "4"];
     let told = succeed(folder.path(), &[&args[..], &job].concat());
     assert!(told.contains("undisturbed: 4 workers"), "{told}");
     assert!(told.contains("2 runs: 0 lost something, 0 failed, 0 hung"), "{told}");
     let text = std::fs::read_to_string(folder.path().join("chaos.json")).unwrap();
     assert!(text.contains("launcher"), "{text}");
+}
+
+#[test]
+fn nothing_is_left_of_one_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["chaos", "--nodes", "2", "--nproc", "1", "--seeds", "1", "--", "--epochs", "1000"];
+    // What it leaves lies in a folder that goes.
+    let mut command = kolo(folder.path(), &args);
+    let mut chaos = command.env("TMPDIR", folder.path()).stdout(Stdio::null()).spawn().unwrap();
+    let mut processes = Vec::new();
+    wait_until("no two launchers with a worker each", || {
+        let launchers = children(chaos.id());
+        let workers: Vec<u32> = launchers.iter().flat_map(|launcher| children(*launcher)).collect();
+        let are_there = (launchers.len(), workers.len()) == (2, 2);
+        processes = [launchers, workers].concat();
+        are_there
+    });
+    chaos.kill().unwrap();
+    chaos.wait().unwrap();
+    wait_until("a launcher or a worker is left", || processes.iter().all(|pid| !alive(*pid)));
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::elastic::{RUN, STEPS, expected, has_said, result};
-use super::program::{alive, fail, kolo, stderr, workers};
+use super::program::{alive, fail, kolo, stderr, wait_until, workers};
 
 fn start(folder: &Path, words: &Path, more: &[&str]) -> Child {
     let args = [&RUN[..], &["--nproc", "2", "--out", "run"], more].concat();
@@ -20,14 +20,6 @@ fn start_until_step_40(folder: &Path, words: &Path) -> (Child, Vec<u32>) {
     wait_until("no checkpoint is written", || checkpoint.exists());
     let workers = workers(&job);
     (job, workers)
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(120);
-    while !holds() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The first job is stopped, so that it lives for as long as the test needs it to.

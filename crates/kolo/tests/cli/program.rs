@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// The program under test, in a folder of its own.
 pub fn kolo(folder: &Path, args: &[&str]) -> Command {
@@ -37,10 +38,15 @@ pub fn summary(run: &Path) -> serde_json::Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The workers among a launcher's children: those that are this very program.
+/// The workers among a launcher's children.
 pub fn workers(launcher: &Child) -> Vec<u32> {
+    children(launcher.id())
+}
+
+/// The children of a process that are this very program.
+pub fn children(parent: u32) -> Vec<u32> {
     let own = std::fs::canonicalize(env!("CARGO_BIN_EXE_kolo")).unwrap();
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", launcher.id()));
+    let tasks = std::fs::read_dir(format!("/proc/{parent}/task"));
     let children = tasks.into_iter().flatten().flatten().flat_map(|task| {
         let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
         text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
@@ -48,6 +54,15 @@ pub fn workers(launcher: &Child) -> Vec<u32> {
     children
         .filter(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own))
         .collect()
+}
+
+/// Waits until something holds; fails after two minutes with `what` is wrong then.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Whether a process is there and not a zombie.
