@@ -7,7 +7,7 @@ use crate::probes::{
     Clock, Cpu, DataFacts, Disk, FolderFacts, Host, HugePages, Memory, OpenFiles, Processor, Program,
 };
 use crate::settings::{
-    BatchSettings, CheckpointSettings, Normalisation, RateSettings, Schedule, Settings, Work,
+    BatchSettings, CheckpointSettings, Exchange, Normalisation, RateSettings, Schedule, Settings, Work,
 };
 
 /// The settings of `kolo train` without options, by so many workers.
@@ -32,7 +32,7 @@ fn settings(workers: usize) -> Settings {
         shares: vec![1; workers],
         has_weights: false,
         straggler: "warn".into(),
-        exchanges_every_step: true,
+        exchange: Exchange::WithinStep,
         checkpoints: CheckpointSettings { epochs: 1, steps: None, keep: 3, best: false },
         patience: None,
         seed: 0,

@@ -25,8 +25,8 @@ pub struct Settings {
     pub has_weights: bool,
     /// What becomes of a worker that holds the others up, as `--straggler` says it.
     pub straggler: String,
-    /// Whether the whole gradient goes over the wire in every step.
-    pub exchanges_every_step: bool,
+    /// How much of each step's gradient goes over the wire, and when.
+    pub exchange: Exchange,
     /// What is kept of the run.
     pub checkpoints: CheckpointSettings,
     /// Epochs without a better one after which the run ends.
@@ -52,6 +52,17 @@ pub enum Normalisation {
     PerShard,
     /// The global batch.
     GlobalBatch,
+}
+
+/// How much of each step's gradient goes over the wire, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exchange {
+    /// All of it, and the step ends when it is back.
+    WithinStep,
+    /// All of it, and it has a whole step more.
+    StepLater,
+    /// Less of it, or of few steps.
+    Less,
 }
 
 /// The learning rate over the run.

@@ -4,6 +4,7 @@ use kolo_report::units::{percent, seconds};
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
+use crate::settings::Exchange;
 
 /// Entry of the table.
 pub(super) const CHECK: Check =
@@ -17,7 +18,7 @@ const LEAST: f64 = 1e-3;
 
 fn find(facts: &Facts) -> Option<Found> {
     let farthest = facts.links.iter().max_by(|a, b| a.latency.total_cmp(&b.latency))?;
-    let step = facts.step_seconds().filter(|_| facts.settings.exchanges_every_step)?;
+    let step = facts.step_seconds().filter(|_| facts.settings.exchange == Exchange::WithinStep)?;
     // The fewest rounds in which all can hear of all, out and back (a tree).
     let rounds = 2.0 * (facts.nodes as f64).log2().ceil();
     let waits = rounds * farthest.latency;
@@ -64,7 +65,7 @@ mod tests {
         assert_eq!(find(&facts), None);
         (0..3).for_each(|rank| example::trial(&mut facts, rank).shard_seconds = 0.1);
         assert!(find(&facts).is_some());
-        facts.settings.exchanges_every_step = false;
+        facts.settings.exchange = Exchange::StepLater;
         assert_eq!(find(&facts), None);
     }
 }

@@ -4,6 +4,7 @@ use kolo_report::units::{bytes, number, rate, seconds};
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
+use crate::settings::Exchange;
 
 /// Entry of the table.
 pub(super) const CHECK: Check =
@@ -14,7 +15,7 @@ fn find(facts: &Facts) -> Option<Found> {
     let carried =
         facts.links.iter().map(|link| link.both.min(link.there).min(link.back)).min_by(f64::total_cmp)?;
     let (model, step) = (facts.model()?, facts.step_seconds()?);
-    if !facts.settings.exchanges_every_step {
+    if facts.settings.exchange == Exchange::Less {
         return None;
     }
     // What each node has to send and to receive at least (Patarasu & Yuan 2009, theorem 1).

@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_difference_that_nobody_would_notice_is_none() {
         let mut facts = example::hosts(2);
-        facts.links[0].there = 0.4e9;
+        facts.links[0].there = 0.5e9;
         assert_eq!(find(&facts), None, "a gradient of 310 kB");
         example::trial(&mut facts, 0).gradient_bytes = 46_800_000;
         assert!(find(&facts).is_some());

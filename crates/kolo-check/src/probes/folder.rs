@@ -171,16 +171,15 @@ mod tests {
         let held = kolo_claim::take(folder.path(), &Candidate::alone(), |_| {}).unwrap();
         assert_eq!(writer(false), None, "this very process");
         held.hand_on();
-        // The claim of a process that lives: numbers and start of the other one.
+        // The claim of a process that lives: number and start of the other one.
         let claims = fs::read_dir(folder.path().join(".claims")).unwrap();
         let path = claims.map(|entry| entry.unwrap().path()).next().unwrap();
         let stat = fs::read_to_string(format!("/proc/{}/stat", other.id())).unwrap();
         let started: u64 =
             stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse().unwrap();
-        let (text, own) = (fs::read_to_string(&path).unwrap(), std::process::id().to_string());
-        let own_start = text.split("\"started\":").nth(1).unwrap().split(',').next().unwrap().to_owned();
-        let text = text.replacen(&format!("\"pid\":{own}"), &format!("\"pid\":{}", other.id()), 1);
-        fs::write(&path, text.replacen(&own_start, &started.to_string(), 1)).unwrap();
+        let mut claim: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        (claim["owner"]["pid"], claim["owner"]["started"]) = (other.id().into(), started.into());
+        fs::write(&path, claim.to_string()).unwrap();
         assert!(writer(false).is_some_and(|words| words.contains(&format!("process {}", other.id()))));
         assert_eq!(writer(true), None);
         other.kill().unwrap();
