@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::facts::{Facts, LinkFacts, RankFacts, Trial, TrialStep};
+use crate::facts::{Facts, RankFacts, Trial, TrialStep};
 use crate::probes::{
-    Clock, Cpu, DataFacts, Disk, FolderFacts, Host, HugePages, Memory, OpenFiles, Processor, Program,
+    Clock, Cpu, DataFacts, Disk, FolderFacts, Host, HugePages, LinkFacts, Memory, OpenFiles, Processor,
+    Program,
 };
 use crate::settings::{
     BatchSettings, CheckpointSettings, Exchange, Normalisation, RateSettings, Schedule, Settings, Work,
@@ -51,7 +52,7 @@ fn rank(rank: usize) -> RankFacts {
         settings: "model = \"small\"\nseed = 0\n".into(),
         program: Program { version: "0.1.0".into(), sha256: Some("0123".into()) },
         processor: Processor::of("AMD EPYC 9654 with AVX2"),
-        cpu: Cpu { cores: 8, quota: None },
+        cpu: Cpu { allowed: (0..8).collect(), quota: None },
         clock: Clock { ahead: 1e-4, uncertainty: 1e-5 },
         memory: Memory { available: 16_000_000_000, limit: None },
         open_files: OpenFiles { limit: Some(20_000), used: 25 },

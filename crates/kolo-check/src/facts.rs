@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::probes::{
-    Clock, Cpu, DataFacts, FolderFacts, Host, HugePages, Memory, OpenFiles, Processor, Program,
+    Clock, Cpu, DataFacts, FolderFacts, Host, HugePages, LinkFacts, Memory, OpenFiles, Processor, Program,
 };
 use crate::settings::Settings;
 
@@ -62,6 +62,8 @@ pub enum Trial {
     Failed {
         /// How it has ended.
         how: String,
+        /// Whether a signal has ended it, as where the system has no memory for it.
+        was_killed: bool,
         /// Its last words.
         words: String,
     },
@@ -82,23 +84,6 @@ pub struct TrialStep {
     pub update_seconds: f64,
     /// The most memory that the process had.
     pub peak_bytes: u64,
-}
-
-/// A link between two nodes, as their first ranks have measured it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LinkFacts {
-    /// The lower rank.
-    pub from: usize,
-    /// The higher rank.
-    pub to: usize,
-    /// Seconds from one to the other, half of there and back.
-    pub latency: f64,
-    /// Bytes a second from the lower rank to the higher one.
-    pub there: f64,
-    /// Bytes a second from the higher rank to the lower one.
-    pub back: f64,
-    /// Bytes a second each way, both at once.
-    pub both: f64,
 }
 
 impl Facts {

@@ -7,7 +7,7 @@ use crate::facts::Facts;
 
 /// Entry of the table.
 pub(super) const CHECK: Check =
-    Check { name: "checkpoints", about: "more than an hour of work between two checkpoints", find };
+    Check { name: "checkpoint interval", about: "more than an hour of work between two checkpoints", find };
 
 /// Seconds of work that may be lost.
 const MOST: f64 = 3600.0;

@@ -3,47 +3,19 @@
 use kolo_report::units::bytes;
 
 use super::finding::{Check, Found, Severity};
-use crate::facts::{Facts, Trial};
+use crate::facts::Facts;
 use crate::probes::Limit;
 
 /// Entry of the table.
-pub(super) const CHECK: Check = Check {
-    name: "memory",
-    about: "a trial step that fails, or workers that need more memory than there is",
-    find,
-};
+pub(super) const CHECK: Check =
+    Check { name: "memory", about: "workers that need more memory than there is", find };
 
 /// From this part of what there is on, a warning is due.
 const NARROW: f64 = 0.9;
 
-const REMEDY: &str = "Start fewer workers there (--nproc), or give smaller shards and more of them (--batch-size, --shards): a \
+/// What helps where memory does not suffice.
+pub(super) const REMEDY: &str = "Start fewer workers there (--nproc), or give smaller shards and more of them (--batch-size, --shards): a \
                       worker holds the activations of one shard at a time.";
-
-fn find(facts: &Facts) -> Option<Found> {
-    failed(facts).or_else(|| narrow(facts))
-}
-
-/// A trial that has failed: mostly because it was killed for its memory.
-fn failed(facts: &Facts) -> Option<Found> {
-    let failed = facts.ranks.iter().enumerate().find_map(|(rank, found)| match &found.trial {
-        Trial::Failed { how, words } => Some((rank, how, words)),
-        _ => None,
-    });
-    let (rank, how, words) = failed?;
-    let memory = &facts.ranks[rank].memory;
-    let free = memory.limit.as_ref().map_or(memory.available, |limit| limit.left.min(memory.available));
-    let said = if words.is_empty() { String::new() } else { format!("; its last words: {words}") };
-    Some((
-        Severity::Error,
-        format!("the trial step of {} {how}{said}", facts.name(rank)),
-        format!(
-            "One step of one shard was tried in a process of its own, with {} of memory free. The run would end there, too; a \
-             process that is killed has mostly used more memory than it may.",
-            bytes(free as f64)
-        ),
-        REMEDY.into(),
-    ))
-}
 
 /// Processes that share some memory: what it is, how much is left, and which ranks.
 struct Pool {
@@ -52,7 +24,7 @@ struct Pool {
     ranks: Vec<usize>,
 }
 
-fn narrow(facts: &Facts) -> Option<Found> {
+fn find(facts: &Facts) -> Option<Found> {
     let need = |rank: &usize| {
         let own = facts.trial(*rank).or(facts.model()).copied();
         own.map_or(0.0, |step| match facts.ranks[*rank].is_server {
@@ -142,17 +114,5 @@ mod tests {
         let (severity, what, ..) = find(&facts).unwrap();
         assert_eq!(severity, Severity::Error);
         assert!(what.starts_with("1 rank will need 150 MB, and 100 MB is left of the 120 MB that"), "{what}");
-    }
-
-    #[test]
-    fn a_trial_that_was_killed_is_told_first() {
-        let mut facts = example::one_host(2);
-        facts.ranks[1].trial = Trial::Failed { how: "was killed by signal 9".into(), words: String::new() };
-        let (severity, what, why, _) = find(&facts).unwrap();
-        assert_eq!(
-            (severity, what.as_str()),
-            (Severity::Error, "the trial step of rank 1 was killed by signal 9")
-        );
-        assert!(why.contains("16 GB"), "{why}");
     }
 }

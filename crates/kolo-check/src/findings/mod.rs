@@ -32,6 +32,7 @@ mod slow_disk;
 mod slow_link;
 mod slow_worker;
 mod steps;
+mod trial_step;
 mod warmup;
 
 use crate::facts::Facts;
@@ -45,6 +46,7 @@ pub static CHECKS: &[Check] = &[
     processors::CHECK,
     cores::CHECK,
     slow_worker::CHECK,
+    trial_step::CHECK,
     memory::CHECK,
     huge_pages::CHECK,
     open_files::CHECK,

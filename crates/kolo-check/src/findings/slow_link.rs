@@ -15,7 +15,8 @@ pub(super) const CHECK: Check = Check {
 /// A link with this part of the others' rate is slow.
 const SLOW: f64 = 0.5;
 
-/// The part of a step's computing that the difference must take: on fast links small messages differ by chance.
+/// The part of a step's computing that the difference must take: on fast links small messages differ by
+/// chance.
 const LEAST_PART: f64 = 0.05;
 
 /// One direction of a link: from, to, bytes a second.

@@ -14,6 +14,12 @@ pub(super) fn smallest(folders: &[PathBuf], read: impl Fn(&Path) -> Option<f64>)
     limits.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
+/// A name that tells a control group from those of other containers, in each of which the paths are alike.
+pub(super) fn name(folder: &Path) -> String {
+    let container = std::fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
+    format!("{} of {}", folder.display(), container.display())
+}
+
 /// A file that holds one number.
 pub(super) fn number(path: &Path) -> Option<f64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()

@@ -2,30 +2,39 @@
 
 use std::path::Path;
 
+use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::cgroup;
 
 /// A share of a host's processors.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Processors on which this rank may run.
-    pub cores: usize,
-    /// Processors whose time its control group may use, as a container's CPU limit says.
-    pub quota: Option<f64>,
+    /// Numbers of the processors on which this rank may run.
+    pub allowed: Vec<usize>,
+    /// What its control group may use, as a container's CPU limit says.
+    pub quota: Option<Quota>,
+}
+
+/// Time of processors that some processes of a host have together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quota {
+    /// The control group, of which ranks with the same quota have the same one.
+    pub group: String,
+    /// Processors whose time it may use.
+    pub processors: f64,
 }
 
 impl Cpu {
     /// Of this process.
     pub fn here() -> Cpu {
-        let allowed = rustix::thread::sched_getaffinity(None).map(|set| set.count() as usize);
-        let quota = cgroup::smallest(&cgroup::folders("cpu"), quota).map(|(_, quota)| quota);
-        Cpu { cores: allowed.unwrap_or(1).max(1), quota }
-    }
-
-    /// Processors that it can have at most.
-    pub(crate) fn usable(&self) -> f64 {
-        self.quota.unwrap_or(f64::INFINITY).min(self.cores as f64)
+        let set = rustix::thread::sched_getaffinity(None);
+        let allowed = set.map(|set| (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect());
+        let quota = cgroup::smallest(&cgroup::folders("cpu"), quota);
+        Cpu {
+            allowed: allowed.unwrap_or_default(),
+            quota: quota.map(|(folder, processors)| Quota { group: cgroup::name(&folder), processors }),
+        }
     }
 }
 
@@ -62,6 +71,6 @@ mod tests {
         assert_eq!(quota(folder.path()), None);
         write("cpu.max", "50000 100000\n");
         assert_eq!(quota(folder.path()), Some(0.5));
-        assert!(Cpu::here().usable() > 0.0);
+        assert!(!Cpu::here().allowed.is_empty());
     }
 }

@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use kolo_comm::schedule::{Message, Range};
 use kolo_comm::{Buffer, Collective, Error, Group, Rank};
-
-use crate::facts::LinkFacts;
+use serde::{Deserialize, Serialize};
 
 /// Questions and answers of which the lower quartile counts.
 const QUESTIONS: usize = 20;
@@ -23,6 +22,23 @@ const VERY_LONG: f64 = 0.2;
 const SAMPLES: usize = 3;
 /// A node meets so many others at most: beyond that the network of a large job is known well enough.
 const MOST_ROUNDS: usize = 32;
+
+/// A link between two nodes, as their first ranks have measured it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkFacts {
+    /// The lower rank.
+    pub from: usize,
+    /// The higher rank.
+    pub to: usize,
+    /// Seconds from one to the other, half of there and back.
+    pub latency: f64,
+    /// Bytes a second from the lower rank to the higher one.
+    pub there: f64,
+    /// Bytes a second from the higher rank to the lower one.
+    pub back: f64,
+    /// Bytes a second each way, both at once.
+    pub both: f64,
+}
 
 /// Measures the links of this rank to those after it. A collective. Nothing where there is one node.
 ///

@@ -51,11 +51,7 @@ fn limit(folder: &Path) -> Option<Limit> {
     let about = std::fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
     let files = field(&about, "total_inactive_file").or_else(|| field(&about, "inactive_file")).unwrap_or(0);
     let used = (used - files as f64).max(0.0);
-    Some(Limit {
-        group: folder.display().to_string(),
-        bytes: bytes as u64,
-        left: (bytes - used).max(0.0) as u64,
-    })
+    Some(Limit { group: cgroup::name(folder), bytes: bytes as u64, left: (bytes - used).max(0.0) as u64 })
 }
 
 /// A number behind its name.

@@ -16,12 +16,12 @@ mod program;
 pub use kolo_ddp::Processor;
 
 pub use clock::Clock;
-pub use cpu::Cpu;
+pub use cpu::{Cpu, Quota};
 pub use data::DataFacts;
 pub use folder::{Disk, FolderFacts, FolderProbe};
 pub use host::Host;
 pub use huge_pages::HugePages;
-pub use links::measure_links;
+pub use links::{LinkFacts, measure_links};
 pub use memory::{Limit, Memory};
 pub use open_files::OpenFiles;
 pub use program::Program;
