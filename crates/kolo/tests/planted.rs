@@ -23,7 +23,7 @@ fn kolo(folder: &Path, args: &[&str]) -> Command {
 /// What has been found by a check.
 fn found(output: &Output, check: &str) -> serde_json::Value {
     let said = String::from_utf8_lossy(&output.stdout);
-    let said: String = said.lines().map(|line| line.strip_prefix("[0] ").unwrap_or(line)).collect();
+    let said: String = said.lines().map(|line| line.strip_prefix("[rank 0] ").unwrap_or(line)).collect();
     let report: serde_json::Value = serde_json::from_str(&said)
         .unwrap_or_else(|e| panic!("{e}: {said} {}", String::from_utf8_lossy(&output.stderr)));
     let findings = report["findings"].as_array().unwrap();

@@ -20,7 +20,10 @@ fn find(facts: &Facts) -> Option<Found> {
             ),
             "It ends the run when so many epochs have passed since the best one, and there are no more."
                 .into(),
-            format!("Give more --epochs, or --patience below {epochs}."),
+            match epochs {
+                0 | 1 => "Train more epochs, or leave --patience out.".into(),
+                _ => format!("Give more --epochs, or --patience below {epochs}."),
+            },
         )
     })
 }

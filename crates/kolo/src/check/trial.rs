@@ -214,7 +214,7 @@ mod tests {
         let job = |together, pause| TrialJob { recipe: recipe.clone(), together, pause };
         let step = take(&job(1, Duration::ZERO)).unwrap();
         // Weights and momentum, and the running statistics.
-        assert_eq!(step.gradient_bytes, 4 * 77_360);
+        assert_eq!(step.gradient_bytes, 4 * 76_674);
         assert!(step.checkpoint_bytes >= 2 * step.gradient_bytes && step.peak_bytes > 1_000_000, "{step:?}");
         assert!(step.shard_seconds > 0.0 && step.update_seconds > 0.0, "{step:?}");
         let slow = take(&job(2, Duration::from_millis(20))).unwrap();
