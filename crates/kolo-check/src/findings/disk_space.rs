@@ -1,6 +1,6 @@
 //! A disk that is too small for the run.
 
-use kolo_report::units::{bytes, count};
+use kolo_report::units::{bytes, plural};
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -40,11 +40,11 @@ fn find(facts: &Facts) -> Option<Found> {
             facts.settings.folder.display()
         ),
         format!(
-            "That is {} checkpoints of {} at once and a line for each of {} steps. A full disk does not end a training, but what cannot \
+            "That is {} of {} at once and a line for each of {}. A full disk does not end a training, but what cannot \
              be written is lost, and a run without its last checkpoint is not complete.",
-            count(copies as usize),
+            plural(copies as usize, "checkpoint"),
             bytes(model.checkpoint_bytes as f64),
-            count(work.steps as usize)
+            plural(work.steps as usize, "step")
         ),
         "Make room, name a folder on a larger disk (--out), or keep fewer checkpoints (--keep-checkpoints)."
             .into(),

@@ -1,6 +1,6 @@
 //! Evaluation that takes up the run.
 
-use kolo_report::units::{count, percent};
+use kolo_report::units::{count, percent, plural};
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -27,8 +27,8 @@ fn find(facts: &Facts) -> Option<Found> {
             Severity::Notice,
             format!("tests take about {} of the computing", percent(part)),
             format!(
-                "After each epoch, which has {} steps, the model is tested on {} samples; the run trains on {} in all.",
-                count(work.epoch_steps.min(work.steps) as usize),
+                "After each epoch, which has {}, the model is tested on {} samples; the run trains on {} in all.",
+                plural(work.epoch_steps.min(work.steps) as usize, "step"),
                 count(work.test_samples),
                 count(trained as usize)
             ),

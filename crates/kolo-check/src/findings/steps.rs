@@ -1,6 +1,6 @@
 //! `--steps` that does not fit `--epochs`, and batches that do not fit the data.
 
-use kolo_report::units::{count, percent};
+use kolo_report::units::{count, percent, plural};
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -28,14 +28,14 @@ fn find(facts: &Facts) -> Option<Found> {
         return Some((
             Severity::Notice,
             format!(
-                "the run ends after {} steps, with its {} epochs, and not after the {} of --steps",
-                count(work.planned_steps as usize),
-                count(work.epochs),
+                "the run ends after {}, with its {}, and not after the {} of --steps",
+                plural(work.planned_steps as usize, "step"),
+                plural(work.epochs, "epoch"),
                 count(limit as usize)
             ),
             format!(
-                "Whichever comes first ends it; an epoch has {} steps.",
-                count(work.epoch_steps as usize)
+                "Whichever comes first ends it; an epoch has {}.",
+                plural(work.epoch_steps as usize, "step")
             ),
             format!(
                 "Give --epochs {} for as many steps, or leave --steps out.",
@@ -49,8 +49,8 @@ fn find(facts: &Facts) -> Option<Found> {
             Severity::Notice,
             format!("the run sees {} of the samples once, the others never", percent(seen)),
             format!(
-                "It ends after {} steps, and an epoch has {}.",
-                count(work.steps as usize),
+                "It ends after {}, and an epoch has {}.",
+                plural(work.steps as usize, "step"),
                 count(work.epoch_steps as usize)
             ),
             "Raise --steps, if this is no trial.".into(),
