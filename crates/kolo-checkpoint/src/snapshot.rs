@@ -157,6 +157,11 @@ impl Snapshot {
         self
     }
 
+    /// Bytes of the values in it; its files hold little more.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| size_of_val(&part.values[..]) as u64).sum()
+    }
+
     /// Where the run was.
     pub fn position(&self) -> &Position {
         &self.position

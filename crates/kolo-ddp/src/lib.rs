@@ -58,6 +58,7 @@ pub use error::Error;
 pub use last_step::LastStep;
 pub use loss_scaling::{LossScale, LossScaling};
 pub use noise_scale::{BatchMeaning, NoiseScale};
+pub use processor::Processor;
 pub use replica::{Change, Replica, StepReport};
 pub use sampler::{Epoch, Sampler};
 pub use shard_loss::ShardLoss;

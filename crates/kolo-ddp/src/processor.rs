@@ -2,6 +2,8 @@
 //! instructions, and some cut products of matrices by its caches: on another kind they may add in another
 //! order.
 
+use std::fmt;
+
 use kolo_comm::Rank;
 use serde::{Deserialize, Serialize};
 
@@ -9,20 +11,26 @@ use crate::warning::Warning;
 
 /// A kind of processor: its name, and the vector instructions that programs may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Processor(String);
+pub struct Processor(String);
 
 impl Processor {
     /// The one that this process runs on.
-    pub(crate) fn here() -> Processor {
+    pub fn here() -> Processor {
         let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let name = name(&about).unwrap_or_else(|| std::env::consts::ARCH.into());
         let instructions = instructions();
         Processor(if instructions.is_empty() { name } else { format!("{name} with {instructions}") })
     }
 
-    #[cfg(test)]
-    pub(crate) fn of(name: &str) -> Processor {
+    /// One that is called that.
+    pub fn of(name: &str) -> Processor {
         Processor(name.into())
+    }
+}
+
+impl fmt::Display for Processor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -31,6 +31,7 @@
 //! | `figures` | axes, marks, tables |
 //! | `page` | the sections and their order |
 //! | `report` | runs in, file out |
+//! | [`units`] | figures in words |
 
 mod analysis;
 mod error;
@@ -43,7 +44,7 @@ mod page;
 mod report;
 pub mod run;
 mod statistics;
-mod units;
+pub mod units;
 
 pub use error::Error;
 pub use report::Report;

@@ -1,7 +1,7 @@
 //! Figures in words: three digits and a unit.
 
 /// So many digits that three of them count.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "–".into();
     }
@@ -34,7 +34,7 @@ fn trimmed(text: String) -> String {
 }
 
 /// A whole number, with a comma for each thousand.
-pub(crate) fn grouped(value: f64) -> String {
+pub fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -47,17 +47,17 @@ pub(crate) fn grouped(value: f64) -> String {
 }
 
 /// How many of what is counted.
-pub(crate) fn count(value: usize) -> String {
+pub fn count(value: usize) -> String {
     grouped(value as f64)
 }
 
 /// `1 step`, `2 steps`.
-pub(crate) fn plural(value: usize, noun: &str) -> String {
+pub fn plural(value: usize, noun: &str) -> String {
     format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
 }
 
 /// A time.
-pub(crate) fn seconds(value: f64) -> String {
+pub fn seconds(value: f64) -> String {
     let size = value.abs();
     match size {
         0.0 => "0 s".into(),
@@ -71,7 +71,7 @@ pub(crate) fn seconds(value: f64) -> String {
 }
 
 /// A size of memory, or of a message.
-pub(crate) fn bytes(value: f64) -> String {
+pub fn bytes(value: f64) -> String {
     let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     match units.iter().find(|(size, _)| value.abs() >= *size) {
         Some((size, unit)) => format!("{} {unit}", number(value / size)),
@@ -80,12 +80,12 @@ pub(crate) fn bytes(value: f64) -> String {
 }
 
 /// A share of a whole.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{} %", trimmed(format!("{:.1}", share * 100.0)))
 }
 
 /// What a link carries, from bytes a second.
-pub(crate) fn rate(bytes_per_second: f64) -> String {
+pub fn rate(bytes_per_second: f64) -> String {
     let bits = bytes_per_second * 8.0;
     let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s")];
     match units.iter().find(|(size, _)| bits >= *size) {

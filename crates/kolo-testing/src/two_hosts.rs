@@ -88,6 +88,16 @@ impl Hosts {
         })
     }
 
+    /// From now on a host sends to another one so many bits a second, as `20mbit`.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be done here: it takes `tc`, and a kernel with a token bucket filter.
+    pub fn throttle(&self, host: usize, to: usize, rate: &str) -> Result<(), String> {
+        let words = ["netns", "exec", &self.names[host], "tc", "qdisc", "add", "dev", &cable_to(to), "root"];
+        ip(&[&words[..], &["tbf", "rate", rate, "burst", "16kb", "latency", "50ms"]].concat())
+    }
+
     /// From now on packets between two hosts are lost, and nobody is told.
     ///
     /// # Panics

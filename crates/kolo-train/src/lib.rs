@@ -9,6 +9,7 @@
 //! | module | idea |
 //! |---|---|
 //! | `config`, `job` | what a run is; how a worker takes part in it |
+//! | `plan` | what a recipe comes to on a data set |
 //! | `trainer`, `task`, `metric` | what the user's own code gives: model, loss, data, what it is judged by |
 //! | `models`, `stepper` | what is known by name |
 //! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and what interrupts it |
@@ -40,6 +41,7 @@ pub mod models;
 mod noise_summary;
 mod outcome;
 mod patience;
+mod plan;
 mod progress;
 mod run_claim;
 mod run_folder;
@@ -70,6 +72,7 @@ pub use meter::{EpochRow, Meter, StepRow, percentile};
 pub use metric::{Better, Mean, Metric, Score, Scores};
 pub use model::{TrainingContext, accuracy, count_correct, cross_entropy};
 pub use noise_summary::NoiseSummary;
+pub use plan::Plan;
 pub use progress::Progress;
 pub use run_folder::RunFolder;
 pub use sinks::{

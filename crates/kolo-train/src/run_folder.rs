@@ -117,6 +117,15 @@ impl RunFolder {
         Self::create(next_number(config)?, config)
     }
 
+    /// Where [`Self::create_numbered`] would make it. Nothing is made.
+    ///
+    /// # Errors
+    ///
+    /// The folder `runs` cannot be read.
+    pub fn next_numbered(config: &Recipe) -> Result<PathBuf, Error> {
+        next_number(config)
+    }
+
     /// The folder of a job that has begun before this worker was started: where it is not there it is away,
     /// and is waited for instead of being made anew. `path`: `None` for a numbered one.
     ///
@@ -294,10 +303,12 @@ fn newest(folder: PathBuf) -> Result<Found, Error> {
 /// The first numbered folder that is free.
 fn next_number(config: &Recipe) -> Result<PathBuf, Error> {
     let runs = Path::new("runs");
-    fs::create_dir_all(runs).map_err(|e| Error::file(runs, e))?;
     let number = |name: &str| name.split('-').next().and_then(|number| number.parse::<u32>().ok());
-    let entries = fs::read_dir(runs).map_err(|e| Error::file(runs, e))?;
-    let taken = entries.filter_map(|entry| number(entry.ok()?.file_name().to_str()?));
+    let entries = match fs::read_dir(runs) {
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        read => Some(read.map_err(|e| Error::file(runs, e))?),
+    };
+    let taken = entries.into_iter().flatten().filter_map(|entry| number(entry.ok()?.file_name().to_str()?));
     let mut next = taken.max().unwrap_or(0) + 1;
     let data = config.data.split(':').next().unwrap_or_default();
     loop {

@@ -46,6 +46,11 @@ impl FromStr for Slowdown {
 }
 
 impl Slowdown {
+    /// For how long `rank` sleeps for each of its shards, whatever the work.
+    pub fn per_shard(slowdowns: &[Slowdown], rank: usize) -> Duration {
+        [Work::Compute, Work::Data].map(|work| Slowdown::pause(slowdowns, rank, work)).into_iter().sum()
+    }
+
     /// For how long `rank` sleeps at this work; usually not at all.
     pub(crate) fn pause(slowdowns: &[Slowdown], rank: usize, work: Work) -> Duration {
         let own = slowdowns.iter().filter(|slowdown| slowdown.rank == rank && slowdown.work == work);

@@ -3,6 +3,7 @@
 mod backends;
 mod bench;
 mod chaos;
+mod check;
 mod commands;
 mod options;
 mod output;

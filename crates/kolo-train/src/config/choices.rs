@@ -34,7 +34,12 @@ impl OptimizerChoice {
         Ok(())
     }
 
-    pub(crate) fn build(&self) -> Result<Box<dyn Optimizer>, Error> {
+    /// The optimizer as it is set.
+    ///
+    /// # Errors
+    ///
+    /// There is none of that name, or it has no such setting.
+    pub fn build(&self) -> Result<Box<dyn Optimizer>, Error> {
         Ok(optimizer::named(&self.0.name, &self.0.settings)?)
     }
 }

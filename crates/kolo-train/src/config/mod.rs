@@ -274,7 +274,7 @@ impl Recipe {
     /// # Errors
     ///
     /// A value that TOML cannot express.
-    pub(crate) fn difference(&self, other: &Self) -> Result<Option<(String, String, String)>, Error> {
+    pub fn difference(&self, other: &Self) -> Result<Option<(String, String, String)>, Error> {
         let table = |config: &Self| {
             let problem =
                 |e: toml::ser::Error| Error::Encode { what: "the configuration", problem: e.to_string() };

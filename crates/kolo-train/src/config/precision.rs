@@ -52,7 +52,11 @@ impl PrecisionConfig {
     }
 
     /// How the loss is scaled; only `f16` needs it.
-    pub(crate) fn loss_scaling(&self) -> Result<Option<LossScaling>, Error> {
+    ///
+    /// # Errors
+    ///
+    /// As [`PrecisionConfig::precision`].
+    pub fn loss_scaling(&self) -> Result<Option<LossScaling>, Error> {
         let Self { scale: initial, growth, backoff, interval: growth_interval, .. } = *self;
         let scaling = LossScaling { initial, growth, backoff, growth_interval };
         Ok((self.precision()? == Precision::F16).then_some(scaling))

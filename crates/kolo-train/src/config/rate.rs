@@ -99,6 +99,16 @@ pub(crate) struct StepRates {
 }
 
 impl StepRates {
+    /// After the warm-up, before it falls.
+    pub(crate) fn top(&self) -> f64 {
+        self.rate.base
+    }
+
+    /// Steps over which it rises, counted as those of the first epoch.
+    pub(crate) fn warmup(&self) -> u64 {
+        self.rate.warmup
+    }
+
     /// That of a step of the whole run, from 0.
     pub(crate) fn at(&self, step: u64) -> f64 {
         self.rate.after(self.sampler.work_before(step))

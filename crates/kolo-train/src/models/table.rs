@@ -69,6 +69,9 @@ pub trait NamedModel: Sync {
     /// One line for the help text.
     fn about(&self) -> &'static str;
 
+    /// What it has.
+    fn traits(&self) -> Traits;
+
     /// Refuses a recipe that asks for what the model does not have, and images that are too small for it.
     ///
     /// # Errors
@@ -133,6 +136,10 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
 
     fn about(&self) -> &'static str {
         self.about
+    }
+
+    fn traits(&self) -> Traits {
+        self.traits
     }
 
     fn check(&self, recipe: &Recipe, samples: SampleShape) -> Result<(), Error> {

@@ -19,7 +19,7 @@ pub struct LiveMetrics {
     /// Serve the metrics to Prometheus at http://HOST:PORT/metrics [default HOST: 127.0.0.1]
     #[arg(long, value_name = "[HOST:]PORT")]
     pub metrics_addr: Option<MetricsAddress>,
-    /// Write a timeline of all ranks as Chrome trace JSON, for https://ui.perfetto.dev; must not exist
+    /// Write a timeline of all ranks as Chrome trace JSON, for Perfetto (ui.perfetto.dev); must not exist
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// The steps that are in it, from 0 [default: all]

@@ -2,6 +2,7 @@
 
 mod bench;
 mod chaos;
+mod check;
 mod checkpoint;
 mod evaluate;
 mod export;
@@ -26,6 +27,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Train(Box<train::Train>),
+    Check(check::Check),
     Launch(launch::Launch),
     Verify(verify::Verify),
     Chaos(chaos::Chaos),
@@ -41,6 +43,7 @@ impl Cli {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::Train(train) => train.run(),
+            Command::Check(check) => check.run(),
             Command::Launch(launch) => launch.run(),
             Command::Verify(verify) => verify.run(),
             Command::Chaos(chaos) => chaos.run(),

@@ -1,11 +1,12 @@
 //! `kolo train`: checks the configuration, prepares the run folder, starts the workers.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, Id};
 use kolo_comm::Op;
 use kolo_comm::env::{self, is_worker};
-use kolo_data::{self as data, DATASETS};
+use kolo_data::{self as data, DATASETS, ImageDataSet};
 use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
 use kolo_ddp::rate::BatchScaling;
 use kolo_ddp::reduction::REDUCTIONS;
@@ -45,7 +46,7 @@ pub(crate) struct Train {
     straggler: Option<String>,
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
     #[arg(long, hide = true)]
-    slow: Vec<Slowdown>,
+    pub(super) slow: Vec<Slowdown>,
     /// Scale the learning rate: --lr is meant for --base-batch and multiplied by global batch / base batch
     /// (linear) or by the root of that (sqrt) [default without a value: linear]
     #[arg(long, value_name = "RULE", requires = "base_batch", num_args = 0..=1, default_missing_value = "linear")]
@@ -59,7 +60,7 @@ pub(crate) struct Train {
     /// With --resume: take the run folder from another process that writes it, or that cannot be asked
     /// because its host is gone. It writes nothing there any more, and ends
     #[arg(long, requires = "resume")]
-    take_over: bool,
+    pub(super) take_over: bool,
     /// Repeat a run: take all settings from its config.toml
     #[arg(long = "config", id = "config_file", value_name = "FILE", conflicts_with_all = settings())]
     config_file: Option<PathBuf>,
@@ -150,39 +151,15 @@ impl Train {
             return self.work();
         }
         let config = self.configuration()?;
-        let model = models::find(&config.model)?;
-        config.check_shares()?;
-        let is_stale = config.sync.mode.staleness_bound().is_some();
-        if is_stale && self.elastic.is_given() {
-            return Err(Failure::input(format!(
-                "--min and --max-restarts: with --sync {} every worker and server has what no other one has, so the job ends with the \
-                 first that dies, and --resume goes on; leave these options out",
-                config.sync.mode
-            )));
-        }
-        if is_stale && self.elastic.servers() == 0 {
-            return Err(Failure::input(format!(
-                "--sync {}: the weights are on servers, of which there are none; give --servers 1 or more",
-                config.sync.mode
-            )));
-        }
+        self.refuse(&config)?;
         // Mistakes in the data should be told once, before any worker starts.
-        model.check(&config, data::open(&config.data).map_err(Failure::input)?.shape())?;
-        if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
-            WeightsFile::read(file)?;
-        }
-        if let Some(address) = &self.live.metrics_addr {
-            address.check()?;
-        }
-        if let Some(file) = &self.live.trace {
-            kolo_trace::check_free(file).map_err(|error| Failure::input(format!("--trace: {error}")))?;
-        }
+        self.refuse_images(&config, &*data::open(&config.data).map_err(Failure::input)?)?;
         let folder = self.folder(&config)?;
         if self.resume.is_some() {
             folder.wait_until_free(self.take_over)?;
             folder.newest_checkpoint()?;
         }
-        let mut env = self.communication.environment(self.algorithm.as_ref());
+        let mut env = self.environment();
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
         let result = start_workers(config.nproc, self.master_port, env, &self.elastic);
         if result.is_err() && self.resume.is_none() {
@@ -192,6 +169,51 @@ impl Train {
             show_timeline(file);
         }
         result.map_err(|failure| advise(failure, &folder))
+    }
+
+    /// Refuses what cannot be, before any worker starts.
+    pub(super) fn refuse(&self, config: &Recipe) -> Result<(), Failure> {
+        models::find(&config.model)?;
+        config.check_shares()?;
+        let is_stale = config.sync.mode.staleness_bound().is_some();
+        if is_stale && self.elastic.is_given() {
+            return Err(Failure::input(format!(
+                "--min and --max-restarts: with --sync {} every worker and server has what no other one has, so the job ends with the \
+                 first that dies, and --resume goes on; leave these options out",
+                config.sync.mode
+            )));
+        }
+        if is_stale && self.elastic.servers() == 0 && !is_worker() {
+            return Err(Failure::input(format!(
+                "--sync {}: the weights are on servers, of which there are none; give --servers 1 or more",
+                config.sync.mode
+            )));
+        }
+        if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
+            WeightsFile::read(file)?;
+        }
+        if let Some(address) = &self.live.metrics_addr {
+            address.check()?;
+        }
+        if let Some(file) = &self.live.trace {
+            kolo_trace::check_free(file).map_err(|error| Failure::input(format!("--trace: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// Refuses images, or options, that the model does not have.
+    pub(super) fn refuse_images(&self, config: &Recipe, images: &dyn ImageDataSet) -> Result<(), Failure> {
+        Ok(models::find(&config.model)?.check(config, images.shape())?)
+    }
+
+    /// The environment of workers that are started for this job.
+    pub(super) fn environment(&self) -> Vec<(String, OsString)> {
+        self.communication.environment(self.algorithm.as_ref())
+    }
+
+    /// How the job goes on when workers die.
+    pub(super) fn elastic(&self) -> &Elastic {
+        &self.elastic
     }
 
     /// Trains as one of the workers, which all were started with the same arguments.
@@ -251,7 +273,7 @@ impl Train {
     }
 
     /// Fits the configuration to as many workers as another launcher has started.
-    fn fit(&self, config: &mut Recipe, workers: usize) -> Result<(), Failure> {
+    pub(super) fn fit(&self, config: &mut Recipe, workers: usize) -> Result<(), Failure> {
         if self.nproc.is_none()
             && self.shards.is_none()
             && self.resume.is_none()

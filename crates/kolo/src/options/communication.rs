@@ -7,7 +7,7 @@ use crate::backends::{self, BACKENDS};
 use clap::Args;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, TransportKind, env};
-use kolo_elastic::Member;
+use kolo_elastic::{COORDINATOR, Member};
 
 use kolo::Failure;
 
@@ -71,6 +71,13 @@ impl Communication {
     /// This worker as a member of an elastic job, if it is one.
     pub(crate) fn member(&self, algorithm: Option<&str>) -> Result<Option<Member>, Failure> {
         Ok(Member::with_options(&self.options(algorithm)?)?)
+    }
+
+    /// Whether others can take the place of workers of this job that die: Kolo has started it, and its own
+    /// backend connects it.
+    pub(crate) fn is_elastic(&self) -> bool {
+        let has_own_backend = self.options(None).is_ok_and(|options| options.backend.is_none());
+        has_own_backend && std::env::var_os(COORDINATOR).is_some()
     }
 
     fn options(&self, algorithm: Option<&str>) -> Result<Options, Failure> {

@@ -3,6 +3,7 @@
 mod bad_input;
 mod bench;
 mod chaos;
+mod check;
 mod checkpoints;
 mod elastic;
 mod ending;

@@ -1,0 +1,123 @@
+//! More workers than processors.
+
+use kolo_report::units::{number, percent};
+
+use super::finding::{Check, Found, Severity};
+use crate::facts::Facts;
+
+/// Entry of the table.
+pub(super) const CHECK: Check =
+    Check { name: "cores", about: "a host with more workers than processors that they may use", find };
+
+/// Processors that some workers of a host have together.
+struct Pool {
+    processors: f64,
+    /// Whether they are time that a control group may use.
+    is_quota: bool,
+    workers: Vec<usize>,
+}
+
+impl Pool {
+    /// The part of what they could compute that they compute at most.
+    fn share(&self) -> f64 {
+        self.processors / self.workers.len() as f64
+    }
+}
+
+/// For each worker all that may run only where it may, and for each quota all that have it.
+fn pools(facts: &Facts) -> Vec<Pool> {
+    let cpu = |rank: usize| &facts.ranks[rank].cpu;
+    let mut pools = Vec::new();
+    for host in facts.hosts() {
+        let workers: Vec<usize> = host.into_iter().filter(|rank| !facts.ranks[*rank].is_server).collect();
+        for rank in &workers {
+            let allowed = &cpu(*rank).allowed;
+            let is_within = |other: &usize| cpu(*other).allowed.iter().all(|cpu| allowed.contains(cpu));
+            let within = workers.iter().copied().filter(is_within).collect();
+            pools.push(Pool { processors: allowed.len() as f64, is_quota: false, workers: within });
+            let Some(quota) = &cpu(*rank).quota else { continue };
+            let has_it =
+                |other: &usize| cpu(*other).quota.as_ref().is_some_and(|own| own.group == quota.group);
+            let workers = workers.iter().copied().filter(has_it).collect();
+            pools.push(Pool { processors: quota.processors, is_quota: true, workers });
+        }
+    }
+    pools
+}
+
+fn find(facts: &Facts) -> Option<Found> {
+    let known = pools(facts).into_iter().filter(|pool| pool.processors > 0.0);
+    let pool = known.min_by(|a, b| a.share().total_cmp(&b.share())).filter(|pool| pool.share() < 1.0)?;
+    let why = match pool.is_quota {
+        true => {
+            "A container's CPU limit stops its processes when their time is used up, in bursts of a tenth of a second, and every other \
+             worker waits for the one that is stopped."
+        }
+        false => {
+            "A worker computes on one thread, so these take turns, and all others wait for those whose turn it is not."
+        }
+    };
+    let workers = &pool.workers;
+    let who = match workers.len() {
+        1 => format!("{} has", facts.name(workers[0])),
+        count => {
+            format!("{count} workers ({} to {}) have", facts.name(workers[0]), facts.name(workers[count - 1]))
+        }
+    };
+    let processors = pool.processors;
+    Some((
+        Severity::Warning,
+        format!("{who} {} processor{}", number(processors), if processors == 1.0 { "" } else { "s" }),
+        format!("{why} They compute at most {} of what they could.", percent(pool.share())),
+        format!(
+            "Start {} there (--nproc); with the same --shards the bits stay the same.",
+            match processors.floor() as usize {
+                0 => "no worker".into(),
+                1 => "1 worker".into(),
+                most => format!("{most} workers"),
+            }
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+    use crate::probes::Quota;
+
+    #[test]
+    fn workers_of_one_host_share_its_processors() {
+        let mut facts = example::one_host(4);
+        facts.ranks.iter_mut().for_each(|rank| rank.cpu.allowed.truncate(4));
+        assert_eq!(find(&facts), None);
+        facts.ranks.iter_mut().for_each(|rank| rank.cpu.allowed.truncate(2));
+        let (_, what, why, remedy) = find(&facts).unwrap();
+        assert_eq!(what, "4 workers (rank 0 to rank 3) have 2 processors");
+        assert!(why.contains("at most 50 %") && remedy.contains("2 workers"), "{why} {remedy}");
+        facts.ranks.iter_mut().for_each(|rank| rank.is_server = true);
+        assert_eq!(find(&facts), None);
+    }
+
+    #[test]
+    fn workers_that_are_bound_to_processors_of_their_own_have_enough() {
+        let mut facts = example::one_host(4);
+        facts.ranks.iter_mut().enumerate().for_each(|(rank, found)| found.cpu.allowed = vec![rank]);
+        assert_eq!(find(&facts), None);
+        facts.ranks[3].cpu.allowed = vec![1];
+        assert_eq!(find(&facts).unwrap().1, "2 workers (rank 1 to rank 3) have 1 processor");
+    }
+
+    #[test]
+    fn a_quota_counts_as_processors_of_those_that_have_it() {
+        let mut facts = example::one_host(2);
+        let quota = |group: &str| Some(Quota { group: group.into(), processors: 1.0 });
+        facts.ranks[0].cpu.quota = quota("a");
+        facts.ranks[1].cpu.quota = quota("b");
+        assert_eq!(find(&facts), None, "two containers of one host");
+        facts.ranks[1].cpu.quota = quota("a");
+        let (_, what, why, _) = find(&facts).unwrap();
+        assert_eq!(what, "2 workers (rank 0 to rank 1) have 1 processor");
+        assert!(why.contains("CPU limit") && why.contains("50 %"), "{why}");
+    }
+}

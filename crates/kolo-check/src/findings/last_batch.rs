@@ -1,0 +1,82 @@
+//! The short last batch of an epoch.
+
+use kolo_report::units::count;
+
+use super::finding::{Check, Found, Severity};
+use crate::facts::Facts;
+use crate::settings::Normalisation;
+
+/// Entry of the table.
+pub(super) const CHECK: Check = Check {
+    name: "last batch",
+    about: "a last step of the epoch that leaves shards without samples, or with too few to normalise",
+    find,
+};
+
+/// Mean and variance of fewer samples say little.
+const FEW: usize = 4;
+
+fn find(facts: &Facts) -> Option<Found> {
+    let (settings, work) = (&facts.settings, facts.settings.work?);
+    let (shards, batch) = (settings.shards(), settings.batch);
+    let last = work.last_batch(batch.global);
+    let empty = shards.saturating_sub(last);
+    let least = (last / shards).max(1);
+    let normalises = settings.normalisation == Normalisation::PerShard;
+    // Shards that always are as small are told of elsewhere.
+    let thin = normalises && least < FEW && batch.shard >= FEW;
+    if last == batch.global || (empty == 0 && !thin) {
+        return None;
+    }
+    let severity = if thin { Severity::Warning } else { Severity::Notice };
+    let (mut what, mut why) = (
+        format!("the last step of an epoch has {} samples for {shards} shards", count(last)),
+        format!(
+            "{} samples are no multiple of the global batch of {}.",
+            count(work.samples),
+            count(batch.global)
+        ),
+    );
+    if empty > 0 {
+        what += &format!(": {} have none", count(empty));
+        why += " Workers without samples wait in that step.";
+    }
+    if thin {
+        why += &format!(
+            " Batch normalisation goes by mean and variance of {least} sample{} there, and the running statistics with which the model is \
+             tested follow them.",
+            if least == 1 { "" } else { "s" }
+        );
+    }
+    Some((
+        severity,
+        what,
+        why,
+        "Take a global batch (--shards × --batch-size) that leaves more, or --batch-norm sync, which normalises over the global batch."
+            .into(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn a_short_last_batch_is_told_where_it_does_harm() {
+        let mut facts = example::one_host(4);
+        // 10,000 samples are 78 steps of 128, and 16.
+        assert_eq!(find(&facts), None);
+        example::work(&mut facts).samples = 9_986;
+        let (severity, what, why, _) = find(&facts).unwrap();
+        assert_eq!(
+            (severity, what.as_str()),
+            (Severity::Warning, "the last step of an epoch has 2 samples for 4 shards: 2 have none")
+        );
+        assert!(why.contains("variance of 1 sample there"), "{why}");
+        facts.settings.normalisation = Normalisation::GlobalBatch;
+        assert_eq!(find(&facts).unwrap().0, Severity::Notice);
+        example::work(&mut facts).samples = 9_984;
+        assert_eq!(find(&facts), None);
+    }
+}

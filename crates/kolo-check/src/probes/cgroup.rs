@@ -1,0 +1,77 @@
+//! What the control groups of this process allow it, in both of their versions.
+
+use std::path::{Path, PathBuf};
+
+/// The folders of a controller that apply to this process, its own first, then those above it.
+pub(super) fn folders(controller: &str) -> Vec<PathBuf> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    folders_of(controller, &read("/proc/self/cgroup"), &read("/proc/self/mounts"))
+}
+
+/// The number in the first file that is there, in any folder; the smallest of them.
+pub(super) fn smallest(folders: &[PathBuf], read: impl Fn(&Path) -> Option<f64>) -> Option<(PathBuf, f64)> {
+    let limits = folders.iter().filter_map(|folder| Some((folder.clone(), read(folder)?)));
+    limits.min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// A name that tells a control group from those of other containers, in each of which the paths are alike.
+pub(super) fn name(folder: &Path) -> String {
+    let container = std::fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
+    format!("{} of {}", folder.display(), container.display())
+}
+
+/// A file that holds one number.
+pub(super) fn number(path: &Path) -> Option<f64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn folders_of(controller: &str, groups: &str, mounts: &str) -> Vec<PathBuf> {
+    // As `4:memory:/path` in version 1, `0::/path` in version 2, where both may be there at once.
+    let group = |wanted: &dyn Fn(&str) -> bool| {
+        let mut lines = groups.lines().filter_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            Some((parts.next()?, parts.next()?))
+        });
+        lines.find(|(controllers, _)| wanted(controllers)).map(|(_, path)| path.to_owned())
+    };
+    let mount = |wanted: &dyn Fn(&str, &str) -> bool| {
+        let mut lines = mounts.lines().filter_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            Some((words.next()?, words.next()?, words.next()?))
+        });
+        lines.find(|(_, kind, options)| wanted(kind, options)).map(|(place, ..)| place.to_owned())
+    };
+    let has = |list: &str, word: &str| list.split(',').any(|other| other == word);
+    let first = group(&|list| has(list, controller))
+        .zip(mount(&|kind, options| kind == "cgroup" && has(options, controller)));
+    let second = group(&|list| list.is_empty()).zip(mount(&|kind, _| kind == "cgroup2"));
+    let mut folders = Vec::new();
+    for (group, mount) in first.into_iter().chain(second) {
+        // Within a container the path may be that of the host, of which nothing is to be seen.
+        let mut path = Path::new(&group).strip_prefix("/").unwrap_or(Path::new("")).to_owned();
+        loop {
+            folders.push(Path::new(&mount).join(&path));
+            if !path.pop() {
+                break;
+            }
+        }
+    }
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_both_versions_are_found() {
+        let mounts = "cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\n\
+                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        let found = folders_of("memory", "4:memory:/a/b\n0::/c\n", mounts);
+        let expected = ["memory/a/b", "memory/a", "memory/", "unified/c", "unified/"];
+        assert_eq!(found, expected.map(|path| Path::new("/sys/fs/cgroup").join(path)));
+        let second = folders_of("cpu", "0::/\n", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+        assert_eq!(second, [Path::new("/sys/fs/cgroup/")]);
+        assert_eq!(folders_of("cpu", "", ""), [] as [PathBuf; 0]);
+    }
+}

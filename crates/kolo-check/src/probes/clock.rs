@@ -1,0 +1,76 @@
+//! How far a rank's clock is from that of rank 0: asked and answered, as NTP does it (RFC 5905, section 8).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kolo_comm::{Error, Group, Rank};
+use serde::{Deserialize, Serialize};
+
+/// A clock beside that of rank 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Seconds by which it is ahead.
+    pub ahead: f64,
+    /// By so many seconds that may be wrong.
+    pub uncertainty: f64,
+}
+
+/// Questions; the one that was answered soonest counts.
+const QUESTIONS: usize = 5;
+
+impl Clock {
+    /// Of this rank. A collective: rank 0 answers the others, one after another.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub fn measure(group: &Group) -> Result<Clock, Error> {
+        let mut best: Option<Clock> = None;
+        for other in (1..group.world_size()).map(Rank) {
+            for _ in 0..QUESTIONS {
+                if group.rank() == Rank(0) {
+                    group.receive(&mut [0u8], other)?;
+                    group.send(&[nanoseconds()], other)?;
+                } else if group.rank() == other {
+                    let (asked, mut answer) = (nanoseconds(), [0i64]);
+                    group.send(&[0u8], Rank(0))?;
+                    group.receive(&mut answer, Rank(0))?;
+                    let found = offset(asked, answer[0], nanoseconds());
+                    best = best.filter(|known| known.uncertainty <= found.uncertainty).or(Some(found));
+                }
+            }
+        }
+        Ok(best.unwrap_or_default())
+    }
+}
+
+/// Rank 0's clock has shown `answer` at some moment between `asked` and `heard`.
+fn offset(asked: i64, answer: i64, heard: i64) -> Clock {
+    let seconds = |nanoseconds: i64| nanoseconds as f64 / 1e9;
+    let half = (heard - asked) / 2;
+    Clock { ahead: seconds(asked + half - answer), uncertainty: seconds(half.abs()) }
+}
+
+fn nanoseconds() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(since.unwrap_or(Duration::ZERO).as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_from_the_middle_of_the_wait() {
+        let clock = offset(10_000_000_000, 5_000_000_000, 10_200_000_000);
+        assert!((clock.ahead - 5.1).abs() < 1e-9 && (clock.uncertainty - 0.1).abs() < 1e-9, "{clock:?}");
+    }
+
+    #[test]
+    fn clocks_of_one_host_are_one() {
+        kolo_comm::threads::spawn(3, |group| {
+            let clock = Clock::measure(&group).unwrap();
+            assert!(clock.ahead.abs() <= clock.uncertainty + 1e-3, "{clock:?}");
+        })
+        .unwrap();
+    }
+}

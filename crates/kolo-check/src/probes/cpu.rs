@@ -1,0 +1,76 @@
+//! How much of its host's processors a rank may use.
+
+use std::path::Path;
+
+use rustix::thread::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use super::cgroup;
+
+/// A share of a host's processors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Numbers of the processors on which this rank may run.
+    pub allowed: Vec<usize>,
+    /// What its control group may use, as a container's CPU limit says.
+    pub quota: Option<Quota>,
+}
+
+/// Time of processors that some processes of a host have together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quota {
+    /// The control group, of which ranks with the same quota have the same one.
+    pub group: String,
+    /// Processors whose time it may use.
+    pub processors: f64,
+}
+
+impl Cpu {
+    /// Of this process.
+    pub fn here() -> Cpu {
+        let set = rustix::thread::sched_getaffinity(None);
+        let allowed = set.map(|set| (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect());
+        let quota = cgroup::smallest(&cgroup::folders("cpu"), quota);
+        Cpu {
+            allowed: allowed.unwrap_or_default(),
+            quota: quota.map(|(folder, processors)| Quota { group: cgroup::name(&folder), processors }),
+        }
+    }
+}
+
+/// That of one control group: `cpu.max` in version 2, two files in version 1.
+fn quota(folder: &Path) -> Option<f64> {
+    let second = std::fs::read_to_string(folder.join("cpu.max")).ok();
+    let number = |name: &str| cgroup::number(&folder.join(name));
+    let (time, period) = match &second {
+        Some(text) => {
+            let mut words = text.split_whitespace().map(|word| word.parse::<f64>().ok());
+            (words.next()??, words.next()??)
+        }
+        None => (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?),
+    };
+    // Version 1 says -1 where there is none.
+    (time > 0.0 && period > 0.0).then_some(time / period)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_are_processors() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        assert_eq!(quota(folder.path()), None);
+        write("cpu.cfs_quota_us", "150000\n");
+        write("cpu.cfs_period_us", "100000\n");
+        assert_eq!(quota(folder.path()), Some(1.5));
+        write("cpu.cfs_quota_us", "-1\n");
+        assert_eq!(quota(folder.path()), None);
+        write("cpu.max", "max 100000\n");
+        assert_eq!(quota(folder.path()), None);
+        write("cpu.max", "50000 100000\n");
+        assert_eq!(quota(folder.path()), Some(0.5));
+        assert!(!Cpu::here().allowed.is_empty());
+    }
+}

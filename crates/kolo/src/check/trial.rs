@@ -1,0 +1,258 @@
+//! A shard's step, in a process of its own: what ends it, as too little memory does, does not end the check.
+
+use std::io::{BufRead, Write};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use burn::tensor::Device;
+use kolo_check::{Trial, TrialStep};
+use kolo_comm::{Group, env};
+use kolo_data::{self as data, AugmentKey, Part};
+use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::optimizer::Kind;
+use kolo_train::models::{self, Blueprint};
+use kolo_train::{Recipe, Stepper};
+use serde::{Deserialize, Serialize};
+
+use crate::output::print_json;
+use kolo::{Failure, with_precision};
+
+/// Tells a process that it is to try a step. What it is of comes as a line on its input, and what it takes is
+/// JSON on its output. It ends when its input does.
+pub(crate) const TRIAL: &str = "KOLO_CHECK_TRIAL";
+
+/// Steps that are timed at least, after the first.
+const FEWEST: usize = 3;
+/// Short ones are repeated for so long: what else the host does then takes part of few of them.
+const ENOUGH: Duration = Duration::from_millis(400);
+/// A shard that takes so many times as long as another rank's is tried again: less than what is told as a
+/// slow worker.
+const CLEARLY: f64 = 1.2;
+/// After so long no other one is begun.
+const LONG: Duration = Duration::from_secs(20);
+
+/// What is tried.
+#[derive(Serialize, Deserialize)]
+pub(super) struct TrialJob {
+    /// The recipe, as the text of a `config.toml`.
+    pub(super) recipe: String,
+    /// Shards that go through a step together.
+    pub(super) together: usize,
+    /// For how long each shard sleeps, if this rank is made slow.
+    pub(super) pause: Duration,
+}
+
+impl TrialJob {
+    /// Tries it in a process of its own.
+    pub(super) fn run(&self) -> Trial {
+        let failed = |how: String| Trial::Failed { how, was_killed: false, words: String::new() };
+        let started = self.start().and_then(|(mut child, job)| {
+            let mut input = child.stdin.take();
+            if let Some(input) = &mut input {
+                input.write_all(&job)?;
+            }
+            // The input stays open, by which the child knows that somebody waits for it.
+            let ended = child.wait_with_output();
+            drop(input);
+            ended
+        });
+        started.map_or_else(|error| failed(format!("cannot be tried: {error}")), |output| outcome(&output))
+    }
+
+    fn start(&self) -> std::io::Result<(Child, Vec<u8>)> {
+        let mut job = serde_json::to_vec(self)?;
+        job.push(b'\n');
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("check").env(TRIAL, "1").stdin(Stdio::piped());
+        // It is no worker, and its failure is none of the job.
+        for name in [env::RANK, env::WORLD_SIZE, env::ERROR_FILE] {
+            command.env_remove(name);
+        }
+        Ok((command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?, job))
+    }
+}
+
+/// What a trial's process has come to.
+fn outcome(output: &Output) -> Trial {
+    use std::os::unix::process::ExitStatusExt;
+    if output.status.success()
+        && let Ok(step) = serde_json::from_slice(&output.stdout)
+    {
+        return Trial::Taken(step);
+    }
+    let signal = output.status.signal();
+    let how = match signal {
+        Some(signal) => format!("was killed by signal {signal}"),
+        None => format!("has failed with exit code {}", output.status.code().unwrap_or_default()),
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    let words = said.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().into();
+    Trial::Failed { how, was_killed: signal.is_some(), words }
+}
+
+/// What two trials of a rank say together: a failure stands, else the shorter times.
+pub(super) fn fastest_of(before: Trial, now: Trial) -> Trial {
+    match (before, now) {
+        (Trial::Taken(before), Trial::Taken(now)) => Trial::Taken(TrialStep {
+            shard_seconds: before.shard_seconds.min(now.shard_seconds),
+            update_seconds: before.update_seconds.min(now.update_seconds),
+            ..now
+        }),
+        (failed @ Trial::Failed { .. }, _) => failed,
+        (_, now) => now,
+    }
+}
+
+/// Whether some rank's shard takes clearly longer than another's.
+pub(super) fn differ(trials: &[Trial]) -> bool {
+    let times = trials.iter().filter_map(|trial| match trial {
+        Trial::Taken(step) => Some(step.shard_seconds),
+        _ => None,
+    });
+    let (least, most) =
+        times.fold((f64::INFINITY, 0.0), |(least, most), time| (time.min(least), time.max(most)));
+    most > CLEARLY * least
+}
+
+/// Tries a step, as the process of a trial.
+///
+/// # Errors
+///
+/// The job cannot be read, or the step cannot be taken.
+pub(crate) fn try_as_told() -> Result<(), Failure> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    let job: TrialJob = serde_json::from_str(&line).map_err(Failure::work)?;
+    // Nobody waits for it any more when its input ends.
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        std::process::exit(1);
+    });
+    print_json(&take(&job)?)
+}
+
+fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
+    let recipe: Recipe = toml::from_str(&job.recipe).map_err(Failure::input)?;
+    let (images, device) = (data::open(&recipe.data)?, Device::flex().autodiff());
+    let blueprint = Blueprint {
+        seed: recipe.seed,
+        samples: images.shape(),
+        dropout: recipe.dropout,
+        stem: recipe.stem,
+        zero_gamma: recipe.large_batch.zero_gamma,
+        device: &device,
+    };
+    let config = kolo_ddp::Config {
+        shards: Some(1),
+        loss_scaling: recipe.precision.loss_scaling()?,
+        // All of a step's work is done when it ends.
+        forward_overlap: false,
+        verify_every: 0,
+        ..kolo_ddp::Config::default()
+    };
+    let model = models::find(&recipe.model)?;
+    let mut stepper = model.stepper(Group::alone(), &blueprint, &config, recipe.optimizer.build()?)?;
+    let count = (recipe.batch_size * job.together).min(images.samples(Part::Train));
+    let indices: Vec<usize> = (0..count).collect();
+    let augment = recipe.augment.then_some(AugmentKey { seed: recipe.seed, epoch: 0 });
+    let precision = recipe.precision.precision()?;
+    let (shard_seconds, update_seconds) = fastest(|| {
+        let began = Instant::now();
+        let batch = images.batch(Part::Train, &indices, augment);
+        std::thread::sleep(job.pause * job.together as u32);
+        // Without a learning rate no trial diverges.
+        let report = with_precision(precision, || stepper.step(batch, 0.0))?;
+        Ok((began.elapsed().saturating_sub(report.optimizer), report.optimizer))
+    })?;
+    let peak_bytes = peak_bytes();
+    let (gradient_bytes, checkpoint_bytes) = bytes(&*stepper)?;
+    let shard_seconds = shard_seconds / job.together as f64;
+    Ok(TrialStep { gradient_bytes, checkpoint_bytes, shard_seconds, update_seconds, peak_bytes })
+}
+
+/// The least that the passes and the update of a step have taken, in seconds.
+fn fastest(mut step: impl FnMut() -> Result<(Duration, Duration), Failure>) -> Result<(f64, f64), Failure> {
+    let began = Instant::now();
+    let mut least = step()?;
+    // The first one allocates what later ones have.
+    let mut steps = 0;
+    while (steps < FEWEST || began.elapsed() < ENOUGH) && began.elapsed() < LONG {
+        let (passes, update) = step()?;
+        least = (least.0.min(passes), least.1.min(update));
+        steps += 1;
+    }
+    Ok((least.0.as_secs_f64(), least.1.as_secs_f64()))
+}
+
+/// Bytes of the gradient, and of a checkpoint.
+fn bytes(stepper: &dyn Stepper) -> Result<(u64, u64), Failure> {
+    let mut found = Ok((0, 0));
+    stepper.with_replica(&mut |replica| {
+        let trained = replica.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
+        let gradient = 4 * trained.map(|span| span.len as u64).sum::<u64>();
+        let position = Position { step: 0, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
+        found = checkpoint::snapshot(replica, &position).map(|snapshot| (gradient, snapshot.bytes()));
+    });
+    Ok(found?)
+}
+
+/// The most memory that this process has had.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_of_the_small_network_is_taken() {
+        let recipe = Recipe { batch_size: 4, ..Recipe::default() }.to_toml().unwrap();
+        let job = |together, pause| TrialJob { recipe: recipe.clone(), together, pause };
+        let step = take(&job(1, Duration::ZERO)).unwrap();
+        // Weights and momentum, and the running statistics.
+        assert_eq!(step.gradient_bytes, 4 * 76_674);
+        assert!(step.checkpoint_bytes >= 2 * step.gradient_bytes && step.peak_bytes > 1_000_000, "{step:?}");
+        assert!(step.shard_seconds > 0.0 && step.update_seconds > 0.0, "{step:?}");
+        let slow = take(&job(2, Duration::from_millis(20))).unwrap();
+        assert!(slow.shard_seconds >= 0.02, "{slow:?}");
+    }
+
+    #[test]
+    fn trials_that_differ_are_repeated_and_the_fastest_counts() {
+        let taken = |shard_seconds: f64| {
+            let step = TrialStep {
+                gradient_bytes: 4,
+                checkpoint_bytes: 8,
+                shard_seconds,
+                update_seconds: 0.1,
+                peak_bytes: 1,
+            };
+            Trial::Taken(step)
+        };
+        let failed = || Trial::Failed { how: "has failed".into(), was_killed: false, words: String::new() };
+        assert!(differ(&[taken(1.0), Trial::NotTaken, taken(1.3)]));
+        assert!(!differ(&[taken(1.0), failed(), taken(1.1)]) && !differ(&[]));
+        assert_eq!(fastest_of(taken(1.3), taken(1.1)), taken(1.1));
+        assert_eq!(fastest_of(Trial::NotTaken, taken(1.1)), taken(1.1));
+        assert_eq!(
+            [fastest_of(failed(), taken(1.1)), fastest_of(taken(1.1), failed())],
+            [failed(), failed()]
+        );
+    }
+
+    #[test]
+    fn how_a_process_has_ended_is_told_with_its_last_words() {
+        let shell = |script: &str| outcome(&Command::new("sh").args(["-c", script]).output().unwrap());
+        let told = |how: &str, words: &str| {
+            let was_killed = how.contains("killed");
+            Trial::Failed { how: how.into(), was_killed, words: words.into() }
+        };
+        assert_eq!(shell("kill -9 $$"), told("was killed by signal 9", ""));
+        assert_eq!(shell("echo one >&2; echo two >&2; exit 3"), told("has failed with exit code 3", "two"));
+        assert_eq!(shell("exit 0"), told("has failed with exit code 0", ""), "it has not said anything");
+    }
+}

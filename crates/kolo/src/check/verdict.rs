@@ -1,0 +1,100 @@
+//! What is told of a job, and the exit code.
+
+use std::path::Path;
+
+use kolo_check::{Report, Severity, text};
+use serde::{Deserialize, Serialize};
+
+use crate::output::print;
+use kolo::Failure;
+
+/// What is told of a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    /// The severity of what matters most.
+    worst: Option<Severity>,
+    /// What has been found, in a few words.
+    summary: String,
+    /// What is printed.
+    words: String,
+}
+
+impl Verdict {
+    /// Of a report, in words or as JSON.
+    ///
+    /// # Errors
+    ///
+    /// A figure that JSON cannot express.
+    pub(crate) fn of(report: &Report, json: bool) -> Result<Verdict, Failure> {
+        let (worst, summary) = (report.worst(), report.summary());
+        let words = match json {
+            true => serde_json::to_string_pretty(report).map_err(Failure::work)? + "\n",
+            false => format!("{}{}{summary}\n", looked_at(report), text(&report.findings)),
+        };
+        Ok(Verdict { worst, summary, words })
+    }
+
+    /// Hands it to the process that has started the workers.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
+        let told = serde_json::to_vec(self).map_err(Failure::work)?;
+        std::fs::write(path, told).map_err(|e| Failure::work(format!("{}: {e}", path.display())))
+    }
+
+    /// What a worker has handed on.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub(crate) fn read(path: &Path) -> Result<Verdict, Failure> {
+        let told = std::fs::read(path).map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
+        serde_json::from_slice(&told)
+            .map_err(|e| Failure::work(format!("no worker has told what it found: {e}")))
+    }
+
+    /// Prints it.
+    ///
+    /// # Errors
+    ///
+    /// The output takes nothing.
+    pub(crate) fn print(&self) -> Result<(), Failure> {
+        print(&self.words)
+    }
+
+    /// In a few words, for a launcher that reports why a worker has ended.
+    pub(crate) fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    /// 0 where nothing stands in the way, 3 for warnings, 4 for errors: 1 and 2 mean, as of every command,
+    /// that it could not do its work or was asked wrongly.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self.worst {
+            None | Some(Severity::Notice) => 0,
+            Some(Severity::Warning) => 3,
+            Some(Severity::Error) => 4,
+        }
+    }
+}
+
+/// A line about what has been looked at.
+fn looked_at(report: &Report) -> String {
+    let (facts, count) = (&report.facts, |number: usize, noun: &str| {
+        format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+    });
+    let links = match facts.links.len() {
+        0 => String::new(),
+        links => format!(", {} between them measured", count(links, "link")),
+    };
+    format!(
+        "{} on {}{links}: {} of {} a step, {} checks\n",
+        count(facts.settings.workers(), "worker"),
+        count(facts.nodes, "node"),
+        count(facts.settings.shards(), "shard"),
+        facts.settings.batch.shard,
+        kolo_check::CHECKS.len()
+    )
+}

@@ -1,0 +1,111 @@
+//! `kolo check`: what is wrong with a job before it runs, looked for by the workers that would run it.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use kolo_check::{CHECKS, Report};
+use kolo_comm::Op;
+use kolo_comm::env::is_worker;
+use kolo_data as data;
+use kolo_train::{Recipe, RunFolder};
+
+use super::train::Train;
+use crate::check::{Asked, TRIAL, Verdict, gather, try_as_told};
+use crate::start_workers::start_workers;
+use kolo::Failure;
+
+/// Check a job before it runs: its hosts, network, disk, data and settings.
+///
+/// Takes the options of `kolo train`, and is started as that would be: alone, by `kolo launch` on each node,
+/// by torchrun, mpirun or Slurm. Trains nothing and leaves nothing. The exit code is 0 where nothing stands
+/// in the way, 3 for warnings, 4 for errors.
+#[derive(Args)]
+#[command(after_help = checks())]
+pub(crate) struct Check {
+    #[command(flatten)]
+    train: Box<Train>,
+    /// Print JSON: findings and all facts
+    #[arg(long)]
+    json: bool,
+}
+
+/// The file to which rank 0 writes its verdict, where `kolo check` itself has started the workers.
+const VERDICT: &str = "KOLO_CHECK_VERDICT";
+
+fn checks() -> String {
+    let line = |check: &kolo_check::Check| format!("  {:24} {}\n", check.name, check.about);
+    format!("Looked for:\n{}", CHECKS.iter().map(line).collect::<String>())
+}
+
+impl Check {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if std::env::var_os(TRIAL).is_some() {
+            return try_as_told();
+        }
+        if is_worker() {
+            return self.work();
+        }
+        let recipe = self.train.configuration()?;
+        self.train.refuse(&recipe)?;
+        // Data that cannot be read is a finding.
+        if let Ok(images) = data::open(&recipe.data) {
+            self.train.refuse_images(&recipe, &*images)?;
+        }
+        let told = tempfile::NamedTempFile::new()
+            .map_err(|e| Failure::work(format!("cannot make a temporary file: {e}")))?;
+        let mut env = self.train.environment();
+        env.push((VERDICT.into(), told.path().as_os_str().to_owned()));
+        start_workers(recipe.nproc, self.train.master_port, env, self.train.elastic())?;
+        let verdict = Verdict::read(told.path())?;
+        verdict.print()?;
+        drop(told);
+        end(&verdict)
+    }
+
+    /// Looks, as one of the workers.
+    fn work(&self) -> Result<(), Failure> {
+        let mut recipe = self.train.configuration()?;
+        self.train.refuse(&recipe)?;
+        let group = self.train.communication.group(self.train.algorithm.as_deref())?;
+        let mut servers = [i32::from(group.is_server())];
+        group.all_reduce(&mut servers, Op::Sum)?;
+        self.train.fit(&mut recipe, group.world_size().saturating_sub(servers[0] as usize))?;
+        let is_elastic =
+            self.train.communication.is_elastic() && recipe.sync.mode.staleness_bound().is_none();
+        let asked = Asked {
+            recipe: &recipe,
+            folder: self.folder(&recipe)?,
+            resumes: self.train.resume.is_some(),
+            take_over: self.train.take_over,
+            is_elastic,
+            slowdowns: &self.train.slow,
+        };
+        let verdict = Verdict::of(&Report::of(gather(&group, &asked)?), self.json)?;
+        let file = std::env::var_os(VERDICT).map(PathBuf::from);
+        if group.rank().0 == 0 {
+            file.as_deref().map_or_else(|| verdict.print(), |file: &Path| verdict.write(file))?;
+        }
+        // It has been told before any of them ends.
+        group.barrier()?;
+        drop(group);
+        if file.is_some() { Ok(()) } else { end(&verdict) }
+    }
+
+    /// Where the run would be.
+    fn folder(&self, recipe: &Recipe) -> Result<PathBuf, Failure> {
+        match self.train.resume.clone().or(self.train.out.clone()) {
+            Some(folder) => Ok(folder),
+            None => Ok(RunFolder::next_numbered(recipe)?),
+        }
+    }
+}
+
+/// Ends the program with the verdict's exit code; what there is to say has been said.
+fn end(verdict: &Verdict) -> Result<(), Failure> {
+    if verdict.exit_code() == 0 {
+        return Ok(());
+    }
+    // Where no launcher listens, nothing is reported.
+    let _ = kolo_launch::report_failure(&format!("kolo check has found {}", verdict.summary()), None);
+    std::process::exit(verdict.exit_code().into())
+}

@@ -1,0 +1,188 @@
+//! `kolo check`: planted faults are found by their names, and a sound job is left in peace.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use super::program::{kolo, noise_images, succeed};
+
+/// What this machine, and not a job, may be told of: other tests take its processors meanwhile.
+const OF_THE_HOST: [&str; 3] = ["huge pages", "cores", "slow worker"];
+
+/// What has been found, and the exit code.
+struct Checked {
+    code: i32,
+    findings: Vec<Value>,
+    facts: Value,
+}
+
+impl Checked {
+    fn of(output: &Output) -> Checked {
+        let (said, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        // Under `kolo launch` each line has its rank.
+        let said: String = said.lines().map(|line| line.strip_prefix("[rank 0] ").unwrap_or(line)).collect();
+        let report: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said} {errors}"));
+        let findings = report["findings"].as_array().unwrap().clone();
+        Checked { code: output.status.code().unwrap(), findings, facts: report["facts"].clone() }
+    }
+
+    /// The finding of a check, which has to be there.
+    fn found(&self, check: &str) -> String {
+        let found = self.findings.iter().find(|finding| finding["check"] == check);
+        found.unwrap_or_else(|| panic!("no {check}: {:?}", self.findings))["what"].as_str().unwrap().into()
+    }
+
+    /// The names of those that are of the job.
+    fn names(&self) -> Vec<&str> {
+        let names = self.findings.iter().map(|finding| finding["check"].as_str().unwrap());
+        names.filter(|name| !OF_THE_HOST.contains(name)).collect()
+    }
+}
+
+fn check(folder: &Path, args: &[&str]) -> Checked {
+    Checked::of(&kolo(folder, &[&["check", "--json"], args].concat()).output().unwrap())
+}
+
+#[test]
+fn nothing_stands_out_in_a_sound_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let sound = check(folder.path(), &[]);
+    assert_eq!(sound.names(), [] as [&str; 0], "{:?}", sound.findings);
+    let warns = sound.findings.iter().any(|finding| finding["severity"] != "notice");
+    assert_eq!(sound.code, if warns { 3 } else { 0 });
+    assert_eq!(sound.facts["ranks"].as_array().unwrap().len(), 2);
+    assert_eq!(sound.facts["settings"]["work"]["steps"], 1256);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "it leaves nothing");
+}
+
+#[test]
+fn what_settings_mean_together_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 130);
+    let words =
+        "--nproc 3 --shards 4 --batch-size 1 --optimizer adamw --lr 0.5 --epochs 8 --steps 20 --patience 9";
+    let args: Vec<&str> = ["--data", &data].into_iter().chain(words.split(' ')).collect();
+    let checked = check(folder.path(), &args);
+    assert_eq!(checked.code, 3, "warnings: {:?}", checked.findings);
+    for (name, words) in [
+        ("shards", "4 shards on 3 workers: some have 2, others 1"),
+        ("batch normalisation", "small normalises over the 1 sample of a shard"),
+        ("learning rate", "a learning rate of 0.5 is high for adamw"),
+        ("warm-up", "rises for 100 steps, and the run has 20: it comes to 20 %"),
+        ("schedule", "ends after 20 of the 264 steps over which its learning rate falls"),
+        ("steps", "the run sees 61.5 % of the samples once"),
+        ("patience", "--patience 9 cannot end a run of 1 epoch"),
+        ("last batch", "has 2 samples for 4 shards: 2 have none"),
+    ] {
+        assert!(checked.found(name).contains(words), "{name}: {}", checked.found(name));
+    }
+}
+
+#[test]
+fn a_large_batch_that_nothing_has_been_done_for_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 4096);
+    let job = ["--nproc", "1", "--shards", "64", "--batch-size", "16", "--data", &data];
+    let checked = check(folder.path(), &[&job[..], &["--warmup-steps", "0"]].concat());
+    assert_eq!(checked.names(), ["batch scaling", "warm-up"], "{:?}", checked.findings);
+    let remedy = ["--warmup-steps", "3", "--scale-lr", "--base-batch", "256"];
+    let checked = check(folder.path(), &[&job[..], &remedy].concat());
+    assert_eq!(checked.names(), [] as [&str; 0], "{:?}", checked.findings);
+}
+
+#[test]
+fn what_workers_lack_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("there")).unwrap();
+    let words = "--nproc 2 --batch-size 32 --straggler rebalance --slow 1:compute:150 --out there";
+    // A shell lowers the limit: of the launcher, and so of the workers.
+    let script = format!("ulimit -n 48; exec {} check --json {words}", env!("CARGO_BIN_EXE_kolo"));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null());
+    let checked = Checked::of(&shell.output().unwrap());
+    assert_eq!(checked.code, 4, "errors: {:?}", checked.findings);
+    assert!(checked.found("open files").contains("may have 48 files and connections open"));
+    assert!(checked.found("slow worker").starts_with("rank 1 takes"));
+    assert!(checked.found("rebalance").contains("with 2 shards on 2 workers has none to move"));
+    assert!(checked.found("run folder").contains("there exists already"));
+}
+
+#[test]
+fn data_checkpoints_and_runs_that_are_there_are_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let checked = check(folder.path(), &["--nproc", "1", "--data", "cifar10:nowhere"]);
+    assert_eq!((checked.code, checked.names()), (4, vec!["data"]), "{:?}", checked.findings);
+    assert!(checked.found("data").contains("rank 0 cannot read the data"), "{:?}", checked.findings);
+
+    let run = ["--nproc", "1", "--steps", "1", "--batch-size", "8", "--out"];
+    succeed(folder.path(), &[&["train"], &run[..], &["runs/first"]].concat());
+    let checked = check(folder.path(), &[&run[..], &["runs/second"]].concat());
+    assert_eq!(checked.found("seed"), "runs/first has the same settings and the same seed, 0");
+    assert!(!folder.path().join("runs/second").exists());
+    std::fs::remove_dir_all(folder.path().join("runs/first/checkpoints")).unwrap();
+    let checked = check(folder.path(), &["--resume", "runs/first"]);
+    assert_eq!(checked.code, 4, "{:?}", checked.findings);
+    assert!(checked.found("checkpoint").contains("no checkpoint to go on from"));
+}
+
+/// Two nodes, each in a folder of its own, whose relative paths mean other files.
+#[test]
+fn nodes_that_differ_are_told() {
+    let place = tempfile::tempdir().unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let master = format!("127.0.0.1:{port}");
+    let start = |node: usize| {
+        let folder = place.path().join(format!("node{node}"));
+        std::fs::create_dir(&folder).unwrap();
+        noise_images(&folder, 64);
+        let labels = folder.join("noise/train-labels-idx1-ubyte");
+        let mut bytes = std::fs::read(&labels).unwrap();
+        // One label of one image.
+        bytes[20] = if node == 0 { 3 } else { 4 };
+        std::fs::write(&labels, bytes).unwrap();
+        let (number, seed) = (node.to_string(), (5 + node).to_string());
+        let launch =
+            ["launch", "--nproc", "1", "--nnodes", "2", "--node-rank", &number, "--master", &master, "--"];
+        let program = [env!("CARGO_BIN_EXE_kolo"), "check", "--json", "--batch-size", "8", "--out", "run"];
+        let job = ["--seed", &seed, "--data", "fashion-mnist:noise"];
+        let mut command = kolo(&folder, &[&launch[..], &program, &job].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let nodes = [start(0), start(1)].map(|node| node.wait_with_output().unwrap());
+    let checked = Checked::of(&nodes[0]);
+    assert!(checked.found("settings").contains("rank 0 was started with seed = 5, rank 1"));
+    assert!(checked.found("data differs").contains("but others: their hashes differ"));
+    assert!(checked.found("shared folder").contains("rank 1"));
+    assert_eq!(nodes.map(|node| node.status.code()), [Some(4); 2], "{:?}", checked.findings);
+}
+
+#[test]
+fn findings_are_told_in_words_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 32);
+    let args = ["check", "--nproc", "1", "--batch-size", "8", "--lr", "99", "--data", &data];
+    let output = kolo(folder.path(), &args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("warning (learning rate): a learning rate of 99 is high for sgd\n"), "{said}");
+    assert!(said.contains("\n    -> Give --lr between"), "{said}");
+    assert!(said.trim_end().lines().next_back().unwrap().contains("warning"), "{said}");
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_document_has_all_that_is_looked_for() {
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/check.md");
+    let document = std::fs::read_to_string(document).unwrap();
+    let help = succeed(Path::new("."), &["check", "--help"]);
+    let checks =
+        help.split_once("Looked for:\n").unwrap().1.lines().map(|line| line.trim().split_once("  ").unwrap());
+    let rows: Vec<String> = checks.map(|(name, about)| format!("| {name} | {} |", about.trim())).collect();
+    assert!(rows.len() > 30, "{rows:?}");
+    for row in rows {
+        assert!(document.contains(&row), "docs/check.md lacks {row}");
+    }
+}
