@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use kolo_rendezvous::Error;
+use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Algorithm, Choice, DType, Network, Rank};
 
 use crate::collective::Collective;
+use crate::memory::PeerMemory;
 use crate::pace::Pace;
 use crate::transport::Distance;
 
@@ -27,6 +28,31 @@ pub struct FormedBackend {
     pub node: String,
     /// Ends all processes of the job, this one included, when others would wait for this rank for ever.
     pub end: fn(&Error),
+}
+
+/// A window that is about to be opened.
+pub struct NewWindow<'a> {
+    /// Bytes of one part, the same on all ranks.
+    pub(crate) part: usize,
+    /// Parts that each rank shows, which are at the beginning of its buffer.
+    pub(crate) parts: &'a [usize],
+    /// The number of the first window that this rank still reads.
+    pub(crate) reads_from: u64,
+}
+
+impl NewWindow<'_> {
+    /// Bytes that a rank shows.
+    pub(crate) fn bytes_of(&self, rank: Rank) -> usize {
+        self.part * self.parts[rank.0]
+    }
+}
+
+/// What all ranks have told when a window was opened.
+pub struct OpenedWindow {
+    /// The memory that each rank shows, in rank order; none for this one.
+    pub(crate) peers: Vec<Option<PeerMemory>>,
+    /// The first window that some rank still reads.
+    pub(crate) reads_from: u64,
 }
 
 /// Does the collectives of one group, one after another.
@@ -52,6 +78,27 @@ pub trait Backend: Send {
     /// looked at after [`Backend::run`], even if that fails.
     fn runs_on_slices(&self) -> bool {
         false
+    }
+
+    /// Whether all ranks can read each other's buffers where they lie, and no algorithm has been asked for that
+    /// would reduce them instead.
+    fn opens_windows(&mut self) -> bool {
+        false
+    }
+
+    /// Shows the parts of a buffer to all ranks, each of which shows its own; gives theirs. They stay as they
+    /// are until all ranks have told that they do not read the window any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::run`].
+    fn open_window(
+        &mut self,
+        _memory: &Memory<'_>,
+        _window: &NewWindow<'_>,
+        _mode: WaitMode,
+    ) -> Result<OpenedWindow, Error> {
+        Err(InvalidCall::NotInPlace { transport: self.name().into() }.into())
     }
 
     /// Whether collectives of several groups may be under way at once. Where they may not, whoever uses a

@@ -1,11 +1,13 @@
 //! The native backend: builds schedules, keeps them, runs them over a transport.
 
+mod windows;
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, NewWindow, OpenedWindow};
 use crate::collective::{Collective, CollectiveKind};
 use crate::deadline::Deadline;
 use crate::executor;
@@ -257,6 +259,19 @@ impl Backend for Engine {
 
     fn runs_on_slices(&self) -> bool {
         true
+    }
+
+    fn opens_windows(&mut self) -> bool {
+        self.algorithm.is_none() && self.routes.in_place().is_some()
+    }
+
+    fn open_window(
+        &mut self,
+        memory: &Memory<'_>,
+        window: &NewWindow<'_>,
+        mode: WaitMode,
+    ) -> Result<OpenedWindow, Error> {
+        self.open(memory, window, mode)
     }
 
     fn finish(&mut self) {

@@ -12,6 +12,7 @@ mod collectives;
 mod comm_thread;
 mod connect;
 mod deadline;
+mod deferred_sum;
 mod element;
 mod engine;
 mod executor;
@@ -32,6 +33,7 @@ mod wait;
 
 pub use collective::Collective;
 pub use collectives::Collectives;
+pub use deferred_sum::DeferredSum;
 pub use element::{Element, Number};
 pub use group::{Group, Stages};
 pub use job_membership::{Generation, JobMembership};

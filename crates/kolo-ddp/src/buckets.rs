@@ -67,6 +67,16 @@ impl Slice {
         self.offset..self.offset + self.elements.len()
     }
 
+    /// The same elements in runs of at most [`BLOCK`].
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = Slice> {
+        let Slice { span, ref elements, offset } = *self;
+        let (first, end) = (elements.start, elements.end);
+        elements.clone().step_by(BLOCK).map(move |start| {
+            let elements = start..end.min(start + BLOCK);
+            Slice { span, elements, offset: offset + (start - first) }
+        })
+    }
+
     /// Which elements of flat memory it is.
     pub fn place(&self, layout: &Layout) -> Range<usize> {
         let start = layout.span(self.span).offset;

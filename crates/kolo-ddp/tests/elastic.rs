@@ -5,7 +5,7 @@ mod common;
 use common::elastic::{End, Known, STEPS, Script, run};
 use common::{Combination, combinations, lively, lively_reduction};
 use kolo_comm::{SHM, TCP, TransportKind};
-use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
+use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::sync::SYNCS;
 
@@ -30,6 +30,18 @@ fn deaths_and_joins_do_not_change_the_bits() {
                     check(&script, transport, seed, &expected, &losses);
                 }
             }
+        }
+    }
+}
+
+/// What one of two ranks on one host has not read yet is read, or forgotten with its step, when the other dies.
+#[test]
+fn deaths_of_one_of_two_do_not_change_the_bits() {
+    for optimizer in ["sgd", "adamw"].map(|name| optimizer::find(name).unwrap()) {
+        let combination = (optimizer, lively(optimizer), lively_reduction(&REDUCTIONS[0]));
+        let (expected, losses) = run(&Script::pair(0, &combination).undisturbed(), &TCP).remove(0);
+        for seed in 0..40 {
+            check(&Script::pair(seed, &combination), &SHM, seed, &expected, &losses);
         }
     }
 }

@@ -158,6 +158,12 @@ pub enum InvalidCall {
         /// Elements of the slice for one rank.
         short: usize,
     },
+    /// Buffers are to be read where they lie by ranks that cannot.
+    #[error("ranks cannot read each other's buffers where they lie over {transport}")]
+    NotInPlace {
+        /// How the ranks talk.
+        transport: String,
+    },
     /// The buffer's memory is not the group's.
     #[error("the buffer belongs to another group; allocate it from this one")]
     ForeignBuffer,

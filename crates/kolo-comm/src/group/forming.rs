@@ -8,7 +8,7 @@ use crate::backend::{Backend, FormedBackend};
 use crate::connect::{self, Connected, StoreHost};
 use crate::deadline::Deadline;
 use crate::engine::Engine;
-use crate::memory::{Backing, Pool};
+use crate::memory::{Backing, Lending, Pool};
 use crate::options::Options;
 use crate::transport::GroupContext;
 use kolo_rendezvous::env::{self, WorkerEnv};
@@ -176,6 +176,7 @@ impl Group {
         let Members { rank, members, topology } = ranks;
         let (transport, reach, shares_the_wire) =
             (backend.name(), backend.reach(), backend.shares_the_wire());
+        let lending = Lending::new(context.as_ref().map_or(&pool, |context| &context.copies).clone());
         let (backend, queued) = (Mutex::new(backend), AtomicUsize::new(0));
         let shared = Arc::new(Shared { rank: members[rank.0], backend, liveness, queued, origin });
         let (comm_thread, options) = (Mutex::default(), options.clone());
@@ -187,6 +188,7 @@ impl Group {
             reach,
             shares_the_wire,
             pool,
+            lending,
             shared,
             comm_thread,
             context,

@@ -1,8 +1,10 @@
 //! Groups: ranks that act together. A group is formed ([`forming`]), measures its network ([`measure`]), and
 //! runs collectives: on buffers (here), on slices ([`operations`], [`coalesced`]), on any value that serde
-//! can write ([`values`]), several as one ([`stages`]).
+//! can write ([`values`]), several as one ([`stages`]); or makes sums that are added when they are read
+//! ([`deferred`]).
 
 mod coalesced;
+mod deferred;
 mod forming;
 mod measure;
 mod operations;
@@ -20,7 +22,7 @@ use crate::collective::Collective;
 use crate::comm_thread::CommThread;
 use crate::connect::StoreSession;
 use crate::element::Element;
-use crate::memory::{Buffer, Memory, Pool};
+use crate::memory::{Buffer, Lending, Memory, Pool};
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::pending::Pending;
@@ -52,6 +54,7 @@ pub struct Group {
     reach: Distance,
     shares_the_wire: bool,
     pool: Arc<Pool>,
+    lending: Arc<Lending>,
     shared: Arc<Shared>,
     comm_thread: Mutex<CommThread>,
     /// What sub-groups are connected with; `None` if the backend makes them by itself.

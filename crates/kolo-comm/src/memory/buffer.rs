@@ -73,7 +73,7 @@ impl<T: Element> Buffer<T> {
     }
 
     /// A buffer that holds whatever was there before: any bits are a `T`.
-    fn unspecified(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
+    pub(crate) fn unspecified(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
         let size = size_of::<T>();
         let bytes = len.checked_mul(size).ok_or(InvalidCall::BufferTooLarge { elements: len, size })?;
         let block = ManuallyDrop::new(pool.take(bytes)?);
@@ -88,11 +88,15 @@ impl<T: Element> Buffer<T> {
 
     /// Never to be used again, because a peer may still be reading it.
     pub(crate) fn abandon(self) {
+        let (block, pool) = self.into_parts();
+        pool.abandon(block);
+    }
+
+    /// Its block, and the pool that this belongs to.
+    pub(crate) fn into_parts(self) -> (Block, Arc<Pool>) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: neither is used again: what would drop them has been forgotten.
-        let (block, pool) =
-            unsafe { (ManuallyDrop::take(&mut this.block), std::ptr::read(&raw const this.pool)) };
-        pool.abandon(block);
+        unsafe { (ManuallyDrop::take(&mut this.block), std::ptr::read(&raw const this.pool)) }
     }
 
     pub(crate) fn belongs_to(&self, pool: &Arc<Pool>) -> bool {

@@ -3,13 +3,17 @@
 
 mod arena;
 mod buffer;
+mod lending;
 mod mapping;
+mod place;
 mod pool;
 mod segment;
 mod shared_file;
 
 pub use buffer::{Buffer, Memory};
+pub(crate) use lending::Lending;
 pub(crate) use mapping::Mapping;
+pub(crate) use place::{PeerMemory, Place};
 pub(crate) use pool::{Backing, Block, Pool};
 pub(crate) use segment::Segment;
 pub(crate) use shared_file::{OpenError, Purpose, SharedFile};

@@ -148,4 +148,10 @@ impl Pool {
     pub(crate) fn abandon(&self, block: Block) {
         self.abandoned.lock().push(block);
     }
+
+    /// Whether the block that begins there is kept from being used again.
+    #[cfg(test)]
+    pub(super) fn holds_for_tests(&self, address: usize) -> bool {
+        self.abandoned.lock().iter().any(|block| block.start().as_ptr().addr() == address)
+    }
 }

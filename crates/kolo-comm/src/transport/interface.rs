@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::fingerprint::Fingerprint;
-use crate::memory::Segment;
+use crate::memory::{PeerMemory, Place, Segment};
 use crate::wait::WaitContext;
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
@@ -93,11 +93,32 @@ pub(crate) trait Transport: Send {
     /// or received after this.
     fn abandon(&mut self) {}
 
+    /// How its ranks read each other's buffers where they lie; `None` where they cannot.
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        None
+    }
+
     /// Before this rank leaves in good order: waits for what peers still have to read here, at most until
     /// `until`.
     ///
     /// `gone` tells who will not read any more.
     fn drain(&mut self, _gone: &dyn Fn(Rank) -> bool, _until: Instant) {}
+}
+
+/// Reading of buffers where they lie, for longer than a message.
+pub(crate) trait InPlace {
+    /// Where a segment lies, for peers; and whether it is in memory that they have not mapped yet. `None`
+    /// where they cannot read it.
+    fn show(&mut self, segment: Segment<'_>) -> Option<(Place, bool)>;
+
+    /// The memory of a peer in which `bytes` bytes lie there.
+    fn find(
+        &mut self,
+        from: Rank,
+        place: Place,
+        bytes: u64,
+        wait: &WaitContext<'_>,
+    ) -> Result<PeerMemory, Error>;
 }
 
 /// Checks that a message belongs to the call this rank is in.

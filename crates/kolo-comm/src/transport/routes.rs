@@ -8,7 +8,7 @@ use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 use parking_lot::Mutex;
 
-use super::interface::{NoOthers, Progress, Transport};
+use super::interface::{InPlace, NoOthers, Progress, Transport};
 use super::kind::{Distance, TransportKind};
 use crate::memory::Segment;
 use crate::wait::WaitContext;
@@ -151,6 +151,14 @@ impl Routes {
     pub(crate) fn settle(&mut self, wait: &WaitContext<'_>) -> Result<(), Error> {
         (0..self.transports.len())
             .try_for_each(|index| self.with(index, |this, others| this.settle(wait, others)))
+    }
+
+    /// As [`Transport::in_place`], where all ranks can read each other's buffers.
+    pub(crate) fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        match &mut self.transports[..] {
+            [only] => only.in_place(),
+            _ => None,
+        }
     }
 
     /// As [`Transport::abandon`], of all transports.

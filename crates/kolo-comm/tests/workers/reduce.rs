@@ -1,4 +1,4 @@
-//! A worker of the tests in `failures.rs`. Its argument says what it does:
+//! A worker of the tests in `failures.rs` and `deferred.rs`. Its argument says what it does:
 //!
 //! | argument | what |
 //! |---|---|
@@ -6,9 +6,12 @@
 //! | `panic` | rank 1 panics |
 //! | `few-files` | reduces many buffers, though a process may have few files open |
 //! | `no-files` | rank 1 has as many files open as it may; it says twice why it cannot go on |
+//! | `die-deferred` | rank 1 dies when a deferred sum has been started; the other ranks read it then |
 
 use std::fs::File;
+use std::sync::Arc;
 
+use kolo_comm::tree::Contributions;
 use kolo_comm::{Collective, Error, Group, Op, Rank};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -17,6 +20,7 @@ fn main() {
     let result = match &*mode {
         "few-files" => many_buffers(),
         "no-files" => without_files(),
+        "die-deferred" => die_deferred(),
         _ => reduce(mode == "panic"),
     };
     if let Err(error) = result {
@@ -70,4 +74,21 @@ fn without_files() -> Result<(), Error> {
         println!("first: {error}");
     }
     reduce()
+}
+
+fn die_deferred() -> Result<(), Error> {
+    const LEN: usize = 100_000;
+    let group = Group::from_env()?;
+    let own = vec![group.rank().0 as f32 + 1.0; LEN];
+    let contributions = Arc::new(Contributions::one_each(group.world_size()));
+    let (mut sum, _) = group.start_deferred_sum(contributions, LEN, group.copied(&own)?).wait()?;
+    if group.rank() == Rank(1) {
+        std::process::abort();
+    }
+    // Ends when the others are dead.
+    let died = group.barrier();
+    let mut all = vec![0.0; LEN];
+    sum.add_into(0..LEN, &mut all);
+    println!("{} elements are right", all.iter().filter(|x| **x == 3.0).count());
+    died
 }

@@ -1,6 +1,7 @@
 //! What one reduction says.
 
 use std::fmt;
+use std::ops::Range;
 
 use kolo_comm::{Group, Timing};
 
@@ -107,6 +108,16 @@ pub trait Reduction: Send {
     /// What the optimizer sees, of all shards, when it has been waited for: one value for each element of the
     /// bucket.
     fn result(&mut self) -> &mut [f32];
+
+    /// Some elements of [`Reduction::result`], for who reads each of them once and none of them otherwise.
+    /// They lie in `room`, which has as many, or here.
+    fn read_once<'a>(&'a mut self, elements: Range<usize>, _room: &'a mut [f32]) -> &'a [f32] {
+        &self.result()[elements]
+    }
+
+    /// From the next step on what it gives is read by [`Reduction::read_once`] wherever possible, so that it
+    /// may leave adding to the reader. It is the same step on all ranks.
+    fn will_be_read_once(&mut self) {}
 
     /// A new step begins.
     fn reset(&mut self);

@@ -61,8 +61,9 @@ pub struct Replica {
     transforms: Transforms,
     optimizer: Box<dyn Optimizer>,
     groups: SpanGroups,
-    /// For the gradient of a tensor that the optimizer needs whole and that comes in several buckets.
-    whole: Vec<f32>,
+    /// For the gradient of a tensor that the optimizer needs whole and that comes in several buckets, or for a
+    /// piece of a gradient.
+    room: Vec<f32>,
     config: Config,
     /// Shards of a step, which stay what they were when the job began.
     shards: usize,
@@ -170,7 +171,7 @@ impl Replica {
             transforms: Transforms::named(&config.transforms, &layout)?,
             optimizer,
             groups,
-            whole: Vec::new(),
+            room: Vec::new(),
             layout,
             values,
             shards,

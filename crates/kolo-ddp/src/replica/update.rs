@@ -21,9 +21,9 @@ pub(super) struct Applying<'a> {
     pub(super) undo: Option<&'a mut Undo>,
     pub(super) optimizer: &'a mut dyn Optimizer,
     pub(super) groups: &'a SpanGroups,
-    /// Takes the gradient of one tensor that came in several buckets; grows to the longest of them in the
-    /// first step.
-    pub(super) whole: &'a mut Vec<f32>,
+    /// Takes the gradient of one tensor that came in several buckets, or a piece of a gradient; grows to the
+    /// longest of them in the first step.
+    pub(super) room: &'a mut Vec<f32>,
     /// For each tensor whether no shard has used it: it, and the optimizer's state of it, stay as they are
     /// then.
     pub(super) unused: &'a [bool],
@@ -40,6 +40,9 @@ impl Applying<'_> {
     ///
     /// A collective has failed (naming the rank).
     pub(super) fn bucket(mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
+        if self.optimizer.scope() == Scope::Element {
+            return self.pieces(bucket, step);
+        }
         let (bucket, gradient) = step.collect(bucket)?;
         let mut cut = Vec::new();
         for slice in &bucket.slices {
@@ -49,6 +52,20 @@ impl Applying<'_> {
             }
         }
         cut.into_iter().try_for_each(|id| self.tensor(id, step))
+    }
+
+    /// Applies a bucket that is back where each element is stepped by itself: piece by piece, so that a sum
+    /// that is added when it is read is still in the cache when the optimizer takes it.
+    fn pieces(&mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
+        let (bucket, reduced) = step.collect_once(bucket)?;
+        let mut room = std::mem::take(self.room);
+        room.resize(room.len().max(BLOCK), 0.0);
+        for piece in bucket.slices.iter().flat_map(Slice::blocks) {
+            let gradient = reduced.read_once(piece.range(), &mut room[..piece.elements.len()]);
+            self.slice(&piece, gradient);
+        }
+        *self.room = room;
+        Ok(())
     }
 
     /// Whether a slice is a part of a tensor that the optimizer can only step as a whole.
@@ -66,7 +83,7 @@ impl Applying<'_> {
             return Ok(());
         }
         let len = self.layout.span(id).len;
-        let mut whole = std::mem::take(self.whole);
+        let mut whole = std::mem::take(self.room);
         whole.resize(len.max(whole.len()), 0.0);
         for bucket in buckets {
             let (bucket, gradient) = step.collect(bucket)?;
@@ -75,7 +92,7 @@ impl Applying<'_> {
             }
         }
         self.slice(&Slice { span: id, elements: 0..len, offset: 0 }, &whole[..len]);
-        *self.whole = whole;
+        *self.room = whole;
         Ok(())
     }
 
@@ -164,7 +181,7 @@ impl Replica {
     fn collect_what_cannot_be_undone(&mut self) -> Result<(), Error> {
         if self.config.elastic && self.undo.is_none() {
             let order = self.step.order();
-            order.into_iter().try_for_each(|bucket| self.step.collect(bucket).map(drop))?;
+            order.into_iter().try_for_each(|bucket| self.step.wait(bucket))?;
         }
         Ok(())
     }
@@ -182,7 +199,7 @@ impl Replica {
         if !self.step.is_due(bucket) {
             return Ok(());
         }
-        self.step.collect(bucket)?;
+        self.step.wait(bucket)?;
         self.step.applied(bucket);
         if self.server {
             return self.step.ended().map_or(Ok(()), |done| self.complete(done));
@@ -193,7 +210,7 @@ impl Replica {
             undo: self.undo.as_mut(),
             optimizer: &mut *self.optimizer,
             groups: &self.groups,
-            whole: &mut self.whole,
+            room: &mut self.room,
             unused: &self.unused,
             scale: self.scale,
             factor: self.factor,
@@ -202,6 +219,16 @@ impl Replica {
         applying.bucket(bucket, &mut self.step)?;
         self.step.updated(bucket, start);
         self.step.ended().map_or(Ok(()), |done| self.complete(done))
+    }
+
+    /// Whether nothing but the optimizer looks at a reduced gradient, and at each element once. Where updates
+    /// are one step late a sum that is added when it is read would keep the gradients of two steps.
+    fn reads_once(&self) -> bool {
+        self.optimizer.scope() == Scope::Element
+            && self.transforms.is_empty()
+            && !self.noise.is_on()
+            && !self.scaler.is_on()
+            && !self.is_delayed()
     }
 
     /// All updates of a step are in.
@@ -217,6 +244,6 @@ impl Replica {
             self.values.fill(f32::NAN);
         }
         self.last = Some(done);
-        self.step.prepare_next()
+        self.step.prepare_next(self.reads_once())
     }
 }

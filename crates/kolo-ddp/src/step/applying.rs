@@ -8,6 +8,7 @@ use super::{Phase, Step};
 use crate::buckets::Bucket;
 use crate::error::Error;
 use crate::last_step::LastStep;
+use crate::reduction::Reduction;
 
 impl Step {
     /// `Reducing` → `Applying`: every bucket's update is due, of a step that ends as `ends`.
@@ -23,9 +24,28 @@ impl Step {
     ///
     /// A collective failed (naming the rank).
     pub(crate) fn collect(&mut self, bucket: usize) -> Result<(&Bucket, &mut [f32]), Error> {
-        let state = &mut self.buckets.states[bucket];
-        state.wait(&mut self.exposed)?;
-        Ok(state.result())
+        self.wait(bucket)?;
+        Ok(self.buckets.states[bucket].result())
+    }
+
+    /// As [`Step::collect`], for who reads each element of the reduced gradient once
+    /// ([`Reduction::read_once`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Step::collect`].
+    pub(crate) fn collect_once(&mut self, bucket: usize) -> Result<(&Bucket, &mut dyn Reduction), Error> {
+        self.wait(bucket)?;
+        Ok(self.buckets.states[bucket].reduced())
+    }
+
+    /// Waits for a bucket.
+    ///
+    /// # Errors
+    ///
+    /// As [`Step::collect`].
+    pub(crate) fn wait(&mut self, bucket: usize) -> Result<(), Error> {
+        self.buckets.states[bucket].wait(&mut self.exposed)
     }
 
     /// Whether a bucket's update is still to be made.
@@ -74,19 +94,20 @@ impl Step {
 
     /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the
     /// order in which gradients really became ready, and a few steps later they get their places in the order
-    /// of launches.
+    /// of launches; from then on reductions know whether what they give is read once, as it is if
+    /// `reads_once`.
     ///
     /// # Errors
     ///
     /// A collective failed, or memory cannot be had.
-    pub(crate) fn prepare_next(&mut self) -> Result<(), Error> {
+    pub(crate) fn prepare_next(&mut self, reads_once: bool) -> Result<(), Error> {
         self.uses.end_step();
         // Without the others there is nothing to learn that all would follow.
         if self.synchronise && !self.profile.is_over() {
             match self.profile.end_step(&self.buckets.timings()) {
                 Lesson::Wait => {}
                 Lesson::Order(order) => self.rebuild(order)?,
-                Lesson::Times(times) => self.reorder(times)?,
+                Lesson::Times(times) => self.reorder(times, reads_once)?,
             }
         }
         self.launches.restart();

@@ -30,11 +30,17 @@ impl Step {
         Ok(())
     }
 
-    /// All ranks launch buckets in the order that follows from what one of them has measured.
-    pub(super) fn reorder(&mut self, mut times: Vec<f64>) -> Result<(), Error> {
+    /// All ranks launch buckets in the order that follows from what one of them has measured, and read what
+    /// is reduced as that one does, because adding can only be left to the reader where it is on all of them.
+    pub(super) fn reorder(&mut self, mut times: Vec<f64>, reads_once: bool) -> Result<(), Error> {
         self.group.all_reduce(&mut times, Op::Max)?;
         let slots = self.profile.launch_order(&times, &self.buckets.timings());
-        self.launches = LaunchOrder::new(self.of_witness(slots)?);
+        let (slots, reads_once) = self.of_witness((slots, reads_once && self.group.defers_sums()))?;
+        self.launches = LaunchOrder::new(slots);
+        self.reads_once = reads_once;
+        if reads_once {
+            self.buckets.will_be_read_once();
+        }
         Ok(())
     }
 
@@ -78,7 +84,11 @@ impl Step {
     }
 
     fn build(&self, plan: Vec<Bucket>, assignment: &Assignment) -> Result<Buckets, Error> {
-        Buckets::new(plan, &*self.reducer, &self.layout, &self.group, assignment)
+        let mut buckets = Buckets::new(plan, &*self.reducer, &self.layout, &self.group, assignment)?;
+        if self.reads_once {
+            buckets.will_be_read_once();
+        }
+        Ok(buckets)
     }
 
     /// What the reduction keeps for each shard that is this rank's from now on: where a shard has moved, its

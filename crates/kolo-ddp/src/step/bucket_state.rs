@@ -140,6 +140,11 @@ impl BucketState {
         (&self.bucket, self.reduction.result())
     }
 
+    /// The bucket and its reduction, for who reads what it gives once.
+    pub(super) fn reduced(&mut self) -> (&Bucket, &mut dyn Reduction) {
+        (&self.bucket, &mut *self.reduction)
+    }
+
     /// A step begins that may be skipped.
     pub(super) fn remember(&mut self) {
         self.before.remember(&mut *self.reduction);
@@ -233,6 +238,11 @@ impl Buckets {
             let kinds = reduction.common_state();
             flat.iter().zip(kinds).for_each(|(flat, kept)| bucket.take_flat(layout, flat, kept));
         }
+    }
+
+    /// From the next step on what their reductions give is read once wherever possible.
+    pub(super) fn will_be_read_once(&mut self) {
+        self.states.iter_mut().for_each(|state| state.reduction.will_be_read_once());
     }
 
     /// What they are made of.

@@ -95,6 +95,9 @@ pub(crate) struct Step {
     reducer: Arc<dyn Reducer>,
     caps: BucketCaps,
     synchronise: bool,
+    /// Whether what the reductions give is read once ([`Reduction::read_once`](crate::reduction::Reduction)),
+    /// on all ranks; not in the first steps, in which they have not told each other.
+    reads_once: bool,
     /// Whether a step may be without any sample: then nothing changes.
     may_be_empty: bool,
     phase: Phase,
@@ -164,6 +167,7 @@ impl Step {
             reducer,
             caps,
             synchronise: true,
+            reads_once: false,
             may_be_empty: false,
             phase: Phase::Idle,
             passes: 0,

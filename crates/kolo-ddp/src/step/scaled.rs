@@ -75,7 +75,7 @@ impl Step {
     /// A collective failed (naming the rank).
     pub(crate) fn take_back(&mut self) -> Result<(), Error> {
         for bucket in self.order() {
-            self.collect(bucket)?;
+            self.wait(bucket)?;
             if self.unscaling.scale.is_some() {
                 self.buckets.states[bucket].restore();
             }

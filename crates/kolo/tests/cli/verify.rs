@@ -25,12 +25,17 @@ fn verify(args: &str) -> (i32, String, String) {
 #[test]
 fn a_training_agrees_with_itself() {
     // Two steps an epoch, the second one of 8 images for 4 shards.
-    let (code, table, words) = verify("--data DATA --shards 4 --batch-size 8 --steps 3 --dropout 0.3");
+    let (code, table, words) = verify("--data DATA --shards 4 --batch-size 8 --dropout 0.3");
     assert_eq!(code, 0, "{table}{words}");
     assert!(table.contains("all 14 runs went through the same bits"), "{table}");
-    for word in
-        ["tcp", "shm", "halving-doubling", "0.0625 MiB", "repeated", "resumed from a checkpoint after 1 step"]
-    {
+    for word in [
+        "tcp",
+        "shm",
+        "halving-doubling",
+        "0.0625 MiB",
+        "repeated",
+        "resumed from a checkpoint after 4 steps",
+    ] {
         assert!(table.contains(word), "{word}: {table}");
     }
 }

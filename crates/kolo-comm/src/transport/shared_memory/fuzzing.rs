@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::inbox::Inbox;
 use super::lane::WITHIN;
-use super::mailbox::{Mailbox, PeerMemory};
+use super::mailbox::{Mailbox, Peers};
 use super::sync::Ordering;
 use super::{create_inbox, inbox_len};
 use crate::memory::{Backing, Block, Mapping, Pool, SharedFile};
@@ -82,7 +82,7 @@ pub(crate) fn receive(told: &Told, bytes: usize, wait: &WaitContext<'_>) -> Resu
     inbox.lane(Rank(1)).post(0, inbox.bell());
 
     let inboxes = [Some(scene.inbox.clone()), None];
-    let (memory, liveness) = (PeerMemory::of_processes(vec![pid, pid]), Liveness::new(2));
+    let (memory, liveness) = (Peers::of_processes(vec![pid, pid]), Liveness::new(2));
     let mut mailbox = Mailbox::new(Rank(0), &inboxes, memory, &scene.copies, &liveness)?;
     let message = mailbox.receive(Rank(1), bytes, wait, &mut NoOthers)?;
     let slots = scene.inbox.start().as_ptr() as usize..scene.inbox.start().as_ptr() as usize + inbox_len(2);

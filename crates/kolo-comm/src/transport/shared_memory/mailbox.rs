@@ -12,8 +12,9 @@
 //! the scheduler's queue instead (`sched_yield`), which takes a microsecond where waking a sleeper takes
 //! tens.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,25 +22,30 @@ use super::inbox::Inbox;
 use super::lane::{IN_SLOT, Slot, WITHIN, write_within};
 use super::outbox::Outbox;
 use super::sync::{AtomicU64, Ordering, SLOTS};
-use crate::memory::{Block, Mapping, OpenError, Pool, Purpose, Segment, SharedFile};
+use crate::memory::{Block, Mapping, OpenError, PeerMemory, Place, Pool, Purpose, Segment, SharedFile};
 use crate::transport::adaptive_spin::AdaptiveSpin;
-use crate::transport::interface::{Progress, SHORT_SLEEP, Transport, same_call, same_length};
+use crate::transport::interface::{InPlace, Progress, SHORT_SLEEP, Transport, same_call, same_length};
 use crate::wait::WaitContext;
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::Rank;
 
 /// Where the peers' blocks are.
-pub(super) enum PeerMemory {
+pub(super) enum Peers {
     /// In this process: a slot holds the address.
     SameProcess,
     /// In other processes: a slot holds file, block and offset. Blocks are mapped when first seen.
-    OtherProcesses { pids: Vec<u32>, seen: HashMap<(Rank, i32, u64), Mapping> },
+    OtherProcesses {
+        pids: Vec<u32>,
+        seen: HashMap<(Rank, i32, u64), Arc<Mapping>>,
+        /// Those of this rank's blocks that the peers have mapped, by file and start.
+        shown: HashSet<(i32, u64)>,
+    },
 }
 
-impl PeerMemory {
+impl Peers {
     /// Ranks whose processes have these numbers, in rank order.
     pub(super) fn of_processes(pids: Vec<u32>) -> Self {
-        PeerMemory::OtherProcesses { pids, seen: HashMap::new() }
+        Peers::OtherProcesses { pids, seen: HashMap::new(), shown: HashSet::new() }
     }
 }
 
@@ -66,7 +72,7 @@ pub(crate) struct Mailbox {
     here: Rank,
     /// One for each rank that shares memory with this one.
     inboxes: Vec<Option<Inbox>>,
-    memory: PeerMemory,
+    memory: Peers,
     counts: Vec<Counts>,
     outbox: Outbox,
     /// More ranks than cores.
@@ -80,7 +86,7 @@ impl Mailbox {
     pub(super) fn new(
         here: Rank,
         inboxes: &[Option<Arc<Mapping>>],
-        memory: PeerMemory,
+        memory: Peers,
         copies: &Arc<Pool>,
         liveness: &Liveness,
     ) -> Result<Self, Error> {
@@ -163,32 +169,40 @@ impl Mailbox {
         Ok(())
     }
 
-    /// The address at which this process can read `bytes` bytes that lie somewhere in a peer's memory.
+    /// The address at which this process can read `bytes` bytes that lie there in a peer's memory, and the
+    /// pages that it is in if they are another process's.
     fn locate(
         &mut self,
         from: Rank,
         place: Place,
         bytes: u64,
         wait: &WaitContext<'_>,
-    ) -> Result<*const u8, Error> {
+    ) -> Result<(NonNull<u8>, Option<&Arc<Mapping>>), Error> {
         let Place { file, start, len, offset } = place;
+        let outside = || Error::Untrusted {
+            rank: wait.name(from),
+            cause: "a message lies outside of its block".into(),
+        };
         match &mut self.memory {
-            PeerMemory::SameProcess => Ok(std::ptr::with_exposed_provenance(offset as usize)),
-            PeerMemory::OtherProcesses { pids, seen } => {
+            Peers::SameProcess => {
+                let address = std::ptr::with_exposed_provenance_mut(offset as usize);
+                Ok((NonNull::new(address).ok_or_else(outside)?, None))
+            }
+            Peers::OtherProcesses { pids, seen, .. } => {
                 let pages = match seen.entry((from, file, start)) {
                     Entry::Occupied(entry) => entry.into_mut(),
                     Entry::Vacant(entry) => {
                         let pages =
                             SharedFile::map_of(pids[from.0], file, Purpose::Blocks, start, len as usize);
-                        entry.insert(pages.map_err(|cause| unmapped(from, cause, wait))?)
+                        entry.insert(Arc::new(pages.map_err(|cause| unmapped(from, cause, wait))?))
                     }
                 };
                 if offset.checked_add(bytes).is_none_or(|end| end > pages.len() as u64) {
-                    let cause = "a message lies outside of its block".into();
-                    return Err(Error::Untrusted { rank: wait.name(from), cause });
+                    return Err(outside());
                 }
                 // SAFETY: inside the mapping, as just checked.
-                Ok(unsafe { pages.start().as_ptr().add(offset as usize).cast_const() })
+                let start = unsafe { pages.start().add(offset as usize) };
+                Ok((start, Some(pages)))
             }
         }
     }
@@ -268,7 +282,10 @@ impl Transport for Mailbox {
                 let cause = format!("a message of {bytes} bytes lies in a slot of {WITHIN}");
                 return Err(Error::Untrusted { rank: wait.name(from), cause });
             }
-            file => self.locate(from, Place { file, start, len, offset }, sent, wait)?,
+            file => {
+                let place = Place { file, start, len, offset };
+                self.locate(from, place, sent, wait)?.0.as_ptr().cast_const()
+            }
         };
         self.counts[from.0].received = number.wrapping_add(1);
         Ok(address)
@@ -291,6 +308,10 @@ impl Transport for Mailbox {
         Ok(())
     }
 
+    fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+        Some(self)
+    }
+
     /// Waits, at most until `until`, until the peers have taken even the copies: they could not read them any
     /// more if this process ended.
     fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
@@ -301,21 +322,37 @@ impl Transport for Mailbox {
     }
 }
 
+impl InPlace for Mailbox {
+    fn show(&mut self, segment: Segment<'_>) -> Option<(Place, bool)> {
+        let (block, offset) = segment.place?;
+        let place = place_of(block, offset, &self.memory);
+        match &mut self.memory {
+            Peers::SameProcess => Some((place, false)),
+            Peers::OtherProcesses { shown, .. } => {
+                block.file()?;
+                Some((place, shown.insert((place.file, place.start))))
+            }
+        }
+    }
+
+    fn find(
+        &mut self,
+        from: Rank,
+        place: Place,
+        bytes: u64,
+        wait: &WaitContext<'_>,
+    ) -> Result<PeerMemory, Error> {
+        let (start, pages) = self.locate(from, place, bytes, wait)?;
+        Ok(PeerMemory::new(start, pages.cloned()))
+    }
+}
+
 impl Drop for Mailbox {
     fn drop(&mut self) {
         if (0..self.inboxes.len()).all(|peer| self.has_taken_all(Rank(peer))) {
             self.outbox.note_all_taken();
         }
     }
-}
-
-/// Where a message lies in the sender's memory: in the file of that descriptor the block that begins there
-/// and is so long, and how far from the block's beginning.
-struct Place {
-    file: i32,
-    start: u64,
-    len: u64,
-    offset: u64,
 }
 
 /// Why a peer's block cannot be mapped: the peer is gone, or not to be trusted, or this process is at its
@@ -334,17 +371,23 @@ fn unmapped(from: Rank, cause: OpenError, wait: &WaitContext<'_>) -> Error {
     }
 }
 
-/// Notes in a slot where bytes lie.
-fn describe(block: &Block, offset: usize, memory: &PeerMemory, slot: &Slot) {
+/// Where bytes of a block lie, as peers have to know it.
+fn place_of(block: &Block, offset: usize, memory: &Peers) -> Place {
     let offset = match memory {
-        PeerMemory::SameProcess => block.start().as_ptr().expose_provenance() + offset,
-        PeerMemory::OtherProcesses { .. } => offset,
+        Peers::SameProcess => block.start().as_ptr().expose_provenance() + offset,
+        Peers::OtherProcesses { .. } => offset,
     };
     let (file, start) = block.file().unwrap_or((-1, 0));
+    Place { file, start, len: block.len() as u64, offset: offset as u64 }
+}
+
+/// Notes in a slot where bytes lie.
+fn describe(block: &Block, offset: usize, memory: &Peers, slot: &Slot) {
+    let Place { file, start, len, offset } = place_of(block, offset, memory);
     slot.file.store(file, Ordering::Relaxed);
     slot.within[0].store(start, Ordering::Relaxed);
-    slot.len.store(block.len() as u64, Ordering::Relaxed);
-    slot.offset.store(offset as u64, Ordering::Relaxed);
+    slot.len.store(len, Ordering::Relaxed);
+    slot.offset.store(offset, Ordering::Relaxed);
 }
 
 #[cfg(test)]

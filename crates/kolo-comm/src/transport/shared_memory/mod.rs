@@ -16,7 +16,7 @@ use kolo_schedule::Rank;
 use serde::{Deserialize, Serialize};
 
 use self::inbox::inbox_len;
-use self::mailbox::{Mailbox, PeerMemory};
+use self::mailbox::{Mailbox, Peers};
 use super::interface::Transport;
 use super::kind::{Connecting, Connector, Distance, TransportKind};
 use crate::memory::{Backing, Mapping, OpenError, Pool, Purpose, SharedFile};
@@ -112,8 +112,8 @@ impl Connector for MailboxConnector<'_> {
             }
         }
         let memory = match context.advertised {
-            None => PeerMemory::SameProcess,
-            Some(_) => PeerMemory::of_processes(self.pids),
+            None => Peers::SameProcess,
+            Some(_) => Peers::of_processes(self.pids),
         };
         Ok(Box::new(Mailbox::new(rank, &self.inboxes, memory, &context.copies, liveness)?))
     }
@@ -143,7 +143,7 @@ pub(crate) fn connect_threads(
     let inbox = |_| create_inbox(world).map(|(pages, _)| Some(Arc::new(pages)));
     let inboxes: Vec<Option<Arc<Mapping>>> = (0..world).map(inbox).collect::<Result<_, _>>()?;
     let mailbox = |rank| -> Result<Box<dyn Transport>, Error> {
-        Ok(Box::new(Mailbox::new(Rank(rank), &inboxes, PeerMemory::SameProcess, copies, liveness)?))
+        Ok(Box::new(Mailbox::new(Rank(rank), &inboxes, Peers::SameProcess, copies, liveness)?))
     };
     (0..world).map(mailbox).collect()
 }

@@ -278,7 +278,7 @@ impl PartState {
             optimizer: &mut *self.optimizer,
             groups: &self.groups,
             // No slice is a part of a tensor that the optimizer needs whole.
-            whole: &mut Vec::new(),
+            room: &mut Vec::new(),
             unused: &self.unused,
             scale,
             factor,

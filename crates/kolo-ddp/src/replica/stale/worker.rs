@@ -64,7 +64,7 @@ impl Worker {
         outer.note_unused(step, totals.unused, count > 0.0);
         outer.step.begin_applying(done);
         outer.step.skip_updates();
-        outer.step.prepare_next()?;
+        outer.step.prepare_next(false)?;
         (report.loss, report.count) = (done.loss, count);
         let mut pulled = Pulled { behind: 0, losses: Vec::new() };
         let mut waited = Duration::ZERO;

@@ -18,7 +18,6 @@ use self::script::{Generation, MOMENTS};
 pub use self::script::{STEPS, Script};
 use super::{NAMES, WIDTH, backward, clip, noise, specs};
 
-const SHARDS: usize = 6;
 /// Elements of a sixth tensor, which travels in several buckets.
 const LARGE: usize = 40_000;
 
@@ -59,7 +58,7 @@ fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
     let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
     let transforms = script.clip_norm.map(clip).unwrap_or_default();
     let caps = Some(caps);
-    let shards = Some(SHARDS);
+    let shards = Some(script.shards);
     // Clipping, scaling and the noise scale all wait for all of a step's gradient.
     let noise_scale =
         script.islands.is_none() && (script.clip_norm.is_some() || script.scaled) && reduction.is_sum();
@@ -182,7 +181,7 @@ impl<'a> Worker<'a> {
                     self.moment(step, 1 + moment)?;
                 }
             }
-            let samples = [step as usize * SHARDS + shard, 7 * shard];
+            let samples = [step as usize * self.script.shards + shard, 7 * shard];
             let pass = backward(&values, &samples);
             let mut large: Vec<f32> =
                 values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();

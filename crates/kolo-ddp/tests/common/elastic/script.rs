@@ -15,6 +15,8 @@ pub const MOMENTS: usize = 3 + NAMES.len() + 1;
 #[derive(Debug)]
 pub struct Script {
     pub combination: Combination,
+    /// Of the job.
+    pub shards: usize,
     pub clip_norm: Option<f64>,
     /// Whether losses are scaled; then two steps overflow.
     pub scaled: bool,
@@ -61,7 +63,21 @@ impl Script {
         }
         generations.push(Generation { world, fresh, death: None, alone: false });
         let (sync, islands) = ("every-step".into(), None);
-        Script { combination: combination.clone(), clip_norm, scaled, sync, islands, generations }
+        let (combination, shards) = (combination.clone(), 6);
+        Script { combination, shards, clip_norm, scaled, sync, islands, generations }
+    }
+
+    /// Two ranks with two shards each, of which one dies at any moment of a late step, with or without a new
+    /// one in its place.
+    pub fn pair(seed: u64, combination: &Combination) -> Script {
+        let key = Key::new(seed);
+        let death = Some((key.with(0).below(2), 7 + key.with(1).below(7) as u64, key.with(2).below(MOMENTS)));
+        let fresh = key.with(3).below(2);
+        let generations = vec![
+            Generation { world: 2, fresh: 2, death, alone: false },
+            Generation { world: 1 + fresh, fresh, death: None, alone: false },
+        ];
+        Script { shards: 4, generations, ..Script::new(seed, combination, None, false) }
     }
 
     /// With islands that synchronise rarely, in which any moment is as good as another.

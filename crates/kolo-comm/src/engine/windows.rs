@@ -1,0 +1,124 @@
+//! Windows: each rank shows a buffer to all others, which read it where it lies for as long as they like.
+//!
+//! One all-gather tells where the buffers lie; when it is over all of them are as they are to be read. A
+//! second collective, where a buffer lies in memory that has not been shown before, tells that all ranks have
+//! mapped it: from then on its owner may end, and the others read on.
+
+use std::cell::Cell;
+
+use super::Engine;
+use crate::backend::{Backend, NewWindow, OpenedWindow};
+use crate::collective::{Collective, CollectiveKind};
+use crate::fingerprint::{Call, Fingerprint};
+use crate::memory::{Memory, PeerMemory, Place};
+use crate::wait::{WaitContext, WaitMode};
+use kolo_rendezvous::{Error, InvalidCall};
+use kolo_schedule::{Chunks, DType, Op, Rank};
+
+/// What a rank tells when it shows a buffer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shown {
+    place: Place,
+    /// Bytes of one part.
+    part: u64,
+    /// Whether the others have not mapped that memory yet.
+    is_new: bool,
+    /// The first window that the rank still reads.
+    reads_from: u64,
+}
+
+/// As it travels.
+const WORDS: usize = 7;
+
+impl Shown {
+    fn words(&self) -> [i64; WORDS] {
+        let Shown { place: Place { file, start, len, offset }, part, is_new, reads_from } = *self;
+        let words = [start, len, offset, part, u64::from(is_new), reads_from];
+        let [start, len, offset, part, is_new, reads_from] = words.map(u64::cast_signed);
+        [i64::from(file), start, len, offset, part, is_new, reads_from]
+    }
+
+    fn of(words: [i64; WORDS]) -> Self {
+        let [file, rest @ ..] = words;
+        let [start, len, offset, part, is_new, reads_from] = rest.map(i64::cast_unsigned);
+        let place = Place { file: file as i32, start, len, offset };
+        Shown { place, part, is_new: is_new != 0, reads_from }
+    }
+}
+
+impl Engine {
+    /// As [`Backend::open_window`].
+    pub(super) fn open(
+        &mut self,
+        memory: &Memory<'_>,
+        window: &NewWindow<'_>,
+        mode: WaitMode,
+    ) -> Result<OpenedWindow, Error> {
+        let (own, world) = (self.rank.0, self.members.len());
+        let bytes = window.bytes_of(self.rank);
+        let shown = self.routes.in_place().and_then(|routes| routes.show(memory.segment(0, bytes, 0)));
+        let Some((place, is_new)) = shown else {
+            return Err(InvalidCall::NotInPlace { transport: self.routes.name().into() }.into());
+        };
+        let shown = Shown { place, part: window.part as u64, is_new, reads_from: window.reads_from };
+        let mut words = vec![0; WORDS * world];
+        words[own * WORDS..][..WORDS].copy_from_slice(&shown.words());
+        self.run(&Collective::AllGather(Chunks::Equal), &Memory::of_slice(&mut words), mode)?;
+        let (shown, _) = words.as_chunks::<WORDS>();
+        let shown: Vec<Shown> = shown.iter().map(|words| Shown::of(*words)).collect();
+        let peers =
+            shown.iter().enumerate().map(|(rank, shown)| self.shown_by(Rank(rank), *shown, window, mode));
+        let peers: Vec<Option<PeerMemory>> = peers.collect::<Result<_, _>>()?;
+        if shown.iter().any(|shown| shown.is_new) {
+            self.run(&Collective::Barrier, &Memory::of_slice(&mut [0u8]), mode)?;
+        }
+        let reads_from = shown.iter().map(|shown| shown.reads_from).min().unwrap_or(0);
+        Ok(OpenedWindow { peers, reads_from })
+    }
+
+    /// The memory that a rank shows; none for this one.
+    fn shown_by(
+        &mut self,
+        from: Rank,
+        shown: Shown,
+        window: &NewWindow<'_>,
+        mode: WaitMode,
+    ) -> Result<Option<PeerMemory>, Error> {
+        if from == self.rank {
+            return Ok(None);
+        }
+        let (kind, op, dtype) = (CollectiveKind::AllGather, Op::Sum, DType::I64);
+        let call = Call { kind, op, root: None, dtype, elements: WORDS as u64, algorithm: 0 };
+        let wait = WaitContext {
+            here: self.rank,
+            members: &self.members,
+            call: Fingerprint::new(&call).after(self.sequence),
+            mode,
+            timeout: self.deadline.limit(),
+            liveness: &self.liveness,
+            began: Cell::new(None),
+        };
+        let part = window.part as u64;
+        if shown.part != part {
+            let of = |part: u64| format!("a window with parts of {part} bytes");
+            let (here, there) = (wait.name(self.rank), wait.name(from));
+            return Err(Error::Mismatch { here, ours: of(part), there, theirs: of(shown.part) });
+        }
+        match self.routes.in_place() {
+            Some(routes) => routes.find(from, shown.place, window.bytes_of(from) as u64, &wait).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_reads_back() {
+        let place = Place { file: -1, start: 1 << 40, len: 4096, offset: u64::MAX - 7 };
+        let shown = Shown { place, part: 12, is_new: true, reads_from: 1 << 33 };
+        assert_eq!(Shown::of(shown.words()), shown);
+    }
+}

@@ -1,0 +1,196 @@
+//! Sums that are added when they are read: the bits of a sum in tree order, from memory that stays as it is
+//! until the last rank has read it.
+
+use std::collections::HashSet;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Barrier};
+
+use kolo_comm::schedule::ALGORITHMS;
+use kolo_comm::tree::Contributions;
+use kolo_comm::{Buffer, Collective, DeferredSum, Element, Error, Group, Op, Options, Rank, env};
+use kolo_testing::jobs::example;
+use kolo_testing::{Over, free_port, spawn};
+
+const IN_PLACE: [Over; 2] = [Over::THREADS, Over::SHM];
+
+/// Longer than what the reader adds at once.
+const LEN: usize = 10_007;
+
+/// What a rank contributes in a round.
+fn value(rank: Rank, round: usize, index: usize) -> f32 {
+    ((rank.0 * 7_919 + round * 977 + index * 31) as f32 * 0.37).sin() * 1e3
+}
+
+fn fill(buffer: &mut Buffer<f32>, rank: Rank, round: usize) {
+    buffer.iter_mut().enumerate().for_each(|(index, element)| *element = value(rank, round, index));
+}
+
+fn start<T: Element>(group: &Group, shards: usize, buffer: Buffer<T>) -> (DeferredSum<T>, Buffer<T>) {
+    let contributions = Arc::new(Contributions::shared(shards, group.world_size()));
+    group.start_deferred_sum(contributions, LEN, buffer).wait().unwrap()
+}
+
+/// All of a sum, read in pieces that fit nothing.
+fn read(sum: &mut DeferredSum<f32>) -> Vec<u32> {
+    let mut all = vec![0.0; LEN];
+    for (number, piece) in all.chunks_mut(1_234).enumerate() {
+        let first = number * 1_234;
+        sum.add_into(first..first + piece.len(), piece);
+    }
+    all.into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn the_bits_are_those_of_a_tree_sum_and_two_buffers_take_turns() {
+    for over in IN_PLACE {
+        for (world, shards) in [(2, 2), (2, 4), (2, 7), (3, 5), (4, 4), (3, 2)] {
+            let ends = spawn(over, world, &Options::default(), |group| {
+                assert!(group.defers_sums());
+                let contributions = Arc::new(Contributions::shared(shards, world));
+                let parts = contributions.parts(group.rank());
+                let mut buffer = group.alloc::<f32>(LEN * parts).unwrap();
+                let mut places = HashSet::new();
+                for round in 0..8 {
+                    fill(&mut buffer, group.rank(), round);
+                    places.insert(buffer.as_ptr().addr());
+                    let expected = group.copied(&buffer).unwrap();
+                    let tree = Collective::TreeSum { contributions: contributions.clone(), len: LEN };
+                    let expected = group.run(&tree, expected).unwrap();
+                    let (mut sum, another) = start(&group, shards, buffer);
+                    assert_eq!(another.len(), LEN * parts);
+                    let expected: Vec<u32> = expected[..LEN].iter().map(|x| x.to_bits()).collect();
+                    assert!(read(&mut sum) == expected, "{over:?}, {shards} shards on {world}, {round}");
+                    buffer = another;
+                }
+                places.len()
+            });
+            for places in ends {
+                assert!(places.unwrap() <= 2, "{over:?}: a buffer that all have read is used again");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_one_rank_still_reads_no_other_one_changes() {
+    for over in IN_PLACE {
+        let ends = spawn(over, 2, &Options::default(), |group| {
+            let (mut kept, mut expected) = (Vec::new(), Vec::new());
+            let mut buffer = group.alloc::<f32>(LEN).unwrap();
+            for round in 0..6 {
+                fill(&mut buffer, group.rank(), round);
+                let (mut sum, another) = start(&group, 2, buffer);
+                expected.push(read(&mut sum));
+                if group.rank() == Rank(0) && round < 4 {
+                    kept.push(sum);
+                }
+                buffer = another;
+                buffer.fill(f32::NAN);
+            }
+            let rest = expected.into_iter().zip(kept);
+            rest.for_each(|(expected, mut sum)| assert!(read(&mut sum) == expected, "{over:?}"));
+        });
+        ends.into_iter().for_each(|end| end.unwrap());
+    }
+}
+
+#[test]
+fn a_sum_outlives_the_groups_of_all_ranks() {
+    for over in IN_PLACE {
+        let gone = Barrier::new(2);
+        let ends = spawn(over, 2, &Options::default(), |group| {
+            let mut buffer = group.alloc::<f32>(LEN).unwrap();
+            fill(&mut buffer, group.rank(), 0);
+            let (mut sum, another) = start(&group, 2, buffer);
+            let expected = read(&mut sum);
+            let sum = (group.rank() == Rank(0)).then_some(sum);
+            drop((another, group));
+            gone.wait();
+            sum.is_none_or(|mut sum| read(&mut sum) == expected)
+        });
+        assert!(ends.into_iter().all(|same| same.unwrap()), "{over:?}");
+    }
+}
+
+/// One process dies when it has shown what it contributes: the other one can still read that.
+#[test]
+fn a_death_after_the_sum_was_started_takes_nothing_from_the_others() {
+    let master = free_port();
+    let start = |rank: usize| {
+        Command::new(example("reducing_worker"))
+            .arg("die-deferred")
+            .env(env::RANK, rank.to_string())
+            .env(env::WORLD_SIZE, "2")
+            .env(env::MASTER_PORT, master.port().to_string())
+            .env(env::TRANSPORT, "shm")
+            .env(env::TIMEOUT, "60")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let [zero, one] = [0, 1].map(start).map(|child| child.wait_with_output().unwrap());
+    let words = String::from_utf8_lossy(&zero.stdout);
+    assert!(!one.status.success(), "rank 1 was to die");
+    assert_eq!(words, "100000 elements are right\nerror: rank 1 died\n");
+}
+
+#[test]
+fn where_ranks_cannot_read_each_other_a_sum_is_not_deferred() {
+    let refused = |over, options: &Options| {
+        let ends = spawn(over, 2, options, |group| {
+            let contributions = Arc::new(Contributions::one_each(2));
+            let buffer = group.alloc::<f32>(LEN).unwrap();
+            let refusal = group.start_deferred_sum(contributions, LEN, buffer).wait().err();
+            group.barrier().unwrap();
+            (group.defers_sums(), refusal.map(|error| (error.is_refusal(), error.to_string())))
+        });
+        for end in ends {
+            let (defers, refusal) = end.unwrap();
+            let (is_refusal, words) = refusal.unwrap();
+            assert!(
+                !defers && is_refusal && words.contains("read each other's buffers"),
+                "{over:?}: {words}"
+            );
+        }
+    };
+    refused(Over::TCP, &Options::default());
+    assert!(!Group::alone().defers_sums());
+    let direct = ALGORITHMS.iter().find(|algorithm| algorithm.name == "direct");
+    let ends = spawn(Over::SHM, 2, &Options { algorithm: direct, ..Options::default() }, |group| {
+        group.barrier().unwrap();
+        group.defers_sums()
+    });
+    assert!(ends.into_iter().all(|defers| !defers.unwrap()), "an algorithm was asked for");
+}
+
+#[test]
+fn wrong_calls_are_named() {
+    for over in IN_PLACE {
+        let ends = spawn(over, 2, &Options::default(), |group| {
+            let contributions = || Arc::new(Contributions::one_each(2));
+            let short = group.alloc::<f32>(LEN - 1).unwrap();
+            let error = group.start_deferred_sum(contributions(), LEN, short).wait().err().unwrap();
+            assert!(error.is_refusal(), "{over:?}: {error}");
+            group.barrier().unwrap();
+            let buffer = group.alloc::<f32>(LEN).unwrap();
+            match group.rank() {
+                Rank(0) => group.start_deferred_sum(contributions(), LEN, buffer).wait().err().unwrap(),
+                _ => group.run(&Collective::AllReduce(Op::Sum), buffer).unwrap_err(),
+            }
+        });
+        for error in ends {
+            assert!(matches!(error.unwrap(), Error::Mismatch { .. }));
+        }
+        let ends = spawn(over, 2, &Options::default(), |group| {
+            let len = LEN - group.rank().0;
+            let buffer = group.alloc::<f32>(len).unwrap();
+            let contributions = Arc::new(Contributions::one_each(2));
+            group.start_deferred_sum(contributions, len, buffer).wait().err().unwrap()
+        });
+        for error in ends {
+            let words = error.unwrap().to_string();
+            assert!(words.contains("parts of 40028 bytes") && words.contains("parts of 40024"), "{words}");
+        }
+    }
+}
