@@ -65,6 +65,16 @@ impl Verifier {
         self.wish.as_ref()?.caps
     }
 
+    /// Whether somebody watches the bits of this replica.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.wish.is_some()
+    }
+
+    /// Whether steps are to be tuned where they can be, whatever the program says.
+    pub(crate) fn tunes(&self) -> bool {
+        self.wish.as_ref().is_some_and(|wish| wish.tunes)
+    }
+
     /// One that looks at nothing.
     pub(crate) fn silent() -> Self {
         let (local_statistics, islands) = (false, false);

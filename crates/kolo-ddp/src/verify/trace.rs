@@ -28,6 +28,9 @@ pub const RESUME: &str = "KOLO_VERIFY_RESUME";
 /// Steps after which a job whose updates are one step late makes all of them, because others of its runs are
 /// cut there ([`RESUME`]), and only there can be: else that would be a difference.
 pub const END_ROUND: &str = "KOLO_VERIFY_END_ROUND";
+/// `1`: steps are tuned ([`Config::tune`](crate::Config::tune)) where they can be, whatever the program says,
+/// and each is run by another setting.
+pub const TUNE: &str = "KOLO_VERIFY_TUNE";
 
 /// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact
 /// everywhere.
@@ -145,6 +148,7 @@ pub(crate) struct Wish {
     pub(crate) caps: Option<BucketCaps>,
     pub(crate) resume: Option<u64>,
     pub(crate) end_round: Option<u64>,
+    pub(crate) tunes: bool,
 }
 
 impl Wish {
@@ -170,7 +174,12 @@ impl Wish {
             mib.map(BucketCaps::of_mib)
         });
         let (steps, resume, end_round) = (count(STEPS)?, count(RESUME)?, count(END_ROUND)?);
-        Ok(Some(Wish { file: file.into(), steps, caps: caps.transpose()?, resume, end_round }))
+        let tunes = match variable(TUNE).as_deref() {
+            None | Some("0") => false,
+            Some("1") => true,
+            Some(text) => return Err(wrong(TUNE, text, "0 or 1")),
+        };
+        Ok(Some(Wish { file: file.into(), steps, caps: caps.transpose()?, resume, end_round, tunes }))
     }
 }
 
