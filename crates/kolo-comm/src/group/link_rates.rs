@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn everybody_meets_everybody_once() {
-        for world in 2..=9 {
+        for world in 2..=9usize {
             let rounds = world.next_multiple_of(2) - 1;
             let mut met = vec![vec![0; world]; world];
             for round in 0..rounds {
