@@ -87,6 +87,15 @@ pub struct Config {
     pub islands: Option<usize>,
 }
 
+impl Config {
+    /// Whether there are steps of all shards between which no gradient is on its way, as
+    /// [`tune`](Config::tune) needs them.
+    pub(crate) fn can_be_tuned(&self) -> bool {
+        let sync = &self.sync;
+        !sync.is_delayed() && sync.rounds().is_none() && sync.staleness_bound().is_none()
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {

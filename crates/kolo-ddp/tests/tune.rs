@@ -88,7 +88,7 @@ fn spawn_unequal<R: Send>(transport: &'static TransportKind, work: impl Fn(Group
 
 #[test]
 fn all_ranks_keep_the_same_in_the_same_bits() {
-    let steps = 40;
+    let steps = 30;
     let expected = untuned(steps);
     for transport in [&SHM, &TCP] {
         let outcomes = spawn_unequal(transport, |group| train(group, &config(true), steps, true));

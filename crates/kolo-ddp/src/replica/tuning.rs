@@ -51,7 +51,7 @@ impl TuningObserver {
 
 /// Refuses to tune a job whose steps have nothing that could be changed without its bits.
 pub(super) fn check(config: &Config) -> Result<(), Error> {
-    match config.tune && !can_be_tuned(config) {
+    match config.tune && !config.can_be_tuned() {
         true => Err(Error::Setting(format!(
             "tuning (`Config::tune`) changes how gradients travel between two steps of all shards, when none is on its way; \
              synchronisation `{}` has no such steps: leave one of them out",
@@ -59,11 +59,6 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
         ))),
         false => Ok(()),
     }
-}
-
-fn can_be_tuned(config: &Config) -> bool {
-    let sync = &config.sync;
-    !sync.is_delayed() && sync.rounds().is_none() && sync.staleness_bound().is_none()
 }
 
 /// Refuses to tune on a group whose sums depend on how they are cut.
@@ -98,8 +93,8 @@ impl Replica {
     /// are to be.
     pub(super) fn begin_tuning(&mut self, group: &Group, caps: BucketCaps) {
         let wished = self.config.tune || self.verifier.tunes() && adds_in_another_order(group).is_none();
-        let tunes = wished && can_be_tuned(&self.config) && group.world_size() > 1;
-        let is_hasty = self.tuning.is_hasty || self.verifier.is_watched();
+        let tunes = wished && self.config.can_be_tuned() && group.world_size() > 1;
+        let is_hasty = self.tuning.is_hasty || self.verifier.tunes();
         let effort = if is_hasty { Effort::Hasty } else { Effort::Measured };
         let tuner = tunes.then(|| Tuner::new(effort, TunedSetting::untuned(caps, group)));
         self.tuning = TuningObserver { tuner, is_hasty, ..TuningObserver::default() };

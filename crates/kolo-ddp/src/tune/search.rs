@@ -153,11 +153,9 @@ impl Search {
                 slices.map(|slice_bytes| TunedSetting { slice_bytes, ..best.clone() }).collect()
             }
             Axis::Streams => {
-                let more = 2 * best.streams;
-                (more <= space.streams)
-                    .then(|| TunedSetting { streams: more, ..best.clone() })
-                    .into_iter()
-                    .collect()
+                let counts = [2 * best.streams, best.streams / 2].into_iter();
+                let there = counts.filter(|count| (1..=space.streams).contains(count));
+                there.map(|streams| TunedSetting { streams, ..best.clone() }).collect()
             }
         }
     }

@@ -29,7 +29,7 @@ pub const RESUME: &str = "KOLO_VERIFY_RESUME";
 /// cut there ([`RESUME`]), and only there can be: else that would be a difference.
 pub const END_ROUND: &str = "KOLO_VERIFY_END_ROUND";
 /// `1`: steps are tuned ([`Config::tune`](crate::Config::tune)) where they can be, whatever the program says,
-/// and each is run by another setting.
+/// and each is run by another setting. Also without [`FILE`].
 pub const TUNE: &str = "KOLO_VERIFY_TUNE";
 
 /// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact
@@ -62,6 +62,9 @@ pub struct Start {
     /// Whether they synchronise rarely, as islands.
     #[serde(default)]
     pub islands: bool,
+    /// Whether steps can be tuned ([`TUNE`]).
+    #[serde(default)]
+    pub tunable: bool,
     /// How the ranks talk.
     pub transport: String,
     /// The model's tensors, with their values before the first step.
@@ -141,6 +144,19 @@ pub fn read(path: &Path) -> Result<Trace, Error> {
     Ok(Trace { start, steps })
 }
 
+/// Whether [`TUNE`] says that steps are to be tuned.
+///
+/// # Errors
+///
+/// It is neither 0 nor 1.
+pub(crate) fn tunes() -> Result<bool, Error> {
+    match std::env::var(TUNE).as_deref() {
+        Err(_) | Ok("" | "0") => Ok(false),
+        Ok("1") => Ok(true),
+        Ok(text) => Err(Error::Setting(format!("{TUNE} is `{text}`; it must be 0 or 1"))),
+    }
+}
+
 /// What the environment wishes for.
 pub(crate) struct Wish {
     pub(crate) file: PathBuf,
@@ -148,7 +164,6 @@ pub(crate) struct Wish {
     pub(crate) caps: Option<BucketCaps>,
     pub(crate) resume: Option<u64>,
     pub(crate) end_round: Option<u64>,
-    pub(crate) tunes: bool,
 }
 
 impl Wish {
@@ -174,12 +189,7 @@ impl Wish {
             mib.map(BucketCaps::of_mib)
         });
         let (steps, resume, end_round) = (count(STEPS)?, count(RESUME)?, count(END_ROUND)?);
-        let tunes = match variable(TUNE).as_deref() {
-            None | Some("0") => false,
-            Some("1") => true,
-            Some(text) => return Err(wrong(TUNE, text, "0 or 1")),
-        };
-        Ok(Some(Wish { file: file.into(), steps, caps: caps.transpose()?, resume, end_round, tunes }))
+        Ok(Some(Wish { file: file.into(), steps, caps: caps.transpose()?, resume, end_round }))
     }
 }
 
@@ -235,7 +245,14 @@ mod tests {
             prints: vec![Bits(u64::MAX), Bits(step)],
         };
         let tensors = vec![tensor("a.weight", 1), tensor("a.bias", u64::MAX - 1)];
-        let start = Start { world_size: 2, shards: 8, islands: true, transport: "shm".into(), tensors };
+        let start = Start {
+            world_size: 2,
+            shards: 8,
+            islands: true,
+            tunable: true,
+            transport: "shm".into(),
+            tensors,
+        };
         Trace { start, steps: vec![step(0, 2.5), step(1, 0.1)] }
     }
 
