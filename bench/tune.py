@@ -17,6 +17,7 @@ import argparse
 import json
 import pathlib
 import secrets
+import signal
 import statistics
 import sys
 import tempfile
@@ -125,6 +126,8 @@ def main() -> None:
         return table()
     if why := obstacle():
         sys.exit(why)
+    # Whoever is asked to end takes workers and network along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     kolo = (options.kolo or built()).resolve()
     mbit = [float(rate) for rate in options.mbit.split(",")]
     for cap in options.only.split(","):
