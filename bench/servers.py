@@ -27,6 +27,8 @@ from processes import BenchError, Command, run, run_together  # noqa: E402
 PORT = 29500
 BURST, LARGEST_PACKET = 32 << 10, 16 << 10
 """Bytes that pass at once, and of the kernel's packets, which must fit (see peers/namespaces.py)."""
+FAST, FAST_BURST, FAST_PACKET = 5000, 128 << 10, 64 << 10
+"""From so many Mbit/s on, the same."""
 QUEUE = "200ms"
 """What may wait at a port of the switch, where several ranks send to one."""
 PAYLOAD = 1448 / 1514
@@ -48,15 +50,17 @@ def address(rank: int) -> str:
 
 
 def shape(at: str, interface: str, mbit: float) -> None:
-    ip("-n", at, "link", "set", interface, "gso_max_size", str(LARGEST_PACKET))
-    bucket = ["rate", f"{mbit:g}mbit", "burst", str(BURST), "latency", QUEUE]
+    burst, packet = (FAST_BURST, FAST_PACKET) if mbit >= FAST else (BURST, LARGEST_PACKET)
+    ip("-n", at, "link", "set", interface, "gso_max_size", str(packet))
+    bucket = ["rate", f"{mbit:g}mbit", "burst", str(burst), "latency", QUEUE]
     run(Command("tc", ["tc", "-n", at, "qdisc", "add", "dev", interface, "root", "tbf", *bucket]), 30)
     ip("-n", at, "link", "set", interface, "up")
 
 
 @contextmanager
-def network(ranks: int, mbit: float) -> Iterator[None]:
-    """A switch and so many ranks at it; removed at the end, whatever happens."""
+def network(mbits: list[float]) -> Iterator[None]:
+    """A switch and a rank at it for each link of so many Mbit/s; removed at the end, whatever happens."""
+    ranks = len(mbits)
     switch = f"kolo-servers-{os.getpid()}-switch"
     made = []
     try:
@@ -71,8 +75,8 @@ def network(ranks: int, mbit: float) -> Iterator[None]:
             ip("-n", at, "addr", "add", f"{address(rank)}/24", "dev", "eth0")
             ip("-n", at, "link", "set", "lo", "up")
             ip("-n", switch, "link", "set", port, "master", "bridge")
-            shape(at, "eth0", mbit)
-            shape(switch, port, mbit)
+            shape(at, "eth0", mbits[rank])
+            shape(switch, port, mbits[rank])
         yield
     finally:
         for name in made:
@@ -133,7 +137,7 @@ def main() -> None:
     print("| ---: | ---: | ---: | ---: | ---: | ---: |", flush=True)
     without = None
     for servers in map(int, options.servers.split(",")):
-        with network(options.workers + servers, options.mbit):
+        with network([options.mbit] * (options.workers + servers)):
             seconds = measured(kolo, options.workers, servers, options.bytes)
         without = without or seconds
         share = formula(options.workers, servers)

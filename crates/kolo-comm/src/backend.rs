@@ -136,6 +136,18 @@ pub trait Backend: Send {
         Ok(())
     }
 
+    /// From now on uses that algorithm for long sums wherever it may be picked at all, so that no sum has
+    /// other bits by it; `None` leaves the choice to the backend.
+    fn prefer(&mut self, _algorithm: Option<&'static Algorithm>) {}
+
+    /// Connections between two ranks over which messages go in turn, and how many of them there are.
+    fn streams(&self) -> (usize, usize) {
+        (1, 1)
+    }
+
+    /// From now on messages go over so many of the connections between two ranks.
+    fn use_streams(&mut self, _count: usize) {}
+
     /// What the backend's cost model knows of the network.
     fn network(&self) -> Network {
         Network::default()

@@ -56,6 +56,10 @@ const RECENT: usize = 4;
 /// Schedules kept for reuse. Training repeats a few shapes; whoever calls with ever new lengths starts over.
 const KEPT: usize = 1024;
 
+/// Elements of a sum from which on it is long: what [`Backend::prefer`] is about. Shorter ones are all
+/// latency, which the model knows well.
+const LONG: usize = 16 * 1024;
+
 /// How long this rank stays for others that still have to read what it has sent.
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -69,6 +73,7 @@ pub(crate) struct Engine {
     liveness: Arc<Liveness>,
     deadline: Deadline,
     algorithm: Option<&'static Algorithm>,
+    preferred: Option<&'static Algorithm>,
     network: Network,
     one_each: Arc<Contributions>,
     sequence: u32,
@@ -89,7 +94,7 @@ impl Engine {
     ) -> Self {
         let one_each = Arc::new(Contributions::one_each(members.len()));
         let (network, plans) = (Network::default(), HashMap::new());
-        let (algorithm, sequence) = (None, 0);
+        let (algorithm, preferred, sequence) = (None, None, 0);
         Engine {
             rank,
             members,
@@ -98,6 +103,7 @@ impl Engine {
             liveness,
             deadline,
             algorithm,
+            preferred,
             network,
             one_each,
             sequence,
@@ -120,6 +126,14 @@ impl Engine {
             *problem.operation == Operation::AllReduce || (algorithm.build)(problem).is_ok()
         };
         self.algorithm.filter(|algorithm| can(algorithm))
+    }
+
+    /// The preferred algorithm, where it is one of those that may be picked for a long sum.
+    fn preferred(&self, problem: &Problem<'_>, choice: &Choice) -> Option<&'static Algorithm> {
+        let is_long_sum = problem.operation.adds() && problem.len >= LONG;
+        let may_be_picked =
+            |algorithm: &&Algorithm| choice.predicted.iter().any(|(name, _)| *name == algorithm.name);
+        self.preferred.filter(|_| is_long_sum).filter(may_be_picked)
     }
 
     fn contributions<'a>(&'a self, collective: &'a Collective) -> &'a Arc<Contributions> {
@@ -212,9 +226,10 @@ impl Engine {
             Some(forced) => forced,
             None => {
                 let choice = choose(&problem, dtype, &self.network);
-                let (name, why) = (choice.algorithm.name, choice.reason());
-                log::debug!("{} of {len} {dtype}: {name} ({why})", collective.name());
-                choice.algorithm
+                let (preferred, why) = (self.preferred(&problem, &choice), choice.reason());
+                let picked = preferred.unwrap_or(choice.algorithm);
+                log::debug!("{} of {len} {dtype}: {} ({why})", collective.name(), picked.name);
+                picked
             }
         };
         let schedule = Arc::new(Self::build(algorithm, &problem)?);
@@ -285,7 +300,8 @@ impl Backend for Engine {
         let contributions = self.contributions(collective);
         let problem = self.problem(&operation, elements, contributions, dtype);
         let choice = choose(&problem, dtype, &self.network);
-        Some(Choice { algorithm: self.wished(&problem).unwrap_or(choice.algorithm), ..choice })
+        let asked = self.wished(&problem).or_else(|| self.preferred(&problem, &choice));
+        Some(Choice { algorithm: asked.unwrap_or(choice.algorithm), ..choice })
     }
 
     fn force(&mut self, algorithm: Option<&'static Algorithm>) -> Result<(), Error> {
@@ -296,6 +312,19 @@ impl Backend for Engine {
         self.algorithm = algorithm;
         self.forget_plans();
         Ok(())
+    }
+
+    fn prefer(&mut self, algorithm: Option<&'static Algorithm>) {
+        self.preferred = algorithm;
+        self.forget_plans();
+    }
+
+    fn streams(&self) -> (usize, usize) {
+        self.routes.streams()
+    }
+
+    fn use_streams(&mut self, count: usize) {
+        self.routes.use_streams(count);
     }
 
     fn network(&self) -> Network {

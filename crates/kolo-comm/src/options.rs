@@ -47,6 +47,9 @@ pub struct Options {
     pub interface: Option<Interface>,
     /// TCP connections between two ranks; by default 1.
     pub streams: Option<usize>,
+    /// TCP connections between two ranks that are opened, of which [`Options::streams`] are used until
+    /// [`Group::use_streams`](crate::Group::use_streams) says otherwise; by default no more.
+    pub spare_streams: Option<usize>,
     /// Messages over TCP count as under way for so long: distance, for trials between processes of one host.
     pub delay: Duration,
     /// Lets workers into the job; without it the group stays on loopback.

@@ -40,6 +40,8 @@ impl BucketCaps {
 /// Slices begin at multiples of so many elements of their span. Whatever is summed over a span is summed in
 /// blocks of that length, so that it does not depend on how the span was cut.
 pub const BLOCK: usize = 16 * 1024;
+/// Bytes of the shortest slice of a span that is longer.
+const LEAST_SLICE: usize = BLOCK * size_of::<f32>();
 
 /// A run of elements reduced by one collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +122,18 @@ pub(crate) fn reversed(layout: &Layout) -> Vec<SpanId> {
 /// Every element is in exactly one bucket. A span larger than the cap fills consecutive ones, unless `whole`
 /// says that none may be cut; the last of them has room for others.
 pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps, whole: bool) -> Vec<Bucket> {
+    plan_sliced(layout, ready, caps, caps.other, whole)
+}
+
+/// As [`plan`], with slices of so many bytes at most, or one [`BLOCK`] where that is more: a tensor may be
+/// cut more finely than small ones are put together, or less.
+pub(crate) fn plan_sliced(
+    layout: &Layout,
+    ready: &[SpanId],
+    caps: BucketCaps,
+    slice: usize,
+    whole: bool,
+) -> Vec<Bucket> {
     let statistic = |id: &&SpanId| layout.span(**id).spec.kind == Kind::Statistic;
     let parameters = ready.iter().filter(|id| !statistic(id));
     let order: Vec<SpanId> = parameters.chain(ready.iter().filter(statistic)).copied().collect();
@@ -132,11 +146,12 @@ pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps, whole: bool) ->
         tail -= 1;
         size += bytes(&order[tail]);
     }
-    let longest = if whole { usize::MAX } else { (caps.other / size_of::<f32>() / BLOCK).max(1) * BLOCK };
+    let longest = if whole { usize::MAX } else { (slice / size_of::<f32>() / BLOCK).max(1) * BLOCK };
     let mut buckets: Vec<Bucket> = Vec::new();
     for (index, id) in order.iter().enumerate() {
         let cap = if buckets.len() <= 1 { caps.first } else { caps.other };
-        let joins = |bucket: &Bucket| index > tail || (index < tail && bucket.bytes() + bytes(id) <= cap);
+        let fits = |bucket: &Bucket| bytes(id) <= slice.max(LEAST_SLICE) && bucket.bytes() + bytes(id) <= cap;
+        let joins = |bucket: &Bucket| index > tail || (index < tail && fits(bucket));
         let len = layout.span(*id).len;
         match buckets.last_mut() {
             Some(bucket) if joins(bucket) => bucket.push(*id, 0..len),
@@ -190,6 +205,15 @@ mod tests {
         assert_eq!(ids(&buckets), [vec![4], vec![3], vec![2], vec![2], vec![2], vec![1, 0]]);
         let cut: Vec<Range<usize>> = buckets[2..5].iter().map(|b| b.slices[0].elements.clone()).collect();
         assert_eq!(cut, [0..BLOCK, BLOCK..2 * BLOCK, 2 * BLOCK..large]);
+        let wide = BucketCaps { other: 1 << 20, ..caps };
+        assert_eq!(
+            plan_sliced(&layout, &reversed(&layout), wide, 4 * BLOCK, false),
+            buckets,
+            "finer than the cap"
+        );
+        let none = BucketCaps { first: 4, other: 4 };
+        let long = plan_sliced(&layout, &reversed(&layout), none, 4 * large, false);
+        assert_eq!(ids(&long), [vec![4], vec![3], vec![2], vec![2], vec![1], vec![0]], "less finely");
         // What is left of a slice takes the spans that follow, if they are not the last ones.
         let caps = BucketCaps { first: 4 * 4, ..caps };
         assert_eq!(ids(&plan(&layout, &reversed(&layout), caps, false))[4..], [vec![2, 1], vec![0]]);

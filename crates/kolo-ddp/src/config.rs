@@ -25,6 +25,13 @@ pub struct Config {
     pub straggler: Policy,
     /// How large buckets may be. `None`: [`BucketCaps::for_group`].
     pub caps: Option<BucketCaps>,
+    /// Whether the job's first steps are used to find out how its gradients travel quickest: bucket cap,
+    /// slices, algorithm, who adds how much, connections. The best is kept
+    /// ([`StepReport::tuning`](crate::StepReport::tuning)), and found anew where steps come to take another
+    /// time; the bits are the same. [`Config::caps`] are what it begins with. It takes some 50 steps, in each
+    /// group of an elastic job anew. Refused where no step is one of all shards ([`Config::sync`]), or sums
+    /// depend on how they are cut. The same on all ranks.
+    pub tune: bool,
     /// How the gradients of all shards become what the optimizer sees: one of
     /// [`REDUCTIONS`](crate::reduction::REDUCTIONS) ([`named`](crate::reduction::named),
     /// [`parse`](crate::reduction::parse)), or one of the user's own. The same on all ranks.
@@ -80,6 +87,15 @@ pub struct Config {
     pub islands: Option<usize>,
 }
 
+impl Config {
+    /// Whether there are steps of all shards between which no gradient is on its way, as
+    /// [`tune`](Config::tune) needs them.
+    pub(crate) fn can_be_tuned(&self) -> bool {
+        let sync = &self.sync;
+        !sync.is_delayed() && sync.rounds().is_none() && sync.staleness_bound().is_none()
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -87,6 +103,7 @@ impl Default for Config {
             shares: None,
             straggler: Policy::Warn,
             caps: None,
+            tune: false,
             reduction: reduction::exact(),
             backup_every: 100,
             transforms: Vec::new(),

@@ -38,6 +38,7 @@ pub mod straggler;
 pub mod sync;
 mod timed;
 pub mod transform;
+mod tune;
 pub mod verify;
 mod warning;
 
@@ -67,4 +68,5 @@ pub use shares::{Assignment, apportion};
 pub use staleness::Staleness;
 pub use statistics::Statistics;
 pub use step::BucketTiming;
+pub use tune::{Trial, TunedSetting, Tuning};
 pub use warning::Warning;

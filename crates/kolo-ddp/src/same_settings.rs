@@ -55,6 +55,7 @@ impl Stated {
         let bytes = |caps: BucketCaps| format!("{} and {} bytes", caps.first, caps.other);
         stated.add("noise_scale", config.noise_scale.to_string());
         stated.add("caps (size of buckets)", caps.map_or("chosen for the group".into(), bytes));
+        stated.add("tune", config.tune.to_string());
         stated.add("optimizer", optimizer.name());
         for (name, value) in optimizer.settings() {
             stated.add(name, value.to_string());

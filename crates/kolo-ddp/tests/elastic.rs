@@ -76,6 +76,19 @@ fn late_updates_survive_deaths_and_joins_in_the_same_bits() {
     }
 }
 
+/// Every step is run by another setting, which all ranks of a generation have to take alike.
+#[test]
+fn tuning_survives_deaths_and_joins_in_the_same_bits() {
+    for (n, combination) in combinations().iter().step_by(5).enumerate() {
+        let scaled = n % 2 == 1;
+        let script = |seed| Script::new(seed, combination, None, scaled);
+        let (expected, losses) = run(&script(0).undisturbed(), &TCP).remove(0);
+        for (transport, seed) in [(&SHM, 2 * n as u64), (&TCP, 2 * n as u64 + 1)] {
+            check(&script(seed).tuned(), transport, seed, &expected, &losses);
+        }
+    }
+}
+
 /// Every mode of the table with islands, which in a run have rounds before, in and after each death.
 fn rare_modes() -> Vec<String> {
     let rare = SYNCS.iter().filter(|mode| mode.setting("H").is_some());

@@ -37,6 +37,7 @@ mod dtype;
 mod messages;
 mod network;
 mod operation;
+mod ownership_by_rate;
 mod problem;
 #[cfg(test)]
 mod proof;
@@ -55,6 +56,7 @@ pub use cost::{Cost, Traffic};
 pub use dtype::DType;
 pub use network::{Curve, Link, Network};
 pub use operation::{BusShare, Chunks, Message, Operation, OperationKind, Properties};
+pub use ownership_by_rate::{ownership_by_rate, slowest_share};
 pub use problem::{Problem, longest_message};
 pub use rank::Rank;
 pub use reduce_op::Op;

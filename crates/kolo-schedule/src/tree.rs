@@ -92,6 +92,8 @@ pub struct Contributions {
     subtree: Option<usize>,
     /// Which ranks are servers; empty if none is.
     servers: Vec<bool>,
+    /// How much of a sum each rank adds, beside the others; empty if all add equally much.
+    ownership: Vec<u32>,
 }
 
 impl Contributions {
@@ -115,7 +117,7 @@ impl Contributions {
         let count = nodes.first().and_then(|nodes| nodes.first()).map_or(0, |node| node.count);
         let equal = |(rank, nodes): (usize, &Vec<Node>)| *nodes == [Node { first: rank * count, count }];
         let subtree = nodes.iter().enumerate().all(equal).then_some(count);
-        Contributions { nodes, subtree, servers: Vec::new() }
+        Contributions { nodes, subtree, servers: Vec::new(), ownership: Vec::new() }
     }
 
     /// One contribution for each rank, as in a plain all-reduce.
@@ -133,6 +135,23 @@ impl Contributions {
             self.servers.clear();
         }
         self
+    }
+
+    /// The same contributions where each rank adds so much of a sum beside the others, a number for each, as
+    /// [`ownership_by_rate`](crate::ownership_by_rate) says it: for ranks whose links differ. Only *direct*
+    /// heeds it, and only where there are no servers. It decides who adds what, not in which order, and so
+    /// not the bits. All ranks must say the same. Numbers that are all equal, or not one for each rank, say
+    /// nothing.
+    pub fn with_ownership(mut self, ownership: &[u32]) -> Self {
+        let is_uneven = ownership.windows(2).any(|pair| pair[0] != pair[1]);
+        let says = is_uneven && ownership.len() == self.world() && !self.has_servers();
+        self.ownership = if says { ownership.to_vec() } else { Vec::new() };
+        self
+    }
+
+    /// How much of a sum each rank adds beside the others, where that is not the same for all.
+    pub fn ownership(&self) -> Option<&[u32]> {
+        Some(&self.ownership[..]).filter(|ownership| !ownership.is_empty())
     }
 
     /// Whether some rank is a server.

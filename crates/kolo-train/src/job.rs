@@ -10,6 +10,9 @@ use crate::run_folder::RunFolder;
 use crate::sinks::{LiveMetrics, SINKS, SinkEntry};
 use crate::slowdown::Slowdown;
 
+/// Connections between two workers that a run opens to try them, if it is tuned.
+pub const TUNED_STREAMS: usize = 4;
+
 /// How a worker belongs to the workers of its run.
 pub enum Membership {
     /// They stay the same for as long as the run lasts.
@@ -26,10 +29,23 @@ impl Membership {
     ///
     /// The environment contradicts itself, or the others cannot be reached.
     pub fn from_env() -> Result<Self, Error> {
-        let options = Options::from_env()?;
-        Ok(match Member::with_options(&options)? {
+        Self::of(&Options::from_env()?)
+    }
+
+    /// The same for a run of this configuration: if it is tuned, with [connections](TUNED_STREAMS) to try.
+    ///
+    /// # Errors
+    ///
+    /// As [`Membership::from_env`].
+    pub fn for_run(config: &Recipe) -> Result<Self, Error> {
+        let spare_streams = config.tune.then_some(TUNED_STREAMS);
+        Self::of(&Options { spare_streams, ..Options::from_env()? })
+    }
+
+    fn of(options: &Options) -> Result<Self, Error> {
+        Ok(match Member::with_options(options)? {
             Some(member) => Membership::Elastic(member),
-            None => Membership::Fixed(Group::of_job(&options)?),
+            None => Membership::Fixed(Group::of_job(options)?),
         })
     }
 }

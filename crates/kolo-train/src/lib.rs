@@ -67,7 +67,7 @@ pub use config::{
     Recipe, TransformChoices, WORKERS, check_bucket_cap,
 };
 pub use error::Error;
-pub use job::{Job, Membership, replaces_another};
+pub use job::{Job, Membership, TUNED_STREAMS, replaces_another};
 pub use meter::{EpochRow, Meter, StepRow, percentile};
 pub use metric::{Better, Mean, Metric, Score, Scores};
 pub use model::{TrainingContext, accuracy, count_correct, cross_entropy};

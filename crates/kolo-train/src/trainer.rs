@@ -143,7 +143,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     ///
     /// The run cannot be made as it is configured, a step failed, or it has ended before its last step.
     pub fn train(self, model: M) -> Result<Trained<M>, Error> {
-        self.train_as(Membership::from_env()?, model)
+        let membership = Membership::for_run(&self.job.config)?;
+        self.train_as(membership, model)
     }
 
     /// The same, as a member of a group that the program has formed.

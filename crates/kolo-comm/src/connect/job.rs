@@ -81,6 +81,7 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
     let advertised =
         AdvertisedAddress::choose(options.interface.as_ref(), store.local_ip()?, &place.endpoint);
     let watch = FailureDetector::start(address, rank, liveness.clone(), &access, answering)?;
+    let streams = options.streams.unwrap_or(1);
     let context = GroupContext {
         node: options.node.as_ref().map_or_else(node, |name| format!("{} {name}", node())),
         wish: options.transport,
@@ -88,7 +89,8 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
         access,
         timeout,
         delay: options.delay,
-        streams: options.streams.unwrap_or(1),
+        streams,
+        opened_streams: options.spare_streams.unwrap_or(streams).max(streams),
         on_host: 1,
         copies: Pool::new(Backing::Shared),
     };

@@ -40,6 +40,7 @@ struct PeerInfo {
     node: String,
     encrypt: bool,
     streams: usize,
+    opened_streams: usize,
     /// How it is reached, by the names of the transports that it can use.
     addresses: BTreeMap<String, String>,
 }
@@ -63,6 +64,7 @@ pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Re
         node: context.node.clone(),
         encrypt: context.access.encrypt,
         streams: context.streams,
+        opened_streams: context.opened_streams,
         addresses: ends.iter().map(address).collect::<Result<_, Error>>()?,
     };
     let infos: Vec<PeerInfo> = show(exchange, "peer", &own)?;
@@ -92,7 +94,8 @@ pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Re
         }
     }
     let topology = Arc::new(peers.topology());
-    let routes = if world == 1 { Routes::alone() } else { Routes::new(world, connected) };
+    let mut routes = if world == 1 { Routes::alone() } else { Routes::new(world, connected) };
+    routes.use_streams(context.streams);
     let backing = peers.backing(&topology);
     Ok(Connected { routes, topology, backing, context: GroupContext { on_host, ..context.clone() } })
 }
@@ -206,8 +209,12 @@ fn agree_on_encryption(infos: &[PeerInfo]) -> Result<(), Error> {
 }
 
 fn agree_on_streams(infos: &[PeerInfo]) -> Result<(), Error> {
-    let Some(other) = infos.iter().position(|info| info.streams != infos[0].streams) else { return Ok(()) };
-    let (first, second) = (infos[0].streams, infos[other].streams);
+    let of = |info: &PeerInfo| (info.streams, info.opened_streams);
+    let Some(other) = infos.iter().position(|info| of(info) != of(&infos[0])) else { return Ok(()) };
+    let (first, second) = match infos[0].streams == infos[other].streams {
+        true => (infos[0].opened_streams, infos[other].opened_streams),
+        false => (infos[0].streams, infos[other].streams),
+    };
     let problem = format!("is {first} on rank 0, but {second} on rank {other}; give all workers the same");
     Err(Error::environment(env::STREAMS, problem))
 }
@@ -231,7 +238,7 @@ pub(crate) fn seed_for_fuzzing() -> String {
     let address = |name: &str, text: &str| (name.to_string(), text.to_string());
     let addresses = [address("shm", r#"{"pid":4711,"file":5}"#), address("tcp", "127.0.0.1:29500")].into();
     let node = "boot pid:[1] net:[2] uid 0".into();
-    let info = PeerInfo { node, encrypt: false, streams: 1, addresses };
+    let info = PeerInfo { node, encrypt: false, streams: 1, opened_streams: 1, addresses };
     serde_json::to_string(&info).unwrap_or_default()
 }
 
@@ -246,6 +253,7 @@ mod tests {
             node: node.to_string(),
             encrypt: false,
             streams: 1,
+            opened_streams: 1,
             addresses: kinds.iter().map(|kind| (kind.name.to_string(), String::new())).collect(),
         };
         Peers { infos: ranks.iter().map(info).collect(), obstacles: vec![Obstacles::new(); ranks.len()] }

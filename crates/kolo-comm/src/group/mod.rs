@@ -1,11 +1,12 @@
-//! Groups: ranks that act together. A group is formed ([`forming`]), measures its network ([`measure`]), and
-//! runs collectives: on buffers (here), on slices ([`operations`], [`coalesced`]), on any value that serde
-//! can write ([`values`]), several as one ([`stages`]); or makes sums that are added when they are read
-//! ([`deferred`]).
+//! Groups: ranks that act together. A group is formed ([`forming`]), measures its network ([`measure`], and
+//! [`link_rates`] where links may differ), and runs collectives: on buffers (here), on slices
+//! ([`operations`], [`coalesced`]), on any value that serde can write ([`values`]), several as one
+//! ([`stages`]); or makes sums that are added when they are read ([`deferred`]).
 
 mod coalesced;
 mod deferred;
 mod forming;
+mod link_rates;
 mod measure;
 mod operations;
 mod split;
@@ -202,11 +203,6 @@ impl Group {
         self.pool.is_shared()
     }
 
-    /// Gives memory that is not in use back to the system.
-    pub(crate) fn forget_memory(&self) {
-        self.pool.forget();
-    }
-
     pub(crate) fn with_backend<R>(&self, work: impl FnOnce(&mut dyn Backend) -> R) -> R {
         work(&mut **self.shared.backend.lock())
     }
@@ -278,6 +274,31 @@ impl Group {
     /// It cannot do an all-reduce on this group.
     pub fn use_algorithm(&self, algorithm: Option<&'static kolo_schedule::Algorithm>) -> Result<(), Error> {
         self.with_backend(|backend| backend.force(algorithm))
+    }
+
+    /// From now on uses that algorithm for long sums, of 16384 elements and more, where the cost model could
+    /// pick it: so no sum has other bits by it. `None` leaves the choice to the model.
+    /// [`Group::use_algorithm`] has precedence. All ranks must call it alike, between the same two
+    /// collectives.
+    pub fn prefer_algorithm(&self, algorithm: Option<&'static kolo_schedule::Algorithm>) {
+        self.with_backend(|backend| backend.prefer(algorithm));
+    }
+
+    /// Connections between two ranks over which messages go in turn, and how many of them there are
+    /// ([`Options::streams`]); of the transport that has most.
+    pub fn streams(&self) -> (usize, usize) {
+        self.with_backend(|backend| backend.streams())
+    }
+
+    /// From now on messages go over so many of the connections between two ranks, at least one and at most
+    /// those that there are. All ranks must call it alike, between the same two collectives.
+    pub fn use_streams(&self, count: usize) {
+        self.with_backend(|backend| backend.use_streams(count));
+    }
+
+    /// Gives memory that no buffer uses back to the system, where no peer may have mapped it.
+    pub fn forget_memory(&self) {
+        self.pool.forget();
     }
 
     /// For how long this rank has slept inside collectives until each other rank sent or took something, in

@@ -89,6 +89,15 @@ pub(crate) trait Transport: Send {
     /// Waits until every message sent so far that refers to a buffer has been taken.
     fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error>;
 
+    /// Connections to each peer over which messages go in turn, and how many of them there are.
+    fn streams(&self) -> (usize, usize) {
+        (1, 1)
+    }
+
+    /// From now on messages go over so many of the connections to each peer, at least one and at most those
+    /// that there are. Both ends must change between the same two messages.
+    fn use_streams(&mut self, _count: usize) {}
+
     /// A collective has failed: from now on nothing of what it has offered may be looked at. Nothing is sent
     /// or received after this.
     fn abandon(&mut self) {}

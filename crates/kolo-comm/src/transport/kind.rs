@@ -100,8 +100,10 @@ pub(crate) struct GroupContext {
     pub(crate) timeout: Duration,
     /// Messages over a network count as under way for so long.
     pub(crate) delay: Duration,
-    /// Connections between two ranks, where a transport has such.
+    /// Connections between two ranks that are used at first, where a transport has such, and those that are
+    /// opened.
     pub(crate) streams: usize,
+    pub(crate) opened_streams: usize,
     /// Ranks of the group on this host.
     pub(crate) on_host: usize,
     /// Memory of what is sent as copies. Threads of one process share it: what one of them leaves behind
@@ -120,6 +122,7 @@ impl GroupContext {
             timeout,
             delay: Duration::ZERO,
             streams: 1,
+            opened_streams: 1,
             on_host: 1,
             copies: Pool::new(Backing::Heap),
         }

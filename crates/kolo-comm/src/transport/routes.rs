@@ -71,6 +71,20 @@ impl Routes {
         self.reach
     }
 
+    /// As [`Transport::streams`], of the transport that has most.
+    pub(crate) fn streams(&self) -> (usize, usize) {
+        self.transports
+            .iter()
+            .map(|transport| transport.streams())
+            .max_by_key(|(_, there)| *there)
+            .unwrap_or((1, 1))
+    }
+
+    /// As [`Transport::use_streams`], of all transports.
+    pub(crate) fn use_streams(&mut self, count: usize) {
+        self.transports.iter_mut().for_each(|transport| transport.use_streams(count));
+    }
+
     /// A number for bytes that have not been sent before ([`Segment::content`]).
     #[inline]
     pub(crate) fn next_content(&mut self) -> u64 {

@@ -2,7 +2,7 @@
 
 use kolo_comm::{Collective, DType, Group, Rank};
 
-use super::delayed;
+use super::{delayed, tuning};
 use crate::config::Config;
 use crate::error::Error;
 use crate::shares::{apportion, equal, of_workers};
@@ -16,6 +16,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
         return Err(Error::Setting(problem.into()));
     }
     delayed::check(config)?;
+    tuning::check(config)?;
     if config.noise_scale && !config.reduction.is_sum() {
         let name = config.reduction.name();
         let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";
@@ -62,6 +63,7 @@ pub(super) fn check_ranks(
             "synchronisation `{sync}` sends too rarely for summation servers to save anything: leave out --servers"
         ));
     }
+    tuning::check_group(config, group)?;
     if config.noise_scale && shards < 2 {
         let problem = "the noise scale is measured between two sizes of a batch, so a step needs at least 2 shards; \
                        it has 1 (`Config::shards`)";

@@ -11,6 +11,7 @@ mod saved;
 mod stale;
 mod state_sync;
 mod stepping;
+mod tuning;
 mod undo;
 mod update;
 
@@ -27,6 +28,7 @@ use self::islands::{Islands, Plan, another};
 use self::noise::NoiseProbe;
 pub use self::report::{Change, StepReport};
 use self::stale::Stale;
+use self::tuning::TuningObserver;
 use self::undo::Undo;
 use crate::buckets::{Bucket, BucketCaps};
 use crate::config::Config;
@@ -105,6 +107,7 @@ pub struct Replica {
     stragglers: StragglerObserver,
     members: MembershipObserver,
     noise: NoiseProbe,
+    tuning: TuningObserver,
     /// Where islands synchronise rarely: those of this rank. Then this replica is that of their outer step.
     islands: Option<Islands>,
 }
@@ -198,6 +201,7 @@ impl Replica {
             stragglers: StragglerObserver::new(config.straggler, Vec::new(), [].into()),
             members: MembershipObserver::default(),
             noise,
+            tuning: TuningObserver::default(),
             islands,
             stale,
             config,

@@ -7,6 +7,7 @@ use crate::noise_scale::NoiseScale;
 use crate::staleness::Staleness;
 use crate::step::BucketTiming;
 use crate::straggler::Straggler;
+use crate::tune::Tuning;
 use crate::warning::Warning;
 
 /// What became of a worker after a step that changed the members of the job.
@@ -82,6 +83,8 @@ pub struct StepReport {
     /// How stale the weights were that all workers have pulled, in the report of the last step of a round;
     /// only where servers hold the weights.
     pub staleness: Option<Staleness>,
+    /// What tuning has come to with this step ([`Config::tune`](crate::Config::tune)); on all ranks alike.
+    pub tuning: Option<Tuning>,
     /// What the user must know, on the rank that should speak of it; each once, also those from between the
     /// last step and this one.
     pub warnings: Vec<Warning>,

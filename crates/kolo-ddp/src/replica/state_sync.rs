@@ -137,6 +137,7 @@ impl Replica {
         let other = self.config.sync.is_delayed().then(make).transpose()?;
         self.step = make()?;
         self.delay = other.map(Delay::new);
+        self.begin_tuning(&group, caps);
         self.stragglers = StragglerObserver::new(policy, shares, servers);
         self.group = group;
         Ok(())

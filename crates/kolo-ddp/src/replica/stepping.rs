@@ -105,8 +105,9 @@ impl Replica {
         // Once more for a rank without shards.
         self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
         let settings = self.settings_of_step(learning_rate);
-        let told =
-            Piggyback { flags: self.members.flags(rank, self.server), settings: settings.print(), numbers };
+        let (flags, settings_print) = (self.members.flags(rank, self.server), settings.print());
+        let seconds = self.tuning.passes_over();
+        let told = Piggyback { flags, settings: settings_print, numbers, seconds };
         let step = self.step_number();
         self.step.start_rest(step, &told)?;
         Ok(Started { step, learning_rate, settings })
@@ -166,6 +167,9 @@ impl Replica {
         self.verify(&done, before)?;
         let (straggler, shards_changed) = self.mind_stragglers(&totals.heard)?;
         let agreed = MembershipObserver::heard(&totals.heard);
+        if agreed == Agreed::NoChange {
+            self.tune(&totals.heard, shards_changed)?;
+        }
         let started_early = totals.started_early;
         Ok(Ended { done, loss_scale, started_early, straggler, shards_changed, agreed })
     }
@@ -201,6 +205,7 @@ impl Replica {
             straggler: last.and_then(|last| last.straggler),
             shards_changed,
             staleness: None,
+            tuning: self.tuning.take_kept(),
             warnings: self.warnings.take(),
             known,
         };

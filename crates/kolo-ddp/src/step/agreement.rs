@@ -26,7 +26,7 @@ const SEEN: usize = 2;
 const PRINT: usize = size_of::<u64>();
 /// Bytes of a number.
 const NUMBER: usize = size_of::<f64>();
-/// Bytes of what comes before the shards' numbers.
+/// Bytes of what comes before the numbers of single ranks.
 const HEAD: usize = SEEN + FLAGS + 2 * PRINT;
 
 /// The agreement of one step on its way: a few bytes of the step's own and of its observers' from every
@@ -39,8 +39,8 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Tells the others what this rank has seen, what its observers have to tell, and a number for each of
-    /// the job's shards, or none: +0 where the shard is another rank's.
+    /// Tells the others what this rank has seen, what its observers have to tell, and numbers, equally many
+    /// on all ranks, of which each is one rank's to say: +0 on the others.
     ///
     /// # Errors
     ///
@@ -50,22 +50,22 @@ impl Agreement {
         group: &Group,
         seen: Seen,
         told: &Piggyback,
-        by_shard: &[f64],
+        places: &[f64],
     ) -> Result<(), Error> {
         if let Some(own) = &told.numbers {
             let mut buffer = group.alloc::<f64>(own.len() * group.world_size())?;
             buffer[group.rank().0 * own.len()..][..own.len()].copy_from_slice(own);
             self.numbers = Some(group.start(Collective::AllGather(Chunks::Equal), buffer));
         }
-        let mut flags = group.alloc::<u8>(HEAD + NUMBER * by_shard.len())?;
+        let mut flags = group.alloc::<u8>(HEAD + NUMBER * places.len())?;
         flags[..SEEN].copy_from_slice(&[u8::from(seen.surprise), u8::from(seen.overflow)]);
         flags[SEEN..][..FLAGS].copy_from_slice(&told.flags);
         // The largest of each byte is also the smallest of it if all ranks have the same.
         flags[SEEN + FLAGS..][..PRINT].copy_from_slice(&told.settings.to_le_bytes());
         flags[SEEN + FLAGS + PRINT..HEAD].copy_from_slice(&(!told.settings).to_le_bytes());
         // Of a number that is 0 on all ranks but one the largest bytes are that one's.
-        let places = flags[HEAD..].chunks_exact_mut(NUMBER).zip(by_shard);
-        places.for_each(|(place, number)| place.copy_from_slice(&number.to_le_bytes()));
+        let numbers = flags[HEAD..].chunks_exact_mut(NUMBER).zip(places);
+        numbers.for_each(|(place, number)| place.copy_from_slice(&number.to_le_bytes()));
         self.flags = Some(group.start(Collective::AllReduce(Op::Max), flags));
         Ok(())
     }

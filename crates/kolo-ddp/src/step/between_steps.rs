@@ -1,6 +1,9 @@
 //! What may change between two steps: how buckets are cut and launched, who has which shards, and with them
 //! what the reduction keeps for each.
 
+use std::sync::Arc;
+
+use kolo_comm::tree::Contributions;
 use kolo_comm::{Collective, Op, Rank};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,10 +11,11 @@ use serde::de::DeserializeOwned;
 use super::Step;
 use super::bucket_state::Buckets;
 use super::launch_order::{self, LaunchOrder};
-use crate::buckets::{Bucket, plan, reversed};
+use crate::buckets::{Bucket, plan_sliced, reversed};
 use crate::error::Error;
 use crate::shares::Assignment;
 use crate::timed::timed;
+use crate::tune::{Space, TunedSetting};
 use kolo_optim::SpanId;
 
 impl Step {
@@ -20,9 +24,58 @@ impl Step {
         let mut seen = vec![false; self.layout.spans().len()];
         order.iter().for_each(|id| seen[id.0] = true);
         order.extend(reversed(&self.layout).into_iter().filter(|id| !seen[id.0]));
-        let order = self.of_witness(order)?;
-        let plan = plan(&self.layout, &order, self.caps, self.reducer.needs_whole_tensors());
-        self.launches = LaunchOrder::new(launch_order::by_readiness(plan.len()));
+        self.order = self.of_witness(order)?;
+        self.cut()
+    }
+
+    /// In `Idle`: from the next step on buckets are cut, and their sums made, as `setting` says. All ranks
+    /// call it alike; none waits for another one.
+    ///
+    /// # Errors
+    ///
+    /// Memory cannot be had.
+    pub(crate) fn tune(&mut self, setting: &TunedSetting) -> Result<(), Error> {
+        let is_cut_alike = (setting.caps(), setting.slice_bytes) == (self.caps, self.slice);
+        (self.caps, self.slice) = (setting.caps(), setting.slice_bytes);
+        let ownership = setting.ownership.as_deref().unwrap_or_default();
+        let contributions = Arc::unwrap_or_clone(self.assignment.contributions.clone());
+        self.assignment.contributions = Arc::new(contributions.with_ownership(ownership));
+        if is_cut_alike {
+            return Ok(());
+        }
+        self.cut()?;
+        // Of the buckets that were: other caps need other memory.
+        self.group.forget_memory();
+        Ok(())
+    }
+
+    /// What can be tried in this group, of which these things are known besides ([`Space`]).
+    pub(crate) fn space(
+        &self,
+        algorithms: Vec<&'static str>,
+        ownership: Option<Vec<u32>>,
+        streams: usize,
+    ) -> Space {
+        let (layout, order) = (self.layout.clone(), self.order.clone());
+        Space { layout, order, whole: self.reducer.needs_whole_tensors(), algorithms, ownership, streams }
+    }
+
+    /// What each rank gives to a bucket's sum.
+    pub(crate) fn contributions(&self) -> Arc<Contributions> {
+        self.assignment.contributions.clone()
+    }
+
+    /// What ranks and links do is measured anew in the next steps.
+    pub(crate) fn profile_again(&mut self) {
+        self.profile.again();
+    }
+
+    /// Cuts buckets in the order that all ranks know.
+    fn cut(&mut self) -> Result<(), Error> {
+        let (caps, whole) = (self.caps, self.reducer.needs_whole_tensors());
+        let plan = plan_sliced(&self.layout, &self.order, caps, self.slice, whole);
+        let slots = self.profile.launch_order(plan.iter());
+        self.launches = LaunchOrder::new(slots.unwrap_or_else(|| launch_order::by_readiness(plan.len())));
         let (shards, common) = (self.shard_state(), self.common_state());
         self.buckets = self.build(plan, &self.assignment)?;
         self.set_shard_state(&shards);
@@ -30,15 +83,16 @@ impl Step {
         Ok(())
     }
 
-    /// All ranks launch buckets in the order that follows from what one of them has measured, and read what
-    /// is reduced as that one does, because adding can only be left to the reader where it is on all of them.
+    /// All ranks launch buckets in the order that follows from what they have measured, and read what is
+    /// reduced as one of them does, because adding can only be left to the reader where it is on all of them.
     pub(super) fn reorder(&mut self, mut times: Vec<f64>, reads_once: bool) -> Result<(), Error> {
         self.group.all_reduce(&mut times, Op::Max)?;
-        let slots = self.profile.launch_order(&times, &self.buckets.timings());
-        let (slots, reads_once) = self.of_witness((slots, reads_once && self.group.defers_sums()))?;
-        self.launches = LaunchOrder::new(slots);
-        self.reads_once = reads_once;
-        if reads_once {
+        self.profile.agree(times);
+        if let Some(slots) = self.profile.launch_order(self.buckets.plan()) {
+            self.launches = LaunchOrder::new(slots);
+        }
+        self.reads_once = self.of_witness(reads_once && self.group.defers_sums())?;
+        if self.reads_once {
             self.buckets.will_be_read_once();
         }
         Ok(())

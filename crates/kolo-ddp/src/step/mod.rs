@@ -66,7 +66,7 @@ use crate::last_step::LastStep;
 use crate::losses::ShardLosses;
 use crate::reduction::{FinishedShard, Reducer};
 use crate::shares::Assignment;
-use kolo_optim::Layout;
+use kolo_optim::{Layout, SpanId};
 
 /// Where a step stands. A call in another phase than it belongs to is refused.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +94,10 @@ pub(crate) struct Step {
     assignment: Assignment,
     reducer: Arc<dyn Reducer>,
     caps: BucketCaps,
+    /// Bytes of the longest slice of a tensor.
+    slice: usize,
+    /// The order in which spans become ready, as far as it is known; the same on all ranks.
+    order: Vec<SpanId>,
     synchronise: bool,
     /// Whether what the reductions give is read once ([`Reduction::read_once`](crate::reduction::Reduction)),
     /// on all ranks; not in the first steps, in which they have not told each other.
@@ -155,17 +159,21 @@ impl Step {
             return Err(Error::Setting("shards is 0; a step needs at least 1".into()));
         }
         let assignment = Assignment::new(shares, group.rank()).with_servers(&servers);
-        let plan = plan(&layout, &reversed(&layout), caps, reducer.needs_whole_tensors());
+        let order = reversed(&layout);
+        let plan = plan(&layout, &order, caps, reducer.needs_whole_tensors());
         let buckets = Buckets::new(plan, &*reducer, &layout, &group, &assignment)?;
         Ok(Step {
             launches: LaunchOrder::new(launch_order::by_readiness(buckets.states.len())),
             uses: UseCounts::new(layout.spans().len()),
+            profile: Profile::new(layout.spans().len()),
             group,
             layout,
             servers,
             assignment,
             reducer,
             caps,
+            slice: caps.other,
+            order,
             synchronise: true,
             reads_once: false,
             may_be_empty: false,
@@ -178,7 +186,6 @@ impl Step {
             squares: None,
             agreement: Agreement::default(),
             started_early: 0,
-            profile: Profile::new(),
             exposed: Duration::ZERO,
             pass_began: Instant::now(),
             spent: Spent::default(),

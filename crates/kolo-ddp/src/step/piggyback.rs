@@ -13,6 +13,9 @@ pub(crate) struct Piggyback {
     pub(crate) settings: u64,
     /// Of these all ranks hear those of all.
     pub(crate) numbers: Option<Vec<f64>>,
+    /// Of this, too, in a job that is tuned: seconds since the passes of the step before were over; 0 where
+    /// that is not known.
+    pub(crate) seconds: Option<f64>,
 }
 
 /// What all ranks have told in one step, the same on all of them.
@@ -26,4 +29,6 @@ pub(crate) struct Heard {
     pub(crate) numbers: Option<Vec<f64>>,
     /// What each shard of the job has told for the noise scale, where that is measured.
     pub(crate) by_shard: Vec<f64>,
+    /// The seconds of all ranks, in rank order, in a job that is tuned.
+    pub(crate) seconds: Vec<f64>,
 }

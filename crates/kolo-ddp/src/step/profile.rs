@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::bucket_state::BucketTiming;
 use super::launch_order::{Expected, LaunchSlot, by_need};
+use crate::buckets::Bucket;
 use kolo_optim::SpanId;
 
 /// Steps whose times are measured, after the first one, which shows the order. Several, because any one may
@@ -25,33 +26,47 @@ pub(super) struct Profile {
     /// In this step the seconds from there until each bucket was complete and, as the last one, until the
     /// pass was over.
     now: Vec<f64>,
-    /// The same for each measured step.
+    /// In this step the seconds from there until each span was complete; 0 for those that were not.
+    spans: Vec<f64>,
+    /// For each measured step the same, and as the last one the seconds until the pass was over.
     ready: Vec<Vec<f64>>,
     /// Bytes a second, in the best step.
     rate: f64,
+    /// What all ranks go by ([`Lesson::Times`]), once they have agreed.
+    agreed: Option<Vec<f64>>,
 }
 
 /// What a profiled step has taught.
 pub(super) enum Lesson {
     /// The order in which spans become ready.
     Order(Vec<SpanId>),
-    /// When the buckets and the end of the pass are to be expected. The slowest rank's times are what counts.
+    /// When each span and the end of the pass are to be expected, and seconds for each byte on the wire. The
+    /// slowest rank's are what counts.
     Times(Vec<f64>),
     /// Nothing to act on yet.
     Wait,
 }
 
 impl Profile {
-    /// Nothing has been seen.
-    pub(super) fn new() -> Self {
+    /// Nothing has been seen of so many spans.
+    pub(super) fn new(spans: usize) -> Self {
         Profile {
             steps: 0,
             order: Vec::new(),
             began: Instant::now(),
             now: Vec::new(),
+            spans: vec![0.0; spans],
             ready: Vec::new(),
             rate: 0.0,
+            agreed: None,
         }
+    }
+
+    /// Times are measured anew from the next step on, if an order is known; until then the old ones count.
+    pub(super) fn again(&mut self) {
+        self.steps = self.steps.min(1);
+        self.ready.clear();
+        self.rate = 0.0;
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -63,6 +78,7 @@ impl Profile {
         self.began = Instant::now();
         self.now.clear();
         self.now.resize(buckets + 1, 0.0);
+        self.spans.fill(0.0);
     }
 
     /// For each bucket of this step, once its pass is over, the seconds from the start of the last backward
@@ -80,6 +96,7 @@ impl Profile {
         if self.steps == 0 {
             self.order.push(id);
         }
+        self.spans[id.0] = self.began.elapsed().as_secs_f64();
     }
 
     /// A bucket is complete, so many seconds after the start of the pass.
@@ -90,8 +107,8 @@ impl Profile {
 
     pub(super) fn pass_over(&mut self) {
         self.note(self.now.len().saturating_sub(1));
-        if self.steps > 0 && !self.is_over() && !self.now.is_empty() {
-            self.ready.push(self.now.clone());
+        if let Some(pass) = self.now.last().filter(|_| self.steps > 0 && self.steps <= MEASURED) {
+            self.ready.push(self.spans.iter().copied().chain([*pass]).collect());
         }
     }
 
@@ -120,26 +137,39 @@ impl Profile {
             return Lesson::Wait;
         }
         // A rank without shards has seen no backward pass.
-        let mut times = vec![0.0; buckets.len() + 1];
+        let mut times = vec![0.0; self.spans.len() + 1];
         for (index, time) in times.iter_mut().enumerate() {
             let mut seen: Vec<f64> = self.ready.iter().map(|step| step[index]).collect();
             seen.sort_by(f64::total_cmp);
             *time = SLACK * seen.get(seen.len() / 2).copied().unwrap_or_default();
         }
+        times.push(1.0 / self.rate.max(f64::MIN_POSITIVE));
         Lesson::Times(times)
     }
 
-    /// The order in which buckets go onto the wire, with the times of [`Lesson::Times`].
-    pub(super) fn launch_order(&self, times: &[f64], buckets: &[BucketTiming]) -> Vec<LaunchSlot> {
-        let pass = times[buckets.len()];
-        let expected = |(timing, &ready): (&BucketTiming, &f64)| Expected {
-            // What gets no gradient is complete when the pass is over.
-            ready: if ready > 0.0 { ready } else { pass },
-            travel: timing.bytes as f64 / self.rate,
+    /// All ranks go by these times of [`Lesson::Times`] from now on.
+    pub(super) fn agree(&mut self, times: Vec<f64>) {
+        self.agreed = Some(times);
+    }
+
+    /// The order in which buckets go onto the wire by the times that all ranks go by, if they have agreed on
+    /// some.
+    pub(super) fn launch_order<'a>(
+        &self,
+        buckets: impl Iterator<Item = &'a Bucket>,
+    ) -> Option<Vec<LaunchSlot>> {
+        let [spans @ .., pass, seconds_a_byte] = &self.agreed.as_ref()?[..] else { return None };
+        let expected = |bucket: &Bucket| {
+            let ready = bucket.slices.iter().map(|slice| spans[slice.span.0]).fold(0.0, f64::max);
+            Expected {
+                // What gets no gradient is complete when the pass is over.
+                ready: if ready > 0.0 { ready } else { *pass },
+                travel: (bucket.len * size_of::<f32>()) as f64 * seconds_a_byte,
+            }
         };
-        let expected: Vec<Expected> = buckets.iter().zip(times).map(expected).collect();
-        let slots = by_need(&expected, pass);
-        log::debug!("{:.3} GB/s, backward pass {pass:.3} s: {slots:?} for {expected:?}", self.rate / 1e9);
-        slots
+        let expected: Vec<Expected> = buckets.map(expected).collect();
+        let slots = by_need(&expected, *pass);
+        log::debug!("{seconds_a_byte:.3e} s a byte, backward pass {pass:.3} s: {slots:?} for {expected:?}");
+        Some(slots)
     }
 }

@@ -51,8 +51,9 @@ impl Step {
                 LaunchSlot::Bucket(bucket) => self.launch(bucket, updates),
                 LaunchSlot::Agreement => {
                     if self.synchronise {
-                        let by_shard = self.by_shard();
-                        self.agreement.start(&self.group, self.seen(), told, &by_shard)?;
+                        let places =
+                            self.by_shard().into_iter().chain(self.by_rank(told.seconds)).collect::<Vec<_>>();
+                        self.agreement.start(&self.group, self.seen(), told, &places)?;
                     }
                     self.launches.advance();
                 }
@@ -75,7 +76,10 @@ impl Step {
             return Err(Error::NoSamples { step: number });
         }
         let agreed = self.agreement.finish(&mut self.exposed)?;
-        let (seen, heard) = agreed.unwrap_or_else(|| (self.seen(), Heard::default()));
+        let (seen, mut heard) = agreed.unwrap_or_else(|| (self.seen(), Heard::default()));
+        // The shards' numbers come first, where there are some.
+        let shards = if self.squares.is_some() { self.shares().iter().sum() } else { 0 };
+        heard.seconds = heard.by_shard.split_off(shards.min(heard.by_shard.len()));
         if !loss.is_finite() && !may_overflow {
             return Err(self.not_finite(number, loss)?);
         }
@@ -108,6 +112,14 @@ impl Step {
             shards = self.group.all_gather_value::<_, Vec<ShardLoss>>(&shards)?.concat();
         }
         Ok(Error::LossNotFinite { step, loss, shards })
+    }
+
+    /// A place for each rank, in which this one's is filled; nothing in a job that is not tuned.
+    fn by_rank(&self, seconds: Option<f64>) -> Vec<f64> {
+        let Some(seconds) = seconds else { return Vec::new() };
+        let mut all = vec![0.0; self.group.world_size()];
+        all[self.group.rank().0] = seconds;
+        all
     }
 
     /// A place for each of the job's shards, in which this rank's are filled; nothing where they are not

@@ -30,6 +30,9 @@ pub(crate) struct Verifier {
     /// Whether its steps are the outer ones of islands.
     islands: bool,
     wish: Option<Wish>,
+    /// Whether steps are to be tuned, and whether they can be.
+    tunes: bool,
+    tunable: bool,
     /// Rank 0's, from the first step on.
     writer: Option<Writer>,
     /// This rank has taken part in a step, so that rank 0 has begun the trace.
@@ -56,8 +59,8 @@ impl Verifier {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let local_statistics = config.statistics == crate::Statistics::Local;
         let (every, islands) = (config.verify_every, config.sync.rounds().is_some());
-        let wish = Wish::from_env()?;
-        Ok(Verifier { every, local_statistics, islands, wish, writer: None, begun: false, seen: 0 })
+        let (wish, tunes, tunable) = (Wish::from_env()?, trace::tunes()?, config.can_be_tuned());
+        Ok(Verifier { every, local_statistics, islands, wish, tunes, tunable, ..Verifier::silent() })
     }
 
     /// Bucket sizes to try in place of the program's.
@@ -65,10 +68,24 @@ impl Verifier {
         self.wish.as_ref()?.caps
     }
 
+    /// Whether steps are to be tuned where they can be, whatever the program says.
+    pub(crate) fn tunes(&self) -> bool {
+        self.tunes
+    }
+
     /// One that looks at nothing.
     pub(crate) fn silent() -> Self {
-        let (local_statistics, islands) = (false, false);
-        Verifier { every: 0, local_statistics, islands, wish: None, writer: None, begun: false, seen: 0 }
+        Verifier {
+            every: 0,
+            local_statistics: false,
+            islands: false,
+            wish: None,
+            tunes: false,
+            tunable: false,
+            writer: None,
+            begun: false,
+            seen: 0,
+        }
     }
 
     /// Whether [`Verifier::verify`] is to be called by so many ranks that were last equal when the range's
@@ -119,6 +136,7 @@ impl Verifier {
             world_size: group.world_size(),
             shards,
             islands: self.islands,
+            tunable: self.tunable,
             transport: group.transport().into(),
             tensors: layout.spans().iter().zip(fingerprints::of(layout, values)).map(tensor).collect(),
         };

@@ -28,6 +28,9 @@ pub const RESUME: &str = "KOLO_VERIFY_RESUME";
 /// Steps after which a job whose updates are one step late makes all of them, because others of its runs are
 /// cut there ([`RESUME`]), and only there can be: else that would be a difference.
 pub const END_ROUND: &str = "KOLO_VERIFY_END_ROUND";
+/// `1`: steps are tuned ([`Config::tune`](crate::Config::tune)) where they can be, whatever the program says,
+/// and each is run by another setting. Also without [`FILE`].
+pub const TUNE: &str = "KOLO_VERIFY_TUNE";
 
 /// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact
 /// everywhere.
@@ -59,6 +62,9 @@ pub struct Start {
     /// Whether they synchronise rarely, as islands.
     #[serde(default)]
     pub islands: bool,
+    /// Whether steps can be tuned ([`TUNE`]).
+    #[serde(default)]
+    pub tunable: bool,
     /// How the ranks talk.
     pub transport: String,
     /// The model's tensors, with their values before the first step.
@@ -136,6 +142,19 @@ pub fn read(path: &Path) -> Result<Trace, Error> {
     };
     let steps = lines.map(step).collect::<Result<_, _>>()?;
     Ok(Trace { start, steps })
+}
+
+/// Whether [`TUNE`] says that steps are to be tuned.
+///
+/// # Errors
+///
+/// It is neither 0 nor 1.
+pub(crate) fn tunes() -> Result<bool, Error> {
+    match std::env::var(TUNE).as_deref() {
+        Err(_) | Ok("" | "0") => Ok(false),
+        Ok("1") => Ok(true),
+        Ok(text) => Err(Error::Setting(format!("{TUNE} is `{text}`; it must be 0 or 1"))),
+    }
 }
 
 /// What the environment wishes for.
@@ -226,7 +245,14 @@ mod tests {
             prints: vec![Bits(u64::MAX), Bits(step)],
         };
         let tensors = vec![tensor("a.weight", 1), tensor("a.bias", u64::MAX - 1)];
-        let start = Start { world_size: 2, shards: 8, islands: true, transport: "shm".into(), tensors };
+        let start = Start {
+            world_size: 2,
+            shards: 8,
+            islands: true,
+            tunable: true,
+            transport: "shm".into(),
+            tensors,
+        };
         Trace { start, steps: vec![step(0, 2.5), step(1, 0.1)] }
     }
 

@@ -9,15 +9,19 @@
 //! others), a server's Ny. Both are least where they are equal: x = (N−k)/D and y = 2(N−1)/D with D = N² + kN
 //! − 2k, and an all-reduce of n bytes takes 2N(N−1)/D·nβ (BytePS: Jiang et al. 2020, section 4.1). From k = N
 //! on workers own nothing, and it takes nβ: their own contribution leaves, and the sum comes.
+//!
+//! Without servers, where ranks have links of different rates
+//! ([`Contributions::with_ownership`](crate::tree::Contributions::with_ownership)), a rank owns as much as
+//! its link has room for ([`ownership_by_rate`](crate::ownership_by_rate)).
 
 use super::steps::LINE;
 use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::Range;
 
-/// Where there are servers, a buffer of several messages passes in so many rounds at least, if it has as many
-/// messages: contributions of one round leave while sums of an earlier one come, and in the first two and the
-/// last two links carry one direction only.
+/// Where not all ranks own equally much, a buffer of several messages passes in so many rounds at least, if
+/// it has as many messages: contributions of one round leave while sums of an earlier one come, and in the
+/// first two and the last two links carry one direction only.
 const ROUNDS: usize = 24;
 
 /// What each rank owns, and how that is cut into segments.
@@ -34,14 +38,16 @@ impl Ownership {
         Ownership { chunks, segments }
     }
 
-    /// A buffer divided among all ranks: evenly, or by the shares of workers and servers. All chunks have
-    /// equally many segments then, so that nobody's link rests while another one's does not.
+    /// A buffer divided among all ranks: evenly, by the shares of workers and servers, or by their links. All
+    /// chunks have equally many segments then, so that nobody's link rests while another one's does not.
     pub(super) fn of_all(problem: &Problem<'_>) -> Self {
-        let whole = Range { start: 0, len: problem.len };
-        if !problem.contributions.has_servers() {
-            return Self::of_chunks(super::steps::owned(whole, problem.world()), problem.segment);
-        }
-        let chunks = by_weight(whole.len, &weights(problem));
+        let (whole, contributions) = (Range { start: 0, len: problem.len }, problem.contributions);
+        let weights = match contributions.ownership() {
+            _ if contributions.has_servers() => weights(problem),
+            Some(ownership) => ownership.iter().map(|weight| *weight as usize).collect(),
+            None => return Self::of_chunks(super::steps::owned(whole, problem.world()), problem.segment),
+        };
+        let chunks = by_weight(whole.len, &weights);
         let longest = chunks.iter().map(|chunk| chunk.len).max().unwrap_or(0);
         let rounds = |len: usize| len.div_ceil(problem.segment.max(1)).max(1);
         let rounds = rounds(longest).max(rounds(whole.len).min(ROUNDS));

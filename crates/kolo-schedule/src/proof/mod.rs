@@ -167,6 +167,29 @@ fn unequal_shares_are_added_once_in_tree_order() {
     assert!(proved.contains_key("hierarchical"), "{proved:?}");
 }
 
+/// Who adds how much does not decide the order: ranks with links of any rates, some of which own nothing, and
+/// with any shares.
+#[test]
+fn uneven_ownership_keeps_the_tree() {
+    for (shares, ownership) in [
+        (vec![1; 4], [333, 333, 333, 0]),
+        (vec![2, 1, 0, 3], [0, 1, 0, 0]),
+        (vec![1; 4], [1, 2, 3, 4]),
+        (vec![0, 0, 5, 1], [0, 7, 0, 2]),
+    ] {
+        let contributions = Contributions::of_shares(&shares).with_ownership(&ownership);
+        assert_eq!(contributions.ownership(), Some(&ownership[..]));
+        for topology in [Topology::single(4), Topology::separate(4)] {
+            let operation = Operation::AllReduce;
+            let proved =
+                prove_contributions(&contributions, &topology, &operation, false, contributed, all_equal);
+            assert!(proved.contains(&"direct"), "{proved:?}");
+        }
+    }
+    assert_eq!(Contributions::one_each(3).with_ownership(&[1, 1, 1]), Contributions::one_each(3));
+    assert_eq!(Contributions::one_each(3).with_ownership(&[1, 2]), Contributions::one_each(3));
+}
+
 /// Servers own parts of the sum, and every worker ends with all of it, in tree order: workers with equal and
 /// unequal shares, one of them perhaps without any; servers behind the workers and between them.
 #[test]

@@ -13,6 +13,7 @@ mod noise_scale;
 mod precision;
 mod rate;
 mod sync;
+mod tune;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -91,6 +92,10 @@ pub struct Recipe {
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long)]
     pub bucket_cap_mb: Option<f64>,
+    /// Use the first steps to find the bucket cap, slices, algorithm and connections with which a step takes
+    /// least, and keep them; begins with --bucket-cap-mb. Does not change the result
+    #[arg(long)]
+    pub tune: bool,
     /// How the gradients of all shards become what the optimizer sees (see below), as powersgd:rank=2
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
@@ -165,12 +170,13 @@ pub struct Recipe {
 pub const WORKERS: usize = 2;
 
 /// Settings that may be others when a run goes on: who computes what, and what is kept of it.
-const FREE: [&str; 10] = [
+const FREE: [&str; 11] = [
     "kolo",
     "nproc",
     "shares",
     "straggler",
     "bucket_cap_mb",
+    "tune",
     "verify_every",
     "backup_steps",
     "checkpoint_epochs",
@@ -235,6 +241,7 @@ impl Recipe {
         self.straggler()?;
         self.check_noise_scale()?;
         self.sync.check(self)?;
+        self.check_tune()?;
         if self.threads != 1 {
             let problem = "a worker computes on 1 thread; raise --nproc";
             return Err(Error::setting("threads =", self.threads, problem));
@@ -363,6 +370,7 @@ impl Recipe {
             verify_every: self.verify_every,
             shards: Some(self.shards),
             caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
+            tune: self.tune,
             transforms: self.transforms.0.clone(),
             groups: self.all_groups(),
             reduction: self.reduction()?,

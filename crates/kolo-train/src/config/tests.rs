@@ -203,6 +203,10 @@ fn what_cannot_be_is_told_with_its_value() {
             "noise_scale = true\nreduction = \"ef-sign\"",
             "--noise-scale with --reduction ef-sign: it needs the sum of all gradients",
         ),
+        (
+            "tune = true\n[sync]\nmode = \"delayed:1\"",
+            "--tune with --sync delayed:steps=1: gradients can travel",
+        ),
         ("no_trust_ratio = [\"norm\"]", "--no-trust-ratio norm: sgd has no setting `trust_ratio`"),
         ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, rebalance, drop"),
         ("threads = 2", "threads = 2: a worker computes on 1 thread"),

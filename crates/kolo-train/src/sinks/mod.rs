@@ -14,6 +14,7 @@ mod steps;
 mod summary_file;
 mod tensorboard;
 mod terminal;
+mod tuning;
 
 pub use generations::{GenerationRow, unix_seconds};
 pub use live::{LiveMetrics, MetricsAddress};
@@ -25,6 +26,7 @@ pub static SINKS: &[SinkEntry] = &[
     metrics::ENTRY,
     buckets::ENTRY,
     generations::ENTRY,
+    tuning::ENTRY,
     tensorboard::ENTRY,
     prometheus::ENTRY,
     terminal::ENTRY,

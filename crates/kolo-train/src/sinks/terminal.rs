@@ -50,7 +50,12 @@ impl MetricSink for Terminal {
         match record {
             Record::Note(line) => self.say(line),
             Record::Generation { .. } => {}
-            Record::Step { row, epoch, .. } => self.step(row, epoch),
+            Record::Step { row, epoch, report } => {
+                self.step(row, epoch);
+                if let Some(tuning) = &report.tuning {
+                    self.say(&tuning.to_string());
+                }
+            }
             Record::Epoch(row) => self.epoch(row),
             Record::Summary(summary) => self.end(summary),
         }

@@ -35,6 +35,7 @@ fn report() -> StepReport {
         straggler: None,
         shards_changed: false,
         staleness: None,
+        tuning: None,
         warnings: Vec::new(),
     }
 }

@@ -129,7 +129,7 @@ impl ChaosJob {
 
     /// Makes the run that the others are compared with.
     pub(super) fn undisturbed(&self, place: &Place) -> Result<RunRecord, Failure> {
-        let mut running = self.start(place)?;
+        let mut running = self.start(place, false)?;
         self.wait_for_begin(&mut running, place, Instant::now() + self.limit)?;
         let began = Instant::now();
         match running.wait(self.limit)? {
@@ -163,16 +163,18 @@ impl ChaosJob {
         }
     }
 
-    /// Makes a run and injects faults into it, where an undisturbed run takes `length` seconds.
+    /// Makes a run and injects faults into it, where an undisturbed run takes `length` seconds. With `tuned`
+    /// each step is run by another setting, where steps can be tuned.
     pub(super) fn disturbed(
         &self,
         hits: &[Injection],
         place: &mut Place,
         undisturbed: &RunRecord,
         length: f64,
+        tuned: bool,
     ) -> Result<Run, Failure> {
         let until = Instant::now() + self.limit;
-        let mut running = self.start(place)?;
+        let mut running = self.start(place, tuned)?;
         let mut hits = self.hit(hits, &mut running, place, length, until)?;
         let ended = running.wait(until.saturating_duration_since(Instant::now()))?;
         let seconds = (self.limit - until.saturating_duration_since(Instant::now())).as_secs_f64();
@@ -253,9 +255,10 @@ impl ChaosJob {
         Ok(true)
     }
 
-    fn start(&self, place: &Place) -> Result<Launchers, Failure> {
+    fn start(&self, place: &Place, tuned: bool) -> Result<Launchers, Failure> {
         if self.nodes == 1 {
-            return Ok(Launchers::new(vec![self.start_node(place, 0, &[])?], None, self.interrupted.clone()));
+            let node = self.start_node(place, 0, &[], tuned)?;
+            return Ok(Launchers::new(vec![node], None, self.interrupted.clone()));
         }
         let hub = place.hosts.as_ref().map(Hosts::hub);
         let etcd = self.asks_etcd().then(|| Etcd::start(&place.path().join("etcd"), hub)).transpose()?;
@@ -271,12 +274,18 @@ impl ChaosJob {
         write_token(Path::new(&token))?;
         let several =
             ["--nnodes", &count, "--master", &master, "--arbiter", &arbiter, "--token-file", &token];
-        let nodes = (0..self.nodes).map(|node| self.start_node(place, node, &several));
+        let nodes = (0..self.nodes).map(|node| self.start_node(place, node, &several, tuned));
         Ok(Launchers::new(nodes.collect::<Result<_, _>>()?, etcd, self.interrupted.clone()))
     }
 
     /// Starts the launcher of a node, with these options where there are several.
-    fn start_node(&self, place: &Place, node: usize, several: &[&str]) -> Result<Running, Failure> {
+    fn start_node(
+        &self,
+        place: &Place,
+        node: usize,
+        several: &[&str],
+        tuned: bool,
+    ) -> Result<Running, Failure> {
         let log = place.log(node);
         let output = File::create(&log).and_then(|file| Ok((file.try_clone()?, file)));
         let (out, err) = output.map_err(|e| Failure::work(format!("{}: {e}", log.display())))?;
@@ -311,6 +320,9 @@ impl ChaosJob {
         }
         if let Some(words) = launched {
             command.arg("--").args(words);
+        }
+        if tuned {
+            command.env(trace::TUNE, "1");
         }
         command.stdin(Stdio::null()).stdout(out).stderr(err);
         die_with_parent(&mut command);

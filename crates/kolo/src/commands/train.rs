@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, Id};
 use kolo_comm::Op;
 use kolo_comm::env::{self, is_worker};
+use kolo_comm::schedule::ALGORITHMS;
 use kolo_data::{self as data, DATASETS, ImageDataSet};
 use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
 use kolo_ddp::rate::BatchScaling;
@@ -148,6 +149,7 @@ impl Train {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
         if is_worker() {
             self.out = told_folder().or(self.out);
+            self.communication.for_tuning = self.configuration()?.tune;
             return self.work();
         }
         let config = self.configuration()?;
@@ -189,6 +191,7 @@ impl Train {
                 config.sync.mode
             )));
         }
+        self.check_tune(config)?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
             WeightsFile::read(file)?;
         }
@@ -214,6 +217,19 @@ impl Train {
     /// How the job goes on when workers die.
     pub(super) fn elastic(&self) -> &Elastic {
         &self.elastic
+    }
+
+    /// Refuses to tune sums that are made in another order wherever they are cut otherwise.
+    fn check_tune(&self, config: &Recipe) -> Result<(), Failure> {
+        let asked = ALGORITHMS.iter().find(|entry| Some(entry.name) == self.algorithm.as_deref());
+        match asked.filter(|algorithm| config.tune && !algorithm.keeps_tree) {
+            Some(algorithm) => Err(Failure::input(format!(
+                "--tune with --algorithm {}: it adds in an order that depends on how sums are cut, so the bits would change; leave \
+                 out one of the two",
+                algorithm.name
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Trains as one of the workers, which all were started with the same arguments.

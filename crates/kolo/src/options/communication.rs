@@ -8,6 +8,7 @@ use clap::Args;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, TransportKind, env};
 use kolo_elastic::{COORDINATOR, Member};
+use kolo_train::TUNED_STREAMS;
 
 use kolo::Failure;
 
@@ -22,6 +23,9 @@ pub(crate) struct Communication {
     /// so far, at least 120; in elastic jobs 10 times, at least 15]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<f64>,
+    /// Whether connections are opened that tuning may try.
+    #[arg(skip)]
+    pub(crate) for_tuning: bool,
 }
 
 /// A number of seconds that can be waited for.
@@ -88,6 +92,7 @@ impl Communication {
         options.timeout = self.timeout.map(Duration::from_secs_f64).or(options.timeout);
         let named = ALGORITHMS.iter().find(|entry| Some(entry.name) == algorithm);
         options.algorithm = named.or(options.algorithm);
+        options.spare_streams = self.for_tuning.then_some(TUNED_STREAMS);
         Ok(options)
     }
 }

@@ -127,6 +127,7 @@ enum Common {
     Algorithm,
     Buckets,
     Resumed,
+    Tuned,
 }
 
 impl Common {
@@ -137,6 +138,7 @@ impl Common {
             Common::Algorithm => "algorithm",
             Common::Buckets => "size of buckets",
             Common::Resumed => "resumption",
+            Common::Tuned => "tuning",
         }
     }
 }
@@ -151,6 +153,8 @@ fn common(outcomes: &[Outcome]) -> Common {
         Common::Workers
     } else if differs_if_resumed(outcomes) {
         Common::Resumed
+    } else if is(&|run| run.tuned) {
+        Common::Tuned
     } else if is(&|run| run.cap == one.cap) {
         Common::Buckets
     } else if one.transport.is_some() && is(&|run| run.transport == one.transport) {
@@ -182,6 +186,7 @@ mod tests {
             algorithm: some(algorithm),
             again: false,
             resumed_after: None,
+            tuned: false,
         }
     }
 

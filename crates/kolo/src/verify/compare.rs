@@ -116,7 +116,14 @@ pub(super) mod tests {
             prints: vec![Bits(step + 1), Bits(step + 2)],
         };
         let tensors = vec![tensor("bn.mean", true), tensor("fc.weight", false)];
-        let start = Start { world_size: 1, shards: 4, islands: false, transport: "solo".into(), tensors };
+        let start = Start {
+            world_size: 1,
+            shards: 4,
+            islands: false,
+            tunable: true,
+            transport: "solo".into(),
+            tensors,
+        };
         Trace { start, steps: vec![step(0), step(1)] }
     }
 

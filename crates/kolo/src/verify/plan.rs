@@ -31,6 +31,8 @@ pub(crate) struct Run {
     pub(crate) again: bool,
     /// After so many steps it is cut, and goes on from a checkpoint.
     pub(crate) resumed_after: Option<u64>,
+    /// Whether each step is run by another setting that tuning would try.
+    pub(crate) tuned: bool,
 }
 
 /// The choices that may differ between runs.
@@ -52,8 +54,9 @@ pub(crate) struct Axes {
 
 /// The runs to compare. The first one is the reference: one worker, large buckets; the second one is the same
 /// again. For each number of workers one run is cut in its middle and goes on from a checkpoint, where there
-/// are steps on both sides of it. The last run has servers, unless another algorithm is asked for than that
-/// which knows of them.
+/// are steps on both sides of it. One run of the most workers is tuned, unless an algorithm is asked for that
+/// does not keep the tree. The last run has servers, unless another algorithm is asked for than that which
+/// knows of them.
 ///
 /// # Errors
 ///
@@ -74,6 +77,7 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         algorithm: None,
         again: false,
         resumed_after: None,
+        tuned: false,
     };
     let mut runs = vec![alone.clone(), Run { again: true, ..alone.clone() }];
     runs.extend(caps[1..].iter().map(|&cap| Run { cap, ..alone.clone() }));
@@ -109,8 +113,13 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         let resumed = resumed(&runs[first]);
         runs.extend(resumed);
     }
-    let knows_servers = axes.algorithm.as_deref().is_none_or(|algorithm| algorithm == KNOWS_SERVERS);
     let most = axes.workers.iter().filter(|workers| **workers > 1).max();
+    let can_be_tuned = axes.algorithm.as_deref().is_none_or(keeps_tree);
+    if let Some(&workers) = most.filter(|_| can_be_tuned) {
+        let (transport, algorithm) = (transports(axes).pop(), axes.algorithm.clone());
+        runs.push(Run { workers, transport, algorithm, tuned: true, ..alone.clone() });
+    }
+    let knows_servers = axes.algorithm.as_deref().is_none_or(|algorithm| algorithm == KNOWS_SERVERS);
     if let Some(&workers) = most.filter(|_| knows_servers) {
         // Over sockets, as where servers pay.
         let (transport, algorithm) = (transports(axes).pop(), Some(KNOWS_SERVERS.into()));
@@ -144,11 +153,14 @@ fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
     names
 }
 
-/// Why a job that begins like this cannot be run in this way, by servers or because the algorithm cannot
-/// divide its shards among the workers; `None` if it can.
-pub(super) fn obstacle(run: &Run, &Start { shards, islands, .. }: &Start) -> Option<&'static str> {
+/// Why a job that begins like this cannot be run in this way, by servers, tuned, or because the
+/// algorithm cannot divide its shards among the workers; `None` if it can.
+pub(super) fn obstacle(run: &Run, &Start { shards, islands, tunable, .. }: &Start) -> Option<&'static str> {
     if islands && run.servers > 0 {
         return Some("islands synchronise too rarely for servers");
+    }
+    if run.tuned && !tunable {
+        return Some("no two of its steps have nothing on its way between them");
     }
     let algorithm = ALGORITHMS.iter().find(|algorithm| Some(algorithm.name) == run.algorithm.as_deref())?;
     let mut shares: Vec<usize> =
@@ -179,7 +191,8 @@ mod tests {
         let runs = plan(&axes(&[2, 3], false)).unwrap();
         assert!(runs[0].workers == 1 && runs[1].again && runs[2].cap == 0.5);
         for (workers, algorithms) in [(2, 3), (3, 2)] {
-            let own = || runs.iter().filter(move |run| run.workers == workers && run.servers == 0);
+            let own =
+                || runs.iter().filter(move |run| run.workers == workers && run.servers == 0 && !run.tuned);
             assert_eq!(own().count(), algorithms);
             assert!([25.0, 0.5].iter().all(|cap| own().any(|run| run.cap == *cap)));
             let transport = |name: &str| own().any(|run| run.transport.as_deref() == Some(name));
@@ -192,7 +205,8 @@ mod tests {
     #[test]
     fn everything_with_everything_has_no_two_alike() {
         let runs = plan(&axes(&[2, 3], true)).unwrap();
-        assert_eq!(runs.len(), 3 + 2 * 2 * 3 + 2 * 2 * 2 + 1);
+        assert_eq!(runs.len(), 3 + 2 * 2 * 3 + 2 * 2 * 2 + 2);
+        assert_eq!(runs.iter().filter(|run| run.tuned && run.workers == 3).count(), 1);
         assert_eq!(runs.iter().filter(|run| run.servers > 0).count(), 1);
         for (number, run) in runs.iter().enumerate() {
             assert!(!runs[..number].contains(run), "{run:?}");
@@ -224,11 +238,13 @@ mod tests {
             algorithm: algorithm.map(String::from),
             again: false,
             resumed_after: None,
+            tuned: false,
         };
         let start = |shards| Start {
             world_size: 1,
             shards,
             islands: false,
+            tunable: true,
             transport: "solo".into(),
             tensors: Vec::new(),
         };
@@ -240,6 +256,9 @@ mod tests {
         let served = |algorithm: &str| Run { servers: 1, ..run(Some(algorithm)) };
         assert_eq!(obstacle(&served("direct"), &start(8)), None);
         assert!(obstacle(&served("halving-doubling"), &start(8)).is_some());
+        let tuned = Run { tuned: true, ..run(None) };
+        assert_eq!(obstacle(&tuned, &start(6)), None);
+        assert!(obstacle(&tuned, &Start { tunable: false, ..start(6) }).is_some());
         assert!(obstacle(&served("direct"), &Start { islands: true, ..start(8) }).is_some());
     }
 

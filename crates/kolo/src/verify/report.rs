@@ -30,6 +30,7 @@ impl Table {
             Some(difference) => format!("differs in {difference}"),
             None if run.again => "the same bits, repeated".into(),
             None if run.resumed_after.is_some() => format!("the same bits, {}", resumed(run)),
+            None if run.tuned => "the same bits, each step by another setting that `--tune` tries".into(),
             None if run.servers > 0 => format!("the same bits, with {} servers", run.servers),
             None => "the same bits".into(),
         };
@@ -83,6 +84,9 @@ pub(super) fn describe(run: &Run) -> String {
     }
     if run.resumed_after.is_some() {
         text += &format!(", {},", resumed(run));
+    }
+    if run.tuned {
+        text += ", tuned,";
     }
     text + &format!(", buckets of {} MiB", run.cap)
 }

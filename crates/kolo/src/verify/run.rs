@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use kolo_comm::env;
 use kolo_ddp::verify::trace::{self, Trace};
 use kolo_train::RUN_FOLDER;
 
@@ -105,6 +106,10 @@ impl VerifyJob {
         let (out, err) = output.map_err(|e| Failure::work(format!("{}: {e}", log.display())))?;
         if let Some(steps) = run.resumed_after {
             command.env(trace::RESUME, steps.to_string());
+        }
+        if run.tuned {
+            // Some of them are to be tried.
+            command.env(trace::TUNE, "1").env(env::STREAMS, "2");
         }
         if let Some(steps) = cut_after(self.steps) {
             command.env(trace::END_ROUND, steps.to_string());

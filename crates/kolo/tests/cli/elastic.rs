@@ -97,6 +97,20 @@ fn deaths_do_not_change_the_weights() {
     }
 }
 
+/// Each generation tries settings, and the last one keeps some of them.
+#[test]
+fn deaths_while_it_is_tuned_do_not_change_the_weights() {
+    for (transport, signals) in [("shm", &[("KILL", 1)][..]), ("tcp", &[("KILL", 0)])] {
+        let (end, words) = disturbed("3", transport, &["--tune"], signals);
+        assert_eq!(end, expected(), "{transport} {signals:?}: {words}");
+        assert!(
+            words.contains("generation 2 of 2 workers") || words.contains("generation 2 of 3"),
+            "{words}"
+        );
+        assert!(words.contains("tuned in "), "{words}");
+    }
+}
+
 /// Where all shards go through a step together, others wait for the dead one in the middle of their passes.
 #[test]
 fn deaths_in_step_do_not_change_the_weights() {

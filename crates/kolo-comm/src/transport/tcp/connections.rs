@@ -1,7 +1,7 @@
 //! The connections of one rank: one TCP connection for each pair of ranks, or several.
 //!
-//! Over several connections message number m goes by connection m modulo their number, at both ends: a lost
-//! packet, or a window that is too small for the distance, then holds up one of them only.
+//! Over several connections message number m goes by connection m modulo the number of those in use, at both
+//! ends: a lost packet, or a window that is too small for the distance, then holds up one of them only.
 //!
 //! One thread drives all connections of a rank: while it waits for the message it needs, it pushes out
 //! whatever is still to be sent, so two ranks that send each other more than the kernel buffers do not block
@@ -171,7 +171,7 @@ impl Tcp {
         for (rank, peer) in self.peers.iter().enumerate() {
             let Some(peer) = peer else { continue };
             for (number, stream) in peer.streams.iter().enumerate() {
-                let next = number == peer.received % peer.streams.len();
+                let next = number == peer.next_in_number();
                 let mut flags = PollFlags::empty();
                 flags.set(PollFlags::IN, reading == Some(Rank(rank)) && next);
                 flags.set(PollFlags::OUT, !stream.outgoing.is_empty());
@@ -307,6 +307,15 @@ impl Transport for Tcp {
     fn progress(&mut self, wait: &WaitContext<'_>) -> Result<bool, Error> {
         self.push_out(wait)?;
         Ok(self.peers.iter().flatten().any(Peer::is_sending))
+    }
+
+    fn streams(&self) -> (usize, usize) {
+        let most = self.peers.iter().flatten().max_by_key(|peer| peer.streams.len());
+        most.map_or((1, 1), |peer| (peer.used, peer.streams.len()))
+    }
+
+    fn use_streams(&mut self, count: usize) {
+        self.peers.iter_mut().flatten().for_each(|peer| peer.use_streams(count));
     }
 
     fn abandon(&mut self) {

@@ -24,6 +24,8 @@ pub(super) struct Stream {
 /// A peer, with the connections to it.
 pub(super) struct Peer {
     pub(super) streams: Vec<Stream>,
+    /// Those of them that are used: the first ones.
+    pub(super) used: usize,
     /// Messages sent and received so far.
     pub(super) sent: usize,
     pub(super) received: usize,
@@ -49,19 +51,28 @@ impl Peer {
     /// The peer at the other end of these connections; `None` if there are none, as to this rank itself.
     pub(super) fn new(channels: Vec<Channel>) -> Result<Option<Peer>, Error> {
         let streams = channels.into_iter().map(Stream::new).collect::<Result<Vec<Stream>, Error>>()?;
-        let peer = Peer { streams, sent: 0, received: 0, scratch: Vec::new(), unreleased: 0 };
+        let used = streams.len();
+        let peer = Peer { streams, used, sent: 0, received: 0, scratch: Vec::new(), unreleased: 0 };
         Ok(Some(peer).filter(|peer| !peer.streams.is_empty()))
     }
 
     /// The connection by which the next message goes out, and the one by which it comes in.
     pub(super) fn next_out(&mut self) -> &mut Stream {
-        let count = self.streams.len();
-        &mut self.streams[self.sent % count]
+        &mut self.streams[self.sent % self.used]
     }
 
     pub(super) fn next_in(&mut self) -> &mut Stream {
-        let count = self.streams.len();
-        &mut self.streams[self.received % count]
+        let next = self.next_in_number();
+        &mut self.streams[next]
+    }
+
+    pub(super) fn next_in_number(&self) -> usize {
+        self.received % self.used
+    }
+
+    /// From now on so many connections are used, as far as they are there.
+    pub(super) fn use_streams(&mut self, count: usize) {
+        self.used = count.clamp(1, self.streams.len());
     }
 
     pub(super) fn is_sending(&self) -> bool {

@@ -67,7 +67,7 @@ fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
     let config =
         Config { shards, caps, transforms, reduction, backup_every, noise_scale, ..Config::default() };
     let (sync, islands) = (script.sync.parse().unwrap(), script.islands);
-    Config { loss_scaling, elastic: true, sync, islands, ..config }
+    Config { loss_scaling, elastic: true, sync, islands, tune: script.tuned, ..config }
 }
 
 impl<'a> Worker<'a> {
@@ -89,7 +89,10 @@ impl<'a> Worker<'a> {
                 Replica::new(group, specs, values, &config(script, reduction), optimizer)
             };
             match join() {
-                Ok(replica) => {
+                Ok(mut replica) => {
+                    if script.tuned {
+                        replica.tune_hastily_for_tests();
+                    }
                     let known = Known::new();
                     let mut worker = Worker { script, meeting, transport, generation, replica, known };
                     worker.note_last();

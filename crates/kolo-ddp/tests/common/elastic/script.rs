@@ -23,6 +23,8 @@ pub struct Script {
     /// How often shards synchronise, and as how many islands if rarely.
     pub sync: String,
     pub islands: Option<usize>,
+    /// Whether steps are tuned, each by another setting.
+    pub tuned: bool,
     pub generations: Vec<Generation>,
 }
 
@@ -63,8 +65,8 @@ impl Script {
         }
         generations.push(Generation { world, fresh, death: None, alone: false });
         let (sync, islands) = ("every-step".into(), None);
-        let (combination, shards) = (combination.clone(), 6);
-        Script { combination, shards, clip_norm, scaled, sync, islands, generations }
+        let (combination, shards, tuned) = (combination.clone(), 6, false);
+        Script { combination, shards, clip_norm, scaled, sync, islands, tuned, generations }
     }
 
     /// Two ranks with two shards each, of which one dies at any moment of a late step, with or without a new
@@ -95,6 +97,11 @@ impl Script {
     /// With updates that are one step late, in which any moment is as good as another, too.
     pub fn late(seed: u64, combination: &Combination, clip_norm: Option<f64>) -> Script {
         Script { clip_norm, islands: None, ..Script::rarely(seed, combination, "delayed:1", 1) }
+    }
+
+    /// Tuned.
+    pub fn tuned(self) -> Script {
+        Script { tuned: true, ..self }
     }
 
     /// One rank, undisturbed.

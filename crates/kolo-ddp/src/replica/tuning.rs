@@ -1,0 +1,199 @@
+//! Tuning as a replica does it: tells how long steps take, hears what they took on all ranks, and runs the
+//! next ones by the setting that the [`Tuner`] decides on. All ranks hear the same, so all change alike.
+
+use std::time::Instant;
+
+use kolo_comm::schedule::{ALGORITHMS, Algorithm, ownership_by_rate, slowest_share};
+use kolo_comm::{Collective, DType, Group};
+
+use super::Replica;
+use crate::buckets::BucketCaps;
+use crate::config::Config;
+use crate::error::Error;
+use crate::step::Heard;
+use crate::tune::{Effort, Space, TunedSetting, Tuner, Tuning, Verdict};
+
+/// The algorithm that heeds how much each rank is to add.
+const BY_LINKS: &str = "direct";
+/// Links differ if the time of the slowest one can be made less than this part of what it is.
+const LINKS_DIFFER: f64 = 0.95;
+/// An algorithm is tried unless it is predicted to take this many times as long as the best one.
+const HOPELESS: f64 = 2.0;
+
+/// What a replica has for tuning.
+#[derive(Default)]
+pub(super) struct TuningObserver {
+    /// `None` where steps are not tuned.
+    tuner: Option<Tuner>,
+    /// Whether every step is run by another setting, whoever watches.
+    is_hasty: bool,
+    /// When the passes of the last step were over.
+    passes_over: Option<Instant>,
+    /// What the links of the ranks were last measured to carry.
+    link_rates: Option<Vec<f64>>,
+    /// What tuning has come to, not yet reported.
+    kept: Option<Tuning>,
+}
+
+impl TuningObserver {
+    /// The passes of a step are over: the seconds since those of the step before were, to be told to the
+    /// others; 0 where there was none; `None` where steps are not tuned.
+    pub(super) fn passes_over(&mut self) -> Option<f64> {
+        let last = self.passes_over.replace(Instant::now());
+        self.tuner.as_ref().map(|_| last.map_or(0.0, |last| last.elapsed().as_secs_f64()))
+    }
+
+    /// What tuning has come to since it was last asked.
+    pub(super) fn take_kept(&mut self) -> Option<Tuning> {
+        self.kept.take()
+    }
+}
+
+/// Refuses to tune a job whose steps have nothing that could be changed without its bits.
+pub(super) fn check(config: &Config) -> Result<(), Error> {
+    match config.tune && !config.can_be_tuned() {
+        true => Err(Error::Setting(format!(
+            "tuning (`Config::tune`) changes how gradients travel between two steps of all shards, when none is on its way; \
+             synchronisation `{}` has no such steps: leave one of them out",
+            config.sync
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses to tune on a group whose sums depend on how they are cut.
+pub(super) fn check_group(config: &Config, group: &Group) -> Result<(), Error> {
+    match adds_in_another_order(group).filter(|_| config.tune) {
+        Some(who) => Err(Error::Setting(format!(
+            "tuning (`Config::tune`) cuts sums anew, and {who} adds in an order that depends on how they are cut, so the bits \
+             would change: leave one of them out"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// What of a group does not add in the order of the tree, however long a sum is, if something does not.
+fn adds_in_another_order(group: &Group) -> Option<String> {
+    let choice = group.explain(&Collective::AllReduce(kolo_comm::Op::Sum), 1, DType::F32);
+    match choice {
+        None if group.world_size() > 1 => Some(group.transport().into()),
+        Some(choice) if !choice.algorithm.keeps_tree => {
+            Some(format!("the algorithm {}", choice.algorithm.name))
+        }
+        _ => None,
+    }
+}
+
+fn named(name: Option<&str>) -> Option<&'static Algorithm> {
+    ALGORITHMS.iter().find(|algorithm| Some(algorithm.name) == name)
+}
+
+impl Replica {
+    /// Before the first step of `group`, whose buckets have these caps: steps are tuned from it on, if they
+    /// are to be.
+    pub(super) fn begin_tuning(&mut self, group: &Group, caps: BucketCaps) {
+        let wished = self.config.tune || self.verifier.tunes() && adds_in_another_order(group).is_none();
+        let tunes = wished && self.config.can_be_tuned() && group.world_size() > 1;
+        let is_hasty = self.tuning.is_hasty || self.verifier.tunes();
+        let effort = if is_hasty { Effort::Hasty } else { Effort::Measured };
+        let tuner = tunes.then(|| Tuner::new(effort, TunedSetting::untuned(caps, group)));
+        self.tuning = TuningObserver { tuner, is_hasty, ..TuningObserver::default() };
+    }
+
+    /// From now on every step of a job that is tuned is run by another setting, so that few steps go through
+    /// many; before the first step of a group, on all of its ranks.
+    #[doc(hidden)]
+    pub fn tune_hastily_for_tests(&mut self) {
+        self.tuning.is_hasty = true;
+        let tuner = self.tuning.tuner.take();
+        self.tuning.tuner = tuner.map(|tuner| Tuner::new(Effort::Hasty, tuner.current().clone()));
+    }
+
+    /// At the end of a step: goes on as is best by what all ranks have told of it. `shards_changed`: ranks
+    /// have other shards from now on.
+    pub(super) fn tune(&mut self, heard: &Heard, shards_changed: bool) -> Result<(), Error> {
+        let Some(mut tuner) = self.tuning.tuner.take() else { return Ok(()) };
+        let result = self.tune_by(&mut tuner, heard, shards_changed);
+        self.tuning.tuner = Some(tuner);
+        result
+    }
+
+    fn tune_by(&mut self, tuner: &mut Tuner, heard: &Heard, shards_changed: bool) -> Result<(), Error> {
+        if shards_changed {
+            tuner.restart();
+            // Who adds how much went with the shares that were.
+            return self.run_by(tuner.current());
+        }
+        let is_known = !heard.seconds.is_empty() && heard.seconds.iter().all(|seconds| *seconds > 0.0);
+        if !is_known {
+            return Ok(());
+        }
+        if tuner.is_waiting() {
+            if tuner.is_hasty() || !self.step.is_profiling() {
+                self.apply_outstanding()?;
+                let space = self.space(tuner.current())?;
+                tuner.begin(space);
+            }
+            return Ok(());
+        }
+        match tuner.step(heard.seconds.iter().copied().fold(0.0, f64::max)) {
+            Verdict::Stay => {}
+            Verdict::Try(setting) => self.run_by(&setting)?,
+            Verdict::Keep(mut tuning) => {
+                self.run_by(&tuning.kept)?;
+                tuning.link_rates.clone_from(&self.tuning.link_rates);
+                self.tuning.kept = Some(*tuning);
+            }
+            Verdict::Again => {
+                self.apply_outstanding()?;
+                self.step.profile_again();
+            }
+        }
+        Ok(())
+    }
+
+    /// The next steps are run by `setting`.
+    fn run_by(&mut self, setting: &TunedSetting) -> Result<(), Error> {
+        log::debug!("the next steps have {setting}");
+        self.apply_outstanding()?;
+        self.step.tune(setting)?;
+        self.group.prefer_algorithm(named(setting.algorithm));
+        self.group.use_streams(setting.streams);
+        Ok(())
+    }
+
+    /// What there is to try. A collective, which measures links.
+    fn space(&mut self, current: &TunedSetting) -> Result<Space, Error> {
+        self.tuning.link_rates = self.group.link_rates()?;
+        let (mut algorithms, adds_by_links) = self.algorithms();
+        self.group.prefer_algorithm(named(current.algorithm));
+        let rates = self.tuning.link_rates.as_ref().filter(|_| adds_by_links);
+        let uneven = rates.filter(|rates| slowest_share(rates) < LINKS_DIFFER);
+        let ownership = uneven.map(|rates| ownership_by_rate(rates));
+        algorithms.retain(|name| Some(*name) != current.algorithm);
+        Ok(self.step.space(algorithms, ownership, self.group.streams().1))
+    }
+
+    /// The algorithms that sums of a job's longest bucket may be made by besides the model's own choice, and
+    /// whether ranks may add unequally much of them.
+    fn algorithms(&self) -> (Vec<&'static str>, bool) {
+        let len = self.step.buckets().map(|bucket| bucket.len).max().unwrap_or(0);
+        let sum = Collective::TreeSum { contributions: self.step.contributions(), len };
+        let explain = |preferred: Option<&str>| {
+            self.group.prefer_algorithm(named(preferred));
+            self.group.explain(&sum, len, DType::F32)
+        };
+        let Some(own) = explain(None).filter(|_| self.config.reduction.is_sum()) else {
+            return (Vec::new(), false);
+        };
+        // One that the user has asked for is used whatever is preferred.
+        let can = |name: &str| explain(Some(name)).is_some_and(|choice| choice.algorithm.name == name);
+        let best = own.predicted.first().map_or(0.0, |(_, seconds)| *seconds);
+        let others = own
+            .predicted
+            .iter()
+            .filter(|(name, seconds)| *name != own.algorithm.name && *seconds < HOPELESS * best && can(name));
+        let adds_by_links = !self.servers.contains(&true) && can(BY_LINKS);
+        (others.map(|(name, _)| *name).collect(), adds_by_links)
+    }
+}

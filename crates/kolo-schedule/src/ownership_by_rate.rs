@@ -1,0 +1,114 @@
+//! How much of a sum each rank should add where their links differ, so that the slowest link is busy for as
+//! short as it can be.
+//!
+//! In *direct* an all-reduce of n bytes on N ranks of which rank r owns the share x carries 1 + (N−2)x of n
+//! through its link, in either direction: its contribution to what others own, and the sum of what it owns to
+//! N−1 others. With equal shares that is 2(N−1)/N for everybody, and a link that is slower than the others
+//! holds up all of them. It is least, n itself, where the rank owns nothing. Links of the rates b are busy
+//! for T·n at most if each owns x = (T·b − 1)/(N−2), or nothing; T is where these shares sum up to 1.
+
+/// The sum of what [`ownership_by_rate`] returns, up to roundings: shares are thousandths.
+const WHOLE: f64 = 1000.0;
+
+/// How much each rank should own of a sum, in thousandths, if its link carries `rates` bytes a second in
+/// either direction: for [`Contributions::with_ownership`](crate::tree::Contributions::with_ownership). Equal
+/// numbers for two ranks, whose links carry the same however a sum is divided, and where some rate is none.
+pub fn ownership_by_rate(rates: &[f64]) -> Vec<u32> {
+    let world = rates.len();
+    match seconds_a_byte(rates) {
+        Some(time) => {
+            // Where the slowest link carries its own contribution and no more, the others have room for
+            // more than all of the sum.
+            let room = |rate: &f64| (time * rate - 1.0).max(0.0);
+            let all: f64 = rates.iter().map(room).sum();
+            rates.iter().map(|rate| (WHOLE * room(rate) / all).round() as u32).collect()
+        }
+        None => vec![(WHOLE / world.max(1) as f64).round() as u32; world],
+    }
+}
+
+/// For how long links of these rates are busy with an all-reduce whose parts are owned by
+/// [`ownership_by_rate`], beside equal shares: 1 where that saves nothing.
+pub fn slowest_share(rates: &[f64]) -> f64 {
+    let (Some(time), world) = (seconds_a_byte(rates), rates.len() as f64) else { return 1.0 };
+    let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    time * slowest / (2.0 * (world - 1.0) / world)
+}
+
+/// T: the least time for which all links are busy, for each byte of the sum.
+fn seconds_a_byte(rates: &[f64]) -> Option<f64> {
+    let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0;
+    if rates.len() < 3 || !rates.iter().all(is_rate) {
+        return None;
+    }
+    let mut fastest = rates.to_vec();
+    fastest.sort_by(|a, b| b.total_cmp(a));
+    // If the k fastest own something: Σ(T·b − 1) = N − 2. Those who do have T·b > 1; and every link carries
+    // its own contribution, the slowest one, too.
+    let (mut sum, spare) = (0.0, rates.len() as f64 - 2.0);
+    let mut time = f64::INFINITY;
+    for (index, rate) in fastest.iter().enumerate() {
+        if time * rate <= 1.0 {
+            break;
+        }
+        sum += rate;
+        time = (spare + (index + 1) as f64) / sum;
+    }
+    Some(time.max(1.0 / fastest[fastest.len() - 1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The time of the busiest link, for each byte of the sum.
+    fn busiest(rates: &[f64], ownership: &[u32]) -> f64 {
+        let sum: u32 = ownership.iter().sum();
+        let of = |(rate, own): (&f64, &u32)| {
+            (1.0 + (rates.len() as f64 - 2.0) * f64::from(*own) / f64::from(sum)) / rate
+        };
+        rates.iter().zip(ownership).map(of).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn who_has_a_tenth_of_the_rate_owns_nothing() {
+        let rates = [10.0, 10.0, 10.0, 1.0];
+        let ownership = ownership_by_rate(&rates);
+        assert_eq!(ownership[3], 0);
+        assert_eq!(ownership[..3], [333; 3]);
+        assert!((busiest(&rates, &ownership) - 1.0).abs() < 1e-9, "its own contribution, and the sum");
+        assert!((slowest_share(&rates) - 1.0 / 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_little_slower_is_a_little_less() {
+        let rates = [1.0, 1.0, 1.0, 0.8];
+        let ownership = ownership_by_rate(&rates);
+        assert!(ownership[3] > 0 && ownership[3] < ownership[0], "{ownership:?}");
+        assert!(busiest(&rates, &ownership) < busiest(&rates, &[250; 4]));
+    }
+
+    #[test]
+    fn equal_links_and_two_ranks_share_equally() {
+        assert_eq!(ownership_by_rate(&[3.0; 4]), [250; 4]);
+        assert_eq!(ownership_by_rate(&[1.0, 10.0]), [500, 500]);
+        assert_eq!(ownership_by_rate(&[1.0, f64::NAN, 1.0]), [333; 3]);
+        assert_eq!(ownership_by_rate(&[0.0; 5]), [200; 5]);
+        assert!(ownership_by_rate(&[]).is_empty());
+        assert_eq!((slowest_share(&[3.0; 4]), slowest_share(&[1.0, 9.0])), (1.0, 1.0));
+    }
+
+    /// No other division of a hundred between three ranks is better.
+    #[test]
+    fn it_is_the_best_division() {
+        for rates in [[1.0, 2.0, 4.0], [1.0, 10.0, 10.0], [9.0, 10.0, 1.0], [5.0, 4.0, 3.0]] {
+            let best = busiest(&rates, &ownership_by_rate(&rates));
+            for first in 0..=100u32 {
+                for second in 0..=100 - first {
+                    let other = busiest(&rates, &[first, second, 100 - first - second]);
+                    assert!(best <= 1.01 * other, "{rates:?}: {first}, {second} takes {other}, not {best}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! `tuning.jsonl`: a line each time that tuning has come to something: what was tried, and what is kept.
+
+use kolo_ddp::Tuning;
+use serde::Serialize;
+
+use super::append_file::AppendFile;
+use super::sink::{MetricSink, Record, SinkEntry};
+use crate::error::Error;
+use crate::progress::Progress;
+
+/// Entry of the table.
+pub(super) const ENTRY: SinkEntry = SinkEntry {
+    name: "tuning.jsonl",
+    about: "with --tune, a line a tuning: the settings that were tried, the one that is kept, and what it saves",
+    open: |run| Some(Box::new(Tunings { file: AppendFile::new(run.folder?, ENTRY.name, "") })),
+};
+
+/// A line of the file.
+#[derive(Serialize)]
+struct TuningRow<'a> {
+    /// The first step that is run by what is kept.
+    step: u64,
+    /// How much less a step takes: 0.2 for a fifth.
+    gain: f64,
+    #[serde(flatten)]
+    tuning: &'a Tuning,
+}
+
+struct Tunings {
+    file: AppendFile,
+}
+
+impl MetricSink for Tunings {
+    fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        let Record::Step { row, report, .. } = record else { return Ok(()) };
+        let Some(tuning) = &report.tuning else { return Ok(()) };
+        let line = TuningRow { step: row.step + 1, gain: tuning.gain(), tuning };
+        let fail = |e: serde_json::Error| Error::Encode { what: "a tuning", problem: e.to_string() };
+        self.file.add(&serde_json::to_string(&line).map_err(fail)?)?;
+        self.file.flush()
+    }
+
+    fn align(&mut self, progress: &Progress) -> Result<(), Error> {
+        self.file.rewind(|line| step_of(line).is_some_and(|step| step <= progress.step())).map(drop)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        // A run that is not tuned has no such file.
+        if self.file.is_waiting() { self.file.flush() } else { Ok(()) }
+    }
+}
+
+fn step_of(line: &str) -> Option<u64> {
+    serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64()
+}
