@@ -1,6 +1,7 @@
 //! Axes: from values to places, with ticks at round numbers.
 
-use crate::statistics::percentile;
+use kolo_run_folder::percentile;
+
 use crate::units::{bytes, number, seconds};
 
 /// How many ticks there should be, about.

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, Severity};
-use crate::run::Run;
 use crate::units::number;
 
 /// Entry of the table.

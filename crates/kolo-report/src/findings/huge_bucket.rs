@@ -1,8 +1,9 @@
 //! One bucket with nearly all gradients: nothing is left to hide it behind.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::Pace;
-use crate::run::Run;
 use crate::units::{bytes, percent, seconds};
 
 /// Entry of the table.

@@ -1,8 +1,8 @@
 //! A loss that does not fall.
 
+use kolo_run_folder::{Run, mean};
+
 use super::finding::{Finding, FindingEntry, Severity};
-use crate::run::Run;
-use crate::statistics::mean;
 use crate::units::{number, plural};
 
 /// Entry of the table.

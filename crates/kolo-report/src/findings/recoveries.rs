@@ -1,7 +1,8 @@
 //! Workers that came, left or died.
 
+use kolo_run_folder::{GenerationRow, Run};
+
 use super::finding::{Finding, FindingEntry, Severity};
-use crate::run::{GenerationRow, Run};
 use crate::units::{plural, seconds};
 
 /// Entry of the table.

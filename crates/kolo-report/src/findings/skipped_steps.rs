@@ -1,7 +1,8 @@
 //! Steps that changed nothing.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, Severity};
-use crate::run::Run;
 use crate::units::{percent, plural};
 
 /// Entry of the table.

@@ -1,8 +1,9 @@
 //! A wire that takes longer than there is work to hide it behind.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::{BucketCosts, Pace};
-use crate::run::Run;
 use crate::units::{bytes, percent, rate, seconds};
 
 /// Entry of the table.

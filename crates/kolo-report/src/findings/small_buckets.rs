@@ -1,8 +1,9 @@
 //! Buckets so small that what a reduction costs by itself is most of it.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, Severity};
 use crate::analysis::{BucketCosts, Pace, median_bytes};
-use crate::run::Run;
 use crate::units::{bytes, count, percent, seconds};
 
 /// Entry of the table.

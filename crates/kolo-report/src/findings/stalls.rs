@@ -1,8 +1,9 @@
 //! Steps that now and then take many times as long.
 
+use kolo_run_folder::{Run, StepRow};
+
 use super::finding::{Finding, FindingEntry, Severity};
 use crate::analysis::Pace;
-use crate::run::{Run, StepRow};
 use crate::units::{count, percent, plural, seconds};
 
 /// Entry of the table.
@@ -81,7 +82,7 @@ mod tests {
         let mut run = example::run(200);
         run.steps[50].seconds = 3.0;
         assert!(find(&run).is_some());
-        run.generations = vec![crate::run::GenerationRow {
+        run.generations = vec![kolo_run_folder::GenerationRow {
             generation: 2,
             world_size: 1,
             reason: "rank 1 died".into(),

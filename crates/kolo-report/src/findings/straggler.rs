@@ -1,8 +1,9 @@
 //! A rank for which the others wait.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::{BucketCosts, Pace};
-use crate::run::Run;
 use crate::units::{percent, seconds};
 
 /// Entry of the table.

@@ -1,9 +1,10 @@
 //! Waiting for communication of which no other finding knows the cause.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use super::{huge_bucket, slow_link, small_buckets, straggler};
 use crate::analysis::{BucketCosts, Pace};
-use crate::run::Run;
 use crate::units::{number, percent, seconds};
 
 /// Entry of the table.

@@ -1,10 +1,11 @@
 //! How long buckets take, and whether that goes with their bytes.
 
+use kolo_run_folder::{BucketRow, Run};
+
 use super::section::{Ids, Section, gallery, paragraph, titled};
 use crate::analysis::BucketCosts;
 use crate::figures::{Axis, Figure, Table, Words, dots, whisker};
 use crate::html::Html;
-use crate::run::{BucketRow, Run};
 use crate::units::{bytes, count, plural, rate, seconds};
 
 pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {

@@ -8,9 +8,10 @@ mod overview;
 mod section;
 mod step_time;
 
+use kolo_run_folder::Run;
+
 use crate::findings::Finding;
 use crate::html::{Html, element};
-use crate::run::Run;
 use section::{Ids, Section};
 
 /// What every report begins with, by which one is known.
@@ -113,7 +114,7 @@ mod tests {
     fn a_run_that_has_only_begun_has_a_page() {
         let mut run = example::run(0);
         (run.buckets, run.summary) = (Vec::new(), None);
-        run.epochs = crate::run::NumberTable::default();
+        run.epochs = kolo_run_folder::NumberTable::default();
         let text = page(vec![run]);
         assert!(text.contains("Nothing stands out") && text.contains("No step"), "{text}");
     }

@@ -9,13 +9,13 @@ mod generations;
 mod live;
 mod metrics;
 mod prometheus;
+mod ranks;
 mod sink;
 mod steps;
 mod summary_file;
 mod tensorboard;
 mod terminal;
 
-pub use generations::{GenerationRow, unix_seconds};
 pub use live::{LiveMetrics, MetricsAddress};
 pub use sink::{MetricSink, Record, SinkContext, SinkEntry};
 
@@ -24,6 +24,7 @@ pub static SINKS: &[SinkEntry] = &[
     steps::ENTRY,
     metrics::ENTRY,
     buckets::ENTRY,
+    ranks::ENTRY,
     generations::ENTRY,
     tensorboard::ENTRY,
     prometheus::ENTRY,
