@@ -1,6 +1,6 @@
 //! Runs for tests, made in memory.
 
-use kolo_run_folder::{BucketRow, NumberTable, Run, Settings, StepRow, Summary};
+use kolo_run_folder::{BucketRow, NumberTable, RankTimes, RanksRow, Run, Settings, StepRow, Summary};
 
 /// A sound run: 30 ms a step, of which 1 ms is waited for, on two workers.
 pub(crate) fn run(steps: u64) -> Run {
@@ -67,4 +67,18 @@ pub(crate) fn waiting(mut run: Run, seconds: f64) -> Run {
         step.exposed_seconds += seconds;
     }
     run
+}
+
+/// Three comparisons of ranks that compute and wait so many seconds a step, for rank 0.
+pub(crate) fn comparisons(ranks: &[(f64, f64)]) -> Vec<RanksRow> {
+    let times = |(compute_seconds, exposed_seconds): &(f64, f64)| RankTimes {
+        shards: 1,
+        compute_seconds: *compute_seconds,
+        exposed_seconds: *exposed_seconds,
+        waited_for: (*exposed_seconds > 0.0).then_some(0),
+        waited_seconds: *exposed_seconds,
+        ..RankTimes::default()
+    };
+    let row = |step| RanksRow { step, generation: 1, ranks: ranks.iter().map(times).collect() };
+    [20, 40, 60].map(row).into()
 }

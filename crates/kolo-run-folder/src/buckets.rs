@@ -54,8 +54,8 @@ pub(crate) fn read(folder: &Path) -> Result<(Vec<BucketRow>, Option<String>), Er
     let path = folder.join(BUCKETS);
     let Some((table, is_half)) = csv::read(&path)? else {
         let remark = format!(
-            "There is no {BUCKETS}: why communication takes its time cannot be told (it is written at the end of an \
-             epoch)."
+            "There is no {BUCKETS}: why communication takes its time cannot be told (it is written at the \
+             end of an epoch)."
         );
         return Ok((Vec::new(), Some(remark)));
     };

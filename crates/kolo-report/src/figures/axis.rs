@@ -56,6 +56,12 @@ impl Axis {
         Axis { is_whole: true, ..Axis::linear(title, values, true) }
     }
 
+    /// Of things that have numbers from 0, each in the middle of its place.
+    pub(crate) fn numbers(title: impl Into<String>, count: usize) -> Self {
+        let (low, high) = (-0.5, count.max(1) as f64 - 0.5);
+        Axis { low, high, is_whole: true, ..Axis::linear(title, [], false) }
+    }
+
     /// From 0. Whatever few values are much larger than all others of their series stand out of it.
     pub(crate) fn of_most(title: impl Into<String>, series: &[Vec<f64>]) -> Self {
         let high = |values: &Vec<f64>| {

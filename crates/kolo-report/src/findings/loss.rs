@@ -37,8 +37,8 @@ fn find(run: &Run) -> Option<Finding> {
             plural(part, "step"),
             number(last)
         ),
-        remedy: "Try a learning rate that is ten times smaller, and one that is ten times larger (--lr), with --warmup-steps; look at \
-                 whether labels belong to their samples."
+        remedy: "Try a learning rate that is ten times smaller, and one that is ten times larger (--lr), \
+                 with --warmup-steps; look at whether labels belong to their samples."
             .into(),
     })
 }

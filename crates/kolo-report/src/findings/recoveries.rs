@@ -45,8 +45,8 @@ fn find(run: &Run) -> Option<Finding> {
             told.collect::<Vec<_>>().join("; "),
             seconds(slowest)
         ),
-        remedy: "Nothing, if that was meant. Else the log names the worker that was lost first and its last words; exit code 137 is \
-                 often the system's, for want of memory."
+        remedy: "Nothing, if that was meant. Else the log names the worker that was lost first and its last \
+                 words; exit code 137 is often the system's, for want of memory."
             .into(),
     })
 }

@@ -44,8 +44,8 @@ fn find(run: &Run) -> Option<Finding> {
         severity: Severity::of_share(pace.exposed_share()),
         headline: format!("The buckets are too small: {} of {} each", count(buckets), bytes(middle)),
         why: format!(
-            "{cap} are {} reductions a step for {}. One takes some {} whatever its bytes, {} of what all of them take \
-             ({} a step, besides {} of computing); {} of the time is waited for them.",
+            "{cap} are {} reductions a step for {}. One takes some {} whatever its bytes, {} of what all of \
+             them take ({} a step, besides {} of computing); {} of the time is waited for them.",
             count(buckets),
             bytes(costs.bytes),
             seconds(fixed),
@@ -54,8 +54,8 @@ fn find(run: &Run) -> Option<Finding> {
             seconds(pace.compute_a_step()),
             percent(pace.exposed_share())
         ),
-        remedy: "Leave --bucket-cap-mb out (25 MiB, over sockets 4), or give a larger one: the same bytes then pay for a few \
-                 reductions only."
+        remedy: "Leave --bucket-cap-mb out (25 MiB, over sockets 4), or give a larger one: the same bytes \
+                 then pay for a few reductions only."
             .into(),
     })
 }

@@ -39,8 +39,8 @@ fn find(run: &Run) -> Option<Finding> {
         severity: Severity::of_share(share),
         headline: format!("Stalls cost {} of the time: {who}", percent(share)),
         why: format!(
-            "{} of {} took more than {STALL} times the median of {}, {} in all; the longest is step {} with {}. {} of \
-             that was waiting for communication.",
+            "{} of {} took more than {STALL} times the median of {}, {} in all; the longest is step {} with \
+             {}. {} of that was waiting for communication.",
             count(stalls.len()),
             plural(pace.steps.len(), "step"),
             seconds(pace.median),
@@ -50,8 +50,9 @@ fn find(run: &Run) -> Option<Finding> {
             percent((waited / lost).min(1.0))
         ),
         remedy: format!(
-            "Look for a CPU quota, other programs, swapping or slow storage on {}. Workers whose stalls come again and again \
-             are named in the log after some 200 steps; --straggler rebalance then moves shards away from them.",
+            "Look for a CPU quota, other programs, swapping or slow storage on {}. Workers whose stalls \
+             come again and again are named in the log after some 200 steps; --straggler rebalance then \
+             moves shards away from them.",
             if is_waiting { "the other workers' machines" } else { "the machine of rank 0" }
         ),
     })

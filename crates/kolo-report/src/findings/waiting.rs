@@ -40,9 +40,9 @@ fn find(run: &Run) -> Option<Finding> {
             seconds(pace.exposed_a_step()),
             percent(pace.rank_wait / pace.exposed)
         ),
-        remedy: "Where reductions now and then take many times as long, something disturbs a worker or the network: look \
-                 for other programs on the machines, and for more workers than cores. `kolo bench all-reduce` measures \
-                 the network alone."
+        remedy: "Where reductions now and then take many times as long, something disturbs a worker or the \
+                 network: look for other programs on the machines, and for more workers than cores. `kolo \
+                 bench all-reduce` measures the network alone."
             .into(),
     })
 }

@@ -5,6 +5,7 @@ mod curves;
 mod found;
 mod generations;
 mod overview;
+mod ranks;
 mod section;
 mod step_time;
 
@@ -31,6 +32,7 @@ pub(crate) fn html(found: &[(Run, Vec<Finding>)]) -> String {
         overview::section(&runs),
         curves::section(&runs, &mut ids),
         step_time::section(&runs, &mut ids),
+        ranks::section(&runs, &mut ids),
         buckets::section(&runs, &mut ids),
         generations::section(&runs, &mut ids),
     ];
@@ -65,9 +67,9 @@ fn links(sections: &[Section]) -> Html {
 }
 
 fn footer() -> Html {
-    let words = "Times are rank 0's. Waiting for communication is the part of a step in which its training thread waited; \
-                 hidden communication went on while it did other work. docs/run-folder.md defines every figure. Written \
-                 by Kolo ";
+    let words = "Times are rank 0's, unless another rank is named. Waiting for communication is the part of a \
+                 step in which its training thread waited; hidden communication went on while it did other \
+                 work. docs/run-folder.md defines every figure. Written by Kolo ";
     element("footer").add(words).add(concat!(env!("CARGO_PKG_VERSION"), ".")).into()
 }
 

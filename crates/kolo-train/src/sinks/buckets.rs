@@ -13,7 +13,8 @@ use crate::run_folder::RunFolder;
 /// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: BUCKETS,
-    about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions took, when it was ready, how long it was waited for",
+    about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions \
+            took, when it was ready, how long it was waited for",
     open: |run| {
         Some(Box::new(Buckets {
             folder: run.folder?.clone(),

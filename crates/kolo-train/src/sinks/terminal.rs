@@ -120,8 +120,8 @@ impl Terminal {
         let tests =
             row.scores.0.iter().map(|score| format!("test {} {}, ", score.metric.name, score.shown()));
         self.say(&format!(
-            "epoch {}/{}: train loss {:.4}, {}{:.0} {}/s, communication {:.1} % of the work, {:.1} % of the time \
-             waited for",
+            "epoch {}/{}: train loss {:.4}, {}{:.0} {}/s, communication {:.1} % of the work, {:.1} % of the \
+             time waited for",
             row.epoch,
             self.epochs,
             row.train_loss,

@@ -123,7 +123,8 @@ fn tables() -> String {
     OPTIMIZERS.iter().for_each(|optimizer| text += &format!("  {:24} {}\n", optimizer.name, optimizer.about));
     text += "\nTensors, besides patterns of names in which * is any characters, as 'layer4.*':\n";
     CLASSES.iter().for_each(|(word, _, about)| text += &format!("  {word:24} {about}\n"));
-    text += "Settings for them: lr_scale, which multiplies the learning rate (0: frozen), and the optimizer's own.\n";
+    text += "Settings for them: lr_scale, which multiplies the learning rate (0: frozen), and the \
+             optimizer's own.\n";
     text += "\nReductions:\n";
     for reduction in REDUCTIONS {
         text += &format!("  {:24} {}\n", reduction.name, reduction.about);
@@ -155,8 +156,9 @@ impl Train {
         let is_stale = config.sync.mode.staleness_bound().is_some();
         if is_stale && self.elastic.is_given() {
             return Err(Failure::input(format!(
-                "--min and --max-restarts: with --sync {} every worker and server has what no other one has, so the job ends with the \
-                 first that dies, and --resume goes on; leave these options out",
+                "--min and --max-restarts: with --sync {} every worker and server has what no other one \
+                 has, so the job ends with the first that dies, and --resume goes on; leave these options \
+                 out",
                 config.sync.mode
             )));
         }
@@ -219,8 +221,9 @@ impl Train {
         }
         if config.straggler()? == Policy::Drop {
             return Err(Failure::input(
-                "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not started them, another \
-                 backend than Kolo's own connects them, or --reduction keeps residuals with each of them; use --straggler rebalance, which leaves a slow one less to do",
+                "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not \
+                 started them, another backend than Kolo's own connects them, or --reduction keeps \
+                 residuals with each of them; use --straggler rebalance, which leaves a slow one less to do",
             ));
         }
         let group = self.communication.group(algorithm)?;
