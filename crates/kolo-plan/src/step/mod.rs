@@ -4,11 +4,9 @@
 mod outlook;
 mod predict;
 mod profile;
-mod run_profile;
 mod timeline;
 
 pub use outlook::{Disturbances, FailureCosts, Outlook, not_worth_from, outlook};
 pub use predict::{Prediction, predict};
 pub use profile::{Bucket, StepProfile};
-pub use run_profile::{NoProfile, profile_of, settled_steps};
 pub use timeline::{Timeline, timeline};

@@ -3,8 +3,14 @@
 use std::path::Path;
 
 use kolo::Failure;
-use kolo_plan::step::{StepProfile, profile_of};
-use kolo_run_folder::Run;
+use kolo_plan::step::StepProfile;
+use kolo_run_folder::{Run, StepRow};
+
+/// The first steps do not count: buckets are cut anew after the first, and profiled in the next five.
+const FIRST: u64 = 10;
+
+/// So many steps are the least of which a median says something.
+const FEWEST: usize = 20;
 
 /// Reads the profile of rank 0's steps.
 ///
@@ -13,5 +19,39 @@ use kolo_run_folder::Run;
 /// The folder is none of a run, its run is too short, or has not measured what is needed.
 pub(super) fn read(folder: &Path) -> Result<StepProfile, Failure> {
     let run = Run::read(folder).map_err(|error| Failure::input(format!("--from: {error}")))?;
-    profile_of(&run).map_err(|problem| Failure::input(format!("--from {}: {problem}", folder.display())))
+    profile(&run).map_err(|problem| Failure::input(format!("--from {}: {problem}", folder.display())))
+}
+
+fn profile(run: &Run) -> Result<StepProfile, String> {
+    let counts = |row: &&StepRow| row.step >= FIRST && !row.skipped;
+    let steps: Vec<&StepRow> = run.steps.iter().filter(counts).collect();
+    if steps.len() < FEWEST {
+        return Err(format!(
+            "{} steps after the first {FIRST} are too few; train at least {FEWEST}",
+            steps.len()
+        ));
+    }
+    let of = |field: fn(&StepRow) -> f64| median(steps.iter().map(|row| field(row)).collect());
+    let backward = of(|row| row.backward_seconds);
+    if backward <= 0.0 {
+        return Err("steps.jsonl does not say how long backward passes took; train a little anew".into());
+    }
+    let synchronised = run.buckets.iter().any(|bucket| bucket.ready.is_some());
+    if !synchronised {
+        return Err(
+            "buckets.csv does not say when buckets were ready; train an epoch, with --sync every step".into(),
+        );
+    }
+    let number = |name: &str| run.settings.number(name).unwrap_or(1.0);
+    let passes = (number("shards") / number("nproc")).max(1.0).round() as usize;
+    let last = backward / passes as f64;
+    let buckets: Vec<(f64, f64)> =
+        run.buckets.iter().map(|bucket| (bucket.bytes, bucket.ready.unwrap_or(last))).collect();
+    let (own, optimizer) = (of(StepRow::compute_seconds), of(|row| row.optimizer_seconds));
+    Ok(StepProfile::measured(own, backward, optimizer, passes, &buckets))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
