@@ -72,7 +72,9 @@ pub use model::{TrainingContext, accuracy, count_correct, cross_entropy};
 pub use noise_summary::NoiseSummary;
 pub use progress::Progress;
 pub use run_folder::RunFolder;
-pub use sinks::{LiveMetrics, MetricSink, MetricsAddress, Record, SINKS, SinkContext, SinkEntry};
+pub use sinks::{
+    LOG_FORMAT, LiveMetrics, LogFormat, MetricSink, MetricsAddress, Record, SINKS, SinkContext, SinkEntry,
+};
 pub use slowdown::Slowdown;
 pub use staleness_summary::StalenessSummary;
 pub use stepper::Stepper;

@@ -105,7 +105,8 @@ impl StepRow {
         line.map_err(|e| Error::Encode { what: "a step", problem: e.to_string() })
     }
 
-    fn written(&self) -> kolo_run_folder::StepRow {
+    /// The row as `steps.jsonl` has it.
+    pub(crate) fn written(&self) -> kolo_run_folder::StepRow {
         let noise = |noise: NoiseScale| NoiseRow {
             samples: noise.samples(),
             gradient_squared: noise.gradient_squared(),

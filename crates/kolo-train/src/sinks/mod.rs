@@ -5,7 +5,9 @@
 
 mod append_file;
 mod buckets;
+mod dashboard;
 mod generations;
+mod json_log;
 mod live;
 mod metrics;
 mod prometheus;
@@ -16,7 +18,7 @@ mod summary_file;
 mod tensorboard;
 mod terminal;
 
-pub use live::{LiveMetrics, MetricsAddress};
+pub use live::{LOG_FORMAT, LiveMetrics, LogFormat, MetricsAddress};
 pub use sink::{MetricSink, Record, SinkContext, SinkEntry};
 
 /// All sinks. The summary is the last one: a run that has one is complete.
@@ -28,6 +30,8 @@ pub static SINKS: &[SinkEntry] = &[
     generations::ENTRY,
     tensorboard::ENTRY,
     prometheus::ENTRY,
+    dashboard::ENTRY,
+    json_log::ENTRY,
     terminal::ENTRY,
     summary_file::ENTRY,
 ];

@@ -61,10 +61,15 @@ impl Ranks {
         if !(self.compared - 1).is_multiple_of(times.len().div_ceil(MOST)) {
             return Ok(());
         }
-        let row = RanksRow { step, generation: self.generation, ranks: times.iter().map(rank).collect() };
+        let row = comparison(step, self.generation, times);
         let fail = |e: serde_json::Error| Error::Encode { what: "times of ranks", problem: e.to_string() };
         self.file.add(&row.json().map_err(fail)?)
     }
+}
+
+/// A comparison of all ranks after a step.
+pub(super) fn comparison(step: u64, generation: u64, times: &[Times]) -> RanksRow {
+    RanksRow { step, generation, ranks: times.iter().map(rank).collect() }
 }
 
 fn rank(times: &Times) -> RankTimes {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, Id};
 use kolo_comm::Op;
 use kolo_comm::env::{self, is_worker};
+use kolo_dashboard::{NoTerminal, SCREEN, Screen};
 use kolo_data::{self as data, DATASETS};
 use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
 use kolo_ddp::rate::BatchScaling;
@@ -12,10 +13,12 @@ use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::SYNCS;
 use kolo_ddp::table::Setting;
+use kolo_launch::Messages;
 use kolo_train::models::{self, MODELS};
 use kolo_train::weights::WeightsFile;
 use kolo_train::{
-    Job, LiveMetrics, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown, replaces_another,
+    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown,
+    replaces_another,
 };
 
 use crate::options::{Communication, Elastic, algorithms};
@@ -176,6 +179,9 @@ impl Train {
         if let Some(address) = &self.live.metrics_addr {
             address.check()?;
         }
+        if self.live.dashboard {
+            Screen::check().map_err(no_dashboard)?;
+        }
         if let Some(file) = &self.live.trace {
             kolo_trace::check_free(file).map_err(|error| Failure::input(format!("--trace: {error}")))?;
         }
@@ -186,7 +192,18 @@ impl Train {
         }
         let mut env = self.communication.environment(self.algorithm.as_ref());
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
-        let result = start_workers(config.nproc, self.master_port, env, &self.elastic);
+        let messages = match self.live.log_format {
+            LogFormat::Text => Messages::Text,
+            LogFormat::Json => {
+                env.push((LOG_FORMAT.to_string(), "json".into()));
+                Messages::Json
+            }
+        };
+        let screen = self.live.dashboard.then(Screen::hold).transpose().map_err(no_dashboard)?;
+        env.extend(screen.as_ref().map(|screen| (SCREEN.to_string(), screen.path().as_os_str().to_owned())));
+        let result = start_workers(config.nproc, self.master_port, env, &self.elastic, messages);
+        // What is told from here on is no part of the picture.
+        drop(screen);
         if result.is_err() && self.resume.is_none() {
             folder.discard_unused();
         }
@@ -316,6 +333,10 @@ impl Train {
         config.check()?;
         Ok(config)
     }
+}
+
+fn no_dashboard(problem: NoTerminal) -> Failure {
+    Failure::input(format!("--dashboard: {problem}"))
 }
 
 /// Says where the timeline is. Of a job that has failed its workers leave their parts, which are joined here.

@@ -4,6 +4,7 @@ mod bad_input;
 mod bench;
 mod chaos;
 mod checkpoints;
+mod dashboard;
 mod elastic;
 mod ending;
 mod evaluate;
