@@ -14,7 +14,7 @@ use kolo_elastic::{Coordinator, CoordinatorEvent, MemberExit, MemberRanks, Membe
 use signal_hook::consts::signal::SIGTERM;
 
 use crate::error::LaunchError;
-use crate::job::Job;
+use crate::job::{Job, Messages};
 use crate::signals::Signals;
 use crate::token::TokenSource;
 use crate::worker_exit::{ExitStatus, SHELL_SIGNAL_BASE};
@@ -39,6 +39,7 @@ const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
 pub(crate) struct Elastic {
     coordinator: Coordinator,
     events: Receiver<CoordinatorEvent>,
+    messages: Messages,
     min_members: usize,
     restarts_left: usize,
     /// The local ranks of dead workers that are to be replaced, and when.
@@ -69,6 +70,7 @@ impl Elastic {
         Ok(Elastic {
             coordinator,
             events,
+            messages: job.messages,
             min_members: job.min,
             restarts_left: job.restarts,
             due_restarts: Vec::new(),
@@ -88,8 +90,8 @@ impl Elastic {
                     CoordinatorEvent::Detached { reason, .. } => {
                         return Err(LaunchError::Launchers { why: reason });
                     }
-                    CoordinatorEvent::LauncherRefused { host } => tell_refused(host),
-                    CoordinatorEvent::Warning { text } => eprintln!("kolo: {text}"),
+                    CoordinatorEvent::LauncherRefused { host } => self.tell_refused(host),
+                    CoordinatorEvent::Warning { text } => self.messages.say(&text),
                     _ => {}
                 }
             }
@@ -143,7 +145,8 @@ impl Elastic {
         if self.coordinator.generation() > 0 {
             for member in workers.evict_stopped(STOP_TIMEOUT) {
                 let name = workers.name(&member);
-                eprintln!("kolo: {name} has been stopped for {} s and is ended", STOP_TIMEOUT.as_secs());
+                self.messages
+                    .say(&format!("{name} has been stopped for {} s and is ended", STOP_TIMEOUT.as_secs()));
             }
         }
         // Servers do not go on without workers.
@@ -194,7 +197,7 @@ impl Elastic {
             if status.failed() && formed && (enough || finished) && !self.closed {
                 worker.survived = true;
                 if let Some(message) = worker.error_message() {
-                    eprintln!("kolo: {name} {status}: {message}");
+                    self.messages.say(&format!("{name} {status}: {message}"));
                 }
                 if self.restarts_left > 0 && !finished {
                     self.restarts_left -= 1;
@@ -210,15 +213,16 @@ impl Elastic {
     fn handle(&mut self, event: CoordinatorEvent, workers: &Workers) -> Result<(), LaunchError> {
         match event {
             CoordinatorEvent::GenerationFormed { generation, members, reason } if generation > 1 => {
-                eprintln!("kolo: generation {generation} of {} workers: {reason}", members.len());
+                self.messages.say(&format!("generation {generation} of {} workers: {reason}", members.len()));
             }
             CoordinatorEvent::GenerationFormed { .. } => {}
             CoordinatorEvent::MemberHung { member } => {
-                eprintln!("kolo: {} hangs and is ended", workers.name(&member));
+                self.messages.say(&format!("{} hangs and is ended", workers.name(&member)));
                 workers.evict(&member);
             }
             CoordinatorEvent::TooFewMembers { present } => {
-                eprintln!("kolo: {present} workers are left, and no others have come: the job ends");
+                self.messages
+                    .say(&format!("{present} workers are left, and no others have come: the job ends"));
                 self.close();
             }
             CoordinatorEvent::Superseded { reason } => return Err(LaunchError::Superseded { why: reason }),
@@ -230,15 +234,16 @@ impl Elastic {
             // Members are told when they arrive; a program that is not elastic does not need the other
             // launchers.
             CoordinatorEvent::Detached { .. } => {}
-            CoordinatorEvent::LauncherRefused { host } => tell_refused(host),
-            CoordinatorEvent::Warning { text } => eprintln!("kolo: {text}"),
+            CoordinatorEvent::LauncherRefused { host } => self.tell_refused(host),
+            CoordinatorEvent::Warning { text } => self.messages.say(&text),
         }
         Ok(())
     }
-}
 
-fn tell_refused(host: IpAddr) {
-    eprintln!("kolo: a node at {host} was refused, because its token differs from this node's");
+    fn tell_refused(&self, host: IpAddr) {
+        let words = "because its token differs from this node's";
+        self.messages.say(&format!("a node at {host} was refused, {words}"));
+    }
 }
 
 /// Whether some worker has ended well and all others have as well, or are dead workers that the others have

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kolo_comm::Rank;
 use kolo_elastic::Arbiter;
@@ -48,6 +48,8 @@ pub struct Job {
     pub env: Vec<(String, OsString)>,
     /// Where the workers' output goes.
     pub output: Output,
+    /// How the launcher tells of workers that die and generations that begin.
+    pub messages: Messages,
     /// How long workers that are asked to end may take before they are killed.
     pub grace: Duration,
     /// Workers with which an elastic job goes on at least, at least 1.
@@ -73,6 +75,31 @@ pub enum Output {
     RankZero,
 }
 
+/// How the launcher tells on standard error what becomes of the job while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Messages {
+    /// A sentence after `kolo: `.
+    #[default]
+    Text,
+    /// A JSON object a line; and lines of workers that are objects stay so, without a rank before them.
+    Json,
+}
+
+impl Messages {
+    /// Tells something.
+    pub(crate) fn say(self, message: &str) {
+        match self {
+            Messages::Text => eprintln!("kolo: {message}"),
+            Messages::Json => eprintln!("{}", object(SystemTime::now(), message)),
+        }
+    }
+}
+
+fn object(now: SystemTime, message: &str) -> serde_json::Value {
+    let time = now.duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64());
+    serde_json::json!({ "time_unix": time, "event": "launcher", "message": message })
+}
+
 impl Job {
     /// A job on this machine alone, with a free port, prefixed output and two seconds of grace.
     pub fn new<A: Into<OsString>>(command: impl IntoIterator<Item = A>, nproc: usize) -> Job {
@@ -90,6 +117,7 @@ impl Job {
             token_file: None,
             env: Vec::new(),
             output: Output::Prefixed,
+            messages: Messages::Text,
             grace: Duration::from_secs(2),
             min: 1,
             restarts: 3,

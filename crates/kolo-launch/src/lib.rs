@@ -64,6 +64,6 @@ pub use die_with_parent::die_with_parent;
 pub use error::LaunchError;
 pub use error_file::{WorkerError, report_failure};
 pub use failure_report::{BlamedState, FailureReport, Reason};
-pub use job::{Job, Output};
+pub use job::{Job, Messages, Output};
 pub use run::run;
 pub use worker_exit::{ExitStatus, WorkerExit};

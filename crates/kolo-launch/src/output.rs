@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::error::LaunchError;
 use crate::error_file::WorkerError;
+use crate::job::Messages;
 use crate::last_lines::LastLines;
 use crate::prefixed_lines::{Prefix, PrefixedLines};
 use crate::worker_exit::worker_name;
@@ -44,6 +45,7 @@ pub(crate) struct OutputForwarder {
     /// Hangs up when the thread has ended.
     done: Receiver<Infallible>,
     ranks: MemberRanks,
+    messages: Messages,
     last_words: LastWords,
 }
 
@@ -61,9 +63,13 @@ impl LastWords {
 
 impl OutputForwarder {
     /// Takes over the workers' pipes. Workers without pipes write to the launcher's streams themselves.
-    pub fn start(workers: &mut Workers, ranks: MemberRanks) -> Result<OutputForwarder, LaunchError> {
+    pub fn start(
+        workers: &mut Workers,
+        ranks: MemberRanks,
+        messages: Messages,
+    ) -> Result<OutputForwarder, LaunchError> {
         let system = |cause: io::Error| LaunchError::system("cannot pass on the workers' output", cause);
-        let mut streams = Self::pass_on(ranks).map_err(system)?;
+        let mut streams = Self::pass_on(ranks, messages).map_err(system)?;
         workers.list.iter_mut().try_for_each(|worker| streams.add(worker))?;
         Ok(streams)
     }
@@ -86,7 +92,7 @@ impl OutputForwarder {
         self.last_words.0.retain(|(member, _)| !members.contains(member));
     }
 
-    fn pass_on(ranks: MemberRanks) -> io::Result<OutputForwarder> {
+    fn pass_on(ranks: MemberRanks, messages: Messages) -> io::Result<OutputForwarder> {
         let out = Destination::new(io::stdout().as_fd().try_clone_to_owned()?.into());
         let err = Destination::new(io::stderr().as_fd().try_clone_to_owned()?.into());
         let (ended, running) = io::pipe()?;
@@ -96,7 +102,8 @@ impl OutputForwarder {
             let _working = working;
             forward(&arriving, ended, out, err)
         })?;
-        Ok(OutputForwarder { thread, running, new, done, ranks, last_words: LastWords::default() })
+        let last_words = LastWords::default();
+        Ok(OutputForwarder { thread, running, new, done, ranks, messages, last_words })
     }
 
     /// The workers have ended: passes on what is left in the pipes. Waits for a slow reader without end.
@@ -119,15 +126,21 @@ impl OutputForwarder {
     fn sources(&mut self, worker: &mut WorkerProcess) -> io::Result<Vec<Source>> {
         let mut sources = Vec::new();
         if let Some(pipe) = worker.child.stdout.take() {
-            sources.push(Source::new(pipe.into(), self.prefix(worker), Stream::Out)?);
+            sources.push(self.source(pipe.into(), worker, Stream::Out)?);
         }
         if let Some(pipe) = worker.child.stderr.take() {
             let last_lines = Arc::new(Mutex::new(LastLines::default()));
             self.last_words.0.push((worker.member.clone(), last_lines.clone()));
-            let source = Source::new(pipe.into(), self.prefix(worker), Stream::Err)?;
+            let source = self.source(pipe.into(), worker, Stream::Err)?;
             sources.push(Source { last_lines: Some(last_lines), ..source });
         }
         Ok(sources)
+    }
+
+    fn source(&self, pipe: OwnedFd, worker: &WorkerProcess, stream: Stream) -> io::Result<Source> {
+        let mut source = Source::new(pipe, self.prefix(worker), stream)?;
+        source.lines.keep_objects(self.messages == Messages::Json);
+        Ok(source)
     }
 
     /// `[rank 1] `, by the rank that the worker has when the prefix is asked for.

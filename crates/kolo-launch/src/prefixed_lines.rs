@@ -10,13 +10,20 @@ pub(crate) type Prefix = Box<dyn Fn() -> String + Send>;
 /// One stream that is cut into lines. Its bytes may be anything; only `\n` means something.
 pub(crate) struct PrefixedLines {
     prefix: Prefix,
+    /// Whether lines that begin as JSON objects get no prefix.
+    keeps_objects: bool,
     /// The line that has not ended yet, at most [`MAX_LINE`] bytes.
     partial: Vec<u8>,
 }
 
 impl PrefixedLines {
     pub fn new(prefix: Prefix) -> PrefixedLines {
-        PrefixedLines { prefix, partial: Vec::new() }
+        PrefixedLines { prefix, keeps_objects: false, partial: Vec::new() }
+    }
+
+    /// Whether lines that begin as JSON objects are passed on as they are, for programs that read them.
+    pub fn keep_objects(&mut self, keep: bool) {
+        self.keeps_objects = keep;
     }
 
     /// Takes what the stream brought and appends the lines that are whole by now to `out`.
@@ -48,7 +55,9 @@ impl PrefixedLines {
     }
 
     fn emit(&mut self, out: &mut Vec<u8>) {
-        out.extend_from_slice((self.prefix)().as_bytes());
+        if !(self.keeps_objects && self.partial.starts_with(b"{")) {
+            out.extend_from_slice((self.prefix)().as_bytes());
+        }
         out.append(&mut self.partial);
         out.push(b'\n');
     }
@@ -75,6 +84,14 @@ mod tests {
         let bytes: Vec<&[u8]> = text.chunks(1).collect();
         assert_eq!(prefixed(&bytes), expected);
         assert_eq!(prefixed(&[]), b"");
+    }
+
+    #[test]
+    fn objects_are_passed_on_as_they_are_where_that_is_asked_for() {
+        let (mut lines, mut out) = (PrefixedLines::new(Box::new(|| "> ".into())), Vec::new());
+        lines.keep_objects(true);
+        lines.push(b"{\"a\":1}\nwords {}\n", &mut out);
+        assert_eq!(out, b"{\"a\":1}\n> words {}\n");
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     // Before any of them can come: the first generation waits for all that are expected.
     (0..job.processes()).for_each(|local| elastic.member_started(&member_name(job.node_rank, local, 0)));
     let mut workers = Workers::start(job, &rendezvous, elastic.ranks())?;
-    let mut streams = OutputForwarder::start(&mut workers, elastic.ranks())?;
+    let mut streams = OutputForwarder::start(&mut workers, elastic.ranks(), job.messages)?;
     let interrupted = supervise(&mut workers, &mut signals, job.grace, |workers, goes_on| {
         if !goes_on {
             elastic.close();

@@ -1,6 +1,6 @@
 //! Runs for tests, made in memory.
 
-use crate::run::{BucketRow, NumberTable, Run, Settings, StepRow, Summary};
+use kolo_run_folder::{BucketRow, NumberTable, RankTimes, RanksRow, Run, Settings, StepRow, Summary};
 
 /// A sound run: 30 ms a step, of which 1 ms is waited for, on two workers.
 pub(crate) fn run(steps: u64) -> Run {
@@ -15,6 +15,9 @@ pub(crate) fn run(steps: u64) -> Run {
         exposed_seconds: 0.001,
         backward_seconds: 0.016,
         optimizer_seconds: 0.003,
+        gradient_norm: None,
+        noise: None,
+        loss_scale: None,
         skipped: false,
     };
     let settings = [("model", "small".into()), ("data", "fashion-mnist-small".into()), ("nproc", 2.into())];
@@ -29,6 +32,7 @@ pub(crate) fn run(steps: u64) -> Run {
             rows: (1..4).map(|n| [n as f64, 2.0 / n as f64, 0.5 + 0.1 * n as f64].map(Some).into()).collect(),
         },
         buckets: buckets(&[(1e6, 0.0006), (4e6, 0.0022), (4e6, 0.0023), (0.8e6, 0.0005)]),
+        ranks: Vec::new(),
         generations: Vec::new(),
         summary: Some(Summary { world_size: Some(2), transport: Some("shm".into()), ..Summary::default() }),
         remarks: Vec::new(),
@@ -45,6 +49,7 @@ pub(crate) fn buckets(buckets: &[(f64, f64)]) -> Vec<BucketRow> {
         p95: 1.3 * p50,
         p99: 1.5 * p50,
         ready: None,
+        exposed: None,
     };
     buckets.iter().enumerate().map(bucket).collect()
 }
@@ -62,4 +67,18 @@ pub(crate) fn waiting(mut run: Run, seconds: f64) -> Run {
         step.exposed_seconds += seconds;
     }
     run
+}
+
+/// Three comparisons of ranks that compute and wait so many seconds a step, for rank 0.
+pub(crate) fn comparisons(ranks: &[(f64, f64)]) -> Vec<RanksRow> {
+    let times = |(compute_seconds, exposed_seconds): &(f64, f64)| RankTimes {
+        shards: 1,
+        compute_seconds: *compute_seconds,
+        exposed_seconds: *exposed_seconds,
+        waited_for: (*exposed_seconds > 0.0).then_some(0),
+        waited_seconds: *exposed_seconds,
+        ..RankTimes::default()
+    };
+    let row = |step| RanksRow { step, generation: 1, ranks: ranks.iter().map(times).collect() };
+    [20, 40, 60].map(row).into()
 }

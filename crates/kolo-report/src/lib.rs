@@ -18,13 +18,12 @@
 //! # }
 //! ```
 //!
-//! A [`run`] is read from its folder; [`findings`] are pure functions of it; pictures and the page are made
-//! of both. The page is one file: it asks for nothing, runs no script, and takes no word of a file for
-//! markup.
+//! A [`Run`](kolo_run_folder::Run) is read from its folder by `kolo-run-folder`; [`findings`] are pure
+//! functions of it; pictures and the page are made of both. The page is one file: it asks for nothing, runs
+//! no script, and takes no word of a file for markup.
 //!
 //! | module | idea |
 //! |---|---|
-//! | [`run`] | a run folder: a reader for each file |
 //! | `analysis` | what the figures say together |
 //! | [`findings`] | what stands out, in words: a file each |
 //! | `html` | markup into which no string of a file gets but as text |
@@ -42,7 +41,6 @@ pub mod findings;
 mod html;
 mod page;
 mod report;
-pub mod run;
 mod statistics;
 pub mod units;
 

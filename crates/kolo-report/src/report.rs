@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
+use kolo_run_folder::Run;
+
 use crate::error::Error;
 use crate::findings::{Finding, findings};
 use crate::page::{self, BEGINNING};
-use crate::run::Run;
 
 /// A report on one or several runs.
 #[derive(Clone, Debug)]

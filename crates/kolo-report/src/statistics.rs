@@ -1,26 +1,6 @@
-//! Medians, percentiles, and lines through points.
+//! Lines through points.
 
-/// The value below which `percent` % of the samples lie (nearest rank); nothing without samples.
-pub(crate) fn percentile(samples: impl IntoIterator<Item = f64>, percent: f64) -> Option<f64> {
-    let mut sorted: Vec<f64> = samples.into_iter().filter(|value| value.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied()
-}
-
-/// The middle one.
-pub(crate) fn median(samples: impl IntoIterator<Item = f64>) -> Option<f64> {
-    percentile(samples, 50.0)
-}
-
-/// The mean of those that are numbers.
-pub(crate) fn mean(samples: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = samples
-        .into_iter()
-        .filter(|value| value.is_finite())
-        .fold((0.0, 0_usize), |(sum, count), value| (sum + value, count + 1));
-    (count > 0).then(|| sum / count as f64)
-}
+use kolo_run_folder::median;
 
 /// A line y = at_zero + slope · x.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,17 +36,6 @@ pub(crate) fn line_through(points: &[(f64, f64)]) -> Option<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentiles_are_samples() {
-        let samples = || (1..=100).map(f64::from);
-        assert_eq!(
-            [50.0, 95.0, 99.0].map(|p| percentile(samples(), p)),
-            [Some(50.0), Some(95.0), Some(99.0)]
-        );
-        assert_eq!((median([]), mean([f64::NAN])), (None, None));
-        assert_eq!(mean([1.0, f64::NAN, 3.0]), Some(2.0));
-    }
 
     #[test]
     fn one_point_aside_does_not_move_the_line() {

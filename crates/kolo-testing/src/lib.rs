@@ -1,6 +1,6 @@
 //! Test support for the crates of Kolo: one way to spawn a world of ranks ([`spawn`]), tests that need what a
 //! machine may not have ([`harness`]), programs started as workers ([`jobs`], [`mpirun`]), two hosts with a
-//! cable ([`TwoHosts`]), a disk that fills up ([`SmallDisk`]), a real etcd ([`Etcd`]), the conformance of
+//! cable ([`TwoHosts`]), a disk that fills up ([`SmallDisk`]), a terminal ([`PseudoTerminal`]), a real etcd ([`Etcd`]), the conformance of
 //! collectives ([`operations`], [`assert_same_results`]), and the seeds of fuzz targets
 //! ([`assert_seeds_are_taken`]). It stands above kolo-comm; only tests and examples use it.
 
@@ -11,6 +11,7 @@ pub mod harness;
 pub mod jobs;
 pub mod mpirun;
 pub mod operations;
+mod pty;
 mod small_disk;
 mod two_hosts;
 mod world;
@@ -18,6 +19,7 @@ mod world;
 pub use compare::assert_same_results;
 pub use etcd::Etcd;
 pub use fuzz_seeds::assert_seeds_are_taken;
+pub use pty::PseudoTerminal;
 pub use small_disk::SmallDisk;
 pub use two_hosts::{Hosts, TwoHosts};
 pub use world::{ALL, Over, free_port, spawn};

@@ -68,7 +68,7 @@ pub use config::{
 };
 pub use error::Error;
 pub use job::{Job, Membership, TUNED_STREAMS, replaces_another};
-pub use meter::{EpochRow, Meter, StepRow, percentile};
+pub use meter::{EpochRow, Meter, StepRow};
 pub use metric::{Better, Mean, Metric, Score, Scores};
 pub use model::{TrainingContext, accuracy, count_correct, cross_entropy};
 pub use noise_summary::NoiseSummary;
@@ -76,8 +76,7 @@ pub use plan::Plan;
 pub use progress::Progress;
 pub use run_folder::RunFolder;
 pub use sinks::{
-    GenerationRow, LiveMetrics, MetricSink, MetricsAddress, Record, SINKS, SinkContext, SinkEntry,
-    unix_seconds,
+    LOG_FORMAT, LiveMetrics, LogFormat, MetricSink, MetricsAddress, Record, SINKS, SinkContext, SinkEntry,
 };
 pub use slowdown::Slowdown;
 pub use staleness_summary::StalenessSummary;

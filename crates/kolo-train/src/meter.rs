@@ -8,8 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use kolo_ddp::{LastStep, NoiseScale, StepReport};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use kolo_run_folder::{NoiseRow, percentile};
 
 use crate::error::Error;
 use crate::metric::{Metric, Scores};
@@ -100,47 +99,35 @@ impl StepRow {
         }
     }
 
-    /// As an object. What the loss counts, as `images`, is the name of its field.
+    /// The line of `steps.jsonl`. What the loss counts, as `images`, is the name of its field.
     pub(crate) fn json(&self, unit: &str) -> Result<String, Error> {
-        let line = serde_json::to_string(&Line { row: self, unit });
+        let line = self.written().json(unit);
         line.map_err(|e| Error::Encode { what: "a step", problem: e.to_string() })
     }
-}
 
-struct Line<'a> {
-    row: &'a StepRow,
-    unit: &'a str,
-}
-
-impl Serialize for Line<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let row = self.row;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("step", &row.step)?;
-        map.serialize_entry("epoch", &row.epoch)?;
-        map.serialize_entry("loss", &row.loss)?;
-        map.serialize_entry(self.unit, &row.count)?;
-        map.serialize_entry("learning_rate", &row.learning_rate)?;
-        map.serialize_entry("seconds", &row.seconds)?;
-        map.serialize_entry("comm_seconds", &row.comm_seconds)?;
-        map.serialize_entry("exposed_comm_seconds", &row.exposed_comm_seconds)?;
-        map.serialize_entry("backward_seconds", &row.backward_seconds)?;
-        map.serialize_entry("optimizer_seconds", &row.optimizer_seconds)?;
-        if let Some(norm) = row.gradient_norm {
-            map.serialize_entry("gradient_norm", &norm)?;
+    /// The row as `steps.jsonl` has it.
+    pub(crate) fn written(&self) -> kolo_run_folder::StepRow {
+        let noise = |noise: NoiseScale| NoiseRow {
+            samples: noise.samples(),
+            gradient_squared: noise.gradient_squared(),
+            noise_trace: noise.noise_trace(),
+        };
+        kolo_run_folder::StepRow {
+            step: self.step,
+            epoch: self.epoch as u64,
+            loss: Some(self.loss).filter(|loss| loss.is_finite()),
+            samples: self.count as f64,
+            learning_rate: self.learning_rate,
+            seconds: self.seconds,
+            comm_seconds: self.comm_seconds,
+            exposed_seconds: self.exposed_comm_seconds,
+            backward_seconds: self.backward_seconds,
+            optimizer_seconds: self.optimizer_seconds,
+            gradient_norm: self.gradient_norm,
+            noise: self.noise_scale.map(noise),
+            loss_scale: self.loss_scale.map(f64::from),
+            skipped: self.skipped,
         }
-        if let Some(noise) = row.noise_scale {
-            map.serialize_entry("noise_scale", &noise.samples())?;
-            map.serialize_entry("gradient_squared", &noise.gradient_squared())?;
-            map.serialize_entry("noise_trace", &noise.noise_trace())?;
-        }
-        if let Some(scale) = row.loss_scale {
-            map.serialize_entry("loss_scale", &scale)?;
-        }
-        if row.skipped {
-            map.serialize_entry("skipped", &true)?;
-        }
-        map.end()
     }
 }
 
@@ -171,31 +158,24 @@ impl EpochRow {
     /// The first line of `metrics.csv`, where the loss counts `unit`, the model is judged by `metrics`, and
     /// the noise scale is measured or not.
     pub(crate) fn csv_header(unit: &str, metrics: &[Metric], noise_scale: bool) -> String {
-        let tests: String = metrics.iter().map(|metric| format!("test_{},", metric.name)).collect();
-        format!(
-            "epoch,seconds_per_step,{unit}_per_second,comm_fraction,exposed_comm_fraction,train_loss,{tests}\
-             learning_rate{}\n",
-            if noise_scale { ",noise_scale" } else { "" }
-        )
+        let metrics = metrics.iter().map(|metric| metric.name);
+        kolo_run_folder::EpochRow::csv_header(unit, metrics, noise_scale)
     }
 
     /// The columns of `metrics.csv`.
     pub(crate) fn csv(&self) -> String {
-        let tests: String = self.scores.0.iter().map(|score| format!("{:.4},", score.value)).collect();
-        // Empty as long as it is not known.
-        let number =
-            |noise: NoiseScale| noise.samples().map_or(",".into(), |samples| format!(",{samples:.2}"));
-        let noise_scale: String = self.noise_scale.map(number).unwrap_or_default();
-        format!(
-            "{},{:.6},{:.2},{:.4},{:.4},{:.6},{tests}{}{noise_scale}",
-            self.epoch,
-            self.seconds_per_step,
-            self.samples_per_second,
-            self.comm_fraction,
-            self.exposed_comm_fraction,
-            self.train_loss,
-            self.learning_rate
-        )
+        let row = kolo_run_folder::EpochRow {
+            epoch: self.epoch,
+            seconds_per_step: self.seconds_per_step,
+            samples_per_second: self.samples_per_second,
+            comm_fraction: self.comm_fraction,
+            exposed_comm_fraction: self.exposed_comm_fraction,
+            train_loss: self.train_loss,
+            scores: self.scores.0.iter().map(|score| (score.metric.name, score.value)).collect(),
+            learning_rate: self.learning_rate,
+            noise_scale: self.noise_scale.map(|noise| noise.samples()),
+        };
+        row.csv()
     }
 }
 
@@ -267,16 +247,8 @@ impl Meter {
 
     /// The time below which `percent` % of the steps lie.
     pub fn step_percentile(&self, percent: f64) -> f64 {
-        percentile(&self.all, percent)
+        percentile(self.all.iter().copied(), percent).unwrap_or(0.0)
     }
-}
-
-/// The value below which `percent` % of the samples lie (nearest rank); 0 without samples.
-pub fn percentile(samples: &[f64], percent: f64) -> f64 {
-    let mut sorted = samples.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -311,12 +283,5 @@ mod tests {
         assert!((meter.comm_fraction() - 0.25 / 1.15).abs() < 1e-9);
         assert!((meter.exposed_comm_fraction() - 0.1).abs() < 1e-9);
         assert_eq!((meter.step_percentile(50.0), meter.step_percentile(95.0)), (1.0, 5.0));
-    }
-
-    #[test]
-    fn percentiles() {
-        let samples: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!([50.0, 95.0, 99.0, 100.0].map(|p| percentile(&samples, p)), [50.0, 95.0, 99.0, 100.0]);
-        assert_eq!(percentile(&[], 50.0), 0.0);
     }
 }

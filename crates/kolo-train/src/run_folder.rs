@@ -19,7 +19,7 @@ use crate::run_claim::{RunClaim, from_claim, tell_waiting};
 
 const CONFIG: &str = "config.toml";
 /// The file that only a complete run has.
-pub(crate) const SUMMARY: &str = "summary.json";
+pub(crate) use kolo_run_folder::SUMMARY;
 /// Which job has made the folder, where each of its workers may be the first to come.
 const JOB: &str = ".job";
 /// Where the claims of those who write it are.

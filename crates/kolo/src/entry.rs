@@ -3,9 +3,11 @@
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use kolo_comm::{Rank, env};
 use kolo_elastic::MEMBER;
+use kolo_train::LOG_FORMAT;
 
 use crate::failure::Ending;
 
@@ -13,7 +15,7 @@ use crate::failure::Ending;
 /// which worker was first.
 ///
 /// - A logger is installed where there is none: warnings go to standard error, and `RUST_LOG` says what else.
-///   Where several workers run and `kolo launch` does not prefix their output, each line has the rank.
+///   `KOLO_LOG_FORMAT=json` makes each a JSON object. Where several workers run and `kolo launch` does not prefix their output, each line has the rank.
 /// - An error is printed as one sentence with its sources. Under `kolo launch` and torchrun it is reported to
 ///   the launcher instead, with the rank at fault where that is another one (a peer that died or did not
 ///   answer); the launcher tells of all workers which one failed first. A panic is reported as well.
@@ -100,13 +102,28 @@ fn end(ending: &Ending) -> ExitCode {
 fn install_logger() {
     let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"));
     builder.format_timestamp(None);
-    if let Some(rank) = rank_to_show() {
+    if std::env::var_os(LOG_FORMAT).is_some_and(|format| format == "json") {
+        let who = std::env::var(MEMBER).ok().or_else(|| rank_to_show().map(|rank| rank.to_string()));
+        builder.format(move |out, record| writeln!(out, "{}", log_object(record, who.as_deref())));
+    } else if let Some(rank) = rank_to_show() {
         builder.format(move |out, record| {
             writeln!(out, "[{rank}] [{} {}] {}", record.level(), record.target(), record.args())
         });
     }
     // The program's own logger stays.
     let _ = builder.try_init();
+}
+
+/// A message of the logger for programs, as the events of `--log-format json` are.
+fn log_object(record: &log::Record<'_>, worker: Option<&str>) -> serde_json::Value {
+    serde_json::json!({
+        "time_unix": kolo_run_folder::unix_seconds(SystemTime::now()),
+        "event": "log",
+        "level": record.level().as_str().to_lowercase(),
+        "target": record.target(),
+        "worker": worker,
+        "message": record.args().to_string(),
+    })
 }
 
 /// The rank that lines of this process have to carry: Kolo's launcher puts it there itself, others do not.

@@ -12,6 +12,7 @@ pub(crate) fn start_workers(
     master_port: Option<u16>,
     env: Vec<(String, OsString)>,
     elastic: &Elastic,
+    messages: kolo_launch::Messages,
 ) -> Result<(), Failure> {
     let program =
         std::env::current_exe().map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
@@ -25,6 +26,7 @@ pub(crate) fn start_workers(
         }
     }
     job.output = kolo_launch::Output::RankZero;
+    job.messages = messages;
     job.grace = GRACE;
     elastic.apply(&mut job);
     Ok(kolo_launch::run(&job)?)

@@ -6,7 +6,7 @@ use crate::last_step::LastStep;
 use crate::noise_scale::NoiseScale;
 use crate::staleness::Staleness;
 use crate::step::BucketTiming;
-use crate::straggler::Straggler;
+use crate::straggler::{Straggler, Times};
 use crate::tune::Tuning;
 use crate::warning::Warning;
 
@@ -76,6 +76,9 @@ pub struct StepReport {
     pub change: Change,
     /// A rank that has turned out to hold the others up; on all ranks alike, once a finding.
     pub straggler: Option<Straggler>,
+    /// What each rank does with its time, on its own clock, as the ranks have told one another in this step;
+    /// on all ranks alike. Empty in steps without such a comparison.
+    pub times: Vec<Times>,
     /// Whether ranks have other shards from the next step on
     /// ([`Policy::Rebalance`](crate::straggler::Policy::Rebalance)): ask
     /// [`Replica::shards`](crate::Replica::shards) again.

@@ -13,7 +13,7 @@ use crate::loss_scaling::{self, LossScale};
 use crate::membership::{Agreed, MembershipObserver};
 use crate::same_settings::Stated;
 use crate::step::{Heard, Piggyback, Spent, StepNumber};
-use crate::straggler::Straggler;
+use crate::straggler::Compared;
 use crate::transform::Decision;
 use crate::warning::Warning;
 use kolo_optim::{Kind, SpanId};
@@ -31,7 +31,7 @@ pub(super) struct Ended {
     done: LastStep,
     loss_scale: f32,
     started_early: usize,
-    straggler: Option<Straggler>,
+    compared: Compared,
     shards_changed: bool,
     pub(super) agreed: Agreed,
 }
@@ -165,13 +165,13 @@ impl Replica {
             self.apply_outstanding()?;
         }
         self.verify(&done, before)?;
-        let (straggler, shards_changed) = self.mind_stragglers(&totals.heard)?;
+        let (compared, shards_changed) = self.mind_stragglers(&totals.heard)?;
         let agreed = MembershipObserver::heard(&totals.heard);
         if agreed == Agreed::NoChange {
             self.tune(&totals.heard, shards_changed)?;
         }
         let started_early = totals.started_early;
-        Ok(Ended { done, loss_scale, started_early, straggler, shards_changed, agreed })
+        Ok(Ended { done, loss_scale, started_early, compared, shards_changed, agreed })
     }
 
     /// What a step of the program reports, with which those of the job have `ended`; and what the ranks have
@@ -186,8 +186,11 @@ impl Replica {
         let shards_changed = ended.iter().any(|ended| ended.shards_changed);
         let last = ended
             .into_iter()
-            .reduce(|first, last| Ended { straggler: last.straggler.or(first.straggler), ..last });
+            .reduce(|first, last| Ended { compared: last.compared.or(first.compared), ..last });
         let done = known.last();
+        let (loss_scale, started_early) =
+            (last.as_ref().map(|last| last.loss_scale), last.as_ref().map_or(0, |last| last.started_early));
+        let Compared { times, straggler, .. } = last.map(|last| last.compared).unwrap_or_default();
         let report = StepReport {
             loss: done.map_or(f64::NAN, |done| done.loss),
             count: done.map_or(0.0, |done| done.count),
@@ -195,14 +198,15 @@ impl Replica {
             gradient_norm: done.and_then(|done| done.gradient_norm),
             noise_scale: done.and_then(|done| done.noise_scale),
             skipped: done.is_some_and(|done| done.skipped),
-            loss_scale: last.as_ref().filter(|_| self.scaler.is_on()).map(|last| last.loss_scale),
+            loss_scale: loss_scale.filter(|_| self.scaler.is_on()),
             buckets,
             exposed,
             backward,
             optimizer,
-            started_early: last.as_ref().map_or(0, |last| last.started_early),
+            started_early,
             change: Change::None,
-            straggler: last.and_then(|last| last.straggler),
+            straggler,
+            times,
             shards_changed,
             staleness: None,
             tuning: self.tuning.take_kept(),
@@ -248,13 +252,13 @@ impl Replica {
 
     /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
     /// up, and whether shards have moved. All ranks conclude the same.
-    fn mind_stragglers(&mut self, heard: &Heard) -> Result<(Option<Straggler>, bool), Error> {
+    fn mind_stragglers(&mut self, heard: &Heard) -> Result<(Compared, bool), Error> {
         let world = self.group.world_size();
-        let (straggler, wanted) = self.stragglers.heard(heard.numbers.as_deref(), world);
-        if let Some(straggler) = &straggler {
+        let mut compared = self.stragglers.heard(heard.numbers.as_deref(), world);
+        if let Some(straggler) = &compared.straggler {
             self.warn(Warning::Straggler(straggler.clone()));
         }
-        let Some(wanted) = wanted else { return Ok((straggler, false)) };
+        let Some(wanted) = compared.rebalance.take() else { return Ok((compared, false)) };
         self.apply_outstanding()?;
         let result = self.step.rebalance(&wanted.shares)?;
         self.stragglers.rebalanced(&result);
@@ -263,7 +267,7 @@ impl Replica {
             Ok(()) => Warning::SharesMoved { reason: wanted.reason },
             Err(reason) => Warning::SharesStay { reason },
         });
-        Ok((straggler, is_ok))
+        Ok((compared, is_ok))
     }
 
     /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied. Of islands

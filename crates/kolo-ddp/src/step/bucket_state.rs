@@ -26,6 +26,8 @@ pub struct BucketTiming {
     /// Seconds from the start of this rank's last backward pass until all of its gradient was there; 0 where
     /// none came in it.
     pub ready: f64,
+    /// Seconds for which this rank's thread waited for it.
+    pub exposed: f64,
 }
 
 /// One bucket in the step that runs.
@@ -52,7 +54,7 @@ impl BucketState {
     fn new(number: usize, bucket: Bucket, reduction: Box<dyn Reduction>) -> Self {
         let bytes = bucket.len * size_of::<f32>();
         let wire_bytes = reduction.wire_bytes().unwrap_or(bytes);
-        let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0, ready: 0.0 };
+        let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0, ready: 0.0, exposed: 0.0 };
         let before = StateBefore::default();
         BucketState {
             bucket,
@@ -107,8 +109,10 @@ impl BucketState {
             return self.reduction.wait().map(drop);
         }
         self.is_waited_for = true;
-        let bucket = self.in_timeline();
-        if let Some(ran) = timed_as(exposed, || What::WaitBucket(bucket), || self.reduction.wait())? {
+        let (bucket, before) = (self.in_timeline(), *exposed);
+        let ran = timed_as(exposed, || What::WaitBucket(bucket), || self.reduction.wait())?;
+        self.timing.exposed = (*exposed - before).as_secs_f64();
+        if let Some(ran) = ran {
             self.timing.seconds = (ran.ended - ran.started).as_secs_f64();
             self.timing.wire_bytes = self.reduction.wire_bytes().unwrap_or(self.timing.bytes);
             kolo_trace::span_of(self.launched_in, ran.started, ran.ended, || {

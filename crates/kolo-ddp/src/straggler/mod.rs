@@ -18,7 +18,7 @@ mod stalls;
 mod step_timing;
 
 pub use diagnose::{Cause, Straggler, Times, diagnose};
-pub(crate) use observer::StragglerObserver;
+pub(crate) use observer::{Compared, StragglerObserver};
 pub use policy::Policy;
 pub use rebalance::{Rebalance, rebalance};
 pub use step_timing::EVERY;

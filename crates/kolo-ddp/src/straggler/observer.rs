@@ -13,6 +13,24 @@ use super::rebalance::Rebalance;
 use super::step_timing::StepTiming;
 use crate::step::Step;
 
+/// What all ranks conclude from a comparison of their times; nothing where there was none.
+#[derive(Default)]
+pub(crate) struct Compared {
+    /// What was compared, a value a rank.
+    pub(crate) times: Vec<Times>,
+    /// A rank that holds the others up.
+    pub(crate) straggler: Option<Straggler>,
+    /// Better shares.
+    pub(crate) rebalance: Option<Rebalance>,
+}
+
+impl Compared {
+    /// Of two steps that end together the later one, unless nothing was compared in it.
+    pub(crate) fn or(self, earlier: Compared) -> Compared {
+        if self.times.is_empty() { earlier } else { self }
+    }
+}
+
 /// One rank's view of who is slow in its group.
 pub(crate) struct StragglerObserver {
     timing: StepTiming,
@@ -44,18 +62,12 @@ impl StragglerObserver {
         is_due.then(|| self.timing.take(step.shards().len(), step.buckets().count()).encode())
     }
 
-    /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
-    /// up, and better shares. All ranks conclude the same.
-    pub(crate) fn heard(
-        &mut self,
-        numbers: Option<&[f64]>,
-        world: usize,
-    ) -> (Option<Straggler>, Option<Rebalance>) {
-        let Some(numbers) = numbers else { return (None, None) };
+    /// What follows from the times of all ranks, if they were told in this step. All ranks conclude the same.
+    pub(crate) fn heard(&mut self, numbers: Option<&[f64]>, world: usize) -> Compared {
+        let Some(numbers) = numbers else { return Compared::default() };
         let times = Times::decode(numbers, world);
-        log::debug!("times of all ranks: {times:?}");
         let Findings { straggler, rebalance } = self.detector.compare(&times);
-        (straggler, rebalance)
+        Compared { times, straggler, rebalance }
     }
 
     /// What has become of the shares that [`StragglerObserver::heard`] has found better: why they cannot be

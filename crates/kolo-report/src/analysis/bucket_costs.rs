@@ -1,7 +1,8 @@
 //! What the reductions of a step cost, and what that depends on: bytes, their number, or another rank.
 
-use crate::run::{BucketRow, Run};
-use crate::statistics::{line_through, median};
+use kolo_run_folder::{BucketRow, Run, median};
+
+use crate::statistics::line_through;
 
 /// A bucket that takes so many times as long as another one of as many bytes waits for something else.
 const LATE: f64 = 3.0;

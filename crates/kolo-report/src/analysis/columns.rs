@@ -1,7 +1,6 @@
 //! Steps, so many together that a picture has room for them.
 
-use crate::run::StepRow;
-use crate::statistics::mean;
+use kolo_run_folder::{StepRow, mean};
 
 /// Consecutive steps; figures are means of them.
 #[derive(Clone, Debug, PartialEq)]

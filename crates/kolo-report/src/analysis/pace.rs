@@ -1,7 +1,6 @@
 //! What a step takes once the run has settled.
 
-use crate::run::{Run, StepRow};
-use crate::statistics::median;
+use kolo_run_folder::{Run, StepRow, median};
 
 /// Steps that are profiled, in which everything is waited for, and those in which memory is taken.
 const FIRST: usize = 6;

@@ -1,6 +1,7 @@
 //! Axes: from values to places, with ticks at round numbers.
 
-use crate::statistics::percentile;
+use kolo_run_folder::percentile;
+
 use crate::units::{bytes, number, seconds};
 
 /// How many ticks there should be, about.
@@ -53,6 +54,12 @@ impl Axis {
     /// From 0, with ticks at whole numbers only.
     pub(crate) fn counts(title: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
         Axis { is_whole: true, ..Axis::linear(title, values, true) }
+    }
+
+    /// Of things that have numbers from 0, each in the middle of its place.
+    pub(crate) fn numbers(title: impl Into<String>, count: usize) -> Self {
+        let (low, high) = (-0.5, count.max(1) as f64 - 0.5);
+        Axis { low, high, is_whole: true, ..Axis::linear(title, [], false) }
     }
 
     /// From 0. Whatever few values are much larger than all others of their series stand out of it.

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, Severity};
-use crate::run::Run;
 use crate::units::number;
 
 /// Entry of the table.
@@ -27,22 +28,22 @@ fn find(run: &Run) -> Option<Finding> {
     let (headline, remedy) = if share < MIDDLE.start {
         (
             "The batch may grow: twice as large, it takes almost half of the steps",
-            "Give more workers, or each more work (--shards, --batch-size), with a larger learning rate (--scale-lr): \
-             communication then costs a smaller part of each sample.",
+            "Give more workers, or each more work (--shards, --batch-size), with a larger learning rate \
+             (--scale-lr): communication then costs a smaller part of each sample.",
         )
     } else {
         (
             "The batch is larger than the gradient's noise asks for",
-            "More workers with a still larger batch bring little; a smaller batch (--batch-size) reaches the same \
-             loss with fewer samples.",
+            "More workers with a still larger batch bring little; a smaller batch (--batch-size) reaches \
+             the same loss with fewer samples.",
         )
     };
     Some(Finding {
         severity: Severity::Notice,
         headline: headline.into(),
         why: format!(
-            "A step of {} {unit} is {} of the critical batch of {}: twice the batch takes {} times the {unit} and {} \
-             times the steps.",
+            "A step of {} {unit} is {} of the critical batch of {}: twice the batch takes {} times the \
+             {unit} and {} times the steps.",
             number(batch),
             number(share),
             number(critical),

@@ -1,6 +1,6 @@
 //! What a finding is, and what the table has of each.
 
-use crate::run::Run;
+use kolo_run_folder::Run;
 
 /// The share of time from which waiting is looked into: one for all, so that what limits a run has one cause.
 pub(super) const LEAST_WAITING: f64 = 0.1;

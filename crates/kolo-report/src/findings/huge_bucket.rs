@@ -1,8 +1,9 @@
 //! One bucket with nearly all gradients: nothing is left to hide it behind.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::Pace;
-use crate::run::Run;
 use crate::units::{bytes, percent, seconds};
 
 /// Entry of the table.
@@ -32,9 +33,9 @@ fn find(run: &Run) -> Option<Finding> {
         severity: Severity::of_share(pace.exposed_share()),
         headline: format!("One bucket holds {} of all gradients", percent(part)),
         why: format!(
-            "Bucket {} of {} takes {}. It begins when the last of its gradients is there, near the end of the backward \
-             pass, so that little is left to hide it behind: a step computes for {} and waits for {} more, {} of \
-             the time.",
+            "Bucket {} of {} takes {}. It begins when the last of its gradients is there, near the end of \
+             the backward pass, so that little is left to hide it behind: a step computes for {} and waits \
+             for {} more, {} of the time.",
             largest.bucket,
             bytes(largest.wire_bytes),
             seconds(largest.p50),
@@ -42,7 +43,9 @@ fn find(run: &Run) -> Option<Finding> {
             seconds(exposed),
             percent(pace.exposed_share())
         ),
-        remedy: "Give a smaller --bucket-cap-mb, as 4: the first buckets then travel while later gradients are computed.".into(),
+        remedy: "Give a smaller --bucket-cap-mb, as 4: the first buckets then travel while later gradients \
+                 are computed."
+            .into(),
     })
 }
 

@@ -1,8 +1,8 @@
 //! A loss that does not fall.
 
+use kolo_run_folder::{Run, mean};
+
 use super::finding::{Finding, FindingEntry, Severity};
-use crate::run::Run;
-use crate::statistics::mean;
 use crate::units::{number, plural};
 
 /// Entry of the table.
@@ -37,8 +37,8 @@ fn find(run: &Run) -> Option<Finding> {
             plural(part, "step"),
             number(last)
         ),
-        remedy: "Try a learning rate that is ten times smaller, and one that is ten times larger (--lr), with --warmup-steps; look at \
-                 whether labels belong to their samples."
+        remedy: "Try a learning rate that is ten times smaller, and one that is ten times larger (--lr), \
+                 with --warmup-steps; look at whether labels belong to their samples."
             .into(),
     })
 }

@@ -13,7 +13,7 @@ mod straggler;
 mod waiting;
 mod warnings;
 
-use crate::run::Run;
+use kolo_run_folder::Run;
 
 pub use finding::{Finding, FindingEntry, Severity};
 

@@ -1,7 +1,8 @@
 //! Workers that came, left or died.
 
+use kolo_run_folder::{GenerationRow, Run};
+
 use super::finding::{Finding, FindingEntry, Severity};
-use crate::run::{GenerationRow, Run};
 use crate::units::{plural, seconds};
 
 /// Entry of the table.
@@ -44,8 +45,8 @@ fn find(run: &Run) -> Option<Finding> {
             told.collect::<Vec<_>>().join("; "),
             seconds(slowest)
         ),
-        remedy: "Nothing, if that was meant. Else the log names the worker that was lost first and its last words; exit code 137 is \
-                 often the system's, for want of memory."
+        remedy: "Nothing, if that was meant. Else the log names the worker that was lost first and its last \
+                 words; exit code 137 is often the system's, for want of memory."
             .into(),
     })
 }

@@ -1,7 +1,8 @@
 //! Steps that changed nothing.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, Severity};
-use crate::run::Run;
 use crate::units::{percent, plural};
 
 /// Entry of the table.
@@ -22,10 +23,15 @@ fn find(run: &Run) -> Option<Finding> {
     let severity = if share > 0.05 { Severity::Warning } else { Severity::Notice };
     Some(Finding {
         severity,
-        headline: format!("{} changed nothing, because {} overflowed", plural(skipped, "step"), if skipped == 1 { "it" } else { "they" }),
+        headline: format!(
+            "{} changed nothing, because {} overflowed",
+            plural(skipped, "step"),
+            if skipped == 1 { "it" } else { "they" }
+        ),
         why: format!("That is {} of the steps in f16.{last}", percent(share)),
-        remedy: "Some at the beginning are usual: they find the loss scale. If they go on, begin with a smaller --loss-scale, \
-                 clip gradients (--clip-norm) or compute in bf16 (--precision bf16), which does not overflow so."
+        remedy: "Some at the beginning are usual: they find the loss scale. If they go on, begin with a \
+                 smaller --loss-scale, clip gradients (--clip-norm) or compute in bf16 (--precision bf16), \
+                 which does not overflow so."
             .into(),
     })
 }

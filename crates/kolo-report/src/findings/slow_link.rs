@@ -1,8 +1,9 @@
 //! A wire that takes longer than there is work to hide it behind.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::{BucketCosts, Pace};
-use crate::run::Run;
 use crate::units::{bytes, percent, rate, seconds};
 
 /// Entry of the table.
@@ -81,9 +82,9 @@ fn remedy(run: &Run) -> String {
         other => format!("send fewer bytes than with --reduction {other}"),
     };
     format!(
-        "Check that the fast network is used (KOLO_IFACE) and that nothing else loads it. Else {fewer_bytes}, \
-         synchronise more rarely (--sync diloco:H=50 or local:H=8), or give each step more work (--accumulate, \
-         --batch-size). `kolo plan step` says what a faster link would bring."
+        "Check that the fast network is used (KOLO_IFACE) and that nothing else loads it. Else \
+         {fewer_bytes}, synchronise more rarely (--sync diloco:H=50 or local:H=8), or give each step more \
+         work (--accumulate, --batch-size). `kolo plan step` says what a faster link would bring."
     )
 }
 

@@ -1,8 +1,9 @@
 //! Buckets so small that what a reduction costs by itself is most of it.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, Severity};
 use crate::analysis::{BucketCosts, Pace, median_bytes};
-use crate::run::Run;
 use crate::units::{bytes, count, percent, seconds};
 
 /// Entry of the table.
@@ -43,8 +44,8 @@ fn find(run: &Run) -> Option<Finding> {
         severity: Severity::of_share(pace.exposed_share()),
         headline: format!("The buckets are too small: {} of {} each", count(buckets), bytes(middle)),
         why: format!(
-            "{cap} are {} reductions a step for {}. One takes some {} whatever its bytes, {} of what all of them take \
-             ({} a step, besides {} of computing); {} of the time is waited for them.",
+            "{cap} are {} reductions a step for {}. One takes some {} whatever its bytes, {} of what all of \
+             them take ({} a step, besides {} of computing); {} of the time is waited for them.",
             count(buckets),
             bytes(costs.bytes),
             seconds(fixed),
@@ -53,8 +54,8 @@ fn find(run: &Run) -> Option<Finding> {
             seconds(pace.compute_a_step()),
             percent(pace.exposed_share())
         ),
-        remedy: "Leave --bucket-cap-mb out (25 MiB, over sockets 4), or give a larger one: the same bytes then pay for a few \
-                 reductions only."
+        remedy: "Leave --bucket-cap-mb out (25 MiB, over sockets 4), or give a larger one: the same bytes \
+                 then pay for a few reductions only."
             .into(),
     })
 }

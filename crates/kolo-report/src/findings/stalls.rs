@@ -1,8 +1,9 @@
 //! Steps that now and then take many times as long.
 
+use kolo_run_folder::{Run, StepRow};
+
 use super::finding::{Finding, FindingEntry, Severity};
 use crate::analysis::Pace;
-use crate::run::{Run, StepRow};
 use crate::units::{count, percent, plural, seconds};
 
 /// Entry of the table.
@@ -38,8 +39,8 @@ fn find(run: &Run) -> Option<Finding> {
         severity: Severity::of_share(share),
         headline: format!("Stalls cost {} of the time: {who}", percent(share)),
         why: format!(
-            "{} of {} took more than {STALL} times the median of {}, {} in all; the longest is step {} with {}. {} of \
-             that was waiting for communication.",
+            "{} of {} took more than {STALL} times the median of {}, {} in all; the longest is step {} with \
+             {}. {} of that was waiting for communication.",
             count(stalls.len()),
             plural(pace.steps.len(), "step"),
             seconds(pace.median),
@@ -49,8 +50,9 @@ fn find(run: &Run) -> Option<Finding> {
             percent((waited / lost).min(1.0))
         ),
         remedy: format!(
-            "Look for a CPU quota, other programs, swapping or slow storage on {}. Workers whose stalls come again and again \
-             are named in the log after some 200 steps; --straggler rebalance then moves shards away from them.",
+            "Look for a CPU quota, other programs, swapping or slow storage on {}. Workers whose stalls \
+             come again and again are named in the log after some 200 steps; --straggler rebalance then \
+             moves shards away from them.",
             if is_waiting { "the other workers' machines" } else { "the machine of rank 0" }
         ),
     })
@@ -81,7 +83,7 @@ mod tests {
         let mut run = example::run(200);
         run.steps[50].seconds = 3.0;
         assert!(find(&run).is_some());
-        run.generations = vec![crate::run::GenerationRow {
+        run.generations = vec![kolo_run_folder::GenerationRow {
             generation: 2,
             world_size: 1,
             reason: "rank 1 died".into(),

@@ -1,8 +1,9 @@
 //! A rank for which the others wait.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
-use crate::analysis::{BucketCosts, Pace};
-use crate::run::Run;
+use crate::analysis::{BucketCosts, Pace, SlowRank};
 use crate::units::{percent, seconds};
 
 /// Entry of the table.
@@ -16,7 +17,7 @@ const LEAST_SECONDS: f64 = 1e-3;
 const LATE_PART: f64 = 0.5;
 
 fn find(run: &Run) -> Option<Finding> {
-    told(run).or_else(|| seen(run))
+    told(run).or_else(|| compared(run)).or_else(|| seen(run))
 }
 
 /// Whether a warning is about a rank that is slow, in the words of `kolo-ddp`.
@@ -34,22 +35,53 @@ fn told(run: &Run) -> Option<Finding> {
     let first = told.first()?;
     let rank: String = first.chars().skip("rank ".len()).take_while(char::is_ascii_digit).collect();
     let share = Pace::of(run).map_or(0.0, |pace| pace.exposed_share());
-    // Of rank 0, which writes the figures, the others' waiting is not seen.
-    let severity =
-        if rank == "0" { Severity::Problem } else { Severity::of_share(share).min(Severity::Warning) };
+    let slow = SlowRank::of(run).filter(|slow| slow.rank.to_string() == rank);
+    // Of rank 0, which writes the figures of steps, the others' waiting is known by the comparisons alone.
+    let severity = match (&*rank, slow) {
+        ("0", Some(slow)) => Severity::of_share(slow.share).min(Severity::Warning),
+        ("0", None) => Severity::Problem,
+        _ => Severity::of_share(share).min(Severity::Warning),
+    };
     let more = match told.len() {
         1 => String::new(),
         count => format!(" It was told {} times more, each time with other figures.", count - 1),
     };
-    let waited = if rank == "0" {
-        "Rank 0 itself writes these figures, so the waiting of the others is not in them.".into()
-    } else {
-        format!("Rank 0 waits for communication {} of the time.", percent(share))
+    let waited = match (&*rank, slow) {
+        ("0", Some(slow)) => format!(
+            "In the median step the others wait for it for {}, {} of the time.",
+            seconds(slow.waited),
+            percent(slow.share)
+        ),
+        ("0", None) => "Rank 0 writes these figures, so the waiting of the others is not in them.".into(),
+        _ => format!("Rank 0 waits for communication {} of the time.", percent(share)),
     };
     Some(Finding {
         severity,
         headline: format!("Rank {rank} holds the others up"),
         why: format!("The ranks have compared their clocks: {first}.{more} {waited}"),
+        remedy: remedy(run),
+    })
+}
+
+/// The ranks have compared their clocks, and one is busy so much longer that the others wait for it. This is
+/// how a slow rank 0 is seen, which itself waits for nobody, before the ranks have told of it twice.
+fn compared(run: &Run) -> Option<Finding> {
+    let slow = SlowRank::of(run)?;
+    if slow.share < LEAST_WAITING || slow.waited < LEAST_SECONDS {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::of_share(slow.share),
+        headline: format!("Rank {} holds the others up", slow.rank),
+        why: format!(
+            "The ranks have compared their clocks: rank {} is busy for {} with a shard, the others for {} \
+             in the median, so that they wait for {} of a step, {} of the time.",
+            slow.rank,
+            seconds(slow.own),
+            seconds(slow.usual),
+            seconds(slow.waited),
+            percent(slow.share)
+        ),
         remedy: remedy(run),
     })
 }
@@ -80,8 +112,8 @@ fn seen(run: &Run) -> Option<Finding> {
         run.buckets.iter().max_by(|a, b| a.p50.total_cmp(&b.p50)).filter(|_| late_part >= LATE_PART);
     if let Some(slowest) = slowest {
         why += &format!(
-            "; bucket {} takes {}, though some of as many bytes or more do not: {} of a step's reductions are explained \
-             by no bytes",
+            "; bucket {} takes {}, though some of as many bytes or more do not: {} of a step's reductions \
+             are explained by no bytes",
             slowest.bucket,
             seconds(slowest.p50),
             seconds(late)
@@ -99,13 +131,14 @@ fn remedy(run: &Run) -> String {
     let policy = run.settings.text("straggler").unwrap_or_else(|| "warn".into());
     let shards = match policy.as_str() {
         "rebalance" => {
-            "Shards move already (--straggler rebalance): give more shards (--shards), so that they can move in smaller parts."
+            "Shards move already (--straggler rebalance): give more shards (--shards), so that they can \
+             move in smaller parts."
         }
         _ => "Let shards move away from it: --straggler rebalance, with more shards than workers (--shards).",
     };
     format!(
-        "Look for what else that worker's machine does (CPU quota, other programs, slow storage). {shards} For \
-         machines that always differ give --shares."
+        "Look for what else that worker's machine does (CPU quota, other programs, slow storage). {shards} \
+         For machines that always differ give --shares."
     )
 }
 
@@ -114,8 +147,8 @@ mod tests {
     use super::*;
     use crate::example;
 
-    const WARNING: &str = "rank 1 takes 1.6 times as long as the others for a shard: it computes for 0.310 s, they \
-                           for 0.190 s; its bucket 0 is ready 0.120 s later";
+    const WARNING: &str = "rank 1 takes 1.6 times as long as the others for a shard: it computes for 0.310 \
+                           s, they for 0.190 s; its bucket 0 is ready 0.120 s later";
 
     #[test]
     fn what_the_ranks_have_found_is_told_with_its_figures() {
@@ -130,6 +163,26 @@ mod tests {
         assert!(finding.remedy.contains("--straggler rebalance, with more shards"));
         assert!(is_about_straggler("rank 2 communicates slowly: the others wait 0.300 s a step for it"));
         assert!(!is_about_straggler("rank 0 computes on x86, rank 1 on arm"));
+    }
+
+    #[test]
+    fn a_slow_rank_0_is_found_though_it_waits_for_nobody() {
+        let mut run = example::run(200);
+        assert_eq!(find(&run), None);
+        run.ranks = example::comparisons(&[(0.03, 0.001), (0.01, 0.021)]);
+        let finding = find(&run).unwrap();
+        assert_eq!((finding.severity, &*finding.headline), (Severity::Problem, "Rank 0 holds the others up"));
+        assert!(finding.why.contains("30 ms with a shard, the others for 10 ms"), "{}", finding.why);
+        assert!(finding.why.contains("wait for 20 ms of a step, 64.5 % of the time"), "{}", finding.why);
+        run.summary.as_mut().unwrap().warnings = vec![WARNING.replace("rank 1", "rank 0")];
+        let finding = find(&run).unwrap();
+        assert!(
+            finding.why.contains("0.310 s") && finding.why.contains("wait for it for 20 ms"),
+            "{finding:?}"
+        );
+        run.summary = None;
+        run.ranks = example::comparisons(&[(0.0105, 0.001), (0.01, 0.0015)]);
+        assert_eq!(find(&run), None, "a little is no matter");
     }
 
     #[test]

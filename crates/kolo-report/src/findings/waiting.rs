@@ -1,9 +1,10 @@
 //! Waiting for communication of which no other finding knows the cause.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use super::{huge_bucket, slow_link, small_buckets, straggler};
 use crate::analysis::{BucketCosts, Pace};
-use crate::run::Run;
 use crate::units::{number, percent, seconds};
 
 /// Entry of the table.
@@ -39,9 +40,9 @@ fn find(run: &Run) -> Option<Finding> {
             seconds(pace.exposed_a_step()),
             percent(pace.rank_wait / pace.exposed)
         ),
-        remedy: "Where reductions now and then take many times as long, something disturbs a worker or the network: look \
-                 for other programs on the machines, and for more workers than cores. `kolo bench all-reduce` measures \
-                 the network alone."
+        remedy: "Where reductions now and then take many times as long, something disturbs a worker or the \
+                 network: look for other programs on the machines, and for more workers than cores. `kolo \
+                 bench all-reduce` measures the network alone."
             .into(),
     })
 }

@@ -1,8 +1,9 @@
 //! What the user was told while the run went on, and is in no other finding.
 
+use kolo_run_folder::Run;
+
 use super::finding::{Finding, FindingEntry, Severity};
 use super::straggler::is_about_straggler;
-use crate::run::Run;
 use crate::units::plural;
 
 /// Entry of the table.

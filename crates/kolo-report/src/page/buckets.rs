@@ -1,10 +1,11 @@
 //! How long buckets take, and whether that goes with their bytes.
 
+use kolo_run_folder::{BucketRow, Run};
+
 use super::section::{Ids, Section, gallery, paragraph, titled};
 use crate::analysis::BucketCosts;
 use crate::figures::{Axis, Figure, Table, Words, dots, whisker};
 use crate::html::Html;
-use crate::run::{BucketRow, Run};
 use crate::units::{bytes, count, plural, rate, seconds};
 
 pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {
@@ -14,9 +15,9 @@ pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {
         body.push(paragraph("No bucket is known: there is no buckets.csv with rows."));
     } else {
         body.push(paragraph(
-            "A dot is the median of a bucket's reduction, the bars above it are its 95th and 99th percentiles. Where dots lie \
-             on a rising line the wire takes its time for the bytes; where they lie level, each reduction costs as \
-             much by itself.",
+            "A dot is the median of a bucket's reduction, the bars above it are its 95th and 99th \
+             percentiles. Where dots lie on a rising line the wire takes its time for the bytes; where they \
+             lie level, each reduction costs as much by itself.",
         ));
     }
     let figures = known.iter().map(|run| figure(run, runs.len()).html(&ids.next()));

@@ -1,10 +1,11 @@
 //! Loss, scores, throughput and learning rate, all runs in one picture each.
 
+use kolo_run_folder::Run;
+
 use super::section::{Ids, Section, beyond_top, gallery, paragraph};
 use crate::analysis::{Column, columns};
 use crate::figures::{Axis, Figure, Table, dots, polyline};
 use crate::html::Html;
-use crate::run::Run;
 use crate::units::number;
 
 /// Points of a curve at most.

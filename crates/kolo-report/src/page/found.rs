@@ -1,9 +1,10 @@
 //! What stands out, in words.
 
+use kolo_run_folder::Run;
+
 use super::section::{Section, paragraph, with_code};
 use crate::findings::{Finding, Severity};
 use crate::html::{Element, Html, element};
-use crate::run::Run;
 
 pub(super) fn section(found: &[(Run, Vec<Finding>)]) -> Section {
     let mut body = Html::default();

@@ -1,9 +1,10 @@
 //! Who worked when: generations of an elastic job.
 
+use kolo_run_folder::{GenerationRow, Run};
+
 use super::section::{Ids, Section, gallery, paragraph, titled};
 use crate::figures::{Axis, Figure, Table, dots, polyline};
 use crate::html::Html;
-use crate::run::{GenerationRow, Run};
 use crate::units::{count, plural, seconds};
 
 pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {

@@ -5,12 +5,14 @@ mod curves;
 mod found;
 mod generations;
 mod overview;
+mod ranks;
 mod section;
 mod step_time;
 
+use kolo_run_folder::Run;
+
 use crate::findings::Finding;
 use crate::html::{Html, element};
-use crate::run::Run;
 use section::{Ids, Section};
 
 /// What every report begins with, by which one is known.
@@ -30,6 +32,7 @@ pub(crate) fn html(found: &[(Run, Vec<Finding>)]) -> String {
         overview::section(&runs),
         curves::section(&runs, &mut ids),
         step_time::section(&runs, &mut ids),
+        ranks::section(&runs, &mut ids),
         buckets::section(&runs, &mut ids),
         generations::section(&runs, &mut ids),
     ];
@@ -64,9 +67,9 @@ fn links(sections: &[Section]) -> Html {
 }
 
 fn footer() -> Html {
-    let words = "Times are rank 0's. Waiting for communication is the part of a step in which its training thread waited; \
-                 hidden communication went on while it did other work. docs/run-folder.md defines every figure. Written \
-                 by Kolo ";
+    let words = "Times are rank 0's, unless another rank is named. Waiting for communication is the part of a \
+                 step in which its training thread waited; hidden communication went on while it did other \
+                 work. docs/run-folder.md defines every figure. Written by Kolo ";
     element("footer").add(words).add(concat!(env!("CARGO_PKG_VERSION"), ".")).into()
 }
 
@@ -113,7 +116,7 @@ mod tests {
     fn a_run_that_has_only_begun_has_a_page() {
         let mut run = example::run(0);
         (run.buckets, run.summary) = (Vec::new(), None);
-        run.epochs = crate::run::NumberTable::default();
+        run.epochs = kolo_run_folder::NumberTable::default();
         let text = page(vec![run]);
         assert!(text.contains("Nothing stands out") && text.contains("No step"), "{text}");
     }

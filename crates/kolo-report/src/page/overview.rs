@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use kolo_run_folder::{Run, StepRow, percentile};
+
 use super::section::{Section, paragraph};
 use crate::figures::Table;
 use crate::html::Html;
-use crate::run::Run;
-use crate::statistics::percentile;
 use crate::units::{bytes, count, grouped, number, percent, seconds};
 
 /// What is said where a run has no such figure.
@@ -97,7 +97,7 @@ fn step_percentile(run: &Run, percent: f64) -> Option<String> {
     percentile(run.steps.iter().map(|step| step.seconds), percent).map(seconds)
 }
 
-fn total(run: &Run, value: impl Fn(&crate::run::StepRow) -> f64) -> f64 {
+fn total(run: &Run, value: impl Fn(&StepRow) -> f64) -> f64 {
     run.steps.iter().map(value).sum()
 }
 
@@ -107,7 +107,7 @@ fn samples_per_second(run: &Run) -> Option<f64> {
     (time > 0.0).then(|| total(run, |step| step.samples) / time)
 }
 
-fn share(run: &Run, value: fn(&crate::run::StepRow) -> f64) -> Option<String> {
+fn share(run: &Run, value: fn(&StepRow) -> f64) -> Option<String> {
     let time = total(run, |step| step.seconds);
     (time > 0.0).then(|| format!("{} of the time", percent(total(run, value) / time)))
 }

@@ -1,10 +1,11 @@
 //! Where the time of a step goes, and what of the communication is hidden.
 
+use kolo_run_folder::Run;
+
 use super::section::{Ids, Section, beyond_top, gallery, paragraph, titled};
 use crate::analysis::{Column, columns};
 use crate::figures::{Axis, Bar, Figure, Table, bars};
 use crate::html::Html;
-use crate::run::Run;
 use crate::units::{percent, seconds};
 
 /// Columns of a picture at most.

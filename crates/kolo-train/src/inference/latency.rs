@@ -6,7 +6,7 @@ use kolo_data::{ImageDataSet, Part};
 use serde::Serialize;
 
 use super::classifier::Classifier;
-use crate::meter::percentile;
+use kolo_run_folder::percentile;
 
 /// Passes before the first that is timed: memory is allocated, and caches are filled.
 const WARM_UP: usize = 3;
@@ -51,7 +51,8 @@ pub fn latency(
         seconds
     });
     let times: Vec<f64> = times.collect();
-    let [p50_ms, p95_ms, p99_ms] = [50.0, 95.0, 99.0].map(|percent| 1e3 * percentile(&times, percent));
+    let [p50_ms, p95_ms, p99_ms] =
+        [50.0, 95.0, 99.0].map(|percent| 1e3 * percentile(times.iter().copied(), percent).unwrap_or(0.0));
     let images_per_second = (batch_size * repeats) as f64 / times.iter().sum::<f64>().max(1e-9);
     Latency { batch_size, repeats, p50_ms, p95_ms, p99_ms, images_per_second }
 }

@@ -4,12 +4,16 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::run_folder::{RunFolder, sync};
 
 /// Bytes that may wait before somebody asks for them to be written.
 const ENOUGH: usize = 8 << 10;
+
+/// Lines do not wait longer than this for the next one, so that a run with slow steps can be watched.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// Lines of a file, of which the last ones wait to be written.
 pub(super) struct AppendFile {
@@ -20,6 +24,8 @@ pub(super) struct AppendFile {
     waiting: String,
     /// Tried when as many bytes wait.
     next_try: usize,
+    /// When it was last tried.
+    tried: Instant,
 }
 
 impl AppendFile {
@@ -27,7 +33,14 @@ impl AppendFile {
     pub(super) fn new(folder: &RunFolder, name: &str, header: impl Into<String>) -> Self {
         let path = folder.path().join(name);
         let header = header.into();
-        AppendFile { folder: folder.clone(), path, header, waiting: String::new(), next_try: ENOUGH }
+        AppendFile {
+            folder: folder.clone(),
+            path,
+            header,
+            waiting: String::new(),
+            next_try: ENOUGH,
+            tried: Instant::now(),
+        }
     }
 
     /// Adds a line, which is written now or later.
@@ -38,11 +51,13 @@ impl AppendFile {
     pub(super) fn add(&mut self, line: &str) -> Result<(), Error> {
         self.waiting += line;
         self.waiting.push('\n');
-        if self.waiting.len() >= self.next_try { self.flush() } else { Ok(()) }
+        let is_time = self.waiting.len() >= self.next_try || self.tried.elapsed() >= LONGEST;
+        if is_time { self.flush() } else { Ok(()) }
     }
 
     /// Writes what waits, and makes the file if it is not there. Not where another process writes.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
+        self.tried = Instant::now();
         let written =
             self.folder.check_claim().and_then(|()| self.write().map_err(|e| Error::file(&self.path, e)));
         if written.is_ok() {

@@ -1,34 +1,47 @@
 //! `buckets.csv`: how many bytes each bucket has, and travels in, how long its reductions took, and
-//! when its gradient was there.
+//! when its gradient was there, and how long the training thread waited for it.
+
+use std::time::{Duration, Instant};
 
 use kolo_ddp::BucketTiming;
+use kolo_run_folder::{BUCKETS, BucketRow, percentile};
 
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
-use crate::meter::percentile;
 use crate::run_folder::RunFolder;
 
 /// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
-    name: "buckets.csv",
-    about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions took, when it was ready",
+    name: BUCKETS,
+    about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions \
+            took, when it was ready, how long it was waited for",
     open: |run| {
-        Some(Box::new(Buckets { folder: run.folder?.clone(), samples: Vec::new(), is_written: true }))
+        Some(Box::new(Buckets {
+            folder: run.folder?.clone(),
+            written: Instant::now(),
+            samples: Vec::new(),
+            is_written: true,
+        }))
     },
 };
 
+/// The file is written so often while an epoch goes on, for those who watch the run.
+const EVERY: Duration = Duration::from_secs(10);
+
 struct Buckets {
     folder: RunFolder,
+    written: Instant,
     /// What each bucket was in its last reduction, and the times of all of them.
     samples: Vec<(BucketTiming, Samples)>,
     is_written: bool,
 }
 
-/// Of one bucket in each step, in microseconds.
+/// Of one bucket in each step, in seconds.
 #[derive(Default)]
 struct Samples {
     took: Vec<f64>,
     ready: Vec<f64>,
+    exposed: Vec<f64>,
 }
 
 impl MetricSink for Buckets {
@@ -36,7 +49,7 @@ impl MetricSink for Buckets {
         match record {
             Record::Step { report, .. } => {
                 self.add(&report.buckets);
-                Ok(())
+                if self.written.elapsed() >= EVERY { self.flush() } else { Ok(()) }
             }
             Record::Epoch(_) => self.flush(),
             _ => Ok(()),
@@ -45,6 +58,7 @@ impl MetricSink for Buckets {
 
     fn flush(&mut self) -> Result<(), Error> {
         if !self.is_written {
+            self.written = Instant::now();
             self.folder.write(&self.folder.path().join(ENTRY.name), self.csv().as_bytes())?;
             self.is_written = true;
         }
@@ -66,20 +80,25 @@ impl Buckets {
         }
         for ((last, samples), bucket) in self.samples.iter_mut().zip(buckets) {
             *last = *bucket;
-            samples.took.push(bucket.seconds * 1e6);
-            samples.ready.push(bucket.ready * 1e6);
+            samples.took.push(bucket.seconds);
+            samples.ready.push(bucket.ready);
+            samples.exposed.push(bucket.exposed);
         }
         self.is_written = false;
     }
 
     fn csv(&self) -> String {
-        let mut text = String::from("bucket,bytes,wire_bytes,p50_us,p95_us,p99_us,ready_us\n");
-        for (number, (bucket, samples)) in self.samples.iter().enumerate() {
-            let [p50, p95, p99] = [50.0, 95.0, 99.0].map(|percent| percentile(&samples.took, percent));
-            let ready = percentile(&samples.ready, 50.0);
-            let BucketTiming { bytes, wire_bytes, .. } = bucket;
-            text += &format!("{number},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1},{ready:.1}\n");
-        }
-        text
+        let of = |samples: &[f64], percent| percentile(samples.iter().copied(), percent).unwrap_or(0.0);
+        let row = |(bucket, (timing, samples)): (usize, &(BucketTiming, Samples))| BucketRow {
+            bucket,
+            bytes: timing.bytes as f64,
+            wire_bytes: timing.wire_bytes as f64,
+            p50: of(&samples.took, 50.0),
+            p95: of(&samples.took, 95.0),
+            p99: of(&samples.took, 99.0),
+            ready: Some(of(&samples.ready, 50.0)),
+            exposed: Some(of(&samples.exposed, 50.0)),
+        };
+        BucketRow::csv(&self.samples.iter().enumerate().map(row).collect::<Vec<_>>())
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use kolo_comm::env;
+use kolo_dashboard::SCREEN;
 use kolo_trace::Steps;
 
 use crate::error::Error;
@@ -19,12 +20,38 @@ pub struct LiveMetrics {
     /// Serve the metrics to Prometheus at http://HOST:PORT/metrics [default HOST: 127.0.0.1]
     #[arg(long, value_name = "[HOST:]PORT")]
     pub metrics_addr: Option<MetricsAddress>,
+    /// Show the run on the terminal while it goes on: loss, throughput, ranks, buckets
+    #[arg(long, conflicts_with = "log_format")]
+    pub dashboard: bool,
+    /// How progress, messages and the result are written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub log_format: LogFormat,
     /// Write a timeline of all ranks as Chrome trace JSON, for Perfetto (ui.perfetto.dev); must not exist
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// The steps that are in it, from 0 [default: all]
     #[arg(long, value_name = "FIRST-LAST", requires = "trace")]
     pub trace_steps: Option<Steps>,
+}
+
+/// How progress, messages and the result of a run are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people: a bar or lines, and a table at the end.
+    #[default]
+    Text,
+    /// For programs: a JSON object a line
+    Json,
+}
+
+/// The environment variable that says `json` where the messages of a worker's logger are JSON as well.
+pub const LOG_FORMAT: &str = "KOLO_LOG_FORMAT";
+
+impl LiveMetrics {
+    /// The terminal that the launcher holds for the dashboard, where one was asked for.
+    pub(super) fn screen(&self) -> Option<PathBuf> {
+        std::env::var_os(SCREEN).filter(|_| self.dashboard).map(PathBuf::from)
+    }
 }
 
 /// Where the metrics of a run are served: a host and a port.

@@ -8,7 +8,7 @@ use crate::progress::Progress;
 
 /// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
-    name: "metrics.csv",
+    name: kolo_run_folder::METRICS,
     about: "a row an epoch: loss, accuracy, speed",
     open: |run| {
         let header = EpochRow::csv_header(run.unit, run.metrics, run.config.noise_scale);

@@ -5,10 +5,13 @@
 
 mod append_file;
 mod buckets;
+mod dashboard;
 mod generations;
+mod json_log;
 mod live;
 mod metrics;
 mod prometheus;
+mod ranks;
 mod sink;
 mod steps;
 mod summary_file;
@@ -16,8 +19,7 @@ mod tensorboard;
 mod terminal;
 mod tuning;
 
-pub use generations::{GenerationRow, unix_seconds};
-pub use live::{LiveMetrics, MetricsAddress};
+pub use live::{LOG_FORMAT, LiveMetrics, LogFormat, MetricsAddress};
 pub use sink::{MetricSink, Record, SinkContext, SinkEntry};
 
 /// All sinks. The summary is the last one: a run that has one is complete.
@@ -25,10 +27,13 @@ pub static SINKS: &[SinkEntry] = &[
     steps::ENTRY,
     metrics::ENTRY,
     buckets::ENTRY,
+    ranks::ENTRY,
     generations::ENTRY,
     tuning::ENTRY,
     tensorboard::ENTRY,
     prometheus::ENTRY,
+    dashboard::ENTRY,
+    json_log::ENTRY,
     terminal::ENTRY,
     summary_file::ENTRY,
 ];

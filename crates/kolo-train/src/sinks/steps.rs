@@ -7,7 +7,7 @@ use crate::progress::Progress;
 
 /// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
-    name: "steps.jsonl",
+    name: kolo_run_folder::STEPS,
     about: "a line a step: loss, time, communication",
     open: |run| {
         let file = AppendFile::new(run.folder?, ENTRY.name, "");

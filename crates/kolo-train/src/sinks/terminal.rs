@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use kolo_ddp::sync::SyncMode;
 
+use super::live::LogFormat;
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::meter::{EpochRow, Meter, StepRow};
@@ -18,20 +19,32 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "terminal",
     about: "progress on standard error, the result on standard output",
     open: |run| {
+        if run.live.log_format == LogFormat::Json {
+            return None;
+        }
         let folder = run.folder.map(|folder| folder.path().to_owned());
         let (epochs, unit) = (run.config.epochs, run.unit.into());
-        Some(Box::new(Terminal { folder, epochs, unit, shown: None }))
+        let has_dashboard = run.live.screen().is_some();
+        let lacks_dashboard = run.live.dashboard && !has_dashboard;
+        Some(Box::new(Terminal { folder, epochs, unit, has_dashboard, lacks_dashboard, shown: None }))
     },
 };
 
 /// Seconds between two plain lines.
 const EVERY: Duration = Duration::from_secs(5);
 
+/// What is said of a dashboard that cannot be.
+const NO_DASHBOARD: &str = "--dashboard: `kolo train` has not started these workers, so that nobody holds a terminal for it; lines follow";
+
 struct Terminal {
     folder: Option<PathBuf>,
     epochs: usize,
     /// What the loss counts.
     unit: String,
+    /// Whether a dashboard shows the steps.
+    has_dashboard: bool,
+    /// Whether one was asked for that cannot be, of which the user has not been told.
+    lacks_dashboard: bool,
     /// From the first alignment on.
     shown: Option<Shown>,
 }
@@ -64,6 +77,9 @@ impl MetricSink for Terminal {
 
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
         self.shown.get_or_insert_with(|| Shown::from(progress));
+        if std::mem::take(&mut self.lacks_dashboard) {
+            self.say(NO_DASHBOARD);
+        }
         Ok(())
     }
 }
@@ -93,7 +109,7 @@ impl Terminal {
     }
 
     fn step(&mut self, row: &StepRow, epoch: &Meter) {
-        let Some(shown) = &mut self.shown else { return };
+        let Some(shown) = self.shown.as_mut().filter(|_| !self.has_dashboard) else { return };
         let done = row.step + 1;
         let per_step =
             shown.started.elapsed().as_secs_f64() / done.saturating_sub(shown.first_step).max(1) as f64;
@@ -122,20 +138,7 @@ impl Terminal {
     }
 
     fn epoch(&self, row: &EpochRow) {
-        let tests =
-            row.scores.0.iter().map(|score| format!("test {} {}, ", score.metric.name, score.shown()));
-        self.say(&format!(
-            "epoch {}/{}: train loss {:.4}, {}{:.0} {}/s, communication {:.1} % of the work, {:.1} % of the time \
-             waited for",
-            row.epoch,
-            self.epochs,
-            row.train_loss,
-            tests.collect::<String>(),
-            row.samples_per_second,
-            self.unit,
-            100.0 * row.comm_fraction,
-            100.0 * row.exposed_comm_fraction,
-        ));
+        self.say(&epoch_words(row, self.epochs, &self.unit));
     }
 
     fn end(&mut self, summary: &Summary) {
@@ -177,6 +180,21 @@ impl Terminal {
             println!("run folder      {}", folder.display());
         }
     }
+}
+
+/// An epoch of so many in a line.
+pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
+    let tests = row.scores.0.iter().map(|score| format!("test {} {}, ", score.metric.name, score.shown()));
+    format!(
+        "epoch {}/{epochs}: train loss {:.4}, {}{:.0} {unit}/s, communication {:.1} % of the work, {:.1} % of \
+         the time waited for",
+        row.epoch,
+        row.train_loss,
+        tests.collect::<String>(),
+        row.samples_per_second,
+        100.0 * row.comm_fraction,
+        100.0 * row.exposed_comm_fraction,
+    )
 }
 
 impl Drop for Shown {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use kolo_comm::{Group, Op};
 
 use kolo::Failure;
-use kolo_train::percentile;
+use kolo_run_folder::percentile;
 
 /// Samples of one figure on this rank.
 #[derive(Default)]
@@ -20,7 +20,7 @@ impl Samples {
 
     /// The value below which `percent` % of the samples lie.
     pub(super) fn percentile(&self, percent: f64) -> f64 {
-        percentile(&self.0, percent)
+        percentile(self.0.iter().copied(), percent).unwrap_or(0.0)
     }
 }
 

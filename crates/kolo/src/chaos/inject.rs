@@ -14,7 +14,7 @@ use super::launchers::Launchers;
 use super::plan::{Fault, Injection, Victim};
 use super::strike::strike;
 use super::workers::living_workers;
-use kolo_train::unix_seconds;
+use kolo_run_folder::unix_seconds;
 
 /// How long an injection waits for a replacement of a lost worker. A stopped worker is not counted as lost at
 /// once.

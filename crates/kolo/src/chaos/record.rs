@@ -10,7 +10,7 @@ use kolo_ddp::verify::trace::{self, Step};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use kolo_train::GenerationRow;
+use kolo_run_folder::GenerationRow;
 
 /// The fields of `summary.json` by which runs are compared, or what stands in their place.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -8,7 +8,7 @@ use super::inject::Injected;
 use super::job::{ChaosJob, Run, RunVerdict};
 use super::record::RunRecord;
 use kolo::Failure;
-use kolo_train::percentile;
+use kolo_run_folder::percentile;
 
 /// All runs so far.
 #[derive(Serialize)]
@@ -126,7 +126,7 @@ impl Report {
             let those = hits().filter(|injected| injected.hit.fault.name() == fault);
             let seconds: Vec<f64> = those.filter_map(|injected| injected.recovery_seconds).collect();
             let [p50_seconds, p95_seconds, max_seconds] =
-                [50.0, 95.0, 100.0].map(|p| percentile(&seconds, p));
+                [50.0, 95.0, 100.0].map(|p| percentile(seconds.iter().copied(), p).unwrap_or(0.0));
             Recovery { fault, hits: seconds.len(), p50_seconds, p95_seconds, max_seconds }
         };
         ["kill", "stop", "leave", "cut", "packets lost", "link down"]

@@ -8,6 +8,7 @@ use crate::bench::{exact, step};
 use crate::options::{Communication, Elastic};
 use crate::start_workers::start_workers;
 use kolo::Failure;
+use kolo_launch::Messages;
 
 /// Measure a training step, or a collective.
 #[derive(Args)]
@@ -56,7 +57,7 @@ fn as_worker(
         true => measure(),
         false => {
             let elastic = Elastic::with_servers(servers);
-            start_workers(nproc, None, communication.environment(None), &elastic)
+            start_workers(nproc, None, communication.environment(None), &elastic, Messages::Text)
         }
     }
 }

@@ -7,6 +7,7 @@ use kolo_check::{CHECKS, Report};
 use kolo_comm::Op;
 use kolo_comm::env::is_worker;
 use kolo_data as data;
+use kolo_launch::Messages;
 use kolo_train::{Recipe, RunFolder};
 
 use super::train::Train;
@@ -55,7 +56,7 @@ impl Check {
             .map_err(|e| Failure::work(format!("cannot make a temporary file: {e}")))?;
         let mut env = self.train.environment();
         env.push((VERDICT.into(), told.path().as_os_str().to_owned()));
-        start_workers(recipe.nproc, self.train.master_port, env, self.train.elastic())?;
+        start_workers(recipe.nproc, self.train.master_port, env, self.train.elastic(), Messages::Text)?;
         let verdict = Verdict::read(told.path())?;
         verdict.print()?;
         drop(told);

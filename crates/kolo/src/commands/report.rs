@@ -34,7 +34,7 @@ impl Report {
 /// A disk that is full is nobody's wrong input.
 fn failure(error: Error) -> Failure {
     match error {
-        Error::Read { .. } | Error::Write { .. } => Failure::work(error),
+        Error::Folder(kolo_run_folder::Error::Read { .. }) | Error::Write { .. } => Failure::work(error),
         _ => Failure::input(error),
     }
 }

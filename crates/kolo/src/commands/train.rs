@@ -7,6 +7,7 @@ use clap::{Args, Command, Id};
 use kolo_comm::Op;
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::schedule::ALGORITHMS;
+use kolo_dashboard::{NoTerminal, SCREEN, Screen};
 use kolo_data::{self as data, DATASETS, ImageDataSet};
 use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
 use kolo_ddp::rate::BatchScaling;
@@ -14,10 +15,12 @@ use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::SYNCS;
 use kolo_ddp::table::Setting;
+use kolo_launch::Messages;
 use kolo_train::models::{self, MODELS};
 use kolo_train::weights::WeightsFile;
 use kolo_train::{
-    Job, LiveMetrics, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown, replaces_another,
+    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown,
+    replaces_another,
 };
 
 use crate::options::{Communication, Elastic, algorithms};
@@ -125,7 +128,8 @@ fn tables() -> String {
     OPTIMIZERS.iter().for_each(|optimizer| text += &format!("  {:24} {}\n", optimizer.name, optimizer.about));
     text += "\nTensors, besides patterns of names in which * is any characters, as 'layer4.*':\n";
     CLASSES.iter().for_each(|(word, _, about)| text += &format!("  {word:24} {about}\n"));
-    text += "Settings for them: lr_scale, which multiplies the learning rate (0: frozen), and the optimizer's own.\n";
+    text += "Settings for them: lr_scale, which multiplies the learning rate (0: frozen), and the \
+             optimizer's own.\n";
     text += "\nReductions:\n";
     for reduction in REDUCTIONS {
         text += &format!("  {:24} {}\n", reduction.name, reduction.about);
@@ -163,7 +167,18 @@ impl Train {
         }
         let mut env = self.environment();
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
-        let result = start_workers(config.nproc, self.master_port, env, &self.elastic);
+        let messages = match self.live.log_format {
+            LogFormat::Text => Messages::Text,
+            LogFormat::Json => {
+                env.push((LOG_FORMAT.to_string(), "json".into()));
+                Messages::Json
+            }
+        };
+        let screen = self.live.dashboard.then(Screen::hold).transpose().map_err(no_dashboard)?;
+        env.extend(screen.as_ref().map(|screen| (SCREEN.to_string(), screen.path().as_os_str().to_owned())));
+        let result = start_workers(config.nproc, self.master_port, env, &self.elastic, messages);
+        // What is told from here on is no part of the picture.
+        drop(screen);
         if result.is_err() && self.resume.is_none() {
             folder.discard_unused();
         }
@@ -197,6 +212,9 @@ impl Train {
         }
         if let Some(address) = &self.live.metrics_addr {
             address.check()?;
+        }
+        if self.live.dashboard {
+            Screen::check().map_err(no_dashboard)?;
         }
         if let Some(file) = &self.live.trace {
             kolo_trace::check_free(file).map_err(|error| Failure::input(format!("--trace: {error}")))?;
@@ -257,8 +275,9 @@ impl Train {
         }
         if config.straggler()? == Policy::Drop {
             return Err(Failure::input(
-                "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not started them, another \
-                 backend than Kolo's own connects them, or --reduction keeps residuals with each of them; use --straggler rebalance, which leaves a slow one less to do",
+                "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not \
+                 started them, another backend than Kolo's own connects them, or --reduction keeps \
+                 residuals with each of them; use --straggler rebalance, which leaves a slow one less to do",
             ));
         }
         let group = self.communication.group(algorithm)?;
@@ -351,6 +370,10 @@ impl Train {
         config.check()?;
         Ok(config)
     }
+}
+
+fn no_dashboard(problem: NoTerminal) -> Failure {
+    Failure::input(format!("--dashboard: {problem}"))
 }
 
 /// Says where the timeline is. Of a job that has failed its workers leave their parts, which are joined here.

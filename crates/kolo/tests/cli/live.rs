@@ -102,6 +102,32 @@ fn a_run_that_is_watched_ends_in_the_same_bits() {
 }
 
 #[test]
+fn logs_are_objects_a_line_for_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let args =
+        ["train", "--nproc", "2", "--model", "mlp", "--batch-size", "8", "--steps", "30", "--out", "run"];
+    let mut job = kolo(folder.path(), &[&args[..], &["--log-format", "json"]].concat());
+    // Two workers say something by the logger: the groups that have formed.
+    let output = job.env("RUST_LOG", "kolo_comm=debug").output().unwrap();
+    assert!(output.status.success());
+    let objects = |bytes: &[u8]| -> Vec<serde_json::Value> {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let object = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        text.lines().map(object).collect()
+    };
+    let told = objects(&output.stderr);
+    let of = |event: &str| told.iter().filter(|told| told["event"] == event).collect::<Vec<_>>();
+    assert_eq!((&of("progress")[0]["step"], &of("progress")[0]["steps"]), (&1.into(), &30.into()));
+    assert!(of("epoch").last().unwrap()["images_per_second"].as_f64() > Some(0.0), "{told:?}");
+    let whose: std::collections::BTreeSet<_> =
+        of("log").iter().map(|log| log["worker"].to_string()).collect();
+    assert_eq!(whose.len(), 2, "{told:?}");
+    let result = objects(&output.stdout);
+    let summary = summary(&folder.path().join("run"));
+    assert_eq!((result.len(), &result[0]["weights_sha256"]), (1, &summary["weights_sha256"]));
+}
+
+#[test]
 fn an_address_that_cannot_be_is_told_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     for (address, words) in [

@@ -5,6 +5,7 @@ mod bench;
 mod chaos;
 mod check;
 mod checkpoints;
+mod dashboard;
 mod elastic;
 mod ending;
 mod evaluate;

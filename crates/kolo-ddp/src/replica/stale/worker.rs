@@ -69,13 +69,14 @@ impl Worker {
         let mut pulled = Pulled { behind: 0, losses: Vec::new() };
         let mut waited = Duration::ZERO;
         for (server, exchange) in self.servers.iter().zip(exchanges) {
-            let values = &mut outer.values[server.place.clone()];
+            let (values, before) = (&mut outer.values[server.place.clone()], waited);
             let (behind, losses) = exchange.finish(&server.pair, values, &mut waited)?;
             pulled.behind = pulled.behind.max(behind);
             pulled.losses.extend(losses);
             let bytes = size_of_val(values);
             let seconds = began.elapsed().as_secs_f64();
-            report.buckets.push(BucketTiming { bytes, wire_bytes: bytes, seconds, ready: 0.0 });
+            let exposed = (waited - before).as_secs_f64();
+            report.buckets.push(BucketTiming { bytes, wire_bytes: bytes, seconds, ready: 0.0, exposed });
             report.summed_bytes += bytes as u64;
         }
         report.exposed = waited + outer.step.take_exposed();

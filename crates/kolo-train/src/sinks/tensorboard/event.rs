@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use prost::Message;
 
-use crate::sinks::generations::unix_seconds;
+use kolo_run_folder::unix_seconds;
 
 /// The version of the format, which a file's first event says.
 const VERSION: &str = "brain.Event:2";

@@ -12,7 +12,7 @@ use super::record::{frame, records};
 use crate::error::Error;
 use crate::run_folder::{RunFolder, sync};
 use crate::sinks::append_file::append;
-use crate::sinks::generations::unix_seconds;
+use kolo_run_folder::unix_seconds;
 
 /// The folder in the run folder.
 pub(super) const FOLDER: &str = "tensorboard";

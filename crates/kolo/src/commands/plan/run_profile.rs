@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kolo::Failure;
 use kolo_plan::step::StepProfile;
-use kolo_report::run::{Run, StepRow};
+use kolo_run_folder::{Run, StepRow};
 
 /// The first steps do not count: buckets are cut anew after the first, and profiled in the next five.
 const FIRST: u64 = 10;

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::error::Error;
 
-const FILE: &str = "summary.json";
+/// Name of the file.
+pub const SUMMARY: &str = "summary.json";
 
 /// What has come of a run. Other versions of Kolo may write other fields.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -48,8 +49,8 @@ impl Summary {
 }
 
 /// The summary of a run; nothing where the run has not come to its end.
-pub(super) fn read(folder: &Path) -> Result<Option<Summary>, Error> {
-    let path = folder.join(FILE);
+pub(crate) fn read(folder: &Path) -> Result<Option<Summary>, Error> {
+    let path = folder.join(SUMMARY);
     let text = match std::fs::read_to_string(&path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|source| Error::Read { path: path.clone(), source })?,
@@ -66,7 +67,7 @@ mod tests {
     fn unknown_fields_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()).unwrap(), None);
-        let write = |text: &str| std::fs::write(folder.path().join(FILE), text).unwrap();
+        let write = |text: &str| std::fs::write(folder.path().join(SUMMARY), text).unwrap();
         write("{\"world_size\": 2, \"test_accuracy\": 0.9, \"images_per_second\": 100.0}");
         let summary = read(folder.path()).unwrap().unwrap();
         assert_eq!(summary.world_size, Some(2));

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use super::lines;
 use crate::error::Error;
+use crate::lines;
 
-pub(super) const FILE: &str = "steps.jsonl";
+/// Name of the file.
+pub const STEPS: &str = "steps.jsonl";
 
 /// A step of a run. Times are rank 0's, in seconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,11 +36,38 @@ pub struct StepRow {
     pub backward_seconds: f64,
     /// It updated values; 0 where it is not known.
     pub optimizer_seconds: f64,
+    /// Global norm of the gradient before clipping, where it is clipped.
+    pub gradient_norm: Option<f64>,
+    /// The noise of the gradient after it, where that is measured.
+    pub noise: Option<NoiseRow>,
+    /// What its losses were multiplied by, where that is so and was seen.
+    pub loss_scale: Option<f64>,
     /// Whether it changed nothing, because it overflowed.
     pub skipped: bool,
 }
 
+/// How noisy the gradient is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NoiseRow {
+    /// The noise scale in samples; nothing where the gradient cannot be told from its noise.
+    pub samples: Option<f64>,
+    /// Estimate of the squared norm of the gradient without noise.
+    pub gradient_squared: f64,
+    /// Estimate of the trace of the noise's covariance, of one sample.
+    pub noise_trace: f64,
+}
+
 impl StepRow {
+    /// The row as one line of JSON without a line break. What the loss counts, as `images`, is the name of
+    /// its field.
+    ///
+    /// # Errors
+    ///
+    /// None that is known; those of the codec are passed on.
+    pub fn json(&self, unit: &str) -> Result<String, serde_json::Error> {
+        serde_json::to_string(&Line { row: self, unit })
+    }
+
     /// Communication that went on while the training thread did other work. What is on the wire when a step
     /// ends counts there, though it is waited for in the next one: so no more than the step's other work.
     pub fn hidden_seconds(&self) -> f64 {
@@ -61,13 +90,50 @@ impl StepRow {
     }
 }
 
+struct Line<'a> {
+    row: &'a StepRow,
+    unit: &'a str,
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let row = self.row;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("step", &row.step)?;
+        map.serialize_entry("epoch", &row.epoch)?;
+        map.serialize_entry("loss", &row.loss)?;
+        map.serialize_entry(self.unit, &(row.samples as u64))?;
+        map.serialize_entry("learning_rate", &row.learning_rate)?;
+        map.serialize_entry("seconds", &row.seconds)?;
+        map.serialize_entry("comm_seconds", &row.comm_seconds)?;
+        map.serialize_entry("exposed_comm_seconds", &row.exposed_seconds)?;
+        map.serialize_entry("backward_seconds", &row.backward_seconds)?;
+        map.serialize_entry("optimizer_seconds", &row.optimizer_seconds)?;
+        if let Some(norm) = row.gradient_norm {
+            map.serialize_entry("gradient_norm", &norm)?;
+        }
+        if let Some(noise) = row.noise {
+            map.serialize_entry("noise_scale", &noise.samples)?;
+            map.serialize_entry("gradient_squared", &noise.gradient_squared)?;
+            map.serialize_entry("noise_trace", &noise.noise_trace)?;
+        }
+        if let Some(scale) = row.loss_scale {
+            map.serialize_entry("loss_scale", &scale)?;
+        }
+        if row.skipped {
+            map.serialize_entry("skipped", &true)?;
+        }
+        map.end()
+    }
+}
+
 /// All steps of a run, in order.
 #[derive(Debug, Default)]
-pub(super) struct Steps {
-    pub(super) rows: Vec<StepRow>,
+pub(crate) struct Steps {
+    pub(crate) rows: Vec<StepRow>,
     /// What the loss counts, as `images`.
-    pub(super) unit: Option<String>,
-    pub(super) remarks: Vec<String>,
+    pub(crate) unit: Option<String>,
+    pub(crate) remarks: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -83,6 +149,11 @@ struct Fields {
     backward_seconds: f64,
     #[serde(default)]
     optimizer_seconds: f64,
+    gradient_norm: Option<f64>,
+    noise_scale: Option<f64>,
+    gradient_squared: Option<f64>,
+    noise_trace: Option<f64>,
+    loss_scale: Option<f64>,
     #[serde(default)]
     skipped: bool,
     /// What the loss counts is the name of its field.
@@ -90,14 +161,18 @@ struct Fields {
     others: BTreeMap<String, Value>,
 }
 
-/// Fields that are not what the loss counts.
-const OTHERS: [&str; 5] = ["gradient_norm", "noise_scale", "gradient_squared", "noise_trace", "loss_scale"];
+impl Fields {
+    fn noise(&self) -> Option<NoiseRow> {
+        let (gradient_squared, noise_trace) = self.gradient_squared.zip(self.noise_trace)?;
+        Some(NoiseRow { samples: self.noise_scale, gradient_squared, noise_trace })
+    }
+}
 
-pub(super) fn read(folder: &Path) -> Result<Steps, Error> {
-    let path = folder.join(FILE);
+pub(crate) fn read(folder: &Path) -> Result<Steps, Error> {
+    let path = folder.join(STEPS);
     let Some(lines) = lines::read::<Fields>(&path)? else {
         let remark =
-            format!("There is no {FILE}: the run has not written a step yet, or the file was removed.");
+            format!("There is no {STEPS}: the run has not written a step yet, or the file was removed.");
         return Ok(Steps { remarks: vec![remark], ..Steps::default() });
     };
     let mut steps = Steps::default();
@@ -110,15 +185,16 @@ pub(super) fn read(folder: &Path) -> Result<Steps, Error> {
     }
     steps.rows = rows.into_values().collect();
     if steps.rows.is_empty() {
-        steps.remarks.push(format!("{FILE} is empty: the run has not written a step yet."));
+        steps.remarks.push(format!("{STEPS} is empty: the run has not written a step yet."));
     }
     if lines.is_half {
         steps.remarks.push(format!(
-            "The last line of {FILE} is half written and left out: the run goes on, or was killed while it wrote."
+            "The last line of {STEPS} is half written and left out: the run goes on, or was killed while it \
+             wrote."
         ));
     }
     if again > 0 {
-        steps.remarks.push(format!("{FILE} tells {again} steps twice; the later lines count."));
+        steps.remarks.push(format!("{STEPS} tells {again} steps twice; the later lines count."));
     }
     Ok(steps)
 }
@@ -136,8 +212,7 @@ fn row(fields: Fields) -> Result<(StepRow, Option<String>), String> {
             return Err(format!("{name} is {value}, below 0"));
         }
     }
-    let counted =
-        fields.others.iter().find(|(name, value)| !OTHERS.contains(&name.as_str()) && value.is_u64());
+    let counted = fields.others.iter().find(|(_, value)| value.is_u64());
     let row = StepRow {
         step: fields.step,
         epoch: fields.epoch,
@@ -149,6 +224,9 @@ fn row(fields: Fields) -> Result<(StepRow, Option<String>), String> {
         exposed_seconds: fields.exposed_comm_seconds,
         backward_seconds: fields.backward_seconds,
         optimizer_seconds: fields.optimizer_seconds,
+        gradient_norm: fields.gradient_norm,
+        noise: fields.noise(),
+        loss_scale: fields.loss_scale,
         skipped: fields.skipped,
     };
     Ok((row, counted.map(|(name, _)| name.clone())))
@@ -167,7 +245,7 @@ mod tests {
 
     fn read_text(text: &str) -> Result<Steps, Error> {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join(FILE), text).unwrap();
+        std::fs::write(folder.path().join(STEPS), text).unwrap();
         read(folder.path())
     }
 
@@ -179,6 +257,29 @@ mod tests {
         let row = &steps.rows[0];
         assert!((row.hidden_seconds() - 0.1).abs() < 1e-12 && (row.compute_seconds() - 0.4).abs() < 1e-12);
         assert!(steps.remarks.is_empty());
+    }
+
+    #[test]
+    fn a_row_that_is_written_is_read() {
+        let noise = NoiseRow { samples: None, gradient_squared: 0.5, noise_trace: 2.0 };
+        let row = StepRow {
+            step: 7,
+            epoch: 1,
+            loss: None,
+            samples: 64.0,
+            learning_rate: 0.1,
+            seconds: 0.5,
+            comm_seconds: 0.25,
+            exposed_seconds: 0.125,
+            backward_seconds: 0.2,
+            optimizer_seconds: 0.05,
+            gradient_norm: Some(1.5),
+            noise: Some(noise),
+            loss_scale: Some(65536.0),
+            skipped: true,
+        };
+        let steps = read_text(&(row.json("images").unwrap() + "\n")).unwrap();
+        assert_eq!((steps.rows, steps.unit.as_deref()), (vec![row], Some("images")));
     }
 
     #[test]

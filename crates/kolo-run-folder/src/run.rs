@@ -1,33 +1,23 @@
 //! A run as its folder tells of it.
-//!
-//! Rank 0 writes the files, one reader here for each. What is missing is said in [`Run::remarks`]; what is
-//! there and cannot be understood is an error that names file and line.
-
-mod buckets;
-mod csv;
-mod generations;
-mod lines;
-mod settings;
-mod steps;
-mod summary;
 
 use std::path::{Path, PathBuf};
 
+use crate::buckets::{self, BucketRow};
+use crate::csv::NumberTable;
+use crate::epochs;
 use crate::error::Error;
-
-pub use buckets::BucketRow;
-pub use csv::NumberTable;
-pub use generations::GenerationRow;
-pub use settings::Settings;
-pub use steps::StepRow;
-pub use summary::Summary;
+use crate::generations::{self, GenerationRow};
+use crate::ranks::{self, RanksRow};
+use crate::settings::Settings;
+use crate::steps::{self, StepRow};
+use crate::summary::{self, Summary};
 
 /// A run of `kolo train`, or of a trainer of one's own.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Where it was read.
     pub folder: PathBuf,
-    /// What it is called in the report: the folder's name.
+    /// What it is called: the folder's name.
     pub name: String,
     /// `config.toml`.
     pub settings: Settings,
@@ -39,6 +29,8 @@ pub struct Run {
     pub epochs: NumberTable,
     /// `buckets.csv`.
     pub buckets: Vec<BucketRow>,
+    /// `ranks.jsonl`; empty where the ranks have not compared their times.
+    pub ranks: Vec<RanksRow>,
     /// `generations.jsonl`; empty where the job was not elastic.
     pub generations: Vec<GenerationRow>,
     /// `summary.json`, which a run has that has come to its end.
@@ -60,10 +52,11 @@ impl Run {
         let settings = Settings::read(folder)?;
         let steps = steps::read(folder)?;
         let mut remarks = steps.remarks;
-        let epochs = read_epochs(folder, &mut remarks)?;
+        let (epochs, about_epochs) = epochs::read(folder)?;
         let (buckets, about_buckets) = buckets::read(folder)?;
+        let (ranks, about_ranks) = ranks::read(folder)?;
         let (generations, about_generations) = generations::read(folder)?;
-        remarks.extend(about_buckets.into_iter().chain(about_generations));
+        remarks.extend([about_epochs, about_buckets, about_ranks, about_generations].into_iter().flatten());
         let summary = summary::read(folder)?;
         if summary.is_none() {
             remarks.push("There is no summary.json: the run goes on, or has ended before its end.".into());
@@ -78,6 +71,7 @@ impl Run {
             unit,
             epochs,
             buckets,
+            ranks,
             generations,
             summary,
             remarks,
@@ -91,18 +85,6 @@ impl Run {
         let given = || self.settings.number("nproc").map(|number| number as usize);
         at_end.or_else(latest).or_else(given)
     }
-}
-
-fn read_epochs(folder: &Path, remarks: &mut Vec<String>) -> Result<NumberTable, Error> {
-    const FILE: &str = "metrics.csv";
-    let Some((table, is_half)) = csv::read(&folder.join(FILE))? else {
-        remarks.push(format!("There is no {FILE}: no epoch has ended yet, or the file was removed."));
-        return Ok(NumberTable::default());
-    };
-    if is_half {
-        remarks.push(format!("The last line of {FILE} is half written and left out."));
-    }
-    Ok(table)
 }
 
 /// From the column `images_per_second`.

@@ -10,15 +10,15 @@ use crate::error::Error;
 
 /// What is in a file that grows while a run goes on.
 #[derive(Debug)]
-pub(super) struct Lines<T> {
+pub(crate) struct Lines<T> {
     /// A value a line, with the line's number from 1.
-    pub(super) values: Vec<(usize, T)>,
+    pub(crate) values: Vec<(usize, T)>,
     /// Whether the last line has no end yet, and was left out.
-    pub(super) is_half: bool,
+    pub(crate) is_half: bool,
 }
 
 /// Reads a file of JSON lines; nothing where there is none.
-pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<Lines<T>>, Error> {
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<Lines<T>>, Error> {
     let fail = |source| Error::Read { path: path.to_owned(), source };
     let file = match File::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),

@@ -23,10 +23,10 @@ impl NumberTable {
 }
 
 /// A table, and whether its last line has no end yet and was left out.
-pub(super) type Read = (NumberTable, bool);
+pub(crate) type Read = (NumberTable, bool);
 
 /// Reads a table; nothing where there is no file. The last line may be half written.
-pub(super) fn read(path: &Path) -> Result<Option<Read>, Error> {
+pub(crate) fn read(path: &Path) -> Result<Option<Read>, Error> {
     let text = match std::fs::read_to_string(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|source| Error::Read { path: path.to_owned(), source })?,

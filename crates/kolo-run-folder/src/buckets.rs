@@ -2,10 +2,14 @@
 
 use std::path::Path;
 
-use super::csv;
+use crate::csv;
 use crate::error::Error;
 
-const FILE: &str = "buckets.csv";
+/// Name of the file.
+pub const BUCKETS: &str = "buckets.csv";
+
+/// Its columns, in the order in which they are written.
+const COLUMNS: &str = "bucket,bytes,wire_bytes,p50_us,p95_us,p99_us,ready_us,exposed_us";
 
 /// What is known of a bucket. Times are from its first message until it was back.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,15 +29,33 @@ pub struct BucketRow {
     /// Median of when its gradient was there, in seconds from the start of the last backward pass of a step;
     /// nothing where it is not known.
     pub ready: Option<f64>,
+    /// Median of how long the training thread waited for it, in seconds; nothing where it is not known.
+    pub exposed: Option<f64>,
+}
+
+impl BucketRow {
+    /// The whole file of so many buckets.
+    pub fn csv<'a>(rows: impl IntoIterator<Item = &'a BucketRow>) -> String {
+        let mut text = format!("{COLUMNS}\n");
+        for row in rows {
+            let [p50, p95, p99] = [row.p50, row.p95, row.p99].map(|seconds| seconds * 1e6);
+            let [ready, exposed] = [row.ready, row.exposed].map(|seconds| seconds.unwrap_or(0.0) * 1e6);
+            let BucketRow { bucket, bytes, wire_bytes, .. } = row;
+            text += &format!(
+                "{bucket},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1},{ready:.1},{exposed:.1}\n"
+            );
+        }
+        text
+    }
 }
 
 /// The buckets of a run, and what has to be said of the file.
-pub(super) fn read(folder: &Path) -> Result<(Vec<BucketRow>, Option<String>), Error> {
-    let path = folder.join(FILE);
+pub(crate) fn read(folder: &Path) -> Result<(Vec<BucketRow>, Option<String>), Error> {
+    let path = folder.join(BUCKETS);
     let Some((table, is_half)) = csv::read(&path)? else {
         let remark = format!(
-            "There is no {FILE}: why communication takes its time cannot be told (it is written at the end of an \
-             epoch)."
+            "There is no {BUCKETS}: why communication takes its time cannot be told (it is written at the \
+             end of an epoch)."
         );
         return Ok((Vec::new(), Some(remark)));
     };
@@ -48,19 +70,19 @@ pub(super) fn read(folder: &Path) -> Result<(Vec<BucketRow>, Option<String>), Er
         let found = table.names.iter().position(|known| known == name);
         *place = found.ok_or_else(|| Error::line(&path, 1, format!("there is no column `{name}`")))?;
     }
-    let ready = table.names.iter().position(|name| name == "ready_us");
+    let [ready, exposed] = ["ready_us", "exposed_us"].map(|name| table.names.iter().position(|n| n == name));
     let rows = table.rows.iter().enumerate().map(|(index, row)| {
         let cells = places.map(|place| row[place].filter(|number| number.is_finite() && *number >= 0.0));
         let [Some(bucket), Some(bytes), Some(wire_bytes), Some(p50), Some(p95), Some(p99)] = cells else {
             return Err(Error::line(&path, index + 2, "a field is empty, or is no number of 0 or more"));
         };
         let [p50, p95, p99] = [p50, p95, p99].map(|micros| micros * 1e-6);
-        let ready = ready.and_then(|place| row[place]).filter(|micros| *micros > 0.0);
-        let ready = ready.map(|micros| micros * 1e-6);
-        Ok(BucketRow { bucket: bucket as usize, bytes, wire_bytes, p50, p95, p99, ready })
+        let seconds = |place: Option<usize>| place.and_then(|place| row[place]).map(|micros| micros * 1e-6);
+        let (ready, exposed) = (seconds(ready).filter(|ready| *ready > 0.0), seconds(exposed));
+        Ok(BucketRow { bucket: bucket as usize, bytes, wire_bytes, p50, p95, p99, ready, exposed })
     });
     let rows: Vec<BucketRow> = rows.collect::<Result<_, _>>()?;
-    let remark = rows.is_empty().then(|| format!("{FILE} has no rows: no bucket was reduced yet."));
+    let remark = rows.is_empty().then(|| format!("{BUCKETS} has no rows: no bucket was reduced yet."));
     Ok((rows, remark))
 }
 
@@ -70,7 +92,7 @@ mod tests {
 
     fn read_text(text: &str) -> Result<(Vec<BucketRow>, Option<String>), Error> {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join(FILE), text).unwrap();
+        std::fs::write(folder.path().join(BUCKETS), text).unwrap();
         read(folder.path())
     }
 
@@ -84,7 +106,25 @@ mod tests {
         assert!((row.p50 - 1.5e-3).abs() < 1e-12 && (row.p99 - 3.0005e-3).abs() < 1e-12);
         assert!((row.ready.unwrap() - 0.25e-3).abs() < 1e-12);
         let (rows, _) = read_text("bucket,bytes,p50_us,p95_us,p99_us\n0,4096,1,2,3\n").unwrap();
-        assert_eq!((rows[0].wire_bytes, rows[0].ready), (4096.0, None));
+        assert_eq!((rows[0].wire_bytes, rows[0].ready, rows[0].exposed), (4096.0, None, None));
+    }
+
+    #[test]
+    fn rows_that_are_written_are_read() {
+        let row = |bucket, ready| BucketRow {
+            bucket,
+            bytes: 4096.0,
+            wire_bytes: 512.0,
+            p50: 0.0015,
+            p95: 0.002,
+            p99: 0.0030005,
+            ready,
+            exposed: Some(0.5),
+        };
+        let (rows, _) = read_text(&BucketRow::csv(&[row(0, Some(0.25)), row(1, None)])).unwrap();
+        assert!((rows[0].p99 - 0.0030005).abs() < 1e-12 && (rows[0].ready.unwrap() - 0.25).abs() < 1e-12);
+        assert_eq!((rows.len(), rows[1].bucket, rows[1].bytes, rows[1].ready), (2, 1, 4096.0, None));
+        assert!((rows[1].exposed.unwrap() - 0.5).abs() < 1e-12);
     }
 
     #[test]

@@ -7,14 +7,14 @@ use std::path::Path;
 use crate::error::Error;
 
 /// Name of the file that makes a folder one of a run.
-pub(super) const FILE: &str = "config.toml";
+pub(crate) const FILE: &str = "config.toml";
 
 /// All settings of a run. Those of a section have its name before their own, as `optimizer.name`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings(pub BTreeMap<String, toml::Value>);
 
 impl Settings {
-    pub(super) fn read(folder: &Path) -> Result<Self, Error> {
+    pub(crate) fn read(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(FILE);
         let text = match std::fs::read_to_string(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound || e.kind() == ErrorKind::NotADirectory => {

@@ -1,0 +1,130 @@
+//! The thread that draws. The training thread only changes the state: a terminal that takes no bytes, as one
+//! that is stopped by Ctrl-S, delays no step, and not the end of the run either.
+
+use std::convert::Infallible;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use ratatui::backend::TermionBackend;
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
+
+use crate::state::RunState;
+use crate::view;
+
+/// Between two pictures.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// How long the last picture may take at the end of the run.
+const LAST: Duration = Duration::from_millis(500);
+
+/// Usual attributes, and an empty screen.
+const CLEAR: &[u8] = b"\x1b[0m\x1b[2J";
+
+/// The size where the terminal does not say one.
+const USUAL: (u16, u16) = (80, 24);
+
+/// Draws a run on a terminal until it is dropped.
+pub struct Painter {
+    shared: Arc<Shared>,
+    /// Hangs up when the thread has ended.
+    ended: Receiver<Infallible>,
+}
+
+struct Shared {
+    run: Mutex<RunState>,
+    /// Whether the run is over.
+    over: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Painter {
+    /// Begins to draw `run` on the terminal `tty`, whose [`Screen`](crate::Screen) somebody holds.
+    ///
+    /// # Errors
+    ///
+    /// The terminal cannot be opened, or there is no thread.
+    pub fn start(tty: &Path, run: RunState) -> io::Result<Painter> {
+        let tty = OpenOptions::new().read(true).write(true).open(tty)?;
+        let shared = Arc::new(Shared { run: Mutex::new(run), over: Mutex::new(false), told: Condvar::new() });
+        let (working, ended) = channel();
+        let of_thread = shared.clone();
+        std::thread::Builder::new().name("kolo-dashboard".into()).spawn(move || {
+            let _working: Sender<Infallible> = working;
+            // A terminal that is gone has nobody before it.
+            let _ = draw(&of_thread, tty);
+        })?;
+        Ok(Painter { shared, ended })
+    }
+
+    /// Changes what will be drawn.
+    pub fn update(&self, change: impl FnOnce(&mut RunState)) {
+        change(&mut self.shared.run.lock());
+    }
+}
+
+impl Drop for Painter {
+    fn drop(&mut self) {
+        *self.shared.over.lock() = true;
+        self.shared.told.notify_all();
+        // Nothing is ever sent: it hangs up, or the time is over.
+        let _ = self.ended.recv_timeout(LAST);
+    }
+}
+
+fn draw(shared: &Shared, tty: File) -> io::Result<()> {
+    let mut area = self::area(&tty);
+    let mut terminal = cleared(&tty, area)?;
+    loop {
+        let now = self::area(&tty);
+        if now != area {
+            (area, terminal) = (now, cleared(&tty, now)?);
+        }
+        // Copied, so that the training thread waits for no picture.
+        let run = shared.run.lock().clone();
+        terminal.draw(|frame| view::draw(frame, &run, Instant::now()))?;
+        let mut over = shared.over.lock();
+        if *over {
+            return Ok(());
+        }
+        shared.told.wait_for(&mut over, PERIOD);
+    }
+}
+
+/// An empty terminal of a size. Ratatui's own clearing would ask the terminal where its cursor is, and wait
+/// for an answer that a process in the background must not read; and backends ask standard output for the
+/// size, which may be a file.
+fn cleared(tty: &File, area: Rect) -> io::Result<Terminal<TermionBackend<BufWriter<File>>>> {
+    let mut writer = BufWriter::with_capacity(64 << 10, tty.try_clone()?);
+    writer.write_all(CLEAR)?;
+    writer.flush()?;
+    let options = TerminalOptions { viewport: Viewport::Fixed(area) };
+    Terminal::with_options(TermionBackend::new(writer), options)
+}
+
+/// All of the terminal.
+fn area(tty: &File) -> Rect {
+    let size = rustix::termios::tcgetwinsize(tty).ok().map(|size| (size.ws_col, size.ws_row));
+    let (columns, lines) = size.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(USUAL);
+    Rect::new(0, 0, columns, lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_terminal_is_drawn_on_in_the_usual_size() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let painter = Painter::start(file.path(), crate::state::tests::run()).unwrap();
+        drop(painter);
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        assert!(text.contains("200/400") && text.contains("fashion-mnist-small"), "{text:?}");
+        Painter::start(Path::new("/nowhere/tty"), crate::state::tests::run()).err().unwrap();
+    }
+}

@@ -1,0 +1,80 @@
+//! A curve of any length in bounded memory.
+
+/// Points that are kept at most: more than a terminal has columns for.
+const MOST: usize = 512;
+
+/// Values of consecutive steps. When there are too many, neighbours become their mean.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    /// Means, each with the first of its steps.
+    points: Vec<(f64, f64)>,
+    /// Steps in a point.
+    stride: usize,
+    /// Sum and number of the values of the point that is not full yet, and the first of their steps.
+    open: (f64, usize, f64),
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Series { points: Vec::new(), stride: 1, open: (0.0, 0, 0.0) }
+    }
+}
+
+impl Series {
+    /// Adds a value; what is no number is left out.
+    pub(crate) fn push(&mut self, step: u64, value: f64) {
+        if !value.is_finite() {
+            return;
+        }
+        let (sum, count, first) = self.open;
+        let first = if count == 0 { step as f64 } else { first };
+        self.open = (sum + value, count + 1, first);
+        if count + 1 < self.stride {
+            return;
+        }
+        let (sum, count, first) = std::mem::take(&mut self.open);
+        self.points.push((first, sum / count as f64));
+        if self.points.len() == MOST {
+            let pair = |pair: &[(f64, f64)]| (pair[0].0, (pair[0].1 + pair[1].1) / 2.0);
+            self.points = self.points.chunks_exact(2).map(pair).collect();
+            self.stride *= 2;
+        }
+    }
+
+    /// Drops the values from a step on.
+    pub(crate) fn rewind(&mut self, step: u64) {
+        self.points.retain(|(first, _)| *first < step as f64);
+        self.open = (0.0, 0, 0.0);
+    }
+
+    /// The means, each with the first of its steps.
+    pub(crate) fn points(&self) -> &[(f64, f64)] {
+        &self.points
+    }
+
+    /// The least and the largest mean.
+    pub(crate) fn range(&self) -> Option<(f64, f64)> {
+        let values = || self.points.iter().map(|(_, value)| *value);
+        Some((values().reduce(f64::min)?, values().reduce(f64::max)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_values_has_room() {
+        let mut series = Series::default();
+        assert_eq!(series.range(), None);
+        series.push(0, f64::NAN);
+        for step in 0..100_000 {
+            series.push(step, step as f64);
+        }
+        assert!(series.points().len() < MOST && series.points().len() >= MOST / 2);
+        let (first, last) = (series.points()[0], series.points()[series.points().len() - 1]);
+        assert_eq!((first.0, first.1), (0.0, (series.stride - 1) as f64 / 2.0));
+        assert!(last.0 > 99_000.0 && last.1 - last.0 == first.1, "means stay in their places: {last:?}");
+        assert_eq!(series.range(), Some((first.1, last.1)));
+    }
+}

@@ -1,0 +1,51 @@
+//! What each rank does with its time, over all comparisons of the newest generation.
+
+use kolo_run_folder::{RankTimes, RanksRow, Run, median};
+
+/// Each rank's median of what the ranks have told one another; empty where they have not. Ranks have other
+/// numbers in another generation, so only the newest one counts.
+pub(crate) fn rank_times(run: &Run) -> Vec<RankTimes> {
+    let Some(newest) = run.ranks.last() else { return Vec::new() };
+    let rows: Vec<&RanksRow> = run
+        .ranks
+        .iter()
+        .filter(|row| row.generation == newest.generation && row.ranks.len() == newest.ranks.len())
+        .collect();
+    (0..newest.ranks.len()).map(|rank| of_rank(&rows, rank)).collect()
+}
+
+fn of_rank(rows: &[&RanksRow], rank: usize) -> RankTimes {
+    let times = || rows.iter().map(|row| row.ranks[rank]);
+    let of = |value: fn(RankTimes) -> f64| median(times().map(value)).unwrap_or(0.0);
+    let waited_for = times().filter_map(|times| times.waited_for);
+    RankTimes {
+        shards: of(|times| times.shards as f64) as usize,
+        compute_seconds: of(|times| times.compute_seconds),
+        data_seconds: of(|times| times.data_seconds),
+        stalled_seconds: of(|times| times.stalled_seconds),
+        exposed_seconds: of(|times| times.exposed_seconds),
+        waited_for: median(waited_for.map(|rank| rank as f64)).map(|rank| rank as usize),
+        waited_seconds: of(|times| times.waited_seconds),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn medians_are_of_the_newest_generation() {
+        let mut run = example::run(100);
+        assert_eq!(rank_times(&run), []);
+        run.ranks = example::comparisons(&[(0.02, 0.0), (0.01, 0.01)]);
+        run.ranks[1].ranks[0].compute_seconds = 7.0;
+        let mut earlier = run.ranks[0].clone();
+        earlier.ranks = vec![RankTimes { compute_seconds: 3.0, ..RankTimes::default() }; 3];
+        run.ranks[1..].iter_mut().for_each(|row| row.generation = 2);
+        run.ranks[0] = earlier;
+        let times = rank_times(&run);
+        assert_eq!(times.iter().map(|times| times.compute_seconds).collect::<Vec<_>>(), [0.02, 0.01]);
+        assert_eq!((times[1].exposed_seconds, times[1].waited_for), (0.01, Some(0)));
+    }
+}

@@ -1,0 +1,105 @@
+//! `metrics.csv`: a row an epoch. Readers find its columns by their names ([`NumberTable`]), because metrics
+//! have names of their own.
+
+use std::path::Path;
+
+use crate::csv::{self, NumberTable};
+use crate::error::Error;
+
+/// Name of the file.
+pub const METRICS: &str = "metrics.csv";
+
+/// A row of `metrics.csv`, as it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EpochRow<'a> {
+    /// From 1.
+    pub epoch: usize,
+    /// Mean over the last 20 steps of the epoch.
+    pub seconds_per_step: f64,
+    /// Samples of all workers by the time of the steps, or what else the loss counts.
+    pub samples_per_second: f64,
+    /// T_comm / (T_comp + T_comm).
+    pub comm_fraction: f64,
+    /// Share of the time in which the training thread waited for communication.
+    pub exposed_comm_fraction: f64,
+    /// Mean loss over the samples of the epoch.
+    pub train_loss: f64,
+    /// What the model is judged by after the epoch, each metric by its name.
+    pub scores: Vec<(&'a str, f64)>,
+    /// That of the last step.
+    pub learning_rate: f64,
+    /// The noise scale after the last step, where it is measured; inside nothing as long as it is not known.
+    pub noise_scale: Option<Option<f64>>,
+}
+
+impl EpochRow<'_> {
+    /// The first line of `metrics.csv` with its line break, where the loss counts `unit`, the model is judged
+    /// by `metrics`, and the noise scale is measured or not.
+    pub fn csv_header<'m>(
+        unit: &str,
+        metrics: impl IntoIterator<Item = &'m str>,
+        noise_scale: bool,
+    ) -> String {
+        let tests: String = metrics.into_iter().map(|name| format!("test_{name},")).collect();
+        let noise_scale = if noise_scale { ",noise_scale" } else { "" };
+        format!(
+            "epoch,seconds_per_step,{unit}_per_second,comm_fraction,exposed_comm_fraction,train_loss,{tests}\
+             learning_rate{noise_scale}\n"
+        )
+    }
+
+    /// The row without a line break.
+    pub fn csv(&self) -> String {
+        let tests: String = self.scores.iter().map(|(_, value)| format!("{value:.4},")).collect();
+        let number = |noise: Option<f64>| noise.map_or(",".into(), |samples| format!(",{samples:.2}"));
+        let noise_scale: String = self.noise_scale.map(number).unwrap_or_default();
+        format!(
+            "{},{:.6},{:.2},{:.4},{:.4},{:.6},{tests}{}{noise_scale}",
+            self.epoch,
+            self.seconds_per_step,
+            self.samples_per_second,
+            self.comm_fraction,
+            self.exposed_comm_fraction,
+            self.train_loss,
+            self.learning_rate
+        )
+    }
+}
+
+/// The epochs of a run, and what has to be said of the file.
+pub(crate) fn read(folder: &Path) -> Result<(NumberTable, Option<String>), Error> {
+    let Some((table, is_half)) = csv::read(&folder.join(METRICS))? else {
+        let remark = format!("There is no {METRICS}: no epoch has ended yet, or the file was removed.");
+        return Ok((NumberTable::default(), Some(remark)));
+    };
+    let remark = is_half.then(|| format!("The last line of {METRICS} is half written and left out."));
+    Ok((table, remark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_is_written_is_read_by_its_columns() {
+        let row = EpochRow {
+            epoch: 2,
+            seconds_per_step: 0.5,
+            samples_per_second: 128.0,
+            comm_fraction: 0.25,
+            exposed_comm_fraction: 0.125,
+            train_loss: 1.5,
+            scores: vec![("accuracy", 0.75)],
+            learning_rate: 0.1,
+            noise_scale: Some(None),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let text = EpochRow::csv_header("tokens", ["accuracy"], true) + &row.csv() + "\n3,0.5";
+        std::fs::write(folder.path().join(METRICS), text).unwrap();
+        let (table, remark) = read(folder.path()).unwrap();
+        let last = |name: &str| table.column(name).and_then(Iterator::last).flatten();
+        let found = ["epoch", "tokens_per_second", "test_accuracy", "learning_rate", "noise_scale"].map(last);
+        assert_eq!(found, [Some(2.0), Some(128.0), Some(0.75), Some(0.1), None]);
+        assert!(remark.unwrap().contains("half written"));
+    }
+}
