@@ -45,6 +45,7 @@ pub(crate) fn buckets(buckets: &[(f64, f64)]) -> Vec<BucketRow> {
         p95: 1.3 * p50,
         p99: 1.5 * p50,
         ready: None,
+        needed: None,
     };
     buckets.iter().enumerate().map(bucket).collect()
 }

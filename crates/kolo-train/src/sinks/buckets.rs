@@ -1,5 +1,5 @@
-//! `buckets.csv`: how many bytes each bucket has, and travels in, how long its reductions took, and
-//! when its gradient was there.
+//! `buckets.csv`: how many bytes each bucket has, and travels in, how long its reductions took,
+//! when its gradient was there, and when its values were needed.
 
 use kolo_ddp::BucketTiming;
 
@@ -11,7 +11,7 @@ use crate::run_folder::RunFolder;
 /// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "buckets.csv",
-    about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions took, when it was ready",
+    about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions took, when it was ready, when its values were needed",
     open: |run| {
         Some(Box::new(Buckets { folder: run.folder?.clone(), samples: Vec::new(), is_written: true }))
     },
@@ -29,6 +29,7 @@ struct Buckets {
 struct Samples {
     took: Vec<f64>,
     ready: Vec<f64>,
+    needed: Vec<f64>,
 }
 
 impl MetricSink for Buckets {
@@ -68,17 +69,19 @@ impl Buckets {
             *last = *bucket;
             samples.took.push(bucket.seconds * 1e6);
             samples.ready.push(bucket.ready * 1e6);
+            samples.needed.push(bucket.needed * 1e6);
         }
         self.is_written = false;
     }
 
     fn csv(&self) -> String {
-        let mut text = String::from("bucket,bytes,wire_bytes,p50_us,p95_us,p99_us,ready_us\n");
+        let mut text = String::from("bucket,bytes,wire_bytes,p50_us,p95_us,p99_us,ready_us,needed_us\n");
         for (number, (bucket, samples)) in self.samples.iter().enumerate() {
             let [p50, p95, p99] = [50.0, 95.0, 99.0].map(|percent| percentile(&samples.took, percent));
-            let ready = percentile(&samples.ready, 50.0);
+            let [ready, needed] = [&samples.ready, &samples.needed].map(|times| percentile(times, 50.0));
             let BucketTiming { bytes, wire_bytes, .. } = bucket;
-            text += &format!("{number},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1},{ready:.1}\n");
+            text +=
+                &format!("{number},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1},{ready:.1},{needed:.1}\n");
         }
         text
     }

@@ -75,7 +75,7 @@ impl Worker {
             pulled.losses.extend(losses);
             let bytes = size_of_val(values);
             let seconds = began.elapsed().as_secs_f64();
-            report.buckets.push(BucketTiming { bytes, wire_bytes: bytes, seconds, ready: 0.0 });
+            report.buckets.push(BucketTiming { bytes, wire_bytes: bytes, seconds, ready: 0.0, needed: 0.0 });
             report.summed_bytes += bytes as u64;
         }
         report.exposed = waited + outer.step.take_exposed();
