@@ -1,7 +1,6 @@
 //! `kolo plan`: what a training will take, before machines are rented.
 
 mod memory;
-mod run_profile;
 mod step;
 mod training;
 
