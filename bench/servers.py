@@ -26,7 +26,8 @@ from processes import BenchError, Command, run, run_together  # noqa: E402
 
 PORT = 29500
 BURST, LARGEST_PACKET = 32 << 10, 16 << 10
-"""Bytes that pass at once, and of the kernel's packets, which must fit (see peers/namespaces.py)."""
+"""Bytes that pass at once, and of the kernel's packets, which must fit (see peers/namespaces.py); four times as
+many above 1 Gbit/s."""
 QUEUE = "200ms"
 """What may wait at a port of the switch, where several ranks send to one."""
 PAYLOAD = 1448 / 1514
@@ -48,8 +49,9 @@ def address(rank: int) -> str:
 
 
 def shape(at: str, interface: str, mbit: float) -> None:
-    ip("-n", at, "link", "set", interface, "gso_max_size", str(LARGEST_PACKET))
-    bucket = ["rate", f"{mbit:g}mbit", "burst", str(BURST), "latency", QUEUE]
+    burst, packet = (BURST, LARGEST_PACKET) if mbit <= 1000 else (4 * BURST, 4 * LARGEST_PACKET)
+    ip("-n", at, "link", "set", interface, "gso_max_size", str(packet))
+    bucket = ["rate", f"{mbit:g}mbit", "burst", str(burst), "latency", QUEUE]
     run(Command("tc", ["tc", "-n", at, "qdisc", "add", "dev", interface, "root", "tbf", *bucket]), 30)
     ip("-n", at, "link", "set", interface, "up")
 
@@ -79,8 +81,8 @@ def network(ranks: int, mbit: float) -> Iterator[None]:
             ip("netns", "del", name)
 
 
-def measured(kolo: pathlib.Path, workers: int, servers: int, size: int) -> float:
-    """Median seconds of an all-reduce, the slowest rank's."""
+def ranks(words: list[str], workers: int, servers: int, seconds: float) -> list[str]:
+    """What a command prints on each rank of the network, in which it is a worker or, behind these, a server."""
     world, token = workers + servers, secrets.token_hex(16)
 
     def command(rank: int) -> Command:
@@ -95,11 +97,15 @@ def measured(kolo: pathlib.Path, workers: int, servers: int, size: int) -> float
             "KOLO_TOKEN": token,
             "KOLO_IFACE": "eth0",
         }
-        words = [str(kolo), "bench", "all-reduce", "--sizes", str(size), "--json"]
         return Command(f"rank {rank}", ["ip", "netns", "exec", namespace(rank), *words], env)
 
-    outputs = run_together([command(rank) for rank in range(world)], SECONDS)
-    (row,) = json.loads(outputs[0])["rows"]
+    return run_together([command(rank) for rank in range(world)], seconds)
+
+
+def measured(kolo: pathlib.Path, workers: int, servers: int, size: int) -> float:
+    """Median seconds of an all-reduce, the slowest rank's."""
+    words = [str(kolo), "bench", "all-reduce", "--sizes", str(size), "--json"]
+    (row,) = json.loads(ranks(words, workers, servers, SECONDS)[0])["rows"]
     return row["p50_us"] / 1e6
 
 
