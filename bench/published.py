@@ -164,7 +164,7 @@ def horovod(plan: Planner) -> Table:
     gigabits = solve(lambda rate: efficiency("VGG-16", 128, rate), 79, 1, 100)
     about = (
         f"(docs/benchmarks.md; 512 Pascal GPUs, 4 in a node, 25 Gbit/s with RoCE; scaling efficiency). A ring of nodes. One GPU's"
-        f" images a second, 64 in a step: 142 of Inception V3 and 154 of VGG-16 are those of TensorFlow's benchmarks of 2017 on a P100;"
+        f" images a second, 64 in a step: 142 of Inception V3 and 154 of VGG-16 are those of TensorFlow's benchmarks of 2017 on a P100 (the second one recalled, not read again);"
         f" 103.6 of ResNet-101 is a sixteenth of what Horovod's own page has of 16 GPUs. Calibrated: on VGG-16 with 128 GPUs (79 %) what"
         f" the ring gets of each link ({gigabits:.1f} of 25 Gbit/s). Predicted:"
     )

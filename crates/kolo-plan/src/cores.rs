@@ -16,7 +16,7 @@ pub struct Cores {
 
 impl Cores {
     /// How many times as long a worker computes as alone on the host: with more workers than cores they take
-    /// [turns](Self::turns), with fewer the slowdown of a full host grows with each of them.
+    /// turns, with fewer the slowdown of a full host grows with each of them.
     pub fn slowdown(&self) -> f64 {
         let others = (self.workers.min(self.count) - 1.0).max(0.0);
         let full = if self.count > 1.0 { others / (self.count - 1.0) } else { 0.0 };

@@ -17,7 +17,7 @@ pub(crate) struct Plan {
 
 #[derive(Subcommand)]
 enum What {
-    Step(step::Step),
+    Step(Box<step::Step>),
     Training(training::Training),
     Memory(memory::Memory),
 }
