@@ -83,8 +83,8 @@ def network(mbits: list[float]) -> Iterator[None]:
             ip("netns", "del", name)
 
 
-def measured(kolo: pathlib.Path, workers: int, servers: int, size: int) -> float:
-    """Median seconds of an all-reduce, the slowest rank's."""
+def ranks(words: list[str], workers: int, servers: int, seconds: float) -> list[str]:
+    """What a command prints on each rank of the network, in which it is a worker or, behind these, a server."""
     world, token = workers + servers, secrets.token_hex(16)
 
     def command(rank: int) -> Command:
@@ -99,11 +99,15 @@ def measured(kolo: pathlib.Path, workers: int, servers: int, size: int) -> float
             "KOLO_TOKEN": token,
             "KOLO_IFACE": "eth0",
         }
-        words = [str(kolo), "bench", "all-reduce", "--sizes", str(size), "--json"]
         return Command(f"rank {rank}", ["ip", "netns", "exec", namespace(rank), *words], env)
 
-    outputs = run_together([command(rank) for rank in range(world)], SECONDS)
-    (row,) = json.loads(outputs[0])["rows"]
+    return run_together([command(rank) for rank in range(world)], seconds)
+
+
+def measured(kolo: pathlib.Path, workers: int, servers: int, size: int) -> float:
+    """Median seconds of an all-reduce, the slowest rank's."""
+    words = [str(kolo), "bench", "all-reduce", "--sizes", str(size), "--json"]
+    (row,) = json.loads(ranks(words, workers, servers, SECONDS)[0])["rows"]
     return row["p50_us"] / 1e6
 
 

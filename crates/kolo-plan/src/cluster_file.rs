@@ -1,10 +1,11 @@
 //! A cluster as its users write it down.
 
-use kolo_schedule::{Link, Network, Topology};
+use kolo_schedule::{Curve, Link, Network, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
-use crate::links::{LINKS, SOCKET};
+use crate::cores::Cores;
+use crate::links::{LINKS, SOCKET, SOCKET_BYTE};
 
 /// A cluster of equal nodes, in TOML:
 ///
@@ -14,6 +15,11 @@ use crate::links::{LINKS, SOCKET};
 /// between = { gigabits = 400, latency_us = 5 }
 /// links_per_node = 8
 /// oversubscription = 2
+/// servers = 0                # summation servers, each on a node of its own
+/// cores = 64                 # of each node, which workers and their sockets share; left out: they do not
+/// full_slowdown = 1.1        # how many times as long a worker computes when all cores compute
+/// sum_gbytes = 20            # GB/s at which a worker adds to others
+/// one_host = false           # whether all nodes are namespaces of one host, and share its cores
 /// ```
 ///
 /// Only `between` must be there.
@@ -33,6 +39,21 @@ pub struct ClusterFile {
     /// How many times as much as the switches carry the nodes' links could send.
     #[serde(default = "one")]
     pub oversubscription: f64,
+    /// Summation servers, each on a node of its own.
+    #[serde(default)]
+    pub servers: usize,
+    /// Cores of each node that its workers share, one for each of them; nothing where communication takes no
+    /// time from computation, as with GPUs.
+    pub cores: Option<f64>,
+    /// How many times as long a worker computes when all cores compute as when it is alone.
+    #[serde(default = "one")]
+    pub full_slowdown: f64,
+    /// GB/s at which a worker adds to others: some 20 of a core, a thousand of an accelerator.
+    #[serde(default = "of_a_core")]
+    pub sum_gbytes: f64,
+    /// Whether all nodes are namespaces of one host, and share its cores.
+    #[serde(default)]
+    pub one_host: bool,
 }
 
 /// A link by the name of its kind, or by figures.
@@ -94,12 +115,32 @@ fn socket() -> f64 {
     SOCKET * 1e6
 }
 
+fn of_a_core() -> f64 {
+    20.0
+}
+
 fn one_worker() -> usize {
     1
 }
 
 impl ClusterFile {
-    /// The cluster with so many workers, the last node with what remains of them.
+    /// Nodes of one worker each, with a link of that name between them.
+    pub fn of_link(between: &str) -> Self {
+        ClusterFile {
+            workers_per_node: 1,
+            inside: None,
+            between: LinkChoice::Named(between.into()),
+            links_per_node: 1.0,
+            oversubscription: 1.0,
+            servers: 0,
+            cores: None,
+            full_slowdown: 1.0,
+            sum_gbytes: of_a_core(),
+            one_host: false,
+        }
+    }
+
+    /// The cluster with so many workers, the last node with what remains of them, and its servers behind.
     ///
     /// # Errors
     ///
@@ -110,13 +151,41 @@ impl ClusterFile {
             / positive("oversubscription", self.oversubscription)?;
         let defaults = Network::default();
         let near = self.inside.as_ref().map_or(Ok(defaults.near), |link| link.link(1.0))?;
-        let nodes: Vec<usize> = (0..workers).map(|worker| worker / self.workers_per_node).collect();
-        let network = Network { near, far: self.between.link(shared)?, ..Network::default() };
-        Ok(Cluster { topology: Topology::of_names(&nodes), network })
+        let cores = self.cores(workers)?;
+        let servers = if workers > 1 { self.servers } else { 0 };
+        let of_workers = (0..workers).map(|worker| worker / self.workers_per_node);
+        let nodes: Vec<usize> = of_workers.chain((0..servers).map(|server| workers + server)).collect();
+        let crowding = cores.map_or(1.0, |cores| cores.crowding());
+        let far = self.between.link(shared)?;
+        let per_byte = 1e-9 / positive("sum_gbytes", self.sum_gbytes)?;
+        let add = Curve(vec![(0.0, 0.0), (1e6, 1e6 * per_byte)]);
+        let network = Network { near, far, add, crowding, ..Network::default() };
+        let far_cpu = self.between.cpu_per_byte();
+        Ok(Cluster { topology: Topology::of_names(&nodes), servers, network, far_cpu, cores })
+    }
+
+    fn cores(&self, workers: usize) -> Result<Option<Cores>, ClusterError> {
+        let full_slowdown = positive("full_slowdown", self.full_slowdown)?;
+        let Some(count) = self.cores else { return Ok(None) };
+        let count = positive("cores", count)?;
+        let workers = if self.one_host { workers } else { workers.min(self.workers_per_node) } as f64;
+        Ok(Some(Cores { count, workers, full_slowdown }))
     }
 }
 
 impl LinkChoice {
+    /// Seconds of a core for each byte: of a link that is known by figures, a socket's if its messages take as
+    /// long as a socket's.
+    fn cpu_per_byte(&self) -> f64 {
+        match self {
+            LinkChoice::Named(name) => {
+                LINKS.iter().find(|link| link.name == name).map_or(0.0, |link| link.cpu_per_byte)
+            }
+            LinkChoice::Figures { per_message_us, .. } if *per_message_us >= socket() => SOCKET_BYTE,
+            LinkChoice::Figures { .. } => 0.0,
+        }
+    }
+
     fn link(&self, count: f64) -> Result<Link, ClusterError> {
         match self {
             LinkChoice::Named(name) => {
@@ -141,13 +210,20 @@ mod tests {
     use super::*;
 
     fn ethernet(name: &str) -> ClusterFile {
-        ClusterFile {
-            workers_per_node: 2,
-            inside: None,
-            between: LinkChoice::Named(name.into()),
-            links_per_node: 1.0,
-            oversubscription: 1.0,
-        }
+        ClusterFile { workers_per_node: 2, ..ClusterFile::of_link(name) }
+    }
+
+    #[test]
+    fn servers_and_cores_are_those_of_the_file() {
+        let file = ClusterFile { servers: 2, cores: Some(2.0), ..ethernet("1gbe") };
+        let cluster = file.of(4).unwrap();
+        assert_eq!((cluster.topology.world(), cluster.workers(), cluster.topology.nodes().len()), (6, 4, 4));
+        assert_eq!(cluster.cores.map(|cores| cores.workers), Some(2.0));
+        let one_host = ClusterFile { one_host: true, ..file.clone() }.of(4).unwrap();
+        assert_eq!((one_host.cores.map(|cores| cores.workers), one_host.network.crowding), (Some(4.0), 2.0));
+        assert_eq!(file.of(1).unwrap().servers, 0, "one worker has nothing to add up");
+        let none = ClusterFile { cores: Some(0.0), ..file };
+        assert_eq!(none.of(4).unwrap_err(), ClusterError::NotPositive { field: "cores" });
     }
 
     #[test]
@@ -165,7 +241,7 @@ mod tests {
     #[test]
     fn what_is_no_cluster_is_told_in_a_sentence() {
         let error = ethernet("token-ring").of(4).unwrap_err().to_string();
-        assert!(error.starts_with("there is no link `token-ring`; known are 1gbe, "), "{error}");
+        assert!(error.starts_with("there is no link `token-ring`; known are loopback, "), "{error}");
         let none = ClusterFile { workers_per_node: 0, ..ethernet("hdr") };
         assert_eq!(none.of(4).unwrap_err(), ClusterError::NotPositive { field: "workers_per_node" });
         let figures = LinkChoice::Figures { gigabits: -1.0, latency_us: 1.0, per_message_us: 1.0 };

@@ -1,6 +1,5 @@
 //! What every algorithm would take.
 
-use kolo_schedule::tree::Contributions;
 use kolo_schedule::{ALGORITHMS, Algorithm, Cost, DType, Operation, Problem, Rank, longest_message};
 
 use crate::cluster::Cluster;
@@ -18,17 +17,29 @@ pub struct Forecast {
 
 /// What an operation on `len` elements takes with each algorithm that can do it on the cluster, the fastest
 /// first. Each rank contributes one part to a sum. Also those are listed that are used on request only,
-/// because their sums depend on the number of ranks (see [`Algorithm::keeps_tree`]).
+/// because their sums depend on the number of ranks (see [`Algorithm::keeps_tree`]). Servers contribute nothing.
 pub fn forecast(operation: &Operation, len: usize, dtype: DType, cluster: &Cluster) -> Vec<Forecast> {
+    forecast_among(operation, len, dtype, cluster, &|_| true)
+}
+
+/// The same for those algorithms that are `allowed`: to count the others takes long in large worlds.
+pub(crate) fn forecast_among(
+    operation: &Operation,
+    len: usize,
+    dtype: DType,
+    cluster: &Cluster,
+    allowed: &dyn Fn(&Algorithm) -> bool,
+) -> Vec<Forecast> {
     let topology = &cluster.topology;
-    let contributions = &Contributions::one_each(topology.world());
+    let contributions = &cluster.contributions();
     let (rank, segment) = (operation.root().unwrap_or(Rank(0)), longest_message(topology) / dtype.size());
     let problem = Problem { operation, rank, len, contributions, topology, segment };
     let of = |algorithm: &'static Algorithm| {
         let cost = Cost::of(algorithm, &problem).ok()?;
         Some(Forecast { algorithm, cost, seconds: cluster.network.seconds(&cost, dtype.size()) })
     };
-    let mut forecasts: Vec<Forecast> = ALGORITHMS.iter().filter_map(of).collect();
+    let mut forecasts: Vec<Forecast> =
+        ALGORITHMS.iter().filter(|algorithm| allowed(algorithm)).filter_map(of).collect();
     forecasts.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
     forecasts
 }
@@ -77,5 +88,20 @@ mod tests {
         assert!(seconds("direct", 8) > seconds("direct", 1).map(|alone| 4.0 * alone));
         assert!(seconds("hierarchical", 8) < seconds("direct", 8).map(|direct| direct / 4.0));
         assert_eq!(seconds("hierarchical", 1), None, "there is no hierarchy without nodes");
+    }
+
+    /// NCCL 2.30, tuning.cc, has base + (2(P−1) − 2(N−1))·3.4 µs + 2(N−1)·14 µs for a ring of P ranks on N nodes,
+    /// Simple over NVLink and a network. On the longest way of ours a message crosses 2N times.
+    #[test]
+    fn latencies_of_rings_are_those_that_are_published() {
+        let micros = |nodes: usize, ranks_per_node: usize| {
+            let cluster = Cluster::over_ethernet(nodes * ranks_per_node, ranks_per_node, 100.0);
+            let ranked = forecast(&Operation::AllReduce, 1 << 20, DType::F32, &cluster);
+            let ring = ranked.iter().find(|found| found.algorithm.name == "ring").unwrap();
+            8.4 + ring.cost.near.messages * 3.4 + ring.cost.far.messages * 14.0
+        };
+        assert!((micros(1, 8) - 56.0).abs() < 0.05, "{}", micros(1, 8));
+        let crossings = 2.0 * (14.0 - 3.4);
+        assert!((micros(4, 8) - (282.8 + crossings)).abs() < 0.05, "{}", micros(4, 8));
     }
 }

@@ -16,7 +16,7 @@
 //!
 //! | module | idea |
 //! |---|---|
-//! | `cluster`, `cluster_file`, `links` | ranks, nodes, and what lies between them |
+//! | `cluster`, `cluster_file`, `links`, `cores` | ranks, nodes, what lies between them, and the cores they share |
 //! | `forecast` | what each algorithm takes for one collective |
 //! | [`step`] | a profiled step on more workers |
 //! | [`stragglers`], `failures` | what the slowest and the dead cost the others |
@@ -25,6 +25,7 @@
 
 mod cluster;
 mod cluster_file;
+mod cores;
 mod failures;
 mod forecast;
 mod links;
@@ -35,6 +36,7 @@ pub mod training;
 
 pub use cluster::Cluster;
 pub use cluster_file::{ClusterError, ClusterFile, LinkChoice};
+pub use cores::Cores;
 pub use failures::{Checkpoints, Failures};
 pub use forecast::{Forecast, forecast};
 pub use links::{LINKS, LinkKind};

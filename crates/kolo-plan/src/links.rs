@@ -15,6 +15,8 @@ pub struct LinkKind {
     pub latency: f64,
     /// Seconds of a worker's time for each message that it sends or receives.
     pub per_message: f64,
+    /// Seconds of a core for each byte that a worker sends and receives.
+    pub cpu_per_byte: f64,
     /// Where these figures are from.
     pub source: &'static str,
 }
@@ -22,9 +24,13 @@ pub struct LinkKind {
 /// A message of few bytes through a socket at either end: half of Kolo's 5.3 µs over loopback
 /// (docs/benchmarks.md).
 pub(crate) const SOCKET: f64 = 2.6e-6;
+/// A byte that passes sockets both ways: all of Kolo's time over loopback, 9.85 ms for an all-reduce of 46.8 MB
+/// between two ranks (docs/benchmarks.md), is that of cores.
+pub(crate) const SOCKET_BYTE: f64 = 9.85e-3 / 46.8e6;
 /// A message that a card takes from a queue and puts into another one: an estimate.
 const QUEUE: f64 = 0.5e-6;
 
+const LOOPBACK: &str = "46.8 MB in 9.85 ms between two ranks, 5.3 µs for a few bytes (docs/benchmarks.md); all of it is time of cores";
 const ETHERNET: &str =
     "1,448 of 1,538 bytes of a full frame are payload of TCP; 30 µs through sockets in one data centre";
 const INFINIBAND: &str =
@@ -33,11 +39,30 @@ const INFINIBAND: &str =
 /// The known kinds.
 pub static LINKS: &[LinkKind] = &[
     LinkKind {
+        name: "loopback",
+        gigabits: 8e-9 / SOCKET_BYTE,
+        payload: 0.999,
+        latency: 1e-9,
+        per_message: SOCKET,
+        cpu_per_byte: SOCKET_BYTE,
+        source: LOOPBACK,
+    },
+    LinkKind {
+        name: "100mbe",
+        gigabits: 0.1,
+        payload: 0.941,
+        latency: 30e-6,
+        per_message: SOCKET,
+        cpu_per_byte: SOCKET_BYTE,
+        source: ETHERNET,
+    },
+    LinkKind {
         name: "1gbe",
         gigabits: 1.0,
         payload: 0.941,
         latency: 30e-6,
         per_message: SOCKET,
+        cpu_per_byte: SOCKET_BYTE,
         source: ETHERNET,
     },
     LinkKind {
@@ -46,6 +71,7 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.941,
         latency: 30e-6,
         per_message: SOCKET,
+        cpu_per_byte: SOCKET_BYTE,
         source: ETHERNET,
     },
     LinkKind {
@@ -54,6 +80,7 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.941,
         latency: 30e-6,
         per_message: SOCKET,
+        cpu_per_byte: SOCKET_BYTE,
         source: ETHERNET,
     },
     LinkKind {
@@ -62,6 +89,7 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.941,
         latency: 30e-6,
         per_message: SOCKET,
+        cpu_per_byte: SOCKET_BYTE,
         source: ETHERNET,
     },
     LinkKind {
@@ -70,6 +98,7 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.96,
         latency: 14e-6,
         per_message: QUEUE,
+        cpu_per_byte: 0.0,
         source: INFINIBAND,
     },
     LinkKind {
@@ -78,6 +107,7 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.96,
         latency: 14e-6,
         per_message: QUEUE,
+        cpu_per_byte: 0.0,
         source: INFINIBAND,
     },
     LinkKind {
@@ -86,6 +116,7 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.8,
         latency: 5.7e-6,
         per_message: QUEUE,
+        cpu_per_byte: 0.0,
         source: "16 lanes of 16 GT/s, four fifths after headers and flow control; latency: NCCL 2.30, \
                  tuning.cc, PCI, Ring, Simple",
     },
@@ -95,6 +126,7 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.8,
         latency: 5.7e-6,
         per_message: QUEUE,
+        cpu_per_byte: 0.0,
         source: "16 lanes of 32 GT/s; otherwise as pcie4",
     },
     LinkKind {
@@ -103,6 +135,7 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.67,
         latency: 3.4e-6,
         per_message: QUEUE,
+        cpu_per_byte: 0.0,
         source: "about 200 of 300 GB/s (nccl-tests, 8 × A100); latency: NCCL 2.30, tuning.cc, NVLink, Ring, \
                  Simple",
     },
@@ -112,6 +145,7 @@ pub static LINKS: &[LinkKind] = &[
         payload: 0.82,
         latency: 3.4e-6,
         per_message: QUEUE,
+        cpu_per_byte: 0.0,
         source: "370 of 450 GB/s (nccl-tests, 8 × H100); latency as nvlink3",
     },
 ];

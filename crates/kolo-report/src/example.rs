@@ -50,6 +50,7 @@ pub(crate) fn buckets(buckets: &[(f64, f64)]) -> Vec<BucketRow> {
         p99: 1.5 * p50,
         ready: None,
         exposed: None,
+        needed: None,
     };
     buckets.iter().enumerate().map(bucket).collect()
 }

@@ -9,7 +9,7 @@ use crate::error::Error;
 pub const BUCKETS: &str = "buckets.csv";
 
 /// Its columns, in the order in which they are written.
-const COLUMNS: &str = "bucket,bytes,wire_bytes,p50_us,p95_us,p99_us,ready_us,exposed_us";
+const COLUMNS: &str = "bucket,bytes,wire_bytes,p50_us,p95_us,p99_us,ready_us,needed_us,exposed_us";
 
 /// What is known of a bucket. Times are from its first message until it was back.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,9 @@ pub struct BucketRow {
     /// Median of when its gradient was there, in seconds from the start of the last backward pass of a step;
     /// nothing where it is not known.
     pub ready: Option<f64>,
+    /// Median of when the next step needed its values, in seconds of computing from the end of the one before;
+    /// nothing where it is not known.
+    pub needed: Option<f64>,
     /// Median of how long the training thread waited for it, in seconds; nothing where it is not known.
     pub exposed: Option<f64>,
 }
@@ -39,10 +42,11 @@ impl BucketRow {
         let mut text = format!("{COLUMNS}\n");
         for row in rows {
             let [p50, p95, p99] = [row.p50, row.p95, row.p99].map(|seconds| seconds * 1e6);
-            let [ready, exposed] = [row.ready, row.exposed].map(|seconds| seconds.unwrap_or(0.0) * 1e6);
+            let [ready, needed, exposed] =
+                [row.ready, row.needed, row.exposed].map(|seconds| seconds.unwrap_or(0.0) * 1e6);
             let BucketRow { bucket, bytes, wire_bytes, .. } = row;
             text += &format!(
-                "{bucket},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1},{ready:.1},{exposed:.1}\n"
+                "{bucket},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1},{ready:.1},{needed:.1},{exposed:.1}\n"
             );
         }
         text
@@ -70,7 +74,8 @@ pub(crate) fn read(folder: &Path) -> Result<(Vec<BucketRow>, Option<String>), Er
         let found = table.names.iter().position(|known| known == name);
         *place = found.ok_or_else(|| Error::line(&path, 1, format!("there is no column `{name}`")))?;
     }
-    let [ready, exposed] = ["ready_us", "exposed_us"].map(|name| table.names.iter().position(|n| n == name));
+    let [ready, needed, exposed] =
+        ["ready_us", "needed_us", "exposed_us"].map(|name| table.names.iter().position(|n| n == name));
     let rows = table.rows.iter().enumerate().map(|(index, row)| {
         let cells = places.map(|place| row[place].filter(|number| number.is_finite() && *number >= 0.0));
         let [Some(bucket), Some(bytes), Some(wire_bytes), Some(p50), Some(p95), Some(p99)] = cells else {
@@ -78,8 +83,9 @@ pub(crate) fn read(folder: &Path) -> Result<(Vec<BucketRow>, Option<String>), Er
         };
         let [p50, p95, p99] = [p50, p95, p99].map(|micros| micros * 1e-6);
         let seconds = |place: Option<usize>| place.and_then(|place| row[place]).map(|micros| micros * 1e-6);
-        let (ready, exposed) = (seconds(ready).filter(|ready| *ready > 0.0), seconds(exposed));
-        Ok(BucketRow { bucket: bucket as usize, bytes, wire_bytes, p50, p95, p99, ready, exposed })
+        let [ready, needed] = [ready, needed].map(|place| seconds(place).filter(|time| *time > 0.0));
+        let (bucket, exposed) = (bucket as usize, seconds(exposed));
+        Ok(BucketRow { bucket, bytes, wire_bytes, p50, p95, p99, ready, needed, exposed })
     });
     let rows: Vec<BucketRow> = rows.collect::<Result<_, _>>()?;
     let remark = rows.is_empty().then(|| format!("{BUCKETS} has no rows: no bucket was reduced yet."));
@@ -98,13 +104,13 @@ mod tests {
 
     #[test]
     fn times_are_seconds() {
-        let text =
-            "bucket,bytes,wire_bytes,p50_us,p95_us,p99_us,ready_us\n0,4096,512,1500.0,2000.0,3000.5,250\n";
+        let text = "bucket,bytes,wire_bytes,p50_us,p95_us,p99_us,ready_us,needed_us\n0,4096,512,1500.0,2000.0,3000.5,250,750\n";
         let (rows, remark) = read_text(text).unwrap();
         let row = &rows[0];
         assert_eq!((row.bytes, row.wire_bytes, remark), (4096.0, 512.0, None));
         assert!((row.p50 - 1.5e-3).abs() < 1e-12 && (row.p99 - 3.0005e-3).abs() < 1e-12);
         assert!((row.ready.unwrap() - 0.25e-3).abs() < 1e-12);
+        assert!((row.needed.unwrap() - 0.75e-3).abs() < 1e-12);
         let (rows, _) = read_text("bucket,bytes,p50_us,p95_us,p99_us\n0,4096,1,2,3\n").unwrap();
         assert_eq!((rows[0].wire_bytes, rows[0].ready, rows[0].exposed), (4096.0, None, None));
     }
@@ -119,12 +125,14 @@ mod tests {
             p95: 0.002,
             p99: 0.0030005,
             ready,
+            needed: Some(0.125),
             exposed: Some(0.5),
         };
         let (rows, _) = read_text(&BucketRow::csv(&[row(0, Some(0.25)), row(1, None)])).unwrap();
         assert!((rows[0].p99 - 0.0030005).abs() < 1e-12 && (rows[0].ready.unwrap() - 0.25).abs() < 1e-12);
         assert_eq!((rows.len(), rows[1].bucket, rows[1].bytes, rows[1].ready), (2, 1, 4096.0, None));
         assert!((rows[1].exposed.unwrap() - 0.5).abs() < 1e-12);
+        assert!((rows[1].needed.unwrap() - 0.125).abs() < 1e-12);
     }
 
     #[test]

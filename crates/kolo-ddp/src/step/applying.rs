@@ -1,10 +1,10 @@
 //! `Applying`: reduced buckets come back, each is waited for when its values are wanted, and the last one
 //! that is applied ends the step.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::profile::Lesson;
-use super::{Phase, Step};
+use super::{BetweenSteps, Phase, Step};
 use crate::buckets::Bucket;
 use crate::error::Error;
 use crate::last_step::LastStep;
@@ -14,6 +14,7 @@ impl Step {
     /// `Reducing` → `Applying`: every bucket's update is due, of a step that ends as `ends`.
     pub(crate) fn begin_applying(&mut self, ends: LastStep) {
         self.buckets.states.iter_mut().for_each(|state| state.is_due = true);
+        self.between = BetweenSteps { since: Instant::now(), away: Duration::ZERO };
         self.phase = Phase::Applying { left: self.buckets.states.len(), ends };
     }
 
@@ -45,7 +46,10 @@ impl Step {
     ///
     /// As [`Step::collect`].
     pub(crate) fn wait(&mut self, bucket: usize) -> Result<(), Error> {
-        self.buckets.states[bucket].wait(&mut self.exposed)
+        let before = self.exposed;
+        self.buckets.states[bucket].wait(&mut self.exposed)?;
+        self.between.away += self.exposed.saturating_sub(before);
+        Ok(())
     }
 
     /// Whether a bucket's update is still to be made.
@@ -74,8 +78,10 @@ impl Step {
     /// From `start` until now a bucket has changed the values.
     pub(crate) fn updated(&mut self, bucket: usize, start: Instant) {
         let end = Instant::now();
+        let needed = (start - self.between.since).saturating_sub(self.between.away);
+        self.between.away += end - start;
         self.spent.optimizer += end - start;
-        self.buckets.states[bucket].updated(start, end);
+        self.buckets.states[bucket].updated(start, end, needed.as_secs_f64());
     }
 
     /// The step ends without its updates, all buckets of which have been collected.

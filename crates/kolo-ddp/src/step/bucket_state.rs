@@ -26,6 +26,9 @@ pub struct BucketTiming {
     /// Seconds from the start of this rank's last backward pass until all of its gradient was there; 0 where
     /// none came in it.
     pub ready: f64,
+    /// Seconds of this rank's thread from the end of a step until the next one needed its values, without
+    /// waiting and updates; 0 where they are updated at the end of the step.
+    pub needed: f64,
     /// Seconds for which this rank's thread waited for it.
     pub exposed: f64,
 }
@@ -54,7 +57,7 @@ impl BucketState {
     fn new(number: usize, bucket: Bucket, reduction: Box<dyn Reduction>) -> Self {
         let bytes = bucket.len * size_of::<f32>();
         let wire_bytes = reduction.wire_bytes().unwrap_or(bytes);
-        let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0, ready: 0.0, exposed: 0.0 };
+        let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0, ready: 0.0, needed: 0.0, exposed: 0.0 };
         let before = StateBefore::default();
         BucketState {
             bucket,
@@ -134,8 +137,9 @@ impl BucketState {
         kolo_trace::mark(|| What::Ready(self.in_timeline()));
     }
 
-    /// From `start` to `end` its values have been updated.
-    pub(super) fn updated(&self, start: Instant, end: Instant) {
+    /// From `start` to `end` its values have been updated, which the next step needed after so many seconds.
+    pub(super) fn updated(&mut self, start: Instant, end: Instant, needed: f64) {
+        self.timing.needed = needed;
         kolo_trace::span_of(self.launched_in, start, end, || What::Update(self.in_timeline()));
     }
 

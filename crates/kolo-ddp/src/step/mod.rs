@@ -125,6 +125,15 @@ pub(crate) struct Step {
     /// When the pass that is under way began, or the last one.
     pass_began: Instant,
     spent: Spent,
+    between: BetweenSteps,
+}
+
+/// The way from the end of a step to the parameters that the next one uses.
+struct BetweenSteps {
+    /// The end of the step.
+    since: Instant,
+    /// Time since then in which this rank's thread waited for buckets, or updated values.
+    away: Duration,
 }
 
 /// What this rank's thread has spent its time on since it was last asked.
@@ -189,6 +198,7 @@ impl Step {
             exposed: Duration::ZERO,
             pass_began: Instant::now(),
             spent: Spent::default(),
+            between: BetweenSteps { since: Instant::now(), away: Duration::ZERO },
         })
     }
 

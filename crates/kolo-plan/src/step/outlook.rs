@@ -42,7 +42,7 @@ pub struct Outlook {
     pub goodput_with_restarts: Option<f64>,
     /// The seconds between checkpoints that lose the least then.
     pub checkpoint_interval: Option<f64>,
-    /// Samples in a second, by those of one worker alone.
+    /// Samples in a second, by those of one worker alone that has one shard a step.
     pub speedup: f64,
 }
 
@@ -50,7 +50,9 @@ pub struct Outlook {
 /// normal times lies above the mean, on average. Nothing of that hides communication.
 pub fn outlook(prediction: Prediction, profile: &StepProfile, disturbances: &Disturbances) -> Outlook {
     let workers = prediction.workers;
-    let straggling = disturbances.spread * profile.alone() * slowest_of_normals(workers as u64);
+    let shards = prediction.shards as f64;
+    let passes = shards * (profile.forward + profile.backward) + profile.optimizer;
+    let straggling = disturbances.spread * passes * slowest_of_normals(workers as u64);
     let step = prediction.seconds + straggling;
     let mut outlook = Outlook {
         prediction,
@@ -67,7 +69,7 @@ pub fn outlook(prediction: Prediction, profile: &StepProfile, disturbances: &Dis
         outlook.goodput_with_restarts = Some(failures.goodput_with_restarts(&checkpoints, interval));
         outlook.checkpoint_interval = Some(interval);
     }
-    outlook.speedup = workers as f64 * profile.alone() / step * outlook.goodput;
+    outlook.speedup = workers as f64 * shards * profile.alone() / step * outlook.goodput;
     outlook
 }
 
@@ -92,7 +94,15 @@ mod tests {
 
     /// A step that communication does not prolong.
     fn hidden(workers: usize) -> Prediction {
-        Prediction { workers, seconds: 1.0, exposed: 0.0, wire: 0.1, efficiency: 1.0, algorithm: "ring" }
+        Prediction {
+            workers,
+            seconds: 1.0,
+            exposed: 0.0,
+            wire: 0.1,
+            efficiency: 1.0,
+            shards: 1,
+            algorithm: "ring",
+        }
     }
 
     #[test]

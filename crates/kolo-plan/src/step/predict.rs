@@ -1,12 +1,15 @@
 //! A profiled step on more workers.
 
-use kolo_schedule::{DType, Operation};
 use serde::Serialize;
 
-use crate::cluster::Cluster;
-use crate::forecast::forecast;
+use crate::step::choices::{Choices, Sync};
+use crate::step::load_table::LoadTable;
 use crate::step::profile::StepProfile;
-use crate::step::timeline::timeline;
+use crate::step::reduction::{Load, Pick, Travel};
+use crate::step::timeline::{Overlap, Timeline, timeline};
+
+/// Bytes in which workers tell each other the loss, and agree on a step.
+const AGREEMENT: f64 = 16.0;
 
 /// What a step takes on a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -19,45 +22,80 @@ pub struct Prediction {
     pub exposed: f64,
     /// Those in which the wire is busy.
     pub wire: f64,
-    /// The step of one worker by this one: what is left of each worker's speed.
+    /// What is left of each worker's speed: what one alone computes in a step, by the step.
     pub efficiency: f64,
+    /// Shards of a worker in a step.
+    pub shards: usize,
     /// The algorithm that reduces the largest bucket; nothing where there is one worker.
     pub algorithm: &'static str,
 }
 
-/// Follows a profiled step on all workers of a cluster, each of which computes as long as the one that was
-/// profiled. Buckets of `f32` are all-reduced by the fastest algorithm that keeps the bits for any number of
-/// workers.
-pub fn predict(profile: &StepProfile, cluster: &Cluster, overlap_forward: bool) -> Prediction {
-    let workers = cluster.topology.world();
-    let mut known: Vec<(u64, f64, &'static str)> = Vec::new();
-    let mut of = |bytes: f64| {
-        let len = (bytes / DType::F32.size() as f64).ceil() as u64;
-        if let Some(found) = known.iter().find(|(known, ..)| *known == len) {
-            return *found;
+/// Follows a profiled step on all workers of a cluster, each of which computes what the one did that was
+/// profiled. Where workers share cores they compute longer, and communication takes time from computation.
+pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> Prediction {
+    let cluster = table.cluster();
+    let workers = cluster.workers();
+    let alone = profile.accumulating(choices.accumulate).alone();
+    let profile = choices.caps.map_or_else(|| profile.clone(), |caps| profile.cut(caps));
+    let slowdown = cluster.cores.map_or(1.0, |cores| cores.slowdown());
+    let mut profile = profile.accumulating(choices.accumulate).slowed(slowdown);
+    let loads = loads(&profile, table, choices);
+    let (told, algorithm) = match choices.sync {
+        Sync::Rounds(steps) => in_rounds(&profile, &loads, steps),
+        Sync::EveryStep | Sync::Delayed => {
+            profile.optimizer += slowdown * choices.reduction.hearing_others(profile.bytes(), workers);
+            let overlap = Overlap {
+                forward: choices.overlap_forward,
+                delayed: choices.sync == Sync::Delayed,
+                contended: cluster.cores.map_or(0.0, |cores| cores.contended()),
+                agreement: (choices.agree && workers > 1).then(|| agreement(table, choices)),
+            };
+            (timeline(&profile, &loads, overlap), longest(&loads))
         }
-        let (seconds, name) = if workers > 1 { fastest(len as usize, cluster) } else { (0.0, "") };
-        known.push((len, seconds, name));
-        (len, seconds, name)
     };
-    let reduced: Vec<(u64, f64, &'static str)> = profile.buckets.iter().map(|b| of(b.bytes)).collect();
-    let seconds: Vec<f64> = reduced.iter().map(|(_, seconds, _)| *seconds).collect();
-    let told = timeline(profile, &seconds, overlap_forward);
-    let algorithm = reduced.iter().max_by_key(|(len, ..)| *len).map_or("", |(_, _, name)| name);
-    let efficiency = profile.alone() / told.step;
-    Prediction { workers, seconds: told.step, exposed: told.exposed, wire: told.wire, efficiency, algorithm }
+    Prediction {
+        workers,
+        seconds: told.step,
+        exposed: told.exposed,
+        wire: told.wire,
+        efficiency: alone / told.step,
+        shards: choices.accumulate.max(1),
+        algorithm,
+    }
 }
 
-/// The seconds and the name of the fastest all-reduce of so many elements that keeps the tree.
-fn fastest(len: usize, cluster: &Cluster) -> (f64, &'static str) {
-    let forecasts = forecast(&Operation::AllReduce, len, DType::F32, cluster);
-    let fastest = forecasts.iter().find(|forecast| forecast.algorithm.keeps_tree);
-    fastest.map_or((0.0, ""), |forecast| (forecast.seconds, forecast.algorithm.name))
+/// What each bucket takes on the wire.
+fn loads(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> Vec<Load> {
+    let of = |bytes: f64| table.load(bytes, choices.reduction.travel, choices.pick);
+    profile.buckets.iter().map(|bucket| of(bucket.wire_bytes)).collect()
+}
+
+/// In large worlds the quickest for so few bytes is known, and to count the others takes a minute.
+fn agreement(table: &LoadTable, choices: &Choices) -> Load {
+    let is_large = table.cluster().topology.world() > 1024;
+    let pick = if is_large { Pick::Named("recursive-doubling") } else { choices.pick };
+    table.load(AGREEMENT, Travel::Summed { rounds: 1 }, pick)
+}
+
+fn longest(loads: &[Load]) -> &'static str {
+    loads.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds)).map_or("", |load| load.algorithm)
+}
+
+/// Workers that are islands compute alone, and wait for all of an outer step once in so many steps.
+fn in_rounds(profile: &StepProfile, loads: &[Load], steps: u64) -> (Timeline, &'static str) {
+    let outer: f64 = loads.iter().map(|load| load.seconds).sum();
+    let exposed = outer / steps.max(1) as f64;
+    (Timeline { step: profile.alone() + exposed, exposed, wire: exposed }, longest(loads))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Cluster, ClusterFile};
+
+    fn over(profile: &StepProfile, cluster: Cluster, choices: &Choices) -> Prediction {
+        predict(profile, &LoadTable::new(cluster), choices)
+    }
 
     /// ResNet-18 has 44.7 MB of gradients.
     fn resnet18(cap: f64) -> StepProfile {
@@ -66,14 +104,14 @@ mod tests {
 
     #[test]
     fn one_worker_waits_for_nobody() {
-        let told = predict(&resnet18(25e6), &Cluster::over_ethernet(1, 1, 1.0), true);
+        let told = over(&resnet18(25e6), Cluster::over_ethernet(1, 1, 1.0), &Choices::default());
         assert!((told.efficiency - 1.0).abs() < 1e-12 && told.exposed == 0.0);
     }
 
     #[test]
     fn a_slow_link_is_all_that_counts() {
         for workers in [2, 8] {
-            let told = predict(&resnet18(5e6), &Cluster::over_ethernet(workers, 1, 0.1), true);
+            let told = over(&resnet18(5e6), Cluster::over_ethernet(workers, 1, 0.1), &Choices::default());
             let wire = 2.0 * (workers - 1) as f64 / workers as f64 * 44.7e6 * 8.0 / 1e8;
             assert!(told.seconds > wire && told.seconds < 1.3 * wire, "{told:?} {wire}");
         }
@@ -81,8 +119,50 @@ mod tests {
 
     #[test]
     fn sixteen_thousand_workers_are_followed_as_well() {
-        let told = predict(&resnet18(25e6), &Cluster::over_ethernet(16_384, 8, 100.0), true);
+        let told = over(&resnet18(25e6), Cluster::over_ethernet(16_384, 8, 100.0), &Choices::default());
         assert_eq!(told.workers, 16_384);
         assert!(told.efficiency > 0.05 && told.efficiency < 1.0, "{told:?}");
+    }
+
+    fn seconds(cluster: &ClusterFile, workers: usize, choices: Choices) -> f64 {
+        over(&resnet18(4e6), cluster.of(workers).unwrap(), &choices).seconds
+    }
+
+    #[test]
+    fn rare_and_late_synchronisation_wait_less() {
+        let link = ClusterFile::of_link("1gbe");
+        let of = |sync| seconds(&link, 8, Choices { sync, ..Choices::default() });
+        let (every, late) = (of(Sync::EveryStep), of(Sync::Delayed));
+        let (eighth, fiftieth) = (of(Sync::Rounds(8)), of(Sync::Rounds(50)));
+        assert!(every > late && late > eighth && eighth > fiftieth, "{every} {late} {eighth} {fiftieth}");
+        assert!(fiftieth < 1.4 * resnet18(4e6).alone());
+    }
+
+    #[test]
+    fn servers_with_links_of_their_own_halve_the_wire() {
+        let link = ClusterFile::of_link("1gbe");
+        let of = |servers| seconds(&ClusterFile { servers, ..link.clone() }, 8, Choices::default());
+        let faster = of(0) / of(8);
+        assert!(faster > 1.5 && faster < 1.9, "2(N-1)/N = 1.75 on the wire: {faster}");
+    }
+
+    #[test]
+    fn accumulation_waits_once_for_several_passes() {
+        let link = ClusterFile::of_link("1gbe");
+        let told = |accumulate| {
+            let choices = Choices { accumulate, ..Choices::default() };
+            over(&resnet18(4e6), link.of(8).unwrap(), &choices)
+        };
+        let (once, four) = (told(1), told(4));
+        assert!(four.efficiency > 2.5 * once.efficiency, "{once:?} {four:?}");
+    }
+
+    #[test]
+    fn workers_that_share_cores_compute_longer() {
+        let shared = |cores| ClusterFile { cores, one_host: true, ..ClusterFile::of_link("loopback") };
+        let of = |cores, workers| seconds(&shared(cores), workers, Choices::default());
+        assert!(of(Some(2.0), 2) > of(None, 2) + 5e-3, "sockets take a core");
+        assert!(of(Some(2.0), 4) > 1.8 * of(Some(2.0), 2));
+        assert!((of(Some(2.0), 1) - of(None, 1)).abs() < 1e-12);
     }
 }

@@ -7,10 +7,26 @@ use serde::{Deserialize, Serialize};
 pub struct Bucket {
     /// Bytes of it.
     pub bytes: f64,
+    /// Bytes in which a shard's part of it travels.
+    pub wire_bytes: f64,
     /// Seconds from the beginning of the backward pass until all of it is computed.
     pub ready: f64,
     /// Seconds from the beginning of the forward pass until its parameters are used.
     pub needed: f64,
+}
+
+/// What a worker has measured of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredBucket {
+    /// Bytes of it.
+    pub bytes: f64,
+    /// Bytes in which a shard's part of it travels.
+    pub wire_bytes: f64,
+    /// Seconds from the beginning of the last backward pass until all of it was computed.
+    pub ready: f64,
+    /// Seconds of computation from the end of a step until the next one needed its values; nothing where it is
+    /// not known.
+    pub needed: Option<f64>,
 }
 
 /// The step of one worker without any communication.
@@ -34,6 +50,7 @@ impl StepProfile {
         let share = |part: usize| part as f64 / count as f64;
         let bucket = |index: usize| Bucket {
             bytes: bytes / count as f64,
+            wire_bytes: bytes / count as f64,
             ready: backward * share(index + 1),
             needed: forward * share(count - 1 - index),
         };
@@ -42,18 +59,59 @@ impl StepProfile {
 
     /// A step as a worker has measured it: its `own` seconds, without waiting, of which `backward` and
     /// `optimizer` are known; in `passes` backward passes, in the last of which buckets became ready. Each
-    /// bucket has its bytes and the seconds from the beginning of that pass until it was ready.
+    /// bucket is ready after so many seconds from the beginning of that pass.
     ///
-    /// When a bucket is needed is not measured: the forward pass is taken for the mirror of the backward pass.
-    pub fn measured(own: f64, backward: f64, optimizer: f64, passes: usize, buckets: &[(f64, f64)]) -> Self {
+    /// Where it is not known when buckets are needed the forward pass is taken for the mirror of the backward
+    /// pass.
+    pub fn measured(
+        own: f64,
+        backward: f64,
+        optimizer: f64,
+        passes: usize,
+        buckets: &[MeasuredBucket],
+    ) -> Self {
+        let passes = passes.max(1) as f64;
         let forward = (own - backward - optimizer).max(0.0);
-        let last = backward / passes.max(1) as f64;
-        let bucket = |&(bytes, ready): &(f64, f64)| {
-            let ready = ready.min(last);
+        let last = backward / passes;
+        let bucket = |bucket: &MeasuredBucket| {
+            let ready = bucket.ready.min(last);
             let share = if last > 0.0 { ready / last } else { 1.0 };
-            Bucket { bytes, ready: backward - last + ready, needed: forward * (1.0 - share) }
+            let mirrored = forward / passes * (1.0 - share);
+            let needed = bucket.needed.map_or(mirrored, |needed| needed.min(forward));
+            let MeasuredBucket { bytes, wire_bytes, .. } = *bucket;
+            // All passes but the last backward pass come before.
+            Bucket { bytes, wire_bytes, ready: backward - last + ready, needed }
         };
         StepProfile { forward, backward, optimizer, buckets: buckets.iter().map(bucket).collect() }
+    }
+
+    /// A step whose shards are so many times as many, one after another: only the last backward pass makes
+    /// buckets ready, and only the first forward pass waits for them.
+    pub fn accumulating(&self, passes: usize) -> Self {
+        let before = (passes.max(1) - 1) as f64 * (self.forward + self.backward);
+        let later = |bucket: &Bucket| Bucket { ready: bucket.ready + before, ..*bucket };
+        let buckets = self.buckets.iter().map(later).collect();
+        StepProfile { backward: self.backward + before, buckets, ..self.clone() }
+    }
+
+    /// The step of a worker that computes so many times as long.
+    pub fn slowed(&self, times: f64) -> Self {
+        let slowed = |bucket: &Bucket| Bucket {
+            ready: bucket.ready * times,
+            needed: bucket.needed * times,
+            ..*bucket
+        };
+        StepProfile {
+            forward: self.forward * times,
+            backward: self.backward * times,
+            optimizer: self.optimizer * times,
+            buckets: self.buckets.iter().map(slowed).collect(),
+        }
+    }
+
+    /// Bytes in which a shard's gradient travels.
+    pub fn wire_bytes(&self) -> f64 {
+        self.buckets.iter().map(|bucket| bucket.wire_bytes).sum()
     }
 
     /// Seconds of the step of one worker alone.
@@ -73,14 +131,32 @@ mod tests {
 
     #[test]
     fn a_measured_step_is_a_profile() {
-        let profile = StepProfile::measured(10.0, 6.0, 1.0, 2, &[(4e6, 1.5), (1e6, 3.0), (8.0, 7.0)]);
+        let bucket = |&(bytes, ready)| MeasuredBucket { bytes, wire_bytes: bytes / 2.0, ready, needed: None };
+        let buckets: Vec<MeasuredBucket> = [(4e6, 1.5), (1e6, 3.0), (8.0, 7.0)].iter().map(bucket).collect();
+        let profile = StepProfile::measured(10.0, 6.0, 1.0, 2, &buckets);
+        assert_eq!(profile.wire_bytes(), 2.5e6 + 4.0);
         assert_eq!((profile.forward, profile.alone(), profile.bytes()), (3.0, 10.0, 5e6 + 8.0));
         // The last of two passes begins after 3 s; what is measured after its end became ready at its end.
         let ready: Vec<f64> = profile.buckets.iter().map(|bucket| bucket.ready).collect();
         assert_eq!(ready, [4.5, 6.0, 6.0]);
         let needed: Vec<f64> = profile.buckets.iter().map(|bucket| bucket.needed).collect();
-        assert_eq!(needed, [1.5, 0.0, 0.0]);
-        let nothing = StepProfile::measured(1.0, 0.0, 0.0, 1, &[(4.0, 0.0)]);
+        // The first of two forward passes is the one that waits.
+        assert_eq!(needed, [0.75, 0.0, 0.0]);
+        let known = MeasuredBucket { needed: Some(2.5), ..buckets[0] };
+        let known =
+            StepProfile::measured(10.0, 6.0, 1.0, 2, &[known, MeasuredBucket { needed: Some(9.0), ..known }]);
+        assert_eq!((known.buckets[0].needed, known.buckets[1].needed), (2.5, 3.0));
+        let nothing = StepProfile::measured(1.0, 0.0, 0.0, 1, &[MeasuredBucket { ready: 0.0, ..buckets[0] }]);
         assert_eq!((nothing.forward, nothing.buckets[0].needed), (1.0, 0.0));
+    }
+
+    #[test]
+    fn passes_that_accumulate_make_buckets_ready_in_the_last_one() {
+        let once = StepProfile::even(1.0, 2.0, 0.5, 4.0, 1.0);
+        let thrice = once.accumulating(3);
+        assert_eq!((thrice.alone(), thrice.buckets[0].ready), (9.5, once.buckets[0].ready + 6.0));
+        assert_eq!(once.accumulating(1), once);
+        let slow = once.slowed(2.0);
+        assert_eq!((slow.alone(), slow.buckets[3].ready, slow.buckets[0].needed), (7.0, 4.0, 1.5));
     }
 }

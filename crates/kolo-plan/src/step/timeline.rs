@@ -1,61 +1,190 @@
 //! Steps beside the wire: what a step takes when buckets are reduced while the backward pass goes on.
 
 use crate::step::profile::StepProfile;
+use crate::step::reduction::Load;
 
 /// Steps after which one is like the one before.
 const STEPS: usize = 6;
+
+/// What is less than this is rounding, in seconds.
+const NOTHING: f64 = 1e-12;
 
 /// What one of many equal steps takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timeline {
     /// Seconds from the beginning of one step to that of the next.
     pub step: f64,
-    /// Those of them in which the worker waits for buckets.
+    /// Those of them in which the worker waits for communication.
     pub exposed: f64,
-    /// Those of them in which a bucket is being reduced.
+    /// Those of them in which a bucket is being reduced, if nothing else is done.
     pub wire: f64,
 }
 
-/// Follows some steps whose buckets take `seconds` each to reduce, one after another: of those that are
-/// ready the one that the next forward pass needs first. A bucket's parameters are updated when it is back
-/// and a forward pass needs them: with
-/// `overlap_forward` the next one, which then begins while buckets are on their way, otherwise all before it
-/// begins.
-pub fn timeline(profile: &StepProfile, seconds: &[f64], overlap_forward: bool) -> Timeline {
+/// How computation and communication meet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overlap {
+    /// Whether the next forward pass begins while buckets are on their way.
+    pub forward: bool,
+    /// Whether updates are one step late.
+    pub delayed: bool,
+    /// The share of a core's time for communication that is taken from computation.
+    pub contended: f64,
+    /// What the workers say to each other at the beginning and the end of each backward pass, before all
+    /// buckets: Kolo's loss, and its agreement on the step, which is waited for.
+    pub agreement: Option<Load>,
+}
+
+impl Default for Overlap {
+    /// As other frameworks have it: the forward pass waits, and nobody agrees on anything.
+    fn default() -> Self {
+        Overlap { forward: false, delayed: false, contended: 0.0, agreement: None }
+    }
+}
+
+/// Follows some steps whose buckets take these `loads`, one after another: of those that are ready the one
+/// that the next forward pass needs first. A bucket's parameters are updated when it is back and a forward
+/// pass needs them, or all of them before it begins.
+pub fn timeline(profile: &StepProfile, loads: &[Load], overlap: Overlap) -> Timeline {
     let buckets = &profile.buckets;
     let mut by_need: Vec<usize> = (0..buckets.len()).collect();
     by_need.sort_by(|a, b| buckets[*a].needed.total_cmp(&buckets[*b].needed));
+    let mut by_ready: Vec<usize> = (0..buckets.len()).collect();
+    by_ready.sort_by(|a, b| buckets[*a].ready.total_cmp(&buckets[*b].ready));
     let update = |bucket: usize| profile.optimizer * buckets[bucket].bytes / profile.bytes().max(1.0);
-    // When each bucket of the step before is back, and the wire is free.
-    let (mut back, mut free) = (vec![0.0; buckets.len()], 0.0f64);
-    let (mut now, mut last) = (0.0f64, Timeline { step: 0.0, exposed: 0.0, wire: seconds.iter().sum() });
-    for _ in 0..STEPS {
-        let (began, mut exposed, mut done) = (now, 0.0, 0.0);
+    let mut rank = vec![0; buckets.len()];
+    by_need.iter().enumerate().for_each(|(place, bucket)| rank[*bucket] = place + 1);
+    let mut worker = Worker { now: 0.0, wire: Wire::default(), contended: overlap.contended };
+    let wire = loads.iter().map(|load| load.seconds).sum();
+    let mut last = Timeline { step: 0.0, exposed: 0.0, wire };
+    for step in 0..STEPS {
+        let (began, mut exposed, mut done) = (worker.now, 0.0, 0.0);
+        let due = step.checked_sub(if overlap.delayed { 2 } else { 1 });
+        if let Some(due) = due.filter(|_| !overlap.forward) {
+            by_need.iter().for_each(|bucket| exposed += worker.wait(due, rank[*bucket]));
+        }
         for &bucket in &by_need {
-            if overlap_forward {
+            if overlap.forward {
                 let computed = buckets[bucket].needed.clamp(done, profile.forward);
-                now += computed - done;
+                worker.compute(computed - done);
                 done = computed;
+                exposed += due.map_or(0.0, |due| worker.wait(due, rank[bucket]));
             }
-            let until = if overlap_forward { back[bucket] } else { free };
-            let waited = (until - now).max(0.0);
-            exposed += waited;
-            now += waited + update(bucket);
+            worker.compute(update(bucket));
         }
-        now += profile.forward - done;
-        let mut waiting = by_need.clone();
-        while !waiting.is_empty() {
-            let ready = |bucket: &usize| now + buckets[*bucket].ready;
-            free = free.max(waiting.iter().map(ready).fold(f64::INFINITY, f64::min));
-            let first = waiting.iter().position(|bucket| ready(bucket) <= free).unwrap_or(0);
-            let bucket = waiting.remove(first);
-            free += seconds[bucket];
-            back[bucket] = free;
+        worker.compute(profile.forward - done);
+        let agreement = |place| overlap.agreement.map(|load| Job { step, place, load });
+        agreement(0).into_iter().for_each(|loss| worker.start(loss));
+        let mut passed = 0.0;
+        for &bucket in &by_ready {
+            let ready = buckets[bucket].ready.clamp(passed, profile.backward);
+            worker.compute(ready - passed);
+            passed = ready;
+            worker.start(Job { step, place: rank[bucket], load: loads[bucket] });
         }
-        now += profile.backward;
-        last = Timeline { step: now - began, exposed, ..last };
+        worker.compute(profile.backward - passed);
+        if let Some(agreement) = agreement(0) {
+            worker.start(agreement);
+            let ended = step.checked_sub(usize::from(overlap.delayed));
+            exposed += ended.map_or(0.0, |ended| worker.wait(ended, 0));
+        }
+        last = Timeline { step: worker.now - began, exposed, ..last };
     }
     last
+}
+
+/// A collective that was started.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    step: usize,
+    /// Which of its step is needed first.
+    place: usize,
+    load: Load,
+}
+
+/// Collectives, one after another.
+#[derive(Default)]
+struct Wire {
+    /// The one that is under way, and what is left of its seconds.
+    current: Option<(Job, f64)>,
+    waiting: Vec<Job>,
+}
+
+impl Wire {
+    fn add(&mut self, job: Job) {
+        self.waiting.push(job);
+        self.go_on();
+    }
+
+    /// Starts what is needed first where nothing is under way.
+    fn go_on(&mut self) {
+        if self.current.is_some() {
+            return;
+        }
+        let first = self.waiting.iter().enumerate().min_by_key(|(_, job)| (job.step, job.place));
+        if let Some(first) = first.map(|(index, _)| index) {
+            let job = self.waiting.remove(first);
+            self.current = Some((job, job.load.seconds));
+        }
+    }
+
+    fn has(&self, step: usize, place: usize) -> bool {
+        let is = |job: &Job| (job.step, job.place) == (step, place);
+        self.current.iter().map(|(job, _)| job).any(is) || self.waiting.iter().any(is)
+    }
+
+    /// So many seconds of the collective under way are over.
+    fn pass(&mut self, seconds: f64) {
+        if let Some((_, left)) = &mut self.current {
+            *left -= seconds;
+            if *left <= NOTHING {
+                self.current = None;
+                self.go_on();
+            }
+        }
+    }
+}
+
+/// A worker's time, beside its wire.
+struct Worker {
+    now: f64,
+    wire: Wire,
+    contended: f64,
+}
+
+impl Worker {
+    fn start(&mut self, job: Job) {
+        self.wire.add(job);
+    }
+
+    /// Computes for so many seconds of a core. What a collective takes of the core slows both down: each gets
+    /// half of it at least, if it wants that much.
+    fn compute(&mut self, mut work: f64) {
+        while work > 0.0 {
+            let Some((job, left)) = self.wire.current else {
+                self.now += work;
+                return;
+            };
+            let wanted = self.contended * job.load.cpu / job.load.seconds.max(NOTHING);
+            let (computing, reducing) = if wanted > 0.5 { (0.5, 0.5 / wanted) } else { (1.0 - wanted, 1.0) };
+            let (until_done, until_back) = (work / computing, left / reducing);
+            let passed = until_done.min(until_back);
+            self.now += passed;
+            work = if until_done <= until_back { 0.0 } else { work - passed * computing };
+            let moved = if until_back <= until_done { left } else { passed * reducing };
+            self.wire.pass(moved);
+        }
+    }
+
+    /// Waits until a collective is over; tells for how long.
+    fn wait(&mut self, step: usize, place: usize) -> f64 {
+        let began = self.now;
+        while self.wire.has(step, place) {
+            let left = self.wire.current.map_or(0.0, |(_, left)| left);
+            self.now += left;
+            self.wire.pass(left);
+        }
+        self.now - began
+    }
 }
 
 #[cfg(test)]
@@ -63,8 +192,12 @@ mod tests {
     use super::*;
     use crate::step::profile::Bucket;
 
-    fn step(profile: &StepProfile, cost: f64, overlap_forward: bool) -> Timeline {
-        timeline(profile, &vec![cost; profile.buckets.len()], overlap_forward)
+    fn loads(profile: &StepProfile, seconds: f64, cpu: f64) -> Vec<Load> {
+        vec![Load { seconds, cpu, algorithm: "" }; profile.buckets.len()]
+    }
+
+    fn step(profile: &StepProfile, cost: f64, forward: bool) -> Timeline {
+        timeline(profile, &loads(profile, cost, 0.0), Overlap { forward, ..Overlap::default() })
     }
 
     #[test]
@@ -107,10 +240,49 @@ mod tests {
 
     #[test]
     fn the_wire_is_the_least_that_a_step_takes() {
-        let buckets = vec![Bucket { bytes: 1.0, ready: 0.0, needed: 1.0 }];
+        let buckets = vec![Bucket { bytes: 1.0, wire_bytes: 1.0, ready: 0.0, needed: 1.0 }];
         let profile = StepProfile { forward: 1.0, backward: 1.0, optimizer: 0.0, buckets };
         let told = step(&profile, 10.0, true);
         // It is ready when the backward pass begins, and needed when the next forward pass is over.
         assert!((told.step - 10.0).abs() < 1e-9 && (told.exposed - 8.0).abs() < 1e-9, "{told:?}");
+    }
+
+    #[test]
+    fn what_takes_a_core_is_not_hidden() {
+        let profile = StepProfile::even(1.0, 2.0, 0.5, 4.0, 1.0);
+        let told = |contended: f64, cpu: f64| {
+            let overlap = Overlap { forward: true, contended, ..Overlap::default() };
+            timeline(&profile, &loads(&profile, 0.2, cpu), overlap).step
+        };
+        let free = told(0.0, 0.2);
+        assert!((told(1.0, 0.0) - free).abs() < 1e-9);
+        // All of the four collectives is computation, wherever it happens.
+        assert!((told(1.0, 0.2) - (3.5 + 0.8)).abs() < 1e-9, "{}", told(1.0, 0.2));
+        // The last one finds no computation beside it but that which it delays.
+        let tenth = told(1.0, 0.02);
+        assert!(tenth > free && tenth < free + 0.08 + 1e-9, "{tenth} {free}");
+    }
+
+    #[test]
+    fn delayed_updates_have_a_step_to_travel() {
+        let profile = StepProfile::even(1.0, 2.0, 0.5, 4.0, 1.0);
+        let told = |cost: f64, delayed: bool| {
+            let overlap = Overlap { forward: true, delayed, ..Overlap::default() };
+            timeline(&profile, &loads(&profile, cost, 0.0), overlap).step
+        };
+        assert!(told(0.85, false) > 3.5 + 1e-6);
+        assert!((told(0.85, true) - 3.5).abs() < 1e-9, "{}", told(0.85, true));
+        assert!((told(2.0, true) - 8.0).abs() < 1e-6, "the wire cannot be passed: {}", told(2.0, true));
+    }
+
+    #[test]
+    fn the_agreement_waits_for_the_bucket_that_is_on_its_way() {
+        let profile = StepProfile::even(1.0, 2.0, 0.0, 2.0, 1.0);
+        let agreement = Some(Load { seconds: 0.1, cpu: 0.0, algorithm: "" });
+        let overlap = Overlap { forward: true, agreement, ..Overlap::default() };
+        // The first bucket sets out after 1 of 2 s of the backward pass and takes 1.5: the agreement begins
+        // 0.5 s after the pass, and the second bucket 0.1 s later. The forward pass needs that one at once.
+        let told = timeline(&profile, &loads(&profile, 1.5, 0.0), overlap);
+        assert!((told.step - (3.0 + 0.5 + 0.1 + 1.5)).abs() < 1e-9, "{told:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! `buckets.csv`: how many bytes each bucket has, and travels in, how long its reductions took, and
-//! when its gradient was there, and how long the training thread waited for it.
+//! `buckets.csv`: how many bytes each bucket has, and travels in, how long its reductions took, when its gradient
+//! was there, when its values were needed, and how long the training thread waited for it.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::run_folder::RunFolder;
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: BUCKETS,
     about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions \
-            took, when it was ready, how long it was waited for",
+            took, when it was ready, when its values were needed, how long it was waited for",
     open: |run| {
         Some(Box::new(Buckets {
             folder: run.folder?.clone(),
@@ -41,6 +41,7 @@ struct Buckets {
 struct Samples {
     took: Vec<f64>,
     ready: Vec<f64>,
+    needed: Vec<f64>,
     exposed: Vec<f64>,
 }
 
@@ -82,6 +83,7 @@ impl Buckets {
             *last = *bucket;
             samples.took.push(bucket.seconds);
             samples.ready.push(bucket.ready);
+            samples.needed.push(bucket.needed);
             samples.exposed.push(bucket.exposed);
         }
         self.is_written = false;
@@ -97,6 +99,7 @@ impl Buckets {
             p95: of(&samples.took, 95.0),
             p99: of(&samples.took, 99.0),
             ready: Some(of(&samples.ready, 50.0)),
+            needed: Some(of(&samples.needed, 50.0)),
             exposed: Some(of(&samples.exposed, 50.0)),
         };
         BucketRow::csv(&self.samples.iter().enumerate().map(row).collect::<Vec<_>>())

@@ -31,6 +31,7 @@ fn report() -> StepReport {
             wire_bytes: 512,
             seconds: 0.001,
             ready: 0.002,
+            needed: 0.004,
             exposed: 0.0005,
         }],
         exposed: Duration::ZERO,

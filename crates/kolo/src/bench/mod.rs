@@ -8,6 +8,7 @@ pub(crate) mod device;
 #[path = "device_absent.rs"]
 pub(crate) mod device;
 pub(crate) mod exact;
+pub(crate) mod profile;
 mod samples;
 pub(crate) mod step;
 mod trainee;

@@ -4,9 +4,9 @@ use burn::tensor::Device;
 use clap::Args;
 use kolo_comm::Group;
 use kolo_data::{Batch, SampleShape};
-use kolo_ddp::Config;
 use kolo_ddp::optimizer::{self, Optimizer};
 use kolo_ddp::table::Value;
+use kolo_ddp::{Config, StepReport};
 use kolo_train::Stepper;
 use kolo_train::models::{self, Blueprint};
 
@@ -68,9 +68,14 @@ impl Trainee {
         Ok(Trainee { stepper, batch: Batch { images, labels, shape: [count, 3, size, size] }, bytes: (0, 0) })
     }
 
+    /// One step, and what is to be said of it.
+    pub(super) fn report(&mut self) -> Result<StepReport, Failure> {
+        Ok(self.stepper.step(self.batch.clone(), 5e-4)?)
+    }
+
     /// One step; returns the seconds in which this rank waited for communication.
     pub(super) fn step(&mut self) -> Result<f64, Failure> {
-        let report = self.stepper.step(self.batch.clone(), 5e-4)?;
+        let report = self.report()?;
         let buckets = report.buckets.iter();
         self.bytes = buckets.fold((0, 0), |sum, bucket| (sum.0 + bucket.bytes, sum.1 + bucket.wire_bytes));
         Ok(report.exposed.as_secs_f64())

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use kolo_comm::env::is_worker;
 
 use crate::bench::collective::{self, MeasureCollective};
-use crate::bench::{exact, step};
+use crate::bench::{exact, profile, step};
 use crate::options::{Communication, Elastic};
 use crate::start_workers::start_workers;
 use kolo::Failure;
@@ -20,6 +20,7 @@ pub(crate) struct Bench {
 #[derive(Subcommand)]
 enum What {
     Step(step::Options),
+    Profile(profile::Options),
     Exact(exact::Options),
     #[command(flatten)]
     Collective(MeasureCollective),
@@ -31,6 +32,10 @@ impl Bench {
             What::Step(options) => {
                 options.check()?;
                 as_worker(options.nproc, 0, &options.communication, || step::measure(options))
+            }
+            What::Profile(options) => {
+                options.check()?;
+                as_worker(options.nproc(), 0, &options.communication, || profile::measure(options))
             }
             What::Exact(options) => {
                 options.check()?;

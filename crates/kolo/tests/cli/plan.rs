@@ -76,9 +76,10 @@ fn a_cluster_is_a_file() {
     write("workers_per_node = 8\ninside = \"nvlink4\"\nbetween = \"ndr\"\nlinks_per_node = 8\n");
     assert!(succeed(place.path(), &args).contains("64"));
     for (text, words) in [
-        ("between = \"token-ring\"", "cluster.toml: there is no link `token-ring`; known are 1gbe"),
+        ("between = \"token-ring\"", "cluster.toml: there is no link `token-ring`; known are loopback"),
         ("between = { gigabits = 0, latency_us = 1 }", "cluster.toml: gigabits must be a number above 0"),
         ("inside = \"ndr\"", "cluster.toml: missing field `between`"),
+        ("between = \"ndr\"\nsum_gbytes = 0", "cluster.toml: sum_gbytes must be a number above 0"),
         ("between = \"ndr\"\nworker_per_node = 8", "cluster.toml: unknown field `worker_per_node`"),
     ] {
         write(text);
@@ -173,4 +174,73 @@ fn a_run_that_cannot_be_a_profile_is_refused() {
     std::fs::create_dir(folder.path().join("run")).unwrap();
     std::fs::write(folder.path().join("run/config.toml"), "model = \"mlp\"\nnproc = 1\n").unwrap();
     refused(&["--from", "run"], "--from run: 0 steps after the first 10 are too few");
+}
+
+/// A profile is what `kolo bench profile` prints; workers that share its cores take turns.
+#[test]
+fn a_worker_is_profiled_here_and_planned_elsewhere() {
+    let place = tempfile::tempdir().unwrap();
+    let bench = ["bench", "profile", "--model", "mlp", "--batch-size", "8", "--blocks", "1", "--steps", "3"];
+    let told = succeed(place.path(), &[&bench[..], &["--nproc", "2"]].concat());
+    let profile: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let number = |name: &str| profile["profile"][name].as_f64().unwrap();
+    let (forward, backward) = (number("forward"), number("backward"));
+    let alone = forward + backward + number("optimizer");
+    let buckets = profile["profile"]["buckets"].as_array().unwrap();
+    let of = |bucket: &serde_json::Value, name: &str| bucket[name].as_f64().unwrap();
+    // Every bucket is ready in the backward pass and needed in the forward pass.
+    assert!(buckets.len() > 1 && buckets.iter().all(|b| of(b, "ready") > 0.0 && of(b, "ready") <= backward));
+    assert!(buckets.iter().all(|b| of(b, "needed") >= 0.0 && of(b, "needed") <= forward), "{told}");
+    assert!(profile["full_slowdown"].as_f64().unwrap() >= 1.0 && profile["cores"] == 2, "{told}");
+
+    std::fs::write(place.path().join("mlp.json"), &told).unwrap();
+    let plan =
+        ["plan", "step", "--profile", "mlp.json", "--workers", "1,8", "--json", "--full-slowdown", "1"];
+    let seconds = |more: &[&str]| -> Vec<f64> {
+        let told = succeed(place.path(), &[&plan[..], more].concat());
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
+        rows.iter().map(|row| row["seconds"].as_f64().unwrap()).collect()
+    };
+    let (here, elsewhere) = (seconds(&["--between", "loopback"]), seconds(&["--between", "ndr"]));
+    assert!((here[0] - alone).abs() < 1e-9 && (elsewhere[0] - alone).abs() < 1e-9, "{here:?} {elsewhere:?}");
+    assert!(here[1] > 4.0 * alone, "eight take turns on two cores: {here:?}, alone {alone}");
+    std::fs::write(place.path().join("mlp.json"), "{}").unwrap();
+    let (code, error) = fail(place.path(), &plan);
+    assert!(
+        code == 2 && error.contains("--profile mlp.json: this is not what `kolo bench profile` prints"),
+        "{error}"
+    );
+}
+
+/// Fewer bytes are worth it over a slow link, and nothing is over a fast one.
+#[test]
+fn what_a_job_may_change_is_said_with_its_worth() {
+    let place = tempfile::tempdir().unwrap();
+    let step = ["plan", "step", "--forward-ms", "12", "--backward-ms", "18", "--optimizer-ms", "6"];
+    let rest = ["--parameters", "11.2e6", "--workers", "1,2,4", "--advise", "4", "--plot", "plan.svg"];
+    let told = |more: &[&str]| succeed(place.path(), &[&step[..], &rest, more].concat());
+    let report: serde_json::Value = serde_json::from_str(&told(&["--between", "1gbe", "--json"])).unwrap();
+    assert_eq!(report["steps"].as_array().map(Vec::len), Some(3));
+    let gain = |options: &str| {
+        let found = report["advice"].as_array().unwrap().iter().find(|advice| advice["options"] == options);
+        found.map(|advice| (advice["gain"].as_f64().unwrap(), advice["keeps"].as_str().unwrap().to_string()))
+    };
+    let (half, keeps) = gain("--reduction bf16").unwrap();
+    assert!((half - 2.0).abs() < 0.15 && keeps == "nothing", "{half} {keeps}");
+    let (servers, keeps) = gain("--servers 4").unwrap();
+    assert!(
+        servers > 1.2 && servers < 1.5 && keeps == "bits",
+        "2(N-1)/N = 1.5 on the wire: {servers} {keeps}"
+    );
+    assert!(gain("--accumulate 4").unwrap().0 > 3.0);
+    let fast = told(&["--between", "ndr"]);
+    assert!(fast.contains("The best that keeps the bits: as it is."), "{fast}");
+    let picture = std::fs::read_to_string(place.path().join("plan.svg")).unwrap();
+    assert!(picture.contains("<svg") && picture.contains("workers") && picture.contains("predicted"));
+    let reduced = ["--reduction", "powersgd:rank=2"];
+    let (code, error) = fail(place.path(), &[&step[..], &rest, &reduced].concat());
+    assert!(
+        code == 2 && error.contains("measure it: kolo bench profile --reduction powersgd:rank=2"),
+        "{error}"
+    );
 }

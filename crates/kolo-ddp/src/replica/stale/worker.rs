@@ -76,7 +76,14 @@ impl Worker {
             let bytes = size_of_val(values);
             let seconds = began.elapsed().as_secs_f64();
             let exposed = (waited - before).as_secs_f64();
-            report.buckets.push(BucketTiming { bytes, wire_bytes: bytes, seconds, ready: 0.0, exposed });
+            report.buckets.push(BucketTiming {
+                bytes,
+                wire_bytes: bytes,
+                seconds,
+                ready: 0.0,
+                needed: 0.0,
+                exposed,
+            });
             report.summed_bytes += bytes as u64;
         }
         report.exposed = waited + outer.step.take_exposed();

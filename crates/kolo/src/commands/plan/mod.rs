@@ -1,7 +1,6 @@
 //! `kolo plan`: what a training will take, before machines are rented.
 
 mod memory;
-mod run_profile;
 mod step;
 mod training;
 
@@ -18,7 +17,7 @@ pub(crate) struct Plan {
 
 #[derive(Subcommand)]
 enum What {
-    Step(step::Step),
+    Step(Box<step::Step>),
     Training(training::Training),
     Memory(memory::Memory),
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use kolo::Failure;
-use kolo_plan::step::StepProfile;
-use kolo_run_folder::{Run, StepRow};
+use kolo_plan::step::{MeasuredBucket, StepProfile};
+use kolo_run_folder::{BucketRow, Run, StepRow};
 
 /// The first steps do not count: buckets are cut anew after the first, and profiled in the next five.
 const FIRST: u64 = 10;
@@ -12,14 +12,17 @@ const FIRST: u64 = 10;
 /// So many steps are the least of which a median says something.
 const FEWEST: usize = 20;
 
-/// Reads the profile of rank 0's steps.
+/// Reads the profile of rank 0's steps, and the name of the reduction with which it was measured.
 ///
 /// # Errors
 ///
 /// The folder is none of a run, its run is too short, or has not measured what is needed.
-pub(super) fn read(folder: &Path) -> Result<StepProfile, Failure> {
+pub(super) fn read(folder: &Path) -> Result<(StepProfile, String), Failure> {
     let run = Run::read(folder).map_err(|error| Failure::input(format!("--from: {error}")))?;
-    profile(&run).map_err(|problem| Failure::input(format!("--from {}: {problem}", folder.display())))
+    let reduction = run.settings.text("reduction.name").unwrap_or_else(|| "sum".into());
+    let profile =
+        profile(&run).map_err(|problem| Failure::input(format!("--from {}: {problem}", folder.display())))?;
+    Ok((profile, reduction))
 }
 
 fn profile(run: &Run) -> Result<StepProfile, String> {
@@ -45,8 +48,11 @@ fn profile(run: &Run) -> Result<StepProfile, String> {
     let number = |name: &str| run.settings.number(name).unwrap_or(1.0);
     let passes = (number("shards") / number("nproc")).max(1.0).round() as usize;
     let last = backward / passes as f64;
-    let buckets: Vec<(f64, f64)> =
-        run.buckets.iter().map(|bucket| (bucket.bytes, bucket.ready.unwrap_or(last))).collect();
+    let bucket = |row: &BucketRow| {
+        let (bytes, wire_bytes, needed) = (row.bytes, row.wire_bytes, row.needed);
+        MeasuredBucket { bytes, wire_bytes, ready: row.ready.unwrap_or(last), needed }
+    };
+    let buckets: Vec<MeasuredBucket> = run.buckets.iter().map(bucket).collect();
     let (own, optimizer) = (of(StepRow::compute_seconds), of(|row| row.optimizer_seconds));
     Ok(StepProfile::measured(own, backward, optimizer, passes, &buckets))
 }

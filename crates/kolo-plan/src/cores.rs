@@ -1,0 +1,62 @@
+//! Workers of one host share its cores: for their computation, and for what sockets cost.
+
+use serde::{Deserialize, Serialize};
+
+/// The cores of a host, and the workers on it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cores {
+    /// Cores that workers compute on, one each.
+    pub count: f64,
+    /// Workers of the fullest host.
+    pub workers: f64,
+    /// How many times as long a worker computes when all cores compute as when it is alone: they share memory
+    /// and caches.
+    pub full_slowdown: f64,
+}
+
+impl Cores {
+    /// How many times as long a worker computes as alone on the host: with more workers than cores they take
+    /// turns, with fewer the slowdown of a full host grows with each of them.
+    pub fn slowdown(&self) -> f64 {
+        let others = (self.workers.min(self.count) - 1.0).max(0.0);
+        let full = if self.count > 1.0 { others / (self.count - 1.0) } else { 0.0 };
+        self.turns() * (1.0 + (self.full_slowdown - 1.0) * full)
+    }
+
+    /// Workers that take turns on the core that all wait for. Where there are more workers than cores a system
+    /// does not share them out evenly all the time: with 3 on 2 cores one core has 2, and with 4 it has 2 or 3.
+    /// So it has half a worker more than its share, on average.
+    fn turns(&self) -> f64 {
+        let share = self.workers / self.count;
+        if share > 1.0 { share + 0.5 } else { 1.0 }
+    }
+
+    /// Workers for each core, at least 1.
+    pub fn crowding(&self) -> f64 {
+        (self.workers / self.count).max(1.0)
+    }
+
+    /// The share of a worker's communication that takes time from computation, because no core is free for
+    /// it.
+    pub fn contended(&self) -> f64 {
+        let free = (self.count - self.workers).max(0.0) / self.workers.max(1.0);
+        1.0 - free.min(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_beyond_the_cores_take_turns() {
+        let of = |workers: f64| Cores { count: 4.0, workers, full_slowdown: 1.3 };
+        let slowdowns = [1.0, 2.0, 4.0, 8.0].map(|workers| of(workers).slowdown());
+        let expected = [1.0, 1.1, 1.3, 2.5 * 1.3];
+        assert!(slowdowns.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{slowdowns:?}");
+        let contended = [1.0, 2.0, 3.0, 4.0, 8.0].map(|workers| of(workers).contended());
+        assert_eq!(contended, [0.0, 0.0, 1.0 - 1.0 / 3.0, 1.0, 1.0]);
+        let one = Cores { count: 1.0, workers: 1.0, full_slowdown: 1.0 };
+        assert_eq!((one.slowdown(), one.contended()), (1.0, 1.0));
+    }
+}

@@ -1,0 +1,255 @@
+//! What a reduction costs: bytes on the wire, how these travel, and passes over the gradient.
+
+use kolo_schedule::{Algorithm, Chunks, DType, Operation};
+
+use crate::cluster::Cluster;
+use crate::forecast::forecast_among;
+use crate::step::profile::StepProfile;
+
+/// How what the shards say comes to all workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Travel {
+    /// It is added on its way: all-reduces, of which there are so many one after another.
+    Summed {
+        /// All-reduces of about equal length.
+        rounds: u32,
+    },
+    /// To the owner of each part, and back: as many bytes as in an all-reduce by `direct`.
+    ToOwners,
+    /// Every worker gets what each of them says, and adds it.
+    Gathered,
+}
+
+/// Bytes that say an element, from the value of each setting by name.
+pub type BytesPerElement = fn(&dyn Fn(&str) -> f64) -> f64;
+
+/// A reduction of `kolo train --reduction`, as far as time is concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct ReductionKind {
+    /// Its name.
+    pub name: &'static str,
+    /// How what is said travels.
+    pub travel: Travel,
+    /// Bytes that say an element, with the value of each of its settings by name; nothing where they depend on
+    /// the shapes of tensors.
+    pub wire: Option<BytesPerElement>,
+    /// Nanoseconds of a core for each element that is said.
+    pub say: f64,
+    /// Nanoseconds of a core for each element and each shard that is heard; of those that are summed on their
+    /// way for each element alone.
+    pub hear: f64,
+    /// Whether weights end in other bits than by exact sums, and accuracy may differ.
+    pub is_lossy: bool,
+}
+
+/// Every reduction whose bytes are known. What it computes is nothing here: a profile that was measured with it
+/// has that.
+pub static REDUCTIONS: &[ReductionKind] = &[
+    ReductionKind {
+        name: "sum",
+        travel: Travel::Summed { rounds: 1 },
+        wire: Some(|_| 4.0),
+        say: 0.0,
+        hear: 0.0,
+        is_lossy: false,
+    },
+    ReductionKind { name: "bf16", travel: Travel::ToOwners, wire: Some(|_| 2.0), ..COSTLESS },
+    ReductionKind { name: "f16", travel: Travel::ToOwners, wire: Some(|_| 2.0), ..COSTLESS },
+    ReductionKind {
+        name: "qsgd",
+        travel: Travel::Gathered,
+        wire: Some(|of| of("bits") / 8.0 + 4.0 / of("block")),
+        ..COSTLESS
+    },
+    ReductionKind {
+        name: "ef-sign",
+        travel: Travel::Gathered,
+        wire: Some(|_| 1.0 / 8.0 + 4.0 / BLOCK),
+        ..COSTLESS
+    },
+    ReductionKind {
+        name: "top-k",
+        travel: Travel::Gathered,
+        wire: Some(|of| 6.0 * of("density")),
+        ..COSTLESS
+    },
+    ReductionKind {
+        name: "random-k",
+        travel: Travel::Summed { rounds: 1 },
+        wire: Some(|of| 4.0 * of("density")),
+        ..COSTLESS
+    },
+    ReductionKind { name: "dgc", travel: Travel::Gathered, wire: Some(|of| 6.0 * of("density")), ..COSTLESS },
+    ReductionKind { name: "powersgd", travel: Travel::Summed { rounds: 2 }, wire: None, ..COSTLESS },
+    ReductionKind {
+        name: "onebit-adam",
+        travel: Travel::ToOwners,
+        wire: Some(|_| 1.0 / 8.0 + 4.0 / BLOCK),
+        ..COSTLESS
+    },
+];
+
+/// Elements that are said together.
+const BLOCK: f64 = 16_384.0;
+
+/// Above which the entries say what is their own.
+const COSTLESS: ReductionKind = ReductionKind {
+    name: "",
+    travel: Travel::Summed { rounds: 1 },
+    wire: None,
+    say: 0.0,
+    hear: 0.0,
+    is_lossy: true,
+};
+
+/// Names are unique.
+impl PartialEq for ReductionKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl ReductionKind {
+    /// The kind of that name.
+    pub fn named(name: &str) -> Option<&'static ReductionKind> {
+        REDUCTIONS.iter().find(|kind| kind.name == name)
+    }
+
+    /// A step whose gradients travel like this, with the settings that `of` knows. One shard is heard in the
+    /// profile; nothing where the bytes depend on the shapes of tensors.
+    pub fn applied(&self, profile: &StepProfile, of: &dyn Fn(&str) -> f64) -> Option<StepProfile> {
+        let per_element = self.wire?(of);
+        let mut profile = profile.clone();
+        let (mut said, nanosecond) = (0.0, 1e-9);
+        for bucket in &mut profile.buckets {
+            let elements = bucket.bytes / 4.0;
+            bucket.wire_bytes = per_element * elements;
+            said += self.say * nanosecond * elements;
+            bucket.ready += said;
+        }
+        profile.backward += said;
+        profile.optimizer += self.hear * nanosecond * profile.bytes() / 4.0;
+        Some(profile)
+    }
+
+    /// Seconds in which a worker hears what the other shards of a job say, beyond its own.
+    pub(crate) fn hearing_others(&self, bytes: f64, workers: usize) -> f64 {
+        match self.travel {
+            Travel::Gathered => self.hear * 1e-9 * bytes / 4.0 * (workers - 1) as f64,
+            Travel::Summed { .. } | Travel::ToOwners => 0.0,
+        }
+    }
+}
+
+/// What one collective takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Seconds, if nothing else is done.
+    pub seconds: f64,
+    /// Those of them in which a worker's core is busy with it.
+    pub cpu: f64,
+    /// The algorithm.
+    pub algorithm: &'static str,
+}
+
+/// Which all-reduces may be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Pick {
+    /// The fastest that keeps the bits for any number of workers.
+    #[default]
+    Exact,
+    /// The fastest of all.
+    Any,
+    /// This one, where it can do the operation.
+    Named(&'static str),
+}
+
+/// What so many bytes take that a shard says of a bucket.
+pub(crate) fn load(bytes: f64, travel: Travel, cluster: &Cluster, pick: Pick) -> Load {
+    if cluster.workers() < 2 {
+        return Load::default();
+    }
+    match travel {
+        Travel::Summed { rounds: 1 } => collective(&Operation::AllReduce, bytes, cluster, pick),
+        Travel::Summed { rounds } => {
+            let count = f64::from(rounds);
+            let one = collective(&Operation::AllReduce, bytes / count, cluster, pick);
+            Load { seconds: count * one.seconds, cpu: count * one.cpu, ..one }
+        }
+        Travel::ToOwners => collective(&Operation::AllReduce, bytes, cluster, Pick::Named("direct")),
+        Travel::Gathered => {
+            // Servers have nothing to add.
+            let all = cluster.workers() as f64 * bytes;
+            collective(&Operation::AllGather(Chunks::Equal), all, &cluster.without_servers(), Pick::Exact)
+        }
+    }
+}
+
+fn collective(operation: &Operation, bytes: f64, cluster: &Cluster, pick: Pick) -> Load {
+    let size = DType::F32.size();
+    let world = cluster.topology.world();
+    let elements = (bytes / size as f64).ceil().max(1.0) as usize;
+    let len = if operation.adds() { elements } else { elements.div_ceil(world) * world };
+    let exact = |algorithm: &Algorithm| algorithm.keeps_tree || !operation.adds();
+    let allowed = |algorithm: &Algorithm| match pick {
+        Pick::Exact => exact(algorithm),
+        Pick::Any => true,
+        Pick::Named(asked) => asked == algorithm.name,
+    };
+    let quickest = |allowed: &dyn Fn(&Algorithm) -> bool| {
+        forecast_among(operation, len, DType::F32, cluster, allowed).into_iter().next()
+    };
+    let Some(found) = quickest(&allowed).or_else(|| quickest(&exact)) else {
+        return Load::default();
+    };
+    let near = cluster.near_seconds(&found.cost, size);
+    let far = found.cost.far.exchanged + found.cost.far.one_way / 2.0;
+    let ranks = cluster.fullest_node() as f64;
+    let sockets = found.cost.far.handled * cluster.network.far.per_message
+        + far / ranks * size as f64 * cluster.far_cpu;
+    let cpu = (near + sockets * cluster.network.crowding).max(0.0);
+    Load { seconds: found.seconds.max(cpu), cpu, algorithm: found.algorithm.name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClusterFile;
+
+    fn cluster(workers: usize) -> Cluster {
+        ClusterFile::of_link("1gbe").of(workers).unwrap()
+    }
+
+    #[test]
+    fn what_is_gathered_grows_with_the_workers() {
+        let seconds = |workers| load(1e6, Travel::Gathered, &cluster(workers), Pick::Exact).seconds;
+        // Each of 4 workers gets 3 MB, each of 8 gets 7.
+        let [four, eight] = [seconds(4), seconds(8)].map(|seconds| seconds * 0.941e9 / 8.0 / 1e6);
+        assert!((four - 3.0).abs() < 0.15 && (eight - 7.0).abs() < 0.35, "{four} {eight}");
+        let summed = load(1e6, Travel::Summed { rounds: 1 }, &cluster(8), Pick::Exact).seconds;
+        assert!(summed < seconds(8) / 2.0);
+    }
+
+    #[test]
+    fn a_core_is_busy_with_part_of_it() {
+        let told = load(46.8e6, Travel::Summed { rounds: 1 }, &cluster(2), Pick::Exact);
+        // 0.4 s on the wire, 10 ms and the additions on a core.
+        assert!(told.seconds > 0.39 && told.cpu > 9e-3 && told.cpu < 20e-3, "{told:?}");
+        let looped = ClusterFile::of_link("loopback").of(2).unwrap();
+        let told = load(46.8e6, Travel::Summed { rounds: 1 }, &looped, Pick::Exact);
+        assert!(told.cpu / told.seconds > 0.8, "{told:?}");
+        assert_eq!(load(1e6, Travel::ToOwners, &cluster(1), Pick::Any), Load::default());
+    }
+
+    #[test]
+    fn a_reduction_says_less_and_computes_more() {
+        let profile = StepProfile::even(1.0, 2.0, 0.5, 4e6, 1e6);
+        let kind = ReductionKind { say: 100.0, hear: 50.0, ..*ReductionKind::named("qsgd").unwrap() };
+        let of = |name: &str| if name == "bits" { 4.0 } else { 512.0 };
+        let told = kind.applied(&profile, &of).unwrap();
+        assert!((told.wire_bytes() - (0.5 + 4.0 / 512.0) * 1e6).abs() < 1e-6);
+        assert!((told.backward - 2.1).abs() < 1e-12 && (told.optimizer - 0.55).abs() < 1e-12);
+        assert!((told.buckets[0].ready - 0.525).abs() < 1e-12);
+        assert!(ReductionKind::named("powersgd").unwrap().applied(&profile, &of).is_none());
+    }
+}

@@ -1,0 +1,125 @@
+//! `kolo plan step --advise WORKERS`: what a job of so many workers may change.
+
+use kolo_comm::schedule::ALGORITHMS;
+use kolo_plan::step::{
+    Advice, Caps, Choices, Keeps, LoadTable, Pick, Prediction, StepProfile, Sync, Variant, advise, predict,
+};
+
+use super::choice_options::reduced;
+use super::cluster_options::Place;
+use super::profile_options::Origin;
+use kolo::Failure;
+
+/// Bucket sizes that are tried, in MiB.
+const CAPS: [f64; 5] = [1.0, 4.0, 10.0, 25.0, 100.0];
+/// Reductions that are tried, with their defaults.
+const REDUCTIONS: [&str; 6] = ["bf16", "qsgd", "ef-sign", "top-k", "random-k", "random-k:unbiased=true"];
+/// Ways to synchronise that are tried.
+const SYNCS: [(&str, Sync); 3] =
+    [("delayed:1", Sync::Delayed), ("local:H=8", Sync::Rounds(8)), ("diloco:H=50", Sync::Rounds(50))];
+/// Micro-batches that are tried.
+const ACCUMULATIONS: [usize; 3] = [2, 4, 8];
+
+/// What every change would bring, the best combination with it; and the seconds of the step as it is.
+pub(super) fn all(
+    workers: usize,
+    origin: &Origin,
+    profile: &StepProfile,
+    choices: &Choices,
+    place: &Place,
+) -> Result<(f64, Vec<Advice>), Failure> {
+    let table = LoadTable::new(place.of(workers)?);
+    let now = predict(profile, &table, choices);
+    let job =
+        Variant { options: String::new(), choices: *choices, profile: profile.clone(), keeps: Keeps::Bits };
+    let [caps, reductions, syncs] = [caps(&job), reductions(&job, origin), syncs(&job)];
+    let single = [&caps, &algorithms(&job), &accumulations(&job), &reductions, &syncs];
+    let of = |variant: &Variant| advise(&now, variant, &table);
+    let mut advice: Vec<Advice> = single.into_iter().flatten().map(of).collect();
+    advice.extend(servers(workers, &job, &now, place)?);
+    let pairs = [combined(&caps, &reductions), combined(&caps, &syncs), combined(&reductions, &syncs)];
+    let triples = combined(&combined(&caps, &reductions), &syncs);
+    let several: Vec<Advice> = pairs.iter().chain([&triples]).flatten().map(of).collect();
+    // Several changes at once are told where they bring more than any single one.
+    let most = advice.iter().map(|told| told.gain).fold(1.0, f64::max);
+    let best = several.into_iter().max_by(|a, b| a.gain.total_cmp(&b.gain));
+    advice.extend(best.filter(|told| told.gain > 1.01 * most));
+    Ok((now.seconds, advice))
+}
+
+fn changed(job: &Variant, options: String, keeps: Keeps, choices: Choices) -> Variant {
+    Variant { options, choices, keeps: keeps.max(job.keeps), ..job.clone() }
+}
+
+fn caps(job: &Variant) -> Vec<Variant> {
+    let of = |mib: f64| {
+        let caps = Some(Caps::of_mib(mib));
+        changed(job, format!("--bucket-cap-mb {mib}"), Keeps::Bits, Choices { caps, ..job.choices })
+    };
+    CAPS.iter().map(|mib| of(*mib)).filter(|variant| variant.choices != job.choices).collect()
+}
+
+fn algorithms(job: &Variant) -> Vec<Variant> {
+    let kept = ALGORITHMS.iter().filter(|algorithm| algorithm.keeps_tree);
+    kept.map(|algorithm| {
+        let choices = Choices { pick: Pick::Named(algorithm.name), ..job.choices };
+        changed(job, format!("--algorithm {}", algorithm.name), Keeps::Bits, choices)
+    })
+    .collect()
+}
+
+fn accumulations(job: &Variant) -> Vec<Variant> {
+    let of = |accumulate: usize| {
+        let choices = Choices { accumulate, ..job.choices };
+        changed(job, format!("--accumulate {accumulate}"), Keeps::Gradients, choices)
+    };
+    ACCUMULATIONS.iter().filter(|times| **times != job.choices.accumulate).map(|times| of(*times)).collect()
+}
+
+/// Those whose bytes are known without the shapes of tensors; none where the profile is not that of a sum.
+fn reductions(job: &Variant, origin: &Origin) -> Vec<Variant> {
+    let of = |name: &&str| {
+        let (profile, reduction) = reduced(name, origin).ok()?;
+        let choices = Choices { reduction, ..job.choices };
+        Some(Variant { profile, ..changed(job, format!("--reduction {name}"), Keeps::Nothing, choices) })
+    };
+    let is_other = |variant: &Variant| variant.choices.reduction != job.choices.reduction;
+    REDUCTIONS.iter().filter_map(of).filter(is_other).collect()
+}
+
+fn syncs(job: &Variant) -> Vec<Variant> {
+    let of = |(name, sync): &(&str, Sync)| {
+        changed(job, format!("--sync {name}"), Keeps::Nothing, Choices { sync: *sync, ..job.choices })
+    };
+    SYNCS.iter().filter(|(_, sync)| *sync != job.choices.sync).map(of).filter(Variant::is_possible).collect()
+}
+
+/// A server for every second worker, and one for each.
+fn servers(workers: usize, job: &Variant, now: &Prediction, place: &Place) -> Result<Vec<Advice>, Failure> {
+    let mut advice = Vec::new();
+    for servers in [workers / 2, workers].into_iter().filter(|count| *count > 0 && *count != place.servers())
+    {
+        let table = LoadTable::new(place.with_servers(workers, servers)?);
+        let options = format!("--servers {servers}");
+        advice.push(advise(now, &changed(job, options, Keeps::Bits, job.choices), &table));
+    }
+    Ok(advice)
+}
+
+/// Each of the first with each of the second.
+fn combined(first: &[Variant], second: &[Variant]) -> Vec<Variant> {
+    let both = |a: &Variant, b: &Variant| Variant {
+        options: format!("{} {}", a.options, b.options),
+        choices: Choices { sync: b.choices.sync, ..merged(a, b) },
+        profile: if b.choices.reduction.is_lossy { b.profile.clone() } else { a.profile.clone() },
+        keeps: a.keeps.max(b.keeps),
+    };
+    let all = first.iter().flat_map(|a| second.iter().map(move |b| both(a, b)));
+    all.filter(Variant::is_possible).collect()
+}
+
+/// The choices of the first, and the reduction of the second where it has one of its own.
+fn merged(a: &Variant, b: &Variant) -> Choices {
+    let reduction = if b.choices.reduction.is_lossy { b.choices.reduction } else { a.choices.reduction };
+    Choices { reduction, ..a.choices }
+}

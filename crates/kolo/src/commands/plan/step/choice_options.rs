@@ -1,0 +1,101 @@
+//! What a job may choose: buckets, algorithm, reduction, synchronisation, accumulation.
+
+use clap::Args;
+use kolo_ddp::reduction;
+use kolo_ddp::sync::SyncMode;
+use kolo_ddp::table::{Choice, Value};
+use kolo_plan::step::{Caps, Choices, Pick, ReductionKind, StepProfile, Sync};
+
+use super::super::positive;
+use super::profile_options::Origin;
+use crate::options::algorithms;
+use kolo::Failure;
+
+/// What a job may choose: buckets, algorithm, reduction, synchronisation, accumulation.
+#[derive(Args)]
+pub(super) struct ChoiceOptions {
+    /// Largest bucket in MiB; the first and the last one have at most 1 [default: those of --from; else 25, over
+    /// sockets 4]
+    #[arg(long, value_name = "MIB", value_parser = positive)]
+    bucket_cap_mb: Option<f64>,
+    /// Algorithm of the collectives [default: the quickest that keeps the bits]
+    #[arg(long, value_parser = algorithms())]
+    algorithm: Option<String>,
+    /// How gradients are reduced, as for `kolo train` [default: as the profile was measured, else sum]
+    #[arg(long, value_name = "NAME[:SETTINGS]")]
+    reduction: Option<String>,
+    /// How often workers synchronise, as for `kolo train`: every-step, delayed:1, local or diloco
+    #[arg(long, value_name = "NAME", default_value = "every-step")]
+    sync: SyncMode,
+    /// Micro-batches that a worker accumulates before a step
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    accumulate: usize,
+    /// Wait for all buckets before the next forward pass, as other frameworks do
+    #[arg(long)]
+    no_forward_overlap: bool,
+}
+
+impl ChoiceOptions {
+    /// The caps that were asked for.
+    pub(super) fn caps(&self) -> Option<Caps> {
+        self.bucket_cap_mb.map(Caps::of_mib)
+    }
+
+    /// The choices, and the profile as they make it.
+    pub(super) fn choose(&self, origin: &Origin) -> Result<(StepProfile, Choices), Failure> {
+        let (profile, reduction) = match &self.reduction {
+            None => (origin.profile.clone(), origin.reduction),
+            Some(text) => reduced(text, origin)?,
+        };
+        if self.accumulate == 0 {
+            return Err(Failure::input("--accumulate 0: it must be at least 1"));
+        }
+        let named = |name: &String| {
+            kolo_comm::schedule::ALGORITHMS.iter().map(|algorithm| algorithm.name).find(|known| known == name)
+        };
+        let choices = Choices {
+            caps: self.caps().or(origin.caps),
+            pick: self.algorithm.as_ref().and_then(named).map_or(Pick::Exact, Pick::Named),
+            reduction,
+            sync: sync(&self.sync)?,
+            accumulate: self.accumulate,
+            overlap_forward: !self.no_forward_overlap,
+            agree: true,
+        };
+        Ok((profile, choices))
+    }
+}
+
+/// The profile of a sum as it would be with the reduction that a text names.
+pub(super) fn reduced(text: &str, origin: &Origin) -> Result<(StepProfile, &'static ReductionKind), Failure> {
+    let refuse = |problem: &str| Failure::input(format!("--reduction {text}: {problem}"));
+    let choice: Choice = text.parse().map_err(Failure::input)?;
+    let entry = reduction::find(&choice.name).map_err(Failure::input)?;
+    let settings = entry.complete(&choice.settings).map_err(Failure::input)?;
+    let kind = ReductionKind::named(entry.name).ok_or_else(|| refuse("its cost is not known"))?;
+    if origin.reduction.name != "sum" {
+        return match origin.reduction.name == kind.name {
+            true => Ok((origin.profile.clone(), kind)),
+            false => Err(refuse(
+                "the profile was measured with another one, and only an exact sum's can be changed",
+            )),
+        };
+    }
+    let of = |name: &str| match settings.get(name) {
+        Some(Value::Number(number)) => number,
+        Some(Value::Flag(_)) | None => 0.0,
+    };
+    let advice = "its bytes depend on the shapes of the tensors; measure it: kolo bench profile --reduction";
+    let profile = kind.applied(&origin.profile, &of).ok_or_else(|| refuse(&format!("{advice} {text}")))?;
+    Ok((profile, kind))
+}
+
+fn sync(mode: &SyncMode) -> Result<Sync, Failure> {
+    if mode.staleness_bound().is_some() {
+        return Err(Failure::input(format!(
+            "--sync {mode}: what servers that hold the weights take is not foretold"
+        )));
+    }
+    let rounds = mode.rounds().map(|rounds| Sync::Rounds(rounds.steps));
+    Ok(rounds.unwrap_or(if mode.is_delayed() { Sync::Delayed } else { Sync::EveryStep }))
+}

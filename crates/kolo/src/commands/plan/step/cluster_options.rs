@@ -1,0 +1,105 @@
+//! The cluster: one link for all, or a file.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use kolo_plan::step::Caps;
+use kolo_plan::{Cluster, ClusterFile, LinkChoice};
+
+use super::super::positive;
+use kolo::Failure;
+
+/// The cluster: one link for all, or a file.
+#[derive(Args)]
+pub(super) struct ClusterOptions {
+    /// The link between nodes, by its name
+    #[arg(long, value_name = "LINK", default_value = "10gbe", conflicts_with = "cluster")]
+    between: String,
+    /// The link between the workers of a node, by its name [default: memory]
+    #[arg(long, value_name = "LINK", conflicts_with = "cluster")]
+    inside: Option<String>,
+    /// Workers of each node
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, conflicts_with = "cluster")]
+    workers_per_node: usize,
+    /// Summation servers, each on a node of its own
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "cluster")]
+    servers: usize,
+    /// Cores of each node, which its workers and their sockets share; 0: they have enough [default: those of
+    /// the host where --model or --profile measured, else enough]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "cluster")]
+    cores: Option<f64>,
+    /// How many times as long a worker computes when all cores do [default: as --model or --profile measured]
+    #[arg(long, value_name = "TIMES", value_parser = positive, conflicts_with = "cluster")]
+    full_slowdown: Option<f64>,
+    /// All workers are on one host, and share its cores; with --between loopback always
+    #[arg(long, conflicts_with = "cluster")]
+    one_host: bool,
+    /// The cluster, in a TOML file
+    #[arg(long, value_name = "FILE")]
+    cluster: Option<PathBuf>,
+}
+
+/// What was asked for, checked as far as it can be without a number of workers.
+pub(super) struct Place {
+    file: ClusterFile,
+    /// What goes before a message that says what is wrong with it.
+    name: String,
+}
+
+impl ClusterOptions {
+    pub(super) fn place(&self) -> Result<Place, Failure> {
+        if let Some(path) = &self.cluster {
+            return Ok(Place { file: read(path)?, name: format!("{}: ", path.display()) });
+        }
+        let file = ClusterFile {
+            workers_per_node: self.workers_per_node,
+            inside: self.inside.clone().map(LinkChoice::Named),
+            servers: self.servers,
+            cores: self.cores,
+            full_slowdown: self.full_slowdown.unwrap_or(1.0),
+            one_host: self.one_host || self.between == "loopback",
+            ..ClusterFile::of_link(&self.between)
+        };
+        Ok(Place { file, name: String::new() })
+    }
+
+    /// Fills in what was measured of the host where it is not said.
+    pub(super) fn complete(&self, place: &mut Place, cores: Option<(f64, f64)>) {
+        let file = &mut place.file;
+        if let (None, Some((count, slowdown))) = (file.cores, cores) {
+            file.cores = Some(count);
+            if self.full_slowdown.is_none() {
+                file.full_slowdown = slowdown;
+            }
+        }
+        // 0 asks for no contention.
+        file.cores = file.cores.filter(|count| *count != 0.0);
+    }
+}
+
+impl Place {
+    /// Bucket sizes of a job there: large ones where all workers share memory.
+    pub(super) fn caps(&self, workers: usize) -> Caps {
+        Caps::of_mib(if workers > self.file.workers_per_node { 4.0 } else { 25.0 })
+    }
+
+    /// The cluster with so many workers.
+    pub(super) fn of(&self, workers: usize) -> Result<Cluster, Failure> {
+        self.with_servers(workers, self.file.servers)
+    }
+
+    pub(super) fn with_servers(&self, workers: usize, servers: usize) -> Result<Cluster, Failure> {
+        let file = ClusterFile { servers, ..self.file.clone() };
+        file.of(workers).map_err(|e| Failure::input(format!("{}{e}", self.name)))
+    }
+
+    pub(super) fn servers(&self) -> usize {
+        self.file.servers
+    }
+}
+
+fn read(file: &Path) -> Result<ClusterFile, Failure> {
+    let text =
+        std::fs::read_to_string(file).map_err(|e| Failure::input(format!("{}: {e}", file.display())))?;
+    toml::from_str(&text).map_err(|e| Failure::input(format!("{}: {}", file.display(), e.message())))
+}

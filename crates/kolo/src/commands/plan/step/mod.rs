@@ -1,0 +1,105 @@
+//! `kolo plan step`: a step on more workers than anybody has.
+
+mod advise;
+mod choice_options;
+mod cluster_options;
+mod failure_options;
+mod plot;
+mod profile_options;
+mod run_profile;
+mod table;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kolo_plan::step::{Disturbances, LoadTable, Outlook, outlook, predict};
+use serde::Serialize;
+
+use self::choice_options::ChoiceOptions;
+use self::cluster_options::ClusterOptions;
+use self::failure_options::FailureOptions;
+use self::profile_options::ProfileOptions;
+use super::positive;
+use crate::output::{print, print_json};
+use kolo::Failure;
+use kolo_plan::step::Advice;
+
+/// Say what a step takes on so many workers of a cluster, from what it takes on one.
+///
+/// Each worker computes as long as one alone, so the global batch grows with them; workers that share cores
+/// compute longer. Buckets are ready as was measured, or one after another in the backward pass, and are
+/// all-reduced by the schedules that Kolo runs.
+#[derive(Args)]
+#[command(after_help = table::links())]
+pub(crate) struct Step {
+    #[command(flatten)]
+    profile: ProfileOptions,
+    #[command(flatten)]
+    cluster: ClusterOptions,
+    #[command(flatten)]
+    choices: ChoiceOptions,
+    /// Numbers of workers
+    #[arg(long, value_name = "LIST", value_delimiter = ',',
+          default_values_t = [1, 2, 4, 8, 16, 64, 256, 1024])]
+    workers: Vec<usize>,
+    /// Standard deviation of what a worker computes in a step, in percent of it: all wait for the slowest
+    #[arg(long, value_name = "PERCENT", value_parser = positive)]
+    spread: Option<f64>,
+    #[command(flatten)]
+    failures: FailureOptions,
+    /// Also say what so many workers would gain by other buckets, algorithms, reductions, accumulation, servers,
+    /// and rarer or later synchronisation
+    #[arg(long, value_name = "WORKERS")]
+    advise: Option<usize>,
+    /// Draw the step and the efficiency by workers into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--advise --json` prints.
+#[derive(Serialize)]
+struct Report {
+    steps: Vec<Outlook>,
+    advice: Vec<Advice>,
+}
+
+impl Step {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.workers.contains(&0) || self.advise == Some(0) {
+            return Err(Failure::input("0 workers: a job has at least one"));
+        }
+        let mut place = self.cluster.place()?;
+        let most = self.workers.iter().copied().max().unwrap_or(1);
+        let origin = self.profile.origin(place.caps(most))?;
+        self.cluster.complete(&mut place, origin.cores);
+        let (profile, choices) = self.choices.choose(&origin)?;
+        let spread = self.spread.map_or(0.0, |percent| percent / 100.0);
+        let disturbances = Disturbances { spread, failures: self.failures.costs() };
+        let told = |&workers: &usize| {
+            let prediction = predict(&profile, &LoadTable::new(place.of(workers)?), &choices);
+            Ok(outlook(prediction, &profile, &disturbances))
+        };
+        let rows = self.workers.iter().map(told).collect::<Result<Vec<Outlook>, Failure>>()?;
+        if let Some(file) = &self.plot {
+            plot::draw(&rows, file)?;
+        }
+        let advised = self.advise.map(|workers| advise::all(workers, &origin, &profile, &choices, &place));
+        let advised = advised.transpose()?;
+        if self.json {
+            return match advised {
+                None => print_json(&rows),
+                Some((_, advice)) => print_json(&Report { steps: rows, advice }),
+            };
+        }
+        let buckets =
+            choices.caps.map_or_else(|| profile.buckets.len(), |caps| profile.cut(caps).buckets.len());
+        let mut text = table::steps(&profile, buckets, &rows);
+        if let (Some(workers), Some((now, advice))) = (self.advise, advised) {
+            text += &table::advice(workers, now, &advice);
+        }
+        print(&text)
+    }
+}

@@ -1,0 +1,104 @@
+//! What is told of a step, as tables for a terminal.
+
+use kolo_plan::LINKS;
+use kolo_plan::step::{Advice, Keeps, Outlook, StepProfile, best, not_worth_from};
+
+/// The step on so many workers.
+pub(super) fn steps(profile: &StepProfile, buckets: usize, rows: &[Outlook]) -> String {
+    let mut text = format!(
+        "one worker: {:.1} ms a step; {:.1} MB of gradients in {} buckets\n\n",
+        profile.alone() * 1e3,
+        profile.bytes() / 1e6,
+        buckets
+    );
+    let disturbed = rows.iter().any(|row| row.straggling > 0.0 || row.goodput_with_restarts.is_some());
+    text += &format!(
+        "{:>8}{:>12}{:>12}{:>12}{:>12}{}  all-reduce\n",
+        "workers",
+        "step, ms",
+        "exposed, ms",
+        "wire, ms",
+        "efficiency",
+        if disturbed { disturbed_titles() } else { String::new() }
+    );
+    for row in rows {
+        let told = &row.prediction;
+        let [step, exposed, wire] = [told.seconds, told.exposed, told.wire].map(|seconds| seconds * 1e3);
+        text += &format!(
+            "{:>8}{step:>12.1}{exposed:>12.1}{wire:>12.1}{:>10.1} %{}  {}\n",
+            told.workers,
+            told.efficiency * 100.0,
+            if disturbed { disturbed_columns(row) } else { String::new() },
+            told.algorithm
+        );
+    }
+    if let Some(workers) = not_worth_from(rows) {
+        let plural = if workers == 1 { "" } else { "s" };
+        text += &format!(
+            "\nFrom {workers} worker{plural} on another one brings less than half of what one alone does.\n"
+        );
+    }
+    text
+}
+
+fn disturbed_titles() -> String {
+    format!("{:>13}{:>12}{:>12}{:>12}", "slowest, ms", "goodput", "restarting", "speedup")
+}
+
+/// The columns of stragglers and failures: what workers wait for the slowest of them; the share of time that
+/// counts in an elastic job, and in one that restarts; the speedup.
+fn disturbed_columns(row: &Outlook) -> String {
+    let percent = |share: f64| format!("{:.2} %", share * 100.0);
+    let restarting = row.goodput_with_restarts.map(percent).unwrap_or_default();
+    let (straggling, goodput, speedup) = (row.straggling * 1e3, percent(row.goodput), row.speedup);
+    format!("{straggling:>13.1}{goodput:>12}{restarting:>12}{speedup:>11.1}x")
+}
+
+/// What a job may change.
+pub(super) fn advice(workers: usize, now: f64, advice: &[Advice]) -> String {
+    let mut text =
+        format!("\n{workers} workers, {:.1} ms a step as it is; what a change would bring:\n\n", now * 1e3);
+    text += &format!("{:>12}{:>12}  {:>10}  {:13}options\n", "step, ms", "efficiency", "samples", "keeps");
+    for told in advice {
+        let keeps = match told.keeps {
+            Keeps::Bits => "bits",
+            Keeps::Gradients => "gradients",
+            Keeps::Nothing => "-",
+        };
+        text += &format!(
+            "{:>12.1}{:>10.1} %  {:>9.2}x  {keeps:13}{}{}\n",
+            told.prediction.seconds * 1e3,
+            told.prediction.efficiency * 100.0,
+            told.gain,
+            told.options,
+            if told.is_worth_it { "" } else { "  (not worth it)" }
+        );
+    }
+    let named = |keeps| {
+        best(advice, keeps)
+            .map_or("as it is".into(), |told| format!("{} ({:.2}x the samples)", told.options, told.gain))
+    };
+    text += &format!("\nThe best that keeps the bits: {}.\n", named(Keeps::Bits));
+    text += &format!(
+        "The best that keeps the gradients exact, with another global batch: {}.\n",
+        named(Keeps::Gradients)
+    );
+    text + &format!("The best of all, if accuracy allows it: {}.\n", named(Keeps::Nothing))
+}
+
+/// The links that are known, for the help.
+pub(super) fn links() -> String {
+    let mut text = String::from("Links, each way:\n");
+    for link in LINKS {
+        text += &format!(
+            "  {:8} {:>6} Gbit/s × {:.2}, {:>4.1} µs, {} µs a message: {}\n",
+            link.name,
+            link.gigabits,
+            link.payload,
+            link.latency * 1e6,
+            link.per_message * 1e6,
+            link.source
+        );
+    }
+    text
+}
