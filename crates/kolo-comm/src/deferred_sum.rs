@@ -1,9 +1,9 @@
 //! A sum that is added when somebody reads it: all contributions lie where every rank of the host can read
 //! them, so that no rank writes a sum for another one to read.
 //!
-//! That moves the least memory where the sum is read once: every rank reads all contributions, and nothing is
-//! written but what the reader wants. An all-reduce reads each of them once, too, but then writes the sum and
-//! copies it to all ranks.
+//! That moves the least memory where the sum is read once: every rank reads all contributions, and nothing
+//! is written but what the reader wants. An all-reduce reads each of them once, too, but then writes the sum
+//! and copies it to all ranks.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -132,8 +132,8 @@ fn keep_back(
     Ok(Some(before))
 }
 
-/// Nothing that is typed is shown, and neither Ctrl-S nor Ctrl-Z leave a picture that stands still. Ctrl-C is
-/// as ever.
+/// Nothing that is typed is shown, and neither Ctrl-S nor Ctrl-Z leave a picture that stands still. Ctrl-C
+/// is as ever.
 fn quiet(before: &Termios) -> Termios {
     let mut modes = before.clone();
     modes.local_modes.remove(LocalModes::ECHO);

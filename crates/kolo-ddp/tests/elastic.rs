@@ -34,7 +34,8 @@ fn deaths_and_joins_do_not_change_the_bits() {
     }
 }
 
-/// What one of two ranks on one host has not read yet is read, or forgotten with its step, when the other dies.
+/// What one of two ranks on one host has not read yet is read, or forgotten with its step, when the other
+/// dies.
 #[test]
 fn deaths_of_one_of_two_do_not_change_the_bits() {
     for optimizer in ["sgd", "adamw"].map(|name| optimizer::find(name).unwrap()) {

@@ -1,10 +1,11 @@
 //! The reaper: a process that ends the workers' children when the launcher is killed outright.
 //!
-//! A worker dies with its launcher by itself ([`die_with_launcher`](crate::die_with_parent::die_with_launcher)),
-//! but its children do not: under `kolo launch -- sh -c 'prepare; train'` the trainer would live on. So a small
-//! shell waits for the launcher's end, of which the kernel tells it even if the launcher cannot, and then kills
-//! the process groups that were registered with it. It costs one sleeping process. On a machine without
-//! `/bin/sh` there is no reaper, and children of workers survive a SIGKILL to the launcher.
+//! A worker dies with its launcher by itself
+//! ([`die_with_launcher`](crate::die_with_parent::die_with_launcher)), but its children do not: under
+//! `kolo launch -- sh -c 'prepare; train'` the trainer would live on. So a small shell waits for the
+//! launcher's end, of which the kernel tells it even if the launcher cannot, and then kills the process
+//! groups that were registered with it. It costs one sleeping process. On a machine without `/bin/sh` there
+//! is no reaper, and children of workers survive a SIGKILL to the launcher.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;

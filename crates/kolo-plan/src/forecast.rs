@@ -17,7 +17,8 @@ pub struct Forecast {
 
 /// What an operation on `len` elements takes with each algorithm that can do it on the cluster, the fastest
 /// first. Each rank contributes one part to a sum. Also those are listed that are used on request only,
-/// because their sums depend on the number of ranks (see [`Algorithm::keeps_tree`]). Servers contribute nothing.
+/// because their sums depend on the number of ranks (see [`Algorithm::keeps_tree`]). Servers contribute
+/// nothing.
 pub fn forecast(operation: &Operation, len: usize, dtype: DType, cluster: &Cluster) -> Vec<Forecast> {
     forecast_among(operation, len, dtype, cluster, &|_| true)
 }
@@ -90,8 +91,8 @@ mod tests {
         assert_eq!(seconds("hierarchical", 1), None, "there is no hierarchy without nodes");
     }
 
-    /// NCCL 2.30, tuning.cc, has base + (2(P−1) − 2(N−1))·3.4 µs + 2(N−1)·14 µs for a ring of P ranks on N nodes,
-    /// Simple over NVLink and a network. On the longest way of ours a message crosses 2N times.
+    /// NCCL 2.30, tuning.cc, has base + (2(P−1) − 2(N−1))·3.4 µs + 2(N−1)·14 µs for a ring of P ranks on N
+    /// nodes, Simple over NVLink and a network. On the longest way of ours a message crosses 2N times.
     #[test]
     fn latencies_of_rings_are_those_that_are_published() {
         let micros = |nodes: usize, ranks_per_node: usize| {

@@ -24,8 +24,8 @@ pub struct LinkKind {
 /// A message of few bytes through a socket at either end: half of Kolo's 5.3 µs over loopback
 /// (docs/benchmarks.md).
 pub(crate) const SOCKET: f64 = 2.6e-6;
-/// A byte that passes sockets both ways: all of Kolo's time over loopback, 9.85 ms for an all-reduce of 46.8 MB
-/// between two ranks (docs/benchmarks.md), is that of cores.
+/// A byte that passes sockets both ways: all of Kolo's time over loopback, 9.85 ms for an all-reduce of 46.8
+/// MB between two ranks (docs/benchmarks.md), is that of cores.
 pub(crate) const SOCKET_BYTE: f64 = 9.85e-3 / 46.8e6;
 /// A message that a card takes from a queue and puts into another one: an estimate.
 const QUEUE: f64 = 0.5e-6;

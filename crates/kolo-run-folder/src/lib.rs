@@ -1,8 +1,8 @@
 //! The files of a run folder: their rows, each defined once for who writes it and who reads it.
 //!
 //! `kolo-train` writes the rows, on rank 0; [`Run::read`] reads a whole folder, of a run that goes on or is
-//! over. What is missing is said in [`Run::remarks`]; what is there and cannot be understood is an error that
-//! names file and line. This crate knows no tensor library and no worker, and writes no file itself.
+//! over. What is missing is said in [`Run::remarks`]; what is there and cannot be understood is an error
+//! that names file and line. This crate knows no tensor library and no worker, and writes no file itself.
 //!
 //! | module | file |
 //! |---|---|

@@ -2,17 +2,18 @@
 //! short as it can be.
 //!
 //! In *direct* an all-reduce of n bytes on N ranks of which rank r owns the share x carries 1 + (N−2)x of n
-//! through its link, in either direction: its contribution to what others own, and the sum of what it owns to
-//! N−1 others. With equal shares that is 2(N−1)/N for everybody, and a link that is slower than the others
-//! holds up all of them. It is least, n itself, where the rank owns nothing. Links of the rates b are busy
-//! for T·n at most if each owns x = (T·b − 1)/(N−2), or nothing; T is where these shares sum up to 1.
+//! through its link, in either direction: its contribution to what others own, and the sum of what it owns
+//! to N−1 others. With equal shares that is 2(N−1)/N for everybody, and a link that is slower than the
+//! others holds up all of them. It is least, n itself, where the rank owns nothing. Links of the rates b are
+//! busy for T·n at most if each owns x = (T·b − 1)/(N−2), or nothing; T is where these shares sum up to 1.
 
 /// The sum of what [`ownership_by_rate`] returns, up to roundings: shares are thousandths.
 const WHOLE: f64 = 1000.0;
 
 /// How much each rank should own of a sum, in thousandths, if its link carries `rates` bytes a second in
-/// either direction: for [`Contributions::with_ownership`](crate::tree::Contributions::with_ownership). Equal
-/// numbers for two ranks, whose links carry the same however a sum is divided, and where some rate is none.
+/// either direction: for [`Contributions::with_ownership`](crate::tree::Contributions::with_ownership).
+/// Equal numbers for two ranks, whose links carry the same however a sum is divided, and where some rate is
+/// none.
 pub fn ownership_by_rate(rates: &[f64]) -> Vec<u32> {
     let world = rates.len();
     match seconds_a_byte(rates) {

@@ -15,7 +15,8 @@ use crate::failure::Ending;
 /// which worker was first.
 ///
 /// - A logger is installed where there is none: warnings go to standard error, and `RUST_LOG` says what else.
-///   `KOLO_LOG_FORMAT=json` makes each a JSON object. Where several workers run and `kolo launch` does not prefix their output, each line has the rank.
+///   `KOLO_LOG_FORMAT=json` makes each a JSON object. Where several workers run and `kolo launch` does not
+///   prefix their output, each line has the rank.
 /// - An error is printed as one sentence with its sources. Under `kolo launch` and torchrun it is reported to
 ///   the launcher instead, with the rank at fault where that is another one (a peer that died or did not
 ///   answer); the launcher tells of all workers which one failed first. A panic is reported as well.

@@ -1,5 +1,5 @@
-//! Faults of hosts that `kolo check` has to find, planted for real: a link with little of the others' rate, a
-//! disk without room.
+//! Faults of hosts that `kolo check` has to find, planted for real: a link with little of the others' rate,
+//! a disk without room.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};

@@ -26,8 +26,8 @@ fn profiles() -> String {
     manifest[first..].into()
 }
 
-/// Features that this workspace's tests ask for, of crates that all of Burn is built on: with them Burn is not
-/// built anew.
+/// Features that this workspace's tests ask for, of crates that all of Burn is built on: with them Burn is
+/// not built anew.
 const SHARED_FEATURES: &str = "once_cell = \"1\"\nserde = { version = \"1\", features = [\"rc\"] }\n";
 
 fn run(command: &mut Command) -> Output {

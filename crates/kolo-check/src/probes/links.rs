@@ -1,5 +1,5 @@
-//! The links between nodes, measured by their first ranks, two nodes at a time: how long a message takes, and
-//! how many bytes a second go there, back, and both ways at once.
+//! The links between nodes, measured by their first ranks, two nodes at a time: how long a message takes,
+//! and how many bytes a second go there, back, and both ways at once.
 //!
 //! Every pair is measured alone, but pairs without a node in common at the same time, in as many rounds as a
 //! tournament takes: N nodes meet in N − 1 of them, so each node meets every other one once.
@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// Questions and answers of which the lower quartile counts.
 const QUESTIONS: usize = 20;
-/// Bytes of the messages that measure a rate: each is four times the one before, until one takes long enough.
+/// Bytes of the messages that measure a rate: each is four times the one before, until one takes long
+/// enough.
 const LENGTHS: [usize; 4] = [256 << 10, 1 << 20, 4 << 20, 16 << 20];
 /// A message that takes so long, in seconds, says enough.
 const LONG: f64 = 20e-3;

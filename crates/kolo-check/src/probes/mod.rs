@@ -1,5 +1,5 @@
-//! Probes: each looks at one thing of this rank, and gives it as a value. What follows from it is said by the
-//! checks, which see the values of all ranks.
+//! Probes: each looks at one thing of this rank, and gives it as a value. What follows from it is said by
+//! the checks, which see the values of all ranks.
 
 mod cgroup;
 mod clock;

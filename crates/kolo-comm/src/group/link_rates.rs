@@ -2,8 +2,8 @@
 //!
 //! [`measure`](super::measure) finds one figure for all links, that of the slowest: a ring shows no more,
 //! because a rank that talks to a slow one is as slow. Here ranks talk in pairs, everybody with another one
-//! in every round, as in a tournament. A rank's link carries at least what it did beside its fastest partner;
-//! that it carried less than that of any partner shows only where the rank has the slower link.
+//! in every round, as in a tournament. A rank's link carries at least what it did beside its fastest
+//! partner; that it carried less than that of any partner shows only where the rank has the slower link.
 
 use std::time::Instant;
 

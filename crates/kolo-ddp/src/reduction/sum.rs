@@ -37,8 +37,8 @@ impl Reducer for Exact {
     }
 }
 
-/// One all-reduce of a bucket: 2·len elements a rank on the wire, or fewer, by the algorithm. Where ranks can
-/// read each other's memory and the result is read once, nothing is reduced: whoever reads adds.
+/// One all-reduce of a bucket: 2·len elements a rank on the wire, or fewer, by the algorithm. Where ranks
+/// can read each other's memory and the result is read once, nothing is reduced: whoever reads adds.
 struct Sum {
     sum: ShardSum,
     len: usize,

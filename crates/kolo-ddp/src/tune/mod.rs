@@ -4,8 +4,8 @@
 //! seconds that all ranks have heard, the slowest rank's of each step, so all ranks hold the same and decide
 //! alike. A setting is tried for a few steps, of which the first does not count. When nothing is left to try
 //! ([`search`]) the first setting and the best one are measured once more, one after the other: the least of
-//! many figures is partly luck, and a machine drifts. Then steps are watched ([`watch`]), and if they come to
-//! take longer, or less, all begins anew with what is kept.
+//! many figures is partly luck, and a machine drifts. Then steps are watched ([`watch`]), and if they come
+//! to take longer, or less, all begins anew with what is kept.
 
 mod report;
 mod search;

@@ -35,7 +35,8 @@ impl Tuning {
     }
 }
 
-/// As `tuned in 41 steps: buckets of 1 MiB take 0.812 s a step, 12.3 % less than buckets of 4 MiB (0.926 s)`.
+/// As
+/// `tuned in 41 steps: buckets of 1 MiB take 0.812 s a step, 12.3 % less than buckets of 4 MiB (0.926 s)`.
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tuning { kept, begun_with, seconds, seconds_before, steps, tried, .. } = self;

@@ -28,8 +28,8 @@ pub const RESUME: &str = "KOLO_VERIFY_RESUME";
 /// Steps after which a job whose updates are one step late makes all of them, because others of its runs are
 /// cut there ([`RESUME`]), and only there can be: else that would be a difference.
 pub const END_ROUND: &str = "KOLO_VERIFY_END_ROUND";
-/// `1`: steps are tuned ([`Config::tune`](crate::Config::tune)) where they can be, whatever the program says,
-/// and each is run by another setting. Also without [`FILE`].
+/// `1`: steps are tuned ([`Config::tune`](crate::Config::tune)) where they can be, whatever the program
+/// says, and each is run by another setting. Also without [`FILE`].
 pub const TUNE: &str = "KOLO_VERIFY_TUNE";
 
 /// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use crate::cluster::Cluster;
 use crate::step::reduction::{Load, Pick, Travel, load};
 
-/// Worlds of more ranks than this have costs counted for powers of four of bytes only: there a schedule takes
-/// up to seconds to build.
+/// Worlds of more ranks than this have costs counted for powers of four of bytes only: there a schedule
+/// takes up to seconds to build.
 const EVERY_LENGTH: usize = 64;
 
-/// The costs of a cluster's collectives. Between two powers of four a large cluster's are taken to grow evenly
-/// with the bytes.
+/// The costs of a cluster's collectives. Between two powers of four a large cluster's are taken to grow
+/// evenly with the bytes.
 #[derive(Debug)]
 pub struct LoadTable {
     cluster: Cluster,

@@ -42,8 +42,8 @@ pub struct ReductionKind {
     pub is_lossy: bool,
 }
 
-/// Every reduction whose bytes are known. What it computes is nothing here: a profile that was measured with it
-/// has that.
+/// Every reduction whose bytes are known. What it computes is nothing here: a profile that was measured with
+/// it has that.
 pub static REDUCTIONS: &[ReductionKind] = &[
     ReductionKind {
         name: "sum",

@@ -167,8 +167,8 @@ fn unequal_shares_are_added_once_in_tree_order() {
     assert!(proved.contains_key("hierarchical"), "{proved:?}");
 }
 
-/// Who adds how much does not decide the order: ranks with links of any rates, some of which own nothing, and
-/// with any shares.
+/// Who adds how much does not decide the order: ranks with links of any rates, some of which own nothing,
+/// and with any shares.
 #[test]
 fn uneven_ownership_keeps_the_tree() {
     for (shares, ownership) in [

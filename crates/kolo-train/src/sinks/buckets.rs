@@ -1,5 +1,5 @@
-//! `buckets.csv`: how many bytes each bucket has, and travels in, how long its reductions took, when its gradient
-//! was there, when its values were needed, and how long the training thread waited for it.
+//! `buckets.csv`: how many bytes each bucket has, and travels in, how long its reductions took, when its
+//! gradient was there, when its values were needed, and how long the training thread waited for it.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! `kolo bench profile`: what one worker does in a step by itself, and how much longer it takes where all cores
-//! compute. `kolo plan step --profile FILE` begins with that.
+//! `kolo bench profile`: what one worker does in a step by itself, and how much longer it takes where all
+//! cores compute. `kolo plan step --profile FILE` begins with that.
 
 use std::time::Instant;
 
@@ -16,8 +16,8 @@ use crate::options::Communication;
 use kolo::Failure;
 use kolo_train::check_bucket_cap;
 
-/// A worker's step by itself, as JSON for `kolo plan step --profile`: on random images, one worker alone and one
-/// on each core in turn.
+/// A worker's step by itself, as JSON for `kolo plan step --profile`: on random images, one worker alone and
+/// one on each core in turn.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Workers of this machine that compute at once, each by itself [default: one for each core]
@@ -41,7 +41,8 @@ pub(crate) struct Options {
     pub(crate) communication: Communication,
 }
 
-/// Blocks before the measured ones: buckets are cut anew after the first step, and profiled in the next five.
+/// Blocks before the measured ones: buckets are cut anew after the first step, and profiled in the next
+/// five.
 const WARM_UP: usize = 1;
 
 /// What `kolo bench profile` prints.

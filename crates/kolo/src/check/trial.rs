@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::output::print_json;
 use kolo::{Failure, with_precision};
 
-/// Tells a process that it is to try a step. What it is of comes as a line on its input, and what it takes is
-/// JSON on its output. It ends when its input does.
+/// Tells a process that it is to try a step. What it is of comes as a line on its input, and what it takes
+/// is JSON on its output. It ends when its input does.
 pub(crate) const TRIAL: &str = "KOLO_CHECK_TRIAL";
 
 /// Steps that are timed at least, after the first.

@@ -54,9 +54,9 @@ pub(crate) struct Axes {
 
 /// The runs to compare. The first one is the reference: one worker, large buckets; the second one is the same
 /// again. For each number of workers one run is cut in its middle and goes on from a checkpoint, where there
-/// are steps on both sides of it. One run of the most workers is tuned, unless an algorithm is asked for that
-/// does not keep the tree. The last run has servers, unless another algorithm is asked for than that which
-/// knows of them.
+/// are steps on both sides of it. One run of the most workers is tuned, unless an algorithm is asked for
+/// that does not keep the tree. The last run has servers, unless another algorithm is asked for than that
+/// which knows of them.
 ///
 /// # Errors
 ///

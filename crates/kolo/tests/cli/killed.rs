@@ -1,6 +1,6 @@
 //! `kill -9` of any worker at any moment, where the others may not go on without it: the job ends within 5
-//! seconds (a few more on a machine as busy as this test may find it; a deadline would be 30), names the rank, and
-//! leaves nothing.
+//! seconds (a few more on a machine as busy as this test may find it; a deadline would be 30), names the
+//! rank, and leaves nothing.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
