@@ -45,9 +45,11 @@ impl PseudoTerminal {
 
     /// Starts a program that has this as its terminal, as one of a shell.
     pub fn spawn(&self, command: &mut Command) -> Child {
-        // Who begins a session with a terminal as standard input gets it as its own.
+        // Who begins a session with a terminal as standard input gets it as its own. A test that runs in the
+        // background of a script was started with Ctrl-C ignored, which programs inherit.
         let mut session = Command::new("setsid");
-        session.arg("--ctty").arg(command.get_program()).args(command.get_args());
+        session.args(["--ctty", "env", "--default-signal=INT"]);
+        session.arg(command.get_program()).args(command.get_args());
         if let Some(folder) = command.get_current_dir() {
             session.current_dir(folder);
         }

@@ -34,6 +34,7 @@ impl OnTerminal {
 
     /// What was on the terminal when the job has ended, which must have put it in order.
     fn end(mut self, last_words: &str, is_good: bool) -> String {
+        self.terminal.wait_for(last_words);
         let status = self.job.wait().unwrap();
         let text = self.terminal.wait_for(last_words);
         assert_eq!(status.success(), is_good, "{text}");
