@@ -26,9 +26,15 @@ fn profiles() -> String {
     manifest[first..].into()
 }
 
-/// Features that this workspace's tests ask for, of crates that all of Burn is built on: with them Burn is
-/// not built anew.
-const SHARED_FEATURES: &str = "once_cell = \"1\"\nserde = { version = \"1\", features = [\"rc\"] }\n";
+/// Features that this workspace asks for, and README's program does not, of crates that all of Burn is built on:
+/// with them Burn is not built anew. `cargo tree -f "{p} {f}"` of both shows which those are.
+const SHARED_FEATURES: &str = r#"
+ahash = "0.8"
+crossbeam-utils = "0.8"
+once_cell = "1"
+rustix = { version = "1", features = ["pty"] }
+serde = { version = "1", features = ["rc"] }
+"#;
 
 fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap();
