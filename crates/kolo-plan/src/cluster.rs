@@ -16,6 +16,8 @@ pub struct Cluster {
     pub network: Network,
     /// Seconds of a core that a rank spends for each byte that it sends and receives between nodes.
     pub far_cpu: f64,
+    /// Whether ranks of a node can read each other's memory.
+    pub shares_memory: bool,
     /// The cores that workers share; nothing where communication takes no time from computation.
     pub cores: Option<Cores>,
 }
@@ -35,6 +37,7 @@ impl Cluster {
             servers: 0,
             network: Network { far, ..Network::default() },
             far_cpu: 0.0,
+            shares_memory: true,
             cores: None,
         }
     }
@@ -52,6 +55,11 @@ impl Cluster {
         let node = |worker: usize| self.topology.node_of(Rank(worker));
         let nodes: Vec<usize> = (0..self.workers()).map(node).collect();
         Cluster { topology: Topology::of_names(&nodes), servers: 0, ..self.clone() }
+    }
+
+    /// Whether all ranks can read each other's memory.
+    pub(crate) fn is_one_memory(&self) -> bool {
+        self.shares_memory && self.topology.nodes().len() == 1
     }
 
     /// Ranks of the fullest node.

@@ -161,7 +161,8 @@ impl ClusterFile {
         let add = Curve(vec![(0.0, 0.0), (1e6, 1e6 * per_byte)]);
         let network = Network { near, far, add, crowding, ..Network::default() };
         let far_cpu = self.between.cpu_per_byte();
-        Ok(Cluster { topology: Topology::of_names(&nodes), servers, network, far_cpu, cores })
+        let topology = Topology::of_names(&nodes);
+        Ok(Cluster { topology, servers, network, far_cpu, shares_memory: self.inside.is_none(), cores })
     }
 
     fn cores(&self, workers: usize) -> Result<Option<Cores>, ClusterError> {

@@ -26,6 +26,7 @@
 //! |---|---|
 //! | `analysis` | what the figures say together |
 //! | [`findings`] | what stands out, in words: a file each |
+//! | `predicted` | what `kolo plan` said, and what came of it |
 //! | `html` | markup into which no string of a file gets but as text |
 //! | `figures` | axes, marks, tables |
 //! | `page` | the sections and their order |
@@ -40,9 +41,11 @@ mod figures;
 pub mod findings;
 mod html;
 mod page;
+mod predicted;
 mod report;
 mod statistics;
 pub mod units;
 
 pub use error::Error;
+pub use predicted::PredictedStep;
 pub use report::Report;

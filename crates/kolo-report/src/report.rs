@@ -9,12 +9,15 @@ use kolo_run_folder::Run;
 use crate::error::Error;
 use crate::findings::{Finding, findings};
 use crate::page::{self, BEGINNING};
+use crate::predicted::{Outcome, PredictedStep};
 
 /// A report on one or several runs.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Each run with what stands out in it.
     pub runs: Vec<(Run, Vec<Finding>)>,
+    /// What was predicted of them, for some numbers of workers; empty where nothing was.
+    pub predicted: Vec<PredictedStep>,
 }
 
 impl Report {
@@ -40,12 +43,12 @@ impl Report {
             let found = findings(&run);
             (run, found)
         };
-        Ok(Report { runs: runs.into_iter().map(found).collect() })
+        Ok(Report { runs: runs.into_iter().map(found).collect(), predicted: Vec::new() })
     }
 
     /// The page: one HTML file that needs nothing else.
     pub fn html(&self) -> String {
-        page::html(&self.runs)
+        page::html(&self.runs, &self.predicted)
     }
 
     /// Writes the page to a file, whole or not at all. An older report there is replaced.
@@ -72,8 +75,8 @@ impl Report {
         written.map_err(fail)
     }
 
-    /// A line for each finding, what matters most first, and the run's name before it where there are
-    /// several.
+    /// A line for each finding, what matters most first, and one for what came of a prediction; the run's name
+    /// before it where there are several.
     pub fn headlines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (run, found) in &self.runs {
@@ -85,6 +88,8 @@ impl Report {
                 format!("{name}{}: {}", finding.severity.name().to_lowercase(), finding.headline)
             };
             lines.extend(found.iter().map(line));
+            let outcome = Outcome::of(run, &self.predicted);
+            lines.extend(outcome.map(|outcome| format!("{name}{}", outcome.words())));
         }
         lines
     }
@@ -117,7 +122,7 @@ mod tests {
     use crate::example;
 
     fn report() -> Report {
-        Report { runs: vec![(example::run(30), Vec::new())] }
+        Report { runs: vec![(example::run(30), Vec::new())], predicted: Vec::new() }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::cluster::Cluster;
 use crate::step::choices::{Choices, Sync};
 use crate::step::load_table::LoadTable;
 use crate::step::profile::StepProfile;
@@ -39,11 +40,15 @@ pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> P
     let profile = choices.caps.map_or_else(|| profile.clone(), |caps| profile.cut(caps));
     let slowdown = cluster.cores.map_or(1.0, |cores| cores.slowdown());
     let mut profile = profile.accumulating(choices.accumulate).slowed(slowdown);
-    let loads = loads(&profile, table, choices);
+    let is_deferred = defers(cluster, choices);
+    let loads = if is_deferred { nothing_travels(&profile) } else { loads(&profile, table, choices) };
     let (told, algorithm) = match choices.sync {
         Sync::Rounds(steps) => in_rounds(&profile, &loads, steps),
         Sync::EveryStep | Sync::Delayed => {
             profile.optimizer += slowdown * choices.reduction.hearing_others(profile.bytes(), workers);
+            if is_deferred {
+                profile.optimizer += slowdown * cluster.network.add.seconds(profile.bytes());
+            }
             let overlap = Overlap {
                 forward: choices.overlap_forward,
                 delayed: choices.sync == Sync::Delayed,
@@ -62,6 +67,18 @@ pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> P
         shards: choices.accumulate.max(1),
         algorithm,
     }
+}
+
+/// Whether gradients are added where the optimizer reads them: those of two workers that read each other's
+/// memory, with a shard each, where exact sums are wanted by no algorithm in particular.
+fn defers(cluster: &Cluster, choices: &Choices) -> bool {
+    let is_exact = choices.reduction.name == "sum" && choices.pick == Pick::Exact;
+    let is_plain = choices.sync == Sync::EveryStep && choices.accumulate <= 1;
+    is_exact && is_plain && cluster.workers() == 2 && cluster.servers == 0 && cluster.is_one_memory()
+}
+
+fn nothing_travels(profile: &StepProfile) -> Vec<Load> {
+    vec![Load { seconds: 0.0, cpu: 0.0, algorithm: "deferred" }; profile.buckets.len()]
 }
 
 /// What each bucket takes on the wire.
@@ -91,7 +108,7 @@ fn in_rounds(profile: &StepProfile, loads: &[Load], steps: u64) -> (Timeline, &'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cluster, ClusterFile};
+    use crate::ClusterFile;
 
     fn over(profile: &StepProfile, cluster: Cluster, choices: &Choices) -> Prediction {
         predict(profile, &LoadTable::new(cluster), choices)
@@ -155,6 +172,33 @@ mod tests {
         };
         let (once, four) = (told(1), told(4));
         assert!(four.efficiency > 2.5 * once.efficiency, "{once:?} {four:?}");
+    }
+
+    #[test]
+    fn two_workers_of_one_memory_add_where_they_read() {
+        let of = |workers_per_node, workers: usize, choices: Choices| {
+            let file = ClusterFile { workers_per_node, ..ClusterFile::of_link("1gbe") };
+            over(&resnet18(4e6), file.of(workers).unwrap(), &choices)
+        };
+        let two = of(4, 2, Choices::default());
+        // 44.7 MB at 20 GB/s.
+        let added = two.seconds - two.exposed - resnet18(4e6).alone();
+        assert!((added - 44.7e6 / 20e9).abs() < 1e-6 && two.algorithm == "deferred", "{two:?}");
+        assert!(two.wire < 1e-4, "only the agreement travels: {two:?}");
+        let named = Choices { pick: Pick::Named("direct"), ..Choices::default() };
+        let accumulating = Choices { accumulate: 2, ..Choices::default() };
+        for others in [
+            of(4, 4, Choices::default()),
+            of(1, 2, Choices::default()),
+            of(4, 2, named),
+            of(4, 2, accumulating),
+        ] {
+            assert!(others.algorithm != "deferred" && others.wire > 1e-3, "{others:?}");
+        }
+        let inside = Some(crate::LinkChoice::Named("nvlink4".into()));
+        let accelerators = ClusterFile { workers_per_node: 4, inside, ..ClusterFile::of_link("1gbe") };
+        let told = over(&resnet18(4e6), accelerators.of(2).unwrap(), &Choices::default());
+        assert_ne!(told.algorithm, "deferred");
     }
 
     #[test]

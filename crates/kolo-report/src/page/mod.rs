@@ -5,6 +5,7 @@ mod curves;
 mod found;
 mod generations;
 mod overview;
+mod predicted;
 mod ranks;
 mod section;
 mod step_time;
@@ -13,6 +14,7 @@ use kolo_run_folder::Run;
 
 use crate::findings::Finding;
 use crate::html::{Html, element};
+use crate::predicted::PredictedStep;
 use section::{Ids, Section};
 
 /// What every report begins with, by which one is known.
@@ -23,19 +25,20 @@ const STYLE: &str = include_str!("style.css");
 /// Nothing is loaded, from nowhere, and no script runs, whatever stands in the files.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
-/// The page about runs and what stands out in each.
-pub(crate) fn html(found: &[(Run, Vec<Finding>)]) -> String {
+/// The page about runs, what stands out in each, and what was predicted of them.
+pub(crate) fn html(found: &[(Run, Vec<Finding>)], predicted: &[PredictedStep]) -> String {
     let runs: Vec<&Run> = found.iter().map(|(run, _)| run).collect();
     let mut ids = Ids::default();
-    let sections = [
-        found::section(found),
-        overview::section(&runs),
+    let first = [found::section(found), overview::section(&runs)];
+    let figures = [
         curves::section(&runs, &mut ids),
         step_time::section(&runs, &mut ids),
         ranks::section(&runs, &mut ids),
         buckets::section(&runs, &mut ids),
         generations::section(&runs, &mut ids),
     ];
+    let sections: Vec<Section> =
+        first.into_iter().chain(predicted::section(&runs, predicted)).chain(figures).collect();
     let names = runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ");
     let header = element("header")
         .add(element("h1").add("Training report"))
@@ -84,7 +87,7 @@ mod tests {
             let found = findings(&run);
             (run, found)
         });
-        html(&found.collect::<Vec<_>>())
+        html(&found.collect::<Vec<_>>(), &[])
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::clocks::{Clock, aligned};
-use super::collectives::{Collectives, WaitedFor};
+use super::collectives::Collectives;
+use super::waits::{WaitedFor, waits};
 use crate::error::Error;
 use crate::part::Part;
 use crate::span::{Event, Track, What};
@@ -39,7 +40,7 @@ fn write_to(
     collectives: &Collectives,
     clocks: &BTreeMap<String, Clock>,
 ) -> std::io::Result<usize> {
-    let waits = collectives.waits(parts, clocks);
+    let waits = waits(collectives, parts, clocks);
     let at = |part: &Part, moment: u64| aligned(moment, clocks.get(&part.header.clock));
     let starts = parts.iter().flat_map(|part| part.events.iter().map(|event| at(part, event.start)));
     let zero = starts.min().unwrap_or(0);

@@ -1,10 +1,8 @@
 //! Which spans of different processes are one collective: the reduction of the same bucket in the same step
 //! of the same generation.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use super::clocks::aligned;
-use crate::Clock;
 use crate::part::Part;
 use crate::span::What;
 
@@ -20,13 +18,6 @@ pub(super) struct Side {
 /// All collectives of the parts.
 #[derive(Default)]
 pub(super) struct Collectives(HashMap<(u64, u64, usize), Vec<Side>>);
-
-/// For whom a side of a collective has waited: the rank that was the last to start, and how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WaitedFor {
-    pub(super) rank: usize,
-    pub(super) nanoseconds: u64,
-}
 
 impl Collectives {
     /// A process may have had several ranks, one after another.
@@ -50,26 +41,5 @@ impl Collectives {
 
     pub(super) fn each(&self) -> impl Iterator<Item = &Vec<Side>> {
         self.0.values()
-    }
-
-    /// For each side of a collective, by part and event, for whom it has waited.
-    pub(super) fn waits(
-        &self,
-        parts: &[Part],
-        clocks: &BTreeMap<String, Clock>,
-    ) -> HashMap<(usize, usize), WaitedFor> {
-        let start = |side: &Side| {
-            let Part { header, events } = &parts[side.part];
-            aligned(events[side.event].start, clocks.get(&header.clock))
-        };
-        let mut waits = HashMap::new();
-        for sides in self.each() {
-            let Some(last) = sides.iter().max_by_key(|side| start(side)) else { continue };
-            for side in sides.iter().filter(|side| side.rank != last.rank) {
-                let nanoseconds = (start(last) - start(side)) as u64;
-                waits.insert((side.part, side.event), WaitedFor { rank: last.rank, nanoseconds });
-            }
-        }
-        waits
     }
 }

@@ -3,6 +3,7 @@
 mod chrome;
 mod clocks;
 mod collectives;
+mod waits;
 
 use std::collections::BTreeMap;
 use std::fs;

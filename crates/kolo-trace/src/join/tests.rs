@@ -50,9 +50,9 @@ fn the_last_to_start_is_waited_for() {
     let parts = two_hosts(0);
     let collectives = Collectives::of(&parts);
     let clocks = [("a".to_string(), Clock::default()), ("b".to_string(), Clock::default())];
-    let waits = collectives.waits(&parts, &clocks.into());
+    let waits = waits::waits(&collectives, &parts, &clocks.into());
     assert_eq!(waits.len(), 20, "only rank 0 waits");
-    let expected = collectives::WaitedFor { rank: 1, nanoseconds: 300 };
+    let expected = waits::WaitedFor { rank: 1, nanoseconds: 300 };
     assert!(waits.iter().all(|((part, _), waited)| *part == 0 && *waited == expected));
 }
 

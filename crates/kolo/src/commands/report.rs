@@ -1,9 +1,11 @@
 //! `kolo report`: one page about runs.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kolo_report::{Error, Report as Page};
+use kolo_report::{Error, PredictedStep, Report as Page};
+use serde::Deserialize;
 
 use crate::output::print;
 use kolo::Failure;
@@ -20,15 +22,54 @@ pub(crate) struct Report {
     /// The file to write; an older report there is replaced, any other file is not
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
+    /// What `kolo plan step --json` has printed, with `--workers` as many as a run has: what was predicted
+    /// stands beside what was measured
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+}
+
+/// What is read of what `kolo plan step --json` prints.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Plan {
+    Steps(Vec<PlannedStep>),
+    /// With `--advise`.
+    Advised {
+        steps: Vec<PlannedStep>,
+    },
+}
+
+#[derive(Deserialize)]
+struct PlannedStep {
+    workers: usize,
+    seconds: f64,
+    exposed: f64,
+    straggling: f64,
 }
 
 impl Report {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let report = Page::read(&self.runs).map_err(failure)?;
+        let mut report = Page::read(&self.runs).map_err(failure)?;
+        if let Some(file) = &self.plan {
+            report.predicted = read(file)?;
+        }
         report.write(&self.out).map_err(failure)?;
         let lines: String = report.headlines().iter().map(|line| format!("{line}\n")).collect();
         print(&format!("{lines}{}\n", self.out.display()))
     }
+}
+
+fn read(file: &Path) -> Result<Vec<PredictedStep>, Failure> {
+    let fail = |problem: String| Failure::input(format!("--plan {}: {problem}", file.display()));
+    let text = fs::read_to_string(file).map_err(|e| fail(e.to_string()))?;
+    let (Plan::Steps(steps) | Plan::Advised { steps }) = serde_json::from_str(&text)
+        .map_err(|_| fail("this is not what `kolo plan step --json` prints".into()))?;
+    let predicted = |step: PlannedStep| PredictedStep {
+        workers: step.workers,
+        seconds: step.seconds + step.straggling,
+        exposed: step.exposed,
+    };
+    Ok(steps.into_iter().map(predicted).collect())
 }
 
 /// A disk that is full is nobody's wrong input.

@@ -33,6 +33,15 @@ fn what_train_writes_is_what_report_reads() {
     assert!(told.contains("a: ") && told.contains("b: ") && told.ends_with("both.html\n"), "{told}");
     let page = fs::read_to_string(folder.path().join("both.html")).unwrap();
     assert!(page.contains("Settings that differ:") && page.contains("precision.compute"));
+    let plan = ["plan", "step", "--from", "a", "--between", "loopback", "--workers", "1,2", "--json"];
+    for advise in [&[][..], &["--advise", "2"]] {
+        let plan = succeed(folder.path(), &[&plan, advise].concat());
+        fs::write(folder.path().join("plan.json"), plan).unwrap();
+        let told = succeed(folder.path(), &["report", "a", "--plan", "plan.json"]);
+        assert!(told.contains("a step of 2 workers takes ") && told.contains(" predicted\n"), "{told}");
+    }
+    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("<h2>Predicted and measured</h2>"));
 }
 
 #[test]
@@ -57,5 +66,12 @@ fn what_is_no_run_is_told_in_a_sentence() {
     write("mine.html", "<p>mine");
     let (code, error) = told(&["run", "--out", "run/mine.html"]);
     assert!(code == 2 && error.contains("run/mine.html exists and is no report"), "{error}");
+    fs::write(folder.path().join("plan.json"), "[{\"workers\": 2}]").unwrap();
+    for (file, words) in
+        [("plan.json", "not what `kolo plan step --json` prints"), ("no.json", "No such file")]
+    {
+        let (code, error) = told(&["run", "--plan", file]);
+        assert!(code == 2 && error.contains(&format!("--plan {file}: ")) && error.contains(words), "{error}");
+    }
     assert!(!folder.path().join("report.html").exists(), "nothing was written");
 }

@@ -1,0 +1,72 @@
+//! What was predicted of a step, and what came of it.
+
+use kolo_run_folder::Run;
+
+use crate::analysis::Pace;
+use crate::units::{percent, plural, seconds};
+
+/// A step as it was predicted for so many workers, as `kolo plan step --json` has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PredictedStep {
+    /// Workers.
+    pub workers: usize,
+    /// Seconds of a step, with what workers wait for the slowest of them.
+    pub seconds: f64,
+    /// Those in which workers wait for communication.
+    pub exposed: f64,
+}
+
+/// A prediction beside the run that it is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) predicted: PredictedStep,
+    /// Seconds of the median step.
+    pub(crate) seconds: f64,
+    /// Seconds of waiting for communication in the median step.
+    pub(crate) exposed: f64,
+}
+
+impl Outcome {
+    /// Nothing where nothing was predicted for as many workers as the run has, or the run is too young.
+    pub(crate) fn of(run: &Run, predicted: &[PredictedStep]) -> Option<Self> {
+        let workers = run.world_size()?;
+        let predicted = *predicted.iter().find(|step| step.workers == workers)?;
+        let pace = Pace::of(run)?;
+        Some(Outcome { predicted, seconds: pace.median, exposed: pace.exposed_a_step() })
+    }
+
+    /// How much longer a step takes than was predicted, as a share of the prediction.
+    pub(crate) fn error(&self) -> f64 {
+        self.seconds / self.predicted.seconds - 1.0
+    }
+
+    /// In a sentence.
+    pub(crate) fn words(&self) -> String {
+        let PredictedStep { workers, seconds: predicted, .. } = self.predicted;
+        let by = percent(self.error().abs());
+        let than = if self.error() < 0.0 { "shorter" } else { "longer" };
+        let measured = seconds(self.seconds);
+        let workers = plural(workers, "worker");
+        format!("a step of {workers} takes {measured}, {by} {than} than the {} predicted", seconds(predicted))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::example;
+
+    #[test]
+    fn the_prediction_for_as_many_workers_is_the_one() {
+        let of = |workers, seconds| PredictedStep { workers, seconds, exposed: 0.0 };
+        let told = [of(1, 0.02), of(2, 0.025), of(4, 0.05)];
+        let outcome = Outcome::of(&example::run(100), &told).unwrap();
+        assert_eq!(outcome.predicted, told[1]);
+        assert!((outcome.error() - 0.24).abs() < 1e-9, "{outcome:?}");
+        assert_eq!(outcome.words(), "a step of 2 workers takes 31 ms, 24 % longer than the 25 ms predicted");
+        let slow = [of(2, 0.062)];
+        assert!(Outcome::of(&example::run(100), &slow).unwrap().words().contains("50 % shorter"));
+        assert!(Outcome::of(&example::run(100), &told[2..]).is_none(), "none for two");
+        assert!(Outcome::of(&example::run(12), &told).is_none(), "too young");
+    }
+}
