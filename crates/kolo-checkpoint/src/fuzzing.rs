@@ -1,5 +1,5 @@
-//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only with the feature `fuzzing`; not
-//! part of the interface.
+//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only in tests and with the feature
+//! `fuzzing`; not part of the interface.
 
 use std::ops::Range;
 

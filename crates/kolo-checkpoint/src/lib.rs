@@ -18,7 +18,7 @@
 mod background;
 mod error;
 mod folder;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod guard;

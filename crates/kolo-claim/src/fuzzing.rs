@@ -1,5 +1,5 @@
-//! The decoder of this crate that reads bytes from outside, for `fuzz/`. Only with the feature `fuzzing`; not
-//! part of the interface.
+//! The decoder of this crate that reads bytes from outside, for `fuzz/`. Only in tests and with the feature
+//! `fuzzing`; not part of the interface.
 
 use std::time::SystemTime;
 

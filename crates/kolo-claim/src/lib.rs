@@ -17,7 +17,7 @@ mod decide;
 mod error;
 mod exclusive;
 mod files;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod held;

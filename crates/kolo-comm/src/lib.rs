@@ -17,7 +17,7 @@ mod element;
 mod engine;
 mod executor;
 mod fingerprint;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;

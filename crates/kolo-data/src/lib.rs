@@ -27,7 +27,7 @@ mod dataset;
 mod entry;
 mod error;
 mod format;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod image_set;

@@ -42,7 +42,7 @@ mod coordinator;
 mod coordinator_connection;
 mod driver;
 mod events;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod generation;

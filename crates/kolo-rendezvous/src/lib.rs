@@ -18,7 +18,7 @@ mod backend_error;
 pub mod env;
 mod error;
 mod establish_store;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hash;

@@ -6,5 +6,5 @@ mod peers;
 
 pub(crate) use job::{StoreHost, StoreSession, form};
 pub(crate) use peers::{Connected, connect};
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use peers::{decode_for_fuzzing, seed_for_fuzzing};

@@ -225,7 +225,7 @@ fn host_of(node: &str) -> &str {
 }
 
 /// What `show` and the transports do with another rank's words.
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn decode_for_fuzzing(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let _ = serde_json::from_str::<PeerInfo>(&text);
@@ -233,7 +233,7 @@ pub(crate) fn decode_for_fuzzing(bytes: &[u8]) {
     crate::transport::decode_address_for_fuzzing(&text);
 }
 
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn seed_for_fuzzing() -> String {
     let address = |name: &str, text: &str| (name.to_string(), text.to_string());
     let addresses = [address("shm", r#"{"pid":4711,"file":5}"#), address("tcp", "127.0.0.1:29500")].into();

@@ -19,7 +19,7 @@ pub static TRANSPORTS: [&TransportKind; 3] = [&THREADS, &SHM, &TCP];
 pub(crate) use kind::{Connecting, Connector, GroupContext};
 pub(crate) use routes::Routes;
 pub(crate) use shared_memory::connect_threads;
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use {shared_memory::decode_address_for_fuzzing, shared_memory::fuzzing as slot, tcp::fuzzing};
 
 impl TransportKind {

@@ -31,7 +31,9 @@ pub struct Variant {
     pub choices: Choices,
     /// One worker's step with them.
     pub profile: StepProfile,
-    /// What it keeps of the job that it is compared with.
+    /// Samples of a shard, by those of the job that it is compared with.
+    pub samples: f64,
+    /// What it keeps of that job.
     pub keeps: Keeps,
 }
 
@@ -62,7 +64,7 @@ pub struct Advice {
 pub fn advise(now: &Prediction, variant: &Variant, table: &LoadTable) -> Advice {
     let prediction = predict(&variant.profile, table, &variant.choices);
     let speed = |told: &Prediction| (told.workers * told.shards) as f64 / told.seconds;
-    let gain = speed(&prediction) / speed(now);
+    let gain = variant.samples * speed(&prediction) / speed(now);
     Advice {
         options: variant.options.clone(),
         prediction,
@@ -86,7 +88,7 @@ mod tests {
 
     fn variant(options: &str, keeps: Keeps, choices: Choices) -> Variant {
         let profile = StepProfile::even(0.012, 0.018, 0.006, 44.7e6, 1e6);
-        Variant { options: options.into(), choices, profile, keeps }
+        Variant { options: options.into(), choices, profile, samples: 1.0, keeps }
     }
 
     #[test]
@@ -110,6 +112,17 @@ mod tests {
         let fast = told("ndr");
         // Fewer updates are gained in any case.
         assert!(!fast[0].is_worth_it && fast[1].gain < 1.2, "{fast:?}");
+    }
+
+    #[test]
+    fn a_larger_batch_has_more_samples() {
+        let table = LoadTable::new(ClusterFile::of_link("ndr").of(2).unwrap());
+        let job = variant("", Keeps::Bits, Choices::default());
+        let now = predict(&job.profile, &table, &job.choices);
+        let mut double = variant("double", Keeps::Gradients, job.choices);
+        (double.profile, double.samples) = (job.profile.slowed(1.5), 2.0);
+        let gain = advise(&now, &double, &table).gain;
+        assert!((gain - 2.0 / 1.5).abs() < 0.01, "{gain}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
 use crate::options::Communication;
-use kolo::Failure;
+use kolo::{Failure, Precision};
 use kolo_train::check_bucket_cap;
 
 /// A worker's step by itself, as JSON for `kolo plan step --profile`: on random images, one worker alone and
@@ -50,6 +50,9 @@ const WARM_UP: usize = 1;
 pub(crate) struct WorkerProfile {
     pub(crate) model: String,
     pub(crate) batch_size: usize,
+    /// The type of convolutions and products; those of the first versions were f32.
+    #[serde(default = "f32")]
+    pub(crate) precision: String,
     pub(crate) reduction: String,
     /// Workers that computed at once: one for each core.
     pub(crate) cores: usize,
@@ -58,6 +61,10 @@ pub(crate) struct WorkerProfile {
     /// Half of what lies between the 16th and the 84th percentile of a worker's steps, by their median.
     pub(crate) spread: f64,
     pub(crate) profile: StepProfile,
+}
+
+fn f32() -> String {
+    Precision::ALL[0].0.into()
 }
 
 impl Options {
@@ -106,6 +113,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let measured = WorkerProfile {
         model: options.work.model.clone(),
         batch_size: options.work.batch_size,
+        precision: options.work.precision.clone(),
         reduction: options.reduction.clone(),
         cores: group.world_size(),
         full_slowdown: (together / of(50.0)).max(1.0),

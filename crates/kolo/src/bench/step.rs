@@ -57,6 +57,7 @@ const WARM_UP: usize = 2;
 struct Report {
     model: String,
     batch_size: usize,
+    precision: String,
     world_size: usize,
     transport: &'static str,
     step_seconds: f64,
@@ -142,6 +143,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let report = Report {
         model: options.work.model.clone(),
         batch_size: options.work.batch_size,
+        precision: options.work.precision.clone(),
         world_size: group.world_size(),
         transport: group.transport(),
         step_seconds: step,

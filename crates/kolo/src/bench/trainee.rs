@@ -7,11 +7,11 @@ use kolo_data::{Batch, SampleShape};
 use kolo_ddp::optimizer::{self, Optimizer};
 use kolo_ddp::table::Value;
 use kolo_ddp::{Config, StepReport};
-use kolo_train::Stepper;
 use kolo_train::models::{self, Blueprint};
+use kolo_train::{PrecisionConfig, Stepper};
 
 use super::samples::at_least_1;
-use kolo::Failure;
+use kolo::{Failure, Precision, with_precision};
 
 const CLASSES: usize = 10;
 
@@ -30,13 +30,23 @@ pub(super) struct Work {
     /// Optimizer
     #[arg(long, default_value = "adamw")]
     optimizer: String,
+    /// Type in which convolutions and matrix products compute: f32, bf16 or f16
+    #[arg(long, value_name = "TYPE", default_value = Precision::ALL[0].0)]
+    pub(super) precision: String,
 }
 
 impl Work {
     pub(super) fn check(&self) -> Result<(), Failure> {
         models::find(&self.model)?;
         optimizer::find(&self.optimizer).map_err(Failure::input)?;
+        self.precision()?;
         at_least_1(&[("--batch-size", self.batch_size), ("--image-size", self.image_size)])
+    }
+
+    /// Loss scaling, which f16 needs to train, changes no figure.
+    fn precision(&self) -> Result<Precision, Failure> {
+        let config = PrecisionConfig { compute: self.precision.clone(), ..PrecisionConfig::default() };
+        Ok(config.precision()?)
     }
 
     fn optimizer(&self) -> Result<Box<dyn Optimizer>, Failure> {
@@ -50,6 +60,7 @@ impl Work {
 pub(super) struct Trainee {
     pub(super) stepper: Box<dyn Stepper>,
     batch: Batch,
+    precision: Precision,
     /// Bytes of a shard's gradient in the last step, and those in which it travelled.
     bytes: (usize, usize),
 }
@@ -65,12 +76,13 @@ impl Trainee {
         let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;
         let images = (0..count * 3 * size * size).map(pixel).collect();
         let labels = (0..count).map(|i| ((i + rank) % CLASSES) as i32).collect();
-        Ok(Trainee { stepper, batch: Batch { images, labels, shape: [count, 3, size, size] }, bytes: (0, 0) })
+        let batch = Batch { images, labels, shape: [count, 3, size, size] };
+        Ok(Trainee { stepper, batch, precision: work.precision()?, bytes: (0, 0) })
     }
 
     /// One step, and what is to be said of it.
     pub(super) fn report(&mut self) -> Result<StepReport, Failure> {
-        Ok(self.stepper.step(self.batch.clone(), 5e-4)?)
+        Ok(with_precision(self.precision, || self.stepper.step(self.batch.clone(), 5e-4))?)
     }
 
     /// One step; returns the seconds in which this rank waited for communication.

@@ -204,6 +204,25 @@ fn a_worker_is_profiled_here_and_planned_elsewhere() {
     let (here, elsewhere) = (seconds(&["--between", "loopback"]), seconds(&["--between", "ndr"]));
     assert!((here[0] - alone).abs() < 1e-9 && (elsewhere[0] - alone).abs() < 1e-9, "{here:?} {elsewhere:?}");
     assert!(here[1] > 4.0 * alone, "eight take turns on two cores: {here:?}, alone {alone}");
+
+    // Another batch in another precision, and what it would bring.
+    let other = ["bench", "profile", "--model", "mlp", "--batch-size", "16", "--precision", "bf16"];
+    let other =
+        succeed(place.path(), &[&other[..], &["--blocks", "1", "--steps", "3", "--nproc", "2"]].concat());
+    std::fs::write(place.path().join("other.json"), &other).unwrap();
+    let both = ["plan", "step", "--profile", "mlp.json,other.json", "--workers", "1", "--json"];
+    let told = succeed(place.path(), &[&both[..], &["--advise", "1"]].concat());
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let advice = &told["advice"][0];
+    let expected = 2.0 * alone / advice["seconds"].as_f64().unwrap();
+    assert!((advice["gain"].as_f64().unwrap() / expected - 1.0).abs() < 1e-9, "{told}");
+    assert_eq!(advice["options"], "--batch-size 16 --precision bf16");
+    for (more, words) in
+        [(&[][..], "compared by --advise"), (&["--advise", "1", "--reduction", "bf16"], "measure each")]
+    {
+        let (code, error) = fail(place.path(), &[&both[..], more].concat());
+        assert!(code == 2 && error.contains(words), "{error}");
+    }
     std::fs::write(place.path().join("mlp.json"), "{}").unwrap();
     let (code, error) = fail(place.path(), &plan);
     assert!(

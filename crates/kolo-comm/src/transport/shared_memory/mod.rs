@@ -1,7 +1,7 @@
 //! The transports of ranks that can read each other's memory: threads of one process, and processes of one
 //! host.
 
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
 mod inbox;
 mod lane;
@@ -149,7 +149,7 @@ pub(crate) fn connect_threads(
 }
 
 /// What a peer's address is read by, for `crate::fuzzing`.
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn decode_address_for_fuzzing(text: &str) {
     let _ = serde_json::from_str::<InboxAddress>(text);
 }

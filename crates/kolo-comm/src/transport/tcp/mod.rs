@@ -69,7 +69,7 @@ impl Connector for TcpConnector<'_> {
 }
 
 /// The decoders of this transport, for `crate::fuzzing`.
-#[cfg(feature = "fuzzing")]
+#[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing {
     pub(crate) use super::channel::Sealed;
     pub(crate) use super::data_listener::ConnectionId;

@@ -7,6 +7,7 @@ use kolo_plan::step::{
 
 use super::choice_options::reduced;
 use super::cluster_options::Place;
+use super::other_profiles::OtherProfile;
 use super::profile_options::Origin;
 use kolo::Failure;
 
@@ -30,10 +31,16 @@ pub(super) fn all(
 ) -> Result<(f64, Vec<Advice>), Failure> {
     let table = LoadTable::new(place.of(workers)?);
     let now = predict(profile, &table, choices);
-    let job =
-        Variant { options: String::new(), choices: *choices, profile: profile.clone(), keeps: Keeps::Bits };
+    let job = Variant {
+        options: String::new(),
+        choices: *choices,
+        profile: profile.clone(),
+        samples: 1.0,
+        keeps: Keeps::Bits,
+    };
     let [caps, reductions, syncs] = [caps(&job), reductions(&job, origin), syncs(&job)];
-    let single = [&caps, &algorithms(&job), &accumulations(&job), &reductions, &syncs];
+    let single =
+        [&profiled(&job, origin), &caps, &algorithms(&job), &accumulations(&job), &reductions, &syncs];
     let of = |variant: &Variant| advise(&now, variant, &table);
     let mut advice: Vec<Advice> = single.into_iter().flatten().map(of).collect();
     advice.extend(servers(workers, &job, &now, place)?);
@@ -49,6 +56,16 @@ pub(super) fn all(
 
 fn changed(job: &Variant, options: String, keeps: Keeps, choices: Choices) -> Variant {
     Variant { options, choices, keeps: keeps.max(job.keeps), ..job.clone() }
+}
+
+/// What was measured with other options.
+fn profiled(job: &Variant, origin: &Origin) -> Vec<Variant> {
+    let of = |other: &OtherProfile| {
+        let choices = Choices { reduction: other.reduction, ..job.choices };
+        let (profile, samples) = (other.profile.clone(), other.samples);
+        Variant { profile, samples, ..changed(job, other.options.clone(), other.keeps, choices) }
+    };
+    origin.others.iter().map(of).filter(Variant::is_possible).collect()
 }
 
 fn caps(job: &Variant) -> Vec<Variant> {
@@ -112,6 +129,7 @@ fn combined(first: &[Variant], second: &[Variant]) -> Vec<Variant> {
         options: format!("{} {}", a.options, b.options),
         choices: Choices { sync: b.choices.sync, ..merged(a, b) },
         profile: if b.choices.reduction.is_lossy { b.profile.clone() } else { a.profile.clone() },
+        samples: a.samples,
         keeps: a.keeps.max(b.keeps),
     };
     let all = first.iter().flat_map(|a| second.iter().map(move |b| both(a, b)));

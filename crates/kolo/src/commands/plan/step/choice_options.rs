@@ -41,6 +41,11 @@ impl ChoiceOptions {
         self.bucket_cap_mb.map(Caps::of_mib)
     }
 
+    /// Whether one was asked for.
+    pub(super) fn names_a_reduction(&self) -> bool {
+        self.reduction.is_some()
+    }
+
     /// The choices, and the profile as they make it.
     pub(super) fn choose(&self, origin: &Origin) -> Result<(StepProfile, Choices), Failure> {
         let (profile, reduction) = match &self.reduction {

@@ -4,6 +4,7 @@ mod advise;
 mod choice_options;
 mod cluster_options;
 mod failure_options;
+mod other_profiles;
 mod plot;
 mod profile_options;
 mod run_profile;
@@ -67,10 +68,29 @@ struct Report {
 }
 
 impl Step {
+    /// Several profiles are compared by `--advise`, each as it was measured.
+    fn check_comparison(&self) -> Result<(), Failure> {
+        if !self.profile.are_several() {
+            return Ok(());
+        }
+        if self.advise.is_none() {
+            return Err(Failure::input(
+                "several profiles are compared by --advise; give it a number of workers",
+            ));
+        }
+        if self.choices.names_a_reduction() {
+            return Err(Failure::input(
+                "--reduction is not applied to several profiles; measure each with it: kolo bench profile --reduction",
+            ));
+        }
+        Ok(())
+    }
+
     pub(crate) fn run(self) -> Result<(), Failure> {
         if self.workers.contains(&0) || self.advise == Some(0) {
             return Err(Failure::input("0 workers: a job has at least one"));
         }
+        self.check_comparison()?;
         let mut place = self.cluster.place()?;
         let most = self.workers.iter().copied().max().unwrap_or(1);
         let origin = self.profile.origin(place.caps(most))?;

@@ -7,6 +7,7 @@ use clap::Args;
 use kolo_plan::step::{Caps, REDUCTIONS, ReductionKind, StepProfile};
 
 use super::super::positive;
+use super::other_profiles::{OtherProfile, others};
 use super::run_profile;
 use crate::bench::profile::WorkerProfile;
 use kolo::Failure;
@@ -17,15 +18,19 @@ pub(super) struct ProfileOptions {
     /// Take the step of the run in this folder: its passes, its optimizer, its buckets
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = FIGURES, conflicts_with_all = ["profile", "model"])]
     from: Option<PathBuf>,
-    /// Take the step that `kolo bench profile` has printed into this file
-    #[arg(long, value_name = "FILE", conflicts_with_all = FIGURES, conflicts_with = "model")]
-    profile: Option<PathBuf>,
+    /// Take the step that `kolo bench profile` has printed into this file; more files, of other batches,
+    /// precisions or reductions, are compared with it by --advise
+    #[arg(long, value_name = "FILE[,FILE…]", value_delimiter = ',', conflicts_with_all = FIGURES, conflicts_with = "model")]
+    profile: Vec<PathBuf>,
     /// Measure the step of this network here and now, as `kolo bench profile` does
     #[arg(long, conflicts_with_all = FIGURES)]
     model: Option<String>,
-    /// With --model: images a worker
-    #[arg(long, default_value_t = 32, requires = "model")]
-    batch_size: usize,
+    /// With --model: images a worker; more numbers are compared with the first by --advise
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [32], requires = "model")]
+    batch_size: Vec<usize>,
+    /// With --model: f32, bf16 or f16; more types are compared with the first by --advise
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = ["f32"], requires = "model")]
+    precision: Vec<String>,
     /// Milliseconds of one worker's forward pass
     #[arg(long, value_name = "MS", value_parser = positive, required_unless_present_any = MEASURED)]
     forward_ms: Option<f64>,
@@ -54,26 +59,42 @@ pub(super) struct Origin {
     pub(super) cores: Option<(f64, f64)>,
     /// The buckets that a job would have, unless those of the profile are a job's.
     pub(super) caps: Option<Caps>,
+    /// What was measured with other options.
+    pub(super) others: Vec<OtherProfile>,
+}
+
+/// The reduction with which a profile was measured; of one whose bytes depend on the shapes of tensors only the
+/// profile knows them.
+pub(super) fn reduction_of(profile: &WorkerProfile) -> &'static ReductionKind {
+    known(&profile.reduction)
+}
+
+fn known(reduction: &str) -> &'static ReductionKind {
+    ReductionKind::named(reduction.split(':').next().unwrap_or(reduction)).unwrap_or(&REDUCTIONS[0])
 }
 
 impl ProfileOptions {
+    /// Whether there is more than one profile.
+    pub(super) fn are_several(&self) -> bool {
+        self.profile.len() > 1 || self.batch_size.len() * self.precision.len() > 1
+    }
+
     /// The profile; `caps` are those of a job on the cluster that is asked for.
     pub(super) fn origin(&self, caps: Caps) -> Result<Origin, Failure> {
-        let known = |name: &str| ReductionKind::named(name.split(':').next().unwrap_or(name));
         if let Some(folder) = &self.from {
             let (profile, reduction) = run_profile::read(folder)?;
-            let reduction = known(&reduction).unwrap_or(&REDUCTIONS[0]);
-            return Ok(Origin { profile, reduction, cores: None, caps: None });
+            let reduction = known(&reduction);
+            return Ok(Origin { profile, reduction, cores: None, caps: None, others: Vec::new() });
         }
-        let measured = match (&self.profile, &self.model) {
-            (Some(file), _) => Some(read(file)?),
-            (None, Some(model)) => Some(self.measured(model)?),
-            (None, None) => None,
+        let measured = match &self.model {
+            Some(model) => self.measured(model)?,
+            None => self.profile.iter().map(|file| read(file)).collect::<Result<_, _>>()?,
         };
-        if let Some(measured) = measured {
-            let reduction = known(&measured.reduction).unwrap_or(&REDUCTIONS[0]);
-            let cores = Some((measured.cores as f64, measured.full_slowdown));
-            return Ok(Origin { profile: measured.profile, reduction, cores, caps: Some(caps) });
+        if let Some(first) = measured.first() {
+            let profile = first.profile.clone();
+            let reduction = reduction_of(first);
+            let cores = Some((first.cores as f64, first.full_slowdown));
+            return Ok(Origin { profile, reduction, cores, caps: Some(caps), others: others(measured)? });
         }
         let seconds = |ms: Option<f64>| ms.unwrap_or_default() / 1e3;
         let [forward, backward, optimizer] =
@@ -83,21 +104,31 @@ impl ProfileOptions {
         let bytes = 4.0 * self.parameters.unwrap_or_default();
         let part = PART.max(bytes / 1024.0);
         let profile = StepProfile::even(forward, backward, optimizer, bytes, part);
-        Ok(Origin { profile, reduction: &REDUCTIONS[0], cores: None, caps: Some(caps) })
+        Ok(Origin { profile, reduction: &REDUCTIONS[0], cores: None, caps: Some(caps), others: Vec::new() })
     }
 
-    fn measured(&self, model: &str) -> Result<WorkerProfile, Failure> {
-        let program = std::env::current_exe().map_err(|e| Failure::work(format!("this program: {e}")))?;
-        let mut command = Command::new(program);
-        command.args(["bench", "profile", "--model", model, "--batch-size", &self.batch_size.to_string()]);
-        let output = command.output().map_err(|e| Failure::work(format!("kolo bench profile: {e}")))?;
-        if !output.status.success() {
-            let told = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::input(told.trim().trim_start_matches("error: ")));
-        }
-        serde_json::from_slice(&output.stdout)
-            .map_err(|e| Failure::work(format!("kolo bench profile printed no profile: {e}")))
+    /// Every batch with every precision, the first of both first.
+    fn measured(&self, model: &str) -> Result<Vec<WorkerProfile>, Failure> {
+        let pairs = self
+            .precision
+            .iter()
+            .flat_map(|precision| self.batch_size.iter().map(move |size| (size, precision)));
+        pairs.map(|(batch_size, precision)| measure(model, *batch_size, precision)).collect()
     }
+}
+
+fn measure(model: &str, batch_size: usize, precision: &str) -> Result<WorkerProfile, Failure> {
+    let program = std::env::current_exe().map_err(|e| Failure::work(format!("this program: {e}")))?;
+    let mut command = Command::new(program);
+    command.args(["bench", "profile", "--model", model, "--batch-size", &batch_size.to_string()]);
+    command.args(["--precision", precision]);
+    let output = command.output().map_err(|e| Failure::work(format!("kolo bench profile: {e}")))?;
+    if !output.status.success() {
+        let told = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::input(told.trim().trim_start_matches("error: ")));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|e| Failure::work(format!("kolo bench profile printed no profile: {e}")))
 }
 
 fn read(file: &std::path::Path) -> Result<WorkerProfile, Failure> {

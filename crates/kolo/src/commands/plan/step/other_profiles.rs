@@ -1,0 +1,104 @@
+//! Profiles of the same model with another batch, precision or reduction, which are compared with the first.
+
+use kolo_plan::step::{Keeps, ReductionKind, StepProfile};
+
+use super::profile_options::reduction_of;
+use crate::bench::profile::WorkerProfile;
+use kolo::Failure;
+
+/// A worker's step as it would be with other options.
+pub(super) struct OtherProfile {
+    /// What is other, as `kolo train` is told it.
+    pub(super) options: String,
+    pub(super) profile: StepProfile,
+    /// The reduction with which it was measured.
+    pub(super) reduction: &'static ReductionKind,
+    /// Samples of a step, by those of the first profile's.
+    pub(super) samples: f64,
+    pub(super) keeps: Keeps,
+}
+
+/// All but the first profile, each beside it.
+///
+/// # Errors
+///
+/// One is of another model, or like the first one.
+pub(super) fn others(profiles: Vec<WorkerProfile>) -> Result<Vec<OtherProfile>, Failure> {
+    let mut profiles = profiles.into_iter();
+    let Some(first) = profiles.next() else { return Ok(Vec::new()) };
+    profiles.map(|other| beside(&first, other)).collect()
+}
+
+fn beside(first: &WorkerProfile, other: WorkerProfile) -> Result<OtherProfile, Failure> {
+    if other.model != first.model {
+        let models = format!("{} and {}", first.model, other.model);
+        return Err(Failure::input(format!(
+            "profiles of {models} say nothing of one another; give those of one model"
+        )));
+    }
+    let options: Vec<String> = [
+        (other.batch_size != first.batch_size).then(|| format!("--batch-size {}", other.batch_size)),
+        (other.precision != first.precision).then(|| format!("--precision {}", other.precision)),
+        (other.reduction != first.reduction).then(|| format!("--reduction {}", other.reduction)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if options.is_empty() {
+        return Err(Failure::input(
+            "two profiles have the same batch, precision and reduction; give one of them",
+        ));
+    }
+    let is_exact = other.precision == first.precision && other.reduction == first.reduction;
+    Ok(OtherProfile {
+        options: options.join(" "),
+        reduction: reduction_of(&other),
+        samples: other.batch_size as f64 / first.batch_size as f64,
+        keeps: if is_exact { Keeps::Gradients } else { Keeps::Nothing },
+        profile: other.profile,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(batch_size: usize, precision: &str, reduction: &str) -> WorkerProfile {
+        WorkerProfile {
+            model: "small".into(),
+            batch_size,
+            precision: precision.into(),
+            reduction: reduction.into(),
+            cores: 2,
+            full_slowdown: 1.0,
+            spread: 0.0,
+            profile: StepProfile::even(1.0, 2.0, 0.5, 4e6, 1e6),
+        }
+    }
+
+    #[test]
+    fn what_is_other_is_told_as_options() {
+        let profiles = vec![
+            profile(32, "f32", "sum"),
+            profile(64, "f32", "sum"),
+            profile(16, "bf16", "sum"),
+            profile(32, "f32", "ef-sign"),
+        ];
+        let told = others(profiles).unwrap_or_default();
+        let options: Vec<&str> = told.iter().map(|other| other.options.as_str()).collect();
+        assert_eq!(options, ["--batch-size 64", "--batch-size 16 --precision bf16", "--reduction ef-sign"]);
+        let keeps: Vec<Keeps> = told.iter().map(|other| other.keeps).collect();
+        assert_eq!(keeps, [Keeps::Gradients, Keeps::Nothing, Keeps::Nothing]);
+        assert_eq!((told[0].samples, told[1].samples, told[2].reduction.name), (2.0, 0.5, "ef-sign"));
+    }
+
+    #[test]
+    fn profiles_that_cannot_be_compared_are_refused() {
+        let mut mlp = profile(64, "f32", "sum");
+        mlp.model = "mlp".into();
+        for (other, words) in [(mlp, "of small and mlp"), (profile(32, "f32", "sum"), "the same batch")] {
+            let error = others(vec![profile(32, "f32", "sum"), other]).err().map(|error| error.to_string());
+            assert!(error.as_ref().is_some_and(|error| error.contains(words)), "{error:?}");
+        }
+    }
+}
