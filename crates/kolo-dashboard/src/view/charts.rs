@@ -13,9 +13,7 @@ use crate::units::number;
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, title: &str, series: &Series) {
     let points = series.points();
     let (low, high) = series.range().unwrap_or((0.0, 1.0));
-    // A line that is level lies in the middle.
-    let apart = if high > low { 0.05 * (high - low) } else { 0.1 * high.abs().max(1e-9) };
-    let (low, high) = (low - apart, high + apart);
+    let [low, high] = with_room(low, high);
     let first = points.first().map_or(0.0, |point| point.0);
     let last = points.last().map_or(1.0, |point| point.0.max(first + 1.0));
     let data = Dataset::default()
@@ -33,4 +31,25 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, title: &str, series: &Seri
         .x_axis(axis([first, last], steps))
         .y_axis(axis([low, high], values));
     frame.render_widget(chart, area);
+}
+
+/// Bounds with some room beyond the lowest and the highest value; not below 0 where no value is. A line that is
+/// level lies in the middle.
+fn with_room(low: f64, high: f64) -> [f64; 2] {
+    let room = if high > low { 0.05 * (high - low) } else { 0.1 * high.abs().max(1e-9) };
+    let least = if low >= 0.0 { 0.0 } else { f64::NEG_INFINITY };
+    [(low - room).max(least), high + room]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_never_below_zero_has_no_room_there() {
+        assert_eq!(with_room(10.0, 1010.0), [0.0, 1060.0]);
+        assert_eq!(with_room(500.0, 1000.0), [475.0, 1025.0]);
+        assert_eq!(with_room(-1.0, 1.0), [-1.1, 1.1]);
+        assert_eq!(with_room(2.0, 2.0), [1.8, 2.2]);
+    }
 }
