@@ -61,7 +61,7 @@ def slices_cells(setting: Setting, size: int, over_best: float | None) -> list[s
 
 
 def link_cells(setting: Setting, size: int, share: float, over_gloo: float | None) -> list[str]:
-    """The target over a link: a slow one is to be filled, on a fast one the CPU counts too."""
-    if setting.rate != GBIT:
-        return GLOO.cells(over_gloo)
-    return LINK_SHARE.cells(share) if size >= LINK_SHARE_FROM else NO_TARGET
+    """The target over a link: to fill it. On a fast one the CPU counts for what is shorter."""
+    if size >= LINK_SHARE_FROM:
+        return LINK_SHARE.cells(share)
+    return NO_TARGET if setting.rate == GBIT else GLOO.cells(over_gloo)

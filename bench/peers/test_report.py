@@ -47,10 +47,11 @@ class Targets(unittest.TestCase):
         self.assertEqual(targets.GLOO.cells(2.0)[1], "met")
         self.assertEqual(targets.GLOO.cells(None)[1], "")
 
-    def test_a_slow_link_is_to_be_filled_from_4_mb_on(self):
+    def test_a_link_is_to_be_filled_from_4_mb_on(self):
         self.assertEqual(targets.link_cells(SLOW, 3_999_996, 0.5, 9.0), ["", ""])
         self.assertEqual(targets.link_cells(SLOW, 4_000_000, 0.96, 9.0)[1], "missed")
         self.assertEqual(targets.link_cells(FAST, 4, 0.5, 2.5), ["≥ 2 × Gloo", "met"])
+        self.assertEqual(targets.link_cells(FAST, 4_000_000, 0.98, 1.1), ["≥ 97 % of the link", "met"])
 
 
 class Tables(unittest.TestCase):
