@@ -115,6 +115,12 @@ impl ReductionKind {
         REDUCTIONS.iter().find(|kind| kind.name == name)
     }
 
+    /// The kind with which a profile was measured that names it so, settings and all; a sum where its bytes are
+    /// not known, because the profile has them.
+    pub fn measured_with(text: &str) -> &'static ReductionKind {
+        ReductionKind::named(text.split(':').next().unwrap_or(text)).unwrap_or(&REDUCTIONS[0])
+    }
+
     /// A step whose gradients travel like this, with the settings that `of` knows. One shard is heard in the
     /// profile; nothing where the bytes depend on the shapes of tensors.
     pub fn applied(&self, profile: &StepProfile, of: &dyn Fn(&str) -> f64) -> Option<StepProfile> {

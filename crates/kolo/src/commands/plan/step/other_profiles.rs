@@ -2,7 +2,6 @@
 
 use kolo_plan::step::{Keeps, ReductionKind, StepProfile};
 
-use super::profile_options::reduction_of;
 use crate::bench::profile::WorkerProfile;
 use kolo::Failure;
 
@@ -52,7 +51,7 @@ fn beside(first: &WorkerProfile, other: WorkerProfile) -> Result<OtherProfile, F
     let is_exact = other.precision == first.precision && other.reduction == first.reduction;
     Ok(OtherProfile {
         options: options.join(" "),
-        reduction: reduction_of(&other),
+        reduction: ReductionKind::measured_with(&other.reduction),
         samples: other.batch_size as f64 / first.batch_size as f64,
         keeps: if is_exact { Keeps::Gradients } else { Keeps::Nothing },
         profile: other.profile,

@@ -63,16 +63,6 @@ pub(super) struct Origin {
     pub(super) others: Vec<OtherProfile>,
 }
 
-/// The reduction with which a profile was measured; of one whose bytes depend on the shapes of tensors only the
-/// profile knows them.
-pub(super) fn reduction_of(profile: &WorkerProfile) -> &'static ReductionKind {
-    known(&profile.reduction)
-}
-
-fn known(reduction: &str) -> &'static ReductionKind {
-    ReductionKind::named(reduction.split(':').next().unwrap_or(reduction)).unwrap_or(&REDUCTIONS[0])
-}
-
 impl ProfileOptions {
     /// Whether there is more than one profile.
     pub(super) fn are_several(&self) -> bool {
@@ -83,7 +73,7 @@ impl ProfileOptions {
     pub(super) fn origin(&self, caps: Caps) -> Result<Origin, Failure> {
         if let Some(folder) = &self.from {
             let (profile, reduction) = run_profile::read(folder)?;
-            let reduction = known(&reduction);
+            let reduction = ReductionKind::measured_with(&reduction);
             return Ok(Origin { profile, reduction, cores: None, caps: None, others: Vec::new() });
         }
         let measured = match &self.model {
@@ -92,7 +82,7 @@ impl ProfileOptions {
         };
         if let Some(first) = measured.first() {
             let profile = first.profile.clone();
-            let reduction = reduction_of(first);
+            let reduction = ReductionKind::measured_with(&first.reduction);
             let cores = Some((first.cores as f64, first.full_slowdown));
             return Ok(Origin { profile, reduction, cores, caps: Some(caps), others: others(measured)? });
         }
