@@ -37,17 +37,25 @@ def main() -> int:
             out = Path(scratch) / "run"
             words = [str(options.kolo), "train", "--nproc", "2", "--shards", "4", "--straggler", "rebalance"]
             words += ["--steps", str(options.steps), "--out", str(out)]
-            job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            worker = rank_1(job.pid)
-            processes.write_text(str(worker))
-            told, _ = job.communicate(timeout=600)
+            told, code = trained(words, processes)
             lines = [line for line in told.splitlines() if line.startswith("warning")]
             print("\n".join(lines))
             report(out)
-            return job.returncode
+            return code
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def trained(words: list[str], processes: Path) -> tuple[str, int]:
+    """A job whose worker 1 joins these processes: what it printed, and its exit code. It ends in any case."""
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        processes.write_text(str(rank_1(job.pid)))
+        return job.communicate(timeout=600)[0], job.returncode
+    finally:
+        job.kill()
+        job.wait()
 
 
 @contextlib.contextmanager

@@ -75,8 +75,8 @@ impl Report {
         written.map_err(fail)
     }
 
-    /// A line for each finding, what matters most first, and one for what came of a prediction; the run's name
-    /// before it where there are several.
+    /// A line for each finding, what matters most first, and one for what came of a prediction; the run's
+    /// name before it where there are several.
     pub fn headlines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (run, found) in &self.runs {

@@ -14,8 +14,8 @@ pub(crate) struct LocalMembers {
     pub(crate) unanswered: BTreeMap<String, Option<Arrival>>,
     /// What tells those that have arrived from other processes of their names, and their last arrivals.
     arrived: BTreeMap<String, (String, u64)>,
-    /// The members whose processes have ended. What they said before may be heard later: arrivals lie in a store
-    /// until they are taken, and the end of a process is told at once.
+    /// The members whose processes have ended. What they said before may be heard later: arrivals lie in a
+    /// store until they are taken, and the end of a process is told at once.
     ended: BTreeSet<String>,
     /// The last generation that is known here.
     pub(crate) formed: Formed,
@@ -38,8 +38,9 @@ impl LocalMembers {
         self.unanswered.entry(member.into()).or_default();
     }
 
-    /// Takes note of a member's arrival, which the leader is to answer. False where nobody waits for an answer:
-    /// the member's process has ended, or it has lost its connection and says what has been heard before.
+    /// Takes note of a member's arrival, which the leader is to answer. False where nobody waits for an
+    /// answer: the member's process has ended, or it has lost its connection and says what has been heard
+    /// before.
     pub(crate) fn arrived(&mut self, member: &str, arrival: &Arrival) -> bool {
         if self.ended.contains(member) {
             return false;

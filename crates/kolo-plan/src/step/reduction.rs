@@ -115,8 +115,8 @@ impl ReductionKind {
         REDUCTIONS.iter().find(|kind| kind.name == name)
     }
 
-    /// The kind with which a profile was measured that names it so, settings and all; a sum where its bytes are
-    /// not known, because the profile has them.
+    /// The kind with which a profile was measured that names it so, settings and all; a sum where its bytes
+    /// are not known, because the profile has them.
     pub fn measured_with(text: &str) -> &'static ReductionKind {
         ReductionKind::named(text.split(':').next().unwrap_or(text)).unwrap_or(&REDUCTIONS[0])
     }
