@@ -21,6 +21,8 @@ pub(super) enum Action {
     Take(Actor),
     /// A follower notices that its leader is lost.
     Notice(Actor),
+    /// A launcher hears what a worker has said that has ended.
+    HearLastWords(usize),
     /// A question of a launcher is answered.
     Answer(Actor, usize),
     /// A launcher without workers ends.
@@ -50,7 +52,10 @@ pub(super) enum Action {
     Break(Actor, bool),
     /// The answer to a question of a launcher is lost.
     LoseAnswer(Actor, usize),
+    /// A worker is killed.
     Die(Actor),
+    /// A worker that has left its generation is killed, and its arrival is heard after its end.
+    DieUnheard(Actor),
 }
 
 impl State {
@@ -88,6 +93,8 @@ impl State {
         }
         let to_running = |ended: &usize| self.runs(self.ended[*ended].leader);
         actions.extend((0..self.ended.len()).filter(to_running).map(Action::DeliverEnded));
+        let by_running = |words: &usize| self.runs(self.last_words[*words].launcher);
+        actions.extend((0..self.last_words.len()).filter(by_running).map(Action::HearLastWords));
         for worker in 0..self.workers.len() {
             if self.is_answered(worker) {
                 actions.push(Action::Read(worker));
@@ -123,6 +130,8 @@ impl State {
         }
         if !job.breaks_only {
             actions.extend((0..self.workers.len()).filter(|worker| self.lives(*worker)).map(Action::Die));
+            let leaves = |worker: &Actor| self.may_leave(job, *worker);
+            actions.extend((0..self.workers.len()).filter(leaves).map(Action::DieUnheard));
         }
     }
 
@@ -130,7 +139,7 @@ impl State {
         if let Action::Crash(_) | Action::Stop(_) | Action::Cut(..) | Action::Break(..) = action {
             self.faults += 1;
         }
-        if let Action::LoseAnswer(..) | Action::Die(_) = action {
+        if let Action::LoseAnswer(..) | Action::Die(_) | Action::DieUnheard(_) = action {
             self.faults += 1;
         }
         match action {
@@ -156,6 +165,8 @@ impl State {
             Action::Form(worker) => self.forms(worker),
             Action::Leave(worker) => self.arrive(job, worker, Some("others have gone")),
             Action::Die(worker) => self.ends_worker(job, worker, None),
+            Action::DieUnheard(worker) => self.dies_unheard(job, worker),
+            Action::HearLastWords(words) => self.hear_last_words(job, words),
             Action::Restart(worker) => self.restart(job, worker),
             Action::Step(id) => self.step(id),
             Action::TimePasses => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
 
 use super::actions::Action;
+use super::state::State;
 use super::{Actor, Job, Part, Rule};
 
 /// Two launchers with a worker each.
@@ -91,6 +92,10 @@ fn joins_after(job: Job, events: &[Action]) -> Result<Vec<Actor>, String> {
 
 /// The workers that are left after these events, when faults have ended.
 fn after(job: Job, events: &[Action]) -> Result<Vec<Actor>, String> {
+    state_after(job, events).settles(&job)
+}
+
+fn state_after(job: Job, events: &[Action]) -> State {
     let mut state = job.begun();
     for event in events {
         let mut possible = Vec::new();
@@ -98,7 +103,7 @@ fn after(job: Job, events: &[Action]) -> Result<Vec<Actor>, String> {
         assert!(possible.contains(event), "{event:?} is none of {possible:?}");
         state.apply(&job, event.clone());
     }
-    state.settles(&job)
+    state
 }
 
 /// The leader hears the Hello of the first connection after that of the second one.
@@ -118,6 +123,17 @@ fn a_probe_because_of_one_connection_does_not_end_the_next() {
     let second = [Action::DeliverEnded(0), Action::Notice(1), Action::Join(1), Action::Deliver(1)];
     let events = [&first[..], &second, &[Action::Answer(0, 0)]].concat();
     assert_eq!(joins_after(NEWCOMER, &events), Ok(vec![0, 1]));
+}
+
+/// Else a generation is formed with a dead worker, of whose end nobody tells again, and the others wait for it
+/// until they give up.
+#[test]
+fn an_arrival_that_is_heard_after_its_workers_end_counts_no_more() {
+    let events = [Action::Die(0), Action::DieUnheard(1), Action::HearLastWords(0)];
+    let job = Job { nodes: &[0, 0, 0], first: 1, faults: 2, ..SMALL };
+    assert_eq!(state_after(job, &events).trains_at_once(&job), Ok(true));
+    let without = Job { without: Some(Part::Ends), ..job };
+    assert_eq!(state_after(without, &events).trains_at_once(&without), Ok(false));
 }
 
 /// The arbiter has granted a generation, and nobody was told of it.

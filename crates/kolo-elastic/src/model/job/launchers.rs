@@ -185,6 +185,7 @@ impl State {
         self.leave(own);
         self.launchers[own].life = Life::Gone;
         self.launchers[own].questions.clear();
+        self.last_words.retain(|words| words.launcher != own);
         for worker in job.workers_of(own).filter(|worker| self.lives(*worker)).collect::<Vec<_>>() {
             self.workers[worker].place = Place::Gone(None);
         }

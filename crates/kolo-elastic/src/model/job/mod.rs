@@ -2,8 +2,8 @@
 //!
 //! What may happen: connections deliver their messages in order, at any speed, or break with what is on its
 //! way; links between hosts are cut and mended; launchers are stopped and continued, crash with their hosts,
-//! and new ones come; workers die and are started again; answers to probes and of the arbiter are lost; time
-//! passes. Faults are counted, so that there is an end to them.
+//! and new ones come; workers die, also with an arrival on its way, and are started again; answers to probes
+//! and of the arbiter are lost; time passes. Faults are counted, so that there is an end to them.
 
 mod actions;
 mod checks;
@@ -41,6 +41,8 @@ enum Part {
     Regroup,
     /// A launcher does not come back to a leader that lives.
     ComingBack,
+    /// A worker that has ended is not known to have.
+    Ends,
 }
 
 /// What is explored.

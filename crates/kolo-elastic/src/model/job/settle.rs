@@ -46,6 +46,22 @@ impl State {
         Err(format!("these happen for ever: {last:?}"))
     }
 
+    /// Whether all workers that live train together, once everything has happened that needs no time.
+    pub(super) fn trains_at_once(mut self, job: &Job) -> Result<bool, String> {
+        self.run(job)?;
+        Ok(self.trains())
+    }
+
+    fn left(&self) -> Vec<Actor> {
+        (0..self.workers.len()).filter(|worker| self.lives(*worker)).collect()
+    }
+
+    /// Whether all workers that live train together.
+    fn trains(&self) -> bool {
+        let together = |id| self.left().iter().all(|worker| self.workers[*worker].place == Place::In(id));
+        self.generations.keys().any(|id| self.can_step(*id) && together(*id))
+    }
+
     /// The workers that are left, and train together, once faults have ended and time has passed; all others
     /// have ended with a reason.
     ///
@@ -62,12 +78,11 @@ impl State {
         }
         for _ in 0..WAITS {
             state.run(job)?;
-            let left: Vec<Actor> = (0..state.workers.len()).filter(|worker| state.lives(*worker)).collect();
+            let left = state.left();
             if job.breaks_only && left.len() < state.workers.len() {
                 return Err(format!("only {left:?} are left"));
             }
-            let together = |id| left.iter().all(|worker| state.workers[*worker].place == Place::In(id));
-            if left.is_empty() || state.generations.keys().any(|id| state.can_step(*id) && together(*id)) {
+            if left.is_empty() || state.trains() {
                 return Ok(left);
             }
             state.apply(job, Action::TimePasses);

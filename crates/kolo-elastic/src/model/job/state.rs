@@ -13,7 +13,7 @@ use crate::launcher_view::{LauncherView, NodeLimits};
 use crate::member_name::member_name;
 use crate::protocol::{Context, Event, LauncherState, Membership, Role};
 use crate::timeouts::TAKEOVER;
-use crate::worker_protocol::Reply;
+use crate::worker_protocol::{Arrival, Reply};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) cut: BTreeSet<(Actor, Actor)>,
     /// What is left of connections that have ended: messages that may still come.
     pub(super) ended: Vec<Ended>,
+    /// What workers have said just before they died, and their launchers have not heard.
+    pub(super) last_words: Vec<LastWords>,
     /// Generations of which workers were told.
     pub(super) generations: BTreeMap<GenerationId, Generation>,
     /// The generation that has made each step.
@@ -107,6 +109,14 @@ pub(super) struct Ended {
     pub(super) sent: VecDeque<ToLeader>,
 }
 
+/// An arrival that comes after its worker's end: the two are heard in different ways.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LastWords {
+    pub(super) launcher: Actor,
+    pub(super) member: String,
+    pub(super) arrival: Arrival,
+}
+
 /// A launcher has asked, and has no answer yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Question {
@@ -181,6 +191,7 @@ impl Job {
             workers: (0..self.nodes.len()).map(worker).collect(),
             cut: BTreeSet::new(),
             ended: Vec::new(),
+            last_words: Vec::new(),
             generations: BTreeMap::new(),
             steps: Vec::new(),
             record: None,

@@ -1,6 +1,6 @@
 //! Workers: they arrive, are assigned, form groups, make steps, and end.
 
-use super::state::{Broken, Place, State};
+use super::state::{Broken, LastWords, Place, State};
 use super::{Actor, Job, Part};
 use crate::events::{MemberEvent, MemberExit};
 use crate::generation::{GenerationId, History};
@@ -46,6 +46,24 @@ impl State {
         self.workers[worker].place = Place::Gone(reason);
         let event = MemberEvent::Exited(MemberExit::Failed(how));
         self.hear(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
+    }
+
+    /// A worker arrives and is killed, and its launcher hears of the end first.
+    pub(super) fn dies_unheard(&mut self, job: &Job, worker: Actor) {
+        let (launcher, member) = (job.nodes[worker], self.name(job, worker));
+        let arrival = self.workers[worker].membership.arrive(Some("others have gone".into()), None);
+        self.last_words.push(LastWords { launcher, member, arrival });
+        self.ends_worker(job, worker, None);
+    }
+
+    /// A launcher hears the arrival of a worker that has ended.
+    pub(super) fn hear_last_words(&mut self, job: &Job, words: usize) {
+        let LastWords { launcher, member, arrival } = self.last_words.remove(words);
+        if job.without == Some(Part::Ends) {
+            let (member, event) = (member.clone(), MemberEvent::Started);
+            self.tell(job, launcher, Event::Member { member, event });
+        }
+        self.hear(job, launcher, Event::Member { member, event: MemberEvent::Arrived(arrival) });
     }
 
     /// A worker that was killed is started again, without its state.
