@@ -131,7 +131,7 @@ def step(kolo: pathlib.Path, model: str, place: str, workers: int) -> dict:
         own = ["--nproc", str(workers), "--transport", "shm" if place == "memory" else "tcp"]
         ran = subprocess.run([str(kolo), *words, *own], check=True, capture_output=True, text=True, timeout=SECONDS)
         return json.loads(ran.stdout)
-    with network(workers, float(place)):
+    with network([float(place)] * workers):
         return json.loads(servers.ranks([str(kolo), *words], workers, 0, SECONDS)[0])
 
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use kolo_ddp::reduction::{self, REDUCTIONS};
-use kolo_ddp::sync::{SYNCS, SyncMode};
+use kolo_ddp::sync::{Rounds, SYNCS, SyncMode};
 use kolo_ddp::{BucketCaps, Config};
 use serde::Serialize;
 
@@ -30,7 +30,8 @@ pub(crate) struct Options {
     /// compressed
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     reduction: String,
-    /// How often workers synchronise, as for `kolo train`: every-step or delayed:1
+    /// How often workers synchronise, as for `kolo train`. Where that is rarely, a block is one round of H
+    /// steps, and a step's time is the round's by H
     #[arg(long, value_name = "NAME", default_value = SYNCS[0].name)]
     sync: SyncMode,
     /// Wait for all gradients at the end of each step, not when the next forward pass needs them
@@ -39,10 +40,10 @@ pub(crate) struct Options {
     /// Pairs of blocks; short blocks, because a machine's speed drifts
     #[arg(long, default_value_t = 10)]
     blocks: usize,
-    /// Steps a block; besides these its first one is not measured, which waits for no communication of one
-    /// before, nor its last one, which has no next one to hide communication behind
-    #[arg(long, default_value_t = 4)]
-    steps: usize,
+    /// Steps a block [default: 4]; besides these its first one is not measured, which waits for no
+    /// communication of one before, nor its last one, which has no next one to hide communication behind
+    #[arg(long)]
+    steps: Option<usize>,
     #[command(flatten)]
     pub(crate) communication: Communication,
     /// Print JSON
@@ -52,6 +53,8 @@ pub(crate) struct Options {
 
 /// Pairs of blocks before the measured ones.
 const WARM_UP: usize = 2;
+/// Steps a block, where nothing else is said.
+const STEPS: usize = 4;
 
 #[derive(Serialize)]
 struct Report {
@@ -71,42 +74,58 @@ struct Report {
     /// Bytes of a shard's gradient, and those in which it travels.
     gradient_bytes: usize,
     wire_bytes: usize,
+    /// Measured steps, or rounds.
     samples: usize,
 }
 
 impl Options {
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.work.check()?;
-        at_least_1(&[("--nproc", self.nproc), ("--blocks", self.blocks), ("--steps", self.steps)])?;
+        let steps = self.steps.unwrap_or(STEPS);
+        at_least_1(&[("--nproc", self.nproc), ("--blocks", self.blocks), ("--steps", steps)])?;
         reduction::parse(&self.reduction).map_err(Failure::input)?;
-        if self.sync.is_rare() {
-            let problem = "rounds end when this ends its blocks of steps; measure every-step or delayed:1";
-            return Err(Failure::input(format!("--sync {}: {problem}", self.sync)));
+        if let Some(rounds) = self.sync.rounds() {
+            self.check_rounds(rounds)?;
         }
         Ok(check_bucket_cap(self.bucket_cap_mb)?)
     }
 
-    fn config(&self, reduction: &str) -> Result<Config, Failure> {
+    fn check_rounds(&self, rounds: Rounds) -> Result<(), Failure> {
+        let refused = |problem| Err(Failure::input(format!("--sync {}: {problem}", self.sync)));
+        if self.steps.is_some() {
+            return refused("a block is one round, so --steps says nothing; leave it out");
+        }
+        if rounds.together > 0 {
+            return refused("steps before the first round are not measured; leave T out");
+        }
+        Ok(())
+    }
+
+    /// Whether without the others another model is trained: what is not sent is not compressed, and islands
+    /// would do their outer steps.
+    fn is_other_alone(&self) -> bool {
+        self.reduction != REDUCTIONS[0].name || self.sync.is_rare()
+    }
+
+    fn config(&self, reduction: &str, sync: SyncMode) -> Result<Config, Failure> {
         let reduction = reduction::parse(reduction).map_err(Failure::input)?;
         let caps = self.bucket_cap_mb.map(BucketCaps::of_mib);
         let forward_overlap = !self.no_forward_overlap;
         // Steps that are not synchronised leave every rank with weights of its own.
-        let sync = self.sync.clone();
         Ok(Config { caps, forward_overlap, reduction, sync, verify_every: 0, ..Config::default() })
     }
 }
 
 pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let (work, exact) = (&options.work, REDUCTIONS[0].name);
-    let config = options.config(&options.reduction)?;
+    let config = options.config(&options.reduction, options.sync.clone())?;
     let mut synchronised = Trainee::new(options.communication.group(None)?, work, &config)?;
     let group = synchronised.stepper.group().clone();
-    // What is computed without the others is not compressed either, so that is another model.
-    let mut plain = match options.reduction == exact {
-        true => None,
-        false => {
-            let same = group.split(Some(0), 0)?;
-            same.map(|group| Trainee::new(group, work, &options.config(exact)?)).transpose()?
+    let mut plain = match options.is_other_alone() {
+        false => None,
+        true => {
+            let (same, config) = (group.split(Some(0), 0)?, options.config(exact, SyncMode::default())?);
+            same.map(|group| Trainee::new(group, work, &config)).transpose()?
         }
     };
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
@@ -118,18 +137,15 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
             };
             trainee.stepper.with_replica(&mut |replica| replica.synchronise(synchronise));
             group.barrier()?;
-            for step in 0..options.steps + 2 {
-                if step > options.steps {
-                    trainee.stepper.with_replica(&mut |replica| replica.end_round());
-                }
-                let began = Instant::now();
-                let waited = trainee.step()?;
-                if block >= WARM_UP && (1..=options.steps).contains(&step) {
-                    samples.0.push(began.elapsed().as_secs_f64());
-                    exposed.0.extend(synchronise.then_some(waited));
-                }
+            let measured = match options.sync.rounds() {
+                Some(rounds) => round(trainee, rounds.steps)?,
+                None => steps(trainee, options.steps.unwrap_or(STEPS))?,
+            };
+            if block >= WARM_UP {
+                samples.0.extend(measured.iter().map(|(seconds, _)| seconds));
+                let waited = measured.iter().map(|(_, waited)| waited);
+                exposed.0.extend(waited.filter(|_| synchronise));
             }
-            trainee.settle()?;
         }
     }
     let (gradient_bytes, wire_bytes) = synchronised.bytes();
@@ -170,4 +186,29 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     println!("images per second   {:.1}", report.images_per_second);
     println!("bytes of a gradient {gradient_bytes}, travelling as {wire_bytes} ({})", report.reduction);
     Ok(())
+}
+
+/// A block: of each of so many steps its seconds, and those in which it waited for communication.
+fn steps(trainee: &mut Trainee, steps: usize) -> Result<Vec<(f64, f64)>, Failure> {
+    let mut measured = Vec::new();
+    for step in 0..steps + 2 {
+        if step > steps {
+            trainee.stepper.with_replica(&mut |replica| replica.end_round());
+        }
+        let began = Instant::now();
+        let waited = trainee.step()?;
+        if (1..=steps).contains(&step) {
+            measured.push((began.elapsed().as_secs_f64(), waited));
+        }
+    }
+    trainee.settle()?;
+    Ok(measured)
+}
+
+/// A round as a block: a step's part of its seconds, and of those in which it waited.
+fn round(trainee: &mut Trainee, steps: u64) -> Result<Vec<(f64, f64)>, Failure> {
+    let began = Instant::now();
+    let waited = (0..steps).map(|_| trainee.step()).sum::<Result<f64, Failure>>()?;
+    trainee.settle()?;
+    Ok(vec![(began.elapsed().as_secs_f64() / steps as f64, waited / steps as f64)])
 }

@@ -217,6 +217,18 @@ fn a_worker_is_profiled_here_and_planned_elsewhere() {
     let expected = 2.0 * alone / advice["seconds"].as_f64().unwrap();
     assert!((advice["gain"].as_f64().unwrap() / expected - 1.0).abs() < 1e-9, "{told}");
     assert_eq!(advice["options"], "--batch-size 16 --precision bf16");
+    // A reduction that was measured is told of once, as it was measured.
+    let mut reduced = profile.clone();
+    reduced["reduction"] = "bf16".into();
+    reduced["profile"]["backward"] = (3.0 * backward).into();
+    std::fs::write(place.path().join("reduced.json"), reduced.to_string()).unwrap();
+    let of_reduction = ["plan", "step", "--profile", "mlp.json,reduced.json", "--workers", "1", "--json"];
+    let told = succeed(place.path(), &[&of_reduction[..], &["--advise", "1"]].concat());
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let advice = told["advice"].as_array().unwrap();
+    let mut bf16 = advice.iter().filter(|told| told["options"] == "--reduction bf16");
+    let (seconds, other) = (bf16.next().unwrap()["seconds"].as_f64().unwrap(), bf16.next());
+    assert!((seconds / (alone + 2.0 * backward) - 1.0).abs() < 1e-9 && other.is_none(), "{told}");
     for (more, words) in
         [(&[][..], "compared by --advise"), (&["--advise", "1", "--reduction", "bf16"], "measure each")]
     {

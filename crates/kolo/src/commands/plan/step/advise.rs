@@ -38,9 +38,9 @@ pub(super) fn all(
         samples: 1.0,
         keeps: Keeps::Bits,
     };
-    let [caps, reductions, syncs] = [caps(&job), reductions(&job, origin), syncs(&job)];
-    let single =
-        [&profiled(&job, origin), &caps, &algorithms(&job), &accumulations(&job), &reductions, &syncs];
+    let (reduced, profiled) = profiled(&job, origin).into_iter().partition(is_of_reduction);
+    let [caps, reductions, syncs] = [caps(&job), reductions(&job, origin, reduced), syncs(&job)];
+    let single = [&profiled, &caps, &algorithms(&job), &accumulations(&job), &reductions, &syncs];
     let of = |variant: &Variant| advise(&now, variant, &table);
     let mut advice: Vec<Advice> = single.into_iter().flatten().map(of).collect();
     advice.extend(servers(workers, &job, &now, place)?);
@@ -68,6 +68,11 @@ fn profiled(job: &Variant, origin: &Origin) -> Vec<Variant> {
     origin.others.iter().map(of).filter(Variant::is_possible).collect()
 }
 
+/// Whether nothing else is other.
+fn is_of_reduction(variant: &Variant) -> bool {
+    variant.options.starts_with("--reduction ")
+}
+
 fn caps(job: &Variant) -> Vec<Variant> {
     let of = |mib: f64| {
         let caps = Some(Caps::of_mib(mib));
@@ -93,15 +98,18 @@ fn accumulations(job: &Variant) -> Vec<Variant> {
     ACCUMULATIONS.iter().filter(|times| **times != job.choices.accumulate).map(|times| of(*times)).collect()
 }
 
-/// Those whose bytes are known without the shapes of tensors; none where the profile is not that of a sum.
-fn reductions(job: &Variant, origin: &Origin) -> Vec<Variant> {
+/// Those that were measured, and of the others those whose bytes are known without the shapes of tensors;
+/// none of these where the profile is not that of a sum.
+fn reductions(job: &Variant, origin: &Origin, measured: Vec<Variant>) -> Vec<Variant> {
     let of = |name: &&str| {
         let (profile, reduction) = reduced(name, origin).ok()?;
         let choices = Choices { reduction, ..job.choices };
         Some(Variant { profile, ..changed(job, format!("--reduction {name}"), Keeps::Nothing, choices) })
     };
     let is_other = |variant: &Variant| variant.choices.reduction != job.choices.reduction;
-    REDUCTIONS.iter().filter_map(of).filter(is_other).collect()
+    let is_new = |variant: &Variant| measured.iter().all(|known| known.options != variant.options);
+    let others = REDUCTIONS.iter().filter_map(of).filter(is_other).filter(is_new).collect();
+    [measured, others].concat()
 }
 
 fn syncs(job: &Variant) -> Vec<Variant> {
