@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Predictions of `kolo plan step` beside what was measured then: steps of 1 to 8 workers on this machine, each
-predicted from the profile of one worker before it was run.
+predicted from the profile of one worker just before it was run.
 
     python3 bench/foresight.py --measure [--models resnet18,small,mlp] [--places loopback,1000] [--workers 2,4]
     python3 bench/foresight.py --write          # the tables of docs/foresight.md, from what was measured so far
 
-`--measure` adds a line for each cell to bench/foresight.jsonl, the profile before all, and ends after
+`--measure` adds two lines for each cell to bench/foresight.jsonl, the profile and then the step, and ends after
 `--budget` seconds; cells that are there already are not measured again. Workers over a link of so many Mbit/s
 are each in a network namespace of their own at a switch (see servers.py), which needs root and iproute2.
 `--kolo PROGRAM` is the program, by default a release build of this repository.
@@ -68,15 +68,14 @@ def measure(kolo: pathlib.Path, options: argparse.Namespace) -> None:
     began = time.monotonic()
     for model in options.models.split(","):
         for place in options.places.split(","):
-            # A machine's speed drifts, so each row of cells has a profile of its own.
-            profile = None
             for workers in map(int, options.workers.split(",")):
                 if workers == 1 and place != "memory" or is_known(model, place, workers):
                     continue
-                profile = profile or profiled(kolo, model, place)
                 if time.monotonic() - began > options.budget:
                     print("the budget is spent", file=sys.stderr)
                     return
+                # A machine's speed drifts, so each cell has a profile of its own.
+                profile = profiled(kolo, model, place, workers)
                 predicted = prediction(kolo, profile, place, workers)
                 measured = step(kolo, model, place, workers)
                 row = {"model": model, "place": place, "workers": workers, "predicted": predicted["seconds"]}
@@ -96,12 +95,12 @@ def is_known(model: str, place: str, workers: int) -> bool:
     return any("measured" in row and cell.items() <= row.items() for row in rows)
 
 
-def profiled(kolo: pathlib.Path, model: str, place: str) -> dict:
-    """The profile of one worker, measured now."""
+def profiled(kolo: pathlib.Path, model: str, place: str, workers: int) -> dict:
+    """The profile of one worker, measured now, before a cell."""
     words = [str(kolo), "bench", "profile", "--model", model, "--batch-size", str(BATCHES[model])]
     words += ["--blocks", "3"]
     row = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    add({"place": place} | row)
+    add({"place": place, "workers": workers} | row)
     return row
 
 
@@ -142,7 +141,7 @@ def alone(row: dict) -> float:
 
 def turns(workers: int, cores: int) -> float:
     """As `kolo plan` has it: workers on the core that all wait for."""
-    return workers / cores + 0.5 if workers > cores else 1.0
+    return workers / cores + 0.3 if workers > cores else 1.0
 
 
 def table(rows: list[dict], profiles: list[dict]) -> str:
@@ -153,8 +152,9 @@ def table(rows: list[dict], profiles: list[dict]) -> str:
     lines += ["|---|---|---:|---:|---:|---:|---:|---:|---:|"]
     errors, of_others = [], []
     for row in rows:
-        cell = (row["model"], row["place"])
-        profile = next(found for found in reversed(profiles) if (found["model"], found["place"]) == cell)
+        cell = [row[name] for name in ("model", "place", "workers")]
+        is_of_cell = lambda found: [found[name] for name in ("model", "place", "workers")] == cell
+        profile = next(filter(is_of_cell, reversed(profiles)))
         error = row["predicted"] / row["measured"] - 1
         computed = alone(profile) / 1e3 * profile["full_slowdown"] * turns(row["workers"], cores)
         computed = computed if row["workers"] > 1 else alone(profile) / 1e3

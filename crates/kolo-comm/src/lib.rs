@@ -41,7 +41,7 @@ pub use memory::Buffer;
 pub use options::{BackendKind, FormGroup, Options};
 pub use pace::Pace;
 pub use pending::{Pending, Timing};
-pub use transport::{Distance, SHM, TCP, THREADS, TRANSPORTS, TransportKind};
+pub use transport::{Congestion, Distance, SHM, TCP, THREADS, TRANSPORTS, TransportKind};
 
 pub use half::{bf16, f16};
 pub use kolo_rendezvous::secure::Token;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::FormedBackend;
-use crate::transport::TransportKind;
+use crate::transport::{Congestion, TransportKind};
 use kolo_rendezvous::secure::Token;
 use kolo_rendezvous::{Error, Interface, env};
 use kolo_schedule::{ALGORITHMS, Algorithm, Rank};
@@ -52,6 +52,8 @@ pub struct Options {
     pub spare_streams: Option<usize>,
     /// Messages over TCP count as under way for so long: distance, for trials between processes of one host.
     pub delay: Duration,
+    /// Congestion control of TCP connections between hosts; by default CUBIC.
+    pub congestion: Congestion,
     /// Lets workers into the job; without it the group stays on loopback.
     pub token: Option<Token>,
     /// Encrypts what travels over TCP; needs a token, and the same wish on all ranks.
@@ -131,6 +133,9 @@ impl Options {
                 format!("is `{text}`; it must be a whole number of microseconds, at most a million");
             let microseconds = microseconds.ok_or_else(|| Error::environment(env::TCP_DELAY_US, problem))?;
             options.delay = Duration::from_micros(microseconds);
+        }
+        if let Ok(text) = std::env::var(env::TCP_CONGESTION) {
+            options.congestion = Congestion::named(&text)?;
         }
         options.token = Token::from_env()?;
         options.encrypt = flag(env::ENCRYPT)?;

@@ -89,6 +89,7 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
         access,
         timeout,
         delay: options.delay,
+        congestion: options.congestion.clone(),
         streams,
         opened_streams: options.spare_streams.unwrap_or(streams).max(streams),
         on_host: 1,

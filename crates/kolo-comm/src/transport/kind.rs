@@ -8,6 +8,7 @@ use kolo_rendezvous::{AdvertisedAddress, Error, Liveness};
 use kolo_schedule::Rank;
 
 use super::interface::Transport;
+use super::tcp::Congestion;
 use crate::memory::{Backing, Pool};
 
 /// How far apart two ranks are.
@@ -100,6 +101,7 @@ pub(crate) struct GroupContext {
     pub(crate) timeout: Duration,
     /// Messages over a network count as under way for so long.
     pub(crate) delay: Duration,
+    pub(crate) congestion: Congestion,
     /// Connections between two ranks that are used at first, where a transport has such, and those that are
     /// opened.
     pub(crate) streams: usize,
@@ -121,6 +123,7 @@ impl GroupContext {
             access: Access::default(),
             timeout,
             delay: Duration::ZERO,
+            congestion: Congestion::default(),
             streams: 1,
             opened_streams: 1,
             on_host: 1,

@@ -11,7 +11,7 @@ mod tcp;
 
 pub use kind::{Distance, TransportKind};
 pub use shared_memory::{SHM, THREADS};
-pub use tcp::TCP;
+pub use tcp::{Congestion, TCP};
 
 /// All transports, the nearest first: two ranks talk by the first one that leads from one to the other.
 pub static TRANSPORTS: [&TransportKind; 3] = [&THREADS, &SHM, &TCP];

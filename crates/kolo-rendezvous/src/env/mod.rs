@@ -48,6 +48,9 @@ pub const TOKEN_FILE: &str = "KOLO_TOKEN_FILE";
 pub const ENCRYPT: &str = "KOLO_ENCRYPT";
 /// TCP connections between two workers, from 1 to 64. Default 1.
 pub const STREAMS: &str = "KOLO_STREAMS";
+/// Congestion control of TCP connections between hosts, by its name in the kernel, or `system` for the
+/// system's own choice. Default `cubic`.
+pub const TCP_CONGESTION: &str = "KOLO_TCP_CONGESTION";
 /// Microseconds for which messages over TCP count as under way: distance, for trials on one host. Default 0.
 pub const TCP_DELAY_US: &str = "KOLO_TCP_DELAY_US";
 /// Name of this worker's node; workers of one name share memory. By default those on one host do.

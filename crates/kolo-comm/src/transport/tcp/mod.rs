@@ -1,12 +1,15 @@
 //! The transport of ranks on different hosts.
 
 mod channel;
+mod congestion;
 mod connections;
 mod data_listener;
 mod header;
 mod incoming;
 mod outgoing;
 mod peer;
+
+pub use congestion::Congestion;
 
 use std::net::SocketAddr;
 
@@ -64,6 +67,7 @@ impl Connector for TcpConnector<'_> {
     fn connect(self: Box<Self>, peers: &[Rank], on_host: usize) -> Result<Box<dyn Transport>, Error> {
         let channels = self.listener.connect_all(&self.group, &self.addresses, peers)?;
         let Connecting { context, liveness, .. } = self.group;
+        channels.iter().flatten().try_for_each(|channel| context.congestion.set_up(channel.stream()))?;
         Ok(Box::new(Tcp::new(channels, on_host, context.delay, liveness)?))
     }
 }

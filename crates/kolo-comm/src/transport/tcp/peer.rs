@@ -80,7 +80,7 @@ impl Peer {
     }
 }
 
-fn is_within_host(socket: &TcpStream) -> bool {
+pub(super) fn is_within_host(socket: &TcpStream) -> bool {
     let ends = socket.local_addr().and_then(|here| Ok((here.ip(), socket.peer_addr()?.ip())));
     ends.is_ok_and(|(here, there)| here == there)
 }
