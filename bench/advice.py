@@ -3,13 +3,14 @@
 synchronisation of two workers over links of 100 Mbit/s, 1 and 10 Gbit/s.
 
     python3 bench/advice.py [--mbit 100,1000,10000] [--model resnet18] [--batch-size 32]
-    python3 bench/advice.py --write             # the table of docs/foresight.md, from the last measurement
+    python3 bench/advice.py --table             # of all that has been measured
 
 One worker is profiled with each reduction (`kolo bench profile`), and the plan is made from these profiles.
 Then steps are measured (`kolo bench step`): with each cap, reduction and synchronisation of the plan alone, with
 the combination that the plan names, and with each cap beside the best of these. At last the plan's best and
 the measured best take turns. Workers are each in a network namespace of their own at a switch (servers.py),
-which needs root and iproute2. Lines go to bench/advice.jsonl, a link's in place of those it had.
+which needs root and iproute2. Lines go to bench/advice.jsonl, a link's in place of those it had; a link
+takes about a quarter of an hour.
 `--kolo PROGRAM` is the program, by default a release build of this repository.
 """
 
@@ -21,14 +22,12 @@ import subprocess
 import sys
 import tempfile
 
-from foresight import DOC, LINKS, TITLES
-from trainings import write_between  # isort: skip  (bench/peers, which servers.py adds, has another one)
+from foresight import LINKS, TITLES  # isort: skip  (before servers, which adds bench/peers)
 
 import servers
 from servers import ROOT, BenchError, built, network, obstacle
 
 LINES = ROOT / "bench" / "advice.jsonl"
-MARKS = ("<!-- advice.py -->", "<!-- /advice.py -->")
 REDUCTIONS = ["sum", "bf16", "qsgd", "ef-sign", "top-k", "random-k", "random-k:unbiased=true", "powersgd"]
 KINDS = ("--bucket-cap-mb", "--reduction", "--sync")
 AS_IT_IS = "as it is"
@@ -45,11 +44,11 @@ def main() -> int:
     parser.add_argument("--mbit", default="100,1000,10000")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--batch-size", default="32")
-    parser.add_argument("--write", action="store_true", help=f"into {DOC.relative_to(ROOT)}, and measure nothing")
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("--kolo", type=pathlib.Path)
     options = parser.parse_args()
-    if options.write:
-        write_between(DOC, *MARKS, table([json.loads(line) for line in LINES.read_text().splitlines()]))
+    if options.table:
+        print(table([json.loads(line) for line in LINES.read_text().splitlines()]))
         return 0
     if why := obstacle():
         sys.exit(why)

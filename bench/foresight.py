@@ -3,6 +3,7 @@
 predicted from the profile of one worker just before it was run.
 
     python3 bench/foresight.py --measure [--models resnet18,small,mlp] [--places loopback,1000] [--workers 2,4]
+    python3 bench/foresight.py --predict        # anew, from the profiles of then
     python3 bench/foresight.py --write          # the tables of docs/foresight.md, from what was measured so far
 
 `--measure` adds two lines for each cell to bench/foresight.jsonl, the profile and then the step, and ends after
@@ -44,6 +45,7 @@ def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--predict", action="store_true", help="anew, from the profiles measured so far")
     parser.add_argument("--write", action="store_true", help=f"into {DOC.relative_to(ROOT)}")
     parser.add_argument("--models", default=MODELS)
     parser.add_argument("--places", default=PLACES, help="memory, loopback, or 10⁶ bits a second")
@@ -54,6 +56,8 @@ def main() -> int:
     kolo = options.kolo or built()
     if options.measure:
         measure(kolo, options)
+    if options.predict:
+        predict_anew(kolo)
     rows = [json.loads(line) for line in LINES.read_text().splitlines()] if LINES.exists() else []
     here = table([row for row in rows if "measured" in row], [row for row in rows if "profile" in row])
     elsewhere = published.tables(kolo)
@@ -121,6 +125,23 @@ def prediction(kolo: pathlib.Path, profile: dict, place: str, workers: int) -> d
     return row
 
 
+def predict_anew(kolo: pathlib.Path) -> None:
+    """What `kolo` predicts now beside what was measured then."""
+    rows = [json.loads(line) for line in LINES.read_text().splitlines()]
+    for row in (row for row in rows if "measured" in row):
+        cell = row["place"], row["workers"]
+        predicted = prediction(kolo, profile_of(row, rows), *cell)
+        row |= {"predicted": predicted["seconds"], "predicted_exposed": predicted["exposed"]}
+    LINES.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def profile_of(measured: dict, rows: list[dict]) -> dict:
+    """The last profile before a cell."""
+    cell = [measured[name] for name in ("model", "place", "workers")]
+    profiles = (row for row in reversed(rows) if "profile" in row)
+    return next(row for row in profiles if [row[name] for name in ("model", "place", "workers")] == cell)
+
+
 def step(kolo: pathlib.Path, model: str, place: str, workers: int) -> dict:
     """What `kolo bench step` measures there."""
     few = model == "resnet18" and place in LINKS
@@ -141,7 +162,7 @@ def alone(row: dict) -> float:
 
 def turns(workers: int, cores: int) -> float:
     """As `kolo plan` has it: workers on the core that all wait for."""
-    return workers / cores + 0.3 if workers > cores else 1.0
+    return 1.3 * workers / cores if workers > cores else 1.0
 
 
 def table(rows: list[dict], profiles: list[dict]) -> str:
@@ -152,9 +173,7 @@ def table(rows: list[dict], profiles: list[dict]) -> str:
     lines += ["|---|---|---:|---:|---:|---:|---:|---:|---:|"]
     errors, of_others = [], []
     for row in rows:
-        cell = [row[name] for name in ("model", "place", "workers")]
-        is_of_cell = lambda found: [found[name] for name in ("model", "place", "workers")] == cell
-        profile = next(filter(is_of_cell, reversed(profiles)))
+        profile = profile_of(row, profiles)
         error = row["predicted"] / row["measured"] - 1
         computed = alone(profile) / 1e3 * profile["full_slowdown"] * turns(row["workers"], cores)
         computed = computed if row["workers"] > 1 else alone(profile) / 1e3
