@@ -7,8 +7,8 @@ use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::{AdvertisedAddress, Error, Liveness};
 use kolo_schedule::Rank;
 
+use super::congestion::Congestion;
 use super::interface::Transport;
-use super::tcp::Congestion;
 use crate::memory::{Backing, Pool};
 
 /// How far apart two ranks are.

@@ -3,15 +3,17 @@
 //! the command line and the tests read that table.
 
 mod adaptive_spin;
+mod congestion;
 mod interface;
 mod kind;
 mod routes;
 mod shared_memory;
 mod tcp;
 
+pub use congestion::Congestion;
 pub use kind::{Distance, TransportKind};
 pub use shared_memory::{SHM, THREADS};
-pub use tcp::{Congestion, TCP};
+pub use tcp::TCP;
 
 /// All transports, the nearest first: two ranks talk by the first one that leads from one to the other.
 pub static TRANSPORTS: [&TransportKind; 3] = [&THREADS, &SHM, &TCP];

@@ -1,7 +1,6 @@
 //! The transport of ranks on different hosts.
 
 mod channel;
-mod congestion;
 mod connections;
 mod data_listener;
 mod header;
@@ -9,15 +8,15 @@ mod incoming;
 mod outgoing;
 mod peer;
 
-pub use congestion::Congestion;
-
 use std::net::SocketAddr;
 
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
+use self::channel::Channel;
 use self::connections::Tcp;
 use self::data_listener::DataListener;
+use self::peer::is_within_host;
 use super::interface::Transport;
 use super::kind::{Connecting, Connector, Distance, TransportKind};
 use crate::memory::Backing;
@@ -67,7 +66,10 @@ impl Connector for TcpConnector<'_> {
     fn connect(self: Box<Self>, peers: &[Rank], on_host: usize) -> Result<Box<dyn Transport>, Error> {
         let channels = self.listener.connect_all(&self.group, &self.addresses, peers)?;
         let Connecting { context, liveness, .. } = self.group;
-        channels.iter().flatten().try_for_each(|channel| context.congestion.set_up(channel.stream()))?;
+        let sockets = channels.iter().flatten().map(Channel::stream);
+        sockets
+            .filter(|socket| !is_within_host(socket))
+            .try_for_each(|socket| context.congestion.set_up(socket))?;
         Ok(Box::new(Tcp::new(channels, on_host, context.delay, liveness)?))
     }
 }
