@@ -17,6 +17,7 @@ takes about a quarter of an hour.
 import argparse
 import json
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -52,6 +53,8 @@ def main() -> int:
         return 0
     if why := obstacle():
         sys.exit(why)
+    # Whoever is asked to end takes workers and network along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     kolo = options.kolo or built()
     with tempfile.TemporaryDirectory(prefix="kolo-advice-") as folder:
         work = [str(kolo), options.model, options.batch_size]

@@ -15,6 +15,7 @@ are each in a network namespace of their own at a switch (see servers.py), which
 import argparse
 import json
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -53,6 +54,8 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no cell is begun")
     parser.add_argument("--kolo", type=pathlib.Path)
     options = parser.parse_args()
+    # Whoever is asked to end takes workers and network along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     kolo = options.kolo or built()
     if options.measure:
         measure(kolo, options)
