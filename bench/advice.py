@@ -134,7 +134,7 @@ def replace(mbit: str, rows: list[dict]) -> None:
 
 
 def table(rows: list[dict]) -> str:
-    """The bests, and below them all that was measured, the quickest first."""
+    """The bests, and below them every change by itself."""
     lines = ["| link | the plan's best | predicted, ms | measured, ms | measured best | measured, ms | ratio | within 5 % |"]
     lines += ["|---|---|---:|---:|---|---:|---:|---|"]
     mbits = sorted({row["mbit"] for row in rows}, key=float)
