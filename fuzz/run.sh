@@ -31,13 +31,11 @@ fi
 host=$(rustc -vV | sed -n 's/^host: //p')
 out=$(mkdir -p "${CARGO_TARGET_DIR:-../target}/fuzz" && cd "${CARGO_TARGET_DIR:-../target}/fuzz" && pwd)
 export CARGO_TARGET_DIR=$out
-marks="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
-marks+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
 if [ $# -eq 0 ]; then
     for file in fuzz_targets/*.rs; do set -- "$@" "$(basename "$file" .rs)"; done
 fi
-# Naming the host keeps the marks off build scripts.
-RUSTFLAGS="$marks --cfg fuzzing" cargo build --quiet --release --target "$host" $(printf -- '--bin %s ' "$@")
+# Naming the host tells what is fuzzed from build scripts.
+RUSTC_WRAPPER=$PWD/marked-rustc RUSTFLAGS="--cfg fuzzing" cargo build --quiet --release --target "$host" $(printf -- '--bin %s ' "$@")
 
 for target in "$@"; do
     mkdir -p "$out/found/$target" "$out/artifacts"

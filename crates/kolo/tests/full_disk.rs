@@ -118,7 +118,9 @@ fn hash(run: &Path) -> String {
 /// The launcher's first worker, which is rank 0.
 fn first_worker(job: &Job) -> String {
     let tasks = fs::read_dir(format!("/proc/{}/task", job.launcher.id())).unwrap();
-    let lists = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+    // A thread may end in the meantime.
+    let lists =
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default());
     let pids = lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
     // The launcher has a child of another program as well.
     let is_worker = |pid: &String| {

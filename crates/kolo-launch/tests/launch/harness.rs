@@ -109,15 +109,21 @@ impl Trial {
 }
 
 impl Running {
-    /// What a worker noted under this name, as soon as it has.
-    pub fn noted(&self, name: &str) -> String {
+    /// Waits for a worker's file of this name, which may still be empty.
+    pub fn noted(&self, name: &str) {
         let file = self.trial.path(name);
         until(&format!("no worker noted {name}"), || file.exists());
-        fs::read_to_string(file).unwrap().trim().to_owned()
     }
 
+    /// The process id that a worker noted under this name, as soon as it is in the file.
     pub fn noted_pid(&self, name: &str) -> i32 {
-        self.noted(name).parse().unwrap()
+        let file = self.trial.path(name);
+        let mut pid = None;
+        until(&format!("no worker noted {name}"), || {
+            pid = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
+            pid.is_some()
+        });
+        pid.unwrap()
     }
 
     /// The process ids that all of `nproc` workers noted as `pid.RANK`.
