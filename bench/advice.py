@@ -9,8 +9,8 @@ One worker is profiled with each reduction (`kolo bench profile`), and the plan 
 Then steps are measured (`kolo bench step`): with each cap, reduction and synchronisation of the plan alone, with
 the combination that the plan names, and with each cap beside the best of these. At last the plan's best and
 the measured best take turns. Workers are each in a network namespace of their own at a switch (servers.py),
-which needs root and iproute2. Lines go to bench/advice.jsonl, a link's in place of those it had; a link
-takes about a quarter of an hour.
+which needs root and iproute2. A link takes about a quarter of an hour. What is measured goes to
+bench/advice.jsonl at once; what is there of a link is not measured again, so that a run that was ended goes on.
 `--kolo PROGRAM` is the program, by default a release build of this repository.
 """
 
@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 
 from foresight import LINKS, TITLES  # isort: skip  (before servers, which adds bench/peers)
 
@@ -49,7 +50,7 @@ def main() -> int:
     parser.add_argument("--kolo", type=pathlib.Path)
     options = parser.parse_args()
     if options.table:
-        print(table([json.loads(line) for line in LINES.read_text().splitlines()]))
+        print(table(known()))
         return 0
     if why := obstacle():
         sys.exit(why)
@@ -60,7 +61,7 @@ def main() -> int:
         work = [str(kolo), options.model, options.batch_size]
         profiles = [profile(work, reduction, pathlib.Path(folder)) for reduction in REDUCTIONS]
         for mbit in options.mbit.split(","):
-            replace(mbit, [row | {"mbit": mbit} for row in link(work, mbit, profiles)])
+            link(work, mbit, profiles)
     return 0
 
 
@@ -73,28 +74,43 @@ def profile(work: list[str], reduction: str, folder: pathlib.Path) -> str:
     return str(file)
 
 
-def link(work: list[str], mbit: str, profiles: list[str]) -> list[dict]:
-    """A row for all that was measured over a link of so many Mbit/s."""
+def link(work: list[str], mbit: str, profiles: list[str]) -> None:
+    """Measures what there is to measure over a link of so many Mbit/s."""
     predicted = plan(work[0], mbit, profiles)
-    named = min(predicted, key=predicted.get)
+    rows = {row["options"]: row for row in known() if row["mbit"] == mbit}
+    for options, row in rows.items():
+        row["predicted"] = predicted.get(options)
+
+    def measure(options: str, expected: float, key: str) -> None:
+        new = {"mbit": mbit, "options": options, "predicted": predicted.get(options), "seconds": [], "turns": []}
+        rows.setdefault(options, new)[key].append(step(work, options, expected))
+        others = [row for row in known() if row["mbit"] != mbit]
+        LINES.write_text("".join(json.dumps(row) + "\n" for row in [*others, *rows.values()]))
+
     with network([float(mbit)] * WORKERS):
-        measured = {options: step(work, options, predicted[options]) for options in predicted if is_single(options)}
-        best = min(measured, key=measured.get)
-        caps = [options for options in measured if options.startswith(KINDS[0])]
-        beside = [] if best in caps else [f"{cap} {best}" for cap in caps]
-        for options in {named, *beside} - set(measured):
-            measured[options] = step(work, options, measured[best])
-        best = min(measured, key=measured.get)
-        turns: dict[str, list[float]] = {named: [], best: []}
+        for options in predicted:
+            if is_single(options) and options not in rows:
+                measure(options, predicted[options], "seconds")
+        seconds = {options: alone(row) for options, row in rows.items()}
+        fastest = min(filter(is_single, seconds), key=seconds.get)
+        caps = [options for options in seconds if is_single(options) and options.startswith(KINDS[0])]
+        beside = [] if fastest in caps else [f"{cap} {fastest}" for cap in caps]
+        named = min(predicted, key=predicted.get)
+        for options in [named, *beside]:
+            if options not in rows:
+                measure(options, seconds[fastest], "seconds")
         for _ in range(TURNS):
-            for options, seconds in turns.items():
-                seconds.append(step(work, options, measured[best]))
-    measured |= {options: statistics.median(seconds) for options, seconds in turns.items()}
-    rows = [{"options": options, "measured": seconds} for options, seconds in measured.items()]
-    return [
-        row | {"predicted": predicted.get(row["options"]), "named": row["options"] == named, "best": row["options"] == best}
-        for row in rows
-    ]
+            for options in {named, best_of(rows.values())["options"]}:
+                measure(options, seconds[fastest], "turns")
+
+
+def alone(row: dict) -> float:
+    """What it took when the options were measured one after another."""
+    return statistics.median(row["seconds"])
+
+
+def best_of(rows: Iterable[dict]) -> dict:
+    return min(rows, key=alone)
 
 
 def plan(kolo: str, mbit: str, profiles: list[str]) -> dict[str, float]:
@@ -127,10 +143,8 @@ def step(work: list[str], options: str, expected: float) -> float:
     return seconds
 
 
-def replace(mbit: str, rows: list[dict]) -> None:
-    known = [json.loads(line) for line in LINES.read_text().splitlines()] if LINES.exists() else []
-    rows = [row for row in known if row["mbit"] != mbit] + rows
-    LINES.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def known() -> list[dict]:
+    return [json.loads(line) for line in LINES.read_text().splitlines()] if LINES.exists() else []
 
 
 def table(rows: list[dict]) -> str:
@@ -140,18 +154,20 @@ def table(rows: list[dict]) -> str:
     mbits = sorted({row["mbit"] for row in rows}, key=float)
     for mbit in mbits:
         own = [row for row in rows if row["mbit"] == mbit]
-        (named,), (best,) = [row for row in own if row["named"]], [row for row in own if row["best"]]
-        ratio = named["measured"] / best["measured"]
+        named = min((row for row in own if row["predicted"] is not None), key=lambda row: row["predicted"])
+        best = best_of(own)
+        measured = [1e3 * statistics.median(row["turns"]) for row in (named, best)]
+        ratio = measured[0] / measured[1]
         lines.append(
-            f"| {TITLES[mbit]} | `{named['options']}` | {1e3 * named['predicted']:.1f} | {1e3 * named['measured']:.1f}"
-            f" | `{best['options']}` | {1e3 * best['measured']:.1f} | {ratio:.3f} | {'yes' if ratio <= 1.05 else 'no'} |"
+            f"| {TITLES[mbit]} | `{named['options']}` | {1e3 * named['predicted']:.1f} | {measured[0]:.1f}"
+            f" | `{best['options']}` | {measured[1]:.1f} | {ratio:.3f} | {'yes' if ratio <= 1.05 else 'no'} |"
         )
     lines += ["", "Every change alone, predicted / measured, ms:", ""]
     lines += ["| | " + " | ".join(TITLES[mbit] for mbit in mbits) + " |", "|---|" + "---:|" * len(mbits)]
     cells = {(row["options"], row["mbit"]): row for row in rows}
     for options in dict.fromkeys(row["options"] for row in rows if is_single(row["options"])):
         of = [cells.get((options, mbit)) for mbit in mbits]
-        told = [f"{1e3 * row['predicted']:.1f} / {1e3 * row['measured']:.1f}" if row else "" for row in of]
+        told = [f"{1e3 * row['predicted']:.1f} / {1e3 * alone(row):.1f}" if row else "" for row in of]
         lines.append(f"| {options if options == AS_IT_IS else f'`{options}`'} | " + " | ".join(told) + " |")
     return "\n".join(lines)
 

@@ -83,7 +83,7 @@ def header(options: argparse.Namespace, ready: Programs) -> dict[str, str]:
     return {
         "machine": f"{machine.describe()}; load average before the run {busy()}",
         "versions": versions,
-        "TCP congestion control": machine.congestion_control(),
+        "the machine's TCP congestion control": machine.congestion_control(),
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "commit": machine.commit(arguments.ROOT),
         "command": f"`{command}`",
