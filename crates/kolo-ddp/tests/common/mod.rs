@@ -1,7 +1,7 @@
 //! A model small enough to differentiate by hand: logits = x·W₂ᵀ·… written out below, with everything a real
 //! one has: several parameters, one used twice, one never used, and a statistic.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, reason = "each program of tests uses a part of it")]
 
 pub mod checkpoints;
 pub mod elastic;

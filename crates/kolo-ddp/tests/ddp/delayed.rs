@@ -1,15 +1,15 @@
 //! Updates that are one step late: the weights that a plain loop comes to, the same bits on any number of
 //! ranks, and a gradient that has a whole step to come back.
 
-mod common;
-
 use std::ops::Range;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::checkpoints::cut_and_resume;
-use common::{Combination, NAMES, WIDTH, backward, clip, combinations, noise, replica, run_shard, specs};
+use crate::common::checkpoints::cut_and_resume;
+use crate::common::{
+    self, Combination, NAMES, WIDTH, backward, clip, combinations, noise, replica, run_shard, specs,
+};
 use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{self, Settings};

@@ -1,11 +1,9 @@
 //! Order of events, surprises in the backward pass, and what users get wrong.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{WIDTH, backward, replica, run_shard, specs};
+use crate::common::{WIDTH, backward, replica, run_shard, specs};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{BucketCaps, Config, Error, Replica, ShardPass, SpanId};

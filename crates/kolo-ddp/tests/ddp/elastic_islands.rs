@@ -1,13 +1,11 @@
 //! Workers of a job with islands, or with updates that are one step late, that come and leave as planned, or
 //! take with them what nobody else has.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use common::{NAMES, WIDTH, noise, replica, run_shard, specs};
+use crate::common::{NAMES, WIDTH, noise, replica, run_shard, specs};
 use kolo_comm::{Generation, Group, JobMembership, Options, threads};
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::reduction;

@@ -1,12 +1,10 @@
 //! Islands that synchronise rarely: the same bits on any number of ranks, and what the papers say.
 
-mod common;
-
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::checkpoints::cut_and_resume;
-use common::{NAMES, WIDTH, backward, clip, lively, noise, replica, run_shard};
+use crate::common::checkpoints::cut_and_resume;
+use crate::common::{self, NAMES, WIDTH, backward, clip, lively, noise, replica, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings, Update};

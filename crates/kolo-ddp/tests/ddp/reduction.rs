@@ -1,12 +1,11 @@
 //! A reduction of the user's own, and what is refused.
 
-mod common;
-#[path = "../examples/own_reduction.rs"]
+#[path = "../../examples/own_reduction.rs"]
 mod own_reduction;
 
 use std::sync::Arc;
 
-use common::{WIDTH, replica, run_shard};
+use crate::common::{WIDTH, replica, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::reduction::{self, REDUCTIONS};

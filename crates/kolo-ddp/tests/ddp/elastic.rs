@@ -1,9 +1,7 @@
 //! Workers that die at any moment, and others that come: the weights end in the same bits.
 
-mod common;
-
-use common::elastic::{End, Known, STEPS, Script, run};
-use common::{Combination, combinations, lively, lively_reduction};
+use crate::common::elastic::{End, Known, STEPS, Script, run};
+use crate::common::{Combination, combinations, lively, lively_reduction};
 use kolo_comm::{SHM, TCP, TransportKind};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::reduction::{self, REDUCTIONS};

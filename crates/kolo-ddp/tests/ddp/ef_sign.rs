@@ -1,10 +1,8 @@
 //! One bit an element: nothing is lost, the bits do not depend on the number of ranks, and it learns.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{noise, run_shard};
+use crate::common::{self, noise, run_shard};
 use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Position, Reader, Set};
 use kolo_ddp::optimizer::Settings;

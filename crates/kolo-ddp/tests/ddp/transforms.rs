@@ -1,10 +1,8 @@
 //! Gradient transforms: a user's own, and several one after another.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 
-use common::{NAMES, WIDTH, clip, replica, run_shard};
+use crate::common::{self, NAMES, WIDTH, clip, replica, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::transform::{Decision, GradientTransform};

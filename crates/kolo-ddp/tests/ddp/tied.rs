@@ -1,12 +1,10 @@
 //! A parameter that is used several times in a shard: a run that is resumed ends in the bits of one that has
 //! never stopped.
 
-mod common;
-
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{WIDTH, noise};
+use crate::common::{WIDTH, noise};
 use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::{self, Settings};

@@ -1,11 +1,9 @@
 //! Ranks that were given different settings are told so, all of them, before a parameter has changed.
 
-mod common;
-
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use common::{WIDTH, clip};
+use crate::common::{WIDTH, clip};
 use kolo_comm::{Generation, Group, JobMembership, Options, threads};
 use kolo_ddp::optimizer::{self, Optimizer, Settings, Update};
 use kolo_ddp::reduction;

@@ -1,12 +1,10 @@
 //! Losses that are scaled, and overflow: the step is skipped on all ranks, and everything goes on as if it
 //! had never been, in the same bits whoever takes part and wherever the run is cut.
 
-mod common;
-
 use std::ops::Range;
 use std::sync::Arc;
 
-use common::{Combination, NAMES, WIDTH, backward, clip, combinations, lively, specs};
+use crate::common::{self, Combination, NAMES, WIDTH, backward, clip, combinations, lively, specs};
 use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings};

@@ -1,14 +1,12 @@
 //! Asynchronous SGD through servers (`stale:K`): with K = 0 what training in every step gives, up to
 //! roundings; with K > 0 nobody is further ahead of the slowest worker than K steps.
 
-mod common;
-
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::stale::{Journal, SHARDS, config, spawn};
-use common::{WIDTH, lively, noise, replica, run_shard};
+use crate::common::stale::{Journal, SHARDS, config, spawn};
+use crate::common::{WIDTH, lively, noise, replica, run_shard};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::{BucketCaps, Config, Kind, ParamGroup, ParamSpec, Replica, Sampler, SpanId, Staleness};

@@ -1,11 +1,9 @@
 //! Groups of parameters that cannot be are refused at the start: an optimizer of one's own that knows of
 //! none, and patterns or settings that are wrong.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::groups::{RATE, SHARDS, config, gradient, layout, steps};
+use crate::common::groups::{RATE, SHARDS, config, gradient, layout, steps};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, GroupError, GroupSettings, Optimizer, Settings, Update};
 use kolo_ddp::{Error, Layout, ParamGroup, Replica};

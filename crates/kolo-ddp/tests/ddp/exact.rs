@@ -1,10 +1,8 @@
 //! The promise: the same bits on any number of ranks, with any buckets; and the right gradient.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Combination, WIDTH, backward, clip, combinations, replica, run_shard};
+use crate::common::{self, Combination, WIDTH, backward, clip, combinations, replica, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::table::Choice;

@@ -1,12 +1,10 @@
 //! Two ranks that read each other's gradients where they lie: nothing is reduced, and the bits are the same.
 
-mod common;
-
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{WIDTH, clip, lively, replica, run_shard};
+use crate::common::{WIDTH, clip, lively, replica, run_shard};
 use kolo_comm::{Group, Timing, threads};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Scope, Settings};
 use kolo_ddp::reduction::{self, Context, FinishedShard, Reducer, Reduction};

@@ -1,12 +1,10 @@
 //! A bucket whose reduction fails when others are back already: nobody sees a step that is made by half, and
 //! when it is done again it ends in the same bits.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{NAMES, WIDTH, replica, run_shard};
+use crate::common::{NAMES, WIDTH, replica, run_shard};
 use kolo_comm::{Group, Timing};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::reduction::{self, Context, FinishedShard, Reducer, Reduction};

@@ -1,13 +1,11 @@
 //! Loading is collective: ranks with disks of their own go on from the same checkpoint, or all say why not.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::checkpoints::{adamw, at, flip, step, three};
-use common::replica;
+use crate::common::checkpoints::{adamw, at, flip, step, three};
+use crate::common::replica;
 use kolo_comm::{Rank, threads};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::{Config, Replica, checkpoint};

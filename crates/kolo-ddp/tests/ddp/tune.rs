@@ -1,12 +1,10 @@
 //! Steps that are tuned: every rank tries the same settings, one of them is kept, and the bits are those of
 //! steps that are not.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{noise, replica};
+use crate::common::{self, noise, replica};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::schedule::{ALGORITHMS, Algorithm};
 use kolo_comm::{Error as CommError, Group, Options, Rank, SHM, TCP, TransportKind, threads};

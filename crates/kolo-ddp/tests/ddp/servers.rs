@@ -1,14 +1,12 @@
 //! Summation servers: ranks that add for the others, so that they send less. With any number of them the
 //! weights end in the same bits, also when one of them dies.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::{Combination, NAMES, WIDTH, backward, clip, combinations, noise, specs};
+use crate::common::{Combination, NAMES, WIDTH, backward, clip, combinations, noise, specs};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind, threads};

@@ -1,11 +1,9 @@
 //! Groups of parameters: each tensor is stepped as its group says, in the same bits on any number of ranks,
 //! with any buckets, after a checkpoint and after a change of ranks.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::groups::{TENSORS, choices, config, groups, layout, replica, steps};
+use crate::common::groups::{TENSORS, choices, config, groups, layout, replica, steps};
 use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::{OPTIMIZERS, Settings};

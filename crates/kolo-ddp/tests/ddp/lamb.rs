@@ -1,10 +1,8 @@
 //! LAMB through replicas against a plain implementation for one process.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{lively, noise};
+use crate::common::{lively, noise};
 use kolo_comm::{Group, threads};
 use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, SpanId, optimizer};
 

@@ -1,11 +1,9 @@
 //! Steps that must not be made, or not for every parameter: a loss or a gradient that is no number, a loss
 //! that comes from no parameter, parameters that no shard uses.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{WIDTH, clip, lively, noise};
+use crate::common::{WIDTH, clip, lively, noise};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::{BLOCK, BucketCaps, Config, Error, Kind, ParamSpec, Replica, SpanId, StepReport, Warning};

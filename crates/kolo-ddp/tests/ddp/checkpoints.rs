@@ -1,13 +1,11 @@
 //! Checkpoints: the same bits after them, damage of any kind found and named, disks that fill up or go away.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::checkpoints::{adamw, at, flip, step, three};
-use common::{NAMES, WIDTH, combinations, replica, run_shard, specs};
+use crate::common::checkpoints::{adamw, at, flip, step, three};
+use crate::common::{self, NAMES, WIDTH, combinations, replica, run_shard, specs};
 use kolo_comm::{Group, Rank, threads};
 use kolo_ddp::checkpoint::{self, Part, Reader, Set, Snapshot, Writer};
 use kolo_ddp::optimizer::{self, Settings};

@@ -1,10 +1,8 @@
 //! Groups of parameters: each optimizer steps the tensors of each group as its paper says with that group's
 //! settings.
 
-mod common;
-
-use common::groups::{RATE, SHARDS, choices, config, gradient, groups, layout, replica, steps};
-use common::noise;
+use crate::common::groups::{RATE, SHARDS, choices, config, gradient, groups, layout, replica, steps};
+use crate::common::noise;
 use kolo_comm::threads;
 use kolo_ddp::Span;
 use kolo_ddp::optimizer;

@@ -1,13 +1,11 @@
 //! Asynchronous SGD through servers (`stale:K`) when something is wrong: a rank that dies, hangs, leaves or
 //! does something else than the others, and what makes no sense, end in one sentence on every rank.
 
-mod common;
-
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use common::stale::{Journal, config, spawn};
-use common::{NAMES, WIDTH, clip, specs};
+use crate::common::stale::{Journal, config, spawn};
+use crate::common::{NAMES, WIDTH, clip, specs};
 use kolo_comm::{Group, Options, threads};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::{self, Settings};

@@ -1,0 +1,34 @@
+//! What crate kolo-ddp promises, with a model that is differentiated by hand: one program, because what
+//! these tests have in common takes long to build. Those of slow ranks, which count on time, are in
+//! `straggler.rs`.
+
+mod binding;
+mod checkpoints;
+#[path = "../common/mod.rs"]
+mod common;
+mod cross_shard;
+mod deferred;
+mod delayed;
+mod ef_sign;
+mod elastic;
+mod elastic_islands;
+mod exact;
+mod failed_bucket;
+mod groups;
+mod groups_formulas;
+mod groups_refused;
+mod islands;
+mod lamb;
+mod loading;
+mod loss_scaling;
+mod noise_scale;
+mod reduction;
+mod refused_steps;
+mod same_settings;
+mod servers;
+mod stale;
+mod stale_failures;
+mod step;
+mod tied;
+mod transforms;
+mod tune;
