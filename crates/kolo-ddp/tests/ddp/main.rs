@@ -1,6 +1,5 @@
 //! What crate kolo-ddp promises, with a model that is differentiated by hand: one program, because what
-//! these tests have in common takes long to build. Those of slow ranks, which count on time, are in
-//! `straggler.rs`.
+//! these tests have in common takes long to build. Those that count on time are `straggler.rs` and `tune.rs`.
 
 mod binding;
 mod checkpoints;
@@ -31,4 +30,3 @@ mod stale_failures;
 mod step;
 mod tied;
 mod transforms;
-mod tune;

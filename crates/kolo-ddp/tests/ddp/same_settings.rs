@@ -119,7 +119,7 @@ fn optimizers_are_compared_by_name_and_settings() {
         (
             sgd,
             Box::new(Own(0.9)) as Box<dyn Optimizer>,
-            "optimizer is sgd on ranks 0 and 2 and same_settings::Own on",
+            "optimizer is sgd on ranks 0 and 2 and ddp::same_settings::Own on",
         ),
         (
             |speed| Box::new(Own(speed)),

@@ -1,10 +1,12 @@
 //! Steps that are tuned: every rank tries the same settings, one of them is kept, and the bits are those of
 //! steps that are not.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{self, noise, replica};
+use common::{noise, replica};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::schedule::{ALGORITHMS, Algorithm};
 use kolo_comm::{Error as CommError, Group, Options, Rank, SHM, TCP, TransportKind, threads};
@@ -93,7 +95,8 @@ fn all_ranks_keep_the_same_in_the_same_bits() {
         let (_, first) = &outcomes[0];
         let kept: Vec<&Tuning> = first.iter().flatten().collect();
         let [tuning] = &kept[..] else { panic!("{transport:?}: {kept:?}") };
-        assert!(tuning.tried.len() > 4, "{tuning:?}");
+        // How many depends on what time each has taken.
+        assert!(tuning.tried.len() > 2, "{tuning:?}");
         for (bits, told) in &outcomes {
             assert!(*bits == expected, "{transport:?}");
             assert_eq!(told, first);
