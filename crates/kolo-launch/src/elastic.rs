@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use kolo_comm::{Interface, Options, Token, env};
+use kolo_comm::{Interface, Options, Rank, Token, env};
 use kolo_elastic::{Coordinator, CoordinatorEvent, MemberExit, MemberRanks, MembershipPolicy, NodeConfig};
 use signal_hook::consts::signal::SIGTERM;
 
@@ -180,6 +180,7 @@ impl Elastic {
     fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
         let formed = self.coordinator.generation() > 0;
         let mut too_few = false;
+        let is_written = self.first_rank_is_done(workers);
         let names: Vec<String> = workers.list.iter().map(|worker| workers.name(&worker.member)).collect();
         let unreported = workers.list.iter_mut().zip(names).filter(|(worker, _)| !worker.reported);
         for (worker, name) in unreported {
@@ -194,7 +195,10 @@ impl Elastic {
             too_few |= formed && !enough;
             // A replacement that comes when the work is done is not needed, however it ends.
             let finished = self.coordinator.is_finished();
-            if status.failed() && formed && (enough || finished) && !self.closed {
+            if is_written && matches!(status, ExitStatus::Signal(_)) {
+                worker.survived = true;
+                self.messages.say(&format!("{name} {status} when rank 0 had ended well"));
+            } else if status.failed() && formed && (enough || finished) && !self.closed {
                 worker.survived = true;
                 if let Some(message) = worker.error_message() {
                     self.messages.say(&format!("{name} {status}: {message}"));
@@ -208,6 +212,14 @@ impl Elastic {
         if too_few {
             self.close();
         }
+    }
+
+    /// Whether rank 0, which writes what a job comes to, has ended well. Who is killed from then on, on its own
+    /// last steps, has nothing that is lost.
+    fn first_rank_is_done(&self, workers: &Workers) -> bool {
+        let ranks = self.ranks();
+        let is_first = |worker: &&WorkerProcess| ranks.current(&worker.member) == Some(Rank(0));
+        workers.list.iter().filter(is_first).any(has_ended_well)
     }
 
     fn handle(&mut self, event: CoordinatorEvent, workers: &Workers) -> Result<(), LaunchError> {
@@ -249,8 +261,12 @@ impl Elastic {
 /// Whether some worker has ended well and all others have as well, or are dead workers that the others have
 /// survived.
 fn workers_are_done(workers: &Workers) -> bool {
-    let well = |worker: &WorkerProcess| worker.status().is_some_and(|status| !status.failed());
-    workers.list.iter().any(well) && workers.list.iter().all(|worker| worker.survived || well(worker))
+    workers.list.iter().any(has_ended_well)
+        && workers.list.iter().all(|worker| worker.survived || has_ended_well(worker))
+}
+
+fn has_ended_well(worker: &WorkerProcess) -> bool {
+    worker.status().is_some_and(|status| !status.failed())
 }
 
 /// The coordinator's options: token, interface and timeout as the workers get them.
