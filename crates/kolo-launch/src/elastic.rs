@@ -180,10 +180,11 @@ impl Elastic {
     fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
         let formed = self.coordinator.generation() > 0;
         let mut too_few = false;
-        let is_written = self.first_rank_is_done(workers);
+        let done: Vec<bool> =
+            workers.list.iter().map(|worker| self.is_done_without(worker, workers)).collect();
         let names: Vec<String> = workers.list.iter().map(|worker| workers.name(&worker.member)).collect();
-        let unreported = workers.list.iter_mut().zip(names).filter(|(worker, _)| !worker.reported);
-        for (worker, name) in unreported {
+        let all = workers.list.iter_mut().zip(names).zip(done);
+        for ((worker, name), done) in all.filter(|((worker, _), _)| !worker.reported) {
             let Some(status) = worker.status() else { continue };
             worker.reported = true;
             let exit =
@@ -195,9 +196,9 @@ impl Elastic {
             too_few |= formed && !enough;
             // A replacement that comes when the work is done is not needed, however it ends.
             let finished = self.coordinator.is_finished();
-            if is_written && matches!(status, ExitStatus::Signal(_)) {
+            if status.failed() && formed && done {
                 worker.survived = true;
-                self.messages.say(&format!("{name} {status} when rank 0 had ended well"));
+                self.messages.say(&format!("{name} {status} when the work was done"));
             } else if status.failed() && formed && (enough || finished) && !self.closed {
                 worker.survived = true;
                 if let Some(message) = worker.error_message() {
@@ -214,12 +215,16 @@ impl Elastic {
         }
     }
 
-    /// Whether rank 0, which writes what a job comes to, has ended well. Who is killed from then on, on its own
-    /// last steps, has nothing that is lost.
-    fn first_rank_is_done(&self, workers: &Workers) -> bool {
+    /// Whether nothing is lost with a worker that has failed: it was killed when rank 0, which writes what a
+    /// job comes to, had ended well; or it was to take somebody's place, and the others here have ended, some of
+    /// them well.
+    fn is_done_without(&self, worker: &WorkerProcess, workers: &Workers) -> bool {
         let ranks = self.ranks();
-        let is_first = |worker: &&WorkerProcess| ranks.current(&worker.member) == Some(Rank(0));
-        workers.list.iter().filter(is_first).any(has_ended_well)
+        let rank_of = |worker: &WorkerProcess| ranks.current(&worker.member);
+        let is_first = |worker: &&WorkerProcess| rank_of(worker) == Some(Rank(0));
+        let was_killed = matches!(worker.status(), Some(ExitStatus::Signal(_)));
+        was_killed && workers.list.iter().filter(is_first).any(has_ended_well)
+            || rank_of(worker).is_none() && workers.all_ended() && workers.list.iter().any(has_ended_well)
     }
 
     fn handle(&mut self, event: CoordinatorEvent, workers: &Workers) -> Result<(), LaunchError> {

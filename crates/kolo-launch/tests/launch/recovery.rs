@@ -11,12 +11,18 @@ const MEMBER: &str = "KOLO_TEST_ELASTIC";
 
 /// A worker of the tests below: works until another one has been replaced, and tells its rank in each
 /// generation. With `blame` the last rank then stands still, and the first one fails by its absence; with
-/// `stay` nobody is replaced, and the last rank stands still when the others have ended.
+/// `stay` nobody is replaced, and the last rank stands still when the others have ended; with `late` the worker
+/// that is to replace another one never arrives, and fails when the others have ended.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(MEMBER) else { return };
+    let folder = std::env::var("DIR").unwrap();
+    if task == "late" && std::fs::exists(format!("{folder}/pid.0")).unwrap() {
+        std::fs::write(format!("{folder}/late"), std::process::id().to_string()).unwrap();
+        until("the others have ended", || std::fs::exists(format!("{folder}/ended")).unwrap());
+        std::process::exit(3);
+    }
     let mut member = Member::from_env().unwrap().unwrap();
     let mut group = member.next_group(None).unwrap();
-    let folder = std::env::var("DIR").unwrap();
     std::fs::write(format!("{folder}/pid.{}", group.rank().0), std::process::id().to_string()).unwrap();
     loop {
         let generation = member.generation().unwrap().number;
@@ -35,6 +41,10 @@ pub fn work_if_asked() {
             std::thread::sleep(std::time::Duration::from_millis(300));
             eprintln!("Error: Timeout {{ rank: Rank(2), during: \"all-reduce\", waited: 1s }}");
             std::process::exit(1);
+        }
+        if task == "late" && generation > 1 {
+            until("the late one is there", || std::fs::exists(format!("{folder}/late")).unwrap());
+            return;
         }
         if is_last {
             return;
@@ -108,9 +118,25 @@ fn who_is_killed_when_rank_0_has_ended_well_is_survived() {
     let ended = running.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(
-        ended.err.contains("rank 2 (node0/2.0) was killed by SIGKILL when rank 0 had ended well"),
+        ended.err.contains("rank 2 (node0/2.0) was killed by SIGKILL when the work was done"),
         "{}",
         ended.err
     );
     ended.left_nothing(&pids);
+}
+
+#[test]
+fn who_was_to_replace_another_is_not_missed_when_the_work_is_done() {
+    let running = start("late");
+    let pids = running.pids(3);
+    kill(pids[2], Signal::KILL);
+    let late = running.noted_pid("late");
+    for pid in &pids[..2] {
+        until("rank 0 and rank 1 end", || !alive(*pid));
+    }
+    running.note("ended");
+    let ended = running.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("exited with code 3 when the work was done"), "{}", ended.err);
+    ended.left_nothing(&[&pids[..], &[late]].concat());
 }
