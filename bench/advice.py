@@ -6,11 +6,11 @@ synchronisation of two workers over links of 100 Mbit/s, 1 and 10 Gbit/s.
     python3 bench/advice.py --table             # of all that has been measured
 
 One worker is profiled with each reduction (`kolo bench profile`), and the plan is made from these profiles.
-Then steps are measured (`kolo bench step`): with each cap, reduction and synchronisation of the plan alone, with
-the combination that the plan names, and with each cap beside the best of these. At last the plan's best and
+Then steps are measured (`kolo bench step`): with each cap, reduction and synchronisation of the plan alone,
+with the combination that the plan names, and with each cap beside the best of these. At last the plan's best and
 the measured best take turns. Workers are each in a network namespace of their own at a switch (servers.py),
 which needs root and iproute2. A link takes about a quarter of an hour. What is measured goes to
-bench/advice.jsonl at once; what is there of a link is not measured again, so that a run that was ended goes on.
+bench/advice.jsonl at once; what is there is not measured again, so that a run that was ended goes on.
 `--kolo PROGRAM` is the program, by default a release build of this repository.
 """
 
@@ -81,36 +81,35 @@ def link(work: list[str], mbit: str, profiles: list[str]) -> None:
     for options, row in rows.items():
         row["predicted"] = predicted.get(options)
 
-    def measure(options: str, expected: float, key: str) -> None:
-        new = {"mbit": mbit, "options": options, "predicted": predicted.get(options), "seconds": [], "turns": []}
-        rows.setdefault(options, new)[key].append(step(work, options, expected))
+    def keep(row: dict) -> None:
+        rows[row["options"]] = row
         others = [row for row in known() if row["mbit"] != mbit]
         LINES.write_text("".join(json.dumps(row) + "\n" for row in [*others, *rows.values()]))
 
+    def measure(options: str, expected: float) -> None:
+        if options not in rows:
+            row = {"mbit": mbit, "options": options, "predicted": predicted.get(options)}
+            keep(row | {"seconds": step(work, options, expected), "turns": []})
+
     with network([float(mbit)] * WORKERS):
-        for options in predicted:
-            if is_single(options) and options not in rows:
-                measure(options, predicted[options], "seconds")
-        seconds = {options: alone(row) for options, row in rows.items()}
-        fastest = min(filter(is_single, seconds), key=seconds.get)
-        caps = [options for options in seconds if is_single(options) and options.startswith(KINDS[0])]
-        beside = [] if fastest in caps else [f"{cap} {fastest}" for cap in caps]
+        for options in filter(is_single, predicted):
+            measure(options, predicted[options])
+        fastest = best_of([row for row in rows.values() if is_single(row["options"])])
+        caps = [options for options in rows if is_single(options) and options.startswith(KINDS[0])]
+        beside = [] if fastest["options"] in caps else [f"{cap} {fastest['options']}" for cap in caps]
         named = min(predicted, key=predicted.get)
         for options in [named, *beside]:
-            if options not in rows:
-                measure(options, seconds[fastest], "seconds")
-        for _ in range(TURNS):
+            measure(options, fastest["seconds"])
+        for turn in range(TURNS):
             for options in {named, best_of(rows.values())["options"]}:
-                measure(options, seconds[fastest], "turns")
-
-
-def alone(row: dict) -> float:
-    """What it took when the options were measured one after another."""
-    return statistics.median(row["seconds"])
+                row = rows[options]
+                if len(row["turns"]) <= turn:
+                    keep(row | {"turns": [*row["turns"], step(work, options, fastest["seconds"])]})
 
 
 def best_of(rows: Iterable[dict]) -> dict:
-    return min(rows, key=alone)
+    """The fastest one of those that were measured one after another."""
+    return min(rows, key=lambda row: row["seconds"])
 
 
 def plan(kolo: str, mbit: str, profiles: list[str]) -> dict[str, float]:
@@ -167,7 +166,7 @@ def table(rows: list[dict]) -> str:
     cells = {(row["options"], row["mbit"]): row for row in rows}
     for options in dict.fromkeys(row["options"] for row in rows if is_single(row["options"])):
         of = [cells.get((options, mbit)) for mbit in mbits]
-        told = [f"{1e3 * row['predicted']:.1f} / {1e3 * alone(row):.1f}" if row else "" for row in of]
+        told = [f"{1e3 * row['predicted']:.1f} / {1e3 * row['seconds']:.1f}" if row else "" for row in of]
         lines.append(f"| {options if options == AS_IT_IS else f'`{options}`'} | " + " | ".join(told) + " |")
     return "\n".join(lines)
 
