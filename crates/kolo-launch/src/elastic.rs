@@ -180,12 +180,11 @@ impl Elastic {
     fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
         let formed = self.coordinator.generation() > 0;
         let mut too_few = false;
-        let done: Vec<bool> =
-            workers.list.iter().map(|worker| self.is_done_without(worker, workers)).collect();
-        let names: Vec<String> = workers.list.iter().map(|worker| workers.name(&worker.member)).collect();
-        let all = workers.list.iter_mut().zip(names).zip(done);
-        for ((worker, name), done) in all.filter(|((worker, _), _)| !worker.reported) {
-            let Some(status) = worker.status() else { continue };
+        for index in 0..workers.list.len() {
+            let worker = &workers.list[index];
+            let Some(status) = worker.status().filter(|_| !worker.reported) else { continue };
+            let (name, done) = (workers.name(&worker.member), self.is_done_without(worker, workers));
+            let worker = &mut workers.list[index];
             worker.reported = true;
             let exit =
                 if status.failed() { MemberExit::Failed(status.to_string()) } else { MemberExit::Clean };
@@ -216,8 +215,8 @@ impl Elastic {
     }
 
     /// Whether nothing is lost with a worker that has failed: it was killed when rank 0, which writes what a
-    /// job comes to, had ended well; or it was to take somebody's place, and the others here have ended, some of
-    /// them well.
+    /// job comes to, had ended well; or it was to take somebody's place, and the others here have ended, some
+    /// of them well.
     fn is_done_without(&self, worker: &WorkerProcess, workers: &Workers) -> bool {
         let ranks = self.ranks();
         let rank_of = |worker: &WorkerProcess| ranks.current(&worker.member);

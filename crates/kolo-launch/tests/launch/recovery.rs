@@ -11,8 +11,8 @@ const MEMBER: &str = "KOLO_TEST_ELASTIC";
 
 /// A worker of the tests below: works until another one has been replaced, and tells its rank in each
 /// generation. With `blame` the last rank then stands still, and the first one fails by its absence; with
-/// `stay` nobody is replaced, and the last rank stands still when the others have ended; with `late` the worker
-/// that is to replace another one never arrives, and fails when the others have ended.
+/// `stay` nobody is replaced, and the last rank stands still when the others have ended; with `late` the
+/// worker that is to replace another one never arrives, and fails when the others have ended.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(MEMBER) else { return };
     let folder = std::env::var("DIR").unwrap();
@@ -28,26 +28,16 @@ pub fn work_if_asked() {
         let generation = member.generation().unwrap().number;
         let is_last = generation > 1 && group.world_size() == 3;
         println!("\n@{} in generation {generation}", group.rank());
-        if task == "stay" {
-            if group.rank().0 == 2 {
-                std::thread::park();
+        match task.as_str() {
+            "stay" if group.rank().0 == 2 => std::thread::park(),
+            "stay" => return,
+            "late" if generation > 1 => {
+                until("the late one is there", || std::fs::exists(format!("{folder}/late")).unwrap());
+                return;
             }
-            return;
-        }
-        if is_last && task == "blame" {
-            if group.rank().0 == 2 {
-                std::thread::park();
-            }
-            std::thread::sleep(std::time::Duration::from_millis(300));
-            eprintln!("Error: Timeout {{ rank: Rank(2), during: \"all-reduce\", waited: 1s }}");
-            std::process::exit(1);
-        }
-        if task == "late" && generation > 1 {
-            until("the late one is there", || std::fs::exists(format!("{folder}/late")).unwrap());
-            return;
-        }
-        if is_last {
-            return;
+            "blame" if is_last => blame(group.rank().0),
+            _ if is_last => return,
+            _ => {}
         }
         let reason = loop {
             let mut wanted = [f32::from(u8::from(member.is_change_wanted()))];
@@ -59,6 +49,16 @@ pub fn work_if_asked() {
         };
         group = member.next_group(Some(&reason)).unwrap();
     }
+}
+
+/// Rank 2 stands still, and each of the others blames it.
+fn blame(rank: usize) -> ! {
+    if rank == 2 {
+        std::thread::park();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    eprintln!("Error: Timeout {{ rank: Rank(2), during: \"all-reduce\", waited: 1s }}");
+    std::process::exit(1);
 }
 
 fn start(task: &str) -> Running {
