@@ -17,9 +17,10 @@ fn exchange(worker: &WorkerEnv) -> Result<Option<String>, Error> {
     let access = Access::default();
     // Rank 0 serves the store as long as `server` lives.
     let (server, address) = establish_store(worker, &access, TIMEOUT)?;
+    // This waits for rank 0 to serve; the failure detector takes a store that nobody serves for lost.
+    let mut store = Store::connect(address, &access, TIMEOUT)?;
     let liveness = Arc::new(Liveness::new(worker.world_size));
     let detector = FailureDetector::start(address, worker.rank, liveness, &access, TIMEOUT)?;
-    let mut store = Store::connect(address, &access, TIMEOUT)?;
     let (own, other) = (worker.rank.0, 1 - worker.rank.0);
     store.set(&format!("value/{own}"), format!("hello from rank {own}"))?;
     let value = store.get(&format!("value/{other}"), TIMEOUT)?;

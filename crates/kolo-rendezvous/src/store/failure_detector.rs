@@ -27,12 +27,13 @@ pub struct FailureDetector {
 }
 
 impl FailureDetector {
-    /// Begins for `rank`, with the store at `address`. `liveness` hears of the others from now on.
+    /// Begins for `rank`, with the store at `address`, to which this rank has connected before: one that
+    /// nobody serves is lost and is not waited for. `liveness` hears of the others from now on.
     ///
     /// # Errors
     ///
-    /// As [`Store::connect`](super::Store::connect); the group has failed already; the rank is another
-    /// worker's ([`Error::DuplicateRank`]) or none of the job's ([`Error::UnknownRank`]).
+    /// As [`Store::connect_served`](super::Store::connect_served); the group has failed already; the rank is
+    /// another worker's ([`Error::DuplicateRank`]) or none of the job's ([`Error::UnknownRank`]).
     pub fn start(
         address: SocketAddr,
         rank: Rank,
