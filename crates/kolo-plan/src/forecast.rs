@@ -1,5 +1,6 @@
 //! What every algorithm would take.
 
+use kolo_schedule::tree::Contributions;
 use kolo_schedule::{ALGORITHMS, Algorithm, Cost, DType, Operation, Problem, Rank, longest_message};
 
 use crate::cluster::Cluster;
@@ -20,29 +21,63 @@ pub struct Forecast {
 /// because their sums depend on the number of ranks (see [`Algorithm::keeps_tree`]). Servers contribute
 /// nothing.
 pub fn forecast(operation: &Operation, len: usize, dtype: DType, cluster: &Cluster) -> Vec<Forecast> {
-    forecast_among(operation, len, dtype, cluster, &|_| true)
+    let contributions = &cluster.contributions();
+    let problem = problem(operation, len, dtype, cluster, contributions);
+    let counted = |algorithm| count(algorithm, &problem, dtype, cluster);
+    let mut forecasts: Vec<Forecast> = ALGORITHMS.iter().filter_map(counted).collect();
+    forecasts.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    forecasts
 }
 
-/// The same for those algorithms that are `allowed`: to count the others takes long in large worlds.
-pub(crate) fn forecast_among(
+/// The first one of those that are `allowed`. To count what another one costs takes seconds and hundreds of
+/// megabytes in large worlds, so this is not done where what one node sends already takes longer.
+pub(crate) fn quickest(
     operation: &Operation,
     len: usize,
     dtype: DType,
     cluster: &Cluster,
     allowed: &dyn Fn(&Algorithm) -> bool,
-) -> Vec<Forecast> {
-    let topology = &cluster.topology;
+) -> Option<Forecast> {
     let contributions = &cluster.contributions();
-    let (rank, segment) = (operation.root().unwrap_or(Rank(0)), longest_message(topology) / dtype.size());
-    let problem = Problem { operation, rank, len, contributions, topology, segment };
-    let of = |algorithm: &'static Algorithm| {
-        let cost = Cost::of(algorithm, &problem).ok()?;
-        Some(Forecast { algorithm, cost, seconds: cluster.network.seconds(&cost, dtype.size()) })
+    let problem = problem(operation, len, dtype, cluster, contributions);
+    let lower_bound = |algorithm: &'static Algorithm| {
+        let cost = Cost::lower_bound(algorithm, &problem).ok()?;
+        Some((cluster.network.seconds(&cost, dtype.size()), algorithm))
     };
-    let mut forecasts: Vec<Forecast> =
-        ALGORITHMS.iter().filter(|algorithm| allowed(algorithm)).filter_map(of).collect();
-    forecasts.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    forecasts
+    let allowed = ALGORITHMS.iter().filter(|algorithm| allowed(algorithm));
+    let mut candidates: Vec<(f64, &Algorithm)> = allowed.filter_map(lower_bound).collect();
+    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut best: Option<Forecast> = None;
+    for (least, algorithm) in candidates {
+        let so_far = best.as_ref().map_or(f64::INFINITY, |best| best.seconds);
+        if least > so_far {
+            break;
+        }
+        best = count(algorithm, &problem, dtype, cluster).filter(|found| found.seconds < so_far).or(best);
+    }
+    best
+}
+
+fn problem<'a>(
+    operation: &'a Operation,
+    len: usize,
+    dtype: DType,
+    cluster: &'a Cluster,
+    contributions: &'a Contributions,
+) -> Problem<'a> {
+    let topology = &cluster.topology;
+    let (rank, segment) = (operation.root().unwrap_or(Rank(0)), longest_message(topology) / dtype.size());
+    Problem { operation, rank, len, contributions, topology, segment }
+}
+
+fn count(
+    algorithm: &'static Algorithm,
+    problem: &Problem<'_>,
+    dtype: DType,
+    cluster: &Cluster,
+) -> Option<Forecast> {
+    let cost = Cost::of(algorithm, problem).ok()?;
+    Some(Forecast { algorithm, cost, seconds: cluster.network.seconds(&cost, dtype.size()) })
 }
 
 #[cfg(test)]
@@ -65,6 +100,28 @@ mod tests {
                 let (name, seconds) = fastest(len, &cluster);
                 assert!(seconds > 0.999 * least, "{name} on {nodes}: {seconds} s, the links take {least} s");
                 assert!(seconds < 2.0 * least, "{name} on {nodes}: {seconds} s, the links take {least} s");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_counted_is_not_the_quickest() {
+        for (ranks, per_node, gigabits) in
+            [(2, 1, 1.0), (5, 4, 10.0), (16, 4, 0.1), (48, 1, 100.0), (8, 8, 1.0)]
+        {
+            let cluster = Cluster::over_ethernet(ranks, per_node, gigabits);
+            for len in [1, 1000, 100_000, 10_000_000] {
+                let all = forecast(&Operation::AllReduce, len, DType::F32, &cluster);
+                let found = quickest(&Operation::AllReduce, len, DType::F32, &cluster, &|_| true).unwrap();
+                assert_eq!(found.seconds, all[0].seconds, "{ranks} ranks, {len} elements");
+                let contributions = &cluster.contributions();
+                let problem = problem(&Operation::AllReduce, len, DType::F32, &cluster, contributions);
+                for counted in all {
+                    let least = Cost::lower_bound(counted.algorithm, &problem).unwrap();
+                    let least = cluster.network.seconds(&least, DType::F32.size());
+                    let name = counted.algorithm.name;
+                    assert!(least <= counted.seconds * 1.0001, "{name}: {least} {}", counted.seconds);
+                }
             }
         }
     }

@@ -34,6 +34,7 @@ mod algorithms;
 mod choice;
 mod cost;
 mod dtype;
+mod lower_bound;
 mod messages;
 mod network;
 mod operation;

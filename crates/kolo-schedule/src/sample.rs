@@ -101,7 +101,7 @@ fn build(
 
 /// The first and the last rank, which may be the only ones that talk to other nodes, and some between them,
 /// which stand for those left out.
-fn some_of_node(node: &[Rank]) -> Vec<(Rank, f64)> {
+pub(crate) fn some_of_node(node: &[Rank]) -> Vec<(Rank, f64)> {
     if node.len() <= SAMPLE_OF_NODE {
         return node.iter().map(|&rank| (rank, 1.0)).collect();
     }

@@ -3,7 +3,7 @@
 use kolo_schedule::{Algorithm, Chunks, DType, Operation};
 
 use crate::cluster::Cluster;
-use crate::forecast::forecast_among;
+use crate::forecast::quickest;
 use crate::step::profile::StepProfile;
 
 /// How what the shards say comes to all workers.
@@ -202,9 +202,8 @@ fn collective(operation: &Operation, bytes: f64, cluster: &Cluster, pick: Pick) 
         Pick::Any => true,
         Pick::Named(asked) => asked == algorithm.name,
     };
-    let quickest = |allowed: &dyn Fn(&Algorithm) -> bool| {
-        forecast_among(operation, len, DType::F32, cluster, allowed).into_iter().next()
-    };
+    let quickest =
+        |allowed: &dyn Fn(&Algorithm) -> bool| quickest(operation, len, DType::F32, cluster, allowed);
     let Some(found) = quickest(&allowed).or_else(|| quickest(&exact)) else {
         return Load::default();
     };
