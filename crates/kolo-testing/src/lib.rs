@@ -1,8 +1,9 @@
 //! Test support for the crates of Kolo: one way to spawn a world of ranks ([`spawn`]), tests that need what
-//! a machine may not have ([`harness`]), programs started as workers ([`jobs`], [`mpirun`]), two hosts with
-//! a cable ([`TwoHosts`]), a disk that fills up ([`SmallDisk`]), a terminal ([`PseudoTerminal`]), a real
-//! etcd ([`Etcd`]), the conformance of collectives ([`operations`], [`assert_same_results`]), and the seeds
-//! of fuzz targets ([`assert_seeds_are_taken`]). It stands above kolo-comm; only tests and examples use it.
+//! a machine may not have ([`harness`]), programs started as workers ([`jobs`], [`mpirun`]) and found again
+//! ([`children`]), two hosts with a cable ([`TwoHosts`]), a disk that fills up ([`SmallDisk`]), a terminal
+//! ([`PseudoTerminal`]), a real etcd ([`Etcd`]), the conformance of collectives ([`operations`],
+//! [`assert_same_results`]), and the seeds of fuzz targets ([`assert_seeds_are_taken`]). It stands above
+//! kolo-comm; only tests and examples use it.
 
 mod compare;
 mod etcd;
@@ -11,6 +12,7 @@ pub mod harness;
 pub mod jobs;
 pub mod mpirun;
 pub mod operations;
+mod processes;
 mod pty;
 mod small_disk;
 mod two_hosts;
@@ -19,6 +21,7 @@ mod world;
 pub use compare::assert_same_results;
 pub use etcd::Etcd;
 pub use fuzz_seeds::assert_seeds_are_taken;
+pub use processes::{children, children_that_run};
 pub use pty::PseudoTerminal;
 pub use small_disk::SmallDisk;
 pub use two_hosts::{Hosts, TwoHosts};

@@ -9,8 +9,8 @@ use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use chaos::injected;
-use kolo_testing::SmallDisk;
 use kolo_testing::harness::{run_one_by_one, test_where};
+use kolo_testing::{SmallDisk, children_that_run};
 
 const STEPS: usize = 200;
 const RUN: [&str; 9] =
@@ -115,26 +115,12 @@ fn hash(run: &Path) -> String {
     serde_json::from_str::<serde_json::Value>(&text).unwrap()["weights_sha256"].to_string()
 }
 
-/// The launcher's first worker, which is rank 0.
-fn first_worker(job: &Job) -> String {
-    let tasks = fs::read_dir(format!("/proc/{}/task", job.launcher.id())).unwrap();
-    // A thread may end in the meantime.
-    let lists =
-        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default());
-    let pids = lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
-    // The launcher has a child of another program as well.
-    let is_worker = |pid: &String| {
-        let program = fs::read_link(format!("/proc/{pid}/exe"));
-        program.is_ok_and(|program| program == fs::canonicalize(env!("CARGO_BIN_EXE_kolo")).unwrap())
-    };
-    pids.filter(is_worker).min_by_key(|pid| pid.parse::<u32>().unwrap()).unwrap()
-}
-
 fn a_job_goes_on_and_outlives_rank_0() -> Result<(), String> {
     let mut job = Job::start(&[])?;
     job.disk.fill();
     job.wait_until("a warning", |job| job.said().contains("No space left"));
-    let first = first_worker(&job);
+    // Rank 0 was started first.
+    let first = children_that_run(env!("CARGO_BIN_EXE_kolo"), job.launcher.id())[0].to_string();
     assert!(Command::new("kill").args(["-9", &first]).status().unwrap().success());
     job.wait_until("another rank 0", |job| job.said().contains("generation 2 of 2 workers"));
     std::thread::sleep(Duration::from_secs(1));

@@ -229,14 +229,10 @@ fn a_stopped_worker_is_replaced_unless_it_is_continued() {
 
 /// The launcher's children, dead ones that it has not reaped included, and the processes that it watches.
 fn kept(launcher: &Child) -> (usize, usize) {
-    let of = |folder: &str| std::fs::read_dir(format!("/proc/{}/{folder}", launcher.id())).unwrap().flatten();
-    let count = |text: String| text.split_whitespace().count();
-    // A thread may end in the meantime.
-    let children = of("task")
-        .map(|task| count(std::fs::read_to_string(task.path().join("children")).unwrap_or_default()));
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", launcher.id())).unwrap().flatten();
+    let links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
     let watches = |link: &std::path::PathBuf| link.to_string_lossy().contains("pidfd");
-    let links = of("fd").filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    (children.sum(), links.filter(watches).count())
+    (kolo_testing::children(launcher.id()).len(), links.filter(watches).count())
 }
 
 #[test]

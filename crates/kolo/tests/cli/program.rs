@@ -45,15 +45,7 @@ pub fn workers(launcher: &Child) -> Vec<u32> {
 
 /// The children of a process that are this very program.
 pub fn children(parent: u32) -> Vec<u32> {
-    let own = std::fs::canonicalize(env!("CARGO_BIN_EXE_kolo")).unwrap();
-    let tasks = std::fs::read_dir(format!("/proc/{parent}/task"));
-    let children = tasks.into_iter().flatten().flatten().flat_map(|task| {
-        let text = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-        text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
-    });
-    children
-        .filter(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own))
-        .collect()
+    kolo_testing::children_that_run(env!("CARGO_BIN_EXE_kolo"), parent)
 }
 
 /// Waits until something holds; fails after two minutes with `what` is wrong then.

@@ -1,0 +1,23 @@
+//! The children of a process, as the kernel lists them.
+
+use std::fs;
+use std::path::Path;
+
+/// The children of all threads of a process, each of which the kernel lists under the thread that started it.
+/// None of a process or a thread that has ended.
+pub fn children(parent: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Those that run a program, whose path may lead through links; the first one that was started first.
+pub fn children_that_run(program: impl AsRef<Path>, parent: u32) -> Vec<u32> {
+    let program = fs::canonicalize(program).expect("the program is there");
+    let runs = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|path| path == program);
+    let mut found: Vec<u32> = children(parent).into_iter().filter(runs).collect();
+    found.sort_unstable();
+    found
+}
