@@ -52,6 +52,12 @@ impl Session {
         Ok(())
     }
 
+    /// Expects the first record again: a fuzzer needs no handshake for each input then.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub fn rewind(&mut self) {
+        self.keys.set_receiving_nonce(0);
+    }
+
     /// Decrypts the next record, without its prefix, into `into`, which is at least as long as `record`.
     /// Gives the number of bytes that the record held.
     ///

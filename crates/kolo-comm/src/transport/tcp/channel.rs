@@ -103,6 +103,12 @@ impl<S: Read + Write> Sealed<S> {
         }
     }
 
+    /// The keys, when nothing is to be read any more.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn into_session(self) -> Session {
+        self.session
+    }
+
     fn write(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         if self.left == self.outgoing.len() {
             self.seal(pieces)?;
