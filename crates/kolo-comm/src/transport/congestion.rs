@@ -37,10 +37,8 @@ impl Congestion {
     ///
     /// [`Error::Environment`], if the kernel has none of that name; it lists those that it has.
     pub(crate) fn named(text: &str) -> Result<Self, Error> {
-        match text {
-            SYSTEM => return Ok(Congestion::System),
-            DEFAULT => return Ok(Congestion::Cubic),
-            _ => {}
+        if text == SYSTEM {
+            return Ok(Congestion::System);
         }
         let available = std::fs::read_to_string(AVAILABLE).unwrap_or_default();
         match available.split_whitespace().any(|name| name == text) {
@@ -62,7 +60,7 @@ impl Congestion {
         match self {
             Congestion::System => Ok(()),
             Congestion::Cubic => {
-                // Without it the kernel's own choice stands.
+                // Nobody has asked for it, so without it the kernel's own choice stands.
                 let _ = set_tcp_congestion(socket, DEFAULT);
                 Ok(())
             }
@@ -86,7 +84,6 @@ mod tests {
     #[test]
     fn the_kernel_knows_the_names() {
         assert_eq!(Congestion::named("system").unwrap(), Congestion::System);
-        assert_eq!(Congestion::named("cubic").unwrap(), Congestion::default());
         // Every kernel has it.
         assert_eq!(Congestion::named("reno").unwrap(), Congestion::Named("reno".into()));
         let error = Congestion::named("quick").unwrap_err().to_string();
