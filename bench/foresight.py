@@ -40,6 +40,9 @@ PLACES = "memory,loopback,10000,1000,100"
 TITLES = {"memory": "memory", "loopback": "loopback", "100": "100 Mbit/s", "1000": "1 Gbit/s", "10000": "10 Gbit/s"}
 SECONDS = 280
 """For one cell."""
+BLOCK_SECONDS = 0.3
+MEASURED_SECONDS = 30
+"""For a cell's blocks, where two of them do not take longer."""
 
 
 def main() -> int:
@@ -84,7 +87,7 @@ def measure(kolo: pathlib.Path, options: argparse.Namespace) -> None:
                 # A machine's speed drifts, so each cell has a profile of its own.
                 profile = profiled(kolo, model, place, workers)
                 predicted = prediction(kolo, profile, place, workers)
-                measured = step(kolo, model, place, workers)
+                measured = step(kolo, model, place, workers, predicted["seconds"])
                 row = {"model": model, "place": place, "workers": workers, "predicted": predicted["seconds"]}
                 row |= {"measured": measured["step_seconds"], "no_sync": measured["step_seconds_no_sync"]}
                 add(row | {"exposed": measured["exposed_comm_seconds"], "predicted_exposed": predicted["exposed"]})
@@ -105,7 +108,6 @@ def is_known(model: str, place: str, workers: int) -> bool:
 def profiled(kolo: pathlib.Path, model: str, place: str, workers: int) -> dict:
     """The profile of one worker, measured now, before a cell."""
     words = [str(kolo), "bench", "profile", "--model", model, "--batch-size", str(BATCHES[model])]
-    words += ["--blocks", "3"]
     row = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     add({"place": place, "workers": workers} | row)
     return row
@@ -145,11 +147,12 @@ def profile_of(measured: dict, rows: list[dict]) -> dict:
     return next(row for row in profiles if [row[name] for name in ("model", "place", "workers")] == cell)
 
 
-def step(kolo: pathlib.Path, model: str, place: str, workers: int) -> dict:
-    """What `kolo bench step` measures there."""
-    few = model == "resnet18" and place in LINKS
+def step(kolo: pathlib.Path, model: str, place: str, workers: int, expected: float) -> dict:
+    """What `kolo bench step` measures there, in more and longer blocks the shorter a step is expected to be."""
+    steps = min(25, max(3, round(BLOCK_SECONDS / expected)))
+    blocks = min(8, max(2, int(MEASURED_SECONDS / (2 * steps * expected))))
     words = ["bench", "step", "--model", model, "--batch-size", str(BATCHES[model]), "--json"]
-    words += ["--blocks", "2" if few else "4", "--steps", "3" if few else "6"]
+    words += ["--blocks", str(blocks), "--steps", str(steps)]
     if place in ("memory", "loopback"):
         own = ["--nproc", str(workers), "--transport", "shm" if place == "memory" else "tcp"]
         ran = subprocess.run([str(kolo), *words, *own], check=True, capture_output=True, text=True, timeout=SECONDS)

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use clap::Args;
+use kolo_comm::{Group, Rank};
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::{BucketCaps, Config, StepReport};
 use kolo_plan::step::{MeasuredBucket, StepProfile};
@@ -34,16 +35,15 @@ pub(crate) struct Options {
     /// Blocks of steps of one worker alone, and as many of all
     #[arg(long, default_value_t = 5)]
     blocks: usize,
-    /// Steps a block, besides its first one
+    /// Steps a block besides its first one: at least so many, and as many as take a quarter of a second
     #[arg(long, default_value_t = 6)]
     steps: usize,
     #[command(flatten)]
     pub(crate) communication: Communication,
 }
 
-/// Blocks before the measured ones: buckets are cut anew after the first step, and profiled in the next
-/// five.
-const WARM_UP: usize = 1;
+/// Seconds of a block at least: a few steps of a small model are over within one disturbance by another process.
+const BLOCK_SECONDS: f64 = 0.25;
 
 /// What `kolo bench profile` prints.
 #[derive(Serialize, Deserialize)]
@@ -89,26 +89,19 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let by_itself = group.split(Some(group.rank().0 as u32), 0)?;
     let by_itself = by_itself.ok_or_else(|| Failure::work("a group of one could not be made"))?;
     let mut trainee = Trainee::new(by_itself, &options.work, &config)?;
-    let (mut alone, mut together) = (Vec::new(), Samples::default());
-    for block in 0..WARM_UP + options.blocks {
-        for all in [false, true] {
-            group.barrier()?;
-            let computes = all || group.rank().0 == 0;
-            for step in (0..=options.steps).filter(|_| computes) {
-                let measured = timed(&mut trainee)?;
-                match block >= WARM_UP && step > 0 {
-                    true if all => together.0.push(measured.own),
-                    true => alone.push(measured),
-                    false => {}
-                }
-            }
-            group.barrier()?;
-        }
-    }
-    let together = together.slowest(&group)?.percentile(50.0);
+    // Not counted: buckets are cut anew after the first step, and profiled in the next five.
+    let warm_up = one_then_all(&group, &mut trainee, options.steps)?;
+    let step = median(warm_up.alone.iter().map(|step| step.own)).unwrap_or(BLOCK_SECONDS);
+    let steps = options.steps.max((BLOCK_SECONDS / step).ceil() as usize);
+    let steps = group.broadcast_value(steps, Rank(0))?;
+    let blocks = (0..options.blocks).map(|_| one_then_all(&group, &mut trainee, steps));
+    let blocks = blocks.collect::<Result<Vec<_>, _>>()?;
     if group.rank().0 != 0 {
         return Ok(());
     }
+    // Of each pair of blocks, because the machine's speed drifts.
+    let full_slowdown = median(blocks.iter().map(Pair::slowdown)).unwrap_or(1.0);
+    let alone: Vec<Measured> = blocks.into_iter().flat_map(|pair| pair.alone).collect();
     let of = |percent| percentile(alone.iter().map(|step| step.own), percent).unwrap_or(0.0);
     let measured = WorkerProfile {
         model: options.work.model.clone(),
@@ -116,7 +109,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
         precision: options.work.precision.clone(),
         reduction: options.reduction.clone(),
         cores: group.world_size(),
-        full_slowdown: (together / of(50.0)).max(1.0),
+        full_slowdown: full_slowdown.max(1.0),
         spread: (of(84.0) - of(16.0)) / 2.0 / of(50.0),
         profile: profile(&alone),
     };
@@ -129,6 +122,35 @@ struct Measured {
     /// Seconds without waiting.
     own: f64,
     report: StepReport,
+}
+
+/// A block of steps of rank 0, which computes alone, and then one of all ranks.
+struct Pair {
+    /// On other ranks none.
+    alone: Vec<Measured>,
+    /// Seconds without waiting of the slowest rank in each step.
+    together: Samples,
+}
+
+impl Pair {
+    /// How many times as long a step of all takes as one of rank 0 alone.
+    fn slowdown(&self) -> f64 {
+        let alone = median(self.alone.iter().map(|step| step.own));
+        self.together.percentile(50.0) / alone.unwrap_or(f64::NAN)
+    }
+}
+
+/// A collective.
+fn one_then_all(group: &Group, trainee: &mut Trainee, steps: usize) -> Result<Pair, Failure> {
+    let mut block = || {
+        timed(trainee)?;
+        (0..steps).map(|_| timed(trainee)).collect::<Result<Vec<_>, Failure>>()
+    };
+    group.barrier()?;
+    let alone = if group.rank().0 == 0 { block()? } else { Vec::new() };
+    group.barrier()?;
+    let together = Samples(block()?.iter().map(|step| step.own).collect());
+    Ok(Pair { alone, together: together.slowest(group)? })
 }
 
 fn timed(trainee: &mut Trainee) -> Result<Measured, Failure> {
