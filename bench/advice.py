@@ -3,7 +3,7 @@
 synchronisation of two workers over links of 100 Mbit/s, 1 and 10 Gbit/s.
 
     python3 bench/advice.py [--mbit 100,1000,10000] [--model resnet18] [--batch-size 32]
-    python3 bench/advice.py --table             # of all that has been measured
+    python3 bench/advice.py --write     # the tables of docs/foresight.md, of all that was measured so far
 
 One worker is profiled with each reduction (`kolo bench profile`), and the plan is made from these profiles.
 Then steps are measured (`kolo bench step`): with each cap, reduction and synchronisation of the plan alone,
@@ -24,12 +24,14 @@ import sys
 import tempfile
 from collections.abc import Iterable
 
-from foresight import LINKS, TITLES  # isort: skip  (before servers, which adds bench/peers)
+from foresight import DOC, TITLES, where  # isort: skip  (before servers, which adds bench/peers)
+from trainings import write_between  # isort: skip  (bench/peers, which servers.py adds, has another one)
 
 import servers
 from servers import ROOT, BenchError, built, network, obstacle
 
 LINES = ROOT / "bench" / "advice.jsonl"
+MARKS = ("<!-- advice.py -->", "<!-- /advice.py -->")
 REDUCTIONS = ["sum", "bf16", "qsgd", "ef-sign", "top-k", "random-k", "random-k:unbiased=true", "powersgd"]
 KINDS = ("--bucket-cap-mb", "--reduction", "--sync")
 AS_IT_IS = "as it is"
@@ -46,11 +48,11 @@ def main() -> int:
     parser.add_argument("--mbit", default="100,1000,10000")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--batch-size", default="32")
-    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--write", action="store_true", help=f"into {DOC.relative_to(ROOT)}")
     parser.add_argument("--kolo", type=pathlib.Path)
     options = parser.parse_args()
-    if options.table:
-        print(table(known()))
+    if options.write:
+        write_between(DOC, *MARKS, table(known()))
         return 0
     if why := obstacle():
         sys.exit(why)
@@ -114,7 +116,7 @@ def best_of(rows: Iterable[dict]) -> dict:
 
 def plan(kolo: str, mbit: str, profiles: list[str]) -> dict[str, float]:
     """Seconds of a step by options, as the plan has them, all with the samples of the job as it is."""
-    words = [kolo, "plan", "step", "--profile", ",".join(profiles), "--between", LINKS[mbit], "--one-host"]
+    words = [kolo, "plan", "step", "--profile", ",".join(profiles), *where(mbit, WORKERS)]
     words += ["--workers", str(WORKERS), "--advise", str(WORKERS), "--json"]
     told = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     seconds = {AS_IT_IS: told["steps"][0]["seconds"]}

@@ -15,12 +15,15 @@ import os
 import pathlib
 import secrets
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench" / "peers"))
 
+import link_rate  # noqa: E402
 from namespaces import obstacle  # noqa: E402
 from processes import BenchError, Command, run, run_together  # noqa: E402
 
@@ -35,6 +38,8 @@ PAYLOAD = 1448 / 1514
 """Of a full Ethernet frame, what TCP carries of the message."""
 SECONDS = 1200
 """For one measurement; 30 for a command that makes a network."""
+STARTED, WATCHED = 1.0, 2.0
+"""Seconds in which a connection has found its rate, and in which its cost is measured."""
 
 
 def ip(*words: str) -> str:
@@ -109,6 +114,32 @@ def measured(kolo: pathlib.Path, workers: int, servers: int, size: int) -> float
     words = [str(kolo), "bench", "all-reduce", "--sizes", str(size), "--json"]
     (row,) = json.loads(ranks(words, workers, servers, SECONDS)[0])["rows"]
     return row["p50_us"] / 1e6
+
+
+def socket_ns() -> float:
+    """Nanoseconds of a core for each byte that the first two ranks send and receive by a plain TCP connection;
+    nothing else may run. The switch is on the same cores, and a part of it."""
+    tail = [address(0), f"{STARTED + WATCHED + STARTED:g}", "both"]
+
+    def end(rank: int, role: str) -> Command:
+        words = [sys.executable, link_rate.__file__, role, *tail]
+        return Command(f"link_rate.py {role}", ["ip", "netns", "exec", namespace(rank), *words])
+
+    with ThreadPoolExecutor(1) as threads:
+        told = threads.submit(run_together, [end(0, "listen"), end(1, "call")], 30)
+        time.sleep(STARTED)
+        before = busy()
+        time.sleep(WATCHED)
+        spent = busy() - before
+    sent = sum(json.loads(line)["bytes_per_second"] for line in told.result()) * WATCHED
+    return 1e9 * spent / sent
+
+
+def busy() -> float:
+    """Seconds that all cores of the host have not been idle."""
+    fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    idle = sum(map(int, fields[3:5]))
+    return (sum(map(int, fields)) - idle) / os.sysconf("SC_CLK_TCK")
 
 
 def formula(workers: int, servers: int) -> float:

@@ -17,6 +17,7 @@ use crate::links::{LINKS, SOCKET, SOCKET_BYTE};
 /// oversubscription = 2
 /// servers = 0                # summation servers, each on a node of its own
 /// cores = 64                 # of each node, which workers and their sockets share; left out: they do not
+/// socket_ns = 0.2            # nanoseconds of a core for each byte that a worker sends and gets over `between`
 /// full_slowdown = 1.1        # how many times as long a worker computes when all cores compute
 /// sum_gbytes = 20            # GB/s at which a worker adds to others
 /// one_host = false           # whether all nodes are namespaces of one host, and share its cores
@@ -45,6 +46,9 @@ pub struct ClusterFile {
     /// Cores of each node that its workers share, one for each of them; nothing where communication takes no
     /// time from computation, as with GPUs.
     pub cores: Option<f64>,
+    /// Nanoseconds of a core for each byte that a worker sends and receives over `between`; nothing: what
+    /// sockets cost over loopback, and nothing over links without sockets.
+    pub socket_ns: Option<f64>,
     /// How many times as long a worker computes when all cores compute as when it is alone.
     #[serde(default = "one")]
     pub full_slowdown: f64,
@@ -134,6 +138,7 @@ impl ClusterFile {
             oversubscription: 1.0,
             servers: 0,
             cores: None,
+            socket_ns: None,
             full_slowdown: 1.0,
             sum_gbytes: of_a_core(),
             one_host: false,
@@ -160,7 +165,10 @@ impl ClusterFile {
         let per_byte = 1e-9 / positive("sum_gbytes", self.sum_gbytes)?;
         let add = Curve(vec![(0.0, 0.0), (1e6, 1e6 * per_byte)]);
         let network = Network { near, far, add, crowding, ..Network::default() };
-        let far_cpu = self.between.cpu_per_byte();
+        let far_cpu = match self.socket_ns {
+            Some(nanoseconds) => 1e-9 * positive("socket_ns", nanoseconds)?,
+            None => self.between.cpu_per_byte(),
+        };
         let topology = Topology::of_names(&nodes);
         Ok(Cluster { topology, servers, network, far_cpu, shares_memory: self.inside.is_none(), cores })
     }
@@ -222,6 +230,7 @@ mod tests {
         assert_eq!(cluster.cores.map(|cores| cores.workers), Some(2.0));
         let one_host = ClusterFile { one_host: true, ..file.clone() }.of(4).unwrap();
         assert_eq!((one_host.cores.map(|cores| cores.workers), one_host.network.crowding), (Some(4.0), 2.0));
+        assert_eq!(ClusterFile { socket_ns: Some(2.0), ..file.clone() }.of(4).unwrap().far_cpu, 2e-9);
         assert_eq!(file.of(1).unwrap().servers, 0, "one worker has nothing to add up");
         let none = ClusterFile { cores: Some(0.0), ..file };
         assert_eq!(none.of(4).unwrap_err(), ClusterError::NotPositive { field: "cores" });

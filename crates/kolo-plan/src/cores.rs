@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Seconds that each further worker on the fullest core costs in a step: four of Linux's time slices, which
+/// are of 1.4 ms on two cores. Set on 3 to 8 workers there, whose steps alone take 5 ms (docs/foresight.md).
+const TURNS: f64 = 5.6e-3;
+
 /// The cores of a host, and the workers on it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cores {
@@ -20,16 +24,13 @@ impl Cores {
     pub fn slowdown(&self) -> f64 {
         let others = (self.workers.min(self.count) - 1.0).max(0.0);
         let full = if self.count > 1.0 { others / (self.count - 1.0) } else { 0.0 };
-        self.turns() * (1.0 + (self.full_slowdown - 1.0) * full)
+        self.crowding() * (1.0 + (self.full_slowdown - 1.0) * full)
     }
 
-    /// Workers that take turns on the core that all wait for. Where there are more workers than cores a system
-    /// does not share them out evenly all the time: with 3 on 2 cores one core has 2, and with 4 it has 2 or 3.
-    /// And who gets a message waits for its turn. So it is as if that core had 1.3 times its share, as 3 to 8
-    /// workers on 2 cores showed (docs/foresight.md).
-    fn turns(&self) -> f64 {
-        let share = self.workers / self.count;
-        if share > 1.0 { 1.3 * share } else { 1.0 }
+    /// Seconds of a step in which workers that take turns on a core wait for theirs because of each other:
+    /// who gets a message has its turn after those that compute. With 3 on 2 cores, one has 2.
+    pub fn waiting(&self) -> f64 {
+        TURNS * (self.crowding().ceil() - 1.0)
     }
 
     /// Workers for each core, at least 1.
@@ -53,8 +54,9 @@ mod tests {
     fn workers_beyond_the_cores_take_turns() {
         let of = |workers: f64| Cores { count: 4.0, workers, full_slowdown: 1.3 };
         let slowdowns = [1.0, 2.0, 4.0, 8.0].map(|workers| of(workers).slowdown());
-        let expected = [1.0, 1.1, 1.3, 2.6 * 1.3];
+        let expected = [1.0, 1.1, 1.3, 2.0 * 1.3];
         assert!(slowdowns.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{slowdowns:?}");
+        assert_eq!([4.0, 6.0, 8.0, 12.0].map(|workers| of(workers).waiting() / TURNS), [0.0, 1.0, 1.0, 2.0]);
         let contended = [1.0, 2.0, 3.0, 4.0, 8.0].map(|workers| of(workers).contended());
         assert_eq!(contended, [0.0, 0.0, 1.0 - 1.0 / 3.0, 1.0, 1.0]);
         let one = Cores { count: 1.0, workers: 1.0, full_slowdown: 1.0 };

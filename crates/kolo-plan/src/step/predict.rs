@@ -39,7 +39,12 @@ pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> P
     let alone = profile.accumulating(choices.accumulate).alone();
     let profile = choices.caps.map_or_else(|| profile.clone(), |caps| profile.cut(caps));
     let slowdown = cluster.cores.map_or(1.0, |cores| cores.slowdown());
-    let mut profile = profile.accumulating(choices.accumulate).slowed(slowdown);
+    let waiting = match choices.sync {
+        // Islands seldom wait for each other.
+        Sync::Rounds(_) => 0.0,
+        Sync::EveryStep | Sync::Delayed => cluster.cores.map_or(0.0, |cores| cores.waiting()),
+    };
+    let mut profile = profile.accumulating(choices.accumulate).slowed(slowdown).longer_by(waiting);
     let is_deferred = defers(cluster, choices);
     let loads = if is_deferred { nothing_travels(&profile) } else { loads(&profile, table, choices) };
     let (told, algorithm) = match choices.sync {

@@ -109,6 +109,12 @@ impl StepProfile {
         }
     }
 
+    /// The step with so many seconds more, which are spread evenly over it.
+    pub fn longer_by(&self, seconds: f64) -> Self {
+        let alone = self.alone();
+        if alone > 0.0 { self.slowed(1.0 + seconds / alone) } else { self.clone() }
+    }
+
     /// Bytes in which a shard's gradient travels.
     pub fn wire_bytes(&self) -> f64 {
         self.buckets.iter().map(|bucket| bucket.wire_bytes).sum()

@@ -28,6 +28,10 @@ pub(super) struct ClusterOptions {
     /// the host where --model or --profile measured, else enough]
     #[arg(long, value_name = "NUMBER", conflicts_with = "cluster")]
     cores: Option<f64>,
+    /// Nanoseconds of a core for each byte that a worker sends and receives [default: 0.21, as over loopback,
+    /// where the link has sockets]
+    #[arg(long, value_name = "NUMBER", value_parser = positive, conflicts_with = "cluster")]
+    socket_ns: Option<f64>,
     /// How many times as long a worker computes when all cores do [default: as --model or --profile measured]
     #[arg(long, value_name = "TIMES", value_parser = positive, conflicts_with = "cluster")]
     full_slowdown: Option<f64>,
@@ -56,6 +60,7 @@ impl ClusterOptions {
             inside: self.inside.clone().map(LinkChoice::Named),
             servers: self.servers,
             cores: self.cores,
+            socket_ns: self.socket_ns,
             full_slowdown: self.full_slowdown.unwrap_or(1.0),
             one_host: self.one_host || self.between == "loopback",
             ..ClusterFile::of_link(&self.between)
