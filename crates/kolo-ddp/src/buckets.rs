@@ -69,12 +69,12 @@ impl Slice {
         self.offset..self.offset + self.elements.len()
     }
 
-    /// The same elements in runs of at most [`BLOCK`].
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = Slice> {
+    /// The same elements in runs of at most `len`.
+    pub(crate) fn runs(&self, len: usize) -> impl Iterator<Item = Slice> {
         let Slice { span, ref elements, offset } = *self;
         let (first, end) = (elements.start, elements.end);
-        elements.clone().step_by(BLOCK).map(move |start| {
-            let elements = start..end.min(start + BLOCK);
+        elements.clone().step_by(len).map(move |start| {
+            let elements = start..end.min(start + len);
             Slice { span, elements, offset: offset + (start - first) }
         })
     }
