@@ -6,7 +6,7 @@ predicted from the profile of one worker just before it was run.
     python3 bench/foresight.py --predict        # anew, from the profiles of then
     python3 bench/foresight.py --write          # the tables of docs/foresight.md, from what was measured so far
 
-`--measure` adds two lines for each cell to bench/foresight.jsonl, the profile and then the step, and ends after
+`--measure` adds a line for each link to bench/foresight.jsonl (what its bytes cost the cores) and two for each cell, the profile and then the step; it ends after
 `--budget` seconds; cells that are there already are not measured again. Workers over a link of so many Mbit/s
 are each in a network namespace of their own at a switch (see servers.py), which needs root and iproute2.
 `--kolo PROGRAM` is the program, by default a release build of this repository.

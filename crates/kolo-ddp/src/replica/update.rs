@@ -60,15 +60,15 @@ impl Applying<'_> {
     }
 
     /// Applies a bucket that is back where each element is stepped by itself: piece by piece, so that a sum
-    /// that is added when it is read is still in the cache when the optimizer takes it. Whether no shard has
-    /// used a tensor is told by blocks ([`Applying::slice`]).
+    /// that is added when it is read is still in the cache when the optimizer takes it.
     fn pieces(&mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
         let (bucket, reduced) = step.collect_once(bucket)?;
         let mut room = std::mem::take(self.room);
         room.resize(room.len().max(BLOCK), 0.0);
         for slice in &bucket.slices {
-            let len = if self.unused[slice.span.0] { BLOCK } else { PIECE };
-            for piece in slice.runs(len) {
+            // What is undone, and what is told of a tensor that no shard has used, are blocks.
+            let in_blocks = self.undo.is_some() || self.unused[slice.span.0];
+            for piece in slice.runs(if in_blocks { BLOCK } else { PIECE }) {
                 let gradient = reduced.read_once(piece.range(), &mut room[..piece.elements.len()]);
                 self.slice(&piece, gradient);
             }
