@@ -17,7 +17,6 @@ bench/advice.jsonl at once; what is there is not measured again, so that a run t
 import argparse
 import json
 import pathlib
-import signal
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,8 @@ from trainings import write_between  # isort: skip  (bench/peers, which servers.
 
 import servers
 from servers import ROOT, BenchError, built, network, obstacle
+
+from processes import end_on_sigterm
 
 LINES = ROOT / "bench" / "advice.jsonl"
 MARKS = ("<!-- advice.py -->", "<!-- /advice.py -->")
@@ -56,8 +57,7 @@ def main() -> int:
         return 0
     if why := obstacle():
         sys.exit(why)
-    # Whoever is asked to end takes workers and network along.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    end_on_sigterm()
     kolo = options.kolo or built()
     with tempfile.TemporaryDirectory(prefix="kolo-advice-") as folder:
         work = [str(kolo), options.model, options.batch_size]

@@ -6,16 +6,16 @@ predicted from the profile of one worker just before it was run.
     python3 bench/foresight.py --predict        # anew, from the profiles of then
     python3 bench/foresight.py --write          # the tables of docs/foresight.md, from what was measured so far
 
-`--measure` adds a line for each link to bench/foresight.jsonl (what its bytes cost the cores) and two for each cell, the profile and then the step; it ends after
-`--budget` seconds; cells that are there already are not measured again. Workers over a link of so many Mbit/s
-are each in a network namespace of their own at a switch (see servers.py), which needs root and iproute2.
-`--kolo PROGRAM` is the program, by default a release build of this repository.
+`--measure` adds a line for each link to bench/foresight.jsonl, with what its bytes cost the cores, and two for
+each cell, the profile and then the step; it ends after `--budget` seconds. What is there already is not measured
+again. Workers over a link of so many Mbit/s are each in a network namespace of their own at a switch (see
+servers.py), which needs root and iproute2. `--kolo PROGRAM` is the program, by default a release build of this
+repository.
 """
 
 import argparse
 import json
 import pathlib
-import signal
 import statistics
 import subprocess
 import sys
@@ -27,6 +27,8 @@ from trainings import write_between  # isort: skip  (bench/peers, which servers.
 
 import servers
 from servers import ROOT, built, network
+
+from processes import end_on_sigterm
 
 LINES = ROOT / "bench" / "foresight.jsonl"
 DOC = ROOT / "docs" / "foresight.md"
@@ -57,8 +59,7 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no cell is begun")
     parser.add_argument("--kolo", type=pathlib.Path)
     options = parser.parse_args()
-    # Whoever is asked to end takes workers and network along.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    end_on_sigterm()
     kolo = options.kolo or built()
     if options.measure:
         measure(kolo, options)

@@ -118,7 +118,7 @@ def measured(kolo: pathlib.Path, workers: int, servers: int, size: int) -> float
 
 def socket_ns() -> float:
     """Nanoseconds of a core for each byte that the first two ranks send and receive by a plain TCP connection;
-    nothing else may run. The switch is on the same cores, and a part of it."""
+    nothing else may run. The switch is on the same cores, and counts."""
     tail = [address(0), f"{STARTED + WATCHED + STARTED:g}", "both"]
 
     def end(rank: int, role: str) -> Command:

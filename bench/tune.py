@@ -17,14 +17,13 @@ import argparse
 import json
 import pathlib
 import secrets
-import signal
 import statistics
 import sys
 import tempfile
 
 from servers import PORT, ROOT, address, built, namespace, network, obstacle
 
-from processes import BenchError, Command, run_together
+from processes import BenchError, Command, end_on_sigterm, run_together
 
 RESULTS = ROOT / "bench" / "tune.jsonl"
 CAPS = "1,2,4,8,16"
@@ -126,8 +125,7 @@ def main() -> None:
         return table()
     if why := obstacle():
         sys.exit(why)
-    # Whoever is asked to end takes workers and network along.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    end_on_sigterm()
     kolo = (options.kolo or built()).resolve()
     mbit = [float(rate) for rate in options.mbit.split(",")]
     for cap in options.only.split(","):

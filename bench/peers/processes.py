@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -80,6 +81,12 @@ class Running:
         lines = self.err.read_text(errors="replace").splitlines()[-ERROR_LINES:]
         text = f"{self.command.name} {what}\n  command: {shlex.join(self.command.argv)}"
         return BenchError("\n    ".join([text, *lines]))
+
+
+def end_on_sigterm() -> None:
+    """Who is asked to end goes by the same way out as with Ctrl-C, past what has to be cleared up: workers,
+    networks."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
 
 
 def run_together(commands: list[Command], timeout: float) -> list[str]:

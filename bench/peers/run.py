@@ -7,7 +7,6 @@ See README.md beside this file for what is compared and how.
 import argparse
 import datetime
 import shlex
-import signal
 import sys
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import readme
 import report
 import results
 import trainings
-from processes import BenchError
+from processes import BenchError, end_on_sigterm
 from systems import Programs
 
 LINK_SECONDS = 3.0
@@ -29,8 +28,7 @@ SMOKE_LINK_SECONDS = 0.5
 
 def main() -> int:
     options = arguments.parse(str(__doc__))
-    # Ends by the same way out as Ctrl-C, past what has to be cleared up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    end_on_sigterm()
     try:
         if options.docs:
             # Refuses damaged markers now, not after the measurement.
