@@ -17,7 +17,7 @@ use crate::links::{LINKS, SOCKET, SOCKET_BYTE};
 /// oversubscription = 2
 /// servers = 0                # summation servers, each on a node of its own
 /// cores = 64                 # of each node, which workers and their sockets share; left out: they do not
-/// socket_ns = 0.2            # nanoseconds of a core for each byte that a worker sends and gets over `between`
+/// socket_ns = 0.2            # ns of a core for each byte that a worker sends and gets over `between`
 /// full_slowdown = 1.1        # how many times as long a worker computes when all cores compute
 /// sum_gbytes = 20            # GB/s at which a worker adds to others
 /// one_host = false           # whether all nodes are namespaces of one host, and share its cores

@@ -42,7 +42,8 @@ pub(crate) struct Options {
     pub(crate) communication: Communication,
 }
 
-/// Seconds of a block at least: a few steps of a small model are over within one disturbance by another process.
+/// Seconds of a block at least: a few steps of a small model are over within one disturbance by another
+/// process.
 const BLOCK_SECONDS: f64 = 0.25;
 
 /// What `kolo bench profile` prints.
