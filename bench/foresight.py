@@ -43,6 +43,7 @@ TITLES = {"memory": "memory", "loopback": "loopback", "100": "100 Mbit/s", "1000
 SECONDS = 280
 """For one cell."""
 BLOCK_SECONDS = 0.3
+"""A block at least, but for steps beyond the 25th."""
 MEASURED_SECONDS = 30
 """For a cell's blocks, where two of them do not take longer."""
 

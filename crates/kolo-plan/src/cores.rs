@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// Seconds that each further worker on the fullest core costs in a step: four of Linux's time slices, which
-/// are of 1.4 ms on two cores. Set on 3 to 8 workers there, whose steps alone take 5 ms (docs/foresight.md).
-const TURNS: f64 = 5.6e-3;
+/// are of 1.4 ms on two cores. Set on 3 to 8 workers there, whose steps alone take 5 to 6 ms
+/// (docs/foresight.md).
+const TURN_SECONDS: f64 = 5.6e-3;
 
 /// The cores of a host, and the workers on it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,7 +31,7 @@ impl Cores {
     /// Seconds of a step in which workers that take turns on a core wait for theirs because of each other:
     /// who gets a message has its turn after those that compute. With 3 on 2 cores, one has 2.
     pub fn waiting(&self) -> f64 {
-        TURNS * (self.crowding().ceil() - 1.0)
+        TURN_SECONDS * (self.crowding().ceil() - 1.0)
     }
 
     /// Workers for each core, at least 1.
@@ -56,7 +57,10 @@ mod tests {
         let slowdowns = [1.0, 2.0, 4.0, 8.0].map(|workers| of(workers).slowdown());
         let expected = [1.0, 1.1, 1.3, 2.0 * 1.3];
         assert!(slowdowns.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12), "{slowdowns:?}");
-        assert_eq!([4.0, 6.0, 8.0, 12.0].map(|workers| of(workers).waiting() / TURNS), [0.0, 1.0, 1.0, 2.0]);
+        assert_eq!(
+            [4.0, 6.0, 8.0, 12.0].map(|workers| of(workers).waiting() / TURN_SECONDS),
+            [0.0, 1.0, 1.0, 2.0]
+        );
         let contended = [1.0, 2.0, 3.0, 4.0, 8.0].map(|workers| of(workers).contended());
         assert_eq!(contended, [0.0, 0.0, 1.0 - 1.0 / 3.0, 1.0, 1.0]);
         let one = Cores { count: 1.0, workers: 1.0, full_slowdown: 1.0 };
