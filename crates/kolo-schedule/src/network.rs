@@ -14,6 +14,16 @@ use crate::cost::{Cost, Traffic};
 pub struct Curve(pub Vec<(f64, f64)>);
 
 impl Curve {
+    /// What was measured, at least one length. Whatever else a machine does only ever makes it slower, so a
+    /// length takes no longer than the longer ones did: the first to be measured finds ranks that still
+    /// start.
+    pub fn measured(mut points: Vec<(f64, f64)>) -> Self {
+        for shorter in (1..points.len()).rev() {
+            points[shorter - 1].1 = points[shorter - 1].1.min(points[shorter].1);
+        }
+        Curve(points)
+    }
+
     /// Seconds for so many bytes: on straight lines between what was measured, and beyond the last two.
     pub fn seconds(&self, bytes: f64) -> f64 {
         let points = &self.0;
@@ -113,6 +123,13 @@ mod tests {
         let seconds = [0.0, 4.0, 52.0, 100.0, 150.0, 200.0, 300.0].map(|bytes| curve.seconds(bytes));
         assert_eq!(seconds, [1.0, 1.0, 1.5, 2.0, 4.0, 6.0, 10.0]);
         assert_eq!(Curve(vec![(4.0, 1.0)]).seconds(100.0), 1.0);
+    }
+
+    #[test]
+    fn a_length_measured_too_slowly_takes_no_longer_than_the_longer_ones() {
+        let curve =
+            Curve::measured(vec![(4.0, 157.0), (100.0, 0.5), (200.0, 2.0), (300.0, 1.5), (400.0, 9.0)]);
+        assert_eq!(curve.0, [(4.0, 0.5), (100.0, 0.5), (200.0, 1.5), (300.0, 1.5), (400.0, 9.0)]);
     }
 
     /// 2α + nβ for an exchange of n bytes in two rounds: the textbook's formula.

@@ -15,6 +15,8 @@ use super::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering, SLOTS, fence, fence
 pub(super) struct Bell {
     rings: AtomicU32,
     sleeping: AtomicU32,
+    /// One more than the core on which the rank waited last: a hint.
+    core: AtomicU32,
 }
 
 /// One message: where it lies, and the call it belongs to. One cache line: what a short message costs.
@@ -96,6 +98,16 @@ impl Bell {
     /// The rank does not sleep any more.
     pub(super) fn awake(&self) {
         self.sleeping.store(0, Ordering::SeqCst);
+    }
+
+    /// The rank waits on this core.
+    pub(super) fn waits_on(&self, core: u32) {
+        self.core.store(core.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether the rank waited on this core last.
+    pub(super) fn waited_on(&self, core: u32) -> bool {
+        self.core.load(Ordering::Relaxed) == core.wrapping_add(1)
     }
 
     /// Writes what the rank may wait for, and wakes it if it sleeps.
