@@ -20,7 +20,6 @@ use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::tree::Contributions;
 use kolo_schedule::{
     ALGORITHMS, Algorithm, Choice, DType, Network, Op, Operation, Problem, Rank, Schedule, Topology, choose,
-    longest_message,
 };
 
 /// What makes two schedules equal.
@@ -150,7 +149,7 @@ impl Engine {
         contributions: &'a Contributions,
         dtype: DType,
     ) -> Problem<'a> {
-        let segment = longest_message(&self.topology) / dtype.size();
+        let segment = self.network.longest_message(&self.topology) / dtype.size();
         Problem { operation, rank: self.rank, len, contributions, topology: &self.topology, segment }
     }
 

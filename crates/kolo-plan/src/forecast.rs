@@ -1,7 +1,7 @@
 //! What every algorithm would take.
 
 use kolo_schedule::tree::Contributions;
-use kolo_schedule::{ALGORITHMS, Algorithm, Cost, DType, Operation, Problem, Rank, longest_message};
+use kolo_schedule::{ALGORITHMS, Algorithm, Cost, DType, Operation, Problem, Rank};
 
 use crate::cluster::Cluster;
 
@@ -66,7 +66,8 @@ fn problem<'a>(
     contributions: &'a Contributions,
 ) -> Problem<'a> {
     let topology = &cluster.topology;
-    let (rank, segment) = (operation.root().unwrap_or(Rank(0)), longest_message(topology) / dtype.size());
+    let rank = operation.root().unwrap_or(Rank(0));
+    let segment = cluster.network.longest_message(topology) / dtype.size();
     Problem { operation, rank, len, contributions, topology, segment }
 }
 

@@ -58,7 +58,7 @@ pub use dtype::DType;
 pub use network::{Curve, Link, Network};
 pub use operation::{BusShare, Chunks, Message, Operation, OperationKind, Properties};
 pub use ownership_by_rate::{ownership_by_rate, slowest_share};
-pub use problem::{Problem, longest_message};
+pub use problem::Problem;
 pub use rank::Rank;
 pub use reduce_op::Op;
 pub use schedule::{MAX_UNTAKEN, Range, Schedule, Source, Step};

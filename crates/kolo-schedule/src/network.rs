@@ -7,6 +7,17 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{Cost, Traffic};
+use crate::topology::Topology;
+
+/// Bytes of the longest message between ranks that share memory: small enough that results are fetched from
+/// the cache they were written to, large enough that a message's handling does not count.
+const LONGEST_NEAR: usize = 512 * 1024;
+/// Bytes of the longest message over sockets, at least and at most. Twice the least takes up to twice as long
+/// where the kernel's copies and the addition then miss the second cache.
+const LONGEST_FAR: (usize, usize) = (128 * 1024, 512 * 1024);
+/// Seconds that the longest message over sockets takes on its way, between these two: what is added while
+/// nothing is on the link takes a small part of it, and so does the handling of a message.
+const LONGEST_SECONDS: f64 = 1e-4;
 
 /// Bytes and seconds, ascending in bytes, at least one: no straight line, because caches serve short
 /// messages.
@@ -93,6 +104,19 @@ pub struct Network {
 }
 
 impl Network {
+    /// Bytes of the longest message of a collective. All ranks must cut alike, also where some have no
+    /// neighbours to share memory with.
+    pub fn longest_message(&self, topology: &Topology) -> usize {
+        if topology.nodes().len() == 1 {
+            return LONGEST_NEAR;
+        }
+        let (least, most) = LONGEST_FAR;
+        let seconds = |bytes: usize| self.far.exchange.beyond_first(bytes as f64);
+        let halvings = std::iter::successors(Some(most), |bytes| Some(bytes / 2));
+        let mut longer = halvings.take_while(|bytes| *bytes > least);
+        longer.find(|bytes| seconds(*bytes) <= LONGEST_SECONDS).unwrap_or(least)
+    }
+
     /// Seconds that `cost` takes when an element has `size` bytes.
     pub fn seconds(&self, cost: &Cost, size: usize) -> f64 {
         let size = size as f64;
@@ -130,6 +154,17 @@ mod tests {
         let curve =
             Curve::measured(vec![(4.0, 157.0), (100.0, 0.5), (200.0, 2.0), (300.0, 1.5), (400.0, 9.0)]);
         assert_eq!(curve.0, [(4.0, 0.5), (100.0, 0.5), (200.0, 1.5), (300.0, 1.5), (400.0, 9.0)]);
+    }
+
+    #[test]
+    fn messages_are_longer_on_quicker_links() {
+        let (one, two) = (Topology::single(2), Topology::separate(2));
+        let on = |gigabytes: f64, topology: &Topology| {
+            let far = Link::new(1e-5, 1e-9 / gigabytes);
+            Network { far, ..Network::default() }.longest_message(topology) / 1024
+        };
+        assert_eq!([0.1, 1.0, 3.0, 6.0, 50.0].map(|rate| on(rate, &two)), [128, 128, 256, 512, 512]);
+        assert_eq!(on(0.1, &one), 512);
     }
 
     /// 2α + nβ for an exchange of n bytes in two rounds: the textbook's formula.

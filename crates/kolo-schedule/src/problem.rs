@@ -6,19 +6,6 @@ use crate::schedule::{Range, Source, Step};
 use crate::topology::Topology;
 use crate::tree::Contributions;
 
-/// Bytes of the longest message between ranks that share memory: small enough that results are fetched from
-/// the cache they were written to, large enough that a message's handling does not count.
-const LONGEST_NEAR: usize = 512 * 1024;
-/// Bytes of the longest message over sockets, where the kernel's copies and the addition meet in the second
-/// cache: longer ones take up to twice as long.
-const LONGEST_FAR: usize = 128 * 1024;
-
-/// Bytes of the longest message of a collective. All ranks must cut alike, also where some have no neighbours
-/// to share memory with.
-pub fn longest_message(topology: &Topology) -> usize {
-    if topology.nodes().len() == 1 { LONGEST_NEAR } else { LONGEST_FAR }
-}
-
 /// What an algorithm needs to know to build one rank's schedule.
 #[derive(Clone, Debug)]
 pub struct Problem<'a> {
@@ -32,7 +19,7 @@ pub struct Problem<'a> {
     pub contributions: &'a Contributions,
     /// The ranks that share memory.
     pub topology: &'a Topology,
-    /// Largest message, in elements.
+    /// Largest message, in elements ([`Network::longest_message`](crate::Network::longest_message)).
     pub segment: usize,
 }
 
