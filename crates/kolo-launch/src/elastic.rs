@@ -5,24 +5,22 @@
 //! belongs to a generation). Where no generation has been formed, because the program is not elastic or a
 //! worker failed before, a failure ends the job as in any other.
 
+mod exits;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use kolo_comm::{Interface, Options, Rank, Token, env};
-use kolo_elastic::{Coordinator, CoordinatorEvent, MemberExit, MemberRanks, MembershipPolicy, NodeConfig};
-use signal_hook::consts::signal::SIGTERM;
+use kolo_comm::{Interface, Options, Token, env};
+use kolo_elastic::{Coordinator, CoordinatorEvent, MemberRanks, MembershipPolicy, NodeConfig};
 
+use self::exits::workers_are_done;
 use crate::error::LaunchError;
 use crate::job::{Job, Messages};
 use crate::signals::Signals;
 use crate::token::TokenSource;
-use crate::worker_exit::{ExitStatus, SHELL_SIGNAL_BASE};
 use crate::workers::{WorkerProcess, Workers};
 
-/// A worker is replaced so long after its death. Where a mistake of the program ends all workers at once,
-/// none is replaced.
-const RESTART_DELAY: Duration = Duration::from_millis(500);
 /// A worker that a signal has stopped for so long is killed. The kernel says for certain that it is stopped,
 /// so no time that work takes has to be guessed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,10 +28,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// The time between two looks at whether enough nodes have come.
 const NODES_POLL: Duration = Duration::from_millis(20);
-
-/// A worker that ends with this code, as a shell tells of a program that SIGTERM has ended, says that all
-/// were asked to end: it is not replaced.
-const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
 
 /// The coordinator of this node, and the replacements of its workers.
 pub(crate) struct Elastic {
@@ -163,69 +157,6 @@ impl Elastic {
         Ok(self.take_due_restarts())
     }
 
-    fn take_due_restarts(&mut self) -> Vec<usize> {
-        let now = Instant::now();
-        let due = self
-            .due_restarts
-            .iter()
-            .filter(|(at, _)| *at <= now)
-            .map(|(_, local_rank)| *local_rank)
-            .collect();
-        self.due_restarts.retain(|(at, _)| *at > now);
-        due
-    }
-
-    /// Tells the coordinator who has ended, and decides whether the job goes on without them. `alive` workers
-    /// are left on all nodes.
-    fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
-        let formed = self.coordinator.generation() > 0;
-        let mut too_few = false;
-        for index in 0..workers.list.len() {
-            let worker = &workers.list[index];
-            let Some(status) = worker.status().filter(|_| !worker.reported) else { continue };
-            let (name, done) = (workers.name(&worker.member), self.is_done_without(worker, workers));
-            let worker = &mut workers.list[index];
-            worker.reported = true;
-            let exit =
-                if status.failed() { MemberExit::Failed(status.to_string()) } else { MemberExit::Clean };
-            self.coordinator.member_exited(&worker.member, &exit);
-            // A worker that has left in good order is not replaced.
-            let coming = self.due_restarts.len() + if status.failed() { self.restarts_left } else { 0 };
-            let enough = alive > 0 && alive + coming >= self.min_members && status != TERMINATED;
-            too_few |= formed && !enough;
-            // A replacement that comes when the work is done is not needed, however it ends.
-            let finished = self.coordinator.is_finished();
-            if status.failed() && formed && done {
-                worker.survived = true;
-                self.messages.say(&format!("{name} {status} when the work was done"));
-            } else if status.failed() && formed && (enough || finished) && !self.closed {
-                worker.survived = true;
-                if let Some(message) = worker.error_message() {
-                    self.messages.say(&format!("{name} {status}: {message}"));
-                }
-                if self.restarts_left > 0 && !finished {
-                    self.restarts_left -= 1;
-                    self.due_restarts.push((Instant::now() + RESTART_DELAY, worker.local_rank));
-                }
-            }
-        }
-        if too_few {
-            self.close();
-        }
-    }
-
-    /// Whether nothing is lost with a worker that has failed: it was killed when rank 0, which writes what a
-    /// job comes to, had ended well; or it was to take somebody's place, and the others here have ended, some
-    /// of them well.
-    fn is_done_without(&self, worker: &WorkerProcess, workers: &Workers) -> bool {
-        let ranks = self.ranks();
-        let rank_of = |worker: &WorkerProcess| ranks.current(&worker.member);
-        let is_first = |worker: &&WorkerProcess| rank_of(worker) == Some(Rank(0));
-        let was_killed = matches!(worker.status(), Some(ExitStatus::Signal(_)));
-        was_killed && workers.list.iter().filter(is_first).any(has_ended_well)
-            || rank_of(worker).is_none() && workers.all_ended() && workers.list.iter().any(has_ended_well)
-    }
-
     fn handle(&mut self, event: CoordinatorEvent, workers: &Workers) -> Result<(), LaunchError> {
         match event {
             CoordinatorEvent::GenerationFormed { generation, members, reason } if generation > 1 => {
@@ -260,17 +191,6 @@ impl Elastic {
         let words = "because its token differs from this node's";
         self.messages.say(&format!("a node at {host} was refused, {words}"));
     }
-}
-
-/// Whether some worker has ended well and all others have as well, or are dead workers that the others have
-/// survived.
-fn workers_are_done(workers: &Workers) -> bool {
-    workers.list.iter().any(has_ended_well)
-        && workers.list.iter().all(|worker| worker.survived || has_ended_well(worker))
-}
-
-fn has_ended_well(worker: &WorkerProcess) -> bool {
-    worker.status().is_some_and(|status| !status.failed())
 }
 
 /// The coordinator's options: token, interface and timeout as the workers get them.

@@ -17,7 +17,6 @@ mod update;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kolo_comm::{Group, Rank};
 
@@ -43,7 +42,7 @@ use crate::step::Step;
 use crate::straggler::StragglerObserver;
 use crate::transform::{GradientTransform, Transforms};
 use crate::verify::Verifier;
-use crate::warning::{Warning, Warnings};
+use crate::warning::Warnings;
 use kolo_optim::{Layout, Optimizer, ParamSpec, SpanGroups, SpanId};
 
 /// A copy of the model that is trained together with those of other ranks.
@@ -360,60 +359,11 @@ impl Replica {
         self.islands.as_ref().map_or(self.scaler.now().skipped_steps, Islands::skipped)
     }
 
-    /// The last step all of whose updates this rank has, also if [`Replica::step`] failed after it was
-    /// complete, or if this rank has it from another one ([`Replica::regroup`]). While updates of a step are
-    /// still to be made it is the one before. `None` before the first step and right after a checkpoint has
-    /// been loaded.
-    pub fn last_step(&self) -> Option<LastStep> {
-        self.last
-    }
-
-    /// The steps that became known with [`Replica::last_step`], in order: that one alone; where islands
-    /// synchronise rarely all of the round that it ended; where updates are one step late and all have been
-    /// made, the one before it, too.
-    pub fn last_steps(&self) -> Vec<LastStep> {
-        let number = |last: &LastStep| last.step;
-        match self.round.last().map(number) == self.last.as_ref().map(number) {
-            true => self.round.clone(),
-            false => self.last.into_iter().collect(),
-        }
-    }
-
-    /// As another rank, or a copy, has them.
-    fn set_last_steps(&mut self, steps: Vec<LastStep>) {
-        (self.last, self.round) = (steps.last().copied(), steps);
-    }
-
     /// Notes what the program has given besides the configuration and must be the same on all ranks, such as
     /// the precision of its model: the next step ends with [`Error::SettingsDiffer`] where it is not. It
     /// replaces what was noted of that name.
     pub fn note_setting(&mut self, name: &str, value: String) {
         self.stated.set(name, value);
-    }
-
-    /// Tells the user what concerns the job; rank 0 speaks.
-    pub(crate) fn warn(&mut self, warning: Warning) {
-        if self.group.rank() == Rank(0) {
-            self.warnings.add(warning);
-        }
-    }
-
-    /// What the user must know and no report has told yet: what has come up since the last step, or in one
-    /// that has failed.
-    pub fn take_warnings(&mut self) -> Vec<Warning> {
-        self.warnings.take()
-    }
-
-    /// The training thread has waited so long for data since the last step: for [`StepReport::straggler`],
-    /// which else takes that time for computing.
-    pub fn data_waited(&mut self, time: Duration) {
-        self.stragglers.data_waited(time);
-    }
-
-    /// The training thread has waited so long for other ranks in the middle of its passes
-    /// ([`cross_shard`](crate::cross_shard)).
-    pub fn exchange_waited(&mut self, time: Duration) {
-        self.step.add_exposed(time);
     }
 
     /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
