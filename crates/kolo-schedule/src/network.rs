@@ -12,8 +12,8 @@ use crate::topology::Topology;
 /// Bytes of the longest message between ranks that share memory: small enough that results are fetched from
 /// the cache they were written to, large enough that a message's handling does not count.
 const LONGEST_NEAR: usize = 512 * 1024;
-/// Bytes of the longest message over sockets, at least and at most. Twice the least takes up to twice as long
-/// where the kernel's copies and the addition then miss the second cache.
+/// Bytes of the longest message over sockets, at least and at most. Twice the least takes up to twice as
+/// long where the kernel's copies and the addition then miss the second cache.
 const LONGEST_FAR: (usize, usize) = (128 * 1024, 512 * 1024);
 /// Seconds that the longest message over sockets takes on its way, between these two: what is added while
 /// nothing is on the link takes a small part of it, and so does the handling of a message.

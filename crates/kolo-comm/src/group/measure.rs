@@ -44,8 +44,8 @@ struct Talk {
 }
 /// What takes longer is measured once, and is the last: longer messages take in proportion.
 const LONG: f64 = 8e-3;
-/// What takes less is measured twice, the second time after the longer ones: at first some ranks still start,
-/// and short messages take a hundred times as long as a millisecond later.
+/// What takes less is measured twice, the second time after the longer ones: at first some ranks still
+/// start, and short messages take a hundred times as long as a millisecond later.
 const QUICK: f64 = 1e-3;
 /// Bytes that all ranks' buffers may take in all: many ranks on one host measure short messages only.
 const MOST: usize = 256 << 20;

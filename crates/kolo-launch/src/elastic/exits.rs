@@ -1,4 +1,4 @@
-//! Workers that have ended: whether the job goes on without them, who is replaced, and when the work is done.
+//! Workers that have ended: whether the job goes on without them, who is replaced, when the work is done.
 //!
 //! That the work is done is seen in three ways, because each is known when the others are not yet.
 //! [`workers_are_done`]: all of this node's have ended well, and no launcher may join any more.

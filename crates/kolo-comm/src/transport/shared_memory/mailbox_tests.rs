@@ -1,0 +1,44 @@
+//! A mailbox without a group around it.
+
+use std::cell::Cell;
+
+use super::*;
+use crate::collective::CollectiveKind;
+use crate::fingerprint::{Call, Fingerprint};
+use crate::memory::Backing;
+use crate::transport::connect_threads;
+use crate::transport::interface::NoOthers;
+use crate::wait::WaitMode;
+use kolo_schedule::{DType, Op};
+
+/// What rank `here` of two waits by.
+fn context(here: usize, liveness: &Liveness) -> WaitContext<'_> {
+    let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
+    WaitContext {
+        here: Rank(here),
+        members: &[Rank(0), Rank(1)],
+        call: Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }),
+        mode: WaitMode::Blocking,
+        timeout: Duration::from_secs(60),
+        liveness,
+        began: Cell::new(None),
+    }
+}
+
+#[test]
+fn what_a_thread_leaves_behind_stays_until_the_last_one_has_ended() {
+    let liveness = Liveness::new(2);
+    let mut ends = connect_threads(2, &Pool::new(Backing::Heap), &liveness).unwrap();
+    let (mut receiver, mut sender) = (ends.pop().unwrap(), ends.pop().unwrap());
+    let sent = vec![7u8; 100_000];
+    let segment = Segment { start: sent.as_ptr(), bytes: sent.len(), place: None, content: 1 };
+    sender.send(Rank(1), segment, true, &context(0, &liveness), &mut NoOthers).unwrap();
+    let wait = context(1, &liveness);
+    let message = receiver.receive(Rank(0), sent.len(), &wait, &mut NoOthers).unwrap();
+    // As after a failure: the sender ends while the receiver still adds.
+    drop(sender);
+    // SAFETY: a message is readable until it is released.
+    let message = unsafe { std::slice::from_raw_parts(message, sent.len()) };
+    assert!(message.iter().all(|byte| *byte == 7));
+    receiver.release(Rank(0));
+}
