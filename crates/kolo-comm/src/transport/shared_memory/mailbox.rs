@@ -54,8 +54,8 @@ impl Peers {
 const SPIN: (u32, u32) = (16, 4096);
 /// Turns given up to others before sleeping, where there are more ranks than cores: the least and the most.
 const YIELDS: (u32, u32) = (4, 256);
-/// Looks at a peer on another core before a turn is given up: less than half a microsecond. None, and twice
-/// as many, make 4 bytes between 4 ranks on 2 cores take half as long again.
+/// Looks at a peer on another core before a turn is given up: less than half a microsecond. With
+/// none, and with twice as many, 4 bytes between 4 ranks on 2 cores take longer (docs/benchmarks.md).
 const LOOKS: u32 = 24;
 
 /// The lane of a peer, as far as this rank's own counts go.
