@@ -1,6 +1,7 @@
 //! The description of a job on this node.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -88,10 +89,12 @@ pub enum Messages {
 impl Messages {
     /// Tells something.
     pub(crate) fn say(self, message: &str) {
-        match self {
-            Messages::Text => eprintln!("kolo: {message}"),
-            Messages::Json => eprintln!("{}", object(SystemTime::now(), message)),
-        }
+        let line = match self {
+            Messages::Text => format!("kolo: {message}\n"),
+            Messages::Json => format!("{}\n", object(SystemTime::now(), message)),
+        };
+        // In one piece: the workers' lines are written by another thread. If nobody reads, the job goes on.
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
 

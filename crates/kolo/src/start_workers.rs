@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use kolo_launch::{Messages, Output};
+
 use crate::options::Elastic;
 use kolo::Failure;
 
@@ -12,7 +14,7 @@ pub(crate) fn start_workers(
     master_port: Option<u16>,
     env: Vec<(String, OsString)>,
     elastic: &Elastic,
-    messages: kolo_launch::Messages,
+    messages: Messages,
 ) -> Result<(), Failure> {
     let program =
         std::env::current_exe().map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
@@ -25,7 +27,11 @@ pub(crate) fn start_workers(
             job.env.push((name.into(), value.into()));
         }
     }
-    job.output = kolo_launch::Output::RankZero;
+    job.output = match messages {
+        Messages::Text => Output::RankZero,
+        // What a program reads must not have one rank's line within another's.
+        Messages::Json => Output::Prefixed,
+    };
     job.messages = messages;
     job.grace = GRACE;
     elastic.apply(&mut job);

@@ -1,5 +1,6 @@
 //! `--log-format json`: what the terminal shows, for programs: an object a line.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -77,7 +78,9 @@ impl MetricSink for JsonLog {
                 return Ok(());
             }
         };
-        eprintln!("{event}");
+        // In one piece: workers that another launcher has started may share standard error. A reader that has
+        // seen enough does not end a training.
+        let _ = std::io::stderr().write_all(format!("{event}\n").as_bytes());
         Ok(())
     }
 
