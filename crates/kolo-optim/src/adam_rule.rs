@@ -8,6 +8,7 @@ use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Update};
 use crate::table::{Entry, Setting, Settings};
+use crate::vectorised::vectorised;
 
 /// The settings of every optimizer with Adam's moments.
 pub(crate) const WEIGHT_DECAY: Setting =
@@ -88,11 +89,11 @@ impl AdamRule {
         match self.weight_decay {
             WeightDecay::Coupled => {
                 let penalty = if decay { self.settings.weight_decay } else { 0.0 };
-                self.pass(parameters, gradient, moments, |g, p| g * scale + penalty * p, |p| p);
+                self.pass(parameters, gradient, moments, move |g, p| g * scale + penalty * p, |p| p);
             }
             WeightDecay::Decoupled => {
                 let decay = if decay { self.decay } else { 1.0 };
-                self.pass(parameters, gradient, moments, |g, _| g * scale, |p| p * decay);
+                self.pass(parameters, gradient, moments, move |g, _| g * scale, move |p| p * decay);
             }
         }
     }
@@ -109,20 +110,27 @@ impl AdamRule {
         decayed: impl Fn(f32) -> f32,
     ) {
         let AdamSettings { beta1, beta2, epsilon, .. } = self.settings;
-        let (rate, correction) = (self.rate, self.correction);
-        if self.is_frozen {
-            for (((p, g), m), v) in parameters.iter_mut().zip(gradient).zip(first).zip(second) {
-                *m = beta1 * *m + (1.0 - beta1) * seen(*g, *p);
-                *p = decayed(*p) - rate * *m / (v.sqrt() * correction + epsilon);
-            }
-            return;
-        }
-        for (((p, g), m), v) in parameters.iter_mut().zip(gradient).zip(first).zip(second) {
-            let g = seen(*g, *p);
-            *m = beta1 * *m + (1.0 - beta1) * g;
-            *v = beta2 * *v + (1.0 - beta2) * g * g;
-            *p = decayed(*p) - rate * *m / (v.sqrt() * correction + epsilon);
-        }
+        let (rate, correction, is_frozen) = (self.rate, self.correction, self.is_frozen);
+        // It has all that it reads: of what it borrowed the compiler would not know that no element is there.
+        vectorised(
+            #[inline(always)]
+            move || {
+                let elements = parameters.iter_mut().zip(gradient).zip(first).zip(second);
+                if is_frozen {
+                    elements.for_each(|(((p, g), m), v)| {
+                        *m = beta1 * *m + (1.0 - beta1) * seen(*g, *p);
+                        *p = decayed(*p) - rate * *m / (v.sqrt() * correction + epsilon);
+                    });
+                } else {
+                    elements.for_each(|(((p, g), m), v)| {
+                        let g = seen(*g, *p);
+                        *m = beta1 * *m + (1.0 - beta1) * g;
+                        *v = beta2 * *v + (1.0 - beta2) * g * g;
+                        *p = decayed(*p) - rate * *m / (v.sqrt() * correction + epsilon);
+                    });
+                }
+            },
+        );
     }
 }
 
@@ -179,5 +187,40 @@ impl Optimizer for Adam {
 
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
         vec![("first_moment", &mut self.first), ("second_moment", &mut self.second)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_of_any_width_give_the_bits_of_one_element_at_a_time() {
+        let settings =
+            AdamSettings { weight_decay: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, freeze_after: 0.0 };
+        let value = |n: usize, by: f32| (n as f32 * 0.37).sin() * by;
+        for weight_decay in [WeightDecay::Coupled, WeightDecay::Decoupled] {
+            let mut rule = AdamRule::new(weight_decay, 1.0, settings);
+            rule.begin(3, 0.01);
+            let step = |p: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32]| {
+                let range = 0..p.len();
+                let update = Update { range, parameters: p, gradient: g, scale: 0.25, decay: true, group: 0 };
+                rule.update(update, m, v);
+            };
+            for len in 1..70 {
+                let of = |by: f32| (0..len).map(|n| value(n, by)).collect::<Vec<f32>>();
+                let (mut p, g, mut m, mut v) = (of(1.0), of(3.0), of(0.1), of(0.2));
+                v.iter_mut().for_each(|v| *v = v.abs());
+                let (mut one_p, mut one_m, mut one_v) = (p.clone(), m.clone(), v.clone());
+                step(&mut p, &g, &mut m, &mut v);
+                for n in 0..len {
+                    let here = n..n + 1;
+                    let (p, m) = (&mut one_p[here.clone()], &mut one_m[here.clone()]);
+                    step(p, &g[here.clone()], m, &mut one_v[here]);
+                }
+                let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!([p, m, v].map(|x| bits(&x)), [one_p, one_m, one_v].map(|x| bits(&x)), "{len}");
+            }
+        }
     }
 }

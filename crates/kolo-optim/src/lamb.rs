@@ -8,6 +8,7 @@ use crate::norm::sum_of_squares;
 use crate::optimizer::{Optimizer, Scope, Update};
 use crate::table::{Entry, Setting, Settings};
 use crate::trust_ratio::TRUST_RATIO;
+use crate::vectorised::vectorised;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "lamb",
@@ -122,12 +123,18 @@ impl Optimizer for Lamb {
         let decay = if decay { weight_decay } else { 0.0 };
         let direction = &mut self.direction[..parameters.len()];
         let moments = self.first[range.clone()].iter_mut().zip(&mut self.second[range]);
-        for (((u, p), g), (m, v)) in direction.iter_mut().zip(&*parameters).zip(gradient).zip(moments) {
-            let g = g * scale;
-            *m = beta1 * *m + (1.0 - beta1) * g;
-            *v = beta2 * *v + (1.0 - beta2) * g * g;
-            *u = *m * correct_m / (v.sqrt() * correct_v + epsilon) + decay * p;
-        }
+        let elements = direction.iter_mut().zip(&*parameters).zip(gradient).zip(moments);
+        vectorised(
+            #[inline(always)]
+            move || {
+                elements.for_each(|(((u, p), g), (m, v))| {
+                    let g = g * scale;
+                    *m = beta1 * *m + (1.0 - beta1) * g;
+                    *v = beta2 * *v + (1.0 - beta2) * g * g;
+                    *u = *m * correct_m / (v.sqrt() * correct_v + epsilon) + decay * p;
+                });
+            },
+        );
         let ratio = match trust_ratio {
             true => ratio(sum_of_squares(parameters), sum_of_squares(direction)),
             false => 1.0,

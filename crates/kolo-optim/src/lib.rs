@@ -26,12 +26,14 @@ mod settings;
 mod sgd;
 pub mod table;
 mod trust_ratio;
+mod vectorised;
 
 pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass};
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use memory_order::MemoryOrder;
 pub use optimizer::{Optimizer, Scope, Update};
 pub use table::{ChoiceError, Settings};
+pub use vectorised::vectorised;
 
 use table::Entry;
 

@@ -9,6 +9,7 @@ mod place;
 mod pool;
 mod segment;
 mod shared_file;
+mod uncached;
 
 pub use buffer::{Buffer, Memory};
 pub(crate) use lending::Lending;
@@ -17,3 +18,4 @@ pub(crate) use place::{PeerMemory, Place};
 pub(crate) use pool::{Backing, Block, Pool};
 pub(crate) use segment::Segment;
 pub(crate) use shared_file::{OpenError, Purpose, SharedFile};
+pub use uncached::copy_uncached;

@@ -61,7 +61,11 @@ const DEFERRED: usize = 2;
 
 impl Reduction for Sum {
     fn add(&mut self, offset: usize, gradient: &[f32], first: bool) {
-        self.sum.put(offset, gradient, first);
+        match first && self.is_read_once {
+            // Added when it is read: in the next forward pass.
+            true => self.sum.put_for_later(offset, gradient),
+            false => self.sum.put(offset, gradient, first),
+        }
     }
 
     fn add_nothing(&mut self, offset: usize, len: usize) {

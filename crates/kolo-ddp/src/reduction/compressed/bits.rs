@@ -1,6 +1,6 @@
 //! Numbers of a few bits, packed one behind the other, and the bytes of others.
 
-use super::vectorised::vectorised;
+use kolo_optim::vectorised;
 
 /// The number that four bytes say.
 pub(super) fn float(word: &[u8]) -> f32 {

@@ -8,15 +8,16 @@
 //! Residuals belong to shards, not to ranks, and the scale ‖p‖₁/d to blocks of [`BLOCK`](crate::BLOCK)
 //! elements of a tensor.
 
+use super::add::add;
 use super::bits::float;
 use super::configured::configured;
 use super::gathered::{Codec, Gathered, Place};
 use super::parts::Parts;
-use super::vectorised::{add, vectorised};
 use super::{Compressed, DENSE_BELOW};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::table::Entry;
+use kolo_optim::vectorised;
 use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {

@@ -3,7 +3,7 @@
 //! A matrix is n rows of m elements. The few vectors are stored one after another: r of n elements on its
 //! left side, r of m elements on its right side.
 
-use super::vectorised::vectorised;
+use kolo_optim::vectorised;
 
 /// Elements that are summed side by side.
 const LANES: usize = 16;

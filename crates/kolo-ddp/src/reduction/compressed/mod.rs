@@ -11,6 +11,7 @@
 //! Two families: what all shards say is *gathered* and added by every rank ([`gathered`]: it grows with the
 //! number of shards), or it is *linear*, so that it can be summed on its way (`random-k`, `powersgd`).
 
+mod add;
 mod bits;
 mod configured;
 mod dgc;
@@ -27,7 +28,6 @@ mod random_k;
 mod selection;
 mod top_k;
 mod tree_sum;
-mod vectorised;
 
 use std::ops::Range;
 

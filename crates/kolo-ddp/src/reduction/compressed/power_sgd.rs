@@ -12,10 +12,10 @@ use std::ops::Range;
 
 use kolo_comm::{Error as CommError, Group};
 
+use super::add::add;
 use super::configured::configured;
 use super::matrix::{add_products, orthonormalise, times, transposed_times};
 use super::parts::{Part, Parts};
-use super::vectorised::add;
 use super::{Compressed, Compressor, DENSE_BELOW, SEED, Shard, Wire, key};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};

@@ -11,13 +11,13 @@ use super::bits::{float, pack, packed_bytes, unpack};
 use super::configured::configured;
 use super::gathered::{Codec, Gathered, Place};
 use super::parts::Parts;
-use super::vectorised::vectorised;
 use super::{Compressed, DENSE_BELOW, SEED, key};
 use crate::error::Error;
 use crate::key::Key;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::norm::sum_of_squares;
 use kolo_optim::table::{Entry, Setting};
+use kolo_optim::vectorised;
 use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {

@@ -9,11 +9,11 @@ use std::ops::Range;
 
 use kolo_comm::{Error as CommError, Group};
 
+use super::add::add;
 use super::configured::configured;
 use super::parts::{Part, Parts};
 use super::selection::{count, random};
 use super::top_k::DENSITY;
-use super::vectorised::add;
 use super::{Compressed, Compressor, DENSE_BELOW, SEED, Shard, Wire, key};
 use crate::buckets::BLOCK;
 use crate::error::Error;

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::vectorised::vectorised;
 use crate::key::Key;
+use kolo_optim::vectorised;
 
 /// How many of `len` elements are said at this density; at least one.
 pub(super) fn count(len: usize, density: f64) -> usize {

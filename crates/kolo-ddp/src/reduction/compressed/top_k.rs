@@ -4,12 +4,12 @@
 //! [`BLOCK`](crate::BLOCK) elements, and keeps the others: ‖e‖² ≤ (1 − k/d)·‖p‖². On the wire six bytes for
 //! each of them: where it is in its block, and its value.
 
+use super::add::add;
 use super::bits::float;
 use super::configured::configured;
 use super::gathered::{Codec, Gathered, Place};
 use super::parts::Parts;
 use super::selection::{count, largest};
-use super::vectorised::add;
 use super::{Compressed, DENSE_BELOW};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};

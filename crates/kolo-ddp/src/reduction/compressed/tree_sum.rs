@@ -1,6 +1,6 @@
 //! What shards say, added in the order of the tree.
 
-use super::vectorised::add;
+use super::add::add;
 use kolo_comm::tree::{Fold, Node, fold};
 
 /// Adds up the values of so many shards, block by block.

@@ -6,14 +6,6 @@
 /// Wider vectors take more elements at a time, but do not change what is done to each, or in which order
 /// elements are added, since the compiler does neither: the bits are the same on all processors.
 #[inline(always)]
-pub(super) fn vectorised<R>(of: impl FnOnce() -> R) -> R {
+pub fn vectorised<R>(of: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(of)
-}
-
-/// Adds `from` to `into`, element by element.
-pub(super) fn add(into: &mut [f32], from: &[f32]) {
-    vectorised(
-        #[inline(always)]
-        || into.iter_mut().zip(from).for_each(|(sum, x)| *sum += x),
-    );
 }

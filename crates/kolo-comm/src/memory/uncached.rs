@@ -1,0 +1,87 @@
+//! Copies that go past the caches.
+
+use crate::element::Element;
+
+/// Bytes from which on a copy goes past the caches: a fraction of what a core has for itself. What is shorter
+/// may still be there when it is read.
+const LONG: usize = 256 << 10;
+
+/// Copies `from` into `to`, past the caches if it is long: for what nobody reads soon. The processor then does
+/// not read what it overwrites, and keeps what is read sooner. Where there are no such stores (on other
+/// processors than x86-64) it is a copy like any other.
+///
+/// # Panics
+///
+/// If they are not of the same length.
+pub fn copy_uncached<T: Element>(from: &[T], to: &mut [T]) {
+    #[cfg(target_arch = "x86_64")]
+    if size_of_val(from) >= LONG {
+        return stream::copy(from, to);
+    }
+    to.copy_from_slice(from);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod stream {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+
+    use crate::element::Element;
+
+    /// Bytes of a cache line: what is written past the caches goes to memory in such pieces.
+    const LINE: usize = 64;
+
+    /// Copies whole lines of `to` with stores that bypass the caches, and its ends as ever.
+    pub(super) fn copy<T: Element>(from: &[T], to: &mut [T]) {
+        assert_eq!(from.len(), to.len(), "a copy is as long as its source");
+        let head = to.as_ptr().align_offset(LINE).min(to.len());
+        let lines = size_of_val(&to[head..]) / LINE;
+        let end = head + lines * (LINE / size_of::<T>());
+        to[..head].copy_from_slice(&from[..head]);
+        to[end..].copy_from_slice(&from[end..]);
+        let source = from[head..end].as_ptr().cast::<__m128i>();
+        let target = to[head..end].as_mut_ptr().cast::<__m128i>();
+        let vectors = lines * (LINE / size_of::<__m128i>());
+        // SAFETY: both slices have so many vectors, `target` begins a line, and every x86-64 processor has these
+        // instructions. The fence puts the stores before all later ones, as is taken for granted of others.
+        unsafe {
+            for n in 0..vectors {
+                _mm_stream_si128(target.add(n), _mm_loadu_si128(source.add(n)));
+            }
+            _mm_sfence();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_arrives_wherever_it_begins_and_ends() {
+        let long = LONG / size_of::<f32>();
+        let from: Vec<f32> = (0..long + 100).map(|n| n as f32).collect();
+        for (start, len) in
+            [(0, 0), (3, 7), (0, long), (1, long), (5, long + 1), (17, long + 83), (16, long + 64)]
+        {
+            let mut to = vec![-1.0; from.len() + 1];
+            copy_uncached(&from[start..start + len], &mut to[start + 1..start + 1 + len]);
+            assert_eq!(to[start + 1..start + 1 + len], from[start..start + len], "{len} from {start}");
+            assert!(to[..=start].iter().chain(&to[start + 1 + len..]).all(|around| *around == -1.0));
+        }
+    }
+
+    #[test]
+    fn elements_may_be_of_any_size() {
+        let (bytes, doubles) = (vec![7u8; LONG + 1], vec![0.5f64; LONG / 8 + 1]);
+        let (mut to_bytes, mut to_doubles) = (vec![0; bytes.len()], vec![0.0; doubles.len()]);
+        copy_uncached(&bytes, &mut to_bytes);
+        copy_uncached(&doubles, &mut to_doubles);
+        assert_eq!((to_bytes, to_doubles), (bytes, doubles));
+    }
+
+    #[test]
+    #[should_panic(expected = "as long as its source")]
+    fn another_length_is_refused() {
+        copy_uncached(&[0u8; LONG], &mut [0; LONG + 1]);
+    }
+}
