@@ -2,13 +2,13 @@
 
 use crate::element::Element;
 
-/// Bytes from which on a copy goes past the caches: a fraction of what a core has for itself. What is shorter
-/// may still be there when it is read.
+/// Bytes from which on a copy goes past the caches: a fraction of what a core has for itself. What is
+/// shorter may still be there when it is read.
 const LONG: usize = 256 << 10;
 
-/// Copies `from` into `to`, past the caches if it is long: for what nobody reads soon. The processor then does
-/// not read what it overwrites, and keeps what is read sooner. Where there are no such stores (on other
-/// processors than x86-64) it is a copy like any other.
+/// Copies `from` into `to`, past the caches if it is long: for what nobody reads soon. The processor then
+/// does not read what it overwrites, and keeps what is read sooner. Where there are no such stores (on
+/// other processors than x86-64) it is a copy like any other.
 ///
 /// # Panics
 ///
@@ -41,8 +41,9 @@ mod stream {
         let source = from[head..end].as_ptr().cast::<__m128i>();
         let target = to[head..end].as_mut_ptr().cast::<__m128i>();
         let vectors = lines * (LINE / size_of::<__m128i>());
-        // SAFETY: both slices have so many vectors, `target` begins a line, and every x86-64 processor has these
-        // instructions. The fence puts the stores before all later ones, as is taken for granted of others.
+        // SAFETY: both slices have so many vectors, `target` begins a line, and every x86-64 processor has
+        // these instructions. The fence puts the stores before all later ones, as is taken for granted of
+        // others.
         unsafe {
             for n in 0..vectors {
                 _mm_stream_si128(target.add(n), _mm_loadu_si128(source.add(n)));
