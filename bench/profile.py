@@ -24,7 +24,7 @@ OPERATIONS = {
     "batch normalisation, ReLU, shortcut, pooling": (
         r"vectorize::imp\b|burn_flex::ops::(pool|activation|binary|unary)"
     ),
-    "copies: weights to tensors, gradients to buckets": r"memmove|memcpy|copy_uncached|burn_flex::tensor",
+    "copies: weights to tensors, gradients to buckets": r"memmove|memcpy|copy_nontemporal|burn_flex::tensor",
     "memory set to zero": r"memset|malloc_zero|calloc|clear_page",
 }
 

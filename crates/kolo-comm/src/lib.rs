@@ -37,7 +37,7 @@ pub use deferred_sum::DeferredSum;
 pub use element::{Element, Number};
 pub use group::{Group, Stages};
 pub use job_membership::{Generation, JobMembership};
-pub use memory::{Buffer, copy_uncached};
+pub use memory::{Buffer, copy_nontemporal};
 pub use options::{BackendKind, FormGroup, Options};
 pub use pace::Pace;
 pub use pending::{Pending, Timing};

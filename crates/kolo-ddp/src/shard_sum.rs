@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use kolo_comm::tree::Node;
-use kolo_comm::{Buffer, Error, Group, Number, copy_uncached};
+use kolo_comm::{Buffer, Error, Group, Number, copy_nontemporal};
 
 /// The sums of one rank's shards so far, one for each node of the tree that they make up. The buffer is away
 /// while it is being reduced.
@@ -65,7 +65,7 @@ impl<T: Number> ShardSum<T> {
     /// As the first [`ShardSum::put`], of a gradient that nobody reads soon.
     pub(crate) fn put_for_later(&mut self, offset: usize, gradient: &[T]) {
         let start = self.nodes.len() * self.len + offset;
-        copy_uncached(gradient, &mut self.here()[start..start + gradient.len()]);
+        copy_nontemporal(gradient, &mut self.here()[start..start + gradient.len()]);
     }
 
     /// A span without any gradient in the current shard.

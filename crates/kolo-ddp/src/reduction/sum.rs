@@ -33,7 +33,14 @@ impl Reducer for Exact {
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let len = context.bucket.len;
         let sum = ShardSum::new(context.group, len, context.assignment.shards.clone())?;
-        Ok(Box::new(Sum { sum, len, is_read_once: false, under_way: None, deferred: None }))
+        Ok(Box::new(Sum {
+            sum,
+            len,
+            is_read_once: false,
+            was_deferred: false,
+            under_way: None,
+            deferred: None,
+        }))
     }
 }
 
@@ -43,6 +50,8 @@ struct Sum {
     sum: ShardSum,
     len: usize,
     is_read_once: bool,
+    /// Whether the last sum was added when it was read, as the next one will be if nothing changes.
+    was_deferred: bool,
     under_way: Option<UnderWay>,
     /// What is still to be added by whoever reads it.
     deferred: Option<DeferredSum<f32>>,
@@ -61,8 +70,8 @@ const DEFERRED: usize = 2;
 
 impl Reduction for Sum {
     fn add(&mut self, offset: usize, gradient: &[f32], first: bool) {
-        match first && self.is_read_once {
-            // Added when it is read: in the next forward pass.
+        match first && self.was_deferred {
+            // Nobody reads it before the next forward pass.
             true => self.sum.put_for_later(offset, gradient),
             false => self.sum.put(offset, gradient, first),
         }
@@ -81,7 +90,8 @@ impl Reduction for Sum {
             Some(group) => {
                 let contributions = assignment.contributions.clone();
                 let (buffer, len) = (self.sum.take(), self.len);
-                self.under_way = Some(match self.is_read_once && defers(&contributions) {
+                self.was_deferred = self.is_read_once && defers(&contributions);
+                self.under_way = Some(match self.was_deferred {
                     true => UnderWay::Deferred(group.start_deferred_sum(contributions, len, buffer)),
                     false => UnderWay::Sum(group.start(Collective::TreeSum { contributions, len }, buffer)),
                 });

@@ -1,4 +1,4 @@
-//! Copies that go past the caches.
+//! Copies that go past the caches, by non-temporal stores.
 
 use crate::element::Element;
 
@@ -13,7 +13,7 @@ const LONG: usize = 256 << 10;
 /// # Panics
 ///
 /// If they are not of the same length.
-pub fn copy_uncached<T: Element>(from: &[T], to: &mut [T]) {
+pub fn copy_nontemporal<T: Element>(from: &[T], to: &mut [T]) {
     #[cfg(target_arch = "x86_64")]
     if size_of_val(from) >= LONG {
         return stream::copy(from, to);
@@ -65,7 +65,7 @@ mod tests {
             [(0, 0), (3, 7), (0, long), (1, long), (5, long + 1), (17, long + 83), (16, long + 64)]
         {
             let mut to = vec![-1.0; from.len() + 1];
-            copy_uncached(&from[start..start + len], &mut to[start + 1..start + 1 + len]);
+            copy_nontemporal(&from[start..start + len], &mut to[start + 1..start + 1 + len]);
             assert_eq!(to[start + 1..start + 1 + len], from[start..start + len], "{len} from {start}");
             assert!(to[..=start].iter().chain(&to[start + 1 + len..]).all(|around| *around == -1.0));
         }
@@ -75,14 +75,14 @@ mod tests {
     fn elements_may_be_of_any_size() {
         let (bytes, doubles) = (vec![7u8; LONG + 1], vec![0.5f64; LONG / 8 + 1]);
         let (mut to_bytes, mut to_doubles) = (vec![0; bytes.len()], vec![0.0; doubles.len()]);
-        copy_uncached(&bytes, &mut to_bytes);
-        copy_uncached(&doubles, &mut to_doubles);
+        copy_nontemporal(&bytes, &mut to_bytes);
+        copy_nontemporal(&doubles, &mut to_doubles);
         assert_eq!((to_bytes, to_doubles), (bytes, doubles));
     }
 
     #[test]
     #[should_panic(expected = "as long as its source")]
     fn another_length_is_refused() {
-        copy_uncached(&[0u8; LONG], &mut [0; LONG + 1]);
+        copy_nontemporal(&[0u8; LONG], &mut [0; LONG + 1]);
     }
 }
