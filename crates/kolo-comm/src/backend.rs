@@ -32,10 +32,12 @@ pub struct FormedBackend {
 
 /// A window that is about to be opened.
 pub struct NewWindow<'a> {
+    /// This rank's parts, one after another.
+    pub(crate) memory: Memory<'a>,
     /// Bytes of one part, the same on all ranks.
     pub(crate) part: usize,
-    /// Parts that each rank shows, which are at the beginning of its buffer.
-    pub(crate) parts: &'a [usize],
+    /// Parts that each rank shows.
+    pub(crate) parts: Vec<usize>,
     /// The number of the first window that this rank still reads.
     pub(crate) reads_from: u64,
 }
@@ -86,18 +88,17 @@ pub trait Backend: Send {
         false
     }
 
-    /// Shows the parts of a buffer to all ranks, each of which shows its own; gives theirs. They stay as they
-    /// are until all ranks have told that they do not read the window any more.
+    /// Shows the parts of some buffers to all ranks, each of which shows its own in as many windows; gives
+    /// theirs. They stay as they are until all ranks have told that they do not read the window any more.
     ///
     /// # Errors
     ///
     /// As [`Backend::run`].
-    fn open_window(
+    fn open_windows(
         &mut self,
-        _memory: &Memory<'_>,
-        _window: &NewWindow<'_>,
+        _windows: &[NewWindow<'_>],
         _mode: WaitMode,
-    ) -> Result<OpenedWindow, Error> {
+    ) -> Result<Vec<OpenedWindow>, Error> {
         Err(InvalidCall::NotInPlace { transport: self.name().into() }.into())
     }
 

@@ -16,11 +16,11 @@ use kolo_schedule::tree::{Contributions, Fold};
 use kolo_schedule::{Op, Rank};
 
 /// The sum of all parts of all ranks in tree order, as [`Collective::TreeSum`](crate::Collective::TreeSum)
-/// makes it, which is added piece by piece when it is read ([`Group::start_deferred_sum`]).
+/// makes it, which is added piece by piece when it is read ([`Group::defer_sums`]).
 ///
 /// While this lives its contributions stay as they are on all ranks, whatever becomes of those.
 ///
-/// [`Group::start_deferred_sum`]: crate::Group::start_deferred_sum
+/// [`Group::defer_sums`]: crate::Group::defer_sums
 pub struct DeferredSum<T: Element> {
     /// This rank's parts; taken when they are lent.
     own: Option<Buffer<T>>,

@@ -279,13 +279,12 @@ impl Backend for Engine {
         self.algorithm.is_none() && self.routes.in_place().is_some()
     }
 
-    fn open_window(
+    fn open_windows(
         &mut self,
-        memory: &Memory<'_>,
-        window: &NewWindow<'_>,
+        windows: &[NewWindow<'_>],
         mode: WaitMode,
-    ) -> Result<OpenedWindow, Error> {
-        self.open(memory, window, mode)
+    ) -> Result<Vec<OpenedWindow>, Error> {
+        self.open(windows, mode)
     }
 
     fn finish(&mut self) {

@@ -35,7 +35,7 @@ pub use collective::Collective;
 pub use collectives::Collectives;
 pub use deferred_sum::DeferredSum;
 pub use element::{Element, Number};
-pub use group::{Group, Stages};
+pub use group::{Deferred, Group, Stages, SumParts};
 pub use job_membership::{Generation, JobMembership};
 pub use memory::{Buffer, copy_nontemporal};
 pub use options::{BackendKind, FormGroup, Options};

@@ -7,7 +7,10 @@ use std::sync::{Arc, Barrier};
 
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::tree::Contributions;
-use kolo_comm::{Buffer, Collective, DeferredSum, Element, Error, Group, Op, Options, Rank, env};
+use kolo_comm::{
+    Buffer, Collective, Deferred, DeferredSum, Element, Error, Group, Op, Options, Pending, Rank, SumParts,
+    env,
+};
 use kolo_testing::jobs::example;
 use kolo_testing::{Over, free_port, spawn};
 
@@ -25,9 +28,18 @@ fn fill(buffer: &mut Buffer<f32>, rank: Rank, round: usize) {
     buffer.iter_mut().enumerate().for_each(|(index, element)| *element = value(rank, round, index));
 }
 
-fn start<T: Element>(group: &Group, shards: usize, buffer: Buffer<T>) -> (DeferredSum<T>, Buffer<T>) {
+fn start<T: Element>(group: &Group, shards: usize, buffer: Buffer<T>) -> Deferred<T> {
     let contributions = Arc::new(Contributions::shared(shards, group.world_size()));
-    group.start_deferred_sum(contributions, LEN, buffer).wait().unwrap()
+    try_start(group, contributions, LEN, buffer).unwrap()
+}
+
+fn try_start<T: Element>(
+    group: &Group,
+    contributions: Arc<Contributions>,
+    len: usize,
+    buffer: Buffer<T>,
+) -> Result<Deferred<T>, Error> {
+    Ok(group.defer_sums(vec![SumParts { contributions, len, buffer }])?.remove(0))
 }
 
 /// All of a sum, read in pieces that fit nothing.
@@ -68,6 +80,56 @@ fn the_bits_are_those_of_a_tree_sum_and_two_buffers_take_turns() {
                 assert!(places.unwrap() <= 2, "{over:?}: a buffer that all have read is used again");
             }
         }
+    }
+}
+
+#[test]
+fn several_sums_are_made_together() {
+    for over in IN_PLACE {
+        let ends = spawn(over, 3, &Options::default(), |group| {
+            for round in 0..4 {
+                let contributions = Arc::new(Contributions::shared(4, 3));
+                let (mut sums, mut expected) = (Vec::new(), Vec::new());
+                for len in [LEN, 0, 1, 300] {
+                    let mut buffer = group.alloc::<f32>(len * contributions.parts(group.rank())).unwrap();
+                    fill(&mut buffer, group.rank(), 10 * round + len);
+                    let tree = Collective::TreeSum { contributions: contributions.clone(), len };
+                    let sum = group.run(&tree, group.copied(&buffer).unwrap()).unwrap();
+                    let sum: Vec<u32> = sum[..len].iter().map(|x| x.to_bits()).collect();
+                    expected.push((sum, buffer.len()));
+                    sums.push(SumParts { contributions: contributions.clone(), len, buffer });
+                }
+                // Once behind something that is queued.
+                let queued = (round == 2).then(|| group.start(Collective::Barrier, group.alloc(1).unwrap()));
+                let sums = group.defer_sums::<f32>(sums).unwrap();
+                assert_eq!(sums.len(), expected.len());
+                queued.map(|barrier: Pending<Buffer<u8>>| barrier.wait().unwrap());
+                for ((mut sum, another), (expected, parts)) in sums.into_iter().zip(expected).rev() {
+                    assert_eq!(another.len(), parts);
+                    let mut all = vec![0.0; sum.len()];
+                    sum.add_into(0..sum.len(), &mut all);
+                    assert!(all.into_iter().map(f32::to_bits).eq(expected), "{over:?}, {round}");
+                }
+            }
+            assert!(group.defer_sums::<f32>(Vec::new()).unwrap().is_empty());
+        });
+        ends.into_iter().for_each(|end| end.unwrap());
+    }
+}
+
+#[test]
+fn ranks_that_make_different_numbers_of_sums_are_told() {
+    for over in IN_PLACE {
+        let ends = spawn(over, 2, &Options::default(), |group| {
+            let parts = || {
+                let contributions = Arc::new(Contributions::one_each(2));
+                SumParts { contributions, len: LEN, buffer: group.alloc::<f32>(LEN).unwrap() }
+            };
+            let sums = (0..=group.rank().0).map(|_| parts()).collect();
+            group.defer_sums(sums).err().unwrap()
+        });
+        ends.into_iter()
+            .for_each(|error| assert!(matches!(error.unwrap(), Error::Mismatch { .. }), "{over:?}"));
     }
 }
 
@@ -141,7 +203,7 @@ fn where_ranks_cannot_read_each_other_a_sum_is_not_deferred() {
         let ends = spawn(over, 2, options, |group| {
             let contributions = Arc::new(Contributions::one_each(2));
             let buffer = group.alloc::<f32>(LEN).unwrap();
-            let refusal = group.start_deferred_sum(contributions, LEN, buffer).wait().err();
+            let refusal = try_start(&group, contributions, LEN, buffer).err();
             group.barrier().unwrap();
             (group.defers_sums(), refusal.map(|error| (error.is_refusal(), error.to_string())))
         });
@@ -170,12 +232,12 @@ fn wrong_calls_are_named() {
         let ends = spawn(over, 2, &Options::default(), |group| {
             let contributions = || Arc::new(Contributions::one_each(2));
             let short = group.alloc::<f32>(LEN - 1).unwrap();
-            let error = group.start_deferred_sum(contributions(), LEN, short).wait().err().unwrap();
+            let error = try_start(&group, contributions(), LEN, short).err().unwrap();
             assert!(error.is_refusal(), "{over:?}: {error}");
             group.barrier().unwrap();
             let buffer = group.alloc::<f32>(LEN).unwrap();
             match group.rank() {
-                Rank(0) => group.start_deferred_sum(contributions(), LEN, buffer).wait().err().unwrap(),
+                Rank(0) => try_start(&group, contributions(), LEN, buffer).err().unwrap(),
                 _ => group.run(&Collective::AllReduce(Op::Sum), buffer).unwrap_err(),
             }
         });
@@ -186,7 +248,7 @@ fn wrong_calls_are_named() {
             let len = LEN - group.rank().0;
             let buffer = group.alloc::<f32>(len).unwrap();
             let contributions = Arc::new(Contributions::one_each(2));
-            group.start_deferred_sum(contributions, len, buffer).wait().err().unwrap()
+            try_start(&group, contributions, len, buffer).err().unwrap()
         });
         for error in ends {
             let words = error.unwrap().to_string();

@@ -15,6 +15,7 @@ mod config;
 pub mod cross_shard;
 mod ddp;
 mod error;
+mod exchange;
 pub mod key;
 mod last_step;
 mod loss_scaling;

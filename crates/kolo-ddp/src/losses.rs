@@ -5,9 +5,11 @@
 
 use std::time::Duration;
 
-use kolo_comm::{Buffer, Collective, Group, Pending};
+use kolo_comm::backend::WaitMode;
+use kolo_comm::{Buffer, Collective, Group};
 
 use crate::error::Error;
+use crate::exchange::Exchange;
 use crate::shares::Assignment;
 use crate::timed::timed;
 
@@ -16,7 +18,7 @@ use crate::timed::timed;
 pub(crate) struct ShardLosses {
     /// Loss and count of each shard so far.
     values: Vec<[f64; 2]>,
-    pending: Option<Pending<Buffer<f64>>>,
+    pending: Option<Exchange<f64>>,
 }
 
 impl ShardLosses {
@@ -36,12 +38,22 @@ impl ShardLosses {
         self.values.clear();
     }
 
+    /// Whether the sum over the shards of all ranks has been started and not been waited for.
+    pub(crate) fn are_started(&self) -> bool {
+        self.pending.is_some()
+    }
+
     /// Starts the sum over the shards of all ranks.
     ///
     /// # Errors
     ///
     /// Memory cannot be had.
-    pub(crate) fn start(&mut self, group: &Group, assignment: &Assignment) -> Result<(), Error> {
+    pub(crate) fn start(
+        &mut self,
+        group: &Group,
+        mode: WaitMode,
+        assignment: &Assignment,
+    ) -> Result<(), Error> {
         let Assignment { for_all: contributions, shards, .. } = assignment;
         let nodes = contributions.of(group.rank());
         let mut buffer: Buffer<f64> = group.alloc(2 * contributions.parts(group.rank()))?;
@@ -51,7 +63,7 @@ impl ShardLosses {
             buffer[2 * part..2 * part + 2].copy_from_slice(&sum);
         }
         let sum = Collective::TreeSum { contributions: contributions.clone(), len: 2 };
-        self.pending = Some(group.start(sum, buffer));
+        self.pending = Some(Exchange::new(group, mode, sum, buffer));
         Ok(())
     }
 
@@ -60,10 +72,10 @@ impl ShardLosses {
     /// # Errors
     ///
     /// The collective failed (naming the rank).
-    pub(crate) fn finish(&mut self, exposed: &mut Duration) -> Result<[f64; 2], Error> {
+    pub(crate) fn finish(&mut self, group: &Group, exposed: &mut Duration) -> Result<[f64; 2], Error> {
         match self.pending.take() {
             Some(pending) => {
-                let sum = timed(exposed, "the loss", || pending.wait())?;
+                let sum = timed(exposed, "the loss", || pending.wait(group))?;
                 Ok([sum[0], sum[1]])
             }
             None => {

@@ -1,8 +1,8 @@
 //! Windows: each rank shows a buffer to all others, which read it where it lies for as long as they like.
 //!
-//! One all-gather tells where the buffers lie; when it is over all of them are as they are to be read. A
-//! second collective, where a buffer lies in memory that has not been shown before, tells that all ranks
-//! have mapped it: from then on its owner may end, and the others read on.
+//! One all-gather tells where the buffers of some windows lie; when it is over all of them are as they are to
+//! be read. A second collective, where a buffer lies in memory that has not been shown before, tells that all
+//! ranks have mapped it: from then on its owner may end, and the others read on.
 
 use std::cell::Cell;
 
@@ -47,33 +47,44 @@ impl Shown {
 }
 
 impl Engine {
-    /// As [`Backend::open_window`].
+    /// As [`Backend::open_windows`].
     pub(super) fn open(
         &mut self,
-        memory: &Memory<'_>,
-        window: &NewWindow<'_>,
+        windows: &[NewWindow<'_>],
         mode: WaitMode,
-    ) -> Result<OpenedWindow, Error> {
-        let (own, world) = (self.rank.0, self.members.len());
-        let bytes = window.bytes_of(self.rank);
-        let shown = self.routes.in_place().and_then(|routes| routes.show(memory.segment(0, bytes, 0)));
-        let Some((place, is_new)) = shown else {
-            return Err(InvalidCall::NotInPlace { transport: self.routes.name().into() }.into());
-        };
-        let shown = Shown { place, part: window.part as u64, is_new, reads_from: window.reads_from };
-        let mut words = vec![0; WORDS * world];
-        words[own * WORDS..][..WORDS].copy_from_slice(&shown.words());
+    ) -> Result<Vec<OpenedWindow>, Error> {
+        let (own, world, count) = (self.rank.0, self.members.len(), windows.len());
+        let mut words = vec![0; WORDS * count * world];
+        let of_own = words[WORDS * count * own..].chunks_mut(WORDS);
+        for (words, window) in of_own.zip(windows) {
+            words.copy_from_slice(&self.show(window)?.words());
+        }
         self.run(&Collective::AllGather(Chunks::Equal), &Memory::of_slice(&mut words), mode)?;
         let (shown, _) = words.as_chunks::<WORDS>();
         let shown: Vec<Shown> = shown.iter().map(|words| Shown::of(*words)).collect();
-        let peers =
-            shown.iter().enumerate().map(|(rank, shown)| self.shown_by(Rank(rank), *shown, window, mode));
-        let peers: Vec<Option<PeerMemory>> = peers.collect::<Result<_, _>>()?;
+        let mut opened = Vec::with_capacity(count);
+        for (number, window) in windows.iter().enumerate() {
+            let shown = || shown[number..].iter().step_by(count).enumerate();
+            let peers = shown().map(|(rank, shown)| self.shown_by(Rank(rank), *shown, window, mode));
+            let peers = peers.collect::<Result<_, _>>()?;
+            let reads_from = shown().map(|(_, shown)| shown.reads_from).min().unwrap_or(0);
+            opened.push(OpenedWindow { peers, reads_from });
+        }
         if shown.iter().any(|shown| shown.is_new) {
             self.run(&Collective::Barrier, &Memory::of_slice(&mut [0u8]), mode)?;
         }
-        let reads_from = shown.iter().map(|shown| shown.reads_from).min().unwrap_or(0);
-        Ok(OpenedWindow { peers, reads_from })
+        Ok(opened)
+    }
+
+    /// What this rank tells of a window.
+    fn show(&mut self, window: &NewWindow<'_>) -> Result<Shown, Error> {
+        let segment = window.memory.segment(0, window.bytes_of(self.rank), 0);
+        match self.routes.in_place().and_then(|routes| routes.show(segment)) {
+            Some((place, is_new)) => {
+                Ok(Shown { place, part: window.part as u64, is_new, reads_from: window.reads_from })
+            }
+            None => Err(InvalidCall::NotInPlace { transport: self.routes.name().into() }.into()),
+        }
     }
 
     /// The memory that a rank shows; none for this one.

@@ -2,18 +2,31 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::{Group, Shared};
+use super::{Group, Shared, Stages};
 use crate::backend::{NewWindow, OpenedWindow};
 use crate::collective::Collective;
 use crate::deferred_sum::DeferredSum;
 use crate::element::Element;
-use crate::memory::{Buffer, Lending};
-use crate::pending::Pending;
+use crate::memory::{Buffer, Lending, Pool};
 use crate::wait::WaitMode;
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 use kolo_schedule::tree::Contributions;
+
+/// What one rank gives to a sum in tree order that is added when it is read.
+pub struct SumParts<T: Element> {
+    /// Who has which nodes of the tree; the same on all ranks.
+    pub contributions: Arc<Contributions>,
+    /// Elements of the sum.
+    pub len: usize,
+    /// Part p is this rank's node p, as in [`Collective::TreeSum`].
+    pub buffer: Buffer<T>,
+}
+
+/// A deferred sum, and a buffer in the place of the one that it keeps.
+pub type Deferred<T> = (DeferredSum<T>, Buffer<T>);
 
 impl Group {
     /// Whether sums can be deferred: whether there are other ranks, all of them can read each other's memory,
@@ -22,68 +35,106 @@ impl Group {
         self.world_size() > 1 && self.with_backend(|backend| backend.opens_windows())
     }
 
-    /// Starts a sum in tree order that is added when it is read. Part p of a rank's buffer is its node p, as
-    /// in [`Collective::TreeSum`].
+    /// Makes sums in tree order that are added when they are read. However many they are, the ranks tell each
+    /// other of them once; nothing else travels.
     ///
-    /// When it is over all contributions are there. It gives the sum, and in the place of the buffer, which
-    /// others may still read, another one of the same length, whose content is unspecified. The memory of the
-    /// first one is used again when sums that are started later show that all ranks have dropped this one.
+    /// When this returns all contributions are there. It gives the sums, and in the place of each buffer,
+    /// which others may still read, another one of the same length, whose content is unspecified. The memory
+    /// of the first one is used again when sums that are made later show that all ranks have dropped this one.
     ///
     /// # Errors
     ///
-    /// [`Group::defers_sums`] is false, or the buffer is too short for this rank's parts; otherwise as
+    /// [`Group::defers_sums`] is false, or a buffer is too short for this rank's parts; otherwise as
     /// [`Group::run`].
-    pub fn start_deferred_sum<T: Element>(
-        &self,
-        contributions: Arc<Contributions>,
-        len: usize,
-        buffer: Buffer<T>,
-    ) -> Pending<(DeferredSum<T>, Buffer<T>)> {
-        let (world, rank, elements) = (self.world_size(), self.rank(), buffer.len());
-        let sum = Collective::TreeSum { contributions: contributions.clone(), len };
-        let admitted = sum.check(rank, world, elements).map_err(Error::from);
-        let admitted = admitted.and_then(|()| self.admit(&buffer));
-        let lending = self.lending.clone();
-        self.start_stages(move |stages| {
-            admitted?;
-            let parts: Vec<usize> = (0..world).map(|rank| contributions.parts(Rank(rank))).collect();
-            let part = len * size_of::<T>();
-            let (own, number, opened) = stages.shared.open_window(buffer, part, &parts, &lending)?;
-            let sum = DeferredSum::new(own, opened, (number, lending), &contributions, len);
-            // The others have the sum, and would wait for this rank.
-            let another = stages.unspecified(elements).map_err(|error| stages.shared.failed(error))?;
-            Ok((sum, another))
-        })
+    pub fn defer_sums<T: Element>(&self, sums: Vec<SumParts<T>>) -> Result<Vec<Deferred<T>>, Error> {
+        sums.iter().try_for_each(|sum| self.admit_parts(sum))?;
+        let (world, lending) = (self.world_size(), self.lending.clone());
+        if self.shared.queued.load(Ordering::Acquire) == 0 {
+            // Nothing is queued, so this thread can do it without handing it over.
+            return self.shared.defer(sums, &self.pool, world, &lending, WaitMode::Blocking);
+        }
+        let pool = self.pool.clone();
+        let defer =
+            move |stages: &Stages| stages.shared.defer(sums, &pool, world, &lending, WaitMode::Background);
+        self.start_stages(defer).wait()
+    }
+
+    fn admit_parts<T: Element>(&self, sum: &SumParts<T>) -> Result<(), Error> {
+        let SumParts { contributions, len, buffer } = sum;
+        let sum = Collective::TreeSum { contributions: contributions.clone(), len: *len };
+        sum.check(self.rank(), self.world_size(), buffer.len())?;
+        self.admit(buffer)
     }
 }
 
+/// A window of a sum that is being started.
+struct Opening<T: Element> {
+    sum: SumParts<T>,
+    number: u64,
+    reads_from: u64,
+}
+
 impl Shared {
-    /// Shows a buffer to all ranks, in a window of the number that it gives.
-    fn open_window<T: Element>(
+    /// Shows the parts of some sums to all ranks, each in a window of its own; buffers for the next ones come
+    /// from `pool`.
+    fn defer<T: Element>(
         &self,
-        buffer: Buffer<T>,
-        part: usize,
-        parts: &[usize],
-        lending: &Lending,
-    ) -> Result<(Buffer<T>, u64, OpenedWindow), Error> {
+        sums: Vec<SumParts<T>>,
+        pool: &Arc<Pool>,
+        world: usize,
+        lending: &Arc<Lending>,
+        mode: WaitMode,
+    ) -> Result<Vec<Deferred<T>>, Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
-        // A peer may be reading it from now on, also where this ends in a panic.
-        let mut buffer = ManuallyDrop::new(buffer);
-        let (number, reads_from) = lending.begin();
-        let window = NewWindow { part, parts, reads_from };
-        let result = self.backend.lock().open_window(&buffer.erased(), &window, WaitMode::Background);
+        let opening = sums.into_iter().map(|sum| {
+            let (number, reads_from) = lending.begin();
+            Opening { sum, number, reads_from }
+        });
+        // A peer may be reading their buffers from now on, also where this ends in a panic.
+        let mut opening = ManuallyDrop::new(opening.collect::<Vec<_>>());
+        let windows: Vec<NewWindow<'_>> = opening.iter_mut().map(|opening| opening.window(world)).collect();
+        let result = self.backend.lock().open_windows(&windows, mode);
+        drop(windows);
+        let opening = ManuallyDrop::into_inner(opening).into_iter();
         match result {
             Ok(opened) => {
-                lending.none_is_read_before(opened.reads_from);
-                Ok((ManuallyDrop::into_inner(buffer), number, opened))
+                let sums = opening.zip(opened).map(|(opening, opened)| opening.done(opened, pool, lending));
+                // The others have the sums, and would wait for this rank.
+                sums.collect::<Result<_, _>>().map_err(|error| self.failed(error))
             }
             Err(error) => {
-                let (block, pool) = ManuallyDrop::into_inner(buffer).into_parts();
-                lending.close(number, block, pool);
+                opening.for_each(|opening| opening.give_up(lending));
                 Err(self.failed(error))
             }
         }
+    }
+}
+
+impl<T: Element> Opening<T> {
+    fn window(&mut self, world: usize) -> NewWindow<'_> {
+        let SumParts { contributions, len, buffer } = &mut self.sum;
+        let parts = (0..world).map(|rank| contributions.parts(Rank(rank))).collect();
+        let part = *len * size_of::<T>();
+        NewWindow { memory: buffer.erased(), part, parts, reads_from: self.reads_from }
+    }
+
+    fn done(
+        self,
+        opened: OpenedWindow,
+        pool: &Arc<Pool>,
+        lending: &Arc<Lending>,
+    ) -> Result<Deferred<T>, Error> {
+        let SumParts { contributions, len, buffer } = self.sum;
+        lending.none_is_read_before(opened.reads_from);
+        let elements = buffer.len();
+        let sum = DeferredSum::new(buffer, opened, (self.number, lending.clone()), &contributions, len);
+        Ok((sum, Buffer::unspecified(pool, elements)?))
+    }
+
+    fn give_up(self, lending: &Lending) {
+        let (block, pool) = self.sum.buffer.into_parts();
+        lending.close(self.number, block, pool);
     }
 }

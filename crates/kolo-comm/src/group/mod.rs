@@ -33,6 +33,7 @@ use kolo_rendezvous::{Error, InvalidCall, Liveness, culprit};
 use kolo_schedule::{Choice, DType, Network, Rank, Topology};
 use parking_lot::Mutex;
 
+pub use self::deferred::{Deferred, SumParts};
 pub use self::stages::Stages;
 
 /// Ranks that act together.

@@ -42,11 +42,6 @@ impl Stages {
         Buffer::zeroed(&self.pool, len)
     }
 
-    /// A buffer of `len` elements that holds whatever was there before.
-    pub(super) fn unspecified<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
-        Buffer::unspecified(&self.pool, len)
-    }
-
     /// Runs a collective and gives the buffer back.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use kolo_comm::tree::Contributions;
-use kolo_comm::{Collective, Error, Group, Op, Rank};
+use kolo_comm::{Collective, Error, Group, Op, Rank, SumParts};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() {
@@ -81,7 +81,8 @@ fn die_deferred() -> Result<(), Error> {
     let group = Group::from_env()?;
     let own = vec![group.rank().0 as f32 + 1.0; LEN];
     let contributions = Arc::new(Contributions::one_each(group.world_size()));
-    let (mut sum, _) = group.start_deferred_sum(contributions, LEN, group.copied(&own)?).wait()?;
+    let parts = SumParts { contributions, len: LEN, buffer: group.copied(&own)? };
+    let (mut sum, _) = group.defer_sums(vec![parts])?.remove(0);
     if group.rank() == Rank(1) {
         std::process::abort();
     }

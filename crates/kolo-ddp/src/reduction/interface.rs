@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use kolo_comm::{Group, Timing};
+use kolo_comm::{Deferred, Group, SumParts, Timing};
 
 use crate::buckets::Bucket;
 use crate::error::Error;
@@ -67,8 +67,9 @@ pub trait Reducer: Send + Sync + 'static {
 /// The reduction of one bucket, step after step.
 ///
 /// In each step: for every one of this rank's shards contributions ([`Reduction::add`],
-/// [`Reduction::add_nothing`]) and [`Reduction::end_shard`]; then [`Reduction::start`]; then, as often as one
-/// likes, [`Reduction::is_over`] and [`Reduction::wait`]; [`Reduction::result`]; and [`Reduction::reset`].
+/// [`Reduction::add_nothing`]) and [`Reduction::end_shard`]; then [`Reduction::start`], or where it
+/// [`is_lent`](Reduction::is_lent) [`Reduction::lend`] and [`Reduction::lent`]; then, as often as one likes,
+/// [`Reduction::is_over`] and [`Reduction::wait`]; [`Reduction::result`]; and [`Reduction::reset`].
 /// All but what it starts runs on the training thread.
 ///
 /// Where losses are scaled ([`Config::loss_scaling`](crate::Config::loss_scaling)) it sees gradients without
@@ -93,6 +94,22 @@ pub trait Reduction: Send {
     /// combine them with those of `group`, or without one among themselves. What goes wrong is said by
     /// [`Reduction::wait`].
     fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64);
+
+    /// Whether in the step that runs nothing is started, because adding is left to the reader: then what this
+    /// rank has is lent ([`Reduction::lend`]). It is the same on all ranks.
+    fn is_lent(&self, _assignment: &Assignment) -> bool {
+        false
+    }
+
+    /// In the place of [`Reduction::start`], where [`Reduction::is_lent`]: what this rank gives to the sum.
+    /// Nothing travels, so it need not set out early: when all passes are over the ranks tell each other at
+    /// once what all buckets of a step lend, and the sum comes by [`Reduction::lent`].
+    fn lend(&mut self, _assignment: &Assignment) -> SumParts<f32> {
+        unreachable!("this reduction lends nothing")
+    }
+
+    /// All ranks have lent what they have.
+    fn lent(&mut self, _sum: Deferred<f32>, _told: Timing) {}
 
     /// Whether what was started is over, and has not been waited for.
     fn is_over(&mut self) -> bool;

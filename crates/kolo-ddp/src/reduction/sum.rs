@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kolo_comm::tree::Contributions;
-use kolo_comm::{Buffer, Collective, DeferredSum, Group, Pending, Timing};
+use kolo_comm::{Buffer, Collective, Deferred, DeferredSum, Group, Pending, SumParts, Timing};
 
 use super::interface::{Context, FinishedShard, Reducer, Reduction};
 use crate::error::Error;
@@ -40,6 +40,7 @@ impl Reducer for Exact {
             was_deferred: false,
             under_way: None,
             deferred: None,
+            told: None,
         }))
     }
 }
@@ -52,15 +53,11 @@ struct Sum {
     is_read_once: bool,
     /// Whether the last sum was added when it was read, as the next one will be if nothing changes.
     was_deferred: bool,
-    under_way: Option<UnderWay>,
+    under_way: Option<Pending<Buffer<f32>>>,
     /// What is still to be added by whoever reads it.
     deferred: Option<DeferredSum<f32>>,
-}
-
-/// What the other ranks are waited for.
-enum UnderWay {
-    Sum(Pending<Buffer<f32>>),
-    Deferred(Pending<(DeferredSum<f32>, Buffer<f32>)>),
+    /// When the ranks told each other of that, if nobody has asked yet.
+    told: Option<Timing>,
 }
 
 /// Contributions of a sum that is added when it is read: of two ranks with one each. Each rank reads both
@@ -88,38 +85,43 @@ impl Reduction for Sum {
     fn start(&mut self, group: Option<&Group>, assignment: &Assignment, _: u64) {
         match group {
             Some(group) => {
-                let contributions = assignment.contributions.clone();
-                let (buffer, len) = (self.sum.take(), self.len);
-                self.was_deferred = self.is_read_once && defers(&contributions);
-                self.under_way = Some(match self.was_deferred {
-                    true => UnderWay::Deferred(group.start_deferred_sum(contributions, len, buffer)),
-                    false => UnderWay::Sum(group.start(Collective::TreeSum { contributions, len }, buffer)),
-                });
+                let SumParts { contributions, len, buffer } = self.parts(assignment);
+                self.was_deferred = false;
+                let sum = Collective::TreeSum { contributions, len };
+                self.under_way = Some(group.start(sum, buffer));
             }
             None => self.sum.fold(),
         }
     }
 
+    fn is_lent(&self, assignment: &Assignment) -> bool {
+        self.is_read_once && defers(&assignment.contributions)
+    }
+
+    fn lend(&mut self, assignment: &Assignment) -> SumParts<f32> {
+        self.was_deferred = true;
+        self.parts(assignment)
+    }
+
+    fn lent(&mut self, (sum, buffer): Deferred<f32>, told: Timing) {
+        self.sum.give_back(buffer);
+        (self.deferred, self.told) = (Some(sum), Some(told));
+    }
+
     fn is_over(&mut self) -> bool {
-        match &mut self.under_way {
-            Some(UnderWay::Sum(pending)) => pending.is_over(),
-            Some(UnderWay::Deferred(pending)) => pending.is_over(),
-            None => false,
-        }
+        self.told.is_some() || self.under_way.as_mut().is_some_and(Pending::is_over)
     }
 
     fn wait(&mut self) -> Result<Option<Timing>, Error> {
-        let (buffer, timing) = match self.under_way.take() {
-            Some(UnderWay::Sum(pending)) => pending.wait_timed()?,
-            Some(UnderWay::Deferred(pending)) => {
-                let ((deferred, buffer), timing) = pending.wait_timed()?;
-                self.deferred = Some(deferred);
-                (buffer, timing)
+        match self.under_way.take() {
+            Some(pending) => {
+                let (buffer, timing) = pending.wait_timed()?;
+                self.sum.give_back(buffer);
+                Ok(Some(timing))
             }
-            None => return if self.sum.is_away() { Err(Error::Lost) } else { Ok(None) },
-        };
-        self.sum.give_back(buffer);
-        Ok(Some(timing))
+            None if self.sum.is_away() => Err(Error::Lost),
+            None => Ok(self.told.take()),
+        }
     }
 
     fn result(&mut self) -> &mut [f32] {
@@ -145,8 +147,16 @@ impl Reduction for Sum {
     }
 
     fn reset(&mut self) {
-        self.deferred = None;
+        (self.deferred, self.told) = (None, None);
         self.sum.reset();
+    }
+}
+
+impl Sum {
+    /// What this rank has, for a sum over the shards of all ranks.
+    fn parts(&mut self, assignment: &Assignment) -> SumParts<f32> {
+        let contributions = assignment.contributions.clone();
+        SumParts { contributions, len: self.len, buffer: self.sum.take() }
     }
 }
 

@@ -4,11 +4,13 @@
 
 use std::time::Duration;
 
+use kolo_comm::backend::WaitMode;
 use kolo_comm::schedule::Chunks;
-use kolo_comm::{Buffer, Collective, Group, Op, Pending};
+use kolo_comm::{Collective, Group, Op};
 
 use super::piggyback::{FLAGS, Heard, Piggyback};
 use crate::error::Error;
+use crate::exchange::Exchange;
 use crate::timed::timed;
 
 /// What a rank has seen in its own passes, or after the agreement any of them.
@@ -34,8 +36,8 @@ const HEAD: usize = SEEN + FLAGS + 2 * PRINT;
 /// some.
 #[derive(Default)]
 pub(super) struct Agreement {
-    flags: Option<Pending<Buffer<u8>>>,
-    numbers: Option<Pending<Buffer<f64>>>,
+    flags: Option<Exchange<u8>>,
+    numbers: Option<Exchange<f64>>,
 }
 
 impl Agreement {
@@ -48,6 +50,7 @@ impl Agreement {
     pub(super) fn start(
         &mut self,
         group: &Group,
+        mode: WaitMode,
         seen: Seen,
         told: &Piggyback,
         places: &[f64],
@@ -55,7 +58,8 @@ impl Agreement {
         if let Some(own) = &told.numbers {
             let mut buffer = group.alloc::<f64>(own.len() * group.world_size())?;
             buffer[group.rank().0 * own.len()..][..own.len()].copy_from_slice(own);
-            self.numbers = Some(group.start(Collective::AllGather(Chunks::Equal), buffer));
+            let gather = Collective::AllGather(Chunks::Equal);
+            self.numbers = Some(Exchange::new(group, mode, gather, buffer));
         }
         let mut flags = group.alloc::<u8>(HEAD + NUMBER * places.len())?;
         flags[..SEEN].copy_from_slice(&[u8::from(seen.surprise), u8::from(seen.overflow)]);
@@ -66,7 +70,7 @@ impl Agreement {
         // Of a number that is 0 on all ranks but one the largest bytes are that one's.
         let numbers = flags[HEAD..].chunks_exact_mut(NUMBER).zip(places);
         numbers.for_each(|(place, number)| place.copy_from_slice(&number.to_le_bytes()));
-        self.flags = Some(group.start(Collective::AllReduce(Op::Max), flags));
+        self.flags = Some(Exchange::new(group, mode, Collective::AllReduce(Op::Max), flags));
         Ok(())
     }
 
@@ -76,13 +80,17 @@ impl Agreement {
     /// # Errors
     ///
     /// A collective failed (naming the rank).
-    pub(super) fn finish(&mut self, exposed: &mut Duration) -> Result<Option<(Seen, Heard)>, Error> {
+    pub(super) fn finish(
+        &mut self,
+        group: &Group,
+        exposed: &mut Duration,
+    ) -> Result<Option<(Seen, Heard)>, Error> {
         let mut heard = Heard::default();
         if let Some(pending) = self.numbers.take() {
-            heard.numbers = Some(timed(exposed, "stragglers' figures", || pending.wait())?.to_vec());
+            heard.numbers = Some(timed(exposed, "stragglers' figures", || pending.wait(group))?.to_vec());
         }
         let Some(pending) = self.flags.take() else { return Ok(None) };
-        let flags = timed(exposed, "the agreement", || pending.wait())?;
+        let flags = timed(exposed, "the agreement", || pending.wait(group))?;
         heard.flags = Some(std::array::from_fn(|flag| flags[SEEN + flag]));
         let (numbers, _) = flags[HEAD..].as_chunks::<NUMBER>();
         heard.by_shard = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kolo_comm::Group;
+use kolo_comm::{Group, Timing};
 use kolo_trace::What;
 
 use super::state_before::StateBefore;
@@ -92,9 +92,18 @@ impl BucketState {
 
     /// Starts the reduction over the shards of all ranks; without a `group`, over those of this rank.
     pub(super) fn launch(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64) {
+        self.launched();
+        self.reduction.start(group, assignment, step);
+    }
+
+    fn launched(&mut self) {
         (self.is_launched, self.is_waited_for) = (true, false);
         self.launched_in = kolo_trace::current_step();
-        self.reduction.start(group, assignment, step);
+    }
+
+    /// Whether nothing sets out in the step that runs ([`Reduction::is_lent`]).
+    pub(super) fn is_lent(&self, assignment: &Assignment) -> bool {
+        self.reduction.is_lent(assignment)
     }
 
     /// Whether its reduction is over.
@@ -246,6 +255,30 @@ impl Buckets {
             let kinds = reduction.common_state();
             flat.iter().zip(kinds).for_each(|(flat, kept)| bucket.take_flat(layout, flat, kept));
         }
+    }
+
+    /// Whether any of them is only lent.
+    pub(super) fn are_lent(&self, assignment: &Assignment) -> bool {
+        self.states.iter().any(|state| state.is_lent(assignment))
+    }
+
+    /// Tells the other ranks what is lent, and waits until they have told the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::defer_sums`].
+    pub(super) fn lend(&mut self, group: &Group, assignment: &Assignment) -> Result<(), Error> {
+        let is_lent = |state: &&mut BucketState| state.is_lent(assignment);
+        let mut lent: Vec<&mut BucketState> = self.states.iter_mut().filter(is_lent).collect();
+        let parts = lent.iter_mut().map(|state| state.reduction.lend(assignment)).collect();
+        let started = Instant::now();
+        let sums = group.defer_sums(parts)?;
+        let told = Timing { started, ended: Instant::now() };
+        for (state, sum) in lent.into_iter().zip(sums) {
+            state.launched();
+            state.reduction.lent(sum, told);
+        }
+        Ok(())
     }
 
     /// From the next step on what their reductions give is read once wherever possible.

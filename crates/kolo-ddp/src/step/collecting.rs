@@ -1,7 +1,9 @@
 //! `Collecting`: the gradients of this rank's shards, one backward pass after another, each in its place in a
-//! bucket; in the last pass every bucket that is complete sets out.
+//! bucket; in the last pass every bucket that is complete sets out, if it travels at all.
 
 use std::time::Instant;
+
+use kolo_comm::backend::WaitMode;
 
 use super::launch_order::LaunchSlot;
 use super::scaled::StepNumber;
@@ -38,8 +40,10 @@ impl Step {
         self.pass_began = Instant::now();
         if done + 1 == due {
             self.profile.begin(self.buckets.states.len());
-            self.start_losses()?;
-            self.launch_complete();
+            if !self.lends() {
+                self.start_losses(WaitMode::Background)?;
+                self.launch_complete();
+            }
         }
         Ok(self.passes)
     }
@@ -135,11 +139,12 @@ impl Step {
         }
     }
 
-    /// In the pass of the last shard: starts every bucket that is complete and whose turn it is.
+    /// In the pass of the last shard: starts every bucket that is complete and whose turn it is; none that is
+    /// only lent.
     fn launch_complete(&mut self) {
         while let Some(LaunchSlot::Bucket(bucket)) = self.launches.next() {
             let state = &mut self.buckets.states[bucket];
-            if state.owed > 0 {
+            if state.owed > 0 || (self.synchronise && state.is_lent(&self.assignment)) {
                 break;
             }
             state.end_shard(&self.uses, self.shard);
@@ -153,7 +158,16 @@ impl Step {
         self.launches.advance();
     }
 
-    pub(super) fn start_losses(&mut self) -> Result<(), Error> {
-        if self.synchronise { self.losses.start(&self.group, &self.assignment) } else { Ok(()) }
+    pub(super) fn start_losses(&mut self, mode: WaitMode) -> Result<(), Error> {
+        match self.synchronise {
+            true => self.losses.start(&self.group, mode, &self.assignment),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether buckets are only lent. Then nothing sets out while this rank computes: what the ranks have to
+    /// tell each other is little, and telling it in a pass, bucket by bucket, would cost a percent of the step.
+    pub(super) fn lends(&self) -> bool {
+        self.synchronise && self.buckets.are_lent(&self.assignment)
     }
 }

@@ -1,5 +1,7 @@
 //! `Reducing`: all passes of this rank are over; what has not set out does, and the ranks agree on the step.
 
+use kolo_comm::backend::WaitMode;
+
 use super::agreement::Seen;
 use super::launch_order::LaunchSlot;
 use super::piggyback::{Heard, Piggyback};
@@ -7,6 +9,7 @@ use super::scaled::StepNumber;
 use super::{Phase, Step};
 use crate::error::Error;
 use crate::shard_loss::ShardLoss;
+use crate::timed::timed;
 use kolo_optim::{Kind, Span};
 
 /// What is known when the ranks have agreed.
@@ -27,12 +30,14 @@ pub(crate) struct Totals {
 
 impl Step {
     /// `Collecting` → `Reducing`: all backward passes of this rank are over. Starts what has not been
-    /// started. No collective of this step is started later but by [`Step::agree`] and
-    /// [`Step::prepare_next`], so that it does not matter when each rank asks for which bucket.
+    /// started; waits for the others where buckets are only lent. No collective of this step is started later
+    /// but by [`Step::agree`] and [`Step::prepare_next`], so that it does not matter when each rank asks for
+    /// which bucket.
     ///
     /// # Errors
     ///
-    /// A backward pass is missing or under way, memory cannot be had, or a step has failed before.
+    /// A backward pass is missing or under way, memory cannot be had, or a step has failed before; where
+    /// buckets are lent, a collective failed (naming the rank).
     pub(crate) fn start_rest(&mut self, step: StepNumber, told: &Piggyback) -> Result<(), Error> {
         let updates = step.updates;
         let (done, due) = (self.passes_done("step")?, self.shards().len());
@@ -43,17 +48,27 @@ impl Step {
         self.profile.pass_over();
         if due == 0 {
             self.begin(step);
-            self.start_losses()?;
+        }
+        let mode = if self.lends() { WaitMode::Blocking } else { WaitMode::Background };
+        if !self.losses.are_started() {
+            self.start_losses(mode)?;
         }
         self.started_early = self.buckets.states.iter().filter(|state| state.is_launched).count();
+        if self.lends() {
+            let lend = || self.buckets.lend(&self.group, &self.assignment);
+            timed(&mut self.exposed, "the others' buckets", lend)?;
+        }
         while let Some(slot) = self.launches.next() {
             match slot {
+                LaunchSlot::Bucket(bucket) if self.buckets.states[bucket].is_launched => {
+                    self.launches.advance()
+                }
                 LaunchSlot::Bucket(bucket) => self.launch(bucket, updates),
                 LaunchSlot::Agreement => {
                     if self.synchronise {
                         let places =
                             self.by_shard().into_iter().chain(self.by_rank(told.seconds)).collect::<Vec<_>>();
-                        self.agreement.start(&self.group, self.seen(), told, &places)?;
+                        self.agreement.start(&self.group, mode, self.seen(), told, &places)?;
                     }
                     self.launches.advance();
                 }
@@ -70,12 +85,12 @@ impl Step {
     /// overflow, or no parameter has got a gradient.
     pub(crate) fn agree(&mut self, step: StepNumber) -> Result<Totals, Error> {
         let StepNumber { number, may_overflow, .. } = step;
-        let [loss, count] = self.losses.finish(&mut self.exposed)?;
+        let [loss, count] = self.losses.finish(&self.group, &mut self.exposed)?;
         let is_empty = count <= 0.0;
         if is_empty && !self.may_be_empty {
             return Err(Error::NoSamples { step: number });
         }
-        let agreed = self.agreement.finish(&mut self.exposed)?;
+        let agreed = self.agreement.finish(&self.group, &mut self.exposed)?;
         let (seen, mut heard) = agreed.unwrap_or_else(|| (self.seen(), Heard::default()));
         // The shards' numbers come first, where there are some.
         let shards = if self.squares.is_some() { self.shares().iter().sum() } else { 0 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::{WIDTH, clip, lively, replica, run_shard};
-use kolo_comm::{Group, Timing, threads};
+use kolo_comm::{Deferred, Group, SumParts, Timing, threads};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Scope, Settings};
 use kolo_ddp::reduction::{self, Context, FinishedShard, Reducer, Reduction};
 use kolo_ddp::table::Choice;
@@ -21,6 +21,7 @@ struct Calls {
     results: AtomicUsize,
     pieces: AtomicUsize,
     told: AtomicUsize,
+    lent: AtomicUsize,
 }
 
 /// The sum, whose calls are counted.
@@ -53,6 +54,19 @@ impl Reduction for CountedBucket {
 
     fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64) {
         self.0.start(group, assignment, step);
+    }
+
+    fn is_lent(&self, assignment: &Assignment) -> bool {
+        self.0.is_lent(assignment)
+    }
+
+    fn lend(&mut self, assignment: &Assignment) -> SumParts<f32> {
+        self.1.lent.fetch_add(1, Ordering::Relaxed);
+        self.0.lend(assignment)
+    }
+
+    fn lent(&mut self, sum: Deferred<f32>, told: Timing) {
+        self.0.lent(sum, told);
     }
 
     fn is_over(&mut self) -> bool {
@@ -103,7 +117,10 @@ fn train(group: Group, optimizer: &str, transforms: Vec<Choice>) -> (Vec<u32>, A
         for shard in replica.shards() {
             run_shard(&mut replica, &[4 * step + shard]);
         }
-        replica.step(0.05).unwrap();
+        let before = calls.lent.load(Ordering::Relaxed);
+        let report = replica.step(0.05).unwrap();
+        let lent = calls.lent.load(Ordering::Relaxed) - before;
+        assert!(lent == 0 || (lent == report.buckets.len() && report.started_early == 0), "all at the end");
     }
     let bits = replica.values().unwrap().iter().map(|value| value.to_bits()).collect();
     (bits, calls)
@@ -121,6 +138,8 @@ fn two_ranks_add_when_the_optimizer_reads_in_the_bits_of_one() {
                 let case = format!("{}, {world} ranks, clips: {clips}", entry.name);
                 assert!(bits == expected, "{case}");
                 assert_eq!(calls.told.load(Ordering::Relaxed) > 0, by_element && !clips, "{case}");
+                let lends = by_element && !clips && world == 2;
+                assert_eq!(calls.lent.load(Ordering::Relaxed) >= STEPS - PROFILED, lends, "{case}");
                 assert_eq!(calls.pieces.load(Ordering::Relaxed) >= STEPS - PROFILED, by_element, "{case}");
                 assert!(clips || !by_element || calls.results.load(Ordering::Relaxed) == 0, "{case}");
             }
