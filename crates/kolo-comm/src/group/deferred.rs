@@ -88,6 +88,7 @@ impl Shared {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
+        let lens: Vec<usize> = sums.iter().map(|sum| sum.buffer.len()).collect();
         let opening = sums.into_iter().map(|sum| {
             let (number, reads_from) = lending.begin();
             Opening { sum, number, reads_from }
@@ -100,7 +101,11 @@ impl Shared {
         let opening = ManuallyDrop::into_inner(opening).into_iter();
         match result {
             Ok(opened) => {
-                let sums = opening.zip(opened).map(|(opening, opened)| opening.done(opened, pool, lending));
+                // All of them, because a sum that is dropped sees to it that others may still read it.
+                let sums = opening.zip(opened).map(|(opening, opened)| opening.done(opened, lending));
+                let sums = sums.collect::<Vec<_>>().into_iter();
+                let others = lens.into_iter().map(|len| Buffer::unspecified(pool, len));
+                let sums = sums.zip(others).map(|(sum, other)| Ok((sum, other?)));
                 // The others have the sums, and would wait for this rank.
                 sums.collect::<Result<_, _>>().map_err(|error| self.failed(error))
             }
@@ -120,17 +125,10 @@ impl<T: Element> Opening<T> {
         NewWindow { memory: buffer.erased(), part, parts, reads_from: self.reads_from }
     }
 
-    fn done(
-        self,
-        opened: OpenedWindow,
-        pool: &Arc<Pool>,
-        lending: &Arc<Lending>,
-    ) -> Result<Deferred<T>, Error> {
+    fn done(self, opened: OpenedWindow, lending: &Arc<Lending>) -> DeferredSum<T> {
         let SumParts { contributions, len, buffer } = self.sum;
         lending.none_is_read_before(opened.reads_from);
-        let elements = buffer.len();
-        let sum = DeferredSum::new(buffer, opened, (self.number, lending.clone()), &contributions, len);
-        Ok((sum, Buffer::unspecified(pool, elements)?))
+        DeferredSum::new(buffer, opened, (self.number, lending.clone()), &contributions, len)
     }
 
     fn give_up(self, lending: &Lending) {
