@@ -82,8 +82,8 @@ pub trait Backend: Send {
         false
     }
 
-    /// Whether all ranks can read each other's buffers where they lie, and no algorithm has been asked for that
-    /// would reduce them instead.
+    /// Whether all ranks can read each other's buffers where they lie, and no algorithm has been asked for
+    /// that would reduce them instead.
     fn opens_windows(&mut self) -> bool {
         false
     }

@@ -40,7 +40,7 @@ impl Group {
     ///
     /// When this returns all contributions are there. It gives the sums, and in the place of each buffer,
     /// which others may still read, another one of the same length, whose content is unspecified. The memory
-    /// of the first one is used again when sums that are made later show that all ranks have dropped this one.
+    /// of the first one is used again when later sums show that all ranks have dropped this one.
     ///
     /// # Errors
     ///

@@ -14,9 +14,9 @@ use crate::last_step::LastStep;
 use crate::step::Step;
 use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Update};
 
-/// Elements that are stepped at a time, and added just before where a sum is added when it is read: so few that
-/// adding some overlaps with stepping others. With 16,384 (64 KiB) a step of ResNet-18 takes an eighth longer
-/// (docs/benchmarks.md).
+/// Elements that are stepped at a time, and added just before where a sum is added when it is read: so few
+/// that adding some overlaps with stepping others. With 16,384 (64 KiB) a step of ResNet-18 takes an eighth
+/// longer (docs/benchmarks.md).
 const PIECE: usize = 128;
 
 /// What the buckets of a step change, and how.

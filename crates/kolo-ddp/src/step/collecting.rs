@@ -166,7 +166,7 @@ impl Step {
     }
 
     /// Whether buckets are only lent. Then nothing sets out while this rank computes: what the ranks have to
-    /// tell each other is little, and telling it in a pass, bucket by bucket, would cost a percent of the step.
+    /// tell each other is little, and telling it in a pass, bucket by bucket, would cost a percent of a step.
     pub(super) fn lends(&self) -> bool {
         self.synchronise && self.buckets.are_lent(&self.assignment)
     }
