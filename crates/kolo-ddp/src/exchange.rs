@@ -12,7 +12,7 @@ pub(crate) enum Exchange<T: Element> {
 }
 
 impl<T: Element> Exchange<T> {
-    /// By a thread that computes until it waits for it, or waits at once.
+    /// A collective of a thread that computes until it waits for it, or that waits at once.
     pub(crate) fn new(group: &Group, mode: WaitMode, collective: Collective, buffer: Buffer<T>) -> Self {
         match mode {
             WaitMode::Background => Exchange::UnderWay(group.start(collective, buffer)),

@@ -1,8 +1,8 @@
 //! Windows: each rank shows a buffer to all others, which read it where it lies for as long as they like.
 //!
-//! One all-gather tells where the buffers of some windows lie; when it is over all of them are as they are to
-//! be read. A second collective, where a buffer lies in memory that has not been shown before, tells that all
-//! ranks have mapped it: from then on its owner may end, and the others read on.
+//! One all-gather tells where the buffers of some windows lie; when it is over all of them are as they are
+//! to be read. A second collective, where a buffer lies in memory that has not been shown before, tells that
+//! all ranks have mapped it: from then on its owner may end, and the others read on.
 
 use std::cell::Cell;
 

@@ -97,15 +97,15 @@ pub trait Reduction: Send {
 
     /// Whether in the step that runs nothing is started, because adding is left to the reader: then what this
     /// rank has is lent ([`Reduction::lend`]). It is the same on all ranks.
-    fn is_lent(&self, _assignment: &Assignment) -> bool {
+    fn is_lent(&self) -> bool {
         false
     }
 
     /// In the place of [`Reduction::start`], where [`Reduction::is_lent`]: what this rank gives to the sum.
     /// Nothing travels, so it need not set out early: when all passes are over the ranks tell each other at
     /// once what all buckets of a step lend, and the sum comes by [`Reduction::lent`].
-    fn lend(&mut self, _assignment: &Assignment) -> SumParts<f32> {
-        unreachable!("this reduction lends nothing")
+    fn lend(&mut self, _assignment: &Assignment) -> Option<SumParts<f32>> {
+        None
     }
 
     /// All ranks have lent what they have.

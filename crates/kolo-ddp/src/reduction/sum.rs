@@ -36,6 +36,7 @@ impl Reducer for Exact {
         Ok(Box::new(Sum {
             sum,
             len,
+            is_of_pair: is_of_pair(&context.assignment.contributions),
             is_read_once: false,
             was_deferred: false,
             under_way: None,
@@ -50,6 +51,8 @@ impl Reducer for Exact {
 struct Sum {
     sum: ShardSum,
     len: usize,
+    /// Whether it moves less memory to add the contributions when their sum is read.
+    is_of_pair: bool,
     is_read_once: bool,
     /// Whether the last sum was added when it was read, as the next one will be if nothing changes.
     was_deferred: bool,
@@ -59,11 +62,6 @@ struct Sum {
     /// When the ranks told each other of that, if nobody has asked yet.
     told: Option<Timing>,
 }
-
-/// Contributions of a sum that is added when it is read: of two ranks with one each. Each rank reads both
-/// then, where an all-reduce reads and writes three and a half times as much as one of them has; from four
-/// ranks on the all-reduce moves less.
-const DEFERRED: usize = 2;
 
 impl Reduction for Sum {
     fn add(&mut self, offset: usize, gradient: &[f32], first: bool) {
@@ -94,13 +92,13 @@ impl Reduction for Sum {
         }
     }
 
-    fn is_lent(&self, assignment: &Assignment) -> bool {
-        self.is_read_once && defers(&assignment.contributions)
+    fn is_lent(&self) -> bool {
+        self.is_read_once && self.is_of_pair
     }
 
-    fn lend(&mut self, assignment: &Assignment) -> SumParts<f32> {
-        self.was_deferred = true;
-        self.parts(assignment)
+    fn lend(&mut self, assignment: &Assignment) -> Option<SumParts<f32>> {
+        self.was_deferred = self.is_lent();
+        self.was_deferred.then(|| self.parts(assignment))
     }
 
     fn lent(&mut self, (sum, buffer): Deferred<f32>, told: Timing) {
@@ -160,7 +158,9 @@ impl Sum {
     }
 }
 
-/// Whether it moves less memory to add these contributions when their sum is read.
-fn defers(contributions: &Contributions) -> bool {
-    contributions.sources().len() == DEFERRED && !contributions.has_servers()
+/// Whether these are the contributions of two ranks, one each. Each rank reads both when the sum is read,
+/// where an all-reduce reads and writes three and a half times as much as one of them has; from four ranks
+/// on the all-reduce moves less.
+fn is_of_pair(contributions: &Contributions) -> bool {
+    contributions.sources().len() == 2 && !contributions.has_servers()
 }

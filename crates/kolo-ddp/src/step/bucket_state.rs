@@ -102,8 +102,8 @@ impl BucketState {
     }
 
     /// Whether nothing sets out in the step that runs ([`Reduction::is_lent`]).
-    pub(super) fn is_lent(&self, assignment: &Assignment) -> bool {
-        self.reduction.is_lent(assignment)
+    pub(super) fn is_lent(&self) -> bool {
+        self.reduction.is_lent()
     }
 
     /// Whether its reduction is over.
@@ -258,8 +258,8 @@ impl Buckets {
     }
 
     /// Whether any of them is only lent.
-    pub(super) fn are_lent(&self, assignment: &Assignment) -> bool {
-        self.states.iter().any(|state| state.is_lent(assignment))
+    pub(super) fn are_lent(&self) -> bool {
+        self.states.iter().any(BucketState::is_lent)
     }
 
     /// Tells the other ranks what is lent, and waits until they have told the same.
@@ -268,9 +268,13 @@ impl Buckets {
     ///
     /// As [`Group::defer_sums`].
     pub(super) fn lend(&mut self, group: &Group, assignment: &Assignment) -> Result<(), Error> {
-        let is_lent = |state: &&mut BucketState| state.is_lent(assignment);
-        let mut lent: Vec<&mut BucketState> = self.states.iter_mut().filter(is_lent).collect();
-        let parts = lent.iter_mut().map(|state| state.reduction.lend(assignment)).collect();
+        let (mut lent, mut parts) = (Vec::new(), Vec::new());
+        for state in &mut self.states {
+            if let Some(own) = state.reduction.lend(assignment) {
+                lent.push(state);
+                parts.push(own);
+            }
+        }
         let started = Instant::now();
         let sums = group.defer_sums(parts)?;
         let told = Timing { started, ended: Instant::now() };

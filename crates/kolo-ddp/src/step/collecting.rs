@@ -144,7 +144,7 @@ impl Step {
     fn launch_complete(&mut self) {
         while let Some(LaunchSlot::Bucket(bucket)) = self.launches.next() {
             let state = &mut self.buckets.states[bucket];
-            if state.owed > 0 || (self.synchronise && state.is_lent(&self.assignment)) {
+            if state.owed > 0 || (self.synchronise && state.is_lent()) {
                 break;
             }
             state.end_shard(&self.uses, self.shard);
@@ -168,6 +168,6 @@ impl Step {
     /// Whether buckets are only lent. Then nothing sets out while this rank computes: what the ranks have to
     /// tell each other is little, and telling it in a pass, bucket by bucket, would cost a percent of a step.
     pub(super) fn lends(&self) -> bool {
-        self.synchronise && self.buckets.are_lent(&self.assignment)
+        self.synchronise && self.buckets.are_lent()
     }
 }

@@ -5,8 +5,8 @@
 //! nothing is owed any more is handed to the group's communication thread, which reduces it while the
 //! backward pass goes on. All ranks hand over the same collectives in the same order ([`launch_order`]),
 //! whatever happened in their passes: the loss first, so that the divisor is known, then the buckets and the
-//! agreement. Buckets that are only lent ([`Reduction::is_lent`](crate::reduction::Reduction)) stay until the
-//! last pass is over; then the training thread itself tells the others of all of them at once.
+//! agreement. Buckets that are only lent ([`Reduction::is_lent`](crate::reduction::Reduction)) stay until
+//! the last pass is over; then the training thread itself tells the others of all of them at once.
 //!
 //! **The way back.** Nobody is called when a bucket is back. Its buffer waits in the bucket until the
 //! *training thread* wants a value: the next forward pass asks for a parameter

@@ -56,13 +56,14 @@ impl Reduction for CountedBucket {
         self.0.start(group, assignment, step);
     }
 
-    fn is_lent(&self, assignment: &Assignment) -> bool {
-        self.0.is_lent(assignment)
+    fn is_lent(&self) -> bool {
+        self.0.is_lent()
     }
 
-    fn lend(&mut self, assignment: &Assignment) -> SumParts<f32> {
-        self.1.lent.fetch_add(1, Ordering::Relaxed);
-        self.0.lend(assignment)
+    fn lend(&mut self, assignment: &Assignment) -> Option<SumParts<f32>> {
+        let parts = self.0.lend(assignment);
+        self.1.lent.fetch_add(usize::from(parts.is_some()), Ordering::Relaxed);
+        parts
     }
 
     fn lent(&mut self, sum: Deferred<f32>, told: Timing) {
