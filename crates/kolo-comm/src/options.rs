@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::FormedBackend;
 use crate::transport::{Congestion, TransportKind};
-use kolo_rendezvous::secure::Token;
+use kolo_rendezvous::secure::{Token, host_timeout};
 use kolo_rendezvous::{Error, Interface, env};
 use kolo_schedule::{ALGORITHMS, Algorithm, Rank};
 
@@ -137,6 +137,8 @@ impl Options {
         if let Ok(text) = std::env::var(env::TCP_CONGESTION) {
             options.congestion = Congestion::named(&text)?;
         }
+        // It is read where connections are made; what is wrong with it is told here.
+        host_timeout()?;
         options.token = Token::from_env()?;
         options.encrypt = flag(env::ENCRYPT)?;
         options.server = flag(env::SERVER)?;

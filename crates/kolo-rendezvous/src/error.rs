@@ -54,6 +54,15 @@ pub enum Error {
         /// The number of workers, as rank 0 knows it.
         world_size: usize,
     },
+    /// Processes of this host cannot connect to each other.
+    #[error(
+        "nothing on this host can connect to {address}: the loopback interface is down or lacks that address; bring \
+         it up (`ip link set lo up`)"
+    )]
+    LoopbackDown {
+        /// An address of the loopback interface.
+        address: IpAddr,
+    },
     /// Two workers have one rank.
     #[error("two workers say they are {rank}; give each its own RANK")]
     DuplicateRank {
@@ -310,6 +319,7 @@ impl Error {
             Error::Environment { .. }
                 | Error::Token { .. }
                 | Error::TokenDiffers { .. }
+                | Error::LoopbackDown { .. }
                 | Error::UnknownRank { .. }
                 | Error::DuplicateRank { .. }
                 | Error::Mismatch { .. }

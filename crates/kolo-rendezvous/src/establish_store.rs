@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::env::{Endpoint, MASTER_ADDR, WorkerEnv};
 use crate::error::{Error, is_out_of_files};
-use crate::secure::{Access, HandshakeError};
+use crate::secure::{Access, HandshakeError, is_loopback_down};
 use crate::store::{Server, Store, get_once};
+use crate::wait_notice::WaitNotice;
 use kolo_schedule::Rank;
 
 /// The key under which a store keeps its job's name.
@@ -103,7 +104,7 @@ fn find(endpoint: &Endpoint, access: &Access, timeout: Duration) -> Result<Socke
         return Ok(first);
     }
     let until = Instant::now() + timeout;
-    let mut token_differs = None;
+    let (mut token_differs, mut notice) = (None, WaitNotice::new());
     loop {
         for address in endpoint.addresses() {
             match get_once(*address, access, JOB, ANSWER_TIMEOUT) {
@@ -115,6 +116,9 @@ fn find(endpoint: &Endpoint, access: &Access, timeout: Duration) -> Result<Socke
                 Ok(_) => {}
                 Err(HandshakeError::Broken(cause)) if is_out_of_files(&cause) => {
                     return Err(Error::io(format!("cannot ask for the store at {address}"), cause));
+                }
+                Err(HandshakeError::Broken(cause)) if is_loopback_down(address.ip(), &cause) => {
+                    return Err(Error::LoopbackDown { address: address.ip() });
                 }
                 // It may be another job's, too.
                 Err(error) => {
@@ -128,6 +132,11 @@ fn find(endpoint: &Endpoint, access: &Access, timeout: Duration) -> Result<Socke
             let (missing, refused) = (vec![Rank(0)], Vec::new());
             let missing = Error::Missing { missing, address: first, waited: timeout, refused };
             return Err(token_differs.unwrap_or(missing));
+        }
+        if let Some(waited) = notice.due() {
+            log::warn!(
+                "rank 0 does not serve the job's store at {endpoint} since {waited:?}; waiting for {timeout:?}"
+            );
         }
         std::thread::sleep(PAUSE);
     }

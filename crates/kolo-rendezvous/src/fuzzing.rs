@@ -168,6 +168,7 @@ pub fn seeds() -> Vec<Seed> {
     let requests = [
         Request::Set { key: "card/0".into(), value: "{}".into() },
         Request::Get { key: "card/1".into(), wait_ms: 500 },
+        Request::Gather { topic: "peer".into(), from: 0, count: 4, wait_ms: 500 },
         Request::Will { key: "in/1".into(), value: "{}".into() },
         Request::Monitor { rank: Rank(1) },
         Request::Waiting { on: Some(Rank(2)) },
@@ -178,6 +179,8 @@ pub fn seeds() -> Vec<Seed> {
     let replies = [
         Reply::Value(Some("{}".into())),
         Reply::Value(None),
+        Reply::Values(vec!["{}".into(), "{}".into()]),
+        Reply::Absent { missing: vec![1, 3] },
         Reply::Kept,
         Reply::Refused { why: "full".into() },
         Reply::Monitored,

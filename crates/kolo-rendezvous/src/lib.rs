@@ -27,6 +27,7 @@ mod invalid_call;
 mod liveness;
 pub mod secure;
 pub mod store;
+mod wait_notice;
 
 pub use backend_error::BackendError;
 pub use error::{Error, is_out_of_files};
@@ -34,3 +35,4 @@ pub use establish_store::establish_store;
 pub use interface::{AdvertisedAddress, Interface};
 pub use invalid_call::InvalidCall;
 pub use liveness::{Liveness, WaitGuard, Waker, culprit};
+pub use wait_notice::WaitNotice;

@@ -11,8 +11,8 @@ use crate::options::Options;
 use crate::transport::{Connecting, GroupContext};
 use kolo_rendezvous::env::WorkerEnv;
 use kolo_rendezvous::secure::Access;
-use kolo_rendezvous::store::{FailureDetector, Server, Store};
-use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, establish_store};
+use kolo_rendezvous::store::{FailureDetector, Gathered, Server, Store};
+use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, WaitNotice, establish_store};
 use kolo_schedule::Rank;
 
 /// What ties a rank to its job: it watches the others, and serves the store if this rank does. Dropping it
@@ -109,7 +109,8 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
     Ok(Formed { session: StoreSession { watch, server }, connected, liveness })
 }
 
-/// Shows this rank's text in the store and collects everybody's.
+/// Shows this rank's text in the store and collects everybody's: two requests, and one more for each megabyte
+/// of texts.
 fn over_store(
     store: &mut Store,
     address: SocketAddr,
@@ -119,19 +120,31 @@ fn over_store(
 ) -> Result<Vec<String>, Error> {
     let Connecting { rank, world, context, liveness } = *group;
     store.set(&format!("{topic}/{}", rank.0), own).map_err(|error| liveness.failure_or(error))?;
-    let until = Instant::now() + context.timeout;
-    let (mut texts, mut missing) = (Vec::new(), Vec::new());
-    for peer in 0..world {
-        match wait_for(store, &format!("{topic}/{peer}"), until, liveness)? {
-            Some(text) => texts.push(text),
-            None => missing.push(Rank(peer)),
+    let (until, mut notice) = (Instant::now() + context.timeout, WaitNotice::new());
+    loop {
+        let rest = until.saturating_duration_since(Instant::now());
+        // In short turns, because a rank may die while others wait for it.
+        let answer = store.gather(topic, world, rest.min(TURN));
+        if let Some(error) = liveness.failure() {
+            return Err(error);
         }
-    }
-    match missing.is_empty() {
-        true => Ok(texts),
-        false => {
-            let refused = Vec::new();
-            Err(Error::Missing { missing, address, waited: context.timeout, refused })
+        let missing = match answer.map_err(|error| liveness.failure_or(error))? {
+            Gathered::All(texts) => return Ok(texts),
+            Gathered::Missing(missing) => missing.into_iter().map(Rank).collect::<Vec<_>>(),
+        };
+        if rest.is_zero() {
+            let (waited, refused) = (context.timeout, Vec::new());
+            return Err(Error::Missing { missing, address, waited, refused });
+        }
+        // One rank speaks for all: the first that is there.
+        let speaks = || (0..world).map(Rank).find(|other| !missing.contains(other)) == Some(rank);
+        if let Some(waited) = notice.due().filter(|_| speaks()) {
+            log::warn!(
+                "{} of {world} ranks are not there after {waited:?}, the first is {}; waiting for {:?}",
+                missing.len(),
+                missing.first().copied().unwrap_or(rank),
+                context.timeout
+            );
         }
     }
 }
@@ -143,24 +156,6 @@ fn name_refused(error: Error, hosts: Vec<IpAddr>) -> Error {
             Error::Missing { missing, address, waited, refused: hosts }
         }
         other => other,
-    }
-}
-
-/// Waits in short turns, because a rank may die while others wait for it.
-fn wait_for(
-    store: &mut Store,
-    key: &str,
-    until: Instant,
-    liveness: &Liveness,
-) -> Result<Option<String>, Error> {
-    loop {
-        let rest = until.saturating_duration_since(Instant::now());
-        let answer = store.get(key, rest.min(TURN));
-        match (answer, liveness.failure()) {
-            (_, Some(error)) => return Err(error),
-            (Ok(None), None) if !rest.is_zero() => {}
-            (answer, None) => return answer.map_err(|error| liveness.failure_or(error)),
-        }
     }
 }
 

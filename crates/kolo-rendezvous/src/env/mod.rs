@@ -15,6 +15,7 @@ pub use variables::Variables;
 
 use crate::error::Error;
 use kolo_schedule::Rank;
+use launchers::{Origin, detect};
 
 /// This worker's rank in the job, `0 ≤ RANK < WORLD_SIZE`.
 pub const RANK: &str = "RANK";
@@ -58,6 +59,9 @@ pub const NODE: &str = "KOLO_NODE";
 /// Seconds that a worker waits for others, at the rendezvous and in a collective. Default: 300 to arrive; in
 /// a collective 20 times the longest one so far, at least 120; in elastic jobs 10 times, at least 15.
 pub const TIMEOUT: &str = "KOLO_TIMEOUT";
+/// Whole seconds for which a host may be unreachable before its connections to the store break, and its ranks
+/// count as dead. Default 8.
+pub const HOST_TIMEOUT: &str = "KOLO_HOST_TIMEOUT";
 /// `1` in a process that is a summation server of its job: it has no shards, and adds for those that have.
 /// Default 0.
 pub const SERVER: &str = "KOLO_SERVER";
@@ -80,9 +84,9 @@ pub struct WorkerEnv {
 }
 
 /// Whether some launcher has started this process as a worker; then [`WorkerEnv::from_env`] gives its rank,
-/// or says what is wrong with the launcher's variables.
+/// or says what is wrong with the launcher's variables, or that it is a launcher that Kolo does not know.
 pub fn is_worker() -> bool {
-    launchers::detect(&Variables(&process_variable)).is_some()
+    !matches!(detect(&Variables(&process_variable)), Origin::Nobody)
 }
 
 fn process_variable(name: &str) -> Option<String> {
@@ -90,14 +94,18 @@ fn process_variable(name: &str) -> Option<String> {
 }
 
 /// This worker's rank and the number of workers, as its launcher says them; `None` when no launcher has
-/// started this process. The variables that say where rank 0 is are not read: MPI needs no store.
+/// started this process, or one that Kolo does not know: MPI finds its ranks by itself. The variables that
+/// say where rank 0 is are not read: MPI needs no store.
 ///
 /// # Errors
 ///
 /// [`Error::Environment`] names the variable that is missing, is no number or contradicts another.
 pub fn rank_and_world_size() -> Result<Option<(Rank, usize)>, Error> {
     let variables = Variables(&process_variable);
-    launchers::detect(&variables).map(|launcher| read_ranks(launcher, &variables)).transpose()
+    match detect(&variables) {
+        Origin::Launcher(launcher) => read_ranks(launcher, &variables).map(Some),
+        Origin::Unknown { .. } | Origin::Nobody => Ok(None),
+    }
 }
 
 fn read_ranks(launcher: &dyn Launcher, variables: &Variables) -> Result<(Rank, usize), Error> {
@@ -116,13 +124,18 @@ impl WorkerEnv {
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`] names the variable that is missing, is no number or contradicts another.
+    /// [`Error::Environment`] names the variable that is missing, is no number or contradicts another, or by
+    /// which a launcher that Kolo does not know has started this process beside others.
     pub fn from_env() -> Result<Option<WorkerEnv>, Error> {
         Self::from_variables(&Variables(&process_variable))
     }
 
     fn from_variables(variables: &Variables) -> Result<Option<WorkerEnv>, Error> {
-        let Some(launcher) = launchers::detect(variables) else { return Ok(None) };
+        let launcher = match detect(variables) {
+            Origin::Launcher(launcher) => launcher,
+            Origin::Unknown { variable, problem } => return Err(Error::environment(variable, problem)),
+            Origin::Nobody => return Ok(None),
+        };
         let names = launcher.numbers();
         let (rank, world_size) = read_ranks(launcher, variables)?;
         let local_rank = variables.number_if_set(names.local_rank)?.unwrap_or(rank.0);

@@ -20,7 +20,11 @@ fn worker_env(vars: &[(&str, &str)]) -> WorkerEnv {
 }
 
 fn launcher(vars: &[(&str, &str)]) -> &'static str {
-    with(vars, |variables| launchers::detect(variables).map_or("none", |launcher| launcher.name()))
+    with(vars, |variables| match detect(variables) {
+        Origin::Launcher(launcher) => launcher.name(),
+        Origin::Unknown { .. } => "unknown",
+        Origin::Nobody => "none",
+    })
 }
 
 fn example(name: &str) -> Example {
@@ -92,6 +96,38 @@ fn a_shell_of_slurm_is_a_job_of_its_own() {
     ] {
         assert_eq!(read(&changed(slurm(), changes)).unwrap(), None, "{changes:?}");
     }
+}
+
+/// Each would train alone, and be the only one to believe so.
+#[test]
+fn processes_of_an_unknown_manager_are_refused_unless_there_is_one() {
+    for vars in [
+        &[("PMI_RANK", "0"), ("PMI_SIZE", "4")][..],
+        &[("PMI_RANK", "3")],
+        &[("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "prterun-head-17@1")],
+        &[("PMIX_RANK", "1"), ("SLURM_NTASKS", "8")],
+        &[("PALS_RANKID", "1"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")],
+        &[("MV2_COMM_WORLD_RANK", "0"), ("MV2_COMM_WORLD_SIZE", "2")],
+        &[("JSM_NAMESPACE_RANK", "0"), ("JSM_NAMESPACE_SIZE", "2")],
+        &[("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2")],
+    ] {
+        let error = read(vars).unwrap_err().to_string();
+        let names = error.contains(&format!("variable {} is set", vars[0].0));
+        assert!(names && error.contains("RANK=$") && error.contains("MASTER_ADDR"), "{error}");
+        assert!(error.contains("train alone") && error.contains("unset"), "{error}");
+    }
+    for alone in [
+        &[("PMI_RANK", "0"), ("PMI_SIZE", "1")][..],
+        // A shell that `srun --mpi=pmix --pty bash` has started.
+        &[("PMIX_RANK", "0"), ("SLURM_STEP_ID", "3"), ("SLURM_STEP_NUM_TASKS", "1")],
+        // Programs that are linked against PMIx leave these.
+        &[("PMIX_NAMESPACE", "singleton")],
+    ] {
+        assert_eq!(read(alone).unwrap(), None, "{alone:?}");
+    }
+    // With the place by hand, as the refusal says.
+    let by_hand = [("PMI_RANK", "1"), ("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "29500")];
+    assert_eq!(worker_env(&by_hand).rank, Rank(1));
 }
 
 #[test]

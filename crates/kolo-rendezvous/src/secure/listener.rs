@@ -24,6 +24,11 @@ use crate::error::{Error, is_out_of_files};
 /// Handshakes at once, besides two for every rank.
 const HANDSHAKES: usize = 64;
 
+/// Connections that the kernel keeps until they are accepted, as far as it lets processes choose
+/// (`net.core.somaxconn`). All ranks of a job may connect in the same moment; one that finds no place tries
+/// again a second later.
+const BACKLOG: i32 = 4096;
+
 /// Hosts of which a listener remembers that their token was another one.
 const REMEMBERED: usize = 8;
 
@@ -84,6 +89,8 @@ impl SecureListener {
         world: usize,
         serve: impl Fn(Accepted) + Send + Sync + 'static,
     ) -> io::Result<SecureListener> {
+        // The standard library asks for 128. A socket that listens already changes its backlog.
+        let _ = rustix::net::listen(&listener, BACKLOG);
         let shared = Arc::new(Shared {
             listener,
             access: access.clone(),

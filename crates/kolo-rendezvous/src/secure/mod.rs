@@ -12,11 +12,13 @@
 //! | `access` | what this job demands of those who connect |
 //! | `handshake` | the messages before the first byte of a connection's own |
 //! | `record` | encrypted and authenticated records |
+//! | `dial` | a connection that leads elsewhere than to this very socket |
 //! | `stream` | a connection of the store; [`connect`] |
 //! | `listener` | a listener that no stranger can block, exhaust or crash |
 //! | `keepalive` | a host that vanishes is noticed |
 
 mod access;
+mod dial;
 mod error;
 pub mod handshake;
 mod keepalive;
@@ -26,8 +28,10 @@ mod stream;
 mod token;
 
 pub use access::Access;
+pub use dial::{dial, is_loopback_down};
 pub use error::{HandshakeError, RejectReason};
 pub use handshake::Protocol;
+pub use keepalive::{host_timeout, keep_open};
 pub use listener::{Accepted, SecureListener};
 pub use record::{MAX_FRAME, MAX_PLAINTEXT, PREFIX, Session};
 pub(crate) use stream::SecureStream;

@@ -1,13 +1,23 @@
 //! The client of the store, on every rank.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::wire::{self, Reply, Request};
 use crate::error::{Error, is_out_of_files};
-use crate::secure::{Access, Protocol, SecureStream, connect};
+use crate::secure::{Access, Protocol, SecureStream, connect, dial, is_loopback_down};
+use crate::wait_notice::WaitNotice;
 use kolo_schedule::Rank;
+
+/// What has come of [`Store::gather`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gathered {
+    /// All values of the topic, in their order.
+    All(Vec<String>),
+    /// The numbers of values that have not come: the first thousand of them.
+    Missing(Vec<usize>),
+}
 
 /// A connection to the store, for requests.
 pub struct Store {
@@ -100,6 +110,24 @@ impl Store {
         self.find(&Request::Take { key: key.into(), wait_ms: milliseconds(wait) })
     }
 
+    /// The values of `topic/0` to `topic/<count − 1>`, as soon as all of them are set, at most after `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::get`].
+    pub fn gather(&mut self, topic: &str, count: usize, wait: Duration) -> Result<Gathered, Error> {
+        let mut values = Vec::new();
+        while values.len() < count {
+            let (from, wait_ms) = (values.len(), milliseconds(wait));
+            match self.request(&Request::Gather { topic: topic.into(), from, count, wait_ms })? {
+                Reply::Values(more) if !more.is_empty() => values.extend(more),
+                Reply::Absent { missing } => return Ok(Gathered::Missing(missing)),
+                other => return Err(self.refusal(other)),
+            }
+        }
+        Ok(Gathered::All(values))
+    }
+
     fn find(&mut self, request: &Request) -> Result<Option<String>, Error> {
         match self.request(request)? {
             Reply::Value(value) => Ok(value),
@@ -147,27 +175,31 @@ pub(super) fn open(
     // Otherwise this rank would wait for a rank 0 that refuses to start.
     access.may_listen(address.ip())?;
     let until = Instant::now() + timeout;
-    let mut rejected = None;
+    let (mut rejected, mut notice) = (None, WaitNotice::new());
     loop {
         let rest = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        match TcpStream::connect_timeout(&address, rest.min(Duration::from_secs(5))) {
-            Ok(stream) => {
-                // Without it small requests wait for acknowledgements; losing it costs time only.
-                let _ = stream.set_nodelay(true);
-                match connect(&stream, access, Protocol::Store, &[], until) {
-                    Ok(session) => return Ok(SecureStream::new(stream, session)),
-                    Err(error) => match error.token_rejection() {
-                        Some(reason) => return Err(Error::TokenDiffers { address, reason }),
-                        None => rejected = Some(error),
-                    },
-                }
-            }
+        let refusal = match dial(address, rest.min(Duration::from_secs(5))) {
+            Ok(stream) => match connect(&stream, access, Protocol::Store, &[], until) {
+                Ok(session) => return Ok(SecureStream::new(stream, session)),
+                Err(error) => match error.token_rejection() {
+                    Some(reason) => return Err(Error::TokenDiffers { address, reason }),
+                    None => rejected.insert(error).to_string(),
+                },
+            },
             Err(cause) if is_out_of_files(&cause) => return Err(lost(address, cause)),
+            Err(cause) if is_loopback_down(address.ip(), &cause) => {
+                return Err(Error::LoopbackDown { address: address.ip() });
+            }
             Err(cause) if served && cause.kind() == io::ErrorKind::ConnectionRefused => {
                 return Err(lost(address, cause));
             }
             // Rank 0 may not serve yet.
-            Err(_) => {}
+            Err(cause) => cause.to_string(),
+        };
+        if let Some(waited) = notice.due() {
+            log::warn!(
+                "no store of the job answers at {address} since {waited:?} ({refusal}); waiting for {timeout:?}"
+            );
         }
         match rejected {
             Some(error) if !error.is_transient() || Instant::now() >= until => {

@@ -1,11 +1,11 @@
 //! One request to whatever listens at an address, which may be no store at all.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::wire::{self, Reply, Request};
-use crate::secure::{Access, HandshakeError, Protocol, SecureStream, connect};
+use crate::secure::{Access, HandshakeError, Protocol, SecureStream, connect, dial};
 
 /// The value that a store at `address` has for a key now, by a connection of its own.
 ///
@@ -20,7 +20,7 @@ pub fn get_once(
     key: &str,
     timeout: Duration,
 ) -> Result<Option<String>, HandshakeError> {
-    let stream = TcpStream::connect_timeout(&address, timeout)?;
+    let stream = dial(address, timeout)?;
     let session = connect(&stream, access, Protocol::Store, &[], Instant::now() + timeout)?;
     let mut stream = SecureStream::new(stream, session);
     stream.set_timeout(Some(timeout))?;

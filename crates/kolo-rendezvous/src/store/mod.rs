@@ -11,7 +11,7 @@ mod get_once;
 mod server;
 pub(crate) mod wire;
 
-pub use client::Store;
+pub use client::{Gathered, Store};
 pub use failure_detector::FailureDetector;
 pub use get_once::get_once;
 pub use server::Server;

@@ -19,6 +19,9 @@ pub enum Request {
     Get { key: String, wait_ms: u64 },
     /// As `Get`, and keep the value no longer.
     Take { key: String, wait_ms: u64 },
+    /// Give the values of `topic/0` to `topic/<count − 1>`, from the number `from` on, as soon as all are
+    /// there, at most after that time. An answer has as many as a message carries.
+    Gather { topic: String, from: usize, count: usize, wait_ms: u64 },
     /// Keep this value once this connection has ended, however it does: the last will of a process that may
     /// be killed.
     Will { key: String, value: String },
@@ -39,6 +42,10 @@ pub enum Request {
 pub enum Reply {
     /// The value asked for; `None` if it did not come in time.
     Value(Option<String>),
+    /// Values of a topic, in their order, at least one.
+    Values(Vec<String>),
+    /// These values of a topic did not come in time: the first ones that are missing.
+    Absent { missing: Vec<usize> },
     /// A value is kept.
     Kept,
     /// A value is not kept, or one that may be waited for could not be, and why.
@@ -74,6 +81,20 @@ pub fn can_carry(value: &str) -> bool {
     // Most are far below, and need not be written for it.
     let at_most = value.len() * ESCAPED + FRAME;
     at_most <= MAX_MESSAGE || serde_json::to_vec(value).is_ok_and(|text| text.len() + FRAME <= MAX_MESSAGE)
+}
+
+/// How many of these values one message carries, from the first on; at least one, which
+/// [can be carried](can_carry).
+pub fn carried<'a>(values: impl Iterator<Item = &'a String>) -> usize {
+    /// What stands around the values, and between two of them.
+    const FRAME: usize = 64;
+    const BETWEEN: usize = 1;
+    let mut bytes = FRAME;
+    let fits = |value: &&String| {
+        bytes += serde_json::to_vec(value).map_or(MAX_MESSAGE, |text| text.len()) + BETWEEN;
+        bytes <= MAX_MESSAGE
+    };
+    values.take_while(fits).count().max(1)
 }
 
 /// Reads one message.
@@ -118,5 +139,17 @@ mod tests {
             assert_eq!((written.is_ok(), bytes.is_empty()), (fits, !fits));
             assert_eq!(read::<Reply>(&mut bytes.as_slice()).is_ok(), fits);
         }
+    }
+
+    #[test]
+    fn as_many_values_go_into_a_message_as_fit() {
+        let quoted = || "\"".repeat(1000);
+        let values: Vec<String> = (0..10_000).map(|_| quoted()).collect();
+        let count = carried(values.iter());
+        // A quote takes two bytes.
+        assert_eq!(count, (MAX_MESSAGE - 64) / 2003);
+        let mut bytes = Vec::new();
+        write(&mut bytes, &Reply::Values(values[..count].to_vec())).unwrap();
+        assert_eq!(carried([&"v".repeat(1_048_000)].into_iter()), 1, "a long one goes alone");
     }
 }

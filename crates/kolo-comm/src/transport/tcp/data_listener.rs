@@ -1,7 +1,7 @@
 //! How ranks connect to each other for data: of two ranks the higher one connects to the lower one's
 //! listener, and no listener connects back.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,15 @@ use parking_lot::Mutex;
 
 use super::channel::Channel;
 use crate::transport::kind::Connecting;
-use kolo_rendezvous::secure::{Accepted, Access, HandshakeError, Protocol, SecureListener, connect};
-use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, is_out_of_files};
+use kolo_rendezvous::secure::{
+    Accepted, Access, HandshakeError, Protocol, SecureListener, connect, dial, is_loopback_down,
+};
+use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, WaitNotice, is_out_of_files};
 use kolo_schedule::Rank;
+
+/// One attempt to connect to a peer takes at most so long; then the rank looks whether the group has failed:
+/// a peer whose host is gone answers nothing at all. Longer than a round trip over any distance.
+const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// A rank's listener for data connections, and its own connections to the listeners of others.
 pub(super) struct DataListener<'a> {
@@ -62,7 +68,7 @@ impl<'a> DataListener<'a> {
         let Connecting { rank, world, context, liveness } = *group;
         let mut channels: Vec<Vec<Option<Channel>>> = (0..world).map(|_| Vec::new()).collect();
         peers.iter().for_each(|peer| channels[peer.0].resize_with(context.streams, || None));
-        let until = Instant::now() + context.timeout;
+        let (until, mut notice) = (Instant::now() + context.timeout, WaitNotice::new());
         for &peer in peers.iter().filter(|peer| **peer < rank) {
             for (stream, channel) in channels[peer.0].iter_mut().enumerate() {
                 let id = ConnectionId { rank, stream };
@@ -80,6 +86,9 @@ impl<'a> DataListener<'a> {
             }
             if let Some(error) = liveness.failure() {
                 return Err(error);
+            }
+            if let Some(waited) = notice.due() {
+                log::warn!("{missing} has not connected to {rank} for data after {waited:?}");
             }
             if Instant::now() > until {
                 let (missing, address, waited) = (vec![missing], self.address()?, context.timeout);
@@ -99,18 +108,26 @@ impl<'a> DataListener<'a> {
         until: Instant,
         liveness: &Liveness,
     ) -> Result<Channel, Error> {
-        let here = id.rank;
+        let (here, mut notice) = (id.rank, WaitNotice::new());
         loop {
-            match self.connect_once(id, address, until) {
+            let attempt = until.min(Instant::now() + ATTEMPT);
+            match self.connect_once(id, address, attempt) {
                 Ok(channel) => return Ok(channel),
                 Err(HandshakeError::Broken(cause)) if is_out_of_files(&cause) => {
                     return Err(Error::io(format!("{here} cannot connect to {peer}"), cause));
+                }
+                Err(HandshakeError::Broken(cause)) if is_loopback_down(address.ip(), &cause) => {
+                    return Err(Error::LoopbackDown { address: address.ip() });
                 }
                 Err(cause) if !cause.is_transient() || Instant::now() >= until => {
                     let (reached, cause) = (self.advertised.to_string(), cause.to_string());
                     return Err(Error::Unreachable { from: here, reached, to: peer, address, cause });
                 }
-                Err(_) => {}
+                Err(cause) => {
+                    if let Some(waited) = notice.due() {
+                        log::warn!("{here} cannot connect to {peer} at {address} since {waited:?}: {cause}");
+                    }
+                }
             }
             if let Some(error) = liveness.failure() {
                 return Err(error);
@@ -126,8 +143,7 @@ impl<'a> DataListener<'a> {
         until: Instant,
     ) -> Result<Channel, HandshakeError> {
         let rest = until.saturating_duration_since(Instant::now());
-        let stream = TcpStream::connect_timeout(&address, rest.max(Duration::from_millis(1)))?;
-        let _ = stream.set_nodelay(true);
+        let stream = dial(address, rest.max(Duration::from_millis(1)))?;
         let session = connect(&stream, self.access, Protocol::Data, &id.encode(), until)?;
         Ok(Channel::new(stream, session))
     }
@@ -162,4 +178,22 @@ mod tests {
         assert_eq!(ConnectionId::decode(b"rank 7"), None);
         assert_eq!(ConnectionId::decode(b""), None);
     }
+
+    /// A rank that waited for a dead host until its deadline was taken for a hanging one, and was ended.
+    #[test]
+    fn a_group_that_fails_is_noticed_while_a_peer_does_not_answer() {
+        // Its kernel takes connections; nobody accepts them.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, access) = (silent.local_addr().unwrap(), Access::default());
+        let endpoint = address.into();
+        let advertised = AdvertisedAddress::choose(None, address.ip(), &endpoint);
+        let listener = DataListener::listen(&advertised, Rank(1), 3, &access).unwrap();
+        let liveness = Liveness::new(3);
+        liveness.fail(Error::Died { rank: Rank(2) });
+        let (id, until) = (ConnectionId { rank: Rank(1), stream: 0 }, Instant::now() + HOUR);
+        let error = listener.connect(id, Rank(0), address, until, &liveness).err().unwrap();
+        assert_eq!(error.culprit(), Some(Rank(2)), "{error}");
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
 }

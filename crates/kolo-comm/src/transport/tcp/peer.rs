@@ -8,6 +8,7 @@ use super::channel::Channel;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use kolo_rendezvous::Error;
+use kolo_rendezvous::secure::keep_open;
 
 /// Bytes that may wait in the kernel for a rank on the same host. The kernel would let megabytes queue up,
 /// which leave the cache before they are read: a sixth more time where four ranks share two cores. Much less
@@ -39,6 +40,7 @@ impl Stream {
         let fail = |cause| Error::io("cannot set up a connection to a peer", cause);
         let socket = channel.stream();
         socket.set_nodelay(true).and_then(|()| socket.set_nonblocking(true)).map_err(fail)?;
+        keep_open(socket);
         if is_within_host(socket) {
             // Without it the kernel's own choice stands.
             let _ = set_socket_send_buffer_size(socket, SEND_BUFFER);

@@ -8,6 +8,7 @@ mod hydra;
 mod openmpi;
 mod slurm;
 mod torchrun;
+mod unknown;
 
 use super::variables::Variables;
 use crate::error::Error;
@@ -81,10 +82,32 @@ pub struct Example {
 pub static LAUNCHERS: &[&dyn Launcher] =
     &[&torchrun::Torchrun, &openmpi::OpenMpi, &hydra::Hydra, &slurm::Slurm];
 
-/// The launcher that has started the process with these variables as a worker.
-pub(super) fn detect(variables: &Variables) -> Option<&'static dyn Launcher> {
-    let found = LAUNCHERS.iter().copied().find(|launcher| launcher.has_started(variables));
+/// What the variables of a process say about who has started it.
+pub(super) enum Origin {
+    /// This launcher has started it as a worker.
+    Launcher(&'static dyn Launcher),
+    /// A process manager that is not in the table has started it beside others; the variable holds its rank.
+    Unknown {
+        /// The variable of the process's rank, and what to do.
+        variable: &'static str,
+        problem: String,
+    },
+    /// No launcher has started it: it is a job of its own.
+    Nobody,
+}
+
+/// Who has started the process with these variables.
+pub(super) fn detect(variables: &Variables) -> Origin {
+    if let Some(launcher) = LAUNCHERS.iter().copied().find(|launcher| launcher.has_started(variables)) {
+        return Origin::Launcher(launcher);
+    }
     // Job scripts set WORLD_SIZE for programs that read the rest from Slurm or MPI. Alone it is an error,
     // which torchrun's variables name.
-    found.or_else(|| variables.has(super::WORLD_SIZE).then_some(&torchrun::Torchrun))
+    if variables.has(super::WORLD_SIZE) {
+        return Origin::Launcher(&torchrun::Torchrun);
+    }
+    match unknown::detect(variables) {
+        Some((variable, problem)) => Origin::Unknown { variable, problem },
+        None => Origin::Nobody,
+    }
 }

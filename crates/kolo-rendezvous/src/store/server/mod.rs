@@ -1,5 +1,6 @@
 //! The server of the store, on rank 0. It has one thread for each connection; they are few and they sleep.
 
+mod awaited;
 mod monitor;
 mod state;
 
@@ -37,7 +38,12 @@ impl Server {
     /// ([`Error::Environment`]).
     pub fn start(address: SocketAddr, world: usize, access: &Access) -> Result<Server, Error> {
         access.may_listen(address.ip())?;
-        let fail = |cause: io::Error| Error::Listen { address, cause: cause.to_string() };
+        let fail = |cause: io::Error| match address.ip().to_canonical().is_loopback() {
+            true if cause.kind() == io::ErrorKind::AddrNotAvailable => {
+                Error::LoopbackDown { address: address.ip() }
+            }
+            _ => Error::Listen { address, cause: cause.to_string() },
+        };
         let listener = TcpListener::bind(address).map_err(fail)?;
         let shared = Arc::new(Shared { world, ..Shared::default() });
         let for_listener = shared.clone();
@@ -71,7 +77,7 @@ impl Server {
         let mut state = self.shared.state.lock();
         let kept = state.keep(key.into(), value);
         if let Err(why) = &kept {
-            state.refused = Some(why.clone());
+            state.refuse(why.clone());
         }
         self.shared.changed.notify_all();
         kept
@@ -129,6 +135,7 @@ impl Drop for Server {
         state.closing = true;
         // A connection that cannot be shut down is closed already.
         state.connections.values().for_each(|stream| drop(stream.shutdown()));
+        state.waits.wake_all();
         self.shared.changed.notify_all();
     }
 }
@@ -171,10 +178,14 @@ fn answer(shared: &Shared, mut stream: SecureStream, will: &mut Option<Will>) {
                 Err(why) => Reply::Refused { why },
             },
             Request::Get { key, wait_ms } => {
-                found(shared.find(|state| state.values.get(&key).cloned(), Duration::from_millis(wait_ms)))
+                let value = |state: &mut State| state.values.get(&key).cloned();
+                found(shared.find(&key, value, Duration::from_millis(wait_ms)))
             }
             Request::Take { key, wait_ms } => {
-                found(shared.find(|state| state.remove(&key), Duration::from_millis(wait_ms)))
+                found(shared.find(&key, |state| state.remove(&key), Duration::from_millis(wait_ms)))
+            }
+            Request::Gather { topic, from, count, wait_ms } => {
+                shared.gather(&topic, from, count, Duration::from_millis(wait_ms))
             }
             Request::Will { key, value } => match shared.state.lock().take_will(will, key, value) {
                 Ok(()) => Reply::Kept,
@@ -196,7 +207,7 @@ fn found(value: Result<Option<String>, String>) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Store;
+    use crate::store::{Gathered, Store};
 
     fn served() -> (Server, Store) {
         let access = Access::default();
@@ -216,6 +227,49 @@ mod tests {
         server.remove("regroup/1");
         assert_eq!(store.get("regroup/1", Duration::ZERO).unwrap(), None);
         assert_eq!(server.shared.state.lock().kept, 0);
+    }
+
+    #[test]
+    fn all_values_of_a_topic_come_by_a_few_requests() {
+        const COUNT: usize = 1000;
+        let (server, mut store) = served();
+        let value = |number: usize| format!("{{\"rank\": {number}, {}}}", "\"".repeat(700));
+        (0..COUNT - 1).for_each(|number| server.set(&format!("peer/{number}"), value(number)).unwrap());
+        // Others of the same beginning belong to other topics.
+        server.set("peer/999/more", "1".into()).unwrap();
+        let missing = store.gather("peer", COUNT, Duration::ZERO).unwrap();
+        assert_eq!(missing, Gathered::Missing(vec![COUNT - 1]));
+        std::thread::scope(|scope| {
+            scope.spawn(|| server.set(&format!("peer/{}", COUNT - 1), value(COUNT - 1)).unwrap());
+            let all = store.gather("peer", COUNT, Duration::from_secs(100)).unwrap();
+            assert_eq!(all, Gathered::All((0..COUNT).map(value).collect()));
+        });
+        assert!(store.gather("peer", usize::MAX, Duration::ZERO).is_err(), "no memory is taken for it");
+    }
+
+    /// Each of N values must not wake all N ranks.
+    #[test]
+    fn a_value_wakes_those_only_whom_it_completes() {
+        let (server, _store) = served();
+        let shared = server.shared.clone();
+        let looked = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let find = |state: &mut State| {
+                        looked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        state.values.get("own").cloned()
+                    };
+                    shared.find("own", find, Duration::from_secs(100)).unwrap()
+                });
+            }
+            while shared.state.lock().waits.waiting("own") < 4 {
+                std::thread::yield_now();
+            }
+            (0..50).for_each(|number| server.set(&format!("other/{number}"), "1".into()).unwrap());
+            server.set("own", "1".into()).unwrap();
+        });
+        assert_eq!(looked.into_inner(), 4 + 4, "at first, and once more when it has come");
     }
 
     #[test]

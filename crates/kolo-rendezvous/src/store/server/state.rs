@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::awaited::{Waits, Wanted};
 use crate::error::Error;
 use crate::secure::SecureStream;
-use crate::store::wire;
+use crate::store::wire::{self, Reply};
 use kolo_schedule::Rank;
 
 /// Bytes of the longest key.
@@ -18,6 +19,12 @@ const MAX_BYTES: usize = 64 << 20;
 
 /// What an entry counts besides its bytes.
 const ENTRY: usize = 64;
+
+/// Most values of a topic.
+const MAX_GATHERED: usize = 1 << 20;
+
+/// Most missing values that an answer names.
+const MAX_NAMED: usize = 1 << 10;
 
 /// Longest wait for a value; clients ask again.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
@@ -34,6 +41,8 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct State {
     pub values: HashMap<String, String>,
+    /// Clients that wait for values.
+    pub waits: Waits,
     /// Bytes of all values and last wills, as [`MAX_BYTES`] counts them.
     pub kept: usize,
     /// Why a value of this process's own could not be kept. Whoever waits for a value may wait for that one.
@@ -61,8 +70,15 @@ impl State {
         let older = self.values.get(&key).map_or(0, |older| size(&key, older));
         self.reserve(&key, &value)?;
         self.kept -= older;
-        self.values.insert(key, value);
+        self.insert(key, value);
         Ok(())
+    }
+
+    fn insert(&mut self, key: String, value: String) {
+        if !self.values.contains_key(&key) {
+            self.waits.came(&key);
+        }
+        self.values.insert(key, value);
     }
 
     /// Makes sure of the room that a value will take. Says why not.
@@ -104,7 +120,24 @@ impl State {
     pub fn execute(&mut self, will: Will) {
         let older = self.remove(&will.key);
         drop(older);
-        self.values.insert(will.key, will.value);
+        self.insert(will.key, will.value);
+    }
+
+    /// A value of this process's own could not be kept: whoever waits may wait for that one.
+    pub fn refuse(&mut self, why: String) {
+        self.refused = Some(why);
+        self.waits.wake_all();
+    }
+
+    /// The numbers of a topic that have no value.
+    fn missing(&self, topic: &str, count: usize) -> impl Iterator<Item = usize> {
+        (0..count).filter(move |number| !self.values.contains_key(&format!("{topic}/{number}")))
+    }
+
+    /// The values of a topic from a number on, as many as a message carries.
+    fn gathered(&self, topic: &str, from: usize, count: usize) -> Vec<String> {
+        let values = || (from..count).filter_map(|number| self.values.get(&format!("{topic}/{number}")));
+        values().take(wire::carried(values())).cloned().collect()
     }
 }
 
@@ -120,25 +153,60 @@ fn size(key: &str, value: &str) -> usize {
 }
 
 impl Shared {
-    /// What `find` gives, as soon as that is something; `None` after `wait`. An error says that a value could
-    /// not be kept, which may be this one.
+    /// What `find` gives of a key, as soon as that is something; `None` after `wait`. An error says that a
+    /// value could not be kept, which may be this one.
     pub fn find(
         &self,
+        key: &str,
         find: impl Fn(&mut State) -> Option<String>,
         wait: Duration,
     ) -> Result<Option<String>, String> {
+        self.wait_for(Wanted::Key(key), |state| find(state).ok_or(1), wait).map(Result::ok)
+    }
+
+    /// The values of a topic from a number on, as soon as all are there; after `wait` those that are missing.
+    pub fn gather(&self, topic: &str, from: usize, count: usize, wait: Duration) -> Reply {
+        if count > MAX_GATHERED || from >= count {
+            let why = format!("values {from} to {count} of a topic, where {MAX_GATHERED} are the most");
+            return Reply::Refused { why };
+        }
+        let find = |state: &mut State| match state.missing(topic, count).count() {
+            0 => Ok(Reply::Values(state.gathered(topic, from, count))),
+            missing => Err(missing),
+        };
+        match self.wait_for(Wanted::Topic(topic, count), find, wait) {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(_)) => {
+                Reply::Absent { missing: self.state.lock().missing(topic, count).take(MAX_NAMED).collect() }
+            }
+            Err(why) => Reply::Refused { why },
+        }
+    }
+
+    /// What `find` gives, as soon as that is something; after `wait` how many values are missing, which it
+    /// gives until then. The error is a value that could not be kept.
+    fn wait_for<T>(
+        &self,
+        wanted: Wanted<'_>,
+        find: impl Fn(&mut State) -> Result<T, usize>,
+        wait: Duration,
+    ) -> Result<Result<T, usize>, String> {
         let until = Instant::now() + wait.min(MAX_WAIT);
         let mut state = self.state.lock();
         loop {
-            if let Some(value) = find(&mut state) {
-                return Ok(Some(value));
-            }
+            let missing = match find(&mut state) {
+                Err(missing) => missing,
+                found => return Ok(found),
+            };
             if let Some(why) = &state.refused {
                 return Err(why.clone());
             }
-            if state.closing || self.changed.wait_until(&mut state, until).timed_out() {
-                return Ok(find(&mut state));
+            if state.closing || Instant::now() >= until {
+                return Ok(Err(missing));
             }
+            let complete = state.waits.begin(wanted, missing);
+            complete.wait_until(&mut state, until);
+            state.waits.end(wanted);
         }
     }
 }

@@ -1,0 +1,42 @@
+//! Process managers that start several processes and are not in the table of launchers: without a refusal
+//! each of their processes would train alone, and all would write the same files.
+
+use super::super::{MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE};
+use super::Variables;
+
+/// How a process manager tells a process its rank, and how many there are where it says so.
+struct Manager {
+    rank: &'static str,
+    size: Option<&'static str>,
+}
+
+/// The first whose rank is set counts, so names that several managers set come last.
+const MANAGERS: [Manager; 7] = [
+    Manager { rank: "MV2_COMM_WORLD_RANK", size: Some("MV2_COMM_WORLD_SIZE") },
+    Manager { rank: "JSM_NAMESPACE_RANK", size: Some("JSM_NAMESPACE_SIZE") },
+    Manager { rank: "FLUX_TASK_RANK", size: Some("FLUX_JOB_SIZE") },
+    Manager { rank: "PALS_RANKID", size: Some("PALS_SIZE") },
+    Manager { rank: "ALPS_APP_PE", size: None },
+    Manager { rank: "PMI_RANK", size: Some("PMI_SIZE") },
+    Manager { rank: "PMIX_RANK", size: None },
+];
+
+/// The variable by which an unknown manager has told this process its rank, and the rest of an error about
+/// it; `None` where there is none, or the process is the only one.
+pub(super) fn detect(variables: &Variables) -> Option<(&'static str, String)> {
+    let manager = MANAGERS.iter().find(|manager| variables.has(manager.rank))?;
+    let size = manager.size.and_then(|name| variables.get(name));
+    // Slurm sets PMI's variables also in a shell of one task, which is a job of its own.
+    let tasks = || variables.get("SLURM_STEP_NUM_TASKS").or_else(|| variables.get("SLURM_NTASKS"));
+    if size.or_else(tasks).is_some_and(|size| size.trim() == "1") {
+        return None;
+    }
+    let rank = manager.rank;
+    let size = manager.size.map_or_else(|| "NUMBER".into(), |name| format!("${name}"));
+    let problem = format!(
+        "is set, so this process is one of several, but no launcher that Kolo knows has started it: each would \
+         train alone. Give every process its place ({RANK}=${rank} {WORLD_SIZE}={size}, and {MASTER_ADDR} and \
+         {MASTER_PORT}), start them with `kolo launch`, or unset {rank} where there is only one"
+    );
+    Some((rank, problem))
+}

@@ -1,0 +1,68 @@
+//! Opens a TCP connection, except to this very socket.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Connects to `address` within `timeout`, for small messages that do not wait for each other.
+///
+/// # Errors
+///
+/// Nobody listens there, or the operating system refuses.
+pub fn dial(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&address, timeout)?;
+    if is_to_itself(&stream) {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    // Without it small requests wait for acknowledgements; losing it costs time only.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+/// Whether a connection leads from a socket to itself. Who asks for a port of this host at which nobody
+/// listens may be given that very port as its own, and TCP then connects both ends of one socket
+/// (RFC 9293, 3.5, simultaneous open). The port would stay taken for whoever is to listen there.
+fn is_to_itself(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(here), Ok(there)) if here == there)
+}
+
+/// Whether this host's own loopback interface does not work, which no time mends.
+pub fn is_loopback_down(address: IpAddr, cause: &io::Error) -> bool {
+    use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable};
+    address.to_canonical().is_loopback()
+        && matches!(cause.kind(), NetworkUnreachable | HostUnreachable | NetworkDown)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use rustix::net::{AddressFamily, SocketAddrV4, SocketType, bind, connect, getsockname, socket};
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_has_connected_to_itself_is_no_connection() {
+        let both = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&both, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let own = SocketAddrV4::try_from(getsockname(&both).unwrap()).unwrap();
+        match connect(&both, &own) {
+            Ok(()) => assert!(is_to_itself(&TcpStream::from(both))),
+            // Not all systems have it.
+            Err(cause) => assert_eq!(cause, rustix::io::Errno::CONNREFUSED),
+        }
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let stream = dial(listener.local_addr().unwrap(), Duration::from_secs(20)).unwrap();
+        assert!(!is_to_itself(&stream));
+    }
+
+    #[test]
+    fn loopback_that_is_down_is_told_from_a_network_that_may_come() {
+        let (here, there): (IpAddr, IpAddr) = ([127, 0, 0, 1].into(), [192, 0, 2, 1].into());
+        let cause = |errno: rustix::io::Errno| io::Error::from(errno);
+        assert!(is_loopback_down(here, &cause(rustix::io::Errno::NETUNREACH)));
+        assert!(is_loopback_down("::1".parse().unwrap(), &cause(rustix::io::Errno::NETDOWN)));
+        assert!(!is_loopback_down(there, &cause(rustix::io::Errno::NETUNREACH)));
+        assert!(!is_loopback_down(here, &cause(rustix::io::Errno::CONNREFUSED)));
+    }
+}

@@ -1,0 +1,130 @@
+//! Who waits for which values. A value that comes wakes those who have then got all that they wait for, and
+//! nobody else: of N ranks that wait for N values each would otherwise be woken N times.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Condvar;
+
+/// Values that are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Wanted<'a> {
+    /// The value of a key.
+    Key(&'a str),
+    /// The values of `topic/0` to `topic/<count − 1>`.
+    Topic(&'a str, usize),
+}
+
+/// All waits of a store's clients.
+#[derive(Default)]
+pub(super) struct Waits {
+    keys: HashMap<String, Wait>,
+    topics: HashMap<(String, usize), Wait>,
+    /// Topics that somebody waits for, with the counts of which.
+    counts: HashMap<String, Vec<usize>>,
+}
+
+/// Waits for the same values.
+struct Wait {
+    waiting: usize,
+    /// Values that have not come; of a topic whose names are odd, an estimate from below.
+    missing: usize,
+    complete: Arc<Condvar>,
+}
+
+impl Waits {
+    /// Somebody begins to wait for values of which so many are `missing`; gives by what it is woken.
+    pub(super) fn begin(&mut self, wanted: Wanted<'_>, missing: usize) -> Arc<Condvar> {
+        let new = || Wait { waiting: 0, missing, complete: Arc::default() };
+        let wait = match wanted {
+            Wanted::Key(key) => self.keys.entry(key.into()).or_insert_with(new),
+            Wanted::Topic(topic, count) => {
+                let counts = self.counts.entry(topic.into()).or_default();
+                if !counts.contains(&count) {
+                    counts.push(count);
+                }
+                self.topics.entry((topic.into(), count)).or_insert_with(new)
+            }
+        };
+        wait.waiting += 1;
+        wait.missing = missing;
+        wait.complete.clone()
+    }
+
+    /// Somebody waits no longer.
+    pub(super) fn end(&mut self, wanted: Wanted<'_>) {
+        let is_last = |wait: &mut Wait| {
+            wait.waiting -= 1;
+            wait.waiting == 0
+        };
+        match wanted {
+            Wanted::Key(key) => {
+                if self.keys.get_mut(key).is_some_and(is_last) {
+                    self.keys.remove(key);
+                }
+            }
+            Wanted::Topic(topic, count) => {
+                let name = (topic.to_owned(), count);
+                if !self.topics.get_mut(&name).is_some_and(is_last) {
+                    return;
+                }
+                self.topics.remove(&name);
+                let counts = self.counts.get_mut(topic);
+                if counts.is_some_and(|counts| {
+                    counts.retain(|other| *other != count);
+                    counts.is_empty()
+                }) {
+                    self.counts.remove(topic);
+                }
+            }
+        }
+    }
+
+    /// A key has got a value that had none.
+    pub(super) fn came(&mut self, key: &str) {
+        if let Some(wait) = self.keys.get_mut(key) {
+            wait.complete.notify_all();
+        }
+        let Some((topic, number)) = key.rsplit_once('/') else { return };
+        let (Some(counts), Ok(number)) = (self.counts.get(topic), number.parse::<usize>()) else { return };
+        for count in counts.iter().filter(|count| number < **count) {
+            let Some(wait) = self.topics.get_mut(&(topic.to_owned(), *count)) else { continue };
+            wait.missing = wait.missing.saturating_sub(1);
+            if wait.missing == 0 {
+                wait.complete.notify_all();
+            }
+        }
+    }
+
+    /// How many wait for a key.
+    #[cfg(test)]
+    pub(super) fn waiting(&self, key: &str) -> usize {
+        self.keys.get(key).map_or(0, |wait| wait.waiting)
+    }
+
+    /// Wakes all who wait: nothing more will come, or something did not.
+    pub(super) fn wake_all(&self) {
+        for wait in self.keys.values().chain(self.topics.values()) {
+            wait.complete.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_of_waits_that_have_ended() {
+        let mut waits = Waits::default();
+        let wanted = [Wanted::Key("a"), Wanted::Topic("a", 2), Wanted::Topic("a", 3), Wanted::Topic("a", 3)];
+        wanted.iter().for_each(|wanted| drop(waits.begin(*wanted, 2)));
+        waits.came("a");
+        waits.came("a/1");
+        assert_eq!((waits.topics[&("a".into(), 2)].missing, waits.topics[&("a".into(), 3)].missing), (1, 1));
+        waits.came("a/2");
+        assert_eq!((waits.topics[&("a".into(), 2)].missing, waits.topics[&("a".into(), 3)].missing), (1, 0));
+        wanted.iter().for_each(|wanted| waits.end(*wanted));
+        assert!(waits.keys.is_empty() && waits.topics.is_empty() && waits.counts.is_empty());
+    }
+}

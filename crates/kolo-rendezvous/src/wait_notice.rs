@@ -1,0 +1,57 @@
+//! What a process waits for, told now and then while it waits: silence looks like a hang.
+
+use std::time::{Duration, Instant};
+
+/// The first notice comes after so long; then each after twice the pause of the one before.
+const FIRST: Duration = Duration::from_secs(5);
+/// The longest pause between two notices.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// When to tell what a process waits for.
+#[derive(Debug)]
+pub struct WaitNotice {
+    began: Instant,
+    next: Duration,
+    pause: Duration,
+}
+
+impl Default for WaitNotice {
+    fn default() -> Self {
+        WaitNotice::new()
+    }
+}
+
+impl WaitNotice {
+    /// A wait that begins now.
+    pub fn new() -> WaitNotice {
+        WaitNotice { began: Instant::now(), next: FIRST, pause: FIRST }
+    }
+
+    /// For how long the wait has lasted, in whole seconds, where it is time for a notice.
+    pub fn due(&mut self) -> Option<Duration> {
+        self.due_after(self.began.elapsed())
+    }
+
+    fn due_after(&mut self, waited: Duration) -> Option<Duration> {
+        if waited < self.next {
+            return None;
+        }
+        self.pause = (2 * self.pause).min(LONGEST);
+        self.next = waited + self.pause;
+        Some(Duration::from_secs(waited.as_secs()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_five_minutes_is_told_of_soon_and_a_few_times() {
+        let mut notice = WaitNotice::new();
+        let told: Vec<u64> = (0..=300_u64)
+            .filter_map(|second| Some(notice.due_after(Duration::from_secs(second))?.as_secs()))
+            .collect();
+        assert_eq!(told, [5, 15, 35, 75, 135, 195, 255]);
+    }
+}
