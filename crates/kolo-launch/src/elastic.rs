@@ -96,6 +96,11 @@ impl Elastic {
         }
     }
 
+    /// Whether a generation has been formed: the program is elastic.
+    pub fn has_formed(&self) -> bool {
+        self.coordinator.generation() > 0
+    }
+
     /// Where members find the coordinator.
     pub fn address(&self) -> SocketAddr {
         self.coordinator.address()

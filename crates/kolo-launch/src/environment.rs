@@ -10,6 +10,7 @@ use std::path::Path;
 use kolo_comm::env;
 use kolo_elastic::{COORDINATOR, MEMBER};
 
+use crate::error_file::LAUNCHER_PID;
 use crate::job::Job;
 use crate::token::TokenSource;
 
@@ -24,9 +25,11 @@ pub(crate) struct Rendezvous {
     pub token: TokenSource,
     /// Where members of an elastic job find its coordinator.
     pub coordinator: Option<SocketAddr>,
+    /// How often all workers have been started again.
+    pub group_restarts: usize,
 }
 
-/// The variables of this node's worker `local`.
+/// The variables of this node's worker `local`, which takes the place of `before` others.
 ///
 /// `inherited` tells whether the launcher's own environment has a variable: what a user has set there is a
 /// wish that defaults must not override.
@@ -34,6 +37,7 @@ pub(crate) fn variables(
     job: &Job,
     rendezvous: &Rendezvous,
     local: usize,
+    before: usize,
     member: &str,
     error_file: &Path,
     inherited: impl Fn(&str) -> bool,
@@ -63,8 +67,10 @@ pub(crate) fn variables(
         (env::RUN_ID, rendezvous.run_id.clone()),
         (env::SERVER, u8::from(job.is_server(local)).to_string()),
         (env::SERVERS, (job.servers * job.nnodes).to_string()),
-        ("TORCHELASTIC_RESTART_COUNT", "0".into()),
-        ("TORCHELASTIC_MAX_RESTARTS", "0".into()),
+        ("TORCHELASTIC_RESTART_COUNT", (rendezvous.group_restarts + before).to_string()),
+        ("TORCHELASTIC_MAX_RESTARTS", job.restarts.max(job.group_restarts).to_string()),
+        // A worker whose parent this is has its errors shown by this launcher.
+        (LAUNCHER_PID, std::process::id().to_string()),
         // The store is served by rank 0, not by the launcher.
         ("TORCHELASTIC_USE_AGENT_STORE", "False".into()),
     ];
@@ -113,8 +119,9 @@ mod tests {
             run_id: "name".into(),
             token: TokenSource::Inherited,
             coordinator: None,
+            group_restarts: 1,
         };
-        variables(job, &rendezvous, local, "node0/0.0", Path::new("/errors/1"), |name| {
+        variables(job, &rendezvous, local, 2, "node0/0.0", Path::new("/errors/1"), |name| {
             inherited.contains(&name)
         })
         .into_iter()
@@ -138,6 +145,8 @@ mod tests {
             ("MASTER_ADDR", "head"),
             ("MASTER_PORT", "1234"),
             ("TORCHELASTIC_RUN_ID", "name"),
+            ("TORCHELASTIC_RESTART_COUNT", "3"),
+            ("TORCHELASTIC_MAX_RESTARTS", "3"),
             ("TORCHELASTIC_ERROR_FILE", "/errors/1"),
             ("TORCHELASTIC_USE_AGENT_STORE", "False"),
             ("OMP_NUM_THREADS", "1"),

@@ -6,13 +6,18 @@
 use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use kolo_comm::{Rank, env};
 use serde_json::{Value, json};
 
 use crate::named_rank::named_rank;
 
+/// The process id of the launcher that shows the errors of its children.
+pub(crate) const LAUNCHER_PID: &str = "KOLO_LAUNCHER_PID";
+/// A report of which is not known that the worker itself has written it counts for so long: a program that the
+/// worker runs inherits the variable, and what went wrong there need not be why the worker ends later.
+const COUNTS_FOR: Duration = Duration::from_secs(60);
 /// Bytes that are read of an error file, which holds a message for people.
 const MAX_FILE: u64 = 1 << 20;
 /// Bytes that are shown of a message.
@@ -57,10 +62,20 @@ pub fn report_failure(error: &dyn Display, culprit: Option<Rank>) -> io::Result<
     write(Path::new(&file), &error.to_string(), rank, culprit)
 }
 
+/// Whether the process that has started this one is Kolo's launcher, which shows what this one
+/// [reports](report_failure). Another launcher may show nothing, and a variable may be inherited from an
+/// ancestor that is nobody's worker any more.
+pub fn launcher_shows_errors() -> bool {
+    let launcher = std::env::var(LAUNCHER_PID).ok().and_then(|text| text.parse::<u32>().ok());
+    let has_file = std::env::var_os(env::ERROR_FILE).is_some_and(|file| !file.is_empty());
+    has_file && launcher == Some(std::os::unix::process::parent_id())
+}
+
 fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) -> io::Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let report = json!({
         "rank": rank.map(|rank| rank.0),
+        "pid": std::process::id(),
         "message": message,
         "culprit": culprit.map(|rank| rank.0),
         // Seconds since 1970, under the name by which torchrun looks for the first failure.
@@ -76,11 +91,20 @@ fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) 
     }
 }
 
-/// Reads a worker's error file. `None` if there is none, or nothing in it is meant for people.
-pub(crate) fn read(file: &Path) -> Option<WorkerError> {
+/// Reads the error file of a worker that has ended. `None` if there is none, nothing in it is meant for people,
+/// or another process wrote it long before the end.
+pub(crate) fn read(file: &Path, worker: i32, ended: SystemTime) -> Option<WorkerError> {
     let mut bytes = Vec::new();
-    std::fs::File::open(file).ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
-    parse(&bytes)
+    let file = std::fs::File::open(file).ok()?;
+    let written = file.metadata().and_then(|file| file.modified()).ok()?;
+    file.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
+    is_of(&bytes, worker, ended.duration_since(written).unwrap_or_default()).then(|| parse(&bytes))?
+}
+
+/// Whether a report is why a worker has ended, which was so long after it.
+fn is_of(bytes: &[u8], worker: i32, later: Duration) -> bool {
+    let report = serde_json::from_slice::<Value>(bytes).unwrap_or_default();
+    report["pid"].as_i64() == Some(worker.into()) || later <= COUNTS_FOR
 }
 
 fn parse(bytes: &[u8]) -> Option<WorkerError> {
@@ -128,7 +152,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("error.json");
         write(&file, "rank 1 died\n\"quoted\"", Some(Rank(0)), Some(Rank(1))).unwrap();
-        assert_eq!(read(&file), error("rank 1 died\n\"quoted\"", Some(1)));
+        let (own, now) = (std::process::id() as i32, SystemTime::now());
+        assert_eq!(read(&file, own, now), error("rank 1 died\n\"quoted\"", Some(1)));
+        let later = now + 2 * COUNTS_FOR;
+        assert_eq!(read(&file, own, later), error("rank 1 died\n\"quoted\"", Some(1)));
+        assert_eq!(read(&file, own + 1, now), error("rank 1 died\n\"quoted\"", Some(1)), "sh -c does that");
+        assert_eq!(read(&file, own + 1, later), None, "a child's, which the worker has survived");
         let json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         assert_eq!(json["rank"], 0);
         assert!(json["timestamp"].as_f64().unwrap() > 1.7e9);
@@ -140,7 +169,7 @@ mod tests {
         let file = folder.path().join("error.json");
         write(&file, "the cause", None, None).unwrap();
         write(&file, "what followed", None, Some(Rank(3))).unwrap();
-        assert_eq!(read(&file), error("the cause", None));
+        assert_eq!(read(&file, 1, SystemTime::now()), error("the cause", None));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -169,7 +198,7 @@ mod tests {
         {
             assert_eq!(parse(garbage), None, "{garbage:?}");
         }
-        assert_eq!(read(Path::new("/nonexistent/report")), None);
+        assert_eq!(read(Path::new("/nonexistent/report"), 1, SystemTime::now()), None);
     }
 
     #[test]

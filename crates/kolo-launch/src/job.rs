@@ -57,6 +57,9 @@ pub struct Job {
     pub min: usize,
     /// Workers that are started in place of others that died, in an elastic job.
     pub restarts: usize,
+    /// How often all workers are started again after one has failed, where the program is not elastic: no
+    /// generation has been formed. Only in a job of one node.
+    pub group_restarts: usize,
     /// How long a worker may take to notice that others have died; then it hangs, and is ended.
     pub patience: Duration,
     /// How long too few workers wait for others before the job ends.
@@ -124,6 +127,7 @@ impl Job {
             grace: Duration::from_secs(2),
             min: 1,
             restarts: 3,
+            group_restarts: 0,
             patience: Duration::from_secs(60),
             wait: Duration::from_secs(60),
             arbiter: Arbiter::default(),

@@ -12,7 +12,7 @@ use crate::output::OutputForwarder;
 use crate::port;
 use crate::signals::Signals;
 use crate::supervise::supervise;
-use crate::token;
+use crate::token::{self, TokenSource};
 use crate::worker_exit::{ExitStatus, WorkerExit};
 use crate::workers::Workers;
 
@@ -25,6 +25,9 @@ use crate::workers::Workers;
 /// and end the job in the same way; a second one skips the grace. When this returns no process of the job is
 /// left on this node.
 ///
+/// A program that is not elastic is started again as a whole after a failure, as torchrun does, as often as
+/// [`group_restarts`](Job::group_restarts) says.
+///
 /// # Errors
 ///
 /// The job cannot be started, a worker failed, or a signal ended it. All of them name their culprit, and
@@ -32,15 +35,51 @@ use crate::workers::Workers;
 pub fn run(job: &Job) -> Result<(), LaunchError> {
     job.check()?;
     let token = token::choose(job, |name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))?;
+    let mut group_restarts = 0;
+    loop {
+        let mut is_elastic = false;
+        let ended = run_once(job, &token, group_restarts, &mut is_elastic);
+        let Err(LaunchError::Failed(report)) = &ended else { return ended };
+        if is_elastic || job.group_restarts == 0 {
+            return ended;
+        }
+        if job.nnodes > 1 {
+            job.messages.say(
+                "workers that are no members of an elastic job are not started again where there are several nodes",
+            );
+            return ended;
+        }
+        if group_restarts == job.group_restarts {
+            return ended;
+        }
+        group_restarts += 1;
+        let of = job.group_restarts;
+        job.messages
+            .say(&format!("{report}\nall workers are started again (restart {group_restarts} of {of})"));
+    }
+}
+
+/// Starts the workers and waits for their end. `is_elastic` tells whether they have formed a generation.
+fn run_once(
+    job: &Job,
+    token: &TokenSource,
+    group_restarts: usize,
+    is_elastic: &mut bool,
+) -> Result<(), LaunchError> {
     let mut signals = Signals::catch().map_err(|cause| LaunchError::system("cannot catch signals", cause))?;
-    let mut elastic = Elastic::start(job, &token)?;
+    let mut elastic = Elastic::start(job, token)?;
     let job = &match job.nnodes_min.filter(|_| job.nnodes > 1) {
         None => job.clone(),
         Some(_) => elastic.wait_for_node_rank(job, &mut signals)?,
     };
     let port = port::choose(job)?;
-    let rendezvous =
-        Rendezvous { port, run_id: run_id(job, port), token, coordinator: Some(elastic.address()) };
+    let rendezvous = Rendezvous {
+        port,
+        run_id: run_id(job, port),
+        token: token.clone(),
+        coordinator: Some(elastic.address()),
+        group_restarts,
+    };
     // Before any of them can come: the first generation waits for all that are expected.
     (0..job.processes()).for_each(|local| elastic.member_started(&member_name(job.node_rank, local, 0)));
     let mut workers = Workers::start(job, &rendezvous, elastic.ranks())?;
@@ -59,6 +98,7 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
         Ok(elastic.needs_launcher(workers))
     })?;
     let mut exits = workers.finish();
+    *is_elastic = elastic.has_formed();
     // From here on Ctrl-C ends the launcher at once, even while it waits for a slow reader.
     drop(signals);
     if interrupted.is_none() && !exits.iter().any(|exit| exit.status.failed()) {

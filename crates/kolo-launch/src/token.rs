@@ -14,6 +14,7 @@ use crate::error::LaunchError;
 use crate::job::Job;
 
 /// Where the workers get the token from.
+#[derive(Clone)]
 pub(crate) enum TokenSource {
     /// It is among the variables that they inherit, or the job has none.
     Inherited,

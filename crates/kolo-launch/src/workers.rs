@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use kolo_comm::Rank;
 use kolo_elastic::{MemberRanks, member_name};
@@ -126,7 +126,7 @@ impl Workers {
             command.env_remove(name);
         }
         let inherited = |name: &str| std::env::var_os(name).is_some();
-        command.envs(variables(job, rendezvous, local_rank, &member, &error_file, inherited));
+        command.envs(variables(job, rendezvous, local_rank, before, &member, &error_file, inherited));
         if job.output == Output::Prefixed || local_rank > 0 {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
@@ -226,7 +226,8 @@ impl Workers {
     /// How a worker has ended.
     fn exit(&self, worker: &WorkerProcess) -> WorkerExit {
         let (after, status) = worker.exit.unwrap_or((self.started.elapsed(), ExitStatus::Stuck));
-        let error = error_file::read(&worker.error_file);
+        let ended = SystemTime::now() - self.started.elapsed().saturating_sub(after);
+        let error = error_file::read(&worker.error_file, worker.pid.as_raw_nonzero().get(), ended);
         let (member, pid) = (worker.member.clone(), worker.pid.as_raw_nonzero().get());
         WorkerExit { rank: Some(worker.rank), member, pid, after, status, error }
     }
@@ -319,7 +320,9 @@ impl WorkerProcess {
 
     /// The message of its error file, fit for a line that has begun.
     pub fn error_message(&self) -> Option<String> {
-        error_file::read(&self.error_file).map(|error| error.message.replace('\n', "\n    "))
+        let pid = self.pid.as_raw_nonzero().get();
+        error_file::read(&self.error_file, pid, SystemTime::now())
+            .map(|error| error.message.replace('\n', "\n    "))
     }
 
     /// Asks the kernel how it ended, if it has. Its entry in the kernel's table stays.

@@ -17,9 +17,10 @@ use crate::failure::Ending;
 /// - A logger is installed where there is none: warnings go to standard error, and `RUST_LOG` says what else.
 ///   `KOLO_LOG_FORMAT=json` makes each a JSON object. Where several workers run and `kolo launch` does not
 ///   prefix their output, each line has the rank.
-/// - An error is printed as one sentence with its sources. Under `kolo launch` and torchrun it is reported to
-///   the launcher instead, with the rank at fault where that is another one (a peer that died or did not
-///   answer); the launcher tells of all workers which one failed first. A panic is reported as well.
+/// - An error is printed as one sentence with its sources. Under `kolo launch` it is reported to the launcher
+///   instead, with the rank at fault where that is another one (a peer that died or did not answer); the
+///   launcher tells of all workers which one failed first. torchrun gets the report besides. A panic is
+///   reported as well.
 /// - The exit code is 2 for wrong input ([`Failure::input`](crate::Failure::input), a data set or a setting
 ///   that cannot be), 143 where SIGTERM asked for the end, else 1.
 ///
@@ -88,12 +89,12 @@ where
     }
 }
 
-/// Reports the error to the launcher, which shows that of the worker that failed first; where there is none
-/// prints it.
+/// Reports the error to the launcher. Kolo's shows that of the worker that failed first; where it is another
+/// one, or none, the error is printed as well.
 fn end(ending: &Ending) -> ExitCode {
     let Ending { message, culprit, code } = ending;
-    let launched = std::env::var_os(env::ERROR_FILE).is_some_and(|file| !file.is_empty());
-    if !launched || kolo_launch::report_failure(message, *culprit).is_err() {
+    let reported = kolo_launch::report_failure(message, *culprit);
+    if reported.is_err() || !kolo_launch::launcher_shows_errors() {
         eprintln!("error: {message}");
     }
     ExitCode::from(*code)

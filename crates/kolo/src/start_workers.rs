@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use kolo_comm::env;
 use kolo_launch::{Messages, Output};
 
 use crate::options::Elastic;
@@ -36,6 +37,28 @@ pub(crate) fn start_workers(
     job.grace = GRACE;
     elastic.apply(&mut job);
     Ok(kolo_launch::run(&job)?)
+}
+
+/// Refuses `--nproc` where the environment says that this process is the only worker of a job, which it would
+/// be whatever the option says; warns where the option is not given.
+pub(crate) fn check_lone_worker(nproc: Option<usize>) -> Result<(), Failure> {
+    // Kolo's launcher and torchrun set the job's name as well, and mean it.
+    let by_hand = std::env::var_os(env::RUN_ID).is_none();
+    let alone = std::env::var(env::WORLD_SIZE).is_ok_and(|size| size == "1");
+    if !by_hand || !alone {
+        return Ok(());
+    }
+    let so = "RANK and WORLD_SIZE=1 in the environment make this process the only worker";
+    match nproc {
+        Some(1) => Ok(()),
+        Some(nproc) => Err(Failure::input(format!(
+            "--nproc {nproc}: {so}; unset RANK and WORLD_SIZE to start {nproc}, or leave out --nproc"
+        ))),
+        None => {
+            log::warn!("{so}; unset RANK and WORLD_SIZE to have several started");
+            Ok(())
+        }
+    }
 }
 
 /// Workers of a training that are asked to end finish their step and write a checkpoint: as long as job

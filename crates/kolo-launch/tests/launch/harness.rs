@@ -233,6 +233,7 @@ pub fn launch_if_asked() {
     job.grace = number("grace_ms").map_or(job.grace, Duration::from_millis);
     job.min = number("min").map_or(job.min, |min| min as usize);
     job.restarts = number("restarts").map_or(job.restarts, |restarts| restarts as usize);
+    job.group_restarts = number("group_restarts").unwrap_or(0) as usize;
     job.token_file = spec["token_file"].as_str().map(Into::into);
     if let Some(host) = spec["master_addr"].as_str() {
         job.master_addr = host.into();

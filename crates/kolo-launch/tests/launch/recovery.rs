@@ -140,3 +140,25 @@ fn who_was_to_replace_another_is_not_missed_when_the_work_is_done() {
     assert!(ended.err.contains("exited with code 3 when the work was done"), "{}", ended.err);
     ended.left_nothing(&[&pids[..], &[late]].concat());
 }
+
+#[test]
+fn a_program_that_is_not_elastic_is_started_again_as_a_whole() {
+    let script = r#"
+echo "count $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS"
+note "here.$RANK.$TORCHELASTIC_RESTART_COUNT" ""
+wait_for "here.0.$TORCHELASTIC_RESTART_COUNT"; wait_for "here.1.$TORCHELASTIC_RESTART_COUNT"
+[ $RANK = 0 ] || [ $TORCHELASTIC_RESTART_COUNT = 2 ] || exit 3
+[ $TORCHELASTIC_RESTART_COUNT = 2 ] || sleep 60
+"#;
+    let trial = |restarts: usize| Trial::new(2, script).set("restarts", 0).set("group_restarts", restarts);
+    let ended = trial(2).run();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let counts = |count: usize| ended.out.matches(&format!("count {count} of 2")).count();
+    assert_eq!([0, 1, 2, 3].map(counts), [2, 2, 2, 0], "{}", ended.out);
+    assert!(ended.err.contains("rank 1 (pid ") && ended.err.contains("(restart 2 of 2)"), "{}", ended.err);
+    ended.left_nothing(&[]);
+    let ended = trial(1).run();
+    assert_eq!(ended.code, 3, "{}", ended.err);
+    let ended = trial(0).run();
+    assert!(ended.code == 3 && !ended.err.contains("started again"), "{}", ended.err);
+}

@@ -12,7 +12,7 @@ use kolo_train::{Recipe, RunFolder};
 
 use super::train::Train;
 use crate::check::{Asked, TRIAL, Verdict, gather, try_as_told};
-use crate::start_workers::start_workers;
+use crate::start_workers::{check_lone_worker, start_workers};
 use kolo::Failure;
 
 /// Check a job before it runs: its hosts, network, disk, data and settings.
@@ -44,6 +44,7 @@ impl Check {
             return try_as_told();
         }
         if is_worker() {
+            check_lone_worker(self.train.nproc)?;
             return self.work();
         }
         let recipe = self.train.configuration()?;

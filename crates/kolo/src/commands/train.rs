@@ -24,7 +24,7 @@ use kolo_train::{
 };
 
 use crate::options::{Communication, Elastic, algorithms};
-use crate::start_workers::start_workers;
+use crate::start_workers::{check_lone_worker, start_workers};
 use kolo::Failure;
 
 /// Train a model on images with several workers.
@@ -152,6 +152,7 @@ fn tables() -> String {
 impl Train {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
         if is_worker() {
+            check_lone_worker(self.nproc)?;
             self.out = told_folder().or(self.out);
             self.communication.for_tuning = self.configuration()?.tune;
             return self.work();

@@ -16,7 +16,8 @@ pub(crate) struct Elastic {
     /// Workers with which the job goes on at least when others die [default: 1]
     #[arg(long, value_name = "WORKERS")]
     min: Option<usize>,
-    /// Workers that are started in place of others that died [default: 3]
+    /// Workers that are started in place of others that died [default: 3]. Programs under `kolo launch` that are
+    /// not elastic are started again as a whole so often, on one node, if this option is given
     #[arg(long, value_name = "WORKERS")]
     max_restarts: Option<usize>,
 }
@@ -40,6 +41,11 @@ impl Elastic {
     /// Whether the user has said how the job goes on.
     pub(crate) fn is_given(&self) -> bool {
         self.min.is_some() || self.max_restarts.is_some()
+    }
+
+    /// How often a program that is not elastic is started again as a whole.
+    pub(crate) fn group_restarts(&self) -> usize {
+        self.max_restarts.unwrap_or(0)
     }
 
     pub(crate) fn apply(&self, job: &mut Job) {
