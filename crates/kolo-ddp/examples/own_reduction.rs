@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kolo_comm::{Buffer, Collective, Group, Op, Pending, Timing, threads};
 use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::reduction::{Context, FinishedShard, Reducer, Reduction};
+use kolo_ddp::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use kolo_ddp::{Assignment, Config, Error, Kind, ParamSpec, Replica, SpanId};
 
 /// Majority vote of the shards' signs (Bernstein et al. 2018, "signSGD", algorithm 3): sums of whole numbers,
@@ -43,7 +43,7 @@ impl Reduction for Majority {
         votes.zip(&self.gradient).for_each(|(votes, g)| *votes += g.total_cmp(&0.0) as i8 as f32);
     }
 
-    fn start(&mut self, group: Option<&Group>, _: &Assignment, _: u64) {
+    fn start(&mut self, group: Option<&Group>, _: &Assignment, _: &ReadyStep) {
         if let Some(group) = group {
             self.pending = Some(group.start(Collective::AllReduce(Op::Sum), self.votes.take().unwrap()));
         }

@@ -10,6 +10,7 @@ use kolo_comm::{Buffer, Collective, Group};
 
 use crate::error::Error;
 use crate::exchange::Exchange;
+use crate::reduction::SampleCount;
 use crate::shares::Assignment;
 use crate::timed::timed;
 
@@ -19,6 +20,8 @@ pub(crate) struct ShardLosses {
     /// Loss and count of each shard so far.
     values: Vec<[f64; 2]>,
     pending: Option<Exchange<f64>>,
+    /// Those of all ranks, as soon as they are known.
+    samples: SampleCount,
 }
 
 impl ShardLosses {
@@ -36,11 +39,22 @@ impl ShardLosses {
     /// Forgets all shards: a new step.
     pub(crate) fn reset(&mut self) {
         self.values.clear();
+        self.samples = SampleCount::default();
     }
 
     /// Whether the sum over the shards of all ranks has been started and not been waited for.
     pub(crate) fn are_started(&self) -> bool {
         self.pending.is_some()
+    }
+
+    /// The samples of the step that runs.
+    pub(crate) fn samples(&self) -> SampleCount {
+        self.samples.clone()
+    }
+
+    /// The step is this rank's alone, all shards of which are there.
+    pub(crate) fn are_all(&self) {
+        self.samples.set(self.sum()[1]);
     }
 
     /// Starts the sum over the shards of all ranks.
@@ -63,7 +77,18 @@ impl ShardLosses {
             buffer[2 * part..2 * part + 2].copy_from_slice(&sum);
         }
         let sum = Collective::TreeSum { contributions: contributions.clone(), len: 2 };
-        self.pending = Some(Exchange::new(group, mode, sum, buffer));
+        self.pending = Some(match mode {
+            WaitMode::Blocking => Exchange::new(group, mode, sum, buffer),
+            // Reductions that are started after it ask for the samples before this thread does.
+            WaitMode::Background => {
+                let samples = self.samples();
+                Exchange::UnderWay(group.start_stages(move |stages| {
+                    let sum = stages.run(&sum, buffer)?;
+                    samples.set(sum[1]);
+                    Ok(sum)
+                }))
+            }
+        });
         Ok(())
     }
 
@@ -78,10 +103,13 @@ impl ShardLosses {
                 let sum = timed(exposed, "the loss", || pending.wait(group))?;
                 Ok([sum[0], sum[1]])
             }
-            None => {
-                Ok(self.values.iter().fold([0.0; 2], |sum, value| [sum[0] + value[0], sum[1] + value[1]]))
-            }
+            None => Ok(self.sum()),
         }
+    }
+
+    /// The sum over this rank's shards.
+    fn sum(&self) -> [f64; 2] {
+        self.values.iter().fold([0.0; 2], |sum, value| [sum[0] + value[0], sum[1] + value[1]])
     }
 }
 

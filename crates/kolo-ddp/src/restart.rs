@@ -135,7 +135,7 @@ mod tests {
             let reduction: Arc<dyn Reducer> = entry.build(&all.into_iter().collect()).unwrap().into();
             let optimizer = [adamw as fn() -> _, sgd, frozen]
                 .into_iter()
-                .find(|make: &fn() -> Box<dyn Optimizer>| reduction.check(&*make()).is_ok());
+                .find(|make: &fn() -> Box<dyn Optimizer>| reduction.fits(&*make(), &[]).is_ok());
             let optimizer = optimizer.unwrap();
             let config = Config { shards: Some(4), reduction, ..Config::default() };
             let expected = train(1, &config, optimizer, None);

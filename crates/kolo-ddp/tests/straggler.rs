@@ -145,7 +145,7 @@ fn shards_leave_the_slow_rank_and_come_back_when_it_recovers() {
     // What is kept for each shard goes along, if there is something.
     let keeps = |reduction: &Arc<dyn Reducer>| !reduction.shard_state().is_empty();
     let adamw = kolo_ddp::optimizer::named("adamw", &Settings::default()).unwrap();
-    let fits = |reduction: &Arc<dyn Reducer>| reduction.check(&*adamw).is_ok();
+    let fits = |reduction: &Arc<dyn Reducer>| reduction.fits(&*adamw, &[]).is_ok();
     for reduction in &[sum()].into_iter().chain(reductions().filter(keeps).filter(fits)).collect::<Vec<_>>() {
         shards_leave_and_come_back(steps, reduction);
     }

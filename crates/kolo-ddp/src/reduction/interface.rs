@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use kolo_comm::{Deferred, Group, SumParts, Timing};
 
+use super::samples::SampleCount;
 use crate::buckets::Bucket;
 use crate::error::Error;
 use crate::shares::Assignment;
-use kolo_optim::{Layout, Optimizer, Settings};
+use kolo_optim::{GroupSettings, Layout, Optimizer, Settings};
 
 /// How the buckets of a job are reduced: makes a [`Reduction`] for each of them. An entry of
 /// [`REDUCTIONS`](super::REDUCTIONS), or one of the user's own.
@@ -47,12 +48,13 @@ pub trait Reducer: Send + Sync + 'static {
         false
     }
 
-    /// Refuses an optimizer that it makes no sense with.
+    /// Refuses an optimizer of this name that it makes no sense with. Asked for the settings of each group of
+    /// parameters.
     ///
     /// # Errors
     ///
     /// Why, in one sentence that says what to do.
-    fn check(&self, _: &dyn Optimizer) -> Result<(), String> {
+    fn check(&self, _optimizer: &str, _settings: &Settings) -> Result<(), String> {
         Ok(())
     }
 
@@ -90,10 +92,9 @@ pub trait Reduction: Send {
     /// All elements of a shard are there.
     fn end_shard(&mut self, shard: FinishedShard);
 
-    /// All shards of this rank are there in step `step`, counted as [`FinishedShard::step`]: starts to
-    /// combine them with those of `group`, or without one among themselves. What goes wrong is said by
-    /// [`Reduction::wait`].
-    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64);
+    /// All shards of this rank are there: starts to combine them with those of `group`, or without one among
+    /// themselves. What goes wrong is said by [`Reduction::wait`].
+    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: &ReadyStep);
 
     /// Whether in the step that runs nothing is started, because adding is left to the reader: then what this
     /// rank has is lent ([`Reduction::lend`]). It is the same on all ranks.
@@ -136,6 +137,23 @@ pub trait Reduction: Send {
     /// may leave adding to the reader. It is the same step on all ranks.
     fn will_be_read_once(&mut self) {}
 
+    /// Whether a shard keeps what it gets late, when elements `offset ..` have been started already
+    /// ([`Reduction::keep_late`]), as it keeps whatever it has not said. Otherwise the sum of that over all
+    /// shards is added to the result ([`Reduction::add_late`]). The same on all ranks; asked when it has been
+    /// waited for.
+    fn keeps_late(&self, _offset: usize) -> bool {
+        false
+    }
+
+    /// A contribution to elements `offset ..` that has come late in this rank's shard `own`, counted from 0.
+    fn keep_late(&mut self, _own: usize, _offset: usize, _gradient: &[f32]) {}
+
+    /// What has come late for elements `offset ..`, summed over all shards.
+    fn add_late(&mut self, offset: usize, sum: &[f32]) {
+        let result = &mut self.result()[offset..offset + sum.len()];
+        result.iter_mut().zip(sum).for_each(|(result, late)| *result += late);
+    }
+
     /// A new step begins.
     fn reset(&mut self);
 
@@ -173,6 +191,16 @@ pub struct FinishedShard {
     pub count: f64,
 }
 
+/// A step of which all shards of this rank are there.
+#[derive(Clone, Debug)]
+pub struct ReadyStep {
+    /// Which one, counted as [`FinishedShard::step`].
+    pub number: u64,
+    /// What the sum over all shards will be divided by. A reduction that keeps something of a gradient for
+    /// the next step keeps it as a part of the mean, because the next step may have other samples.
+    pub samples: SampleCount,
+}
+
 /// What a reduction is made for.
 pub struct Context<'a> {
     /// The ranks that train together; buffers come from here.
@@ -186,6 +214,22 @@ pub struct Context<'a> {
 }
 
 impl dyn Reducer {
+    /// As [`Reducer::check`], of the settings of an optimizer and of those that are others in its groups.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reducer::check`]; of a group it says which.
+    pub fn fits(&self, optimizer: &dyn Optimizer, groups: &[GroupSettings]) -> Result<(), String> {
+        let (name, settings) = (optimizer.name(), optimizer.settings());
+        self.check(name, &settings)?;
+        for group in groups.iter().filter(|group| !group.is_frozen()) {
+            let together = settings.clone().into_iter().chain(group.settings.clone()).collect();
+            let problem = |problem| format!("{problem}, in the group of {} too", group.tensors);
+            self.check(name, &together).map_err(problem)?;
+        }
+        Ok(())
+    }
+
     /// Whether its reductions keep anything from step to step, for a shard or on all ranks.
     pub fn keeps_state(&self) -> bool {
         !(self.shard_state().is_empty() && self.common_state().is_empty())

@@ -6,11 +6,13 @@
 
 mod compressed;
 mod interface;
+mod samples;
 mod sum;
 
 use std::sync::Arc;
 
-pub use self::interface::{Context, FinishedShard, Reducer, Reduction};
+pub use self::interface::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
+pub use self::samples::SampleCount;
 use kolo_optim::Settings;
 use kolo_optim::table::{self, Choice, ChoiceError, Entry};
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use kolo_comm::tree::Contributions;
 use kolo_comm::{Buffer, Collective, Deferred, DeferredSum, Group, Pending, SumParts, Timing};
 
-use super::interface::{Context, FinishedShard, Reducer, Reduction};
+use super::interface::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use crate::error::Error;
 use crate::shard_sum::ShardSum;
 use crate::shares::Assignment;
@@ -80,7 +80,7 @@ impl Reduction for Sum {
         self.sum.end_shard(shard.number);
     }
 
-    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, _: u64) {
+    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, _: &ReadyStep) {
         match group {
             Some(group) => {
                 let SumParts { contributions, len, buffer } = self.parts(assignment);

@@ -157,7 +157,7 @@ impl Replica {
         }
         optimizer.init(&layout);
         let refused = |problem| Error::ReductionRefused { problem };
-        config.reduction.check(&*optimizer).map_err(refused)?;
+        config.reduction.fits(&*optimizer, groups.settings()).map_err(refused)?;
         let caps = BucketCaps::of_mib(25.0);
         let noise = NoiseProbe::new(config.noise_scale, &layout);
         Ok(Replica {

@@ -9,7 +9,7 @@ use super::state_before::StateBefore;
 use super::use_counts::UseCounts;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
-use crate::reduction::{Context, FinishedShard, Reducer, Reduction};
+use crate::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use crate::shares::Assignment;
 use crate::timed::timed_as;
 use kolo_optim::{Layout, SpanId};
@@ -91,7 +91,7 @@ impl BucketState {
     }
 
     /// Starts the reduction over the shards of all ranks; without a `group`, over those of this rank.
-    pub(super) fn launch(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64) {
+    pub(super) fn launch(&mut self, group: Option<&Group>, assignment: &Assignment, step: &ReadyStep) {
         self.launched();
         self.reduction.start(group, assignment, step);
     }

@@ -9,7 +9,7 @@ use super::launch_order::LaunchSlot;
 use super::scaled::StepNumber;
 use super::{Phase, Step};
 use crate::error::Error;
-use crate::reduction::FinishedShard;
+use crate::reduction::{FinishedShard, ReadyStep};
 use kolo_optim::{Kind, SpanId};
 
 impl Step {
@@ -154,14 +154,18 @@ impl Step {
 
     pub(super) fn launch(&mut self, bucket: usize, step: u64) {
         let group = self.synchronise.then_some(&*self.group);
-        self.buckets.states[bucket].launch(group, &self.assignment, step);
+        let step = ReadyStep { number: step, samples: self.losses.samples() };
+        self.buckets.states[bucket].launch(group, &self.assignment, &step);
         self.launches.advance();
     }
 
     pub(super) fn start_losses(&mut self, mode: WaitMode) -> Result<(), Error> {
         match self.synchronise {
             true => self.losses.start(&self.group, mode, &self.assignment),
-            false => Ok(()),
+            false => {
+                self.losses.are_all();
+                Ok(())
+            }
         }
     }
 

@@ -97,7 +97,7 @@ fn fitting(optimizer: &'static Entry<dyn Optimizer>, reduction: Arc<dyn Reducer>
     let frozen = || lively(optimizer).with("freeze_after", WARM_UP).with("epsilon", 0.1);
     let frozen = optimizer.setting("freeze_after").map(|_| frozen());
     let settings = [lively(optimizer), Settings::default()].into_iter().chain(frozen);
-    let fits = |settings: &Settings| reduction.check(&*optimizer.build(settings).unwrap()).is_ok();
+    let fits = |settings: &Settings| reduction.fits(&*optimizer.build(settings).unwrap(), &[]).is_ok();
     let settings = settings.into_iter().find(fits)?;
     Some((optimizer, settings, reduction))
 }

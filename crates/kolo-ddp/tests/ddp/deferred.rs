@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::{WIDTH, clip, lively, replica, run_shard};
 use kolo_comm::{Deferred, Group, SumParts, Timing, threads};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Scope, Settings};
-use kolo_ddp::reduction::{self, Context, FinishedShard, Reducer, Reduction};
+use kolo_ddp::reduction::{self, Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use kolo_ddp::table::Choice;
 use kolo_ddp::{Assignment, BucketCaps, Config, Error};
 
@@ -52,7 +52,7 @@ impl Reduction for CountedBucket {
         self.0.end_shard(shard);
     }
 
-    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64) {
+    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: &ReadyStep) {
         self.0.start(group, assignment, step);
     }
 

@@ -83,7 +83,7 @@ fn what_is_applied_and_what_is_kept_is_the_sum_of_all_gradients() {
     let mut residuals = vec![0.0f64; layout.len()];
     for shard in 0..SHARDS {
         let mut own = vec![0.0f32; layout.len()];
-        reader.read(Set::Residuals, &format!("shard{shard}/residual/"), layout, 0, &mut own).unwrap();
+        reader.read(Set::Residuals, &format!("shard{shard}/mean_residual/"), layout, 0, &mut own).unwrap();
         assert!(own[layout.span(SpanId(1)).range()].iter().any(|kept| *kept != 0.0));
         assert!(own[layout.span(SpanId(MEAN)).range()].iter().all(|kept| *kept == 0.0));
         residuals.iter_mut().zip(own).for_each(|(sum, kept)| *sum += f64::from(kept));

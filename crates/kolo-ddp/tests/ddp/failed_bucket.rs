@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::{NAMES, WIDTH, replica, run_shard};
 use kolo_comm::{Group, Timing};
 use kolo_ddp::optimizer::Settings;
-use kolo_ddp::reduction::{self, Context, FinishedShard, Reducer, Reduction};
+use kolo_ddp::reduction::{self, Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use kolo_ddp::{Assignment, BucketCaps, Config, Error, SpanId};
 
 const STEPS: u64 = 10;
@@ -50,7 +50,7 @@ impl Reduction for FailingBucket {
         self.sum.end_shard(shard);
     }
 
-    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64) {
+    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: &ReadyStep) {
         self.sum.start(group, assignment, step);
     }
 

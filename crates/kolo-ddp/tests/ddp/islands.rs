@@ -108,7 +108,7 @@ fn compressed_changes_are_the_same_bits_on_any_number_of_ranks() {
         let outer = kolo_ddp::optimizer::named("sgd", &outer).unwrap();
         for (n, reduction) in common::reductions().enumerate() {
             let config = Config { reduction: reduction.clone(), ..config(sync, [4, 2][n % 2]) };
-            if let Err(problem) = reduction.check(&*outer) {
+            if let Err(problem) = reduction.fits(&*outer, &[]) {
                 let values = vec![0.5; NAMES.len() * WIDTH];
                 let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
                 let refused = Replica::new(Arc::new(Group::alone()), common::specs(), values, &config, sgd);

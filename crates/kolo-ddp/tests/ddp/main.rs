@@ -22,6 +22,7 @@ mod loading;
 mod loss_scaling;
 mod noise_scale;
 mod reduction;
+mod reduction_values;
 mod refused_steps;
 mod same_settings;
 mod servers;

@@ -336,7 +336,7 @@ impl Recipe {
         let refused = |problem| Error::setting("--reduction", &self.reduction, problem);
         // Of islands it is that of the outer step, which has an optimizer of its own.
         if !self.sync.mode.is_rare() {
-            reduction.check(&*self.optimizer.build()?).map_err(refused)?;
+            reduction.fits(&*self.optimizer.build()?, &[]).map_err(refused)?;
         }
         Ok(reduction)
     }

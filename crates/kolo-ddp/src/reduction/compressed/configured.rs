@@ -1,7 +1,7 @@
 //! What every reduction of the table says of itself: its entry's name, and the settings it was made with.
 
+use kolo_optim::Settings;
 use kolo_optim::table::Entry;
-use kolo_optim::{Optimizer, Settings};
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
@@ -47,8 +47,8 @@ impl<R: Reducer> Reducer for Configured<R> {
         self.reducer.needs_whole_tensors()
     }
 
-    fn check(&self, optimizer: &dyn Optimizer) -> Result<(), String> {
-        self.reducer.check(optimizer)
+    fn check(&self, optimizer: &str, settings: &Settings) -> Result<(), String> {
+        self.reducer.check(optimizer, settings)
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {

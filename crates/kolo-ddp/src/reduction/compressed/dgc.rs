@@ -1,22 +1,24 @@
 //! Deep gradient compression: the largest elements of what has been accumulated with momentum.
 //!
-//! Each shard keeps a velocity u and an accumulated gradient v: u = m·u + g; v += u; it says the largest
-//! elements of v and clears u and v there (momentum factor masking). So momentum is that of the gradients,
-//! though few of them are applied in each step, and the optimizer must have none of its own. In the first
-//! steps more is said: a quarter of the elements, then a quarter of that, and so on.
+//! Each shard keeps a velocity u and an accumulated gradient v, both as parts of the mean over the C samples
+//! of a step ([`feedback`](super::feedback)): u = m·u + g/C; v += u; it says the largest elements of C·v and
+//! clears u and v there (momentum factor masking). So momentum is that of the gradients, though few of them
+//! are applied in each step, and the optimizer must have none of its own. In the first steps more is said: a
+//! quarter of the elements, then a quarter of that, and so on.
 //!
 //! The local gradient is clipped to clip_norm/√S, S shards (section 3.2); here by blocks, each to its part of
 //! that, √(d/D) of a model of D elements, because other blocks may be in other buckets.
 
 use super::Compressed;
 use super::configured::configured;
-use super::gathered::{Codec, Gathered, Place};
+use super::feedback::keep_more;
+use super::gathered::{Codec, Gathered, Kept, Place};
 use super::parts::Parts;
 use super::selection::{count, largest};
 use super::top_k::{read, say, sparse_bytes};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
-use kolo_optim::Optimizer;
+use kolo_optim::Settings;
 use kolo_optim::norm::sum_of_squares;
 use kolo_optim::table::{Entry, Setting};
 use serde::Deserialize;
@@ -54,11 +56,10 @@ impl Dgc {
 
 impl Reducer for Dgc {
     fn shard_state(&self) -> &'static [&'static str] {
-        &["velocity", "accumulated"]
+        &["mean_velocity", "mean_accumulated"]
     }
 
-    fn check(&self, optimizer: &dyn Optimizer) -> Result<(), String> {
-        let (name, settings) = (optimizer.name(), optimizer.settings());
+    fn check(&self, name: &str, settings: &Settings) -> Result<(), String> {
         if settings.get("beta1").is_some() {
             return Err(format!("`dgc` corrects the momentum of SGD, not the moments of {name}; take `sgd`"));
         }
@@ -92,6 +93,17 @@ struct Accumulated {
     chosen: Vec<u16>,
 }
 
+impl Accumulated {
+    /// What clipping multiplies a block's gradient by.
+    fn clipped(&self, place: Place, gradient: &[f32]) -> f32 {
+        // The gradient is the sum over the shard's samples; the limit is that of their mean.
+        self.clip.map_or(1.0, |clip| {
+            let limit = clip * (gradient.len() as f64).sqrt() * place.shard.count;
+            (limit / sum_of_squares(gradient).sqrt()).min(1.0) as f32
+        })
+    }
+}
+
 impl Codec for Accumulated {
     const KEEPS: usize = 2;
 
@@ -103,23 +115,28 @@ impl Codec for Accumulated {
         sparse_bytes(count(len, self.density))
     }
 
-    fn encode(&mut self, place: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]) {
-        let [velocity, accumulated] = kept else { return };
-        // The gradient is the sum over the shard's samples; the limit is that of their mean.
-        let scale = self.clip.map_or(1.0, |clip| {
-            let limit = clip * (gradient.len() as f64).sqrt() * place.shard.count;
-            (limit / sum_of_squares(gradient).sqrt()).min(1.0) as f32
-        });
-        let momentum = self.settings.momentum;
-        for ((u, v), g) in velocity.iter_mut().zip(accumulated.iter_mut()).zip(gradient) {
-            *u = momentum * *u + g * scale;
+    fn encode(&mut self, place: Place, gradient: &mut [f32], kept: &mut Kept<'_>, said: &mut [u8]) {
+        let (scale, samples, momentum) =
+            (self.clipped(place, gradient), kept.samples, self.settings.momentum);
+        let [velocity, accumulated] = &mut kept.of_mean[..] else { return };
+        for ((u, v), g) in velocity.iter_mut().zip(accumulated.iter_mut()).zip(&mut *gradient) {
+            *u = momentum * *u + *g * scale / samples;
             *v += *u;
+            *g = *v * samples;
         }
-        largest(accumulated, count(gradient.len(), self.density), &mut self.chosen);
-        say(&self.chosen, accumulated, said);
+        largest(gradient, count(gradient.len(), self.density), &mut self.chosen);
+        say(&self.chosen, gradient, said);
         for i in &self.chosen {
             (velocity[usize::from(*i)], accumulated[usize::from(*i)]) = (0.0, 0.0);
         }
+    }
+
+    fn keep_late(&self, place: Place, gradient: &mut [f32], kept: &mut Kept<'_>) {
+        let scale = self.clipped(place, gradient);
+        gradient.iter_mut().for_each(|g| *g *= scale);
+        // u is linear in the gradients, so a part of one may come later.
+        let samples = kept.samples;
+        kept.of_mean.iter_mut().for_each(|kept| keep_more(kept, gradient, samples));
     }
 
     fn decode(&self, said: &[u8], values: &mut [f32]) {
@@ -153,7 +170,8 @@ mod tests {
             let mut said = vec![0; codec.bytes(200)];
             let shard = FinishedShard { number: 0, step, count: 1.0 };
             let place = Place { shard, span: SpanId(0), first: 0 };
-            codec.encode(place, &gradient, &mut [&mut u, &mut v], &mut said);
+            let mut kept = Kept { of_mean: vec![&mut u, &mut v], samples: 1.0 };
+            codec.encode(place, &mut gradient.clone(), &mut kept, &mut said);
             let mut heard = vec![0.0; 200];
             codec.decode(&said, &mut heard);
             for i in 0..200 {
@@ -187,7 +205,8 @@ mod tests {
         codec.begin(0);
         let shard = FinishedShard { number: 0, step: 0, count: 2.0 };
         let place = Place { shard, span: SpanId(0), first: 0 };
-        codec.encode(place, &[20.0; 4], &mut [&mut u, &mut v], &mut said);
+        let mut kept = Kept { of_mean: vec![&mut u, &mut v], samples: 2.0 };
+        codec.encode(place, &mut [20.0; 4], &mut kept, &mut said);
         let mut heard = vec![0.0; 4];
         codec.decode(&said, &mut heard);
         assert_eq!(heard, [4.0; 4]);

@@ -1,17 +1,17 @@
 //! One bit an element, with what that leaves out carried to the next step.
 //!
-//! Every shard has a residual e. In each step p = g + e is what it has to say, Δ = (‖p‖₁/d)·sign(p) is what
-//! it says, and p − Δ is its residual of the next step; the optimizer sees ΣΔ over all shards. So nothing is
-//! lost, only late: Σ over steps of what was applied, and what the residuals hold, is the sum of the
-//! gradients.
+//! Every shard has a residual e ([`feedback`](super::feedback)). In each step p = g + C·e is what it has to
+//! say, Δ = (‖p‖₁/d)·sign(p) is what it says, and (p − Δ)/C is its residual of the next step; the optimizer
+//! sees ΣΔ over all shards. So nothing is lost, only late: Σ over steps of what was applied, and what the
+//! residuals hold, is the sum of the means of the gradients.
 //!
 //! Residuals belong to shards, not to ranks, and the scale ‖p‖₁/d to blocks of [`BLOCK`](crate::BLOCK)
 //! elements of a tensor.
 
-use super::add::add;
 use super::bits::float;
 use super::configured::configured;
-use super::gathered::{Codec, Gathered, Place};
+use super::feedback::{keep, recall};
+use super::gathered::{Codec, Gathered, Kept, Place};
 use super::parts::Parts;
 use super::{Compressed, DENSE_BELOW};
 use crate::error::Error;
@@ -35,7 +35,7 @@ struct EfSign {
 
 impl Reducer for EfSign {
     fn shard_state(&self) -> &'static [&'static str] {
-        &["residual"]
+        &["mean_residual"]
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
@@ -57,10 +57,11 @@ impl Codec for Signs {
         sign_bytes(len)
     }
 
-    fn encode(&mut self, _: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]) {
-        let residual = &mut *kept[0];
-        add(residual, gradient);
-        say(residual, said);
+    fn encode(&mut self, _: Place, gradient: &mut [f32], kept: &mut Kept<'_>, said: &mut [u8]) {
+        let (residual, samples) = (&mut *kept.of_mean[0], kept.samples);
+        recall(gradient, residual, samples);
+        say(gradient, said);
+        keep(residual, gradient, samples);
     }
 
     fn decode(&self, said: &[u8], values: &mut [f32]) {

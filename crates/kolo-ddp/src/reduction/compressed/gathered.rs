@@ -10,6 +10,7 @@ use std::sync::Arc;
 use kolo_comm::schedule::Chunks;
 use kolo_comm::{Buffer, Collective, Error as CommError};
 
+use super::feedback::keep_more;
 use super::parts::Part;
 use super::tree_sum::TreeSum;
 use super::{Compressor, Shard, Wire};
@@ -30,11 +31,25 @@ pub(super) trait Codec: Send + 'static {
     fn bytes(&self, len: usize) -> usize;
 
     /// Says a block of a shard's gradient in so many bytes. `kept` has what is kept for each of its elements,
-    /// which it brings up to date.
-    fn encode(&mut self, place: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]);
+    /// which it brings up to date. The gradient may become something else.
+    fn encode(&mut self, place: Place, gradient: &mut [f32], kept: &mut Kept<'_>, said: &mut [u8]);
+
+    /// Keeps a part of a block's gradient that has come when the block had been said.
+    fn keep_late(&self, _: Place, gradient: &mut [f32], kept: &mut Kept<'_>) {
+        let Kept { of_mean, samples } = kept;
+        of_mean.iter_mut().for_each(|kept| keep_more(kept, gradient, *samples));
+    }
 
     /// Reads what has been said of a block.
     fn decode(&self, said: &[u8], values: &mut [f32]);
+}
+
+/// What is kept of a shard for the elements of a block.
+pub(super) struct Kept<'a> {
+    /// For each kind of it a part of the mean over the samples.
+    pub(super) of_mean: Vec<&'a mut [f32]>,
+    /// Of all shards in the step that runs; 1 where nothing is kept.
+    pub(super) samples: f32,
 }
 
 /// What a codec is asked to say.
@@ -66,6 +81,11 @@ pub(super) struct Gathered<C> {
     own: Vec<Vec<u8>>,
     /// For each kind of state and each of this rank's shards.
     kept: Vec<Vec<Vec<f32>>>,
+    /// Where something is kept: the gradients of this rank's shards, which wait for the samples of the step.
+    gradients: Vec<Vec<f32>>,
+    /// Those of this rank's shards that are over in the step that runs, and its samples.
+    finished: Vec<FinishedShard>,
+    samples: f32,
     /// What all shards say, one after another; `None` where this rank is alone.
     wire: Option<Buffer<u8>>,
     /// How many shards have spoken: all of the job's, or this rank's own where it is alone.
@@ -88,6 +108,9 @@ impl<C: Codec> Gathered<C> {
             bytes: 0,
             own: vec![Vec::new(); shards],
             kept: vec![vec![vec![0.0; len]; shards]; C::KEEPS],
+            gradients: vec![vec![0.0; if C::KEEPS > 0 { len } else { 0 }]; shards],
+            finished: Vec::new(),
+            samples: 0.0,
             wire: None,
             heard: 0,
             codec,
@@ -108,6 +131,39 @@ impl<C: Codec> Gathered<C> {
         self.codec.begin(step);
         self.place_blocks();
     }
+
+    /// Says a shard's gradient, in a step of so many samples.
+    fn encode(&mut self, shard: Shard, gradient: &mut [f32], samples: f32) {
+        let Gathered { codec, blocks, bytes, own, kept, .. } = self;
+        let own = &mut own[shard.own];
+        own.resize(*bytes, 0);
+        for block in blocks {
+            let said = &mut own[block.start..][..codec.bytes(block.elements.len())];
+            let gradient = &mut gradient[block.elements.clone()];
+            let place = block.place(shard.finished);
+            if samples > 0.0 {
+                let mut kept = Kept { of_mean: block.of(kept, shard.own), samples };
+                codec.encode(place, gradient, &mut kept, said);
+                continue;
+            }
+            // Nothing will be applied, so nothing is said, and what is kept stays.
+            gradient.fill(0.0);
+            let mut nothing = vec![vec![0.0; gradient.len()]; C::KEEPS];
+            let of_mean = nothing.iter_mut().map(Vec::as_mut_slice).collect();
+            codec.encode(place, gradient, &mut Kept { of_mean, samples: 1.0 }, said);
+        }
+    }
+}
+
+impl Block {
+    fn place(&self, shard: FinishedShard) -> Place {
+        Place { shard, span: self.span, first: self.first }
+    }
+
+    /// What is kept for its elements of one shard.
+    fn of<'a>(&self, kept: &'a mut [Vec<Vec<f32>>], own: usize) -> Vec<&'a mut [f32]> {
+        kept.iter_mut().map(|kind| &mut kind[own][self.elements.clone()]).collect()
+    }
 }
 
 impl<C: Codec> Compressor for Gathered<C> {
@@ -115,24 +171,25 @@ impl<C: Codec> Compressor for Gathered<C> {
         self.bytes
     }
 
-    fn compress(&mut self, shard: Shard, gradient: &[f32]) {
-        self.begin(shard.finished.step);
-        let Gathered { codec, blocks, bytes, own, kept, .. } = self;
-        let own = &mut own[shard.own];
-        own.resize(*bytes, 0);
-        for block in blocks {
-            let said = &mut own[block.start..][..codec.bytes(block.elements.len())];
-            let place = Place { shard: shard.finished, span: block.span, first: block.first };
-            let elements = block.elements.clone();
-            let mut kept: Vec<&mut [f32]> =
-                kept.iter_mut().map(|kind| &mut kind[shard.own][elements.clone()]).collect();
-            codec.encode(place, &gradient[elements.clone()], &mut kept, said);
+    fn take(&mut self, shard: Shard, gradient: &mut Vec<f32>) {
+        if C::KEEPS > 0 {
+            self.finished.push(shard.finished);
+            return std::mem::swap(&mut self.gradients[shard.own], gradient);
         }
+        self.begin(shard.finished.step);
+        self.encode(shard, gradient, 1.0);
     }
 
     fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
         // A rank without shards has not been told of the step.
         self.begin(wire.step);
+        self.samples = wire.samples;
+        for own in 0..self.finished.len() {
+            let mut gradient = std::mem::take(&mut self.gradients[own]);
+            let shard = Shard { finished: self.finished[own], own };
+            self.encode(shard, &mut gradient, wire.samples);
+            self.gradients[own] = gradient;
+        }
         let Wire { stages, assignment: Assignment { shares, shards, .. }, .. } = wire;
         self.heard = if stages.is_some() { shares.iter().sum() } else { shards.len() };
         let (Some(stages), 1..) = (stages, self.bytes) else {
@@ -165,6 +222,25 @@ impl<C: Codec> Compressor for Gathered<C> {
             };
             gradient[elements.clone()].copy_from_slice(sum.add(len, read));
         }
+    }
+
+    fn keeps_late(&self) -> bool {
+        C::KEEPS > 0
+    }
+
+    fn keep_late(&mut self, own: usize, offset: usize, gradient: &[f32]) {
+        let Gathered { codec, blocks, kept, finished, samples, .. } = self;
+        let range = offset..offset + gradient.len();
+        // Slices and blocks begin at the same multiples, so a block is in the slice or not.
+        for block in blocks.iter().filter(|block| *samples > 0.0 && range.contains(&block.elements.start)) {
+            let mut late = gradient[block.elements.start - offset..][..block.elements.len()].to_vec();
+            let mut kept = Kept { of_mean: block.of(kept, own), samples: *samples };
+            codec.keep_late(block.place(finished[own]), &mut late, &mut kept);
+        }
+    }
+
+    fn reset(&mut self) {
+        self.finished.clear();
     }
 
     fn shard_state(&mut self) -> Vec<&mut [Vec<f32>]> {

@@ -114,7 +114,7 @@ impl<T: Element<Sum = f32>> Compressor for Rounded<T> {
         self.len * size_of::<T>()
     }
 
-    fn compress(&mut self, shard: Shard, gradient: &[f32]) {
+    fn take(&mut self, shard: Shard, gradient: &mut Vec<f32>) {
         let mut rest = &mut self.own[shard.own][..];
         for range in &self.ranges {
             let (own, others) = rest.split_at_mut(range.len());

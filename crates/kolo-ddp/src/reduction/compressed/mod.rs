@@ -16,6 +16,7 @@ mod bits;
 mod configured;
 mod dgc;
 mod ef_sign;
+mod feedback;
 mod gathered;
 mod half_precision;
 mod key;
@@ -34,7 +35,7 @@ use std::ops::Range;
 use kolo_comm::{Collective, Error as CommError, Group, Pending, Stages, Timing};
 
 use self::parts::Parts;
-use super::interface::{Context, FinishedShard, Reduction};
+use super::interface::{Context, FinishedShard, ReadyStep, Reduction};
 use crate::error::Error;
 use crate::shard_sum::ShardSum;
 use crate::shares::Assignment;
@@ -69,8 +70,10 @@ trait Compressor: Send + 'static {
     /// Bytes of one shard on the wire.
     fn bytes(&self) -> usize;
 
-    /// A shard's gradient is complete, one value for each element of the bucket: turns it into what is said.
-    fn compress(&mut self, shard: Shard, gradient: &[f32]);
+    /// A shard's gradient is complete, one value for each element of the bucket: turns it into what is said,
+    /// or where that depends on what was kept ([`feedback`]), takes it until [`Compressor::exchange`] and
+    /// leaves something as long.
+    fn take(&mut self, shard: Shard, gradient: &mut Vec<f32>);
 
     /// Runs the collectives that bring what the shards of all ranks say. On the communication thread, unless
     /// there are no other ranks.
@@ -78,6 +81,17 @@ trait Compressor: Send + 'static {
 
     /// Writes the sum over all shards to the compressed elements of the bucket.
     fn decompress(&mut self, gradient: &mut [f32]);
+
+    /// As [`Reduction::keeps_late`], of compressed elements.
+    fn keeps_late(&self) -> bool {
+        false
+    }
+
+    /// As [`Reduction::keep_late`], of compressed elements.
+    fn keep_late(&mut self, _own: usize, _offset: usize, _gradient: &[f32]) {}
+
+    /// The sum that [`Reduction::add_late`] adds to compressed elements.
+    fn late_is_added(&mut self, _offset: usize, _sum: &[f32]) {}
 
     /// As [`Reduction::reset`].
     fn reset(&mut self) {}
@@ -98,6 +112,8 @@ struct Wire<'a> {
     stages: Option<&'a Stages>,
     assignment: &'a Assignment,
     step: u64,
+    /// Of all shards.
+    samples: f32,
 }
 
 impl Wire<'_> {
@@ -199,23 +215,27 @@ impl<C: Compressor> Reduction for Compressed<C> {
             sum.end_shard(finished.number);
         }
         let shard = Shard { finished, own: finished.number - self.first_shard };
-        halves.compressor.compress(shard, &self.gradient);
+        halves.compressor.take(shard, &mut self.gradient);
     }
 
-    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: u64) {
+    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: &ReadyStep) {
         let dense_len = self.dense_len;
+        // Without the sum of the losses there is none of gradients either: the next collective fails, too.
+        let samples_of =
+            |step: &ReadyStep| step.samples.get().filter(|samples| *samples > 0.0).unwrap_or(0.0) as f32;
         self.is_unread = true;
         match group {
             Some(group) => {
                 let mut halves = self.halves.take().expect("a bucket is reduced once a step");
-                let assignment = assignment.clone();
+                let (assignment, step) = (assignment.clone(), step.clone());
                 self.pending = Some(group.start_stages(move |stages| {
-                    let wire = Wire { stages: Some(stages), assignment: &assignment, step };
+                    let (number, samples) = (step.number, samples_of(&step));
+                    let wire = Wire { stages: Some(stages), assignment: &assignment, step: number, samples };
                     halves.exchange(dense_len, &wire).map(|()| halves)
                 }));
             }
             None => {
-                let alone = Wire { stages: None, assignment, step };
+                let alone = Wire { stages: None, assignment, step: step.number, samples: samples_of(step) };
                 // Without other ranks there is no collective that could fail.
                 let _ = self.here().exchange(dense_len, &alone);
             }
@@ -251,6 +271,23 @@ impl<C: Compressor> Reduction for Compressed<C> {
 
     fn result(&mut self) -> &mut [f32] {
         &mut self.gradient
+    }
+
+    fn keeps_late(&self, offset: usize) -> bool {
+        let is_dense = self.dense.iter().any(|range| range.contains(&offset));
+        !is_dense && self.halves.as_ref().is_some_and(|halves| halves.compressor.keeps_late())
+    }
+
+    fn keep_late(&mut self, own: usize, offset: usize, gradient: &[f32]) {
+        self.here().compressor.keep_late(own, offset, gradient);
+    }
+
+    fn add_late(&mut self, offset: usize, sum: &[f32]) {
+        let result = &mut self.gradient[offset..offset + sum.len()];
+        result.iter_mut().zip(sum).for_each(|(result, late)| *result += late);
+        if !self.dense.iter().any(|range| range.contains(&offset)) {
+            self.here().compressor.late_is_added(offset, sum);
+        }
     }
 
     fn reset(&mut self) {

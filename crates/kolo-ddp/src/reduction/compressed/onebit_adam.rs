@@ -1,10 +1,11 @@
 //! 1-bit Adam: after a warm-up with exact sums the momentum is said in one bit an element, in two stages.
 //!
-//! In the warm-up the optimizer sees the exact sum, and m = β₁m + (1−β₁)g is followed here as Adam follows
-//! it. Afterwards Adam's second moment stays as it is, and each shard says the signs of cᵢβ₁m + (1−β₁)gᵢ +
-//! eᵢ, cᵢ samples, and a scale for each block; eᵢ is what that leaves out. Every block has an owner, which
-//! adds what all shards say in tree order, and an error δ of its own, and says the signs of that to all: the
-//! new momentum. The optimizer sees the gradient that moves its first moment there: (m − β₁·m_before)/(1−β₁).
+//! In the warm-up the optimizer sees the exact sum, and m = β₁m + (1−β₁)g/C is followed here as Adam follows
+//! it, C samples. Afterwards Adam's second moment stays as it is, and each shard says the signs of (cᵢ/C)β₁m +
+//! (1−β₁)gᵢ/C + eᵢ, of cᵢ samples, and a scale for each block; eᵢ is what that leaves out. Every block has an
+//! owner, which adds what all shards say in tree order, and an error δ of its own, and says the signs of that
+//! to all: the new momentum. The optimizer sees the gradient that moves its first moment there: C·(m −
+//! β₁·m_before)/(1−β₁). All that is kept is a part of the mean ([`feedback`](super::feedback)).
 //!
 //! The owner of a block is the rank that has a certain shard, so δ belongs to that shard, and moves with it.
 //! On the wire two bits an element where there are as many shards as ranks.
@@ -17,15 +18,16 @@ use kolo_comm::{Collective, Error as CommError, Stages};
 
 use super::configured::configured;
 use super::ef_sign::{read, say, sign_bytes};
+use super::feedback::keep_more;
 use super::parts::{Part, Parts};
 use super::tree_sum::TreeSum;
 use super::{Compressed, Compressor, DENSE_BELOW, Shard, Wire};
 use crate::buckets::BLOCK;
 use crate::error::Error;
-use crate::reduction::interface::{Context, Reducer, Reduction};
+use crate::reduction::interface::{Context, FinishedShard, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
 use crate::shares::Assignment;
-use kolo_optim::Optimizer;
+use kolo_optim::Settings;
 use kolo_optim::table::{Entry, Setting, Value};
 use serde::Deserialize;
 
@@ -55,15 +57,14 @@ struct OnebitAdam {
 
 impl Reducer for OnebitAdam {
     fn shard_state(&self) -> &'static [&'static str] {
-        &["worker_error", "server_error"]
+        &["mean_worker_error", "mean_server_error"]
     }
 
     fn common_state(&self) -> &'static [&'static str] {
         &["momentum"]
     }
 
-    fn check(&self, optimizer: &dyn Optimizer) -> Result<(), String> {
-        let theirs = optimizer.settings();
+    fn check(&self, _: &str, theirs: &Settings) -> Result<(), String> {
         for (own, other) in [(self.warmup_steps, "freeze_after"), (self.beta1, "beta1")] {
             let own = Value::Number(own);
             if theirs.get(other) != Some(own) {
@@ -107,10 +108,13 @@ struct Momentum {
     server_errors: Vec<Vec<f32>>,
     /// m of the mean over the samples, one value for each element of the bucket.
     momentum: Vec<f32>,
-    /// In the warm-up the sum of the gradients; its last element is the number of samples.
+    /// In the warm-up the sum of the gradients.
     exact: ShardSum,
-    /// The number of samples alone.
-    counts: ShardSum,
+    /// After it the gradients of this rank's shards, which wait for the samples of the step.
+    gradients: Vec<Vec<f32>>,
+    /// Those of this rank's shards that are over in the step that runs, and its samples.
+    finished: Vec<FinishedShard>,
+    samples: f32,
     values: Vec<f32>,
     /// What is heard of the new momentum: bytes of all ranks' blocks, one rank after another.
     heard: Vec<u8>,
@@ -144,8 +148,10 @@ impl Momentum {
             worker_errors: vec![vec![0.0; len]; own.len()],
             server_errors: vec![vec![0.0; len]; own.len()],
             momentum: vec![0.0; len],
-            exact: ShardSum::new(group, len + 1, own.clone())?,
-            counts: ShardSum::new(group, 1, own)?,
+            gradients: vec![vec![0.0; len]; own.len()],
+            exact: ShardSum::new(group, len, own)?,
+            finished: Vec::new(),
+            samples: 0.0,
             values: Vec::new(),
             is_warm_up: true,
         })
@@ -207,11 +213,27 @@ impl Momentum {
         Ok(())
     }
 
-    /// The samples of the step.
-    fn count(&mut self) -> f32 {
-        match self.is_warm_up {
-            true => self.exact.result().last().copied().unwrap_or(0.0),
-            false => self.counts.result()[0],
+    /// Says what this rank's shards have, of a step of C samples; where there are none, nothing, and what is
+    /// kept stays.
+    fn say(&mut self) {
+        let (samples, beta1) = (self.samples, self.settings.beta1 as f32);
+        for (own, finished) in self.finished.iter().enumerate() {
+            let part = finished.count as f32 / samples;
+            for Block { elements, owner, start, .. } in &self.blocks {
+                let said = &mut self.said[own][*owner][*start..][..sign_bytes(elements.len())];
+                let gradient = &mut self.gradients[own][elements.clone()];
+                if samples > 0.0 {
+                    let error = &mut self.worker_errors[own][elements.clone()];
+                    let momentum = &self.momentum[elements.clone()];
+                    for ((e, m), g) in error.iter_mut().zip(momentum).zip(gradient) {
+                        *e += part * beta1 * m + (1.0 - beta1) * (*g / samples);
+                    }
+                    say(error, said);
+                } else {
+                    gradient.fill(0.0);
+                    say(gradient, said);
+                }
+            }
         }
     }
 }
@@ -224,40 +246,28 @@ impl Compressor for Momentum {
         }
     }
 
-    fn compress(&mut self, shard: Shard, gradient: &[f32]) {
+    fn take(&mut self, shard: Shard, gradient: &mut Vec<f32>) {
         self.is_warm_up = self.is_warm_up(shard.finished.step);
-        let (number, count) = (shard.finished.number, shard.finished.count as f32);
         if self.is_warm_up {
             self.exact.put(0, gradient, true);
-            self.exact.put(gradient.len(), &[count], true);
-            return self.exact.end_shard(number);
+            return self.exact.end_shard(shard.finished.number);
         }
-        self.counts.put(0, &[count], true);
-        self.counts.end_shard(number);
-        let beta1 = self.settings.beta1 as f32;
-        let errors = &mut self.worker_errors[shard.own];
-        for Block { elements, owner, start, .. } in &self.blocks {
-            let elements = elements.clone();
-            let error = &mut errors[elements.clone()];
-            let momentum = self.momentum[elements.clone()].iter();
-            for ((e, m), g) in error.iter_mut().zip(momentum).zip(&gradient[elements.clone()]) {
-                *e += count * beta1 * m + (1.0 - beta1) * g;
-            }
-            say(error, &mut self.said[shard.own][*owner][*start..][..sign_bytes(elements.len())]);
-        }
+        self.finished.push(shard.finished);
+        std::mem::swap(&mut self.gradients[shard.own], gradient);
     }
 
     fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
         // A rank without shards has not been told of the step.
         self.is_warm_up = self.is_warm_up(wire.step);
+        self.samples = wire.samples;
         if self.blocks.is_empty() {
             return Ok(());
         }
         if self.is_warm_up {
-            let len = self.momentum.len() + 1;
+            let len = self.momentum.len();
             return wire.sum(&mut self.exact, len);
         }
-        wire.sum(&mut self.counts, 1)?;
+        self.say();
         let Assignment { shares, shards, .. } = wire.assignment;
         // Without other ranks it adds up all blocks, whoever owns them.
         let ranks = match wire.stages {
@@ -275,29 +285,53 @@ impl Compressor for Momentum {
         if self.blocks.is_empty() {
             return;
         }
-        let (count, beta1) = (self.count(), self.settings.beta1 as f32);
+        let (samples, beta1) = (self.samples, self.settings.beta1 as f32);
         for Block { elements, owner, start, .. } in &self.blocks {
             let momentum = &mut self.momentum[elements.clone()];
             let gradient = &mut gradient[elements.clone()];
+            if samples <= 0.0 {
+                // Adam takes a step without samples as one whose gradient is zero.
+                gradient.fill(0.0);
+                momentum.iter_mut().for_each(|m| *m *= beta1);
+                continue;
+            }
             if self.is_warm_up {
                 gradient.copy_from_slice(&self.exact.result()[elements.clone()]);
                 for (m, g) in momentum.iter_mut().zip(gradient) {
-                    *m = beta1 * *m + (1.0 - beta1) * (*g / count);
+                    *m = beta1 * *m + (1.0 - beta1) * (*g / samples);
                 }
                 continue;
             }
             self.values.resize(elements.len(), 0.0);
             read(&self.heard[self.starts[*owner] + start..][..sign_bytes(elements.len())], &mut self.values);
             for ((m, g), new) in momentum.iter_mut().zip(gradient).zip(&self.values) {
-                *g = (new - beta1 * *m * count) / (1.0 - beta1);
-                *m = new / count;
+                *g = samples * (new - beta1 * *m) / (1.0 - beta1);
+                *m = *new;
             }
+        }
+    }
+
+    fn keeps_late(&self) -> bool {
+        !self.is_warm_up
+    }
+
+    fn keep_late(&mut self, own: usize, offset: usize, gradient: &[f32]) {
+        if self.samples > 0.0 {
+            let error = &mut self.worker_errors[own][offset..offset + gradient.len()];
+            keep_more(error, gradient, self.samples / (1.0 - self.settings.beta1 as f32));
+        }
+    }
+
+    fn late_is_added(&mut self, offset: usize, sum: &[f32]) {
+        if self.samples > 0.0 {
+            let momentum = &mut self.momentum[offset..offset + sum.len()];
+            keep_more(momentum, sum, self.samples / (1.0 - self.settings.beta1 as f32));
         }
     }
 
     fn reset(&mut self) {
         self.exact.reset();
-        self.counts.reset();
+        self.finished.clear();
     }
 
     fn shard_state(&mut self) -> Vec<&mut [Vec<f32>]> {
@@ -351,9 +385,10 @@ mod tests {
                 let gradient: Vec<f32> = (0..LEN).map(|i| noise(step * 3 + number, i)).collect();
                 sum.iter_mut().zip(&gradient).for_each(|(sum, g)| *sum += f64::from(*g));
                 let finished = FinishedShard { number, step: step as u64, count };
-                momentum.compress(Shard { finished, own: number }, &gradient);
+                momentum.take(Shard { finished, own: number }, &mut gradient.clone());
             }
-            let wire = Wire { stages: None, assignment: &assignment, step: step as u64 };
+            let samples = count as f32;
+            let wire = Wire { stages: None, assignment: &assignment, step: step as u64, samples };
             momentum.exchange(&wire).unwrap();
             let mut seen = vec![0.0; LEN];
             momentum.decompress(&mut seen);
@@ -362,7 +397,7 @@ mod tests {
                 // As Adam follows it, from what it is shown.
                 expected[i] = 0.9 * expected[i] + 0.1 * f64::from(seen[i]) / count;
                 assert!((expected[i] - f64::from(momentum.momentum[i])).abs() < 1e-5, "step {step}");
-                let lost = 0.1 * (sum[i] - f64::from(seen[i])) - (errors(&momentum, i) - before[i]);
+                let lost = 0.1 * (sum[i] - f64::from(seen[i])) / count - (errors(&momentum, i) - before[i]);
                 assert!(lost.abs() < 1e-4, "step {step}, element {i}: {lost}");
             }
         }

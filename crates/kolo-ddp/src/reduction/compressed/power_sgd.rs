@@ -1,19 +1,19 @@
 //! Matrices of low rank, which one step of the power method finds.
 //!
-//! A tensor is a matrix: its outer axes in memory, and the others. Of shard i's Mᵢ = gᵢ + eᵢ it says Pᵢ =
-//! MᵢQ, with the Q of the last step; P = ΣPᵢ is made orthonormal; it says Qᵢ = MᵢᵀP; Q = ΣQᵢ; the optimizer
+//! A tensor is a matrix: its outer axes in memory, and the others. Of shard i's Mᵢ = gᵢ + C·eᵢ, in a step of C
+//! samples ([`feedback`](super::feedback)), it says Pᵢ = MᵢQ, with the Q of the last step; P = ΣPᵢ is made orthonormal; it says Qᵢ = MᵢᵀP; Q = ΣQᵢ; the optimizer
 //! sees PQᵀ = PPᵀΣMᵢ. Both sums are linear, so they are added on their way, in tree order. On the wire
 //! 4r(n+m) bytes of n·m elements, whatever the number of shards.
 //!
-//! What a shard keeps is eᵢ = Mᵢ − PQᵢᵀ. The paper's eᵢ = Mᵢ − M̂ has the same sum over the shards, and
+//! What a shard keeps is eᵢ = (Mᵢ − PQᵢᵀ)/C. The paper's Mᵢ − M̂ has the same sum over the shards, and
 //! nothing else of it is ever seen; this one is shorter, and is less of a loss where a shard's is lost.
 
 use std::ops::Range;
 
 use kolo_comm::{Error as CommError, Group};
 
-use super::add::add;
 use super::configured::configured;
+use super::feedback::{keep, keep_more, recall};
 use super::matrix::{add_products, orthonormalise, times, transposed_times};
 use super::parts::{Part, Parts};
 use super::{Compressed, Compressor, DENSE_BELOW, SEED, Shard, Wire, key};
@@ -47,7 +47,7 @@ struct PowerSgd {
 
 impl Reducer for PowerSgd {
     fn shard_state(&self) -> &'static [&'static str] {
-        &["residual"]
+        &["mean_residual"]
     }
 
     fn common_state(&self) -> &'static [&'static str] {
@@ -114,8 +114,12 @@ impl Matrices {
 struct LowRank {
     matrices: Matrices,
     seed: u64,
-    /// For each of this rank's shards: eᵢ, and while a step runs Mᵢ.
+    /// For each of this rank's shards: eᵢ.
     residuals: Vec<Vec<f32>>,
+    /// For each of this rank's shards: gᵢ, then Mᵢ.
+    gradients: Vec<Vec<f32>>,
+    /// Of the step that runs.
+    samples: f32,
     /// ΣPᵢ, then P.
     left: ShardSum,
     /// ΣQᵢ.
@@ -142,6 +146,8 @@ impl LowRank {
         Ok(LowRank {
             seed,
             residuals: vec![vec![0.0; len]; shards.len()],
+            gradients: vec![vec![0.0; len]; shards.len()],
+            samples: 0.0,
             left: ShardSum::new(group, matrices.left, shards.clone())?,
             right: ShardSum::new(group, matrices.right, shards)?,
             warm: vec![0.0; len],
@@ -177,35 +183,45 @@ impl Compressor for LowRank {
         4 * (self.matrices.left + self.matrices.right)
     }
 
-    fn compress(&mut self, shard: Shard, gradient: &[f32]) {
-        self.begin(shard.finished.step);
-        let LowRank { matrices, residuals, left, factors, vectors, .. } = self;
-        vectors.resize(matrices.left, 0.0);
-        for matrix in &matrices.all {
-            let sum = &mut residuals[shard.own][matrix.range.clone()];
-            add(sum, &gradient[matrix.range.clone()]);
-            times(sum, matrix.shape, &factors[matrix.right.clone()], &mut vectors[matrix.left.clone()]);
-        }
-        left.put(0, vectors, true);
-        left.end_shard(shard.finished.number);
+    fn take(&mut self, shard: Shard, gradient: &mut Vec<f32>) {
+        std::mem::swap(&mut self.gradients[shard.own], gradient);
     }
 
     fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
-        // A rank without shards has not been told of the step.
         self.begin(wire.step);
-        let LowRank { matrices, residuals, left, right, vectors, .. } = self;
+        self.samples = wire.samples;
+        let LowRank { matrices, residuals, gradients, left, right, factors, vectors, samples, .. } = self;
+        vectors.resize(matrices.left, 0.0);
+        for ((shard, gradient), residual) in
+            wire.assignment.shards.clone().zip(&mut *gradients).zip(&*residuals)
+        {
+            for Matrix { range, shape, left: p, right: q, .. } in &matrices.all {
+                let (gradient, residual) = (&mut gradient[range.clone()], &residual[range.clone()]);
+                match *samples > 0.0 {
+                    true => recall(gradient, residual, *samples),
+                    // Nothing will be applied, so nothing is said, and what is kept stays.
+                    false => gradient.fill(0.0),
+                }
+                times(gradient, *shape, &factors[q.clone()], &mut vectors[p.clone()]);
+            }
+            left.put(0, vectors, true);
+            left.end_shard(shard);
+        }
         wire.sum(left, matrices.left)?;
         let left = left.result();
         for matrix in &matrices.all {
             orthonormalise(&mut left[matrix.left.clone()], matrix.shape.0);
         }
         vectors.resize(matrices.right, 0.0);
-        for (shard, residual) in wire.assignment.shards.clone().zip(residuals) {
+        for ((shard, gradient), residual) in wire.assignment.shards.clone().zip(gradients).zip(residuals) {
             for Matrix { range, shape, left: p, right: q, .. } in &matrices.all {
-                let (residual, p, q) =
-                    (&mut residual[range.clone()], &left[p.clone()], &mut vectors[q.clone()]);
-                transposed_times(residual, *shape, p, q);
-                add_products(residual, *shape, -1.0, p, q);
+                let (gradient, p, q) =
+                    (&mut gradient[range.clone()], &left[p.clone()], &mut vectors[q.clone()]);
+                transposed_times(gradient, *shape, p, q);
+                add_products(gradient, *shape, -1.0, p, q);
+                if *samples > 0.0 {
+                    keep(&mut residual[range.clone()], gradient, *samples);
+                }
             }
             right.put(0, vectors, true);
             right.end_shard(shard);
@@ -214,14 +230,26 @@ impl Compressor for LowRank {
     }
 
     fn decompress(&mut self, gradient: &mut [f32]) {
-        let LowRank { matrices, left, right, warm, .. } = self;
+        let LowRank { matrices, left, right, warm, samples, .. } = self;
         let (left, right) = (left.result(), right.result());
         for Matrix { range, shape, left: p, right: q, .. } in &matrices.all {
             let (p, q) = (&left[p.clone()], &right[q.clone()]);
             let gradient = &mut gradient[range.clone()];
             gradient.fill(0.0);
             add_products(gradient, *shape, 1.0, p, q);
-            warm[range.clone()][..q.len()].copy_from_slice(q);
+            if *samples > 0.0 {
+                warm[range.clone()][..q.len()].copy_from_slice(q);
+            }
+        }
+    }
+
+    fn keeps_late(&self) -> bool {
+        true
+    }
+
+    fn keep_late(&mut self, own: usize, offset: usize, gradient: &[f32]) {
+        if self.samples > 0.0 {
+            keep_more(&mut self.residuals[own][offset..offset + gradient.len()], gradient, self.samples);
         }
     }
 
@@ -264,9 +292,9 @@ mod tests {
     fn step(low_rank: &mut LowRank, assignment: &Assignment, step: u64, gradients: &[Vec<f32>]) -> Vec<f32> {
         for (number, gradient) in gradients.iter().enumerate() {
             let finished = FinishedShard { number, step, count: 1.0 };
-            low_rank.compress(Shard { finished, own: number }, gradient);
+            low_rank.take(Shard { finished, own: number }, &mut gradient.clone());
         }
-        low_rank.exchange(&Wire { stages: None, assignment, step }).unwrap();
+        low_rank.exchange(&Wire { stages: None, assignment, step, samples: 1.0 }).unwrap();
         let mut seen = vec![0.0; LEN];
         low_rank.decompress(&mut seen);
         low_rank.reset();

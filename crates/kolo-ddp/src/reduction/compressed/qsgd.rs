@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::bits::{float, pack, packed_bytes, unpack};
 use super::configured::configured;
-use super::gathered::{Codec, Gathered, Place};
+use super::gathered::{Codec, Gathered, Kept, Place};
 use super::parts::Parts;
 use super::{Compressed, DENSE_BELOW, SEED, key};
 use crate::error::Error;
@@ -89,7 +89,7 @@ impl Codec for Levels {
         len / self.block * bytes(self.block) + if rest > 0 { bytes(rest) } else { 0 }
     }
 
-    fn encode(&mut self, place: Place, gradient: &[f32], _: &mut [&mut [f32]], said: &mut [u8]) {
+    fn encode(&mut self, place: Place, gradient: &mut [f32], _: &mut Kept<'_>, said: &mut [u8]) {
         let key = key::of_block(self.seed, place.shard.step, place.span, place.first)
             .with(place.shard.number as u64);
         let levels = self.levels();
@@ -162,7 +162,8 @@ mod tests {
         let mut bytes = vec![0; codec.bytes(values.len())];
         let shard = FinishedShard { number: 1, step, count: 1.0 };
         let place = Place { shard, span: SpanId(2), first: 0 };
-        codec.encode(place, values, &mut [], &mut bytes);
+        let mut nothing = Kept { of_mean: Vec::new(), samples: 1.0 };
+        codec.encode(place, &mut values.to_vec(), &mut nothing, &mut bytes);
         let mut read = vec![0.0; values.len()];
         codec.decode(&bytes, &mut read);
         read

@@ -1,7 +1,7 @@
 //! Some elements at random, the same ones of all shards, so that they can be summed on their way.
 //!
-//! p = g + e is what a shard has to say; it says k elements of each block of [`BLOCK`](crate::BLOCK), drawn
-//! anew in each step, and keeps the others. With `unbiased` it keeps nothing, and what it says is d/k times
+//! p = g + C·e is what a shard has to say ([`feedback`](super::feedback)); it says k elements of each block of
+//! [`BLOCK`](crate::BLOCK), drawn anew in each step, and keeps the others. With `unbiased` it keeps nothing, and what it says is d/k times
 //! as large, so that the mean is right. On the wire four bytes for each of them, and one all-reduce for all
 //! shards.
 
@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use kolo_comm::{Error as CommError, Group};
 
-use super::add::add;
 use super::configured::configured;
+use super::feedback::{keep, keep_more, recall};
 use super::parts::{Part, Parts};
 use super::selection::{count, random};
 use super::top_k::DENSITY;
@@ -48,7 +48,7 @@ impl Reducer for RandomK {
     fn shard_state(&self) -> &'static [&'static str] {
         match self.unbiased {
             true => &[],
-            false => &["residual"],
+            false => &["mean_residual"],
         }
     }
 
@@ -81,6 +81,10 @@ struct Sampled {
     sum: ShardSum,
     /// For each of this rank's shards; `None` if nothing is kept.
     residuals: Option<Vec<Vec<f32>>>,
+    /// The gradients of this rank's shards, which wait for the samples of the step, where something is kept.
+    gradients: Vec<Vec<f32>>,
+    /// Of the step that runs.
+    samples: f32,
     /// What a shard says.
     said: Vec<f32>,
 }
@@ -104,9 +108,21 @@ impl Sampled {
         let (blocks, density): (Vec<Block>, f64) = (blocks.collect(), settings.density.min(1.0));
         let said: usize = blocks.iter().map(|block| count(block.elements.len(), density)).sum();
         let residuals = (!settings.unbiased).then(|| vec![vec![0.0; len]; shards.len()]);
+        let gradients = residuals.clone().unwrap_or_default();
         let sum = ShardSum::new(group, said, shards)?;
         let (seed, step) = (settings.seed as u64, None);
-        Ok(Sampled { density, seed, blocks, step, len: said, sum, residuals, said: Vec::new() })
+        Ok(Sampled {
+            density,
+            seed,
+            blocks,
+            step,
+            len: said,
+            sum,
+            residuals,
+            gradients,
+            samples: 0.0,
+            said: Vec::new(),
+        })
     }
 
     /// Chooses the elements of a step.
@@ -121,27 +137,47 @@ impl Sampled {
     }
 }
 
+impl Sampled {
+    /// Says what these shards of this rank have, and what was kept of them.
+    fn say(&mut self, shards: Range<usize>) {
+        let Sampled { blocks, residuals: Some(residuals), gradients, said, sum, samples, .. } = self else {
+            return;
+        };
+        for ((number, residual), gradient) in shards.zip(residuals).zip(gradients) {
+            said.clear();
+            for Block { elements, chosen, .. } in &*blocks {
+                let (gradient, residual) = (&mut gradient[elements.clone()], &mut residual[elements.clone()]);
+                if *samples > 0.0 {
+                    recall(gradient, residual, *samples);
+                } else {
+                    gradient.fill(0.0);
+                }
+                said.extend(chosen.iter().map(|i| std::mem::take(&mut gradient[usize::from(*i)])));
+                if *samples > 0.0 {
+                    keep(residual, gradient, *samples);
+                }
+            }
+            sum.put(0, said, true);
+            sum.end_shard(number);
+        }
+    }
+}
+
 impl Compressor for Sampled {
     fn bytes(&self) -> usize {
         4 * self.len
     }
 
-    fn compress(&mut self, shard: Shard, gradient: &[f32]) {
+    fn take(&mut self, shard: Shard, gradient: &mut Vec<f32>) {
+        if self.residuals.is_some() {
+            return std::mem::swap(&mut self.gradients[shard.own], gradient);
+        }
         self.choose(shard.finished.step);
         self.said.clear();
         for Block { elements, chosen, .. } in &self.blocks {
-            let gradient = &gradient[elements.clone()];
-            match &mut self.residuals {
-                Some(residuals) => {
-                    let residual = &mut residuals[shard.own][elements.clone()];
-                    add(residual, gradient);
-                    self.said.extend(chosen.iter().map(|i| std::mem::take(&mut residual[usize::from(*i)])));
-                }
-                None => {
-                    let scale = elements.len() as f32 / chosen.len() as f32;
-                    self.said.extend(chosen.iter().map(|i| gradient[usize::from(*i)] * scale));
-                }
-            }
+            let (gradient, scale) =
+                (&gradient[elements.clone()], elements.len() as f32 / chosen.len() as f32);
+            self.said.extend(chosen.iter().map(|i| gradient[usize::from(*i)] * scale));
         }
         self.sum.put(0, &self.said, true);
         self.sum.end_shard(shard.finished.number);
@@ -150,6 +186,10 @@ impl Compressor for Sampled {
     fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
         // A rank without shards has chosen nothing.
         self.choose(wire.step);
+        self.samples = wire.samples;
+        if self.residuals.is_some() {
+            self.say(wire.assignment.shards.clone());
+        }
         wire.sum(&mut self.sum, self.len)
     }
 
@@ -161,6 +201,16 @@ impl Compressor for Sampled {
             for (i, value) in chosen.iter().zip(&mut said) {
                 gradient[usize::from(*i)] = *value;
             }
+        }
+    }
+
+    fn keeps_late(&self) -> bool {
+        self.residuals.is_some()
+    }
+
+    fn keep_late(&mut self, own: usize, offset: usize, gradient: &[f32]) {
+        if let (Some(residuals), true) = (&mut self.residuals, self.samples > 0.0) {
+            keep_more(&mut residuals[own][offset..offset + gradient.len()], gradient, self.samples);
         }
     }
 

@@ -1,13 +1,13 @@
 //! The largest elements of each block, with all others carried to the next step.
 //!
-//! p = g + e is what a shard has to say; it says the k elements of the largest magnitude of each block of
-//! [`BLOCK`](crate::BLOCK) elements, and keeps the others: ‖e‖² ≤ (1 − k/d)·‖p‖². On the wire six bytes for
-//! each of them: where it is in its block, and its value.
+//! p = g + C·e is what a shard has to say ([`feedback`](super::feedback)); it says the k elements of the
+//! largest magnitude of each block of [`BLOCK`](crate::BLOCK) elements, and keeps the others: ‖C·e‖² ≤ (1 −
+//! k/d)·‖p‖². On the wire six bytes for each of them: where it is in its block, and its value.
 
-use super::add::add;
 use super::bits::float;
 use super::configured::configured;
-use super::gathered::{Codec, Gathered, Place};
+use super::feedback::{keep, recall};
+use super::gathered::{Codec, Gathered, Kept, Place};
 use super::parts::Parts;
 use super::selection::{count, largest};
 use super::{Compressed, DENSE_BELOW};
@@ -36,7 +36,7 @@ struct TopK {
 
 impl Reducer for TopK {
     fn shard_state(&self) -> &'static [&'static str] {
-        &["residual"]
+        &["mean_residual"]
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
@@ -62,12 +62,13 @@ impl Codec for Largest {
         sparse_bytes(count(len, self.density))
     }
 
-    fn encode(&mut self, _: Place, gradient: &[f32], kept: &mut [&mut [f32]], said: &mut [u8]) {
-        let residual = &mut *kept[0];
-        add(residual, gradient);
-        largest(residual, count(gradient.len(), self.density), &mut self.chosen);
-        say(&self.chosen, residual, said);
-        self.chosen.iter().for_each(|i| residual[usize::from(*i)] = 0.0);
+    fn encode(&mut self, _: Place, gradient: &mut [f32], kept: &mut Kept<'_>, said: &mut [u8]) {
+        let (residual, samples) = (&mut *kept.of_mean[0], kept.samples);
+        recall(gradient, residual, samples);
+        largest(gradient, count(gradient.len(), self.density), &mut self.chosen);
+        say(&self.chosen, gradient, said);
+        self.chosen.iter().for_each(|i| gradient[usize::from(*i)] = 0.0);
+        keep(residual, gradient, samples);
     }
 
     fn decode(&self, said: &[u8], values: &mut [f32]) {
@@ -118,7 +119,8 @@ mod tests {
             let p: Vec<f32> = residual.iter().zip(&gradient).map(|(e, g)| e + g).collect();
             let shard = FinishedShard { number: 0, step: 0, count: 1.0 };
             let place = Place { shard, span: SpanId(0), first: 0 };
-            codec.encode(place, &gradient, &mut [&mut residual], &mut said);
+            let mut kept = Kept { of_mean: vec![&mut residual], samples: 1.0 };
+            codec.encode(place, &mut gradient.clone(), &mut kept, &mut said);
             codec.decode(&said, &mut heard);
             assert!(p.iter().zip(&residual).zip(&heard).all(|((p, e), said)| *p == e + said));
             let bound = (1.0 - density) * sum_of_squares(&p);
