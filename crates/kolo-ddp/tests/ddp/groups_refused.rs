@@ -121,3 +121,30 @@ fn groups_that_cannot_be_are_refused_at_the_start() {
         }
     }
 }
+
+/// What a reduction demands of the optimizer it demands of every group that is stepped.
+#[test]
+fn a_reduction_looks_at_the_settings_of_every_group() {
+    let with = |name: &str, optimizer: &str, settings: Settings, group: ParamGroup| {
+        let layout = layout();
+        let specs = layout.spans().iter().map(|span| span.spec.clone()).collect();
+        let reduction = kolo_ddp::reduction::named(name, &Settings::default()).unwrap();
+        let config = kolo_ddp::Config { reduction, ..config(vec![group], 25.0) };
+        let optimizer = optimizer::named(optimizer, &settings).unwrap();
+        let values = vec![1.0; layout.len()];
+        Replica::new(Arc::new(Group::alone()), specs, values, &config, optimizer).map(drop)
+    };
+    let head = || ParamGroup::of(["head.*"]);
+    let frozen = || Settings::default().with("freeze_after", 1000.0);
+    for (reduction, optimizer, settings, group, words) in [
+        ("dgc", "sgd", Settings::default(), head().with("momentum", 0.9), "momentum of its own"),
+        ("onebit-adam", "adam", frozen(), head().with("beta1", 0.8), "beta1 0.9"),
+    ] {
+        let error = with(reduction, optimizer, settings, group).unwrap_err();
+        assert!(matches!(error, Error::ReductionRefused { .. }), "{error}");
+        let told = error.to_string();
+        assert!(told.contains(words) && told.contains("head.*"), "{told}");
+    }
+    with("dgc", "sgd", Settings::default(), head().with("momentum", 0.9).frozen()).unwrap();
+    with("onebit-adam", "adam", frozen(), head().with("weight_decay", 0.1)).unwrap();
+}
