@@ -60,7 +60,7 @@ fn gradient(step: usize, shard: usize, span: usize, late: bool) -> Vec<f32> {
 }
 
 fn is_late(step: usize, shard: usize, span: usize) -> bool {
-    step == LATE && span == MATRIX && shard % 2 == 0
+    step == LATE && span == MATRIX && shard.is_multiple_of(2)
 }
 
 fn rate(step: usize) -> f64 {

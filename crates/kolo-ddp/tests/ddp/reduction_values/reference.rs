@@ -150,7 +150,7 @@ impl Shadow {
                 }
                 sum(&means)
             }
-            Method::EfSign => self.say(&means, |p| scaled_signs(p)),
+            Method::EfSign => self.say(&means, scaled_signs),
             Method::TopK => self.say(&means, |p| only(p, &largest(p, DENSITY))),
             Method::RandomK => {
                 let said: Vec<usize> = (0..len).filter(|i| told[*i].abs() > 1e-12).collect();
@@ -166,10 +166,11 @@ impl Shadow {
             for (shard, late) in late.iter().enumerate() {
                 // Of the projection the sum over the shards is kept here.
                 let shard = if self.method == Method::PowerSgd { 0 } else { shard };
-                for i in 0..len {
-                    self.kept[shard][i] += scale * late[i];
-                    self.velocity[shard][i] += late[i];
-                }
+                let kept = self.kept[shard].iter_mut().zip(&mut self.velocity[shard]);
+                kept.zip(late).for_each(|((kept, velocity), late)| {
+                    *kept += scale * late;
+                    *velocity += late;
+                });
             }
         } else if !is_exact {
             applied.iter_mut().zip(sum(&late)).for_each(|(applied, late)| *applied += late);
