@@ -44,6 +44,6 @@ pub use pending::{Pending, Timing};
 pub use transport::{Congestion, Distance, SHM, TCP, THREADS, TRANSPORTS, TransportKind};
 
 pub use half::{bf16, f16};
-pub use kolo_rendezvous::secure::Token;
+pub use kolo_rendezvous::secure::{Token, host_timeout};
 pub use kolo_rendezvous::{BackendError, Error, Interface, InvalidCall, Liveness, env, hash};
 pub use kolo_schedule::{self as schedule, DType, Op, Rank, Topology, tree};

@@ -27,7 +27,8 @@ pub fn membership(bytes: &[u8]) {
 pub fn seeds() -> Vec<Seed> {
     let (members, reason) = (vec![member_name(0, 0, 0)], "the job begins".into());
     let identities = members.clone();
-    let formed = Formed { generation: 1, leader: 1, members, identities, reason, state_held: true };
+    let evicted = Vec::new();
+    let formed = Formed { generation: 1, leader: 1, members, identities, evicted, reason, state_held: true };
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 29500));
     let hello = Hello {
         address,

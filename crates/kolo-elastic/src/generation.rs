@@ -24,6 +24,10 @@ pub(crate) struct Formed {
     /// What tells each of them from all other processes ([`identity`]). A launcher that comes in place of a
     /// lost one starts members of the same names.
     pub(crate) identities: Vec<String>,
+    /// The names of members that were to be killed and have not ended, as far as their leader knows. Whoever
+    /// leads next has them killed.
+    #[serde(default)]
+    pub(crate) evicted: Vec<String>,
     /// Why the last generation has ended.
     pub(crate) reason: String,
     /// Some member of an earlier generation held the state of the job: who has none must not begin anew.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use kolo_comm::{Generation, Group, JobMembership, Options, Pace};
-use kolo_rendezvous::Error;
 use kolo_rendezvous::env::WorkerEnv;
 use kolo_rendezvous::secure::Access;
+use kolo_rendezvous::store::Store;
+use kolo_rendezvous::{Error, WaitNotice};
 use kolo_schedule::Rank;
 
 use crate::coordinator_connection::CoordinatorConnection;
@@ -101,20 +102,25 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// The coordinator is gone, or has found no job in the time in which workers may arrive.
+    /// The coordinator is gone, belongs to no job, or has found none in the time in which workers may arrive.
     pub fn job_id(&mut self) -> Result<String, Error> {
         let limit = self.options.arrival();
-        let until = Instant::now() + limit;
+        let (until, mut notice) = (Instant::now() + limit, WaitNotice::new());
         loop {
-            match self.coordinator.request(|store| store.get(worker_protocol::JOB_ID, REPLY_WAIT))? {
-                Some(job_id) => return Ok(job_id),
-                None if Instant::now() < until => {}
-                None => {
-                    return Err(Error::system(
-                        "the launcher has found no others",
-                        format!("within {limit:?}"),
-                    ));
-                }
+            if let Some(job_id) =
+                self.coordinator.request(|store| store.get(worker_protocol::JOB_ID, REPLY_WAIT))?
+            {
+                return Ok(job_id);
+            }
+            let refused = |store: &mut Store| store.get(worker_protocol::NO_JOB, Duration::ZERO);
+            if let Some(reason) = self.coordinator.request(refused)? {
+                return Err(Error::system("the launcher belongs to no job", reason));
+            }
+            if Instant::now() >= until {
+                return Err(Error::system("the launcher has found no others", format!("within {limit:?}")));
+            }
+            if let Some(waited) = notice.due() {
+                log::warn!("{} waits since {waited:?} until its launcher has found the others", self.name);
             }
         }
     }

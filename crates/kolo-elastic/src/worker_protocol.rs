@@ -7,6 +7,7 @@
 //! | `cpu/<member>` | the member, every second | milliseconds of CPU time that its process has taken |
 //! | `reply/<member>/<number of its arrival>` | the coordinator | [`Reply`] |
 //! | `job` | the coordinator, when it has found its job | what tells the job from all others |
+//! | `no-job` | the coordinator, when it belongs to no job, or not any more | the reason, as a sentence |
 //! | `regroup/<generation>` | the coordinator, when the generation should end with a step | anything |
 
 use std::net::SocketAddr;
@@ -17,6 +18,8 @@ use crate::generation::{GenerationId, History};
 
 /// The key of what tells the job from all others.
 pub(crate) const JOB_ID: &str = "job";
+/// The key of the reason why there is no job.
+pub(crate) const NO_JOB: &str = "no-job";
 /// The prefix of the keys of arrivals.
 pub(crate) const ARRIVAL: &str = "arrival/";
 /// The prefix of the keys of CPU times.

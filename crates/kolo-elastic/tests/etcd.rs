@@ -17,6 +17,8 @@ fn main() -> ExitCode {
     run_one_by_one(vec![
         test_of("etcd", "the_second_launcher_goes_on_alone", the_second_launcher_goes_on_alone),
         test_of("etcd", "an_etcd_that_is_away_is_waited_for", an_etcd_that_is_away_is_waited_for),
+        test_of("etcd", "an_etcd_that_starts_late_is_waited_for", an_etcd_that_starts_late_is_waited_for),
+        test_of("etcd", "an_etcd_that_never_starts_is_named", an_etcd_that_never_starts_is_named),
         test_of("etcd", "who_asks_another_etcd_is_refused", who_asks_another_etcd_is_refused),
     ])
 }
@@ -40,8 +42,8 @@ struct Node {
     events: Receiver<CoordinatorEvent>,
 }
 
-fn node(master: u16, rank: usize, arbiter: &Arbiter) -> Node {
-    let config = NodeConfig {
+fn config(master: u16, rank: usize, arbiter: &Arbiter) -> NodeConfig {
+    NodeConfig {
         masters: vec![("127.0.0.1".into(), master)],
         node_rank: Some(rank),
         min_nodes: 2,
@@ -49,7 +51,11 @@ fn node(master: u16, rank: usize, arbiter: &Arbiter) -> Node {
         local_workers: 1,
         start_timeout: POLICY.start_timeout,
         arbiter: arbiter.clone(),
-    };
+    }
+}
+
+fn node(master: u16, rank: usize, arbiter: &Arbiter) -> Node {
+    let config = config(master, rank, arbiter);
     let (coordinator, events) = Coordinator::multi_node(config, 1, POLICY, &Options::default()).unwrap();
     coordinator.member_started(&member_name(rank, 0, 0));
     Node { coordinator, events }
@@ -121,6 +127,46 @@ fn an_etcd_that_is_away_is_waited_for(program: &Path) {
         etcd.start_again();
         assert_eq!(forming.map(|forming| forming.join().unwrap()), [(2, 2), (2, 2)]);
     });
+}
+
+fn an_etcd_that_starts_late_is_waited_for(program: &Path) {
+    let mut etcd = Etcd::start(program);
+    etcd.kill();
+    let (arbiter, master) = (arbiter(&etcd), free_port().port());
+    let first = node(master, 0, &arbiter);
+    let told = first.wait("warning", warning);
+    assert!(told.contains("does not answer") && told.contains("trying again for up to 30s"), "{told}");
+    etcd.start_again();
+    let second = node(master, 1, &arbiter);
+    let mut members = [first.member(0), second.member(1)];
+    std::thread::scope(|scope| {
+        let forming = members.each_mut().map(|member| scope.spawn(|| member.next_group(None).unwrap()));
+        let groups = forming.map(|forming| forming.join().unwrap());
+        assert!(groups.iter().all(|group| group.world_size() == 2));
+    });
+}
+
+/// A worker that asks for its job hears of it as soon as the launcher gives up.
+fn an_etcd_that_never_starts_is_named(_program: &Path) {
+    let arbiter = Arbiter::parse(&format!("etcd://{}", free_port())).unwrap();
+    let config =
+        NodeConfig { start_timeout: Duration::from_secs(2), ..config(free_port().port(), 0, &arbiter) };
+    let (coordinator, events) = Coordinator::multi_node(config, 1, POLICY, &Options::default()).unwrap();
+    let first = Node { coordinator, events };
+    let reason = first.wait("end", |event| match event {
+        CoordinatorEvent::Detached { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert!(reason.contains("cannot begin") && reason.contains("does not answer"), "{reason}");
+    let error = first.member(0).job_id().unwrap_err().to_string();
+    assert!(error.contains("does not answer"), "{error}");
+}
+
+fn warning(event: CoordinatorEvent) -> Option<String> {
+    match event {
+        CoordinatorEvent::Warning { text } => Some(text),
+        _ => None,
+    }
 }
 
 fn who_asks_another_etcd_is_refused(program: &Path) {

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use kolo_comm::{Interface, Options, Token, env};
+use kolo_comm::{Interface, Options, Token, env, host_timeout};
 use kolo_elastic::{Coordinator, CoordinatorEvent, MemberRanks, MembershipPolicy, NodeConfig};
 
 use self::exits::workers_are_done;
@@ -183,8 +183,11 @@ impl Elastic {
             {
                 return Err(LaunchError::Launchers { why: reason });
             }
-            // Members are told when they arrive; a program that is not elastic does not need the other
-            // launchers.
+            // Members are told when they ask for their job; a program that is not elastic does not need the
+            // other launchers.
+            CoordinatorEvent::Detached { reason, .. } if !self.closed => {
+                self.messages.say(&format!("this node's launcher takes no part in the job: {reason}"));
+            }
             CoordinatorEvent::Detached { .. } => {}
             CoordinatorEvent::LauncherRefused { host } => self.tell_refused(host),
             CoordinatorEvent::Warning { text } => self.messages.say(&text),
@@ -213,6 +216,7 @@ fn options(job: &Job, token: &TokenSource) -> Result<Options, kolo_comm::Error> 
         Some(name) => Some(Interface::named(&name.to_string_lossy())?),
         None => None,
     };
+    host_timeout()?;
     let timeout =
         variable(env::TIMEOUT).map(|text| Options::read_timeout(&text.to_string_lossy())).transpose()?;
     Ok(Options { token, interface, timeout, ..Options::default() })

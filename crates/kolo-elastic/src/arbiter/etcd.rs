@@ -90,13 +90,10 @@ impl Records for Etcd {
         self.ask("put", &put).map(drop)
     }
 
-    fn knows(&self, job: u64) -> Result<(), String> {
-        match self.get(&begun_key(job))? {
-            Some(_) => Ok(()),
-            None => {
-                Err(format!("{} has not seen the job begin; give all nodes the same cluster", self.place()))
-            }
-        }
+    fn knows(&self, job: u64) -> Result<Result<(), String>, String> {
+        let unknown =
+            || format!("{} has not seen the job begin; give all nodes the same cluster", self.place());
+        Ok(self.get(&begun_key(job))?.map(drop).ok_or_else(unknown))
     }
 
     fn last(&self, job: u64) -> Result<Option<Record>, String> {

@@ -58,17 +58,18 @@ impl Records for Folder {
         made.map_err(|cause| Self::fails(&begun, "cannot write", cause))
     }
 
-    fn knows(&self, job: u64) -> Result<(), String> {
+    fn knows(&self, job: u64) -> Result<Result<(), String>, String> {
         let (folder, until) = (self.job(job), Instant::now() + SEEN_WITHIN);
         while Instant::now() < until {
             // To list a folder makes clients of NFS ask their server.
             if fs::read_dir(&folder).is_ok_and(|mut files| files.any(|file| is_begun(&file))) {
-                return Ok(());
+                return Ok(Ok(()));
             }
             std::thread::sleep(BETWEEN_LOOKS);
         }
         let shared = "give a folder on a file system that all nodes share";
-        Err(format!("{} is not there, where the job has begun: {shared}", folder.join("begun").display()))
+        let begun = folder.join("begun");
+        Ok(Err(format!("{} is not there, where the job has begun: {shared}", begun.display())))
     }
 
     fn last(&self, job: u64) -> Result<Option<Record>, String> {
@@ -114,7 +115,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = || Folder { path: place.path().to_owned() };
         folder().begin(7).unwrap();
-        folder().knows(7).unwrap();
+        folder().knows(7).unwrap().unwrap();
         assert_eq!(folder().last(7), Ok(None));
         for generation in 1..=20 {
             let record = |leader| Record {

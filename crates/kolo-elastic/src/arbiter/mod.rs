@@ -119,14 +119,14 @@ impl Arbiter {
         }
     }
 
-    /// Whether this launcher's arbiter is the one where the job has begun; the text says why not.
+    /// Whether this launcher's arbiter is the one where the job has begun; the inner text says why not.
     ///
     /// # Errors
     ///
-    /// The arbiter cannot be reached, or is another one; the text says how.
-    pub(crate) fn knows(&self, job: u64) -> Result<(), String> {
+    /// The arbiter cannot be reached; the text says how.
+    pub(crate) fn knows(&self, job: u64) -> Result<Result<(), String>, String> {
         match &self.0 {
-            Rule::Sole | Rule::Majority => Ok(()),
+            Rule::Sole | Rule::Majority => Ok(Ok(())),
             Rule::Recorded(records) => records.knows(job),
         }
     }

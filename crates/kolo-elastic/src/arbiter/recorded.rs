@@ -18,8 +18,9 @@ pub(crate) trait Records: Send + Sync {
     /// Takes note that the job has begun.
     fn begin(&self, job: u64) -> Result<(), String>;
 
-    /// Whether the job has begun at this very place; the error says why it seems not so.
-    fn knows(&self, job: u64) -> Result<(), String>;
+    /// Whether the job has begun at this very place; the inner error says why it seems not so, the outer one
+    /// why it cannot be asked.
+    fn knows(&self, job: u64) -> Result<Result<(), String>, String>;
 
     /// The record of the highest number; `None` before the first.
     fn last(&self, job: u64) -> Result<Option<Record>, String>;
@@ -82,8 +83,8 @@ mod tests {
             Ok(())
         }
 
-        fn knows(&self, _job: u64) -> Result<(), String> {
-            Ok(())
+        fn knows(&self, _job: u64) -> Result<Result<(), String>, String> {
+            Ok(Ok(()))
         }
 
         fn last(&self, _job: u64) -> Result<Option<Record>, String> {

@@ -14,20 +14,20 @@ use std::time::{Duration, Instant};
 use kolo_rendezvous::env::Endpoint;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
-use kolo_rendezvous::{AdvertisedAddress, Error, Interface};
+use kolo_rendezvous::{AdvertisedAddress, Error, Interface, WaitNotice};
 
 use super::launcher_store;
 use super::leader_connection::LeaderConnection;
+use super::setback::{Setback, Setbacks};
 use crate::launcher_protocol::Hello;
 use crate::launcher_view::{LauncherInfo, LauncherView};
 use crate::node_config::NodeConfig;
-use crate::timeouts::{LAUNCHER_SILENCE, PROBE};
+use crate::timeouts::{PROBE, launcher_silence, takeover};
 
 /// The time between two rounds through all places.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
-
-/// A job that begins waits so long for an arbiter that cannot be reached.
-const ARBITER_WAIT: Duration = Duration::from_secs(30);
+/// The time before a launcher asks again that was refused.
+const AFTER_SETBACK: Duration = Duration::from_millis(500);
 
 /// What a launcher needs to find the others, once at the start of the job or again before it has begun.
 pub(crate) struct Discovery {
@@ -55,25 +55,31 @@ pub(crate) struct Discovered {
 }
 
 impl Discovery {
-    /// Looks until there is a job, at most as long as a job's beginning may take.
-    pub(super) fn search(&self) -> Result<Discovered, Error> {
-        let mut cause = None;
+    /// Looks until there is a job, at most as long as a job's beginning may take. `tell` hears what hinders
+    /// the launcher, at once or every few seconds.
+    pub(super) fn search(&self, tell: &dyn Fn(String)) -> Result<Discovered, Error> {
+        let mut setbacks =
+            Setbacks::new(self.nodes.masters_text(), !self.may_begin(), takeover(), self.nodes.start_timeout);
         while !self.closing.load(Ordering::Acquire) && Instant::now() < self.begins_by {
-            match self.try_all_places() {
+            let (told, pause) = match self.try_all_places(tell) {
                 Ok(Some(discovered)) => return Ok(discovered),
-                Ok(None) => {}
-                // Another round would end in the same way.
-                Err(error) if error.is_misuse() => return Err(error),
-                Err(error) => cause = Some(Box::new(error)),
-            }
-            std::thread::sleep(BETWEEN_ROUNDS);
+                Ok(None) => (setbacks.nobody(), BETWEEN_ROUNDS),
+                Err(setback) => (setbacks.met(setback, Instant::now())?, AFTER_SETBACK),
+            };
+            told.into_iter().for_each(tell);
+            std::thread::sleep(pause);
         }
-        Err(Error::JobNotFound { masters: self.nodes.masters_text(), cause })
+        Err(setbacks.last())
+    }
+
+    /// Whether the job may begin with this launcher.
+    fn may_begin(&self) -> bool {
+        self.nodes.node_rank.is_none_or(|rank| rank == 0)
     }
 
     /// Joins the job that answers at some place, or begins it where that is this launcher's part. `None`:
     /// neither, for now.
-    fn try_all_places(&self) -> Result<Option<Discovered>, Error> {
+    fn try_all_places(&self, tell: &dyn Fn(String)) -> Result<Option<Discovered>, Setback> {
         let masters: Vec<Endpoint> = self.nodes.masters.iter().filter_map(derived_place).collect();
         let job_name = self.job_name();
         let mut refused = None;
@@ -95,12 +101,12 @@ impl Discovery {
         }
         // No time mends it, and a job begun beside the other one would be half of what was meant.
         if let Some(error) = refused {
-            return Err(error);
+            return Err(error.into());
         }
         match masters.first() {
-            Some(first) if self.nodes.node_rank.is_none_or(|rank| rank == 0) => self.begin(first, &job_name),
+            Some(first) if self.may_begin() => self.begin(first, &job_name, tell),
             Some(_) => Ok(None),
-            None => Err(Error::system("no host of --master resolves", "is the name right?")),
+            None => Err(Error::system("no host of --master resolves", "is the name right?").into()),
         }
     }
 
@@ -110,7 +116,12 @@ impl Discovery {
     }
 
     /// Begins the job, if this host is the first master and no other launcher listens there.
-    fn begin(&self, master: &Endpoint, job_name: &str) -> Result<Option<Discovered>, Error> {
+    fn begin(
+        &self,
+        master: &Endpoint,
+        job_name: &str,
+        tell: &dyn Fn(String),
+    ) -> Result<Option<Discovered>, Setback> {
         let mut refused = None;
         for place in master.addresses() {
             match self.listen(master, *place) {
@@ -119,14 +130,14 @@ impl Discovery {
                     let arbiter = self.nodes.arbiter.to_string();
                     let first = LauncherInfo { id: self.id, node_rank, address };
                     let view = LauncherView::new(job_name, arbiter, first);
-                    self.begin_at_arbiter(view.job_id)?;
+                    self.begin_at_arbiter(view.job_id, tell)?;
                     let ip = AdvertisedAddress::choose(self.interface.as_ref(), address.ip(), master).ip();
                     return Ok(Some(Discovered { store, ip, node_rank, view, connection: None }));
                 }
                 Err(error) => refused = Some(error),
             }
         }
-        refused.map_or(Ok(None), Err)
+        refused.map_or(Ok(None), |error| Err(error.into()))
     }
 
     /// Serves this launcher's store at a place of this host. Gives the address at which others reach it.
@@ -141,29 +152,39 @@ impl Discovery {
     }
 
     /// Tells the arbiter of a job that begins, and waits for it if it cannot be reached.
-    fn begin_at_arbiter(&self, job: u64) -> Result<(), Error> {
-        let until = self.begins_by.min(Instant::now() + ARBITER_WAIT);
+    fn begin_at_arbiter(&self, job: u64, tell: &dyn Fn(String)) -> Result<(), Setback> {
+        let patience = takeover();
+        let until = self.begins_by.min(Instant::now() + patience);
+        let (mut told, mut notice) = (false, WaitNotice::new());
         loop {
-            match self.nodes.arbiter.begin(job) {
-                Ok(()) => return Ok(()),
-                Err(why) if self.closing.load(Ordering::Acquire) || Instant::now() >= until => {
-                    let reason = format!("cannot begin, because its arbiter cannot be used: {why}");
-                    return Err(Error::LauncherRefused { reason });
-                }
-                Err(_) => std::thread::sleep(BETWEEN_ROUNDS),
+            let Err(why) = self.nodes.arbiter.begin(job) else { return Ok(()) };
+            let reason = format!("cannot begin, because its arbiter cannot be used: {why}");
+            if self.closing.load(Ordering::Acquire) || Instant::now() >= until {
+                return Err(Setback::Final(Error::LauncherRefused { reason }));
             }
+            if notice.due().is_some() || !std::mem::replace(&mut told, true) {
+                tell(format!("the job {reason}; trying again for up to {patience:?}"));
+            }
+            std::thread::sleep(BETWEEN_ROUNDS);
         }
     }
 
     /// Whether this launcher has the job's arbiter.
-    fn check_arbiter(&self, view: &LauncherView) -> Result<(), Error> {
+    fn check_arbiter(&self, view: &LauncherView) -> Result<(), Setback> {
+        let refused = |reason| Error::LauncherRefused { reason };
         let (own, theirs) = (self.nodes.arbiter.to_string(), &view.arbiter);
         if own != *theirs {
             let reason = format!("has `--arbiter {theirs}`, and this node `{own}`; give all nodes the same");
-            return Err(Error::LauncherRefused { reason });
+            return Err(Setback::Final(refused(reason)));
         }
-        let refused = |why| Error::LauncherRefused { reason: format!("has another arbiter: {why}") };
-        self.nodes.arbiter.knows(view.job_id).map_err(refused)
+        match self.nodes.arbiter.knows(view.job_id) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(why)) => Err(Setback::Final(refused(format!("has another arbiter: {why}")))),
+            Err(why) => {
+                let reason = format!("cannot be joined, because its arbiter cannot be used: {why}");
+                Err(Setback::Refused(refused(reason)))
+            }
+        }
     }
 
     /// Joins the job that is led at an address, and listens at a place of `masters` if this host has one.
@@ -172,9 +193,9 @@ impl Discovery {
         leader: SocketAddr,
         view: LauncherView,
         masters: &[Endpoint],
-    ) -> Result<Discovered, Error> {
+    ) -> Result<Discovered, Setback> {
         self.check_arbiter(&view)?;
-        let connection = LeaderConnection::open(leader, self.id, &self.access, LAUNCHER_SILENCE)?;
+        let connection = LeaderConnection::open(leader, self.id, &self.access, launcher_silence())?;
         let to_leader = Endpoint::from(leader);
         let ip = AdvertisedAddress::choose(self.interface.as_ref(), connection.local_ip, &to_leader).ip();
         let mut others = masters
@@ -187,7 +208,11 @@ impl Discovery {
         };
         let (node_rank, deferred_workers) = (self.nodes.node_rank, self.nodes.deferred_workers());
         let hello = Hello { address, node_rank, deferred_workers, rejoins: None, left: BTreeSet::new() };
-        let node_rank = connection.introduce(hello, LAUNCHER_SILENCE)?;
+        let node_rank = connection.introduce(hello, launcher_silence()).map_err(|error| match error {
+            // A launcher that is lost has its place until the leader knows.
+            Error::LauncherRefused { .. } => Setback::Refused(error),
+            other => other.into(),
+        })?;
         // Whoever probes this launcher before the leader has sent its view is sent on to the leader by this
         // one.
         launcher_store::publish_view(&store, &view);

@@ -14,7 +14,7 @@ use kolo_rendezvous::store::Store;
 
 use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_protocol::{connection_end_key, to_follower_key, to_leader_key};
-use crate::timeouts::{HEARTBEAT, LAUNCHER_SILENCE};
+use crate::timeouts::{HEARTBEAT, launcher_silence};
 
 /// The end of a connection waits so long until its last messages are sent.
 const LAST_MESSAGES: Duration = Duration::from_secs(2);
@@ -44,8 +44,8 @@ impl LeaderConnection {
         let id = ConnectionId { launcher, number };
         let mut sending = Store::connect(address, access, timeout)?;
         let mut receiving = Store::connect(address, access, timeout)?;
-        sending.set_timeout(LAUNCHER_SILENCE)?;
-        receiving.set_timeout(LAUNCHER_SILENCE)?;
+        sending.set_timeout(launcher_silence())?;
+        receiving.set_timeout(launcher_silence())?;
         receiving.will(&connection_end_key(id), encode(&ToLeader::ConnectionLost)?)?;
         let local_ip = sending.local_ip()?;
         let (outgoing, messages) = mpsc::channel();

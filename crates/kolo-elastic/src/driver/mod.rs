@@ -5,6 +5,7 @@ mod discovery;
 mod launcher_store;
 mod leader_connection;
 mod questions;
+mod setback;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -12,9 +13,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use kolo_rendezvous::Error;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Server;
+use kolo_rendezvous::{Error, WaitNotice};
 use kolo_schedule::Rank;
 
 use discovery::Discovered;
@@ -28,7 +29,7 @@ use crate::generation::Formed;
 use crate::launcher_protocol::{self, Hello};
 use crate::member_ranks::MemberRanks;
 use crate::protocol::{ClaimAnswer, Context, Effect, Event, Found, LauncherState, Role};
-use crate::timeouts::{FAREWELL, LAUNCHER_SILENCE, PROBE, TAKEOVER};
+use crate::timeouts::{FAREWELL, PROBE, launcher_silence, takeover};
 use crate::worker_protocol::{self, Arrival, Reply};
 
 /// A launcher's protocol, and by what it acts.
@@ -52,6 +53,8 @@ pub(crate) struct Driver {
     /// The store of the running generation.
     generation: Option<Server>,
     questions: Questions,
+    /// When the user is told for whom this launcher waits, while it does.
+    wait: Option<WaitNotice>,
 }
 
 /// What a [`Driver`] is made of.
@@ -88,6 +91,7 @@ impl Driver {
             leader: None,
             generation: None,
             questions,
+            wait: None,
         };
         driver.act(match driver.discovery {
             Some(_) => Effect::Discover,
@@ -152,6 +156,18 @@ impl Driver {
             refused.into_iter().for_each(|host| self.tell(Event::TokenRefused(host)));
         }
         self.tell(Event::Tick);
+        self.tell_of_wait();
+    }
+
+    /// Tells the user now and then for whom this launcher waits.
+    fn tell_of_wait(&mut self) {
+        let Some(whom) = self.state.waits_for(&self.context) else {
+            self.wait = None;
+            return;
+        };
+        if let Some(waited) = self.wait.get_or_insert_default().due() {
+            self.warn(format!("waiting since {waited:?}: {whom}"));
+        }
     }
 
     /// Ends in good order: tells its leader or its followers, and waits until they have had the time to hear
@@ -168,6 +184,7 @@ impl Driver {
     fn act(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::PublishJobId(job_id) => self.set(worker_protocol::JOB_ID, format!("{job_id:016x}")),
+            Effect::PublishNoJob { reason } => self.set(worker_protocol::NO_JOB, reason),
             Effect::Reply { member, arrival, reply } => self.reply(&member, arrival, &reply),
             Effect::RequestRegroup { generation } => {
                 self.set(&worker_protocol::regroup_key(generation), "1".into());
@@ -237,8 +254,12 @@ impl Driver {
     fn discover(&mut self) {
         let Some(discovery) = self.discovery.clone() else { return };
         let unknown = Answer::Found(Err(Error::system("cannot look for the others", "no thread does")));
-        self.questions
-            .ask("kolo-discovery", unknown, move || Answer::Found(discovery.search().map(Box::new)));
+        let launcher = self.launcher.clone();
+        self.questions.ask("kolo-discovery", unknown, move || {
+            // The launcher listens no more when it is about to end.
+            let tell = |text| drop(launcher.send(CoordinatorEvent::Warning { text }));
+            Answer::Found(discovery.search(&tell).map(Box::new))
+        });
     }
 
     /// Connects to the next leader.
@@ -247,8 +268,8 @@ impl Driver {
         let (id, access) = (self.context.launcher_id, self.access.clone());
         let unknown = Answer::Connected(Err(Error::system("cannot connect", "no thread does")));
         self.questions.ask("kolo-takeover", unknown, move || {
-            let opened = LeaderConnection::open(leader, id, &access, LAUNCHER_SILENCE);
-            Answer::Connected(opened.and_then(|opened| opened.introduce(hello, TAKEOVER).map(|_| opened)))
+            let opened = LeaderConnection::open(leader, id, &access, launcher_silence());
+            Answer::Connected(opened.and_then(|opened| opened.introduce(hello, takeover()).map(|_| opened)))
         });
     }
 

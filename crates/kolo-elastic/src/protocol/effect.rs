@@ -14,6 +14,8 @@ use crate::worker_protocol::Reply;
 pub(crate) enum Effect {
     /// Tells members which job they belong to.
     PublishJobId(u64),
+    /// Tells members that ask for their job that there is none, and why.
+    PublishNoJob { reason: String },
     /// Answers an arrival of a member of this node.
     Reply { member: String, arrival: u64, reply: Reply },
     /// Asks the members of this node in a generation to arrive again after a step.

@@ -8,6 +8,7 @@ use super::context::Context;
 use super::effect::{Effect, Effects};
 use super::event::Event;
 use super::local_members::{Detached, LocalMembers};
+use super::missing::nodes_missing;
 use super::succession::{LeaderAnswer, LeaderLoss, Succession, succeed};
 use crate::events::{CoordinatorEvent, MemberEvent, MemberExit};
 use crate::generation::Formed;
@@ -71,6 +72,22 @@ impl Follower {
         if self.connection == Connection::Open {
             out.push(Effect::ToLeader(message));
         }
+    }
+
+    /// Whom this launcher and its members wait for.
+    pub(crate) fn waits_for(&self, context: &Context, local: &LocalMembers) -> Option<String> {
+        let leader = self.view.leader().map(|leader| leader.address)?;
+        if self.connection != Connection::Open {
+            return Some(format!("the launcher at {leader}, which leads, does not answer"));
+        }
+        if self.view.initial_nodes.is_none() {
+            let came: Vec<usize> = self.view.launchers.iter().map(|launcher| launcher.node_rank).collect();
+            return Some(nodes_missing(context, &came));
+        }
+        let waits = local.unanswered.values().any(Option::is_some);
+        waits.then(|| {
+            format!("workers here wait for others; the launcher at {leader} leads, and says for whom")
+        })
     }
 
     /// Passes on what happens here, does what the leader says, and finds the next leader if that is lost.

@@ -8,7 +8,7 @@ use crate::events::MemberEvent;
 use crate::generation::Formed;
 use crate::launcher_protocol::ConnectionId;
 use crate::member_name::initial_members;
-use crate::timeouts::LAUNCHER_SILENCE;
+use crate::timeouts::launcher_silence;
 
 /// What the leader knows of one follower.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,7 +86,7 @@ impl FollowerState {
             members_told: false,
             left: BTreeSet::new(),
             link: None,
-            last_heard: now + LAUNCHER_SILENCE,
+            last_heard: now + launcher_silence(),
             is_probed: false,
             remote_members: None,
         }
@@ -120,7 +120,7 @@ impl FollowerState {
 
     /// Whether the follower has been silent for too long.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.last_heard) > LAUNCHER_SILENCE
+        now.saturating_duration_since(self.last_heard) > launcher_silence()
     }
 
     /// Takes note of what has happened to one of the follower's members.

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use super::context::Context;
 use super::effect::{Effect, Effects};
 use super::follower_state::{FollowerEvent, FollowerState, Link};
+use super::missing::{list, nodes_missing};
 use super::succession::is_deposed;
 use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_view::{LauncherView, NodeLimits};
 use crate::member_name::{initial_members, node_rank_of};
-use crate::timeouts::LAUNCHER_SILENCE;
+use crate::timeouts::launcher_silence;
 
 /// The leader says this to a follower that it has removed, should that still live.
 const GONE_ON: &str = "has gone on without this launcher, which was not heard of for too long";
@@ -69,6 +71,18 @@ impl Followers {
         self.view.initial_nodes.is_some()
     }
 
+    /// Whom the leader waits for before it can decide.
+    pub(crate) fn waits_for(&self, context: &Context) -> Option<String> {
+        if !self.has_begun() {
+            let came: Vec<usize> = self.view.launchers.iter().map(|launcher| launcher.node_rank).collect();
+            return Some(nodes_missing(context, &came));
+        }
+        let silent = self.followers.values().filter(|follower| !follower.members_told);
+        let nodes: Vec<String> = silent.map(|follower| format!("node {}", follower.node_rank)).collect();
+        let text = || format!("launchers have not told of their workers: {}", list(nodes.into_iter()));
+        (!self.are_ready()).then(text)
+    }
+
     /// Takes note of a host that was refused because of its token. Gives whether that is new.
     pub(crate) fn token_refused(&mut self, host: IpAddr) -> bool {
         self.refused.insert(host)
@@ -113,7 +127,8 @@ impl Followers {
 
     /// Probes those that have been silent for too long.
     pub(crate) fn probe_the_silent(&mut self, now: Instant, out: &mut Effects) {
-        if now.saturating_duration_since(std::mem::replace(&mut self.last_tick, now)) > LAUNCHER_SILENCE / 3 {
+        if now.saturating_duration_since(std::mem::replace(&mut self.last_tick, now)) > launcher_silence() / 3
+        {
             // This launcher has been stopped itself, and what the followers have sent meanwhile is on its
             // way.
             self.followers.values_mut().for_each(|follower| follower.heard(now));

@@ -29,6 +29,8 @@ pub(crate) struct LocalMembers {
     pub(crate) node_rank: Option<usize>,
     /// Nodes with which the job has begun, once it has.
     pub(crate) initial_nodes: Option<usize>,
+    /// No more workers will be started on this node.
+    pub(crate) closed: bool,
 }
 
 impl LocalMembers {

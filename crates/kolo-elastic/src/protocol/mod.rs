@@ -16,6 +16,7 @@
 //! | `worker_set` | when a generation begins and who belongs to it: a pure function |
 //! | `context` | what a launcher is told at its start |
 //! | `event`, `effect` | what goes in, and what comes out |
+//! | `missing` | whom a launcher waits for, in words |
 //! | `membership` | the other side: a worker, which arrives and is assigned |
 
 mod claims;
@@ -29,6 +30,7 @@ mod leader;
 mod lineage;
 mod local_members;
 mod membership;
+mod missing;
 mod role;
 mod succession;
 mod worker_set;
@@ -61,6 +63,16 @@ impl LauncherState {
         leader.followers.as_ref().is_some_and(|followers| !followers.is_empty())
     }
 
+    /// Whom this launcher waits for, as a sentence; `None` where it waits for nobody, or where the search for
+    /// the job tells.
+    pub(crate) fn waits_for(&self, context: &Context) -> Option<String> {
+        match &self.role {
+            Role::Leading(leader) => leader.waits_for(context),
+            Role::Following(follower) => follower.waits_for(context, &self.local),
+            Role::Discovering | Role::Detached(_) => None,
+        }
+    }
+
     /// A launcher in this role, without members.
     pub(crate) fn new(role: Role) -> LauncherState {
         LauncherState { role, local: LocalMembers::default() }
@@ -78,6 +90,7 @@ impl LauncherState {
                 MemberEvent::CpuTime(_) => {}
             }
         }
+        self.local.closed |= event == Event::Closed;
         let role = std::mem::replace(&mut self.role, Role::Discovering);
         self.role = role.handle(event, now, context, &mut self.local, &mut out);
         out.0

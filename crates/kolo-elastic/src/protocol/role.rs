@@ -98,7 +98,7 @@ impl Role {
         log::info!("this launcher leads now");
         let members = &local.formed.members;
         let followers = Followers::inherit(context.limits, follower.view, members, now, out);
-        Role::Leading(Box::new(Leader::take_over(context, followers, local, now)))
+        Role::Leading(Box::new(Leader::take_over(context, followers, local, now, out)))
     }
 
     /// Belongs to no job any more, and tells the launcher. `for_all`: the reason holds for members, too, that
@@ -108,6 +108,7 @@ impl Role {
         log::info!("this launcher does not work together with others: {reason}");
         let ends_job = for_all || local.unanswered.values().any(Option::is_some);
         out.push(Effect::Leave);
+        out.push(Effect::PublishNoJob { reason: reason.clone() });
         out.tell(match detached.superseded {
             true => CoordinatorEvent::Superseded { reason },
             false => CoordinatorEvent::Detached { reason, ends_job },

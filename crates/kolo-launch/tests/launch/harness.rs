@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use kolo_elastic::Arbiter;
 use kolo_launch::{Job, Output, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -234,6 +235,9 @@ pub fn launch_if_asked() {
     job.min = number("min").map_or(job.min, |min| min as usize);
     job.restarts = number("restarts").map_or(job.restarts, |restarts| restarts as usize);
     job.group_restarts = number("group_restarts").unwrap_or(0) as usize;
+    if let Some(arbiter) = spec["arbiter"].as_str() {
+        job.arbiter = Arbiter::parse(arbiter).unwrap();
+    }
     job.token_file = spec["token_file"].as_str().map(Into::into);
     if let Some(host) = spec["master_addr"].as_str() {
         job.master_addr = host.into();

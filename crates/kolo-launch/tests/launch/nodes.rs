@@ -65,6 +65,29 @@ fn a_master_that_cannot_be_understood_starts_nothing() {
     assert!(!ended.path("started").exists());
 }
 
+/// The first node waits for the second for eight seconds, and the second has another arbiter.
+#[test]
+fn a_node_with_another_arbiter_is_told_at_once_and_the_first_one_says_whom_it_waits_for() {
+    let program = std::env::current_exe().unwrap();
+    let command = [program.to_str().unwrap(), "--exact", "role_elastic", "--nocapture", "--test-threads=1"];
+    let master = format!("127.0.0.1:{}", free_port("127.0.0.1"));
+    let start = |rank: usize, arbiter: &str, timeout: u32| {
+        let trial = Trial::of(1, &command).set("nnodes", 2).set("node_rank", rank).set("arbiter", arbiter);
+        let environment = format!("export KOLO_TEST_ELASTIC=finish KOLO_TIMEOUT={timeout}");
+        trial.set("master", master.as_str()).after(&environment).start()
+    };
+    let (first, second) = (start(0, "majority", 8), start(1, "folder:/nowhere", 300));
+    let second = second.end();
+    for words in ["`--arbiter majority`", "`folder:/nowhere`", "give all nodes the same"] {
+        assert!(second.error().contains(words), "{}", second.err);
+    }
+    assert!(second.err.contains("kolo: this node's launcher takes no part in the job: "), "{}", second.err);
+    let first = first.end();
+    assert!(first.err.contains(": 1 of 2 nodes has come, without node 1\n"), "{}", first.err);
+    assert!(first.error().contains("it needs 2 nodes"), "{}", first.err);
+    [first, second].iter().for_each(|node| node.left_nothing(&[]));
+}
+
 /// Two nodes with different tokens, each with one worker, which wait for each other three seconds at most.
 fn with_two_tokens(role: &str, more: &str) -> [crate::harness::Ended; 2] {
     let folder = tempfile::tempdir().unwrap();

@@ -22,6 +22,11 @@ pub fn work_if_asked() {
         std::process::exit(3);
     }
     let mut member = Member::from_env().unwrap().unwrap();
+    // As training does first.
+    if let Err(error) = member.job_id() {
+        eprintln!("Error: {error}");
+        std::process::exit(1);
+    }
     let mut group = member.next_group(None).unwrap();
     std::fs::write(format!("{folder}/pid.{}", group.rank().0), std::process::id().to_string()).unwrap();
     loop {

@@ -54,6 +54,10 @@ pub(super) enum Action {
     LoseAnswer(Actor, usize),
     /// A worker is killed.
     Die(Actor),
+    /// A worker does nothing more.
+    Hang(Actor),
+    /// A launcher starts no workers any more.
+    Close(Actor),
     /// A worker that has left its generation is killed, and its arrival is heard after its end.
     DieUnheard(Actor),
 }
@@ -86,7 +90,11 @@ impl State {
                 }
             }
             actions.extend((0..launcher.questions.len()).map(|question| Action::Answer(own, question)));
-            let works = |worker: Actor| !matches!(self.workers[worker].place, Place::Gone(Some(_)));
+            let works = |worker: Actor| match self.workers[worker].place {
+                Place::Gone(None) => !launcher.closed,
+                Place::Gone(Some(_)) => false,
+                _ => true,
+            };
             if !job.workers_of(own).any(works) && !launcher.state.has_followers() {
                 actions.push(Action::End(own));
             }
@@ -105,7 +113,9 @@ impl State {
             if self.may_leave(job, worker) {
                 actions.push(Action::Leave(worker));
             }
-            if self.workers[worker].place == Place::Gone(None) && self.runs(job.nodes[worker]) {
+            let launcher = job.nodes[worker];
+            let restarts = self.runs(launcher) && !self.launchers[launcher].closed;
+            if self.workers[worker].place == Place::Gone(None) && restarts {
                 actions.push(Action::Restart(worker));
             }
         }
@@ -133,6 +143,13 @@ impl State {
             let leaves = |worker: &Actor| self.may_leave(job, *worker);
             actions.extend((0..self.workers.len()).filter(leaves).map(Action::DieUnheard));
         }
+        if job.hangs && !job.breaks_only {
+            let in_group = |worker: &Actor| matches!(self.workers[*worker].place, Place::In(_));
+            let can_hang = |worker: &Actor| in_group(worker) && !self.workers[*worker].hangs;
+            actions.extend((0..self.workers.len()).filter(can_hang).map(Action::Hang));
+            let open = |own: &Actor| self.runs(*own) && !self.launchers[*own].closed;
+            actions.extend((0..self.launchers.len()).filter(open).map(Action::Close));
+        }
     }
 
     pub(super) fn apply(&mut self, job: &Job, action: Action) {
@@ -140,6 +157,9 @@ impl State {
             self.faults += 1;
         }
         if let Action::LoseAnswer(..) | Action::Die(_) | Action::DieUnheard(_) = action {
+            self.faults += 1;
+        }
+        if let Action::Hang(_) | Action::Close(_) = action {
             self.faults += 1;
         }
         match action {
@@ -165,6 +185,11 @@ impl State {
             Action::Form(worker) => self.forms(worker),
             Action::Leave(worker) => self.arrive(job, worker, Some("others have gone")),
             Action::Die(worker) => self.ends_worker(job, worker, None),
+            Action::Hang(worker) => self.workers[worker].hangs = true,
+            Action::Close(own) => {
+                self.launchers[own].closed = true;
+                self.hear(job, own, Event::Closed);
+            }
             Action::DieUnheard(worker) => self.dies_unheard(job, worker),
             Action::HearLastWords(words) => self.hear_last_words(job, words),
             Action::Restart(worker) => self.restart(job, worker),

@@ -7,22 +7,25 @@ use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
 use super::actions::Action;
 use super::state::State;
 use super::{Actor, Job, Part, Rule};
+use crate::launcher_protocol::ToFollower;
 
 /// Two launchers with a worker each.
 const SMALL: Job = Job {
     rule: Rule::Majority,
     nodes: &[0, 1],
     first: 2,
+    min_members: 1,
     faults: 1,
     breaks_only: false,
+    hangs: true,
     without: None,
     steps: 2,
     ticks: 1,
 };
 /// More than can be tried in every order: many are drawn.
-const LARGE: Job = Job { nodes: &[0, 0, 1, 2], faults: 4, steps: 6, ticks: 8, ..SMALL };
+const LARGE: Job = Job { hangs: false, nodes: &[0, 0, 1, 2], faults: 4, steps: 6, ticks: 8, ..SMALL };
 /// A launcher comes to one that works alone.
-const NEWCOMER: Job = Job { rule: Rule::Recorded, first: 1, ..SMALL };
+const NEWCOMER: Job = Job { rule: Rule::Recorded, first: 1, hangs: false, ..SMALL };
 /// Three launchers from the beginning.
 const THREE: Job = Job { nodes: &[0, 1, 1, 2], first: 3, ..LARGE };
 
@@ -134,6 +137,41 @@ fn an_arrival_that_is_heard_after_its_workers_end_counts_no_more() {
     assert_eq!(state_after(job, &events).trains_at_once(&job), Ok(true));
     let without = Job { without: Some(Part::Ends), ..job };
     assert_eq!(state_after(without, &events).trains_at_once(&without), Ok(false));
+}
+
+/// The request to kill the worker is lost with the connection; else it is never killed, and its launcher waits
+/// for its end for ever.
+#[test]
+fn a_worker_that_hangs_is_killed_though_the_request_is_lost() {
+    let job = Job { faults: 2, ticks: 8, ..SMALL };
+    let lost =
+        [&evicted(job)[..], &[Action::Break(1, true), Action::Notice(1), Action::Answer(1, 0)]].concat();
+    assert_eq!(after(job, &lost), Ok(vec![0, 1]));
+    // The next leader knows whom the last one wanted to be killed.
+    let job = Job { rule: Rule::Recorded, nodes: &[0, 1, 2], first: 3, ..job };
+    assert_eq!(after(job, &[&evicted(job)[..], &[Action::Crash(0)]].concat()), Ok(vec![1, 2]));
+}
+
+/// The worker of launcher 1 hangs, and the leader, launcher 0, wants it to be killed.
+fn evicted(job: Job) -> Vec<Action> {
+    let mut events = vec![Action::Hang(1), Action::Leave(0)];
+    let sent = |events: &[Action]| {
+        let state = state_after(job, events);
+        state.launchers[0].to_followers.values().any(|it| matches!(it, ToFollower::Evict { .. }))
+    };
+    while !sent(&events) {
+        events.push(Action::TimePasses);
+    }
+    events
+}
+
+/// The new leader's node starts no more workers, so it need not wait until others may have come.
+#[test]
+fn a_launcher_that_takes_over_knows_that_its_node_is_closed() {
+    let job = Job { min_members: 2, faults: 2, ..SMALL };
+    let events = [Action::Close(1), Action::Crash(0)];
+    assert_eq!(state_after(job, &events).left_at_once(&job), Ok(vec![]));
+    assert_eq!(state_after(job, &events[1..]).left_at_once(&job), Ok(vec![1]), "it may start others");
 }
 
 /// The arbiter has granted a generation, and nobody was told of it.

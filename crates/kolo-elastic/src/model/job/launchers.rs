@@ -24,8 +24,8 @@ impl Records for Memory {
         Ok(())
     }
 
-    fn knows(&self, _job: u64) -> Result<(), String> {
-        Ok(())
+    fn knows(&self, _job: u64) -> Result<Result<(), String>, String> {
+        Ok(Ok(()))
     }
 
     fn last(&self, _job: u64) -> Result<Option<Record>, String> {
@@ -69,7 +69,7 @@ impl State {
     fn act(&mut self, job: &Job, own: Actor, effect: Effect) -> Option<Event> {
         let launcher = &mut self.launchers[own];
         match effect {
-            Effect::PublishJobId(_) => {}
+            Effect::PublishJobId(_) | Effect::PublishNoJob { .. } => {}
             Effect::Reply { member, arrival, reply } => {
                 if let Some(worker) = self.worker(job, &member) {
                     self.workers[worker].reply = Some((arrival, reply));
@@ -84,8 +84,20 @@ impl State {
             Effect::Tell(CoordinatorEvent::MemberHung { member }) => {
                 let worker = self.worker(job, &member).filter(|worker| self.lives(*worker))?;
                 self.workers[worker].place = Place::Gone(None);
+                self.workers[worker].hangs = false;
                 let event = MemberEvent::Exited(MemberExit::Failed("was killed".into()));
                 return Some(Event::Member { member, event });
+            }
+            // The launcher ends its workers. Those that do not hang hear of it by themselves.
+            Effect::Tell(
+                CoordinatorEvent::Detached { reason, .. } | CoordinatorEvent::Superseded { reason },
+            ) => {
+                for worker in
+                    job.workers_of(own).filter(|worker| self.workers[*worker].hangs).collect::<Vec<_>>()
+                {
+                    self.workers[worker].place = Place::Gone(Some(reason.clone()));
+                    self.workers[worker].hangs = false;
+                }
             }
             Effect::Tell(_) => {}
             Effect::Publish(view) => launcher.shows = launcher.serves.then_some(view),
@@ -188,6 +200,7 @@ impl State {
         self.last_words.retain(|words| words.launcher != own);
         for worker in job.workers_of(own).filter(|worker| self.lives(*worker)).collect::<Vec<_>>() {
             self.workers[worker].place = Place::Gone(None);
+            self.workers[worker].hangs = false;
         }
     }
 

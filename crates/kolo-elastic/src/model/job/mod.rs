@@ -2,7 +2,8 @@
 //!
 //! What may happen: connections deliver their messages in order, at any speed, or break with what is on its
 //! way; links between hosts are cut and mended; launchers are stopped and continued, crash with their hosts,
-//! and new ones come; workers die, also with an arrival on its way, and are started again; answers to probes
+//! and new ones come, or start no more workers; workers hang or die, also with an arrival on its way, and are
+//! started again; answers to probes
 //! and of the arbiter are lost; time passes. Faults are counted, so that there is an end to them.
 
 mod actions;
@@ -53,10 +54,15 @@ struct Job {
     nodes: &'static [Actor],
     /// Launchers that are there from the beginning; the others may come later.
     first: usize,
+    /// Workers with which the job goes on at least.
+    min_members: usize,
     /// At most so many faults.
     faults: u8,
     /// The only faults are connections that break: they must cost no worker.
     breaks_only: bool,
+    /// Workers hang and launchers are closed as well. Of workers that all hang while others wait to join them
+    /// nobody knows, so this is for a single fault, or a chosen row of them.
+    hangs: bool,
     /// What of the protocol does not work.
     without: Option<Part>,
     /// At most so many steps are made.

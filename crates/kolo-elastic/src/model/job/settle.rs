@@ -52,6 +52,12 @@ impl State {
         Ok(self.trains())
     }
 
+    /// The workers that are left once everything has happened that needs no time.
+    pub(super) fn left_at_once(mut self, job: &Job) -> Result<Vec<Actor>, String> {
+        self.run(job)?;
+        Ok(self.left())
+    }
+
     fn left(&self) -> Vec<Actor> {
         (0..self.workers.len()).filter(|worker| self.lives(*worker)).collect()
     }
@@ -82,7 +88,8 @@ impl State {
             if job.breaks_only && left.len() < state.workers.len() {
                 return Err(format!("only {left:?} are left"));
             }
-            if left.is_empty() || state.trains() {
+            // Nobody waits for those that hang when nobody else is left: that nothing happens tells nothing.
+            if left.iter().all(|worker| state.workers[*worker].hangs) || state.trains() {
                 return Ok(left);
             }
             state.apply(job, Action::TimePasses);

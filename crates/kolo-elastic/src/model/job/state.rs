@@ -11,8 +11,8 @@ use crate::generation::{Formed, GenerationId};
 use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_view::{LauncherView, NodeLimits};
 use crate::member_name::member_name;
-use crate::protocol::{Context, Event, LauncherState, Membership, Role};
-use crate::timeouts::TAKEOVER;
+use crate::protocol::{Context, Event, LauncherState, Membership, MembershipPolicy, Role};
+use crate::timeouts::takeover;
 use crate::worker_protocol::{Arrival, Reply};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +71,8 @@ pub(super) struct Launcher {
     pub(super) questions: Vec<Question>,
     /// Generations of this node's members that are asked to end.
     pub(super) regroup: BTreeSet<u64>,
+    /// It starts no workers any more.
+    pub(super) closed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,6 +138,8 @@ pub(super) struct Worker {
     pub(super) reply: Option<(u64, Reply)>,
     /// Steps that its state has seen.
     pub(super) steps: u8,
+    /// It does nothing more by itself.
+    pub(super) hangs: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -178,6 +182,7 @@ impl Job {
             leader: None,
             questions: Vec::new(),
             regroup: BTreeSet::new(),
+            closed: false,
         };
         let worker = |worker| Worker {
             place: Place::Absent,
@@ -185,6 +190,7 @@ impl Job {
             membership: Membership::new(worker as u64, false),
             reply: None,
             steps: 0,
+            hangs: false,
         };
         State {
             launchers: vec![launcher; launchers],
@@ -207,7 +213,7 @@ impl Job {
         Context {
             launcher_id: launcher as u64,
             place: format!("host{launcher}"),
-            policy: POLICY,
+            policy: MembershipPolicy { min_members: self.min_members, ..POLICY },
             limits: NodeLimits { min: self.first, max: self.nodes.len() },
             deferred_workers: 0,
             start_timeout: POLICY.start_timeout,
@@ -245,7 +251,7 @@ impl State {
 
     /// Whether a follower has waited for too long to be welcomed.
     pub(super) fn waits_in_vain(&self, connection: &Connection) -> bool {
-        connection.next == 0 && PASSES * (self.clock - connection.since) >= TAKEOVER
+        connection.next == 0 && PASSES * (self.clock - connection.since) >= takeover()
     }
 
     /// Whether a worker's process lives.

@@ -1,6 +1,6 @@
 //! Workers: they arrive, are assigned, form groups, make steps, and end.
 
-use super::state::{Broken, LastWords, Place, State};
+use super::state::{Broken, LastWords, Place, State, Worker};
 use super::{Actor, Job, Part};
 use crate::events::{MemberEvent, MemberExit};
 use crate::generation::{GenerationId, History};
@@ -21,7 +21,8 @@ impl State {
     /// Whether a worker has a reply to read.
     pub(super) fn is_answered(&self, worker: Actor) -> bool {
         let reply = self.workers[worker].reply.as_ref().map(|(arrival, _)| *arrival);
-        matches!(self.workers[worker].place, Place::Waits(arrival) if reply == Some(arrival))
+        !self.workers[worker].hangs
+            && matches!(self.workers[worker].place, Place::Waits(arrival) if reply == Some(arrival))
     }
 
     /// A worker reads the reply to its arrival.
@@ -44,6 +45,7 @@ impl State {
     pub(super) fn ends_worker(&mut self, job: &Job, worker: Actor, reason: Option<String>) {
         let how = reason.clone().unwrap_or_else(|| "was killed".into());
         self.workers[worker].place = Place::Gone(reason);
+        self.workers[worker].hangs = false;
         let event = MemberEvent::Exited(MemberExit::Failed(how));
         self.hear(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
     }
@@ -71,7 +73,7 @@ impl State {
         let process = &mut self.workers[worker];
         process.restarts += 1;
         process.membership = Membership::new((worker + 100 * process.restarts) as u64, false);
-        (process.reply, process.steps) = (None, 0);
+        (process.reply, process.steps, process.hangs) = (None, 0, false);
         let (member, event) = (self.name(job, worker), MemberEvent::Started);
         self.hear(job, job.nodes[worker], Event::Member { member, event });
         self.arrive(job, worker, None);
@@ -80,7 +82,8 @@ impl State {
     /// Whether a worker hears that all members have come to form its group.
     pub(super) fn can_form(&self, worker: Actor) -> bool {
         let Place::Forms(id) = self.workers[worker].place else { return false };
-        self.generations.get(&id).is_some_and(|generation| generation.entered == generation.members)
+        !self.workers[worker].hangs
+            && self.generations.get(&id).is_some_and(|generation| generation.entered == generation.members)
     }
 
     /// The worker's group is formed.
@@ -94,8 +97,13 @@ impl State {
     /// Whether something makes a worker leave its generation.
     pub(super) fn may_leave(&self, job: &Job, worker: Actor) -> bool {
         let (Place::Forms(id) | Place::In(id)) = self.workers[worker].place else { return false };
+        if self.workers[worker].hangs {
+            return false;
+        }
         let Some(generation) = self.generations.get(&id) else { return true };
-        let has_gone = |member: &Actor| match self.workers.get(*member).map(|member| &member.place) {
+        // Those that hang take part in nothing, and others do not wait for them for ever.
+        let place = |member: &Actor| self.workers.get(*member).filter(|it| !it.hangs).map(|it| &it.place);
+        let has_gone = |member: &Actor| match place(member) {
             Some(Place::Forms(its) | Place::In(its)) => *its != id,
             Some(Place::Waits(_) | Place::Absent) => generation.entered.contains(member),
             Some(Place::Gone(_)) | None => true,
@@ -119,8 +127,8 @@ impl State {
 
     /// Whether all members of a generation are in its group.
     pub(super) fn can_step(&self, id: GenerationId) -> bool {
-        let works =
-            |member: &Actor| self.workers.get(*member).is_some_and(|member| member.place == Place::In(id));
+        let is_in = |member: &Worker| member.place == Place::In(id) && !member.hangs;
+        let works = |member: &Actor| self.workers.get(*member).is_some_and(is_in);
         self.generations.get(&id).is_some_and(|generation| generation.members.iter().all(works))
     }
 

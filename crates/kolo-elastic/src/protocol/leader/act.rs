@@ -67,7 +67,10 @@ impl Leader {
         // members are.
         let state_held = self.workers.state_was_held();
         let identities = self.identities_of(candidates);
-        let formed = Formed { generation, leader, members, identities, reason: reason.clone(), state_held };
+        let evicted = self.evicted.iter().cloned().collect();
+        let reason_of = reason.clone();
+        let formed =
+            Formed { generation, leader, members, identities, evicted, reason: reason_of, state_held };
         self.lineage.told(&formed);
         self.followers.iter_mut().for_each(|followers| followers.granted(generation, out));
         self.send_all(&ToFollower::Formed(formed.clone()), out);
@@ -81,7 +84,8 @@ impl Leader {
     }
 
     /// Has a member killed by the launcher that has started it.
-    fn evict(&mut self, member: String, out: &mut Effects) {
+    pub(super) fn evict(&mut self, member: String, out: &mut Effects) {
+        self.evicted.insert(member.clone());
         match (self.owner(&member), &mut self.followers) {
             (Some(id), Some(followers)) => followers.send(id, &ToFollower::Evict { member }, out),
             _ => out.tell(CoordinatorEvent::MemberHung { member }),

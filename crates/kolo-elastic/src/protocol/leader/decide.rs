@@ -39,7 +39,7 @@ impl Leader {
         }
         self.count_remote_members(local, out);
         // Other launchers may start more workers.
-        if self.closed && self.followers.as_ref().is_none_or(Followers::is_empty) {
+        if local.closed && self.followers.as_ref().is_none_or(Followers::is_empty) {
             self.workers.close();
         }
         if self.followers.as_ref().is_none_or(Followers::are_ready) {

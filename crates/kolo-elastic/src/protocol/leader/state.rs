@@ -32,8 +32,8 @@ pub(crate) struct Leader {
     pub(crate) followers: Option<Followers>,
     /// Workers that are started on this node when the job begins.
     pub(super) deferred_workers: usize,
-    /// No more workers will be started on this node.
-    pub(super) closed: bool,
+    /// Members that were to be killed, and have not ended as far as is known.
+    pub(super) evicted: BTreeSet<String>,
     /// The reason of the last decision, so that the log has it once.
     pub(super) last_reason: String,
     /// When the leader gave up, and why.
@@ -50,7 +50,7 @@ impl Leader {
             identities: BTreeMap::new(),
             followers,
             deferred_workers: context.deferred_workers,
-            closed: false,
+            evicted: BTreeSet::new(),
             last_reason: String::new(),
             given_up: None,
         }
@@ -62,6 +62,7 @@ impl Leader {
         followers: Followers,
         local: &LocalMembers,
         now: Instant,
+        out: &mut Effects,
     ) -> Leader {
         let reason = "the leading launcher was lost";
         let mut workers = WorkerSet::resume(context.policy, &local.formed, reason, now);
@@ -84,7 +85,20 @@ impl Leader {
         let begun = Leader::new(context, Some(followers), now);
         let mut leader = Leader { workers, lineage, identities, deferred_workers: 0, ..begun };
         leader.meet_local_members(local, now);
+        leader.inherit_evicted(local, out);
         leader
+    }
+
+    /// Has those killed whom the last leader wanted to be. Those of other nodes are when their launchers tell
+    /// of them.
+    fn inherit_evicted(&mut self, local: &LocalMembers, out: &mut Effects) {
+        for member in &local.formed.evicted {
+            if local.contains(member) {
+                self.evict(member.clone(), out);
+            } else if node_rank_of(member) != local.node_rank {
+                self.evicted.insert(member.clone());
+            }
+        }
     }
 
     /// Learns of the members of this node that have come before it led.
@@ -117,7 +131,6 @@ impl Leader {
         match event {
             Event::Member { member, event } => self.member_event(&member, event, now, out),
             Event::WorkDone => self.followers.iter_mut().for_each(|followers| followers.work_done(out)),
-            Event::Closed => self.closed = true,
             Event::FromFollower { connection, message } => {
                 let Some(followers) = &mut self.followers else { return Ok(()) };
                 let events = followers.receive(connection, message, now, out);
@@ -139,6 +152,8 @@ impl Leader {
             }
             Event::Tick => self.tick(now, context, local, out),
             Event::End => self.say_goodbye(out),
+            // The next tick acts on it, whoever led when it happened.
+            Event::Closed => {}
             // What a launcher hears that looks for a leader, or follows one.
             Event::Found(_)
             | Event::NotFound { .. }
@@ -153,7 +168,13 @@ impl Leader {
     /// Takes note of what has happened to a member of any node.
     fn member_event(&mut self, member: &str, event: MemberEvent, now: Instant, out: &mut Effects) {
         match event {
-            MemberEvent::Started => self.workers.started(member),
+            MemberEvent::Started => {
+                self.workers.started(member);
+                // Its launcher tells of it again, so it has not been killed: the request was lost.
+                if self.evicted.contains(member) {
+                    self.evict(member.into(), out);
+                }
+            }
             MemberEvent::Arrived(arrival) => self.arrived(member, arrival, now),
             MemberEvent::CpuTime(total) => self.workers.took_cpu_time(member, total, now),
             MemberEvent::Exited(exit) => {
@@ -182,6 +203,7 @@ impl Leader {
 
     /// The member's own launcher says that its process has ended.
     fn has_ended(&mut self, member: &str) {
+        self.evicted.remove(member);
         if let Some(identity) = self.identities.remove(member) {
             self.lineage.died(&identity);
         }
@@ -197,6 +219,15 @@ impl Leader {
         if let (Some(rank), Some(_)) = (rank, failure) {
             out.push(Effect::FailGeneration { rank });
         }
+    }
+
+    /// Whom this launcher waits for before the next generation.
+    pub(crate) fn waits_for(&self, context: &Context) -> Option<String> {
+        if self.given_up.is_some() {
+            return None;
+        }
+        let followers = self.followers.as_ref().and_then(|followers| followers.waits_for(context));
+        followers.or_else(|| self.workers.waits_for())
     }
 
     /// Whether all members of the last generation have ended well.
@@ -234,6 +265,7 @@ impl Leader {
                 log::info!("the launcher of node {node_rank} has gone, with {} members", members.len());
                 let exit = MemberExit::Failed("was lost with its launcher".into());
                 for member in &members {
+                    self.evicted.remove(member);
                     if said_so {
                         self.has_ended(member);
                     }

@@ -74,7 +74,7 @@ impl WorkerSet {
     }
 
     /// Those who wait and train.
-    fn present(&self) -> usize {
+    pub(super) fn present(&self) -> usize {
         let trains =
             |worker: &&WorkerRecord| !worker.is_server && matches!(worker.status, Status::Waiting(_));
         self.workers.values().filter(trains).count()

@@ -10,6 +10,7 @@ mod policy;
 mod state;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub(crate) use action::{Action, Candidate, Decision};
 pub use policy::MembershipPolicy;

@@ -1,0 +1,151 @@
+//! What keeps a launcher out of its job: what may pass is tried again for a while, and the user is told.
+
+use std::time::{Duration, Instant};
+
+use kolo_rendezvous::{Error, WaitNotice};
+
+/// Why a launcher has not joined its job, or begun it.
+pub(super) enum Setback {
+    /// Nothing that happens elsewhere changes it.
+    Final(Error),
+    /// The job refuses the launcher, which may pass: a launcher that is lost still has its place, or the
+    /// arbiter is away for a moment.
+    Refused(Error),
+    /// Something has broken on the way. The job may begin while others come and go.
+    Broken(Error),
+}
+
+impl From<Error> for Setback {
+    fn from(error: Error) -> Setback {
+        // Another round would end in the same way.
+        if error.is_misuse() { Setback::Final(error) } else { Setback::Broken(error) }
+    }
+}
+
+/// What a search for the job has met so far.
+pub(super) struct Setbacks {
+    /// Where the launcher looks.
+    masters: String,
+    /// Whether the job begins elsewhere, with node 0.
+    begins_elsewhere: bool,
+    /// A refusal is final after so long.
+    patience: Duration,
+    /// The search ends after so long.
+    limit: Duration,
+    /// The refusal that lasts, and since when.
+    refused: Option<(Error, Instant)>,
+    broken: Option<Error>,
+    notice: WaitNotice,
+}
+
+impl Setbacks {
+    /// A search that begins now, at these places, and ends after `limit`.
+    pub(super) fn new(
+        masters: String,
+        begins_elsewhere: bool,
+        patience: Duration,
+        limit: Duration,
+    ) -> Setbacks {
+        let notice = WaitNotice::new();
+        Setbacks { masters, begins_elsewhere, patience, limit, refused: None, broken: None, notice }
+    }
+
+    /// Takes note of a setback at `now`. Gives what the user is told of it.
+    ///
+    /// # Errors
+    ///
+    /// It is final, or the job has refused the launcher for too long.
+    pub(super) fn met(&mut self, setback: Setback, now: Instant) -> Result<Option<String>, Error> {
+        let error = match setback {
+            Setback::Final(error) => return Err(error),
+            Setback::Broken(error) => {
+                (self.refused, self.broken) = (None, Some(error));
+                return Ok(self.reminder());
+            }
+            Setback::Refused(error) => error,
+        };
+        let known = self.refused.as_ref().map(|(known, since)| (known.to_string(), *since));
+        let since = known.as_ref().map_or(now, |(_, since)| *since);
+        if now.saturating_duration_since(since) >= self.patience {
+            return Err(error);
+        }
+        let text = error.to_string();
+        self.refused = Some((error, since));
+        if known.is_some_and(|(known, _)| known == text) {
+            return Ok(None);
+        }
+        Ok(Some(format!("{text}; trying again for up to {:?}", self.patience)))
+    }
+
+    /// Takes note that no launcher of the job answers. Gives what the user is told of it.
+    pub(super) fn nobody(&mut self) -> Option<String> {
+        self.refused = None;
+        self.reminder()
+    }
+
+    /// Why the job has not been found, when the time is over.
+    pub(super) fn last(self) -> Error {
+        match self.refused {
+            Some((refusal, _)) => refusal,
+            None => Error::JobNotFound { masters: self.masters, cause: self.broken.map(Box::new) },
+        }
+    }
+
+    fn reminder(&mut self) -> Option<String> {
+        let waited = self.notice.due()?;
+        let what = match (&self.broken, self.begins_elsewhere) {
+            (Some(error), _) => error.to_string(),
+            (None, true) => "none answers, and node 0 begins the job there".into(),
+            (None, false) => "none answers".into(),
+        };
+        let Setbacks { masters, limit, .. } = self;
+        Some(format!(
+            "looking for the job's other launchers at {masters} since {waited:?}, for up to {limit:?}: {what}"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn refusal(reason: &str) -> Error {
+        Error::LauncherRefused { reason: reason.into() }
+    }
+
+    fn setbacks() -> Setbacks {
+        Setbacks::new("host:1".into(), true, PATIENCE, Duration::from_secs(300))
+    }
+
+    #[test]
+    fn a_refusal_is_told_at_once_and_final_after_a_while() {
+        let (mut setbacks, begin) = (setbacks(), Instant::now());
+        let mut met = |reason: &str, seconds| {
+            let now = begin + Duration::from_secs(seconds);
+            setbacks.met(Setback::Refused(refusal(reason)), now).map_err(|error| error.to_string())
+        };
+        let told = met("is full", 0).unwrap().unwrap();
+        assert!(told.starts_with("the job is full; trying again for up to 30s"), "{told}");
+        assert_eq!(met("is full", 10), Ok(None), "the user knows");
+        assert!(met("has a node 1", 29).unwrap().is_some(), "another reason");
+        assert_eq!(met("has a node 1", 30), Err("the job has a node 1".into()));
+    }
+
+    #[test]
+    fn a_refusal_that_has_passed_counts_no_more_and_one_that_lasts_is_the_reason() {
+        let (mut setbacks, begin) = (setbacks(), Instant::now());
+        setbacks.met(Setback::Refused(refusal("is full")), begin).unwrap();
+        assert_eq!(setbacks.nobody(), None);
+        let told = setbacks.met(Setback::Refused(refusal("is full")), begin + PATIENCE).unwrap();
+        assert!(told.is_some(), "it begins anew");
+        assert_eq!(setbacks.last().to_string(), "the job is full");
+        let lost = Error::system("the connection has ended", "it is closed");
+        let mut setbacks = self::setbacks();
+        assert!(setbacks.met(lost.into(), begin).is_ok(), "others may come");
+        let error = setbacks.last().to_string();
+        assert!(error.contains("host:1") && error.contains("it is closed"), "{error}");
+        assert!(self::setbacks().met(refusal("is another one").into(), begin).is_err());
+    }
+}

@@ -1,0 +1,37 @@
+//! Who is missing, in words for the user.
+
+use super::context::Context;
+
+/// How many nodes have come, and which have not where their ranks are given by users.
+pub(super) fn nodes_missing(context: &Context, came: &[usize]) -> String {
+    let needed = context.limits.min;
+    let verb = if came.len() == 1 { "has" } else { "have" };
+    let mut text = format!("{} of {needed} nodes {verb} come", came.len());
+    if context.ranks_given {
+        let missing = (0..needed).filter(|rank| !came.contains(rank)).map(|rank| format!("node {rank}"));
+        text += &format!(", without {}", list(missing));
+    }
+    text
+}
+
+/// Names in a row, the first ones of many.
+pub(super) fn list(names: impl Iterator<Item = String>) -> String {
+    const SHOWN: usize = 8;
+    let mut names: Vec<String> = names.collect();
+    let more = names.len().saturating_sub(SHOWN);
+    names.truncate(SHOWN);
+    let text = names.join(", ");
+    if more > 0 { format!("{text} and {more} others") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_names_the_first_are_shown() {
+        let names = |count: usize| list((0..count).map(|n| format!("node {n}")));
+        assert_eq!(names(2), "node 0, node 1");
+        assert!(names(20).ends_with("node 7 and 12 others"), "{}", names(20));
+    }
+}

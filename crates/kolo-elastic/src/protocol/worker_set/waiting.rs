@@ -1,0 +1,33 @@
+//! Whom the workers that wait for a generation wait for.
+
+use super::state::{Status, WorkerSet};
+use crate::protocol::missing::list;
+
+impl WorkerSet {
+    /// Whom those wait for that wait for an assignment, as a sentence; `None` where none waits, or the next
+    /// generation can be formed.
+    pub(crate) fn waits_for(&self) -> Option<String> {
+        let names = |is: fn(Status) -> bool| {
+            self.workers.iter().filter(move |(_, worker)| is(worker.status)).map(|(member, _)| member.clone())
+        };
+        names(|status| matches!(status, Status::Waiting(_))).next()?;
+        let (started, participating) = (
+            || names(|status| status == Status::Started),
+            || names(|status| status == Status::Participating),
+        );
+        let (generation, min) = (self.generation, self.policy.min_members);
+        if generation == 0 && started().next().is_some() {
+            let who = list(started());
+            return Some(format!("workers have been started and have not arrived: {who}"));
+        }
+        if participating().next().is_some() {
+            let who = list(participating());
+            return Some(match self.ended {
+                Some(_) => format!("workers have not come back from generation {generation}: {who}"),
+                None => format!("newcomers wait until generation {generation} has ended its step: {who}"),
+            });
+        }
+        let present = self.present();
+        (present < min).then(|| format!("{present} of at least {min} workers (--min) are there"))
+    }
+}
