@@ -22,6 +22,17 @@ pub enum Error {
          autodiff, as `Device::flex().autodiff()`, and freeze (`no_grad`) only a part of it"
     )]
     NothingTrained,
+    /// A parameter would not be trained, though the model means to train it.
+    #[error(
+        "parameter `{parameter}` is on {device} and nothing records its gradient, so it would not be trained; build \
+         it on a device with autodiff, as the other parameters, or freeze it with `no_grad`"
+    )]
+    Untracked {
+        /// Its path in the model.
+        parameter: String,
+        /// The device, as Burn prints it.
+        device: String,
+    },
     /// The model is on one of Burn's backends that this build of Kolo does not see.
     #[error(
         "Kolo sees no gradients on {device}; build the model on `Device::flex().autodiff()`, or build \

@@ -17,6 +17,7 @@ mod hook;
 mod loss;
 mod model;
 mod next_token;
+mod tensor_list;
 mod tensors;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,7 @@ pub use transformer::{
     Activation, FeedForward, FeedForwardConfig, Norm, SelfAttention, SelfAttentionConfig, Transformer,
     TransformerBlock, TransformerConfig,
 };
-pub use values::with_values;
+pub use values::{tied, with_values};
 
 /// A Burn module of which every worker holds a replica: [`kolo_ddp::Ddp`] of this binding.
 pub type Ddp<M> = kolo_ddp::Ddp<BurnModel<M>>;

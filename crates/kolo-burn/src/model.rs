@@ -7,15 +7,15 @@ use burn::module::Module;
 use kolo_ddp::binding::{Binding, BindingError, GradientSink, Inventory, Values, Which};
 
 use crate::loss::Loss;
-use crate::tensors::{self, Mappers};
-use crate::{device, hook};
+use crate::tensor_list::TensorList;
+use crate::{device, hook, tensors};
 
 /// A Burn module in training. It is used like the module itself, of which it keeps what new values must not
 /// change.
 pub struct BurnModel<M> {
     /// Always there; taken only while it is being rewritten.
     module: Option<M>,
-    mappers: Arc<Mappers>,
+    list: Arc<TensorList>,
 }
 
 impl<M: Module> BurnModel<M> {
@@ -29,7 +29,7 @@ const HERE: &str = "the module is away only inside `write`";
 
 impl<M: Module> From<M> for BurnModel<M> {
     fn from(module: M) -> Self {
-        BurnModel { mappers: Arc::new(Mappers::of(&module)), module: Some(module) }
+        BurnModel { list: Arc::new(TensorList::of(&module)), module: Some(module) }
     }
 }
 
@@ -45,8 +45,8 @@ impl<M> Deref for BurnModel<M> {
 /// So its backward pass can run while that of another clone does.
 impl<M: Module> Clone for BurnModel<M> {
     fn clone(&self) -> Self {
-        let module = tensors::copy_with_own_leaves::<M>(self);
-        BurnModel { module: Some(module), mappers: self.mappers.clone() }
+        let module = tensors::copy_with_own_leaves::<M>(self, &self.list);
+        BurnModel { module: Some(module), list: self.list.clone() }
     }
 }
 
@@ -55,19 +55,19 @@ impl<M: Module> Binding for BurnModel<M> {
 
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError> {
         let warnings = match which {
-            Which::All => device::check_model::<M>(self)?,
+            Which::All => [device::check_model::<M>(self)?, self.list.check()?].concat(),
             Which::Statistics => Vec::new(),
         };
-        Ok(Inventory { warnings, ..tensors::inventory::<M>(self, which)? })
+        Ok(Inventory { warnings, ..tensors::inventory::<M>(self, which, &self.list)? })
     }
 
     fn write(&mut self, which: Which, values: &Values) {
         let module = self.module.take();
-        self.module = module.map(|module| tensors::write(module, which, &self.mappers, values));
+        self.module = module.map(|module| tensors::write(module, which, &self.list, values));
     }
 
     fn backward(&self, loss: Loss, sink: Arc<dyn GradientSink>) -> Result<(), BindingError> {
-        Ok(hook::backward(loss.sum, tensors::nodes::<M>(self), sink)?)
+        Ok(hook::backward(loss.sum, tensors::nodes::<M>(self, &self.list), sink)?)
     }
 
     fn wait_for_values(&self) {

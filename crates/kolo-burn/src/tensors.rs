@@ -1,20 +1,19 @@
 //! A module's tensors as one flat run of `f32`, and back.
 
-use std::any::Any;
-
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamMapper};
 use burn::tensor::{DType, Device, GradientCheckpointingStrategy, Tensor, TensorData};
 
 use kolo_ddp::binding::{Inventory, Values, Which};
-use kolo_ddp::{Kind, MemoryOrder, ParamSpec, SpanId};
+use kolo_ddp::{Kind, MemoryOrder, ParamSpec};
 
 use crate::Error;
 use crate::hook::{Nodes, node_of, order_of};
+use crate::tensor_list::{Retie, TensorList, Ties};
 
 /// Names, shapes and values of float tensors. Those that do not require gradients are statistics: they are
 /// what the forward pass changes, such as running means, or frozen, and then they do not change at all.
-pub(crate) fn inventory<M: Module>(module: &M, which: Which) -> Result<Inventory, Error> {
-    let mut visitor = Read { path: Vec::new(), which, found: Inventory::default(), error: None };
+pub(crate) fn inventory<M: Module>(module: &M, which: Which, list: &TensorList) -> Result<Inventory, Error> {
+    let mut visitor = Read { which, list, next: 0, found: Inventory::default(), error: None };
     // Running statistics keep their newest value aside until they are synchronised, which making a validation
     // copy does.
     drop(module.valid());
@@ -25,14 +24,15 @@ pub(crate) fn inventory<M: Module>(module: &M, which: Which) -> Result<Inventory
     }
 }
 
-struct Read {
-    path: Vec<String>,
+struct Read<'a> {
     which: Which,
+    list: &'a TensorList,
+    next: usize,
     found: Inventory,
     error: Option<Error>,
 }
 
-impl Read {
+impl Read<'_> {
     /// Reads the elements as they lie in memory, and says in which order that is.
     fn read<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Result<MemoryOrder, Error> {
         let parameter = || name.to_owned();
@@ -51,22 +51,15 @@ impl Read {
     }
 }
 
-impl ModuleVisitor for Read {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.push(name.into());
-    }
-
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.pop();
-    }
-
+impl ModuleVisitor for Read<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = param.val();
-        let kind = if tensor.is_require_grad() { Kind::Parameter { decay: true } } else { Kind::Statistic };
-        if self.which == Which::Statistics && kind != Kind::Statistic {
+        let listed = &self.list.listed()[self.next];
+        self.next += 1;
+        let kind = listed.kind;
+        if listed.is_tied || (self.which == Which::Statistics && kind != Kind::Statistic) {
             return;
         }
-        let name = self.path.join(".");
+        let (name, tensor) = (listed.name.clone(), param.val());
         let shape = tensor.dims().to_vec();
         let order = self.read(&name, tensor).unwrap_or_else(|error| {
             self.error.get_or_insert(error);
@@ -92,20 +85,22 @@ pub(crate) fn tensor<const D: usize>(values: Vec<f32>, spec: &ParamSpec, device:
 }
 
 /// The graph nodes of all trained parameters. They are new after every write.
-pub(crate) fn nodes<M: Module>(module: &M) -> Nodes {
-    struct Find {
+pub(crate) fn nodes<M: Module>(module: &M, list: &TensorList) -> Nodes {
+    struct Find<'a> {
+        list: &'a TensorList,
         next: usize,
         nodes: Nodes,
     }
-    impl ModuleVisitor for Find {
+    impl ModuleVisitor for Find<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let span = self.list.listed()[self.next].span;
+            self.next += 1;
             let tensor = param.val();
             let node = node_of(tensor.clone());
-            self.nodes.extend(node.map(|node| (node, (SpanId(self.next), order_of(tensor)))));
-            self.next += 1;
+            self.nodes.extend(node.map(|node| (node, (span, order_of(tensor)))));
         }
     }
-    let mut visitor = Find { next: 0, nodes: Nodes::new() };
+    let mut visitor = Find { list, next: 0, nodes: Nodes::new() };
     module.visit(&mut visitor);
     visitor.nodes
 }
@@ -125,7 +120,7 @@ pub(crate) fn initialise<M: Module>(module: &M) {
 /// A copy whose parameters are leaves of its own and whose running statistics are its own; values are shared.
 /// Burn keeps the graphs of all that comes from one leaf under one lock, also while it goes through one of
 /// them.
-pub(crate) fn copy_with_own_leaves<M: Module>(module: &M) -> M {
+pub(crate) fn copy_with_own_leaves<M: Module>(module: &M, list: &TensorList) -> M {
     struct Strategy(Option<GradientCheckpointingStrategy>);
     impl ModuleVisitor for Strategy {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -142,58 +137,45 @@ pub(crate) fn copy_with_own_leaves<M: Module>(module: &M) -> M {
     }
     let mut strategy = Strategy(None);
     module.visit(&mut strategy);
-    // Going to validation and back loses the strategy.
-    module.valid().train().map(&mut strategy)
-}
-
-/// How each tensor of a module changes on its way to and from a file (a `Linear` may be transposed there). A
-/// lazy parameter begins without; they are of the type `ParamMapper<Tensor<D>>` for its own `D`.
-pub(crate) struct Mappers(Vec<Box<dyn Any + Send + Sync>>);
-
-impl Mappers {
-    pub(crate) fn of<M: Module>(module: &M) -> Self {
-        let mut mappers = Mappers(Vec::new());
-        module.visit(&mut mappers);
-        mappers
-    }
-}
-
-impl ModuleVisitor for Mappers {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let (_, _, mapper) = param.clone().consume();
-        self.0.push(Box::new(mapper));
+    // Going to validation and back loses the strategy, and makes one leaf that stands at several places many.
+    let copy = module.valid().train().map(&mut strategy);
+    match list.has_ties() {
+        true => copy.map(&mut Retie { list, next: 0, ties: Ties::default() }),
+        false => copy,
     }
 }
 
 /// Writes new values into the module: trained parameters take theirs when they are first used, statistics at
 /// once.
-pub(crate) fn write<M: Module>(module: M, which: Which, mappers: &Mappers, values: &Values) -> M {
-    module.map(&mut Write { which, mappers, values, next: 0 })
+pub(crate) fn write<M: Module>(module: M, which: Which, list: &TensorList, values: &Values) -> M {
+    module.map(&mut Write { which, list, values, next: 0, ties: Ties::default() })
 }
 
 struct Write<'a> {
     which: Which,
-    mappers: &'a Mappers,
+    list: &'a TensorList,
     values: &'a Values,
     next: usize,
+    ties: Ties,
 }
 
 impl ModuleMapper for Write<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let id = SpanId(self.next);
+        let listed = &self.list.listed()[self.next];
         self.next += 1;
-        let spec = self.values.layout().span(id).spec.clone();
-        let statistic = spec.kind == Kind::Statistic;
+        let (id, statistic) = (listed.span, listed.kind == Kind::Statistic);
         if self.which == Which::Statistics && !statistic {
             return param;
         }
-        let newest = self.values.of(id);
-        let in_memory = param.lazy_shape();
+        let (spec, newest) = (self.values.layout().span(id).spec.clone(), self.values.of(id));
         let tensor = move |device: &Device| tensor::<D>(newest.wait(), &spec, device);
         if statistic {
             return param.map(|old| tensor(&old.device()));
         }
-        let device = param.lazy_device();
+        if let Some(first) = self.ties.first(listed) {
+            return first;
+        }
+        let (in_memory, device) = (param.lazy_shape(), param.lazy_device());
         let new = Param::uninitialized(
             param.id,
             move |device, trained| tensor(device).set_require_grad(trained),
@@ -201,12 +183,14 @@ impl ModuleMapper for Write<'_> {
             true,
             in_memory,
         );
-        match self.mappers.0[id.0].downcast_ref::<ParamMapper<Tensor<D>>>() {
+        let new = match listed.mapper.downcast_ref::<ParamMapper<Tensor<D>>>() {
             Some(mapper) => {
                 let (load, save) = (mapper.clone(), mapper.clone());
                 new.load_mapper(move |x| load.on_load(x)).save_mapper(move |x| save.on_save(x))
             }
             None => new,
-        }
+        };
+        self.ties.keep(listed, self.list, &new);
+        new
     }
 }

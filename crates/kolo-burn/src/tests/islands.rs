@@ -2,13 +2,13 @@
 //! updates that are one step late: the model lacks a gradient until all is applied.
 
 use kolo_comm::{Group, threads};
-use kolo_ddp::binding::Which;
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::{BucketCaps, Config};
 
 use super::residual_net::ResidualNet;
 use super::{device, residual_shard, sgd};
-use crate::{Ddp, tensors};
+use crate::Ddp;
+use crate::tests::inventory_of;
 
 /// The bits of all values after two rounds and a half, the last of which is ended early.
 fn train(group: Group, config: &Config) -> Vec<u32> {
@@ -25,7 +25,7 @@ fn train(group: Group, config: &Config) -> Vec<u32> {
     }
     let values = ddp.with_replica(|replica| replica.values().unwrap().to_vec());
     // The model holds what the replica holds, running statistics included.
-    assert_eq!(tensors::inventory::<ResidualNet>(ddp.model(), Which::All).unwrap().values, values);
+    assert_eq!(inventory_of::<ResidualNet>(ddp.model()).values, values);
     ddp.into_model().unwrap();
     values.iter().map(|value| value.to_bits()).collect()
 }

@@ -6,6 +6,8 @@ mod language_model;
 mod memory_order;
 mod precision;
 mod residual_net;
+mod tied;
+mod untracked;
 mod values;
 
 use std::sync::{Arc, Mutex};
@@ -22,11 +24,12 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::tanh;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use kolo_comm::{Group, threads, tree};
-use kolo_ddp::binding::Which;
+use kolo_ddp::binding::{Inventory, Which};
 use kolo_ddp::optimizer::{self, Optimizer, Settings};
 use kolo_ddp::{BucketCaps, Config, Kind, Replica, Statistics, checkpoint};
 
 use self::residual_net::ResidualNet;
+use crate::tensor_list::TensorList;
 use crate::{Ddp, DropoutKey, Loss, tensors};
 
 const WIDTH: usize = 48;
@@ -118,6 +121,11 @@ fn gate(x: Tensor<2>, replica: &Arc<Mutex<Replica>>) -> Tensor<2> {
         OpsKind::UnTracked(prepared) => prepared.finish(primitive),
     };
     Tensor::from_primitive::<Backend>(gated)
+}
+
+/// What training sees of a module.
+pub(super) fn inventory_of<M: Module>(module: &M) -> Inventory {
+    tensors::inventory(module, Which::All, &TensorList::of(module)).unwrap()
 }
 
 /// The order of events, not their time: the first layer's gradient cannot be computed before a bucket of the
@@ -225,7 +233,7 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
             }
         }
         // The model holds what the replica holds, running statistics included.
-        let inventory = tensors::inventory::<ResidualNet>(ddp.model(), Which::All).unwrap();
+        let inventory = inventory_of::<ResidualNet>(ddp.model());
         ddp.with_replica(|replica| assert_eq!(inventory.values, replica.values().unwrap()));
         states
     };
@@ -250,7 +258,7 @@ fn local_statistics_are_each_ranks_own() {
             }
             ddp.step(0.05).unwrap();
         }
-        let values = tensors::inventory::<ResidualNet>(ddp.model(), Which::All).unwrap().values;
+        let values = inventory_of::<ResidualNet>(ddp.model()).values;
         ddp.with_replica(|replica| assert_eq!(values, replica.values().unwrap()));
         [true, false].map(|statistic| {
             let spans = ddp.layout().spans().iter();

@@ -7,7 +7,7 @@ use super::*;
 use crate::with_values;
 
 fn inventory(model: &ResidualNet) -> Inventory {
-    tensors::inventory(model, Which::All).unwrap()
+    inventory_of(model)
 }
 
 /// Each tensor of the result: its name, and its values in row-major order.

@@ -113,6 +113,20 @@ pub enum WeightsError {
         /// The shape that the file would have to have.
         needed: Vec<usize>,
     },
+    /// The file has two different tensors where the model has one parameter at two places.
+    #[error(
+        "{} holds `{tensor}` with other values than `{first}`, and they are one parameter of the model; build \
+         the model with a parameter for each",
+        path.display()
+    )]
+    Tied {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, as the file names it.
+        tensor: String,
+        /// The one that stands for the parameter's first place.
+        first: String,
+    },
     /// The file has a tensor that the model lacks.
     #[error(
         "{} holds `{tensor}`, which the model does not have; it holds the weights of another model",

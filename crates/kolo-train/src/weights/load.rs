@@ -61,10 +61,33 @@ impl WeightsFile {
 
     /// The module with these weights. Errors as [`load`].
     pub(crate) fn into_module<M: Module>(mut self, module: M) -> Result<M, WeightsError> {
+        for (place, first) in kolo_burn::tied(&module) {
+            self.tie(&place, &first)?;
+        }
         let module = kolo_burn::with_values(module, |path, shape| self.take(path, shape).map(Some))?;
         match self.tensors.pop_first() {
             None => Ok(module),
             Some((tensor, _)) => Err(WeightsError::Unknown { path: self.path, tensor }),
+        }
+    }
+
+    /// A parameter stands at two places of the module: the file may have it at either, or at both with the
+    /// same values.
+    fn tie(&mut self, place: &str, first: &str) -> Result<(), WeightsError> {
+        let (place, first) = ((self.stored)(place), (self.stored)(first));
+        let Some(tensor) = self.tensors.remove(&place.name) else { return Ok(()) };
+        // As the first place has it.
+        let tensor = if place.transposed != first.transposed { tensor.transposed() } else { tensor };
+        let tensor = NamedTensor { name: first.name.clone(), ..tensor };
+        match self.tensors.get(&first.name) {
+            Some(known) if known.shape != tensor.shape || bits(known) != bits(&tensor) => {
+                let path = self.path.clone();
+                Err(WeightsError::Tied { path, tensor: place.name, first: first.name })
+            }
+            _ => {
+                self.tensors.insert(first.name, tensor);
+                Ok(())
+            }
         }
     }
 
@@ -84,4 +107,8 @@ impl WeightsFile {
         }
         Ok(if stored.transposed { tensor.transposed().values } else { tensor.values })
     }
+}
+
+fn bits(tensor: &NamedTensor) -> Vec<u32> {
+    tensor.values.iter().map(|value| value.to_bits()).collect()
 }
