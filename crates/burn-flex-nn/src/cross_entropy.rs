@@ -9,7 +9,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex};
 use burn::tensor::activation::log_softmax;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Bool, Int, Tensor, TensorData};
 use pulp::Arch;
 
 use crate::lanes::{exponentials, largest};
@@ -45,12 +45,14 @@ pub fn cross_entropy(scores: Tensor<2>, targets: Vec<Option<usize>>) -> Tensor<1
 
 /// The same of Burn's operations.
 fn composed(scores: Tensor<2>, targets: &[Option<usize>]) -> Tensor<1> {
-    let (rows, device) = (targets.len(), scores.device());
+    let ([rows, classes], device) = (scores.dims(), scores.device());
     let index: Vec<i64> = targets.iter().map(|target| target.unwrap_or(0) as i64).collect();
     let index = Tensor::<2, Int>::from_data(TensorData::new(index, [rows, 1]), &device);
-    let counted: Vec<f32> = targets.iter().map(|target| if target.is_some() { -1.0 } else { 0.0 }).collect();
-    let counted = Tensor::<2>::from_data(TensorData::new(counted, [rows, 1]), &device);
-    (log_softmax(scores, 1).gather(1, index) * counted).sum()
+    // A row without a target is not looked at: NaN in it is none of the sum's.
+    let ignored: Vec<bool> = targets.iter().map(Option::is_none).collect();
+    let ignored = Tensor::<1, Bool>::from_data(&ignored[..], &device).reshape([rows, 1]);
+    let scores = scores.mask_fill(ignored.clone().expand([rows, classes]), 0.0);
+    log_softmax(scores, 1).gather(1, index).mask_fill(ignored, 0.0).sum().neg()
 }
 
 #[burn::backend::backend_extension(Autodiff, Flex)]
@@ -117,7 +119,7 @@ fn forward(scores: &FlexTensor, targets: Vec<Option<usize>>) -> (f32, Saved) {
                 let largest = largest(&row);
                 let score = row[target];
                 let sum = exponentials(&mut row, largest, 1.0);
-                total += f64::from(sum).ln() + f64::from(largest) - f64::from(score);
+                total += libm::log(f64::from(sum)) + f64::from(largest) - f64::from(score);
                 sums.push([largest, sum]);
             }
         },
@@ -132,7 +134,7 @@ fn backward(saved: &Saved, gradient: f32) -> Vec<f32> {
         #[inline(always)]
         || {
             let rows = saved.targets.iter().zip(&saved.sums);
-            for (row, (target, [largest, sum])) in of_scores.chunks_exact_mut(classes).zip(rows) {
+            for (row, (target, [largest, sum])) in of_scores.chunks_exact_mut(classes.max(1)).zip(rows) {
                 let Some(target) = *target else {
                     row.fill(0.0);
                     continue;

@@ -7,7 +7,8 @@ pub(crate) const LANES: usize = 16;
 
 /// e^x by Cody and Waite's reduction to |r| ≤ ln(2)/2 and a polynomial (the coefficients are those of
 /// Moshier's [Cephes](https://www.netlib.org/cephes/), `expf.c`), within 2 units in the last place. Below
-/// -87, where the result would be less than the smallest normal number, it is 0. Not for x above 88.
+/// -87, where the result would be less than the smallest normal number, it is 0; of NaN it is NaN. Not for x
+/// above 88.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     /// 1.5 · 2²³: added to a small number it leaves its nearest integer in the lowest bits.
@@ -24,6 +25,8 @@ pub(crate) fn exp(x: f32) -> f32 {
     let p = p * (r * r) + r + 1.0;
     // Times 2 to the integer: it is added to the exponent.
     let scaled = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
+    // The bits of a NaN are none of a number: what is added to them may give any.
+    let scaled = if x.is_nan() { x } else { scaled };
     if x < -87.0 { 0.0 } else { scaled }
 }
 
@@ -103,7 +106,12 @@ mod tests {
         }
         assert_eq!(exp(0.0), 1.0);
         assert_eq!([exp(-87.5), exp(-1e30), exp(f32::NEG_INFINITY)], [0.0; 3]);
-        assert!(exp(f32::NAN).is_nan());
+        // Whatever is in the bits that a NaN has to spare.
+        for payload in (1..1 << 23).step_by(7) {
+            assert!(
+                [0, 1 << 31].iter().all(|sign| exp(f32::from_bits(sign | 0x7f80_0000 | payload)).is_nan())
+            );
+        }
     }
 
     #[test]

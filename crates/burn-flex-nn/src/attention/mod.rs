@@ -65,7 +65,11 @@ pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
         let weights = sizes.weights().num_elements();
         assert_eq!(factors.len(), weights, "{} factors for {weights} weights", factors.len());
     }
-    if !on_flex(&qkv) || qkv.dims().contains(&0) {
+    // Nothing looks at nothing. Burn's operations do not take it.
+    if qkv.dims().contains(&0) {
+        return raise(qkv.reshape([batch, time, width / 3]));
+    }
+    if !on_flex(&qkv) {
         return raise(composed(qkv, sizes, causal, padding, weight_factors));
     }
     let padding = padding.map(|padding| padding.into_data().iter::<bool>().collect());

@@ -23,6 +23,24 @@ impl Rows<'_> {
         if self.causal { row % self.time + 1 } else { self.time }
     }
 
+    /// Whether all that the query of a row could look at is padding.
+    fn sees_nothing(&self, row: usize) -> bool {
+        let sample = row / (self.heads * self.time);
+        self.padding.is_some_and(|padding| {
+            padding[sample * self.time..][..self.visible(row)].iter().all(|padding| *padding)
+        })
+    }
+
+    /// Makes 0 of what a row of weights, or of their gradients, has for padding.
+    #[inline(always)]
+    fn hide(&self, row: usize, values: &mut [f32]) {
+        let Some(padding) = self.padding else { return };
+        let sample = row / (self.heads * self.time);
+        for (value, padding) in values.iter_mut().zip(&padding[sample * self.time..]) {
+            *value = if *padding { 0.0 } else { *value };
+        }
+    }
+
     /// Turns scores into weights. What may not be seen has none; a query that sees nothing has none at all.
     pub(super) fn softmax(&self, scores: &mut [f32]) {
         Arch::new().dispatch(
@@ -38,12 +56,18 @@ impl Rows<'_> {
                         }
                     }
                     let largest = largest(seen);
-                    if largest == f32::NEG_INFINITY && !seen.iter().any(|score| score.is_nan()) {
+                    // Scores that are -∞ of themselves are no weights: they become NaN.
+                    if largest == f32::NEG_INFINITY && self.sees_nothing(row) {
                         seen.fill(0.0);
                         continue;
                     }
-                    let inverse = 1.0 / exponentials(seen, largest, self.scale);
+                    let sum = exponentials(seen, largest, self.scale);
+                    let inverse = 1.0 / sum;
                     seen.iter_mut().for_each(|weight| *weight *= inverse);
+                    // Padding has no weight in a row that is NaN either.
+                    if sum.is_nan() {
+                        self.hide(row, seen);
+                    }
                 }
             },
         );
@@ -66,9 +90,14 @@ impl Rows<'_> {
                         let factors = &factors[row * self.time..][..visible];
                         gradient.iter_mut().zip(factors).for_each(|(gradient, factor)| *gradient *= factor);
                     }
+                    // What nobody looks at is no part of the sum, whatever its values are.
+                    self.hide(row, gradient);
                     let sum = sum_of(weights, gradient, |weight, gradient| weight * gradient);
                     for (gradient, weight) in gradient.iter_mut().zip(weights) {
                         *gradient = *weight * (*gradient - sum) * self.scale;
+                    }
+                    if !sum.is_finite() {
+                        self.hide(row, gradient);
                     }
                 }
             },

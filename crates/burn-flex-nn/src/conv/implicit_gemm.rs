@@ -26,6 +26,10 @@ pub fn forward(geometry: &Geometry, input: &[f32], weights: &[f32]) -> Vec<f32> 
 pub(super) fn forward_on(arch: Arch, geometry: &Geometry, input: &[f32], weights: &[f32]) -> Vec<f32> {
     assert_eq!(input.len(), geometry.input_len());
     assert_eq!(weights.len(), geometry.weight_len());
+    // A sum over nothing is 0.
+    if input.is_empty() || weights.is_empty() {
+        return vec![0.0; geometry.output_len()];
+    }
     let [source, target] = geometry.channels;
     run(
         arch,
@@ -60,6 +64,9 @@ pub(super) fn input_gradient_on(
 ) -> Vec<f32> {
     assert_eq!(gradient.len(), geometry.output_len());
     assert_eq!(weights.len(), geometry.weight_len());
+    if gradient.is_empty() || weights.is_empty() {
+        return vec![0.0; geometry.input_len()];
+    }
     let [target, source] = geometry.channels;
     run(
         arch,

@@ -69,7 +69,7 @@ fn geometry(layer: &Conv2d, [samples, channels, height, width]: [usize; 4]) -> O
     let groups = layer.groups;
     let few = groups > 1 && (input < 4 || output / groups < 4);
     let fits = channels == input * groups && output % groups.max(1) == 0 && kernel == layer.kernel_size;
-    if few || !fits || samples * output == 0 || layer.stride.contains(&0) {
+    if few || !fits || layer.stride.contains(&0) {
         return None;
     }
     let window = Window {
@@ -113,7 +113,7 @@ impl Convolution for Flex {
 fn output(x: &[f32], weights: &[f32], bias: Option<&[f32]>, geometry: Geometry) -> FlexTensor {
     let mut values = forward(&geometry, x, weights);
     if let Some(bias) = bias {
-        for row in values.chunks_exact_mut(bias.len()) {
+        for row in values.chunks_exact_mut(bias.len().max(1)) {
             row.iter_mut().zip(bias).for_each(|(value, bias)| *value += bias);
         }
     }
@@ -211,7 +211,7 @@ impl Backward<Flex, 3> for Convolve {
 /// The sum of each column of a matrix.
 fn column_sums(values: &[f32], columns: usize) -> Vec<f32> {
     let mut sums = vec![0.0; columns];
-    for row in values.chunks_exact(columns) {
+    for row in values.chunks_exact(columns.max(1)) {
         sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
     }
     sums.into_iter().map(|sum: f64| sum as f32).collect()

@@ -28,6 +28,10 @@ pub(super) fn weight_gradient_on(
     assert_eq!(input.len(), geometry.input_len());
     assert_eq!(gradient.len(), geometry.output_len());
     let len = geometry.weight_len();
+    // A sum over nothing is 0.
+    if input.is_empty() || gradient.is_empty() {
+        return vec![0.0; len];
+    }
     let mut target = Vec::with_capacity(len);
     arch.dispatch(Pass { geometry, input, gradient, target: target.as_mut_ptr() });
     // SAFETY: each panel of each tap has been written.

@@ -15,8 +15,13 @@ pub(super) fn moments(x: &[f32], channels: usize) -> Moments {
     let count = (x.len() / channels) as f64;
     let [sums, squares] = sums::<Squares>(&vec![0.0; channels], x, x);
     let mean: Vec<f64> = sums.iter().map(|sum| sum / count).collect();
-    let variance = squares.iter().zip(&mean).map(|(sum, mean)| (sum / count - mean * mean).max(0.0));
+    let variance = squares.iter().zip(&mean).map(|(sum, mean)| at_least_zero(sum / count - mean * mean));
     Moments { variance: variance.collect(), mean }
+}
+
+/// What rounding has made negative is 0. NaN stays, which `f64::max` would replace.
+fn at_least_zero(variance: f64) -> f64 {
+    if variance < 0.0 { 0.0 } else { variance }
 }
 
 struct Squares;
@@ -56,16 +61,28 @@ impl Affine {
         }
     }
 
+    /// The gradient with respect to `x` where mean and scale are not its own.
+    pub(super) fn gradient_by_scale(&self, gradient: &[f32]) -> Vec<f32> {
+        each::<Scaled, 1>(self.mean.len(), [&self.scale], gradient, gradient)
+    }
+
     /// The gradient with respect to `x`: `(gradient - first - (x - mean) · second) · scale`.
     pub(super) fn gradient(&self, gradient: &[f32], x: &[f32], first: &[f32], second: &[f32]) -> Vec<f32> {
         each::<InputGradient, 4>(self.mean.len(), [&self.mean, &self.scale, first, second], gradient, x)
     }
 }
 
+/// NaN stays NaN, as in Burn's: `f32::max` would make 0 of it, and a broken network would train on.
+#[inline(always)]
+fn relu(x: f32) -> f32 {
+    if x <= 0.0 { 0.0 } else { x }
+}
+
 struct Normalised;
 struct NormalisedRelu;
 struct NormalisedAddRelu;
 struct InputGradient;
+struct Scaled;
 struct ThroughRelu;
 
 impl Formula<3> for Normalised {
@@ -78,14 +95,14 @@ impl Formula<3> for Normalised {
 impl Formula<3> for NormalisedRelu {
     #[inline(always)]
     fn at(numbers: [f32; 3], x: f32, _: f32) -> f32 {
-        Normalised::at(numbers, x, x).max(0.0)
+        relu(Normalised::at(numbers, x, x))
     }
 }
 
 impl Formula<3> for NormalisedAddRelu {
     #[inline(always)]
     fn at(numbers: [f32; 3], x: f32, shortcut: f32) -> f32 {
-        (Normalised::at(numbers, x, x) + shortcut).max(0.0)
+        relu(Normalised::at(numbers, x, x) + shortcut)
     }
 }
 
@@ -96,14 +113,21 @@ impl Formula<4> for InputGradient {
     }
 }
 
-impl Formula<0> for ThroughRelu {
+impl Formula<1> for Scaled {
     #[inline(always)]
-    fn at(_: [f32; 0], gradient: f32, output: f32) -> f32 {
-        if output > 0.0 { gradient } else { 0.0 }
+    fn at([scale]: [f32; 1], gradient: f32, _: f32) -> f32 {
+        gradient * scale
     }
 }
 
-/// The gradient with respect to what was cut off below zero: that of the output where the output is positive.
+impl Formula<0> for ThroughRelu {
+    #[inline(always)]
+    fn at(_: [f32; 0], gradient: f32, output: f32) -> f32 {
+        if output <= 0.0 { 0.0 } else { gradient }
+    }
+}
+
+/// The gradient with respect to what was cut off below zero: that of the output where the output is positive, or NaN.
 pub(super) fn through_relu(gradient: &[f32], output: &[f32], channels: usize) -> Vec<f32> {
     each::<ThroughRelu, 0>(channels, [], gradient, output)
 }

@@ -263,19 +263,16 @@ impl Saved {
         let count = (self.x.len() / sums.len()) as f64;
         let products: Vec<f64> =
             products.iter().zip(&self.inverse).map(|(sum, inverse)| sum * inverse).collect();
-        let (first, second) = if self.kind.by_batch {
-            let second =
-                products.iter().zip(&self.inverse).map(|(sum, inverse)| (sum * inverse / count) as f32);
-            (sums.iter().map(|sum| (sum / count) as f32).collect(), second.collect())
+        let x = if self.kind.by_batch {
+            let first: Vec<f32> = sums.iter().map(|sum| (sum / count) as f32).collect();
+            let second = products.iter().zip(&self.inverse);
+            let second: Vec<f32> = second.map(|(sum, inverse)| (sum * inverse / count) as f32).collect();
+            self.affine.gradient(gradient, &self.x, &first, &second)
         } else {
-            (vec![0.0; sums.len()], vec![0.0; sums.len()])
+            self.affine.gradient_by_scale(gradient)
         };
         let rounded = |sums: &[f64]| sums.iter().map(|sum| *sum as f32).collect();
-        InputGradients {
-            x: self.affine.gradient(gradient, &self.x, &first, &second),
-            gamma: rounded(&products),
-            beta: rounded(&sums),
-        }
+        InputGradients { x, gamma: rounded(&products), beta: rounded(&sums) }
     }
 }
 

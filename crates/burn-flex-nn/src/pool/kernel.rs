@@ -10,17 +10,26 @@ pub(super) struct Maxima {
     pub(super) taps: Vec<u8>,
 }
 
-/// The largest value that each output position's taps see; of equal ones the first. `len` is of one position.
+/// The largest value that each output position's taps see; of equal ones the first, of several NaN the last.
+/// `len` is of one position.
 pub(super) fn forward(rows: Axis, columns: Axis, len: usize, x: &[f32]) -> Maxima {
     let outputs = rows.output * columns.output * len;
     let (mut values, mut taps) = (vec![f32::NEG_INFINITY; outputs], vec![0; outputs]);
+    // Nothing is larger than -∞ where all taps see that: the first of them has it, and not padding.
+    let mut begun = usize::MAX;
     Arch::new().dispatch(Each {
         rows,
         columns,
         visit: |output: usize, source: usize, tap: u8| {
             let x = &x[source * len..][..len];
-            let best = values[output * len..][..len].iter_mut().zip(&mut taps[output * len..][..len]);
-            for ((value, best), x) in best.zip(x) {
+            let (values, taps) = (&mut values[output * len..][..len], &mut taps[output * len..][..len]);
+            if begun != output {
+                begun = output;
+                values.copy_from_slice(x);
+                taps.fill(tap);
+                return;
+            }
+            for ((value, best), x) in values.iter_mut().zip(taps).zip(x) {
                 let better = *x > *value || x.is_nan();
                 *value = if better { *x } else { *value };
                 *best = if better { tap } else { *best };

@@ -25,7 +25,7 @@ use crate::on_flex;
 /// - `x`: `[samples, channels, height, width]`
 /// - output: `[samples, channels, output height, output width]`
 pub fn max_pool2d(layer: &MaxPool2d, x: Tensor<4>) -> Tensor<4> {
-    let [samples, channels, height, width] = x.dims();
+    let [_, _, height, width] = x.dims();
     let window = Window {
         kernel: layer.kernel_size,
         stride: layer.stride,
@@ -33,7 +33,7 @@ pub fn max_pool2d(layer: &MaxPool2d, x: Tensor<4>) -> Tensor<4> {
         padding: &layer.padding,
     };
     let taps = layer.kernel_size[0] * layer.kernel_size[1];
-    let here = on_flex(&x) && !layer.ceil_mode && (1..=256).contains(&taps) && samples * channels > 0;
+    let here = on_flex(&x) && !layer.ceil_mode && (1..=256).contains(&taps);
     match padded_axes(&window, [height, width]).filter(|_| here) {
         Some([rows, columns]) => {
             Tensor::from_dispatch(<Dispatch as Pooling>::max_pool(x.into_dispatch(), rows, columns))

@@ -52,7 +52,7 @@ pub(super) fn normalise(extent: Extent, x: &[f32], mean: &[f64], scale: &[f64], 
     let mut out = Vec::with_capacity(x.len());
     if extent.inner == 1 {
         let (mean, scale) = (rounded(mean), rounded(scale));
-        for row in x.chunks_exact(extent.channels) {
+        for row in x.chunks_exact(extent.channels.max(1)) {
             let of_channel = mean.iter().zip(&scale).zip(shift);
             out.extend(
                 row.iter().zip(of_channel).map(|(x, ((mean, scale), shift))| (x - mean) * scale + shift),
@@ -79,7 +79,9 @@ pub(super) fn gradient(
     let mut out = Vec::with_capacity(x.len());
     if extent.inner == 1 {
         let [mean, scale, first, second] = [mean, scale, first, second].map(rounded);
-        for (gradient, x) in gradient.chunks_exact(extent.channels).zip(x.chunks_exact(extent.channels)) {
+        for (gradient, x) in
+            gradient.chunks_exact(extent.channels.max(1)).zip(x.chunks_exact(extent.channels.max(1)))
+        {
             let of_channel = mean.iter().zip(&scale).zip(first.iter().zip(&second));
             let pairs = gradient.iter().zip(x).zip(of_channel);
             out.extend(pairs.map(|((gradient, x), ((mean, scale), (first, second)))| {
@@ -112,7 +114,7 @@ fn pairs<F: Fn(f64, f64) -> [f64; 2]>(
     if extent.inner == 1 {
         let terms: Vec<F> = (0..extent.channels).map(of_channel).collect();
         let (first, second) = sums.split_at_mut(extent.channels);
-        for (a, b) in a.chunks_exact(extent.channels).zip(b.chunks_exact(extent.channels)) {
+        for (a, b) in a.chunks_exact(extent.channels.max(1)).zip(b.chunks_exact(extent.channels.max(1))) {
             let sums = first.iter_mut().zip(second.iter_mut()).zip(&terms);
             for (((first, second), term), (a, b)) in sums.zip(a.iter().zip(b)) {
                 let [x, y] = term(f64::from(*a), f64::from(*b));

@@ -164,7 +164,9 @@ impl Layer {
         let count = sums[2 * channels];
         let mean: Vec<f64> = sums[..channels].iter().map(|sum| sum / count).collect();
         let squares = sums[channels..].iter().zip(&mean);
-        let variance: Vec<f64> = squares.map(|(sum, mean)| (sum / count - mean * mean).max(0.0)).collect();
+        // What rounding has made negative is 0; NaN stays, which `f64::max` would replace.
+        let variance = squares.map(|(sum, mean)| sum / count - mean * mean);
+        let variance: Vec<f64> = variance.map(|of| if of < 0.0 { 0.0 } else { of }).collect();
         let inverse: Vec<f64> =
             variance.iter().map(|variance| 1.0 / (variance + self.epsilon).sqrt()).collect();
         let scale: Vec<f64> = inverse.iter().zip(&*gamma).map(|(i, gamma)| i * f64::from(*gamma)).collect();
