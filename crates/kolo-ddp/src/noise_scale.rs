@@ -109,7 +109,7 @@ impl NoiseScale {
 
     /// What the averages have begun at 0 with and are corrected for.
     fn weight(&self) -> f64 {
-        1.0 - LEFT.powf(self.steps)
+        1.0 - libm::pow(LEFT, self.steps)
     }
 
     /// What it means for a step of `samples`. `None` as [`NoiseScale::samples`].

@@ -22,7 +22,7 @@ pub(crate) const FREEZE_AFTER: Setting = Setting::whole(
     "Steps after which the second moment stays as it is; 0: it never does",
 );
 pub(crate) const EPSILON: Setting =
-    Setting::number("epsilon", 1e-8, 0.0..f64::INFINITY, "Added to the root of the second moment");
+    Setting::positive("epsilon", 1e-8, "Added to the root of the second moment");
 
 /// Settings of Adam and AdamW.
 #[derive(Clone, Copy, Deserialize)]
@@ -76,7 +76,7 @@ impl AdamRule {
         self.is_frozen = freeze_after > 0.0 && step as f64 > freeze_after;
         let seen = if self.is_frozen { freeze_after as u64 } else { step };
         let rate = learning_rate * self.lr_scale;
-        let correct = |beta: f32, step: u64| 1.0 - f64::from(beta).powf(step as f64);
+        let correct = |beta: f32, step: u64| 1.0 - libm::pow(f64::from(beta), step as f64);
         self.decay = (1.0 - rate * f64::from(weight_decay)) as f32;
         self.rate = (rate / correct(beta1, step)) as f32;
         self.correction = (1.0 / correct(beta2, seen).sqrt()) as f32;

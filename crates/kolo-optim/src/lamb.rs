@@ -17,7 +17,7 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::number("weight_decay", 0.01, 0.0..f64::INFINITY, "Weight decay"),
         Setting::number("beta1", 0.9, 0.0..1.0, "Decay of the first moment"),
         Setting::number("beta2", 0.999, 0.0..1.0, "Decay of the second moment"),
-        Setting::number("epsilon", 1e-6, 0.0..f64::INFINITY, "Added to the root of the second moment"),
+        Setting::positive("epsilon", 1e-6, "Added to the root of the second moment"),
         TRUST_RATIO,
     ],
     make: |settings| Box::new(Lamb::new(settings.clone())),
@@ -80,7 +80,7 @@ impl Group {
     }
 
     fn begin(&mut self, step: u64, learning_rate: f64) {
-        let correct = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
+        let correct = |beta: f32| 1.0 - libm::pow(f64::from(beta), step as f64);
         self.rate = learning_rate * self.lr_scale;
         self.first_correction = (1.0 / correct(self.settings.beta1)) as f32;
         self.second_correction = (1.0 / correct(self.settings.beta2).sqrt()) as f32;
@@ -148,9 +148,9 @@ impl Optimizer for Lamb {
     }
 }
 
-/// ‖θ‖/‖u‖ from the squares of both.
+/// ‖θ‖/‖u‖ from the squares of both; NaN, if one of them is.
 fn ratio(parameters: f64, direction: f64) -> f64 {
-    if parameters > 0.0 && direction > 0.0 { (parameters / direction).sqrt() } else { 1.0 }
+    if parameters == 0.0 || direction == 0.0 { 1.0 } else { (parameters / direction).sqrt() }
 }
 
 #[cfg(test)]

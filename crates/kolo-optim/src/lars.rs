@@ -121,11 +121,11 @@ impl Optimizer for Lars {
     }
 }
 
-/// λ of a tensor from the norms of its values and of its gradient.
+/// λ of a tensor from the norms of its values and of its gradient; NaN, if one of them is.
 fn ratio(coefficient: f64, parameters: f64, gradient: f64, decay: f64) -> f64 {
-    match parameters > 0.0 && gradient > 0.0 {
-        true => coefficient * parameters / (gradient + decay * parameters),
-        false => 1.0,
+    match parameters == 0.0 || gradient == 0.0 {
+        true => 1.0,
+        false => coefficient * parameters / (gradient + decay * parameters),
     }
 }
 

@@ -108,10 +108,10 @@ impl Optimizer for Lion {
     }
 }
 
-/// -1, 0 or 1; `f32::signum` of 0 is 1.
+/// -1, 0 or 1, and NaN of NaN, which would else stay in the momentum unseen; `f32::signum` of 0 is 1.
 #[inline(always)]
 fn sign(x: f32) -> f32 {
-    f32::from(i8::from(x > 0.0) - i8::from(x < 0.0))
+    if x == 0.0 { 0.0 } else { x.signum() }
 }
 
 #[cfg(test)]
@@ -121,5 +121,6 @@ mod tests {
     #[test]
     fn zero_has_no_sign() {
         assert_eq!([3.0, 1e-40, 0.0, -0.0, -1e-40, -7.0].map(sign), [1.0, 1.0, 0.0, 0.0, -1.0, -1.0]);
+        assert!(sign(f32::NAN).is_nan());
     }
 }

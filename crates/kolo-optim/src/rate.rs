@@ -56,9 +56,11 @@ impl Rate {
         let share = || ((steps - warmup) / (total - warmup).max(1.0)).min(1.0);
         match self.decay {
             Decay::Constant => self.base,
-            Decay::Step { every, factor } => self.base * factor.powf((steps / every.max(1) as f64).floor()),
-            Decay::Cosine => self.base * 0.5 * (1.0 + (PI * share()).cos()),
-            Decay::Polynomial { power } => self.base * (1.0 - share()).powf(power),
+            Decay::Step { every, factor } => {
+                self.base * libm::pow(factor, (steps / every.max(1) as f64).floor())
+            }
+            Decay::Cosine => self.base * 0.5 * (1.0 + libm::cos(PI * share())),
+            Decay::Polynomial { power } => self.base * libm::pow(1.0 - share(), power),
         }
     }
 }

@@ -18,6 +18,16 @@ pub enum Value {
     Number(f64),
 }
 
+impl Value {
+    /// The value as optimizers compute with it, which is the nearest `f32`.
+    pub fn in_f32(self) -> Self {
+        match self {
+            Value::Flag(_) => self,
+            Value::Number(number) => Value::Number(f64::from(number as f32)),
+        }
+    }
+}
+
 impl From<bool> for Value {
     fn from(flag: bool) -> Self {
         Value::Flag(flag)
@@ -34,7 +44,9 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Flag(flag) => flag.fmt(f),
-            Value::Number(number) if *number != 0.0 && number.abs() < 1e-3 => write!(f, "{number:e}"),
+            Value::Number(number) if *number != 0.0 && !(1e-3..1e16).contains(&number.abs()) => {
+                write!(f, "{number:e}")
+            }
             Value::Number(number) => number.fmt(f),
         }
     }
@@ -54,6 +66,12 @@ pub enum Allowed {
 }
 
 impl Allowed {
+    /// Whether the nearest `f32` of a value is allowed as well. Whole numbers are counts, in which nothing is
+    /// computed.
+    pub(crate) fn contains_in_f32(&self, value: Value) -> bool {
+        matches!(self, Allowed::Whole(_)) || self.contains(value.in_f32())
+    }
+
     pub(crate) fn contains(&self, value: Value) -> bool {
         match (self, value) {
             (Allowed::Flag, Value::Flag(_)) => true,

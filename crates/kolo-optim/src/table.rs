@@ -94,6 +94,19 @@ pub enum ChoiceError {
         /// The value that was given.
         value: Value,
     },
+    /// A value that becomes one that the setting may not have, where it is rounded to an `f32`.
+    #[error(
+        "{} of {entry} is {value}, which is {} in the 32 bits that it is computed with; it must be {}",
+        setting.name, value.in_f32(), setting.allowed
+    )]
+    Rounded {
+        /// Name of the entry.
+        entry: &'static str,
+        /// The setting, and with it what it may be.
+        setting: &'static Setting,
+        /// The value that was given.
+        value: Value,
+    },
 }
 
 fn names(settings: &[Setting]) -> String {
@@ -131,7 +144,8 @@ impl<T: ?Sized> Entry<T> {
     ///
     /// # Errors
     ///
-    /// A setting is given that this entry does not have, or with a value that it may not have.
+    /// A setting is given that this entry does not have, or with a value that it may not have, as it is or
+    /// rounded to an `f32`.
     pub fn complete(&self, given: &Settings) -> Result<Settings, ChoiceError> {
         if let Some(setting) = given.names().find(|name| self.setting(name).is_none()) {
             let (entry, setting, known) = (self.name, setting.to_string(), self.settings);
@@ -141,6 +155,9 @@ impl<T: ?Sized> Entry<T> {
             let value = given.get(setting.name).unwrap_or(setting.default);
             if !setting.allowed.contains(value) {
                 return Err(ChoiceError::NotAllowed { entry: self.name, setting, value });
+            }
+            if !setting.allowed.contains_in_f32(value) {
+                return Err(ChoiceError::Rounded { entry: self.name, setting, value });
             }
             Ok((setting.name.into(), value))
         };
@@ -240,6 +257,9 @@ mod tests {
             ("size", Value::Number(f64::NAN), "it must be greater than 0"),
             ("factor", Value::Flag(true), "factor of product is true; it must be 0 or more"),
             ("negative", Value::Number(1.0), "it must be true or false"),
+            ("share", Value::Number(0.99999999), "share of product is 0.99999999, which is 1 in the 32 bits"),
+            ("factor", Value::Number(1e39), "factor of product is 1e39, which is inf in the 32 bits"),
+            ("size", Value::Number(1e-46), "size of product is 1e-46, which is 0 in the 32 bits"),
         ] {
             assert!(error(name, value).contains(words), "{}", error(name, value));
         }

@@ -104,7 +104,7 @@ fn mean_and_variance(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let values: Vec<f64> = values.collect();
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count.max(1.0);
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
     (mean, squares / (count - 1.0).max(1.0) / count.max(1.0))
 }
 

@@ -185,6 +185,10 @@ impl Optimizer for Muon {
     }
 
     fn update(&mut self, update: Update<'_>) {
+        // A tensor without elements lies where the next one does, which may be a matrix.
+        if update.range.is_empty() {
+            return;
+        }
         let (group, range) = (&self.groups[update.group], update.range.clone());
         let momentum = &mut self.momentum[range.clone()];
         let matrix = self.matrices.binary_search_by_key(&range.start, |(offset, _)| *offset);

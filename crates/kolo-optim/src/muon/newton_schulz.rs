@@ -29,7 +29,9 @@ impl NewtonSchulz {
     /// In f32, where the author and PyTorch have bf16: a sum is the same bits with vectors of any width.
     pub(super) fn run(&mut self, rows: usize, columns: usize) {
         let NewtonSchulz { x, next, gram, polynomial, panels } = self;
-        let scale = (1.0 / sum_of_squares(x).sqrt().max(LEAST_NORM)) as f32;
+        let norm = sum_of_squares(x).sqrt();
+        // A norm that is NaN stays, which `f64::max` would replace.
+        let scale = (1.0 / if norm < LEAST_NORM { LEAST_NORM } else { norm }) as f32;
         x.iter_mut().for_each(|x| *x *= scale);
         next.resize(rows * columns, 0.0);
         gram.resize(rows * rows, 0.0);

@@ -49,7 +49,7 @@ impl Dgc {
     /// more than it is afterwards.
     fn density_of(&self, step: u64) -> f64 {
         let stage = (4.0 * step as f64 / self.warmup_steps).floor();
-        let ramp = if stage < 4.0 { 0.25f64.powf(stage + 1.0) } else { 0.0 };
+        let ramp = if stage < 4.0 { libm::pow(0.25, stage + 1.0) } else { 0.0 };
         ramp.max(self.density).min(1.0)
     }
 }
