@@ -1,10 +1,10 @@
 //! Reading whole files, compressed or not, never more than was expected.
 
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use crate::error::DataError;
 
@@ -28,7 +28,8 @@ impl Source {
         read.map_err(|source| DataError::Read { path: path.into(), source })?;
         let gzip = start == [0x1f, 0x8b];
         let whole = Cursor::new(start).chain(bytes);
-        let bytes: Box<dyn Read> = if gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
+        let bytes: Box<dyn Read> =
+            if gzip { Box::new(Members::new(BufReader::new(whole))) } else { Box::new(whole) };
         Ok(Self { path: path.into(), bytes })
     }
 
@@ -88,4 +89,90 @@ impl Source {
 struct Part {
     bytes: Vec<u8>,
     cut: Option<io::Error>,
+}
+
+/// The members of a gzip file, one after another. Zero bytes after a member, with which tapes and some
+/// programs fill a block, are skipped, as gzip itself does.
+struct Members<R> {
+    /// The member that is read; `None` after the last one.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> Members<R> {
+    fn new(bytes: R) -> Self {
+        Members { member: Some(GzDecoder::new(bytes)) }
+    }
+}
+
+impl<R: BufRead> Read for Members<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(member) = &mut self.member else { return Ok(0) };
+            let count = member.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            let rest = self.member.take().map(GzDecoder::into_inner);
+            if let Some(mut rest) = rest
+                && !ends_in_zeros(&mut rest)?
+            {
+                self.member = Some(GzDecoder::new(rest));
+            }
+        }
+    }
+}
+
+/// Skips zero bytes; true if nothing comes after them.
+fn ends_in_zeros(bytes: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let next = bytes.fill_buf()?;
+        let zeros = next.iter().take_while(|byte| **byte == 0).count();
+        let (ends, has_more) = (next.is_empty(), zeros < next.len());
+        bytes.consume(zeros);
+        if ends || has_more {
+            return Ok(ends);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn member(data: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(data).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn read(file: &[Vec<u8>], expected: u64) -> Result<Vec<u8>, DataError> {
+        Source::new(Path::new("a.gz"), Cursor::new(file.concat())).unwrap().rest(expected)
+    }
+
+    #[test]
+    fn members_follow_one_another_and_zeros_after_them_do_not_count() {
+        let (one, two) = (member(b"one, "), member(&[7; 100_000]));
+        let both = [&b"one, "[..], &[7; 100_000]].concat();
+        for zeros in [0, 1, 511, 20_000] {
+            let zeros = vec![0; zeros];
+            assert_eq!(read(&[one.clone(), zeros.clone()], 5).unwrap(), b"one, ");
+            assert_eq!(read(&[one.clone(), two.clone(), zeros.clone()], 100_005).unwrap(), both);
+            assert_eq!(read(&[one.clone(), zeros, two.clone()], 100_005).unwrap(), both);
+        }
+    }
+
+    #[test]
+    fn anything_else_after_a_member_is_damage_and_so_is_a_cut_one() {
+        let one = member(b"one");
+        for rest in [&b"x"[..], b"\0\0x", b"\x1f\x8b"] {
+            let error = read(&[one.clone(), rest.to_vec()], 3).unwrap_err().to_string();
+            assert!(error.contains("a.gz"), "{error}");
+        }
+        assert!(read(&[one[..one.len() - 3].to_vec()], 3).is_err());
+    }
 }
