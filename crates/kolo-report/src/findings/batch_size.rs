@@ -11,6 +11,7 @@ use crate::units::number;
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "batch size",
     about: "a batch far above or below the critical one, where that is measured",
+    among_workers: false,
     find,
 };
 

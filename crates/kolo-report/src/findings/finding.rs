@@ -56,6 +56,8 @@ pub struct FindingEntry {
     pub name: &'static str,
     /// One line that says what is looked for.
     pub about: &'static str,
+    /// Whether it is about what workers wait for, so that nothing is to be found where there is one.
+    pub among_workers: bool,
     /// Looks for it. Pure: the same run has the same findings.
     pub find: fn(&Run) -> Option<Finding>,
 }

@@ -10,6 +10,7 @@ use crate::units::{bytes, percent, seconds};
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "huge bucket",
     about: "one bucket with nearly all gradients, which is waited for",
+    among_workers: true,
     find,
 };
 

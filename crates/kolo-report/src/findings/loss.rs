@@ -6,8 +6,12 @@ use super::finding::{Finding, FindingEntry, Severity};
 use crate::units::{number, plural};
 
 /// Entry of the table.
-pub(super) const ENTRY: FindingEntry =
-    FindingEntry { name: "loss", about: "a loss that does not fall from the first steps to the last", find };
+pub(super) const ENTRY: FindingEntry = FindingEntry {
+    name: "loss",
+    about: "a loss that does not fall from the first steps to the last",
+    among_workers: false,
+    find,
+};
 
 /// Fewer steps say nothing.
 const LEAST_STEPS: usize = 100;

@@ -34,9 +34,22 @@ pub static FINDINGS: &[FindingEntry] = &[
 
 /// What stands out in a run, what matters most first.
 pub fn findings(run: &Run) -> Vec<Finding> {
-    let mut found: Vec<Finding> = FINDINGS.iter().filter_map(|entry| (entry.find)(run)).collect();
+    let alone = is_alone(run);
+    let possible = FINDINGS.iter().filter(|entry| !(alone && entry.among_workers));
+    let mut found: Vec<Finding> = possible.filter_map(|entry| (entry.find)(run)).collect();
     found.sort_by_key(|finding| finding.severity);
     found
+}
+
+/// Whether the run has had one worker all the time: what it waits for is its own work, on another thread.
+fn is_alone(run: &Run) -> bool {
+    let ended_with = run.summary.as_ref().and_then(|summary| summary.world_size);
+    let began_with = run.settings.number("nproc");
+    ended_with.is_none_or(|workers| workers == 1)
+        && began_with.is_none_or(|workers| workers == 1.0)
+        && run.generations.iter().all(|row| row.world_size == 1)
+        && run.ranks.iter().all(|row| row.ranks.len() == 1)
+        && (ended_with.is_some() || began_with.is_some())
 }
 
 #[cfg(test)]
@@ -56,6 +69,20 @@ mod tests {
             assert_eq!(FINDINGS.iter().filter(|other| other.name == entry.name).count(), 1, "{}", entry.name);
             assert!(!entry.about.is_empty());
         }
+    }
+
+    #[test]
+    fn one_worker_waits_for_nobody() {
+        let waiting = || example::waiting(example::with_buckets(&[(1e6, 0.041), (20e6, 0.002)]), 0.04);
+        assert!(!findings(&waiting()).is_empty());
+        let mut alone = waiting();
+        alone.summary.as_mut().unwrap().world_size = Some(1);
+        // It was begun by two workers.
+        assert!(!findings(&alone).is_empty());
+        alone.settings.0.insert("nproc".into(), 1.into());
+        assert_eq!(findings(&alone), []);
+        alone.summary = None;
+        assert_eq!(findings(&alone), [], "a run that goes on");
     }
 
     #[test]

@@ -6,8 +6,12 @@ use super::finding::{Finding, FindingEntry, Severity};
 use crate::units::{plural, seconds};
 
 /// Entry of the table.
-pub(super) const ENTRY: FindingEntry =
-    FindingEntry { name: "recoveries", about: "generations of an elastic job after the first", find };
+pub(super) const ENTRY: FindingEntry = FindingEntry {
+    name: "recoveries",
+    about: "generations of an elastic job after the first",
+    among_workers: false,
+    find,
+};
 
 /// Reasons that are told one by one.
 const TOLD: usize = 3;

@@ -6,8 +6,12 @@ use super::finding::{Finding, FindingEntry, Severity};
 use crate::units::{percent, plural};
 
 /// Entry of the table.
-pub(super) const ENTRY: FindingEntry =
-    FindingEntry { name: "skipped steps", about: "steps that overflowed and changed nothing", find };
+pub(super) const ENTRY: FindingEntry = FindingEntry {
+    name: "skipped steps",
+    about: "steps that overflowed and changed nothing",
+    among_workers: false,
+    find,
+};
 
 fn find(run: &Run) -> Option<Finding> {
     let seen = run.steps.iter().filter(|step| step.skipped).count();

@@ -10,6 +10,7 @@ use crate::units::{bytes, percent, rate, seconds};
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "slow link",
     about: "communication that is waited for, and takes its time for each byte",
+    among_workers: true,
     find,
 };
 

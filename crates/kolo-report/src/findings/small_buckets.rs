@@ -10,6 +10,7 @@ use crate::units::{bytes, count, percent, seconds};
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "small buckets",
     about: "many buckets that take as long whatever their bytes",
+    among_workers: true,
     find,
 };
 

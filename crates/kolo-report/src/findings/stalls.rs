@@ -7,8 +7,12 @@ use crate::analysis::Pace;
 use crate::units::{count, percent, plural, seconds};
 
 /// Entry of the table.
-pub(super) const ENTRY: FindingEntry =
-    FindingEntry { name: "stalls", about: "a few steps that take many times as long as the others", find };
+pub(super) const ENTRY: FindingEntry = FindingEntry {
+    name: "stalls",
+    about: "a few steps that take many times as long as the others",
+    among_workers: false,
+    find,
+};
 
 /// A step that takes so many medians is a stall.
 const STALL: f64 = 4.0;

@@ -8,7 +8,7 @@ use crate::units::{percent, seconds};
 
 /// Entry of the table.
 pub(super) const ENTRY: FindingEntry =
-    FindingEntry { name: "straggler", about: "a rank that holds the others up", find };
+    FindingEntry { name: "straggler", about: "a rank that holds the others up", among_workers: true, find };
 
 /// Seconds a step that nobody would miss.
 const LEAST_SECONDS: f64 = 1e-3;

@@ -11,6 +11,7 @@ use crate::units::{number, percent, seconds};
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "waiting",
     about: "communication that is waited for, for no reason that can be told",
+    among_workers: true,
     find,
 };
 

@@ -7,8 +7,12 @@ use super::straggler::is_about_straggler;
 use crate::units::plural;
 
 /// Entry of the table.
-pub(super) const ENTRY: FindingEntry =
-    FindingEntry { name: "warnings", about: "what `summary.json` keeps of the run's warnings", find };
+pub(super) const ENTRY: FindingEntry = FindingEntry {
+    name: "warnings",
+    about: "what `summary.json` keeps of the run's warnings",
+    among_workers: false,
+    find,
+};
 
 fn find(run: &Run) -> Option<Finding> {
     let warnings = &run.summary.as_ref()?.warnings;
