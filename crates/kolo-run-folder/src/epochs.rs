@@ -48,13 +48,13 @@ impl EpochRow<'_> {
         )
     }
 
-    /// The row without a line break.
+    /// The row without a line break. Each number has as many digits as it takes to read the same one back.
     pub fn csv(&self) -> String {
-        let tests: String = self.scores.iter().map(|(_, value)| format!("{value:.4},")).collect();
-        let number = |noise: Option<f64>| noise.map_or(",".into(), |samples| format!(",{samples:.2}"));
+        let tests: String = self.scores.iter().map(|(_, value)| format!("{value:?},")).collect();
+        let number = |noise: Option<f64>| noise.map_or(",".into(), |samples| format!(",{samples:?}"));
         let noise_scale: String = self.noise_scale.map(number).unwrap_or_default();
         format!(
-            "{},{:.6},{:.2},{:.4},{:.4},{:.6},{tests}{}{noise_scale}",
+            "{},{:?},{:?},{:?},{:?},{:?},{tests}{:?}{noise_scale}",
             self.epoch,
             self.seconds_per_step,
             self.samples_per_second,
@@ -79,6 +79,39 @@ pub(crate) fn read(folder: &Path) -> Result<(NumberTable, Option<String>), Error
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_number_is_read_back_as_it_was() {
+        let third = 1.0 / 3.0;
+        let row = EpochRow {
+            epoch: 1,
+            seconds_per_step: third * 1e-3,
+            samples_per_second: third * 1e6,
+            comm_fraction: third * 1e-9,
+            exposed_comm_fraction: third,
+            train_loss: 2.0 + third,
+            scores: vec![("perplexity", third * 1e-5), ("worst", 1e30 * third)],
+            learning_rate: third * 1e-7,
+            noise_scale: Some(Some(third)),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let text = EpochRow::csv_header("images", ["perplexity", "worst"], true) + &row.csv() + "\n";
+        std::fs::write(folder.path().join(METRICS), text).unwrap();
+        let (table, remark) = read(folder.path()).unwrap();
+        let written = [
+            1.0,
+            row.seconds_per_step,
+            row.samples_per_second,
+            row.comm_fraction,
+            row.exposed_comm_fraction,
+            row.train_loss,
+            row.scores[0].1,
+            row.scores[1].1,
+            row.learning_rate,
+            third,
+        ];
+        assert_eq!((table.rows, remark), (vec![written.map(Some).to_vec()], None));
+    }
 
     #[test]
     fn a_row_that_is_written_is_read_by_its_columns() {

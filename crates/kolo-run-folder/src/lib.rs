@@ -37,5 +37,5 @@ pub use ranks::{RANKS, RankTimes, RanksRow};
 pub use run::Run;
 pub use settings::Settings;
 pub use statistics::{mean, median, percentile};
-pub use steps::{NoiseRow, STEPS, StepRow};
+pub use steps::{NoiseRow, STEP_FIELDS, STEPS, StepRow};
 pub use summary::{SUMMARY, Summary};

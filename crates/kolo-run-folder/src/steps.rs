@@ -13,6 +13,25 @@ use crate::lines;
 /// Name of the file.
 pub const STEPS: &str = "steps.jsonl";
 
+/// Names of the fields of a line besides what the loss counts, which may be called by none of them.
+pub const STEP_FIELDS: [&str; 15] = [
+    "step",
+    "epoch",
+    "loss",
+    "learning_rate",
+    "seconds",
+    "comm_seconds",
+    "exposed_comm_seconds",
+    "backward_seconds",
+    "optimizer_seconds",
+    "gradient_norm",
+    "noise_scale",
+    "gradient_squared",
+    "noise_trace",
+    "loss_scale",
+    "skipped",
+];
+
 /// A step of a run. Times are rank 0's, in seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepRow {
@@ -278,7 +297,12 @@ mod tests {
             loss_scale: Some(65536.0),
             skipped: true,
         };
-        let steps = read_text(&(row.json("images").unwrap() + "\n")).unwrap();
+        let line = row.json("images").unwrap();
+        let fields: BTreeMap<String, Value> = serde_json::from_str(&line).unwrap();
+        let mut names: Vec<&str> = STEP_FIELDS.into_iter().chain(["images"]).collect();
+        names.sort_unstable();
+        assert!(fields.keys().eq(names));
+        let steps = read_text(&(line + "\n")).unwrap();
         assert_eq!((steps.rows, steps.unit.as_deref()), (vec![row], Some("images")));
     }
 

@@ -72,8 +72,8 @@ impl AppendFile {
         !self.waiting.is_empty()
     }
 
-    /// Drops what waits, and those lines of the file that are not to be kept. Returns what is left of the
-    /// file.
+    /// Drops what waits, those lines of the file that are not to be kept, and a last one without an end, of
+    /// which nobody knows how much is missing. Returns what is left of the file.
     pub(super) fn rewind(&mut self, keep: impl Fn(&str) -> bool) -> Result<String, Error> {
         self.waiting.clear();
         self.next_try = ENOUGH;
@@ -82,7 +82,8 @@ impl AppendFile {
             Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
             read => read.map_err(|e| Error::file(&self.path, e))?,
         };
-        let kept: String = text.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
+        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+        let kept: String = whole.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
         // A full disk has no room for a copy: usually nothing has to be dropped, or the last lines.
         if text.starts_with(&kept) && kept != text {
             let file = OpenOptions::new().write(true).open(&self.path);
@@ -153,6 +154,26 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
         lines.rewind(|line| line != "1").unwrap_err();
         assert_eq!(fs::read_to_string(&path).unwrap(), "1\n2\n");
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_no_line() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a.csv");
+        let mut lines = AppendFile::new(&RunFolder::at(place.path().into()), "a.csv", "head\n");
+        // It would be a row of another number.
+        for (cut, whole) in
+            [("head\n1,0.5\n2,0.1", "head\n1,0.5\n"), ("hea", ""), ("head\n1,0.5\n", "head\n1,0.5\n")]
+        {
+            fs::write(&path, cut).unwrap();
+            assert_eq!(lines.rewind(|_| true).unwrap(), whole);
+            assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+        }
+        fs::write(&path, "head\n1,0.5\n2,0.1").unwrap();
+        lines.rewind(|_| true).unwrap();
+        lines.add("2,0.125").unwrap();
+        lines.flush().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "head\n1,0.5\n2,0.125\n");
     }
 
     #[test]
