@@ -2,6 +2,7 @@
 
 use crate::augment::AugmentKey;
 use crate::batch::Batch;
+use crate::fingerprint::Fingerprint;
 use crate::preprocessing::Preprocessing;
 
 /// Which samples of a data set are meant.
@@ -31,6 +32,20 @@ pub trait DataSet: Send + Sync {
     ///
     /// If an index is not below [`samples`](DataSet::samples).
     fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Self::Batch;
+
+    /// What tells the samples of `part` from others: workers compare it when they meet, and a run that is
+    /// resumed compares it with its checkpoint, so that nobody trains one model on different data unawares.
+    ///
+    /// As it comes it is their number and the content of
+    /// [some](crate::FINGERPRINT_SAMPLES), which it asks [`batch`](DataSet::batch) for one by one, where a
+    /// batch is of a type that [`ContentHash::batch`](crate::ContentHash::batch) knows; of others only the
+    /// number. A set with batches of its own type adds their numbers itself
+    /// ([`Fingerprint::of_samples`]), and one that can hash all of its samples quickly does
+    /// ([`Fingerprint::of_all`]).
+    fn fingerprint(&self, part: Part) -> Fingerprint {
+        let one = |index, hash: &mut crate::ContentHash| hash.batch(&self.batch(part, &[index], None));
+        Fingerprint::of_samples(self.samples(part), one)
+    }
 
     /// What [`batch`](DataSet::batch) does to an image that is not altered, for those who use the trained
     /// model elsewhere; `None` where it cannot be said.

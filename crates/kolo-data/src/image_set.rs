@@ -3,6 +3,7 @@
 use crate::augment::{Augment, AugmentKey};
 use crate::batch::{Batch, Normalise};
 use crate::dataset::{DataSet, ImageDataSet, Part, SampleShape};
+use crate::fingerprint::{ContentHash, Fingerprint};
 use crate::images::Images;
 use crate::preprocessing::{Preprocessing, margins};
 
@@ -86,6 +87,19 @@ impl DataSet for ImageSet {
         self.images(part).batch(indices, &self.normalise, augment.map(|key| (self.augment, key)))
     }
 
+    /// Of every image and label, in memory as they are.
+    fn fingerprint(&self, part: Part) -> Fingerprint {
+        let (images, how, mut hash) = (self.images(part), &self.preprocessing, ContentHash::new());
+        let Augment { crop_padding, flip } = self.augment;
+        hash.numbers(&[images.channels, images.height, images.width, how.num_classes]);
+        hash.numbers(&[u64::from(crop_padding), flip.into()]);
+        hash.numbers(&how.mean);
+        hash.numbers(&how.std);
+        hash.bytes(&images.labels);
+        hash.bytes(&images.pixels);
+        Fingerprint::of_all(images.len(), hash)
+    }
+
     fn preprocessing(&self) -> Option<Preprocessing> {
         Some(self.preprocessing.clone())
     }
@@ -94,6 +108,36 @@ impl DataSet for ImageSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn any_image_and_any_label_change_the_fingerprint() {
+        let images = |count: usize| Images {
+            channels: 1,
+            height: 3,
+            width: 4,
+            pixels: (0..count * 12).map(|i| (i * 37) as u8).collect(),
+            labels: (0..count).map(|i| (i % 2) as u8).collect(),
+        };
+        let of = |train: Images, augment| {
+            let set = ImageSet::new(train, images(2), 2, augment);
+            [Part::Train, Part::Test].map(|part| set.fingerprint(part))
+        };
+        let usual = of(images(200), Augment::default());
+        assert_eq!(usual, of(images(200), Augment::default()));
+        assert_eq!((usual[0].samples, usual[0].hashed, usual[1].samples), (200, 200, 2));
+        let changed = |change: &dyn Fn(&mut Images)| {
+            let mut other = images(200);
+            change(&mut other);
+            of(other, Augment::default())[0]
+        };
+        for at in [0, 77, 199] {
+            assert_ne!(changed(&|images| images.labels[at] ^= 1), usual[0]);
+            assert_ne!(changed(&|images| images.pixels.swap(12 * at, 12 * at + 1)), usual[0]);
+        }
+        // As many bytes in another shape.
+        assert_ne!(changed(&|images| (images.height, images.width) = (4, 3)), usual[0]);
+        assert_ne!(of(images(200), Augment { crop_padding: 2, flip: false })[0], usual[0]);
+    }
 
     #[test]
     fn preprocessing_done_by_hand_gives_the_batch() {

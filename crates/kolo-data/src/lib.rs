@@ -26,6 +26,7 @@ mod batch;
 mod dataset;
 mod entry;
 mod error;
+mod fingerprint;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -45,10 +46,11 @@ pub use batch::{Batch, Normalise};
 pub use dataset::{DataSet, ImageDataSet, Part, SampleShape};
 pub use entry::{DatasetEntry, Folder, Location};
 pub use error::DataError;
+pub use fingerprint::{ContentHash, FINGERPRINT_SAMPLES, Fingerprint, Number};
 pub use image_set::ImageSet;
 pub use images::Images;
 pub use loader::{Loader, ShardBatch};
-pub use open::open;
+pub use open::{absolute, open};
 pub use prefetch::{Prefetch, PrefetchError};
 pub use preprocessing::Preprocessing;
 pub use sets::DATASETS;

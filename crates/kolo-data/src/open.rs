@@ -1,5 +1,6 @@
 //! From what the user typed to a data set in memory.
 
+use std::path;
 use std::sync::Arc;
 
 use crate::dataset::ImageDataSet;
@@ -25,4 +26,30 @@ pub fn open(spec: &str) -> Result<Arc<dyn ImageDataSet>, DataError> {
             known: DATASETS.iter().map(DatasetEntry::usage).collect::<Vec<_>>().join(", "),
         })?;
     (entry.open)(&entry.folder(folder)?)
+}
+
+/// What the user typed, with a folder that is the same one wherever the program is started: what a run folder
+/// keeps. Text that names no data set of [`DATASETS`] stays as it is.
+pub fn absolute(spec: &str) -> String {
+    let Some((name, folder)) = spec.split_once(':') else { return spec.into() };
+    let is_known = DATASETS.iter().any(|entry| entry.name == name);
+    match path::absolute(folder) {
+        Ok(folder) if is_known => format!("{name}:{}", folder.display()),
+        _ => spec.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_stays_the_same_wherever_it_is_asked_for() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(absolute("mnist:some/place"), format!("mnist:{}", here.join("some/place").display()));
+        assert_eq!(absolute("mnist:/some/place"), "mnist:/some/place");
+        for unchanged in ["mnist", "mnist:", "fashion-mnist-small", "own:some/place"] {
+            assert_eq!(absolute(unchanged), unchanged);
+        }
+    }
 }

@@ -25,15 +25,16 @@ pub(crate) fn check(group: &Group, layout: &Layout, settings: &Stated, joined: b
     group.all_gather(&told, &mut all)?;
     let ranks: Vec<&[i64]> = all.chunks_exact(WORDS).collect();
     let reference = ranks.iter().position(|words| words[2] != 0).unwrap_or(0);
-    let model_differs = |rank: &usize| ranks[*rank][0] != ranks[reference][0];
+    let settings_differ = |rank: &usize| ranks[*rank][1] != ranks[reference][1];
     let differs = |rank: &usize| ranks[*rank][..2] != ranks[reference][..2];
     let differing: Vec<usize> = (0..ranks.len()).filter(differs).collect();
     if differing.is_empty() {
         return Ok(());
     }
-    let error = match differing.iter().copied().find(model_differs) {
-        Some(witness) => name_parameter(group, own, Rank(reference), Rank(witness))?,
-        None => settings.name_difference(group)?,
+    // A setting may be why the models differ.
+    let error = match differing.iter().any(settings_differ) {
+        true => settings.name_difference(group)?,
+        false => name_parameter(group, own, Rank(reference), Rank(differing[0]))?,
     };
     // The job does not end for a worker that was never part of it.
     let is_fit = ranks[reference][2] != 0 && !differing.contains(&group.rank().0);

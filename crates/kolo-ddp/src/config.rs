@@ -85,6 +85,10 @@ pub struct Config {
     /// Equal parts of the shards that synchronise every step among themselves, where all do so rarely.
     /// Belongs to the job. `None`: one for each shard.
     pub islands: Option<usize>,
+    /// What else the ranks must have alike, by name and in words: the program's own settings, fingerprints of
+    /// its data. Compared, like all of the above, where ranks meet, newcomers included; the first that
+    /// differs is named ([`Error::SettingsDiffer`](crate::Error::SettingsDiffer)).
+    pub stated: Vec<(String, String)>,
 }
 
 impl Config {
@@ -116,6 +120,7 @@ impl Default for Config {
             noise_scale: false,
             sync: SyncMode::default(),
             islands: None,
+            stated: Vec::new(),
         }
     }
 }

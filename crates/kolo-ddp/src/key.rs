@@ -32,6 +32,11 @@ impl Key {
         self.with(fnv1a(name.as_bytes()))
     }
 
+    /// The number itself.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
     /// Uniform in [0, 1), with 53 random bits.
     #[inline]
     pub fn unit(self) -> f64 {

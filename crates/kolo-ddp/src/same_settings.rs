@@ -36,6 +36,8 @@ impl Stated {
         optimizer: &dyn Optimizer,
     ) -> Result<Self, Error> {
         let mut stated = Stated::default();
+        // First, because a program's setting is often why others differ, and is spelled as its user knows it.
+        config.stated.iter().for_each(|(name, value)| stated.add(name, value));
         stated.add("shards", config.shards.map_or("one for each rank".into(), |shards| shards.to_string()));
         stated.add("reduction", config.reduction.name());
         for (name, value) in config.reduction.settings() {

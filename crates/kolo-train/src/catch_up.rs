@@ -4,6 +4,7 @@
 use burn::module::Module;
 use kolo_comm::Rank;
 use kolo_data::DataSet;
+use kolo_ddp::checkpoint::{self, Position};
 
 use crate::checkpoints;
 use crate::error::Error;
@@ -26,7 +27,11 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             return Ok(());
         };
         let position = match steps {
-            0 => Some(checkpoints::resume(&mut self.ddp, folder)?),
+            0 => {
+                let position = checkpoints::resume(&mut self.ddp, folder)?;
+                self.check_samples(folder, &position)?;
+                Some(position)
+            }
             // The others had read it when one of them died.
             _ => checkpoints::position(folder, steps),
         };
@@ -39,6 +44,21 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             return Err(Error::Complete { path: folder.path().to_owned(), total: progress.total() });
         }
         Ok(())
+    }
+
+    /// Refuses to go on with other samples than those of the checkpoint, unless the user has said so.
+    fn check_samples(&mut self, folder: &RunFolder, position: &Position) -> Result<(), Error> {
+        let path = checkpoint::path(&folder.checkpoints(), position.step);
+        let checked = self.sampling.check(&path, position, &self.calendar.position(position.step));
+        match checked {
+            Err(Error::OtherSamples { setting, there, here, .. }) if self.job.accept_changed_data => {
+                if self.ddp.rank().0 == 0 {
+                    self.warnings.tell(format!("going on with {setting} = {here}, which was {there}"));
+                }
+                Ok(())
+            }
+            checked => checked,
+        }
     }
 
     /// After the members have changed: the progress goes where the replica is, which may be before it, or a
@@ -80,7 +100,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         let (metrics, unit) = (self.task.measured(), &*self.task.unit);
         let (config, live) = (&self.job.config, &self.job.live);
         let run = SinkContext { folder, config, metrics, unit, live };
-        let mut new = RunWriter::new(&run, &self.job.sinks);
+        let mut new = RunWriter::new(&run, &self.job.sinks, &self.sampling);
         match begins {
             true => {
                 if let Some(folder) = folder {

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::patience::patiently;
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
+use crate::sampling::{SAMPLING, Sampling};
 use crate::warn::Warnings;
 
 /// Rank 0's side: takes copies between two steps, which threads write.
@@ -26,6 +27,8 @@ struct Series {
     run: RunFolder,
     folder: PathBuf,
     keep: usize,
+    /// Noted in each of them.
+    sampling: Sampling,
     /// `None` as long as the folder cannot be written to.
     writer: Option<Writer>,
     /// The last one, where it has not even come to the writer.
@@ -35,11 +38,12 @@ struct Series {
 }
 
 impl Checkpoints {
-    pub(crate) fn new(run: &RunFolder, config: &Recipe) -> Self {
+    pub(crate) fn new(run: &RunFolder, config: &Recipe, sampling: &Sampling) -> Self {
         let series = |folder, keep| Series {
             run: run.clone(),
             folder,
             keep,
+            sampling: sampling.clone(),
             writer: None,
             unwritten: None,
             warnings: Warnings::default(),
@@ -90,7 +94,8 @@ impl Series {
     }
 
     fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
-        let position = progress.noted();
+        let mut position = progress.noted();
+        position.notes[SAMPLING] = serde_json::json!(self.sampling);
         let snapshot = ddp.with_replica(|replica| checkpoint::snapshot(replica, &position))?;
         match self.open() {
             Ok(writer) => {

@@ -68,10 +68,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         if self.leaving.load(Ordering::Relaxed) && self.is_elastic() {
             self.ddp.leave();
         }
-        // What follows a step needs one model, and the losses of all steps. In an elastic job a worker that
-        // leaves waits for the end of its round, which all have to come to.
-        let leaves_now = self.leaving.load(Ordering::Relaxed) && !self.is_elastic();
-        if self.calendar.after(step + 1).gathering || leaves_now {
+        // What follows a step needs one model, and the losses of all steps. A worker that leaves waits for the
+        // end of its round: one that ended earlier would change the bits.
+        if self.calendar.after(step + 1).gathering {
             self.ddp.end_round();
         }
         let report = self.step(&progress.position, rate)?;

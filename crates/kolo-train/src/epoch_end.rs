@@ -43,6 +43,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             learning_rate: self.rate.at(progress.step() - 1),
             noise_scale,
         };
+        self.warn_of_nan(&row);
         progress.add_epoch(row.clone());
         let stops = self.heed_patience(progress);
         let Some(writer) = writer else { return Ok(()) };
@@ -62,6 +63,16 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(())
     }
 
+    /// Tells the user, once and on rank 0, of metrics that are no numbers: no checkpoint is the best by them.
+    fn warn_of_nan(&mut self, row: &EpochRow) {
+        for score in row.scores.0.iter().filter(|score| score.value.is_nan() && self.ddp.rank().0 == 0) {
+            let words = format!("{} is no number (NaN) after epoch ", score.metric.name);
+            if !self.warnings.has(&words) {
+                self.warnings.tell(format!("{words}{}", row.epoch));
+            }
+        }
+    }
+
     /// The best evaluation so far, by the metric that decides.
     fn best(&self, progress: &Progress) -> Option<Best> {
         let (index, metric) = self.task.deciding_metric(&self.job.config)?;
@@ -72,15 +83,19 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// know the same evaluations.
     pub(crate) fn heed_patience(&self, progress: &mut Progress) -> Option<String> {
         let patience = self.job.config.patience?;
-        let best = self.best(progress)?;
-        let stops = best.since >= patience && !progress.is_unrecorded();
+        let (_, metric) = self.task.deciding_metric(&self.job.config)?;
+        let best = self.best(progress);
+        // As the first of equals: what comes after the first evaluation is not better than it.
+        let since = best.map_or(progress.evaluated().saturating_sub(1), |best| best.since);
+        let stops = since >= patience && !progress.is_unrecorded();
         progress.end_here(stops);
         let step = progress.step();
         stops.then(|| {
-            format!(
-                "nothing better since step {}: the run ends after step {step} (patience {patience})",
-                best.step
-            )
+            let why = match best {
+                Some(best) => format!("nothing better since step {}", best.step),
+                None => format!("{} has been no number (NaN) in every evaluation", metric.name),
+            };
+            format!("{why}: the run ends after step {step} (patience {patience})")
         })
     }
 }

@@ -150,6 +150,21 @@ pub enum Error {
         /// The folder of its checkpoints.
         folder: PathBuf,
     },
+    /// A run is to be continued with other samples than those of its checkpoint, or in another order.
+    #[error(
+        "{} was written with {setting} = {there}, and this run has {here}: it would train on some samples twice and \
+         miss others; bring that back as it was, or go on all the same with --accept-changed-data", checkpoint.display()
+    )]
+    OtherSamples {
+        /// The checkpoint.
+        checkpoint: PathBuf,
+        /// The first thing that differs: a setting of the recipe, or a part of the data.
+        setting: String,
+        /// What it was.
+        there: String,
+        /// What it is.
+        here: String,
+    },
     /// A run is to be continued that has come to its end.
     #[error("the run in {} is complete: all {total} steps are done", path.display())]
     Complete {
@@ -245,6 +260,7 @@ impl Error {
                 | NotARun { .. }
                 | OtherRecipe { .. }
                 | NoCheckpoint { .. }
+                | OtherSamples { .. }
                 | Complete { .. }
                 | Weights(_)
         )

@@ -46,17 +46,17 @@ impl Evaluations {
         self.0.retain(|evaluation| evaluation.step <= step);
     }
 
-    /// The best evaluation by the metric at `index` of the table `metrics`.
+    /// The best evaluation by the metric at `index` of the table `metrics`; none as long as it has been no
+    /// number.
     pub(crate) fn best(&self, metric: Metric, index: usize) -> Option<Best> {
         let value = |evaluation: &Evaluation| evaluation.values.get(index).copied().unwrap_or(f64::NAN);
-        let mut best = 0;
-        for (at, evaluation) in self.0.iter().enumerate() {
-            if metric.is_better(value(evaluation), value(&self.0[best])) {
-                best = at;
+        let mut best: Option<usize> = None;
+        for (at, evaluation) in self.0.iter().enumerate().filter(|(_, one)| !value(one).is_nan()) {
+            if best.is_none_or(|best| metric.is_better(value(evaluation), value(&self.0[best]))) {
+                best = Some(at);
             }
         }
-        let step = self.0.get(best)?.step;
-        Some(Best { step, since: self.0.len() - 1 - best })
+        best.map(|best| Best { step: self.0[best].step, since: self.0.len() - 1 - best })
     }
 
     /// For a checkpoint's notes: as text, because JSON's numbers need not come back in the same bits.
@@ -99,6 +99,7 @@ mod tests {
         assert_eq!(best(&[0.5, 0.7, 0.7, 0.6], Metric::ACCURACY, 0), Some(Best { step: 20, since: 2 }));
         assert_eq!(best(&[0.5, 0.7, 0.4, 0.4], Metric::LOSS, 1), Some(Best { step: 30, since: 1 }));
         assert_eq!(best(&[f64::NAN, 0.1, f64::NAN], Metric::LOSS, 1), Some(Best { step: 20, since: 1 }));
+        assert_eq!(best(&[f64::NAN, f64::NAN], Metric::LOSS, 1), None);
         assert_eq!(best(&[], Metric::LOSS, 1), None);
     }
 

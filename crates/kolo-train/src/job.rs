@@ -68,6 +68,9 @@ pub struct Job {
     pub resume: bool,
     /// Whether the run folder is taken from another process that writes it.
     pub take_over: bool,
+    /// Whether a run is resumed although its data, or what decides the order of the samples, is not what its
+    /// checkpoint was written with.
+    pub accept_changed_data: bool,
     /// A slow worker is not dropped where fewer than so many would be left.
     pub min_workers: usize,
     /// Workers that are made slow, for trials.
@@ -88,6 +91,7 @@ impl Job {
             folder: None,
             resume: false,
             take_over: false,
+            accept_changed_data: false,
             min_workers: 1,
             slowdowns: Vec::new(),
             sinks: SINKS.to_vec(),

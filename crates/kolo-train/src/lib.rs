@@ -11,10 +11,12 @@
 //! | `config`, `job` | what a run is; how a worker takes part in it |
 //! | `plan` | what a recipe comes to on a data set |
 //! | `trainer`, `task`, `metric` | what the user's own code gives: model, loss, data, what it is judged by |
+//! | `names` | which names a metric may have |
 //! | `models`, `stepper` | what is known by name |
 //! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and what interrupts it |
 //! | `calendar`, `evaluate`, `evaluations` | what is due after which step, and what follows from scores |
 //! | `catch_up`, `early_end` | how it goes on, or ends, after others have died |
+//! | `sampling` | what decides which samples come when, for workers and checkpoints to compare |
 //! | `progress`, `sync_progress` | how far the run has come, as every worker knows it |
 //! | `run_writer`, `sinks`, `checkpoints`, `run_folder` | what rank 0 writes down |
 //! | `run_claim`, `lineage` | that nobody else writes it down at the same time |
@@ -38,6 +40,7 @@ mod meter;
 mod metric;
 mod model;
 pub mod models;
+mod names;
 mod noise_summary;
 mod outcome;
 mod patience;
@@ -46,6 +49,7 @@ mod progress;
 mod run_claim;
 mod run_folder;
 mod run_writer;
+mod sampling;
 mod signals;
 mod sinks;
 mod slowdown;

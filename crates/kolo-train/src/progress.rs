@@ -218,6 +218,11 @@ impl Progress {
         self.evaluations.best(metric, index)
     }
 
+    /// Evaluations so far.
+    pub(crate) fn evaluated(&self) -> usize {
+        self.evaluations.len()
+    }
+
     /// Whether the run ends here, because of what the evaluations say, or as planned.
     pub(crate) fn end_here(&mut self, early: bool) {
         self.total = if early { self.position.step } else { self.calendar.total };

@@ -24,6 +24,22 @@ pub(crate) use kolo_run_folder::SUMMARY;
 const JOB: &str = ".job";
 /// Where the claims of those who write it are.
 const CLAIMS: &str = ".claims";
+/// What a run folder may hold before the first step is written down.
+const BEFORE_A_STEP: [&str; 13] = [
+    CONFIG,
+    JOB,
+    CLAIMS,
+    "checkpoints",
+    "best",
+    "preprocessing.json",
+    "tensorboard",
+    "tuning.jsonl",
+    kolo_run_folder::STEPS,
+    kolo_run_folder::METRICS,
+    kolo_run_folder::BUCKETS,
+    kolo_run_folder::RANKS,
+    kolo_run_folder::GENERATIONS,
+];
 /// For how long a worker that is started in a dead one's place waits for a folder that is away.
 const AWAY: Duration = Duration::from_secs(60);
 /// How often a number may be taken by another run meanwhile.
@@ -172,20 +188,46 @@ impl RunFolder {
         self.claim.as_ref()
     }
 
-    /// Removes the folder of a run that failed before it began: it holds the configuration and nothing else.
+    /// Removes the folder of a run that failed before its first step was written down: it would stand in the
+    /// way of the run that is started as it should be. A folder with anything else in it stays.
     pub fn discard_unused(&self) {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let is_used =
-            entries.into_iter().any(|entry| entry.file_name() != CONFIG && entry.file_name() != CLAIMS);
-        if is_used {
+        if !self.is_unused() {
             return;
         }
-        // There may be none.
-        let _ = fs::remove_dir_all(self.path.join(CLAIMS));
-        if fs::remove_file(self.path.join(CONFIG)).is_ok() {
+        let entries: Vec<PathBuf> =
+            fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        let config = self.path.join(CONFIG);
+        // What cannot be removed stays, and the folder with it.
+        for path in entries.into_iter().filter(|path| *path != config) {
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
+        if fs::remove_file(config).is_ok() {
             // Refused if something has come into it meanwhile, as it should be.
             let _ = fs::remove_dir(&self.path);
         }
+    }
+
+    /// Whether it holds a run that has not come to write down a step, and nothing of anybody else's.
+    fn is_unused(&self) -> bool {
+        let is_empty_file =
+            |name: &str| fs::metadata(self.path.join(name)).map_or(true, |file| file.len() == 0);
+        let is_empty_folder =
+            |path: &Path| fs::read_dir(path).map_or(true, |mut inside| inside.next().is_none());
+        let mut entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let is_known = |name: &str| {
+            let draft = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
+            BEFORE_A_STEP.contains(&draft.unwrap_or(name))
+        };
+        self.is_run()
+            && is_empty_file(kolo_run_folder::STEPS)
+            && is_empty_folder(&self.checkpoints())
+            && is_empty_folder(&self.best())
+            && entries.all(|entry| entry.file_name().to_str().is_some_and(is_known))
+    }
+
+    /// Whether some process has claimed it, to write it.
+    pub(crate) fn is_claimed(&self) -> bool {
+        fs::read_dir(self.path.join(CLAIMS)).is_ok_and(|mut claims| claims.next().is_some())
     }
 
     /// Where the folder is.
@@ -419,9 +461,22 @@ mod tests {
         drop(folder.claimed(Candidate::alone()).check());
         folder.discard_unused();
         assert!(!folder.path().exists());
-        let folder = RunFolder::create(place.path().join("run"), &Recipe::default()).unwrap();
-        fs::write(folder.path().join("steps.jsonl"), "").unwrap();
+        let folder = RunFolder::claim(place.path().join("run"), &Recipe::default(), "job").unwrap();
+        for name in ["steps.jsonl", ".preprocessing.json.part"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        fs::write(folder.path().join("metrics.csv"), "epoch\n").unwrap();
+        fs::create_dir(folder.checkpoints()).unwrap();
         folder.discard_unused();
-        assert!(folder.path().join(CONFIG).exists());
+        assert!(!folder.path().exists());
+        // A step, a checkpoint, and what is somebody else's are kept, and all else with them.
+        for name in ["steps.jsonl", "checkpoints/step-00000001", "thesis.tex"] {
+            let folder =
+                RunFolder::create(place.path().join(name.replace('/', "-")), &Recipe::default()).unwrap();
+            fs::create_dir(folder.checkpoints()).unwrap();
+            fs::write(folder.path().join(name), "{}\n").unwrap();
+            folder.discard_unused();
+            assert!(folder.is_run() && folder.path().join(name).exists(), "{name}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::patience::{PATIENCE, patiently};
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
+use crate::sampling::Sampling;
 use crate::sinks::{MetricSink, Record, SinkContext, SinkEntry};
 use crate::summary::Summary;
 use crate::warn::Warnings;
@@ -48,10 +49,10 @@ struct Written {
 
 impl RunWriter {
     /// Opens the sinks; they are behind until [`RunWriter::begin`] or [`RunWriter::follow`].
-    pub(crate) fn new(run: &SinkContext<'_>, sinks: &[SinkEntry]) -> Self {
+    pub(crate) fn new(run: &SinkContext<'_>, sinks: &[SinkEntry], sampling: &Sampling) -> Self {
         let open =
             |entry: &SinkEntry| Some(Opened { sink: (entry.open)(run)?, is_behind: true, is_stuck: false });
-        let checkpoints = run.folder.map(|folder| Checkpoints::new(folder, run.config));
+        let checkpoints = run.folder.map(|folder| Checkpoints::new(folder, run.config, sampling));
         RunWriter {
             folder: run.folder.cloned(),
             sinks: sinks.iter().filter_map(open).collect(),

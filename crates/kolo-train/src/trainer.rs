@@ -1,6 +1,6 @@
 //! The trainer of one's own model: what is set before the run begins.
 
-use std::path::PathBuf;
+use std::path::{PathBuf, absolute};
 use std::sync::Arc;
 
 use burn::module::Module;
@@ -15,6 +15,7 @@ use crate::job::{Job, Membership, replaces_another};
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Mean, Metric};
 use crate::model::TrainingContext;
+use crate::names;
 use crate::run_folder::RunFolder;
 use crate::sinks::{LiveMetrics, Record, SinkEntry};
 use crate::task::Task;
@@ -106,6 +107,14 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         self
     }
 
+    /// Goes on with a run although its data, or what decides the order of its samples (batch size, shards, seed,
+    /// growth), is not what its checkpoint was written with; without this the run is refused. It goes on after as
+    /// many steps, and epochs are counted as if all of them had been over the new data.
+    pub fn accept_changed_data(mut self) -> Self {
+        self.job.accept_changed_data = true;
+        self
+    }
+
     /// Computes on this device instead of the CPU.
     pub fn on(mut self, device: Device) -> Self {
         self.job.device = device;
@@ -154,6 +163,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     /// As [`Trainer::train`].
     pub fn train_as(mut self, mut membership: Membership, model: M) -> Result<Trained<M>, Error> {
         self.job.config.check()?;
+        // Before there is a folder.
+        names::check(&self.task.unit, &self.task.metrics)?;
+        self.task.find_metric(&self.job.config)?;
         self.find_folder(&mut membership)?;
         run(&self.job, &mut self.task, membership, model)
     }
@@ -162,6 +174,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     fn find_folder(&mut self, membership: &mut Membership) -> Result<(), Error> {
         let place = std::env::var_os(RUN_FOLDER).map(PathBuf::from).or(self.place.take());
         let Some(path) = place.filter(|_| self.job.folder.is_none()) else { return Ok(()) };
+        // Whoever goes on with the run may do so from another folder.
+        self.job.config.init = self.job.config.init.take().map(|file| absolute(&file).unwrap_or(file));
         let config = &self.job.config;
         let folder = match membership {
             Membership::Elastic(member) if replaces_another() => {

@@ -12,6 +12,11 @@ impl Warnings {
         self.keep(words);
     }
 
+    /// Whether the user knows of something that begins so.
+    pub(crate) fn has(&self, words: &str) -> bool {
+        self.0.iter().any(|(known, _)| known.starts_with(words))
+    }
+
     /// Keeps what the user has been told.
     pub(crate) fn keep(&mut self, words: String) {
         match self.0.iter_mut().find(|(known, _)| *known == words) {

@@ -9,6 +9,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use kolo_burn::{Ddp, check_precision};
 use kolo_claim::Candidate;
+use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
 
 use crate::calendar::Calendar;
@@ -19,6 +20,7 @@ use crate::lineage::Lineage;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
+use crate::sampling::Sampling;
 use crate::signals;
 use crate::sinks::Record;
 use crate::slowdown::SlowData;
@@ -36,6 +38,25 @@ use crate::weights;
 ///
 /// The run cannot be made as it is configured, a step failed, or it has ended before its last step.
 pub(crate) fn run<M: Module, D: DataSet + ?Sized + 'static>(
+    job: &Job,
+    task: &mut Task<M, D>,
+    membership: Membership,
+    model: M,
+) -> Result<Trained<M>, Error> {
+    // It fails as a whole, and its rank 0 has made the folder.
+    let is_first = matches!(&membership, Membership::Fixed(group) if group.rank() == Rank(0));
+    let is_elastic = matches!(&membership, Membership::Elastic(_));
+    let ended = work(job, task, membership, model);
+    if let (Err(error), Some(folder), false) = (&ended, &job.folder, job.resume)
+        // Others of an elastic job may go on, unless nobody can begin.
+        && (is_first || is_elastic && error.is_input() && !folder.is_claimed())
+    {
+        folder.discard_unused();
+    }
+    ended
+}
+
+fn work<M: Module, D: DataSet + ?Sized + 'static>(
     job: &Job,
     task: &mut Task<M, D>,
     membership: Membership,
@@ -87,6 +108,8 @@ pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     pub(crate) calendar: Calendar,
     pub(crate) rate: StepRates,
     pub(crate) ddp: Ddp<M>,
+    /// What decides which samples come in which step.
+    pub(crate) sampling: Sampling,
     /// Set by SIGTERM.
     pub(crate) leaving: Arc<AtomicBool>,
     /// When the step that runs, or the last one, began.
@@ -108,7 +131,6 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
     ) -> Result<Self, Error> {
         let config = &job.config;
         config.check()?;
-        task.find_metric(config)?;
         check_precision(config.precision.precision()?, &job.device).map_err(Error::Precision)?;
         // A run that is resumed has its weights from a checkpoint.
         if let Some(file) = config.init.as_ref().filter(|_| !job.resume) {
@@ -120,19 +142,24 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             Membership::Elastic(member) => member.job_id()?,
             Membership::Fixed(_) => Candidate::new_id(),
         });
+        let sampling = Sampling::of(config, &*task.data);
+        let mut stated = Self::stated(job, task, &sampling)?;
+        if let Membership::Fixed(_) = membership {
+            // Workers that come later to an elastic job find checkpoints that the first ones did not.
+            stated.push(("resume".into(), job.resume.to_string()));
+        }
+        let settings = kolo_ddp::Config { stated, ..config.ddp()? };
         let (ddp, leaving) = match membership {
             Membership::Fixed(group) => {
                 // Without the others it could not go on, nor they without it: SIGTERM ends it.
                 let leaving = if group.world_size() == 1 { signals::leaving()? } else { Arc::default() };
-                (Ddp::new(group, model, &config.ddp()?, optimizer), leaving)
+                (Ddp::new(group, model, &settings, optimizer), leaving)
             }
             Membership::Elastic(member) => {
-                (Ddp::elastic(member, model, &config.ddp()?, optimizer), signals::leaving()?)
+                (Ddp::elastic(member, model, &settings, optimizer), signals::leaving()?)
             }
         };
         let ddp = ddp.map_err(|error| config.refused_by_replica(error))?;
-        let precision = config.precision.compute.clone();
-        ddp.with_replica(|replica| replica.note_setting("--precision", precision));
         let samples = task.data.samples(Part::Train);
         let growth = &config.large_batch.grow_batch;
         let sampler = ddp.growing_sampler(samples, config.batch_size, growth, config.seed);
@@ -145,7 +172,10 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             loader = loader.augmented(config.seed);
         }
         let (trainable, step_began) = (job.device.clone().autodiff(), Instant::now());
-        let (too_few, warnings) = (None, Warnings::default());
+        let (too_few, mut warnings) = (None, Warnings::default());
+        if let Some(words) = sampling.blind_spot().filter(|_| ddp.rank().0 == 0) {
+            warnings.tell(words.into());
+        }
         Ok(Worker {
             job,
             task,
@@ -155,12 +185,25 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             calendar,
             rate,
             ddp,
+            sampling,
             leaving,
             step_began,
             too_few,
             warnings,
             lineage,
         })
+    }
+
+    /// What all workers must have alike, by its name: the recipe, the data, and what is made of them.
+    fn stated(job: &Job, task: &Task<M, D>, sampling: &Sampling) -> Result<Vec<(String, String)>, Error> {
+        let metrics: Vec<&str> = task.measured().iter().map(|metric| metric.name).collect();
+        let mut stated = job.config.stated()?;
+        stated.extend(sampling.stated_data());
+        stated.push(("what the model is judged by".into(), metrics.join(", ")));
+        stated.push(("what the loss counts".into(), task.unit.clone()));
+        // By which each worker decides whether a slow one is dropped.
+        stated.push(("min_workers".into(), job.min_workers.to_string()));
+        Ok(stated)
     }
 
     pub(crate) fn describe(&self) -> String {

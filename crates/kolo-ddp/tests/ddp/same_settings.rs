@@ -49,7 +49,9 @@ fn all_say(work: impl Fn(Group, bool) -> Error + Sync) -> String {
 
 #[test]
 fn settings_are_compared_where_ranks_meet() {
-    let usual = || Config { shards: Some(4), transforms: clip(1.0), ..Config::default() };
+    let epochs = |count: &str| vec![("epochs".into(), count.into())];
+    let usual =
+        || Config { shards: Some(4), transforms: clip(1.0), stated: epochs("4"), ..Config::default() };
     let caps = |mib| Some(BucketCaps::of_mib(mib));
     let reduce = |text: &str| reduction::parse(text).unwrap();
     for (other, words) in [
@@ -68,6 +70,10 @@ fn settings_are_compared_where_ranks_meet() {
         (
             Config { statistics: Statistics::Local, ..usual() },
             "statistics is PerShard on ranks 0 and 2 and Local",
+        ),
+        (
+            Config { stated: epochs("3"), verify_every: 7, ..usual() },
+            "epochs is 4 on ranks 0 and 2 and 3 on rank 1;",
         ),
         (Config { caps: caps(0.5), ..usual() }, "524288 and 524288 bytes on rank 1"),
     ] {
@@ -245,9 +251,11 @@ impl JobMembership for Script {
 /// Two ranks train; a third comes with another setting, or another model. It is refused, and they go on.
 #[test]
 fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
-    for (momentum, width, words) in [
-        (0.5, WIDTH, "momentum is 0.9 on ranks 0 and 1 and 0.5 on rank 2;"),
-        (0.9, WIDTH - 1, "parameter `only` [299]"),
+    for (momentum, width, data, words) in [
+        (0.5, WIDTH, "a", "momentum is 0.9 on ranks 0 and 1 and 0.5 on rank 2;"),
+        (0.9, WIDTH - 1, "a", "parameter `only` [299]"),
+        // Named before a model that differs, of which it may be the reason.
+        (0.9, WIDTH - 1, "b", "the data is a on ranks 0 and 1 and b on rank 2;"),
     ] {
         let config = Config { shards: Some(4), ..Config::default() };
         let (scripts, groups): (Vec<_>, Vec<_>) = (0..3).map(|_| channel()).unzip();
@@ -258,8 +266,9 @@ fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
                 scripts[rank].send(group).unwrap();
             }
         }
-        let elastic = |groups, momentum, width| {
+        let elastic = |groups, momentum, width, data: &str| {
             let values = vec![1.0; width];
+            let config = Config { stated: vec![("the data".into(), data.into())], ..config.clone() };
             Replica::elastic(Script(groups), &specs(width), &values, &config, sgd(momentum))
         };
         let (elastic, mut groups) = (&elastic, groups.into_iter());
@@ -269,7 +278,7 @@ fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
                 .take(2)
                 .map(|groups| {
                     scope.spawn(move || {
-                        let mut replica = elastic(groups, 0.9, WIDTH).unwrap();
+                        let mut replica = elastic(groups, 0.9, WIDTH, "a").unwrap();
                         step(&mut replica, 0.1).unwrap();
                         replica.recover(Error::Lost).unwrap();
                         assert_eq!((replica.group().world_size(), replica.steps()), (2, 1));
@@ -279,7 +288,8 @@ fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
                 })
                 .collect();
             let newcomer = groups.next().unwrap();
-            let newcomer = scope.spawn(move || elastic(newcomer, momentum, width).err().unwrap().to_string());
+            let newcomer =
+                scope.spawn(move || elastic(newcomer, momentum, width, data).err().unwrap().to_string());
             let ends: Vec<_> = members.into_iter().map(|member| member.join().unwrap()).collect();
             (ends, newcomer.join().unwrap())
         });

@@ -6,7 +6,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer};
 use kolo_ddp::table::{Allowed, Choice, ChoiceError, Entry, Setting, Settings, Value};
 use kolo_ddp::transform::{self, TRANSFORMS};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::defaults::defaults;
 use crate::error::Error;
@@ -16,11 +16,45 @@ const OPTIMIZER: &str = "optimizer";
 /// What a training has where the table's default is 0, which is none.
 const RECIPE: [(&str, f64); 2] = [("weight_decay", 5e-4), ("momentum", 0.9)];
 
-/// The optimizer of a run, with a value for each of its settings: `--optimizer`, and an option for each
-/// setting that some optimizer has.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+/// The optimizer of a run: `--optimizer`, and an option for each setting that some optimizer has. A setting
+/// without a value has the command line's default, also where the optimizer's own is another: weight decay
+/// 5e-4 and momentum 0.9 where that is 0.
+#[derive(Clone, Debug)]
 pub struct OptimizerChoice(pub Choice);
+
+impl PartialEq for OptimizerChoice {
+    /// Whether both come to the same settings.
+    fn eq(&self, other: &Self) -> bool {
+        self.written() == other.written()
+    }
+}
+
+impl Serialize for OptimizerChoice {
+    /// With all settings, so that a run is repeated with the same ones by any version.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.written().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for OptimizerChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Table {
+            #[serde(default = "usual")]
+            name: String,
+            #[serde(default)]
+            settings: Settings,
+        }
+        let Table { name, settings } = Table::deserialize(deserializer)?;
+        Ok(OptimizerChoice(OptimizerChoice(Choice { name, settings }).written()))
+    }
+}
+
+/// The optimizer that a run has where nobody names one.
+fn usual() -> String {
+    OptimizerChoice::default().0.name
+}
 
 impl Default for OptimizerChoice {
     fn default() -> Self {
@@ -30,8 +64,23 @@ impl Default for OptimizerChoice {
 
 impl OptimizerChoice {
     pub(super) fn check(&self) -> Result<(), Error> {
-        optimizer::find(&self.0.name)?.complete(&self.0.settings)?;
+        self.complete()?;
         Ok(())
+    }
+
+    /// With a value for each setting.
+    fn complete(&self) -> Result<Choice, ChoiceError> {
+        let Choice { name, settings: given } = &self.0;
+        let entry = optimizer::find(name)?;
+        let defaults = entry.settings.iter().map(|setting| (setting.name.to_string(), default(setting)));
+        let given = given.names().filter_map(|name| Some((name.to_string(), given.get(name)?)));
+        let settings = entry.complete(&defaults.chain(given).collect())?;
+        Ok(Choice { name: name.clone(), settings })
+    }
+
+    /// The same, or what was given where that cannot be.
+    fn written(&self) -> Choice {
+        self.complete().unwrap_or_else(|_| self.0.clone())
     }
 
     /// The optimizer as it is set.
@@ -40,7 +89,8 @@ impl OptimizerChoice {
     ///
     /// There is none of that name, or it has no such setting.
     pub fn build(&self) -> Result<Box<dyn Optimizer>, Error> {
-        Ok(optimizer::named(&self.0.name, &self.0.settings)?)
+        let Choice { name, settings } = self.complete()?;
+        Ok(optimizer::named(&name, &settings)?)
     }
 }
 
@@ -61,12 +111,9 @@ impl Args for OptimizerChoice {
 impl FromArgMatches for OptimizerChoice {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let name = matches.get_one::<String>(OPTIMIZER).cloned().unwrap_or_default();
-        let entry = optimizer::find(&name).map_err(refused)?;
-        let defaults = entry.settings.iter().map(|setting| (setting.name.to_string(), default(setting)));
         // What is given may be none of its settings.
-        let given = given(settings(OPTIMIZERS).into_iter().map(|(setting, _)| setting), matches);
-        let settings = entry.complete(&defaults.chain(given).collect()).map_err(refused)?;
-        Ok(OptimizerChoice(Choice { name, settings }))
+        let settings = given(settings(OPTIMIZERS).into_iter().map(|(setting, _)| setting), matches);
+        OptimizerChoice(Choice { name, settings }).complete().map(OptimizerChoice).map_err(refused)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -35,7 +35,13 @@ impl Recipe {
 
     /// In the words of the command line what the replica says, which knows the model.
     pub(crate) fn refused_by_replica(&self, error: kolo_ddp::Error) -> Error {
-        let kolo_ddp::Error::Groups(error) = error else { return error.into() };
+        use kolo_ddp::Error::{Groups, ModelsDiffer, SettingsDiffer};
+        let error = match error {
+            Groups(error) => error,
+            // The workers were started so.
+            ModelsDiffer(_) | SettingsDiffer { .. } => return Error::Refused(error),
+            error => return error.into(),
+        };
         let option = match &error {
             GroupError::NoMatch { tensors, .. } => {
                 let switches = self.switches();

@@ -7,6 +7,7 @@
 mod check;
 mod choices;
 mod defaults;
+mod fields;
 mod groups;
 mod large_batch;
 mod noise_scale;
@@ -20,7 +21,6 @@ use std::sync::Arc;
 
 use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
 use kolo_ddp::straggler::Policy;
-use kolo_ddp::sync::SyncMode;
 use kolo_ddp::{BucketCaps, ParamGroup, Sampler, Selector, Statistics, apportion, optimizer};
 use serde::{Deserialize, Serialize};
 
@@ -169,31 +169,6 @@ pub struct Recipe {
 /// Workers of a run where nobody says how many.
 pub const WORKERS: usize = 2;
 
-/// Settings that may be others when a run goes on: who computes what, and what is kept of it.
-const FREE: [&str; 11] = [
-    "kolo",
-    "nproc",
-    "shares",
-    "straggler",
-    "bucket_cap_mb",
-    "tune",
-    "verify_every",
-    "backup_steps",
-    "checkpoint_epochs",
-    "checkpoint_steps",
-    "keep_checkpoints",
-];
-
-/// Those of them that decide where the round of islands, or a pipeline of updates, ends, and with it the
-/// bits, by the mode of synchronisation.
-fn ends_rounds(mode: &SyncMode) -> &'static [&'static str] {
-    match (mode.is_rare(), mode.is_delayed()) {
-        (_, true) => &["checkpoint_steps", "backup_steps"],
-        (true, false) => &["checkpoint_steps"],
-        (false, false) => &[],
-    }
-}
-
 /// What batch normalisation takes its mean and variance over in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -260,7 +235,13 @@ impl Recipe {
             problem: problem.to_string(),
         };
         let text = std::fs::read_to_string(path).map_err(|e| fail(&e))?;
-        let config: Recipe = toml::from_str(&text).map_err(|e| fail(&e))?;
+        let mut config: Recipe = toml::from_str(&text).map_err(|e| fail(&e))?;
+        let says_shards =
+            toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.contains_key("shards"));
+        if !says_shards {
+            // As on the command line: one for each worker.
+            config.shards = config.nproc;
+        }
         config.check()?;
         Ok(config)
     }
@@ -273,30 +254,6 @@ impl Recipe {
     pub fn to_toml(&self) -> Result<String, Error> {
         let fail = |e: toml::ser::Error| Error::Encode { what: "the configuration", problem: e.to_string() };
         toml::to_string(self).map_err(fail)
-    }
-
-    /// The first setting in which this run differs from another one, and its value in both, if that changes
-    /// what comes of the run. Who computes what, and what is kept, may differ.
-    ///
-    /// # Errors
-    ///
-    /// A value that TOML cannot express.
-    pub fn difference(&self, other: &Self) -> Result<Option<(String, String, String)>, Error> {
-        let table = |config: &Self| {
-            let problem =
-                |e: toml::ser::Error| Error::Encode { what: "the configuration", problem: e.to_string() };
-            toml::Table::try_from(config).map_err(problem)
-        };
-        let (own, others) = (table(self)?, table(other)?);
-        let value = |table: &toml::Table, name: &str| match table.get(name) {
-            Some(value) => value.to_string(),
-            None => "nothing".into(),
-        };
-        let bound = ends_rounds(&self.sync.mode);
-        let is_free = |name: &&String| FREE.contains(&name.as_str()) && !bound.contains(&name.as_str());
-        let names = own.keys().chain(others.keys()).filter(|name| !is_free(name));
-        let mut pairs = names.map(|name| (name.clone(), value(&own, name), value(&others, name)));
-        Ok(pairs.find(|(_, own, other)| own != other))
     }
 
     /// Takes over a run for `nproc` workers, or for as many as it was made for. Other workers than that get
@@ -384,5 +341,7 @@ impl Recipe {
     }
 }
 
+#[cfg(test)]
+mod same_defaults;
 #[cfg(test)]
 mod tests;

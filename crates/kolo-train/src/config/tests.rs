@@ -140,7 +140,7 @@ fn a_run_goes_on_with_the_settings_that_decide_its_result() {
     let mut other = config.clone();
     other.rate.lr = 0.2;
     let (setting, own, theirs) = config.difference(&other).unwrap().unwrap();
-    assert!(setting == "rate" && own.contains("lr = 0.1") && theirs.contains("lr = 0.2"), "{own} {theirs}");
+    assert_eq!((setting.as_str(), own.as_str(), theirs.as_str()), ("rate.lr", "0.1", "0.2"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A user's own model, data set and sink go through the whole trainer like those of the tables.
 
+mod alike;
+mod changed_data;
 mod folder;
 mod growth;
 mod model;

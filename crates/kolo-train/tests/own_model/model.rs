@@ -70,6 +70,38 @@ impl DataSet for Computed {
     }
 }
 
+/// The computed samples, of which one part may have another label or some more.
+#[derive(Default)]
+pub struct Relabelled {
+    pub label: Option<(Part, usize)>,
+    pub more: usize,
+}
+
+impl Relabelled {
+    /// One sample has another label.
+    pub fn at(part: Part, index: usize) -> Self {
+        Relabelled { label: Some((part, index)), more: 0 }
+    }
+}
+
+impl DataSet for Relabelled {
+    type Batch = Batch;
+
+    fn samples(&self, part: Part) -> usize {
+        Computed.samples(part) + if part == Part::Train { self.more } else { 0 }
+    }
+
+    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Batch {
+        let mut batch = Computed.batch(part, indices, augment);
+        for (label, index) in batch.labels.iter_mut().zip(indices) {
+            if self.label == Some((part, *index)) {
+                *label = (*label + 1) % CLASSES as i32;
+            }
+        }
+        batch
+    }
+}
+
 /// Writes the number of each step into a file of its own.
 pub struct Numbers(std::path::PathBuf, String);
 
@@ -99,7 +131,15 @@ pub fn job(folder: &Path, steps: Option<u64>, resume: bool) -> Job {
 }
 
 pub fn run(group: Group, job: Job) -> Result<Option<Summary>, Error> {
-    let trainer = Trainer::of(job, Arc::new(Computed), Perceptron::loss).counting("images");
+    run_over(group, job, Computed)
+}
+
+pub fn run_over(
+    group: Group,
+    job: Job,
+    data: impl DataSet<Batch = Batch> + 'static,
+) -> Result<Option<Summary>, Error> {
+    let trainer = Trainer::of(job, Arc::new(data), Perceptron::loss).counting("images");
     let trainer = trainer.evaluate([Metric::ACCURACY], Perceptron::right);
     Ok(trainer.train_as(Membership::Fixed(group), Perceptron::new())?.summary)
 }

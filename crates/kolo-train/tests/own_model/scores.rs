@@ -116,3 +116,51 @@ fn a_metric_that_nobody_measures_is_told() {
     let error = trainer.train_as(Membership::Fixed(Group::alone()), Perceptron::new()).unwrap_err();
     assert!(error.is_input() && error.to_string() == "unknown metric `f1`; known are accuracy", "{error}");
 }
+
+/// Trains six epochs; the accuracy after each of them is what `values` say.
+fn measured(folder: &Path, values: [f64; 6]) -> Summary {
+    let mut job = recipe(folder);
+    job.config.test_batch_size = 20;
+    job.config.patience = Some(2);
+    job.config.best_metric = Some("accuracy".into());
+    let script = AtomicUsize::new(0);
+    let trainer = Trainer::of(job, Arc::new(Computed), Perceptron::loss)
+        .evaluate([Metric::ACCURACY], move |_, _, _| {
+            [Mean { sum: values[script.fetch_add(1, Ordering::SeqCst)], count: 1.0 }]
+        });
+    trainer.train_as(Membership::Fixed(Group::alone()), Perceptron::new()).unwrap().summary.unwrap()
+}
+
+#[test]
+fn a_metric_that_is_no_number_is_told_and_never_the_best() {
+    const NAN: f64 = f64::NAN;
+    let place = tempfile::tempdir().unwrap();
+    let summary = measured(place.path(), [NAN; 6]);
+    // Two epochs after the first one nothing is better.
+    assert_eq!(summary.epochs, 3);
+    assert_eq!(summary.warnings, ["accuracy is no number (NaN) after epoch 1"]);
+    assert!(!place.path().join("best").exists());
+    let place = tempfile::tempdir().unwrap();
+    let summary = measured(place.path(), [NAN, 0.5, NAN, 0.6, NAN, NAN]);
+    assert_eq!((summary.epochs, summary.warnings.len()), (6, 1));
+    assert!(place.path().join("best/step-00000032").exists());
+}
+
+#[test]
+fn names_that_cannot_be_are_refused_before_there_is_a_folder() {
+    let place = tempfile::tempdir().unwrap();
+    let refused = |metrics: [Metric; 2], unit: &str| {
+        let two = |_: &Perceptron, _, _: &_| [Mean::share(1, 1); 2];
+        let trainer = Trainer::new(recipe(place.path()).config, Arc::new(Computed), Perceptron::loss);
+        let trainer = trainer.evaluate(metrics, two).counting(unit).run_folder(place.path().join("run"));
+        let error = trainer.train_as(Membership::Fixed(Group::alone()), Perceptron::new()).unwrap_err();
+        assert!(error.is_input() && !place.path().join("run").exists(), "{error}");
+        error.to_string()
+    };
+    let error = refused([Metric::LOSS, Metric::higher_is_better("top,5")], "images");
+    assert!(error.contains("\"top,5\": a name in metrics.csv may not contain ','"), "{error}");
+    let error = refused([Metric::LOSS, Metric::LOSS], "images");
+    assert!(error.contains("another metric has that name"), "{error}");
+    let error = refused([Metric::LOSS, Metric::ACCURACY], "step");
+    assert!(error.contains("steps.jsonl has a field of that name"), "{error}");
+}

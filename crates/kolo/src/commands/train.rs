@@ -65,6 +65,11 @@ pub(crate) struct Train {
     /// because its host is gone. It writes nothing there any more, and ends
     #[arg(long, requires = "resume")]
     pub(super) take_over: bool,
+    /// With --resume: go on although the data, or what decides the order of its samples (batch_size, shards, seed
+    /// and grow_batch in config.toml), is not what the checkpoint was written with. Epochs are then counted as if
+    /// all steps so far had been over the new data
+    #[arg(long, requires = "resume")]
+    accept_changed_data: bool,
     /// Repeat a run: take all settings from its config.toml
     #[arg(long = "config", id = "config_file", value_name = "FILE", conflicts_with_all = settings())]
     config_file: Option<PathBuf>,
@@ -254,6 +259,9 @@ impl Train {
     /// Trains as one of the workers, which all were started with the same arguments.
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.configuration()?;
+        // Before there is a folder, which would stand in the way of the next try.
+        models::find(&config.model)?;
+        self.refuse_images(&config, &*data::open(&config.data).map_err(Failure::input)?)?;
         let algorithm = self.algorithm.as_deref();
         // A worker that dies would take its pushes along, so these stay to the end.
         let member = match config.sync.mode.staleness_bound() {
@@ -261,16 +269,15 @@ impl Train {
             None => self.communication.member(algorithm)?,
         };
         if let Some(mut member) = member {
+            // Also of who comes later: all need the same recipe.
+            self.fit(&mut config, started()?)?;
             let folder = match made_folder() {
                 Some(folder) => folder,
                 None if replaces_another() => {
                     let path = told_folder().or(self.resume.clone()).or(self.out.clone());
                     RunFolder::of_running_job(path, &member.job_id()?)?
                 }
-                None => {
-                    self.fit(&mut config, started()?)?;
-                    self.claim(&config, &member.job_id()?)?
-                }
+                None => self.claim(&config, &member.job_id()?)?,
             };
             return self.train(config, Membership::Elastic(member), Some(folder));
         }
@@ -301,9 +308,16 @@ impl Train {
         folder: Option<RunFolder>,
     ) -> Result<(), Failure> {
         let (model, data) = (models::find(&config.model)?, data::open(&config.data).map_err(Failure::input)?);
-        let (resume, take_over, min_workers) = (self.resume.is_some(), self.take_over, self.elastic.min());
-        let (slowdowns, live) = (self.slow.clone(), self.live.clone());
-        let job = Job { folder, resume, take_over, min_workers, slowdowns, live, ..Job::new(config) };
+        let job = Job {
+            folder,
+            resume: self.resume.is_some(),
+            take_over: self.take_over,
+            accept_changed_data: self.accept_changed_data,
+            min_workers: self.elastic.min(),
+            slowdowns: self.slow.clone(),
+            live: self.live.clone(),
+            ..Job::new(config)
+        };
         model.train(job, data, membership)?;
         Ok(())
     }
@@ -352,15 +366,24 @@ impl Train {
             return Err(Failure::input("--accumulate 0: it must be at least 1"));
         }
         let mut config = self.config.clone();
+        if let (Some(batch), None) = (config.rate.base_batch, self.scale_lr) {
+            return Err(Failure::input(format!(
+                "--base-batch {batch}: add --scale-lr, which says how the learning rate follows the batch, or leave it out"
+            )));
+        }
         config.nproc = self.nproc.unwrap_or(config.nproc);
         config.shards = self.shards.unwrap_or(config.nproc * self.accumulate);
-        config.rate.base_batch = config.rate.base_batch.filter(|_| self.scale_lr.is_some());
         config.rate.scaling = self.scale_lr.map_or(BatchScaling::default(), BatchScaling::from);
         self.adapted(config)
     }
 
     /// Applies the options that do not change the result, which can be given anew for each part of a run.
     fn adapted(&self, mut config: Recipe) -> Result<Recipe, Failure> {
+        if self.resume.is_none() {
+            // Whoever goes on with the run may do so from another folder.
+            config.data = data::absolute(&config.data);
+            config.init = config.init.map(|file| std::path::absolute(&file).unwrap_or(file));
+        }
         config.run_by(self.nproc);
         if !self.shares.is_empty() {
             config.shares = Some(self.shares.clone());

@@ -50,6 +50,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--resume", "nowhere", "--beta1", "0.9"], &["--beta1", "cannot be used with"]),
         (&["train", "--bucket-cap-mb", "0"], &["--bucket-cap-mb 0", "greater than 0"]),
         (&["train", "--scale-lr"], &["--base-batch"]),
+        (&["train", "--base-batch", "256"], &["--base-batch 256", "--scale-lr"]),
         (&["train", "--scale-lr", "cubic", "--base-batch", "256"], &["'cubic'", "linear, sqrt"]),
         (&["train", "--warmup-epochs", "1", "--warmup-steps", "9"], &["--warmup-epochs", "--warmup-steps"]),
         (&["train", "--schedule", "poly", "--lr-power", "0"], &["--lr-power 0", "greater than 0"]),

@@ -81,7 +81,8 @@ struct OwnIsland {
 impl Islands {
     /// What the ranks of a job compare of its islands' settings, besides those of the outer step.
     pub(super) fn stated(&self, caps: Option<BucketCaps>) -> Result<Stated, Error> {
-        let config = Config { shards: Some(self.shards / self.count), ..self.config.clone() };
+        let shards = Some(self.shards / self.count);
+        let config = Config { shards, stated: Vec::new(), ..self.config.clone() };
         Stated::of_job(&config, caps, &*self.optimizer)
     }
 

@@ -7,6 +7,7 @@ use prometheus::{Counter, Gauge, Histogram, HistogramOpts, Opts, Registry};
 
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::Scores;
+use crate::names::plain;
 use crate::progress::Progress;
 use crate::sinks::sink::{Record, SinkContext};
 
@@ -167,9 +168,4 @@ impl Registrar {
 /// Names are valid and unique: those above, and what a run counts and is judged by in words of their own.
 fn valid<T>(result: prometheus::Result<T>) -> T {
     result.unwrap_or_else(|error| unreachable!("every metric has a valid name of its own: {error}"))
-}
-
-/// A name of a user's own, of letters that Prometheus takes.
-fn plain(name: &str) -> String {
-    name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
 }

@@ -1,0 +1,218 @@
+//! What decides which samples come in which step: the data, and the numbers that divide and order it. A
+//! checkpoint holds it, and a run goes on from the checkpoint with the same, or says that it does not.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use kolo_data::{DataSet, Fingerprint, Part};
+use kolo_ddp::BatchGrowth;
+use kolo_ddp::checkpoint::Position;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Recipe;
+use crate::error::Error;
+
+/// Where a position's notes have it.
+pub(crate) const SAMPLING: &str = "sampling";
+
+/// What decides which samples come in which step, of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sampling {
+    batch_size: usize,
+    shards: usize,
+    seed: u64,
+    /// As `--grow-batch` has it.
+    grow_batch: String,
+    train: DataNote,
+    test: DataNote,
+}
+
+/// A [`Fingerprint`] as a checkpoint holds it. The hash is text: JSON's numbers need not come back in the
+/// same bits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct DataNote {
+    samples: usize,
+    hashed: usize,
+    content: Option<String>,
+    /// The fingerprint in words.
+    words: String,
+}
+
+impl Sampling {
+    /// Of a run of `config` over `data`.
+    pub(crate) fn of<D: DataSet + ?Sized>(config: &Recipe, data: &D) -> Self {
+        let grow_batch = config.large_batch.grow_batch.iter().map(BatchGrowth::to_string);
+        let note = |part| DataNote::of(fingerprint(data, part));
+        Sampling {
+            batch_size: config.batch_size,
+            shards: config.shards,
+            seed: config.seed,
+            grow_batch: grow_batch.collect::<Vec<_>>().join(","),
+            train: note(Part::Train),
+            test: note(Part::Test),
+        }
+    }
+
+    /// The data in words, by name, for the workers to compare.
+    pub(crate) fn stated_data(&self) -> [(String, String); 2] {
+        [("the training data", &self.train), ("the test data", &self.test)]
+            .map(|(name, note)| (name.into(), note.words.clone()))
+    }
+
+    /// Why nobody notices that samples are others where only their number is the same; `None` where it is
+    /// noticed.
+    pub(crate) fn blind_spot(&self) -> Option<&'static str> {
+        let is_blind = |note: &DataNote| note.samples > 0 && note.content.is_none();
+        [&self.train, &self.test].into_iter().any(is_blind).then_some(
+            "the samples of this data set are compared by their number only: workers, or parts of a run, that have \
+             other samples are not found; implement `DataSet::fingerprint` for it",
+        )
+    }
+
+    /// Refuses a checkpoint of other samples, or of samples in another order. One without such notes, of an
+    /// older version, is judged by its epoch and its step therein, which `expected` has from its step.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherSamples`], naming the first setting that differs.
+    pub(crate) fn check(
+        &self,
+        checkpoint: &Path,
+        position: &Position,
+        expected: &Position,
+    ) -> Result<(), Error> {
+        let noted = serde_json::from_value(position.notes[SAMPLING].clone()).ok();
+        let found = match noted {
+            Some(noted) => self.difference(&noted),
+            None => {
+                let place = |position: &Position| (position.epoch, position.step_in_epoch);
+                let words = |position: &Position| {
+                    format!("{} epochs and {} steps", position.epoch, position.step_in_epoch)
+                };
+                (place(position) != place(expected)).then(|| {
+                    let what = format!("step {}", position.step);
+                    (what, format!("{} done", words(position)), format!("after {}", words(expected)))
+                })
+            }
+        };
+        found.map_or(Ok(()), |(setting, there, here)| {
+            Err(Error::OtherSamples { checkpoint: checkpoint.to_owned(), setting, there, here })
+        })
+    }
+
+    /// The first thing that differs, and what it is in the checkpoint and here.
+    fn difference(&self, noted: &Sampling) -> Option<(String, String, String)> {
+        let grow_batch = |sampling: &Sampling| match sampling.grow_batch.is_empty() {
+            true => "none".into(),
+            false => sampling.grow_batch.clone(),
+        };
+        let all: [(&str, &dyn Fn(&Sampling) -> String); 4] = [
+            ("batch_size", &|sampling| sampling.batch_size.to_string()),
+            ("shards", &|sampling| sampling.shards.to_string()),
+            ("seed", &|sampling| sampling.seed.to_string()),
+            ("large_batch.grow_batch", &grow_batch),
+        ];
+        let settings = all.map(|(name, value)| (name, value(noted), value(self)));
+        let found = settings.into_iter().find(|(_, there, here)| there != here);
+        let data =
+            [("the training data", &noted.train, &self.train), ("the test data", &noted.test, &self.test)];
+        let other = data.into_iter().find(|(_, there, here)| there.differs(here));
+        let other = other.map(|(name, there, here)| (name, there.words.clone(), here.words.clone()));
+        found.or(other).map(|(name, there, here)| (name.into(), there, here))
+    }
+}
+
+impl DataNote {
+    fn of(print: Fingerprint) -> Self {
+        DataNote {
+            samples: print.samples,
+            hashed: print.hashed,
+            content: print.content.map(|content| format!("{content:016x}")),
+            words: print.to_string(),
+        }
+    }
+
+    /// Whether the samples are certainly others. Hashes of other numbers of samples say nothing.
+    fn differs(&self, other: &DataNote) -> bool {
+        let comparable = self.hashed == other.hashed && self.content.is_some() && other.content.is_some();
+        self.samples != other.samples || (comparable && self.content != other.content)
+    }
+}
+
+/// The fingerprint of a part; without content where a sample cannot be read, as training will say when it
+/// comes to it.
+fn fingerprint<D: DataSet + ?Sized>(data: &D, part: Part) -> Fingerprint {
+    let read = catch_unwind(AssertUnwindSafe(|| data.fingerprint(part)));
+    read.unwrap_or_else(|_| Fingerprint { samples: data.samples(part), hashed: 0, content: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(samples: usize, hashed: usize, content: Option<u64>) -> DataNote {
+        DataNote::of(Fingerprint { samples, hashed, content })
+    }
+
+    fn sampling() -> Sampling {
+        let (train, test) = (note(100, 64, Some(7)), note(10, 10, Some(8)));
+        Sampling { batch_size: 8, shards: 2, seed: 3, grow_batch: String::new(), train, test }
+    }
+
+    fn position(epoch: usize, notes: serde_json::Value) -> Position {
+        Position { step: 10, epoch, step_in_epoch: 3, notes }
+    }
+
+    /// What is said of going on with `sampling` from a checkpoint of `noted`.
+    fn refused(noted: &Sampling, sampling: &Sampling) -> String {
+        let there = position(1, serde_json::json!({ SAMPLING: noted }));
+        let checked = sampling.check(Path::new("step-10"), &there, &position(1, serde_json::Value::Null));
+        checked.map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn each_thing_that_decides_the_samples_is_named_with_both_values() {
+        let here = sampling();
+        assert_eq!(refused(&here, &here), "");
+        for (noted, words) in [
+            (Sampling { batch_size: 9, ..sampling() }, "batch_size = 9, and this run has 8"),
+            (Sampling { shards: 4, ..sampling() }, "shards = 4, and this run has 2"),
+            (Sampling { seed: 0, ..sampling() }, "seed = 0, and this run has 3"),
+            (Sampling { grow_batch: "2:2".into(), ..sampling() }, "grow_batch = 2:2, and this run has none"),
+            (
+                Sampling { train: note(101, 64, Some(7)), ..sampling() },
+                "the training data = 101 samples (64 of them with content 0000000000000007), and this run has \
+                 100 samples",
+            ),
+            (Sampling { train: note(100, 64, Some(6)), ..sampling() }, "content 0000000000000006"),
+            (Sampling { test: note(10, 10, Some(7)), ..sampling() }, "the test data = 10 samples (content"),
+        ] {
+            let error = refused(&noted, &here);
+            assert!(error.starts_with("step-10") && error.contains(words), "{error}");
+            assert!(error.contains("--accept-changed-data"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_taken() {
+        let here = sampling();
+        // A data set that is hashed in another way than before, or not at all.
+        assert_eq!(refused(&Sampling { train: note(100, 100, Some(6)), ..sampling() }, &here), "");
+        assert_eq!(refused(&Sampling { train: note(100, 0, None), ..sampling() }, &here), "");
+        assert!(here.blind_spot().is_none());
+        assert!(Sampling { test: note(10, 0, None), ..sampling() }.blind_spot().is_some());
+        // No test samples are no blind spot.
+        assert!(Sampling { test: note(0, 0, None), ..sampling() }.blind_spot().is_none());
+    }
+
+    #[test]
+    fn a_checkpoint_of_an_older_version_is_judged_by_its_epoch() {
+        let check = |epoch| {
+            let old = position(epoch, serde_json::json!({ "recorded": true }));
+            sampling().check(Path::new("step-10"), &old, &position(1, serde_json::Value::Null))
+        };
+        check(1).unwrap();
+        let error = check(2).unwrap_err().to_string();
+        assert!(error.contains("step 10 = 2 epochs and 3 steps done, and this run has"), "{error}");
+    }
+}

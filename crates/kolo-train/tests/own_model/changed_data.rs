@@ -1,0 +1,80 @@
+//! A run goes on from a checkpoint with the samples that it was written with, in the same order, or is refused.
+
+use std::path::Path;
+
+use kolo_comm::Group;
+use kolo_data::Part;
+use kolo_train::{Error, Job, Recipe};
+
+use crate::model::{Relabelled, job, run_over};
+
+/// Eleven steps of 24, of which eight are the first epoch.
+fn first_part(folder: &Path) {
+    run_over(Group::alone(), job(folder, Some(11), false), Relabelled::default()).unwrap().unwrap();
+}
+
+fn rest(folder: &Path, change: impl FnOnce(&mut Recipe)) -> Job {
+    let mut job = job(folder, None, true);
+    change(&mut job.config);
+    job
+}
+
+#[test]
+fn other_samples_and_other_orders_are_refused_by_name() {
+    let place = tempfile::tempdir().unwrap();
+    first_part(place.path());
+    let steps = || std::fs::read_to_string(place.path().join("steps.jsonl")).unwrap();
+    let before = steps();
+    let unchanged = Relabelled::default;
+    for (job, data, words) in [
+        (
+            rest(place.path(), |recipe| recipe.batch_size = 3),
+            unchanged(),
+            "batch_size = 2, and this run has 3",
+        ),
+        (rest(place.path(), |recipe| recipe.shards = 2), unchanged(), "shards = 4, and this run has 2"),
+        (rest(place.path(), |recipe| recipe.seed = 1), unchanged(), "seed = 0, and this run has 1"),
+        (
+            rest(place.path(), |recipe| recipe.large_batch.grow_batch = vec!["2:2".parse().unwrap()]),
+            unchanged(),
+            "large_batch.grow_batch = none, and this run has 2:2",
+        ),
+        (
+            rest(place.path(), |_| ()),
+            Relabelled { more: 1, ..unchanged() },
+            "the training data = 62 samples (content ",
+        ),
+        (
+            rest(place.path(), |_| ()),
+            Relabelled::at(Part::Train, 3),
+            "the training data = 62 samples (content ",
+        ),
+        (rest(place.path(), |_| ()), Relabelled::at(Part::Test, 3), "the test data = 20 samples (content "),
+    ] {
+        let error = run_over(Group::alone(), job, data).unwrap_err();
+        let told = error.to_string();
+        assert!(matches!(error, Error::OtherSamples { .. }) && error.is_input(), "{told}");
+        assert!(told.contains(words) && told.contains("step-00000011 was written with"), "{told}");
+    }
+    assert_eq!(steps(), before, "a run that is refused changes nothing");
+    // More epochs, or another rate, change no sample.
+    let longer = rest(place.path(), |recipe| (recipe.epochs, recipe.rate.lr) = (4, 0.05));
+    assert_eq!(run_over(Group::alone(), longer, unchanged()).unwrap().unwrap().steps, 32);
+}
+
+#[test]
+fn changed_data_is_taken_where_the_user_says_so() {
+    let place = tempfile::tempdir().unwrap();
+    first_part(place.path());
+    let job = Job { accept_changed_data: true, ..rest(place.path(), |_| ()) };
+    let summary = run_over(Group::alone(), job, Relabelled { more: 8, ..Relabelled::default() });
+    let summary = summary.unwrap().unwrap();
+    // Three epochs of 70 samples.
+    assert_eq!(summary.steps, 27);
+    let told = &summary.warnings[0];
+    assert!(
+        told.starts_with("going on with the training data = 70 samples (")
+            && told.contains("which was 62 samples"),
+        "{told}"
+    );
+}
