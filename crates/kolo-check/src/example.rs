@@ -55,7 +55,7 @@ fn rank(rank: usize) -> RankFacts {
         cpu: Cpu { allowed: (0..8).collect(), quota: None },
         clock: Clock { ahead: 1e-4, uncertainty: 1e-5 },
         memory: Memory { available: 16_000_000_000, limit: None },
-        open_files: OpenFiles { limit: Some(20_000), used: 25 },
+        open_files: OpenFiles { limit: Some(20_000), used: 25, launcher: None },
         huge_pages: Some(HugePages::Asked),
         folder: FolderFacts {
             exists: false,

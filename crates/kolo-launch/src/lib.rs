@@ -30,6 +30,7 @@
 //! | `environment`, `port`, `token` | what a worker is told |
 //! | `output`, `prefixed_lines` | what workers print, with their rank before it |
 //! | `error_file`, `worker_exit` | how a worker ended, and its own message |
+//! | `open_files` | the limit of open files, raised where the job needs it |
 //! | `last_lines`, `named_rank` | what a worker that reported nothing said last, and whom it blames |
 //! | `diagnose`, `failure_report` | which worker failed first, and how that is told |
 
@@ -47,6 +48,7 @@ mod job;
 mod last_lines;
 mod master;
 mod named_rank;
+mod open_files;
 mod output;
 mod port;
 mod prefixed_lines;

@@ -8,6 +8,7 @@ use crate::environment::{Rendezvous, run_id};
 use crate::error::LaunchError;
 use crate::error_file::WorkerError;
 use crate::job::Job;
+use crate::open_files;
 use crate::output::OutputForwarder;
 use crate::port;
 use crate::signals::Signals;
@@ -34,6 +35,7 @@ use crate::workers::Workers;
 /// [`LaunchError::exit_code`] is the code to exit with.
 pub fn run(job: &Job) -> Result<(), LaunchError> {
     job.check()?;
+    open_files::raise(job)?;
     let token = token::choose(job, |name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))?;
     let mut group_restarts = 0;
     loop {

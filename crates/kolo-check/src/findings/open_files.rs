@@ -10,7 +10,44 @@ pub(super) const CHECK: Check =
 /// Files that a run has open at once besides those of its group: metrics, checkpoints, data, libraries.
 const FILES: u64 = 24;
 
+/// Connections of each rank to the store of a generation, which the launcher that leads serves.
+const OF_RANK: u64 = 5;
+
 fn find(facts: &Facts) -> Option<Found> {
+    of_ranks(facts).or_else(|| of_launchers(facts))
+}
+
+/// Launchers accept the connections of their workers, and the one that leads those of all ranks.
+fn of_launchers(facts: &Facts) -> Option<Found> {
+    // A generation's store is served anew while the last one's connections are still there.
+    let more = if facts.settings.is_elastic { OF_RANK * facts.ranks.len() as u64 } else { 0 };
+    let need = |used: u64| used + more + FILES;
+    let launchers = facts.ranks.iter().enumerate();
+    let launchers = launchers.filter_map(|(rank, found)| Some((rank, found.open_files.launcher?)));
+    let (rank, files) = launchers.min_by_key(|(_, files)| files.limit as i64 - need(files.used) as i64)?;
+    if files.limit >= need(files.used) {
+        return None;
+    }
+    let (severity, limit) = (Severity::Warning, files.limit);
+    Some((
+        severity,
+        format!(
+            "the launcher of {} may have {limit} files and connections open, and will need some {}",
+            facts.name(rank),
+            need(files.used)
+        ),
+        format!(
+            "It has {} now. One that has none left accepts no more connections, and workers wait.",
+            files.used
+        ),
+        format!(
+            "Raise the hard limit before starting it: ulimit -n {}; or start fewer workers on each node.",
+            need(files.used).next_power_of_two().max(1024)
+        ),
+    ))
+}
+
+fn of_ranks(facts: &Facts) -> Option<Found> {
     // While an elastic job forms a group anew the old one's connections are still there.
     let groups = if facts.settings.is_elastic { 2 } else { 1 };
     let need = |used: u64| groups * used + FILES;
@@ -47,6 +84,7 @@ fn find(facts: &Facts) -> Option<Found> {
 mod tests {
     use super::*;
     use crate::example;
+    use crate::probes::LauncherFiles;
 
     #[test]
     fn the_group_the_run_and_a_recovery_need_files() {
@@ -62,5 +100,18 @@ mod tests {
         facts.settings.is_elastic = false;
         facts.ranks[1].open_files.limit = Some(49);
         assert_eq!(find(&facts), None);
+    }
+
+    #[test]
+    fn the_launcher_needs_files_too() {
+        let mut facts = example::one_host(4);
+        let mut found = |limit| {
+            facts.ranks[2].open_files.launcher = Some(LauncherFiles { limit, used: 100 });
+            find(&facts)
+        };
+        assert_eq!(found(144), None);
+        let (severity, what, ..) = found(143).unwrap();
+        assert_eq!(severity, Severity::Warning);
+        assert!(what.starts_with("the launcher of rank 2 may have 143 files"), "{what}");
     }
 }

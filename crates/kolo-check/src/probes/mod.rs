@@ -23,5 +23,5 @@ pub use host::Host;
 pub use huge_pages::HugePages;
 pub use links::{LinkFacts, measure_links};
 pub use memory::{Limit, Memory};
-pub use open_files::OpenFiles;
+pub use open_files::{LauncherFiles, OpenFiles};
 pub use program::Program;

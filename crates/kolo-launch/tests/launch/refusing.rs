@@ -60,3 +60,30 @@ fn no_workers() {
     assert_eq!(ended.code, 2);
     assert!(ended.error().contains("--nproc"), "{}", ended.err);
 }
+
+/// The launcher needs 88 files for two workers, of which it may have 60 unless it raises the limit.
+#[test]
+fn the_launcher_raises_its_limit_of_files_and_workers_get_theirs_back() {
+    let script =
+        r#"echo "worker $(ulimit -Sn) launcher $(grep 'Max open files' /proc/$PPID/limits | tr -s ' ')""#;
+    let ended = Trial::new(2, script).after("ulimit -Sn 60; ulimit -Hn 500").run();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert_eq!(ended.out.matches("worker 60 launcher Max open files 500 500").count(), 2, "{}", ended.out);
+}
+
+#[test]
+fn too_few_files_are_told_with_their_number() {
+    let trial = || Trial::new(2, "echo started");
+    let ended = trial().after("ulimit -n 66").run();
+    assert_eq!(ended.code, 2, "{}", ended.err);
+    assert!(
+        ended.error().contains("may have 66 files") && ended.error().contains("some 70"),
+        "{}",
+        ended.err
+    );
+    assert!(!ended.out.contains("started"), "{}", ended.out);
+    let ended = trial().after("ulimit -n 80").run();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let words = ["kolo: this launcher may have 80 files", "some 88 for 2 workers", "elastic job"];
+    assert!(words.iter().all(|words| ended.err.contains(words)), "{}", ended.err);
+}

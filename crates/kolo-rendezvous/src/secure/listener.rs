@@ -20,6 +20,7 @@ use super::handshake::{self, Authenticated, Protocol};
 use super::record::Session;
 use super::stream::{DeadlineStream, HANDSHAKE_TIMEOUT};
 use crate::error::{Error, is_out_of_files};
+use crate::wait_notice::WaitNotice;
 
 /// Handshakes at once, besides two for every rank.
 const HANDSHAKES: usize = 64;
@@ -143,7 +144,7 @@ impl Drop for SecureListener {
 
 fn accept(shared: &Arc<Shared>) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    let mut has_warned = false;
+    let mut notice = None;
     loop {
         let accepted = shared.listener.accept();
         if shared.pending.lock().closing {
@@ -151,13 +152,13 @@ fn accept(shared: &Arc<Shared>) {
         }
         threads.retain(|thread| !thread.is_finished());
         match accepted {
-            Ok((stream, from)) => threads.extend(shared.begin_handshake(stream, from)),
+            Ok((stream, from)) => match shared.begin_handshake(stream, from) {
+                Ok(thread) => threads.extend(thread),
+                Err(cause) => cannot_accept(cause, &mut notice),
+            },
             // No more descriptors, or a peer that hung up at once: the next one may have better luck.
             Err(cause) => {
-                if is_out_of_files(&cause) && !std::mem::replace(&mut has_warned, true) {
-                    let error = Error::io("cannot accept a connection", cause);
-                    log::warn!("{error}; it is tried again");
-                }
+                cannot_accept(cause, &mut notice);
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
@@ -165,10 +166,28 @@ fn accept(shared: &Arc<Shared>) {
     threads.into_iter().for_each(|thread| drop(thread.join()));
 }
 
+/// Tells that this process is out of files, at once and now and then while it lasts: peers wait meanwhile.
+fn cannot_accept(cause: io::Error, notice: &mut Option<WaitNotice>) {
+    let due = notice.as_mut().is_none_or(|notice| notice.due().is_some());
+    if is_out_of_files(&cause) && due {
+        notice.get_or_insert_default();
+        let error = Error::io("cannot accept a connection", cause);
+        log::warn!("{error}; it is tried again");
+    }
+}
+
 impl Shared {
     /// Gives a connection a thread, if there is room.
-    fn begin_handshake(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) -> Option<JoinHandle<()>> {
-        let copy = stream.try_clone().ok()?;
+    ///
+    /// # Errors
+    ///
+    /// There is no room for a second descriptor: the connection is closed, and the peer connects again.
+    fn begin_handshake(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        from: SocketAddr,
+    ) -> io::Result<Option<JoinHandle<()>>> {
+        let copy = stream.try_clone()?;
         let number = {
             let mut pending = self.pending.lock();
             if pending.streams.len() >= self.limit {
@@ -177,7 +196,7 @@ impl Shared {
                 oldest.into_iter().for_each(|(_, stream)| drop(stream.shutdown(Shutdown::Both)));
             }
             if self.threads.load(Ordering::SeqCst) >= 2 * self.limit {
-                return None;
+                return Ok(None);
             }
             pending.count += 1;
             let number = pending.count;
@@ -188,13 +207,12 @@ impl Shared {
         let shared = self.clone();
         let thread = std::thread::Builder::new().name("kolo-accepted".into());
         let thread = thread.spawn(move || shared.handle(stream, from, number));
-        thread
-            .inspect_err(|cause| {
-                log::warn!("cannot start a thread for a connection from {from}: {cause}");
-                self.threads.fetch_sub(1, Ordering::SeqCst);
-                self.pending.lock().streams.remove(&number);
-            })
-            .ok()
+        let started = thread.inspect_err(|cause| {
+            log::warn!("cannot start a thread for a connection from {from}: {cause}");
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+            self.pending.lock().streams.remove(&number);
+        });
+        Ok(started.ok())
     }
 
     /// The thread of one connection: its handshake, then `serve`.
