@@ -29,6 +29,26 @@ pub enum Error {
     /// A writer of checkpoints was to keep none.
     #[error("0 checkpoints to keep: it must be at least 1")]
     KeepsNone,
+    /// A checkpoint was to be taken of values that are not finite, for which the last good one might have been
+    /// removed.
+    #[error(
+        "no checkpoint is taken after {step} steps, because `{tensor}` is not finite: training has diverged; lower the learning \
+         rate or clip the gradient, and go on from the last checkpoint"
+    )]
+    SnapshotNotFinite {
+        /// Steps done.
+        step: u64,
+        /// The first tensor that is not finite, as it would be called in its file.
+        tensor: String,
+    },
+    /// A file of a checkpoint holds values that are not finite.
+    #[error("{}: {} not finite, so nothing can be continued from it; use an older checkpoint", path.display(), are(tensors))]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensors that are not.
+        tensors: Vec<String>,
+    },
     /// Somebody else writes the folder now.
     #[error("{}: {source}", folder.display())]
     NotAllowed {
@@ -48,6 +68,17 @@ pub enum Error {
         /// What is wrong with it, and the remedy.
         problem: String,
     },
+}
+
+/// The names of tensors, the first few, and a verb.
+fn are(tensors: &[String]) -> String {
+    const MOST: usize = 4;
+    let named: Vec<String> = tensors.iter().take(MOST).map(|name| format!("`{name}`")).collect();
+    match tensors.len() {
+        1 => format!("{} is", named.concat()),
+        len if len <= MOST => format!("{} are", named.join(", ")),
+        len => format!("{} and {} more are", named.join(", "), len - MOST),
+    }
 }
 
 impl Error {

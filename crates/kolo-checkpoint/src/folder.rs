@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::finite::Finite;
 use crate::guard::Guard;
 use crate::manifest::Manifest;
 use crate::read::{Reader, scan};
@@ -100,15 +101,30 @@ pub fn newest(folder: &Path) -> Result<Option<Found>, Error> {
     ))
 }
 
-/// Reads all of a checkpoint and compares it with its manifest, without keeping it in memory.
+/// Reads all of a checkpoint, compares it with its manifest and looks at its values, without keeping it in
+/// memory.
 ///
 /// # Errors
 ///
-/// Names the first file that is missing or damaged.
+/// Names the first file that is missing or damaged, or that holds values that are not finite, and the tensors
+/// that these are of.
 pub fn verify(checkpoint: &Path) -> Result<(), Error> {
     let reader = Reader::open(checkpoint)?;
-    reader.manifest().files.iter().try_for_each(|entry| scan(checkpoint, entry, |_| {}))?;
-    reader.position().map(drop)
+    let mut not_finite = Ok(());
+    for entry in &reader.manifest().files {
+        let mut finite = Finite::new(entry);
+        scan(checkpoint, entry, |block| {
+            if !entry.tensors.is_empty() {
+                finite.take(block);
+            }
+        })?;
+        let tensors = finite.wrong();
+        if !tensors.is_empty() && not_finite.is_ok() {
+            not_finite = Err(Error::NotFinite { path: checkpoint.join(&entry.name), tensors });
+        }
+    }
+    reader.position()?;
+    not_finite
 }
 
 /// Removes what a run that was killed left half done, and gives a checkpoint its name back that was about to

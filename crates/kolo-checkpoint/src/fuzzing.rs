@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use safetensors::SafeTensors;
 
-use crate::manifest::{Manifest, TensorEntry};
+use crate::finite::Finite;
+use crate::manifest::{FileEntry, Manifest, TensorEntry};
 use crate::position::Position;
 use crate::read::words;
 
@@ -29,6 +30,10 @@ pub fn manifest(bytes: &[u8]) {
 
 /// Decodes a file of tensors, of which a manifest says that each is whole, or the first half of another one.
 pub fn safetensors(bytes: &[u8]) {
+    let file = FileEntry { name: String::new(), bytes: 0, sha256: String::new(), tensors: Vec::new() };
+    let mut finite = Finite::new(&file);
+    bytes.chunks(64).for_each(|block| finite.take(block));
+    assert!(finite.wrong().is_empty());
     let Ok(tensors) = SafeTensors::deserialize(bytes) else { return };
     for (name, tensor) in tensors.tensors() {
         let shape = tensor.shape().to_vec();
@@ -41,6 +46,7 @@ pub fn safetensors(bytes: &[u8]) {
                 shape: shape.clone(),
                 elements: start..end,
                 order: kolo_optim::MemoryOrder::row_major(),
+                given: false,
             };
             if let Ok(words) = words(&tensors, &entry) {
                 assert_eq!(words.len(), 4 * (end - start));
@@ -57,6 +63,7 @@ pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         shape: vec![2, 3],
         elements: 0..6,
         order: kolo_optim::MemoryOrder::row_major(),
+        given: false,
     };
     let part = TensorEntry { elements: 2..5, ..entry.clone() };
     let file = |name: &str, tensors: Vec<TensorEntry>| crate::FileEntry {

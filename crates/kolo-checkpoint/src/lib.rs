@@ -17,6 +17,7 @@
 
 mod background;
 mod error;
+mod finite;
 mod folder;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -66,6 +66,9 @@ pub struct TensorEntry {
     /// In which order they are counted and stored if they are a part of the tensor.
     #[serde(default, skip_serializing_if = "MemoryOrder::is_row_major")]
     pub order: MemoryOrder,
+    /// Whether it was not finite when training began, such as a mask of −∞ that is added: then it may be so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given: bool,
 }
 
 impl TensorEntry {
@@ -177,6 +180,7 @@ mod tests {
             shape: vec![2, 3],
             elements: 0..6,
             order: MemoryOrder::row_major(),
+            given: false,
         };
         let file = |name: &str| FileEntry {
             name: name.into(),

@@ -15,6 +15,7 @@ use crate::hex;
 use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
 use crate::position::{NOISE_SCALE, POSITION, Position, USES};
 use crate::snapshot::Set;
+use kolo_optim::finite::are_finite;
 use kolo_optim::{Layout, Span};
 
 const ANOTHER: &str = "this checkpoint belongs to another model or optimizer";
@@ -102,7 +103,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// Names the file that is damaged or missing, or the first tensor that does not fit.
+    /// Names the file that is damaged or missing, or the first tensor that does not fit or is not finite.
     pub fn read(
         &self,
         set: Set,
@@ -136,6 +137,10 @@ impl Reader {
                 } else {
                     let words = words.chunks_exact(4).skip(common.start - held.start);
                     target.iter_mut().zip(words).for_each(|(value, word)| *value = number(word));
+                }
+                if !entry.given && !are_finite(target) {
+                    let (path, tensors) = (self.folder.join(&file.name), vec![entry.key()]);
+                    return Err(Error::NotFinite { path, tensors });
                 }
                 filled.push(common);
             }

@@ -8,6 +8,7 @@ use safetensors::tensor::{Dtype, View};
 use crate::error::Error;
 use crate::manifest::TensorEntry;
 use crate::position::Position;
+use kolo_optim::finite::are_finite;
 use kolo_optim::{Layout, MemoryOrder, Span};
 
 /// The kinds of tensors, and how the files begin that hold them.
@@ -116,6 +117,8 @@ pub struct Snapshot {
     pub(crate) noise_scale: Option<Vec<String>>,
     /// What else the replica goes on with, by name.
     pub(crate) entries: Vec<(&'static str, serde_json::Value)>,
+    /// For each tensor whether it was not finite when training began.
+    given: Vec<bool>,
 }
 
 impl Snapshot {
@@ -123,8 +126,24 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// A part reaches beyond the layout, or goes into a file that is not named after its set.
+    /// A part reaches beyond the layout, goes into a file that is not named after its set, or holds a value
+    /// that is not finite (naming the tensor).
     pub fn new(layout: Arc<Layout>, parts: Vec<Part>, position: &Position) -> Result<Self, Error> {
+        Self::of_model(layout, parts, position, Vec::new())
+    }
+
+    /// The same of a model some of whose own tensors were not finite when training began, such as a mask of
+    /// −∞ that is added: `given` says so for each of the layout's, or is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`Snapshot::new`].
+    pub fn of_model(
+        layout: Arc<Layout>,
+        parts: Vec<Part>,
+        position: &Position,
+        given: Vec<bool>,
+    ) -> Result<Self, Error> {
         for part in &parts {
             let Part { set, file, start, values, .. } = part;
             let end = start.saturating_add(values.len());
@@ -136,7 +155,19 @@ impl Snapshot {
             }
         }
         let (position, uses, entries) = (position.clone(), Vec::new(), Vec::new());
-        Ok(Snapshot { position, layout, parts, uses, noise_scale: None, entries })
+        let snapshot = Snapshot { position, layout, parts, uses, noise_scale: None, entries, given };
+        match snapshot.not_finite() {
+            Some(tensor) => Err(Error::SnapshotNotFinite { step: snapshot.position.step, tensor }),
+            None => Ok(snapshot),
+        }
+    }
+
+    /// The first tensor that is not finite, though it was when training began.
+    fn not_finite(&self) -> Option<String> {
+        let wrong = self.parts.iter().filter(|part| !are_finite(&part.values));
+        let mut pieces = wrong.flat_map(|part| self.pieces(part));
+        let wrong = pieces.find(|piece| !piece.entry.given && !are_finite(piece.values));
+        wrong.map(|piece| piece.entry.key())
     }
 
     /// With how often the next step is expected to use each tensor, in the order of the layout: which
@@ -188,7 +219,7 @@ impl Snapshot {
 
     fn pieces<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = Piece<'a>> {
         let (first, end) = (part.start, part.start + part.values.len());
-        self.layout.spans().iter().filter_map(move |span| {
+        self.layout.spans().iter().enumerate().filter_map(move |(number, span)| {
             let from = span.offset.max(first);
             let to = (span.offset + span.len).min(end);
             // A tensor without elements belongs to the part in which it begins.
@@ -201,8 +232,9 @@ impl Snapshot {
             let shape = span.spec.shape.clone();
             let name = format!("{}{}", part.prefix, span.spec.name);
             let values = &part.values[from - first..to - first];
-            let mut entry =
-                TensorEntry { name, dtype: "F32".into(), shape, elements, order: MemoryOrder::row_major() };
+            let order = MemoryOrder::row_major();
+            let given = part.set == Set::Weights && self.given.get(number).is_some_and(|given| *given);
+            let mut entry = TensorEntry { name, dtype: "F32".into(), shape, elements, order, given };
             if entry.is_whole() {
                 return Some(Piece { shape: entry.shape.clone(), entry, span, values });
             }

@@ -33,7 +33,8 @@ const UPDATES: &str = "updates_of_servers";
 ///
 /// # Errors
 ///
-/// The last step's reduction failed (naming the rank), or residuals are elsewhere.
+/// The last step's reduction failed (naming the rank), residuals are elsewhere, or something that would be
+/// saved is not finite (naming the tensor).
 pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, Error> {
     replica.expect_state_of_servers()?;
     let layout = replica.layout().clone();
@@ -54,7 +55,8 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     }
     let kinds = reducer.common_state().iter().zip(common);
     parts.extend(kinds.map(|(name, values)| Part::of_reduction(name, &values)));
-    let snapshot = Snapshot::new(layout, parts, position)?.with_uses(uses);
+    let given = replica.given_not_finite().to_vec();
+    let snapshot = Snapshot::of_model(layout, parts, position, given)?.with_uses(uses);
     let snapshot = snapshot.with_noise_scale(replica.noise_scale()?.map(NoiseScale::to_words));
     let snapshot = with_entry(snapshot, UPDATES, replica.updates_of_servers())?;
     let snapshot = with_entry(snapshot, LOSS_SCALE, replica.saved_loss_scale())?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use kolo_checkpoint::Error as CheckpointError;
 use kolo_comm::Rank;
 
+use crate::origin::Origin;
 use crate::shard_loss::ShardLoss;
 use kolo_optim::GroupError;
 use kolo_optim::table::ChoiceError;
@@ -116,21 +117,51 @@ pub enum Error {
         /// The shards whose own loss is not finite; none where only the sum is too large.
         shards: Vec<ShardLoss>,
     },
-    /// The gradient of a step is not finite, though the loss is; found where its norm is computed, as for
-    /// clipping. No parameter has been changed.
+    /// The gradient of a step is not finite, though the loss is. No parameter has been changed.
     #[error(
-        "the norm of the gradient of step {step} is {norm}{}, though the loss is finite: training has diverged, or an operation has \
-         no gradient where it was used; lower the learning rate; no parameter has been changed",
-        parameter.as_ref().map(|name| format!(", first in `{name}`")).unwrap_or_default()
+        "the gradient of `{parameter}` in step {step} is {value} {origin}, though the loss is finite: training has diverged, an \
+         operation has no gradient where it was used (a root or a norm at 0), or samples hold what is no number; lower the learning \
+         rate, clip the gradient, or look at that operation and at those samples; no parameter has been changed"
     )]
     GradientNotFinite {
         /// Number of the step, from 0.
         step: u64,
-        /// Norm of the gradient.
-        norm: f64,
-        /// The first parameter, in the model's order, whose gradient is not finite; `None` where only the
-        /// norm is too large.
-        parameter: Option<String>,
+        /// The first parameter, in the model's order, whose gradient is not finite.
+        parameter: String,
+        /// The first of its elements that is not finite.
+        value: f64,
+        /// Where that comes from.
+        origin: Origin,
+    },
+    /// A running statistic, such as the variance of a batch normalisation, has been moved to what is not
+    /// finite. Neither it nor a parameter has been changed.
+    #[error(
+        "the statistic `{statistic}` would be changed by {value} in step {step} {origin}, though loss and gradient are finite: what a \
+         layer computes has become too large, or samples hold what is no number; lower the learning rate, clip the gradient, or look \
+         at those samples; nothing has been changed"
+    )]
+    StatisticNotFinite {
+        /// Number of the step, from 0.
+        step: u64,
+        /// The first statistic, in the model's order, whose change is not finite.
+        statistic: String,
+        /// The first element of the change that is not finite.
+        value: f64,
+        /// Where that comes from.
+        origin: Origin,
+    },
+    /// The update of a step has made values that are not finite, from a gradient that is. They are of no use
+    /// any more, and nothing of them is saved: every later call says the same.
+    #[error(
+        "`{tensor}` is not finite after step {step}, though the gradient is: the update has overflowed; lower the learning rate or \
+         clip the gradient, and go on from the last checkpoint, which is of before"
+    )]
+    ValuesNotFinite {
+        /// Number of the step, from 0.
+        step: u64,
+        /// The first parameter, in the model's order, that is not finite, or the first state of the optimizer
+        /// as `<state>/<parameter>`.
+        tensor: String,
     },
     /// A step has given no parameter a gradient, in any of its shards.
     #[error(
@@ -295,6 +326,18 @@ fn enumerate(words: impl Iterator<Item = String>) -> String {
 }
 
 impl Error {
+    /// Whether training cannot go on because of its numbers: its loss, its gradient or its values are not
+    /// finite. On all ranks alike.
+    pub fn is_divergence(&self) -> bool {
+        matches!(
+            self,
+            Error::LossNotFinite { .. }
+                | Error::GradientNotFinite { .. }
+                | Error::StatisticNotFinite { .. }
+                | Error::ValuesNotFinite { .. }
+        )
+    }
+
     pub(crate) fn file(path: impl Into<PathBuf>, problem: impl std::fmt::Display) -> Self {
         Error::File { path: path.into(), problem: problem.to_string() }
     }

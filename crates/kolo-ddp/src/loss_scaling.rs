@@ -8,9 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::buckets::Bucket;
 use crate::error::Error;
-use kolo_optim::{Kind, Layout};
 
 /// How the loss of a job is scaled. The defaults are those of PyTorch's `GradScaler`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -139,23 +137,6 @@ impl LossScaler {
     }
 }
 
-/// Whether a bucket's gradient is finite; statistics, whose changes are not scaled, do not count.
-pub(crate) fn is_finite(layout: &Layout, bucket: &Bucket, gradient: &[f32]) -> bool {
-    let mut slices = bucket.slices.iter();
-    slices.all(|slice| {
-        layout.span(slice.span).spec.kind == Kind::Statistic || are_finite(&gradient[slice.range()])
-    })
-}
-
-/// Whether all of these are numbers, and finite.
-pub(crate) fn are_finite(values: &[f32]) -> bool {
-    /// The bits of infinity; those of what is no number are more, without the sign.
-    const INFINITE: u32 = f32::INFINITY.to_bits();
-    // A maximum of integers has no order to keep, so vector instructions can be used.
-    let largest = values.iter().fold(0, |largest, value| (value.to_bits() & 0x7fff_ffff).max(largest));
-    largest < INFINITE
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,19 +193,6 @@ mod tests {
         ] {
             let error = settings.check().unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
-        }
-    }
-
-    #[test]
-    fn finite_is_what_the_standard_library_calls_finite() {
-        let finite = [0.0, -0.0, 1.0, f32::MAX, f32::MIN, f32::MIN_POSITIVE / 4.0];
-        assert!(are_finite(&finite) && are_finite(&[]));
-        for wrong in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            for place in 0..40 {
-                let mut values = vec![f32::MAX; 40];
-                values[place] = wrong;
-                assert!(!are_finite(&values), "{wrong} at {place}");
-            }
         }
     }
 }

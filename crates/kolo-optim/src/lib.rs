@@ -12,6 +12,7 @@
 mod adam;
 mod adam_rule;
 mod adamw;
+pub mod finite;
 mod groups;
 mod lamb;
 mod lars;

@@ -43,6 +43,14 @@ pub trait Reducer: Send + Sync + 'static {
         false
     }
 
+    /// Where the magnitudes of all contributions to a tensor are together below this, what it gives is finite,
+    /// and so are squares of that. Where they are not, which they are not in training that goes well, Kolo
+    /// looks at all that it gives before a parameter changes.
+    fn safe_below(&self) -> f32 {
+        // 2⁴⁰: for rules that multiply two of them, or their norms.
+        1.0e12
+    }
+
     /// Whether a tensor must be in one bucket as a whole, however large it is.
     fn needs_whole_tensors(&self) -> bool {
         false

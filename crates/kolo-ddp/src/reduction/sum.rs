@@ -30,6 +30,10 @@ impl Reducer for Exact {
         true
     }
 
+    fn safe_below(&self) -> f32 {
+        1.0e18
+    }
+
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let len = context.bucket.len;
         let sum = ShardSum::new(context.group, len, context.assignment.shards.clone())?;

@@ -6,6 +6,7 @@ mod delayed;
 mod elastic;
 mod islands;
 mod noise;
+mod overflow;
 mod report;
 mod saved;
 mod stale;
@@ -25,6 +26,7 @@ use self::delayed::Delay;
 pub(crate) use self::islands::ISLAND_LOSS_SCALES;
 use self::islands::{Islands, Plan, another};
 use self::noise::NoiseProbe;
+use self::overflow::Overflow;
 pub use self::report::{Change, StepReport};
 use self::stale::Stale;
 use self::tuning::TuningObserver;
@@ -89,6 +91,8 @@ pub struct Replica {
     scale: f64,
     factor: f64,
     scaler: LossScaler,
+    /// Whether updates have left values that are not finite.
+    overflow: Overflow,
     /// What went wrong when [`Replica::latest`] could not say so.
     failure: Option<Error>,
     /// On rank 0 what the reduction kept for all shards when so many steps were done.
@@ -160,6 +164,7 @@ impl Replica {
         config.reduction.fits(&*optimizer, groups.settings()).map_err(refused)?;
         let caps = BucketCaps::of_mib(25.0);
         let noise = NoiseProbe::new(config.noise_scale, &layout);
+        let overflow = Overflow::new(&layout, &values);
         Ok(Replica {
             step: Step::new(
                 group.clone(),
@@ -174,6 +179,7 @@ impl Replica {
             optimizer,
             groups,
             room: Vec::new(),
+            overflow,
             layout,
             values,
             shards,
@@ -224,6 +230,8 @@ impl Replica {
             return Err(Error::Setting("only a replica with `Config::elastic` can regroup".into()));
         }
         self.roll_back();
+        // Nobody is to take over such values.
+        self.overflow.refuse()?;
         // Ranks may be others now, and fewer.
         self.members.take_reason();
         self.join(group)
@@ -390,13 +398,14 @@ impl Replica {
         self.transforms.add(Box::new(transform), &self.layout);
     }
 
-    /// Sets a statistic to what this rank alone has made of it
-    /// ([`Statistics::Local`](crate::Statistics::Local)).
+    /// Sets a statistic to what this rank alone has made of it in the pass that is under way
+    /// ([`Statistics::Local`](crate::Statistics::Local)). Where that is not finite the step fails.
     ///
     /// # Panics
     ///
     /// If its length is not the span's.
     pub fn keep_statistic(&mut self, id: SpanId, values: &[f32]) {
+        self.step_mut().look_at_statistic(id, values);
         self.values[self.layout.span(id).range()].copy_from_slice(values);
     }
 }

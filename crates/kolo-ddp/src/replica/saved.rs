@@ -29,14 +29,29 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank).
+    /// A collective failed (naming the rank), or the optimizer's state is not finite, on all ranks alike
+    /// (naming the parameter).
     pub fn gather_residuals(&mut self) -> Result<(), Error> {
+        self.check_state()?;
         if !self.config.reduction.shard_state().is_empty() {
             self.apply_outstanding()?;
             self.gathered = Some((self.steps, self.step.gather_shard_state()?));
         }
         self.gather_islands()?;
         self.gather_servers()
+    }
+
+    /// Looks at what all ranks have alike and a checkpoint holds, so that all of them hear of what is wrong.
+    fn check_state(&mut self) -> Result<(), Error> {
+        self.apply_outstanding()?;
+        let Some(step) = self.steps.checked_sub(1).filter(|_| !self.server) else { return Ok(()) };
+        let Replica { layout, values, optimizer, overflow, .. } = self;
+        overflow.check_state(step, layout, values, &mut **optimizer)
+    }
+
+    /// For each tensor whether it was not finite when training began.
+    pub(crate) fn given_not_finite(&self) -> &[bool] {
+        self.overflow.given()
     }
 
     /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing. For

@@ -6,17 +6,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Change, Replica, StepReport};
-use crate::buckets::Slice;
 use crate::error::Error;
 use crate::last_step::LastStep;
-use crate::loss_scaling::{self, LossScale};
+use crate::loss_scaling::LossScale;
 use crate::membership::{Agreed, MembershipObserver};
 use crate::same_settings::Stated;
-use crate::step::{Heard, Piggyback, Spent, StepNumber};
+use crate::step::{Heard, Piggyback, Spent, StepNumber, SumSeen, Totals};
 use crate::straggler::Compared;
 use crate::transform::Decision;
 use crate::warning::Warning;
-use kolo_optim::{Kind, SpanId};
+use kolo_optim::Kind;
 
 /// A step whose passes are over on this rank, and whose collectives are on their way.
 pub(super) struct Started {
@@ -52,10 +51,11 @@ impl Replica {
     /// # Errors
     ///
     /// A collective failed (naming the rank), a backward pass is missing or not finished, no rank had a
-    /// sample, the loss is not finite (naming shards and ranks) or the gradient's norm where it is computed
-    /// and a smaller loss scale would not help, no parameter has got a gradient, or the ranks were given
+    /// sample, the loss is not finite (naming shards and ranks) or the gradient (naming parameter, shard and
+    /// rank) and a smaller loss scale would not help, no parameter has got a gradient, or the ranks were given
     /// different learning rates, samplers or transforms ([`Error::SettingsDiffer`], on all of them). No
-    /// parameter has changed then.
+    /// parameter has changed then. Or the updates of the step before have overflowed
+    /// ([`Error::ValuesNotFinite`]).
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let (mut report, agreed) = match (self.islands.take(), self.stale.take()) {
             (Some(mut islands), _) => {
@@ -99,6 +99,7 @@ impl Replica {
 
     /// All passes of this rank are over: starts what is left of the step's collectives.
     pub(super) fn start_step(&mut self, learning_rate: f64) -> Result<Started, Error> {
+        check_rate(self.steps, learning_rate)?;
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let numbers = self.stragglers.passes_over(&self.step, world);
         self.apply_outstanding()?;
@@ -129,9 +130,8 @@ impl Replica {
         let scale = if totals.count > 0.0 { 1.0 / totals.count } else { 0.0 };
         let LossScale { scale: loss_scale, skipped_steps, .. } = self.scaler.now();
         let unscale = if self.sees_scaled() { 1.0 / f64::from(loss_scale) } else { 1.0 };
-        let overflowed = totals.overflowed || !totals.loss.is_finite();
-        // Waits for all buckets: a step that fails here has updated nothing, and is not one yet.
-        let decision = self.transform(number, scale * unscale, overflowed)?;
+        // A step that fails here has updated nothing, and is not one yet.
+        let decision = self.transform(number, scale * unscale, &totals)?;
         if decision.is_none() {
             self.step.take_back()?;
         }
@@ -149,6 +149,7 @@ impl Replica {
         let own = LastStep { step: number, loss, count, gradient_norm, noise_scale, skipped };
         let (done, before) = known.unwrap_or((own, number));
         (self.scale, self.factor) = (scale, factor * unscale);
+        self.overflow.begin(totals.is_large);
         self.note_unused(number, totals.unused, totals.count > 0.0);
         self.steps = self.steps.max(number + 1);
         self.scaler.step_done(skipped);
@@ -314,59 +315,49 @@ impl Replica {
     /// What the gradient's transforms decide, for which, and for the noise scale, all of it has to be there;
     /// `None` where it has overflowed, or something else of the step has, and step `number` is to be skipped.
     /// `scale` makes the gradient the mean's. A server, which has no gradient, hears it of the workers.
-    fn transform(&mut self, number: u64, scale: f64, overflowed: bool) -> Result<Option<Decision>, Error> {
-        let (is_scaled, mut is_finite) = (self.scaler.is_on(), !overflowed);
+    fn transform(&mut self, number: u64, scale: f64, totals: &Totals) -> Result<Option<Decision>, Error> {
+        if totals.overflowed {
+            return Ok(None);
+        }
+        if totals.is_large {
+            let seen = if self.server { SumSeen::default() } else { self.step.look_at_sum()? };
+            let seen = self.of_workers(seen)?;
+            if seen.gradient.is_some() && self.scaler.may_skip() {
+                return Ok(None);
+            }
+            self.step.refuse_sum(number, seen)?;
+        }
         let mut decision = Decision { factor: 1.0, norm: None };
-        if !self.server && (is_scaled || !self.transforms.is_empty() || self.noise.is_on()) {
+        if !self.server && (!self.transforms.is_empty() || self.noise.is_on()) {
             for bucket in self.step.order() {
                 let (bucket, gradient) = self.step.collect(bucket)?;
-                // Transforms may remember, so they see no gradient of which something is known to be wrong.
-                is_finite =
-                    is_finite && (!is_scaled || loss_scaling::is_finite(&self.layout, bucket, gradient));
-                if is_finite {
-                    self.noise.see(&self.layout, bucket, gradient);
-                    self.transforms.see(&self.layout, bucket, gradient);
-                }
+                self.noise.see(&self.layout, bucket, gradient);
+                self.transforms.see(&self.layout, bucket, gradient);
             }
-            if is_finite {
-                decision = self.transforms.decide(scale);
-            }
+            decision = self.transforms.decide(scale);
         }
-        if is_scaled || !self.transforms.is_empty() {
-            let told = self.of_workers((is_finite, decision.factor, decision.norm))?;
-            (is_finite, decision) = (told.0, Decision { factor: told.1, norm: told.2 });
+        if !self.transforms.is_empty() {
+            let (factor, norm) = self.of_workers((decision.factor, decision.norm))?;
+            decision = Decision { factor, norm };
         }
-        if !is_finite {
-            return match self.scaler.may_skip() {
-                true => Ok(None),
-                false if self.server => not_finite_elsewhere(number, f64::NAN),
-                false => Err(self.gradient_not_finite(number, f64::NAN)?),
-            };
-        }
-        match decision.norm.filter(|norm| !norm.is_finite()) {
-            Some(norm) if self.server => not_finite_elsewhere(number, norm),
-            Some(norm) => Err(self.gradient_not_finite(number, norm)?),
+        match [Some(decision.factor), decision.norm].into_iter().flatten().find(|value| !value.is_finite()) {
+            Some(value) => Err(Error::Setting(format!(
+                "a transform of the gradient has decided on {value} in step {number}, though the gradient is finite; a factor, and a \
+                 norm, must be finite; no parameter has been changed"
+            ))),
             None => Ok(Some(decision)),
         }
     }
-
-    /// The error of a step whose gradient, all of which is here, has such a norm.
-    fn gradient_not_finite(&mut self, step: u64, norm: f64) -> Result<Error, Error> {
-        let mut first: Option<SpanId> = None;
-        for bucket in self.step.order() {
-            let (bucket, gradient) = self.step.collect(bucket)?;
-            let wrong = |slice: &&Slice| gradient[slice.range()].iter().any(|value| !value.is_finite());
-            let found = bucket.slices.iter().filter(wrong).map(|slice| slice.span);
-            first = found.chain(first).min();
-        }
-        let parameter = first.map(|id| self.layout.span(id).spec.name.clone());
-        Ok(Error::GradientNotFinite { step, norm, parameter })
-    }
 }
 
-/// The error of a step whose gradient, which is on the workers only, has such a norm.
-fn not_finite_elsewhere<T>(step: u64, norm: f64) -> Result<T, Error> {
-    Err(Error::GradientNotFinite { step, norm, parameter: None })
+/// Refuses a learning rate that is no number as the values are, before the others wait for this rank.
+pub(super) fn check_rate(step: u64, rate: f64) -> Result<(), Error> {
+    match (rate as f32).is_finite() {
+        true => Ok(()),
+        false => Err(Error::Setting(format!(
+            "the learning rate of step {step} is {rate}, which is not finite in single precision; give a smaller one"
+        ))),
+    }
 }
 
 /// The loss, in the same bits whatever operation has made it if it is no number.

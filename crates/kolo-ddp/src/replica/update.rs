@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::Replica;
+use super::overflow::Overflow;
 use super::undo::Undo;
 use crate::buckets::{BLOCK, Slice};
 use crate::error::Error;
@@ -18,6 +19,10 @@ use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Update};
 /// that adding some overlaps with stepping others. With 16,384 (64 KiB) a step of ResNet-18 takes an eighth
 /// longer (docs/benchmarks.md).
 const PIECE: usize = 128;
+
+/// Elements that are looked at together when they have been stepped, piece by piece: 8 KiB of values, which
+/// are still in the first cache.
+const RUN: usize = 16 * PIECE;
 
 /// What the buckets of a step change, and how.
 pub(super) struct Applying<'a> {
@@ -32,6 +37,8 @@ pub(super) struct Applying<'a> {
     /// For each tensor whether no shard has used it: it, and the optimizer's state of it, stay as they are
     /// then.
     pub(super) unused: &'a [bool],
+    /// Notes what is not finite afterwards.
+    pub(super) overflow: &'a mut Overflow,
     /// What the summed gradient is multiplied by, and by what besides where it is a parameter's.
     pub(super) scale: f64,
     pub(super) factor: f64,
@@ -68,9 +75,13 @@ impl Applying<'_> {
         for slice in &bucket.slices {
             // What is undone, and what is told of a tensor that no shard has used, are blocks.
             let in_blocks = self.undo.is_some() || self.unused[slice.span.0];
-            for piece in slice.runs(if in_blocks { BLOCK } else { PIECE }) {
-                let gradient = reduced.read_once(piece.range(), &mut room[..piece.elements.len()]);
-                self.slice(&piece, gradient);
+            let (run, piece) = if in_blocks { (BLOCK, BLOCK) } else { (RUN, PIECE) };
+            for run in slice.runs(run) {
+                for piece in run.runs(piece) {
+                    let gradient = reduced.read_once(piece.range(), &mut room[..piece.elements.len()]);
+                    self.step_slice(&piece, gradient);
+                }
+                self.look(&run);
             }
         }
         *self.room = room;
@@ -105,9 +116,19 @@ impl Applying<'_> {
         Ok(())
     }
 
+    /// Steps a slice, and looks at what has become of it.
+    pub(super) fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
+        self.step_slice(slice, gradient);
+        self.look(slice);
+    }
+
+    fn look(&mut self, slice: &Slice) {
+        self.overflow.look(slice.span, &self.values[slice.place(self.layout)]);
+    }
+
     /// Steps a slice. One of a tensor that no shard has used stays as it is, but for what a reduction still
     /// owes it from earlier steps; that is told by blocks, so that it does not matter how the tensor was cut.
-    pub(super) fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
+    fn step_slice(&mut self, slice: &Slice, gradient: &[f32]) {
         if !self.unused[slice.span.0] {
             return self.update(slice, gradient);
         }
@@ -164,6 +185,7 @@ impl Replica {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
+        self.overflow.refuse()?;
         if self.step.outstanding() > 0 {
             self.collect_what_cannot_be_undone()?;
             self.step.order().into_iter().try_for_each(|bucket| self.apply(bucket))?;
@@ -221,6 +243,7 @@ impl Replica {
             groups: &self.groups,
             room: &mut self.room,
             unused: &self.unused,
+            overflow: &mut self.overflow,
             scale: self.scale,
             factor: self.factor,
         };
@@ -251,6 +274,10 @@ impl Replica {
         // Nobody must take for the model's what no step has changed.
         if self.server && !self.values.first().is_some_and(|value| value.is_nan()) {
             self.values.fill(f32::NAN);
+        }
+        if self.overflow.is_to_be_named() && !self.server {
+            let Replica { layout, values, optimizer, overflow, .. } = self;
+            overflow.name(done.step, layout, values, &mut **optimizer)?;
         }
         self.last = Some(done);
         self.step.prepare_next(self.reads_once())

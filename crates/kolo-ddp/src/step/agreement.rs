@@ -1,6 +1,5 @@
 //! What the ranks agree on in every step: whether any of them used a parameter more or less often than
-//! expected, and whether any has seen an overflow that the sum need not show. What observers have to tell
-//! travels with it.
+//! expected, and how large what they have computed is. What observers have to tell travels with it.
 
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use kolo_comm::backend::WaitMode;
 use kolo_comm::schedule::Chunks;
 use kolo_comm::{Collective, Group, Op};
 
+use super::finiteness::Magnitude;
 use super::piggyback::{FLAGS, Heard, Piggyback};
 use crate::error::Error;
 use crate::exchange::Exchange;
@@ -18,12 +18,24 @@ use crate::timed::timed;
 pub(super) struct Seen {
     /// Another number of uses of a parameter than expected.
     pub(super) surprise: bool,
-    /// A gradient of a scaled loss that is not finite.
-    pub(super) overflow: bool,
+    /// The worst of all contributions to parameters, and of those to statistics.
+    pub(super) gradient: Magnitude,
+    pub(super) statistic: Magnitude,
 }
 
 /// Bytes of [`Seen`].
-const SEEN: usize = 2;
+const SEEN: usize = 3;
+
+impl Seen {
+    fn to_bytes(self) -> [u8; SEEN] {
+        [u8::from(self.surprise), self.gradient.to_byte(), self.statistic.to_byte()]
+    }
+
+    fn of_bytes([surprise, gradient, statistic]: [u8; SEEN]) -> Self {
+        let [gradient, statistic] = [gradient, statistic].map(Magnitude::of_byte);
+        Seen { surprise: surprise != 0, gradient, statistic }
+    }
+}
 /// Bytes of a fingerprint.
 const PRINT: usize = size_of::<u64>();
 /// Bytes of a number.
@@ -62,7 +74,7 @@ impl Agreement {
             self.numbers = Some(Exchange::new(group, mode, gather, buffer));
         }
         let mut flags = group.alloc::<u8>(HEAD + NUMBER * places.len())?;
-        flags[..SEEN].copy_from_slice(&[u8::from(seen.surprise), u8::from(seen.overflow)]);
+        flags[..SEEN].copy_from_slice(&seen.to_bytes());
         flags[SEEN..][..FLAGS].copy_from_slice(&told.flags);
         // The largest of each byte is also the smallest of it if all ranks have the same.
         flags[SEEN + FLAGS..][..PRINT].copy_from_slice(&told.settings.to_le_bytes());
@@ -97,6 +109,6 @@ impl Agreement {
         let (largest, smallest) = flags[SEEN + FLAGS..HEAD].split_at(PRINT);
         heard.settings_differ =
             largest.iter().zip(smallest).any(|(largest, smallest)| *largest != !*smallest);
-        Ok(Some((Seen { surprise: flags[0] != 0, overflow: flags[1] != 0 }, heard)))
+        Ok(Some((Seen::of_bytes(std::array::from_fn(|byte| flags[byte])), heard)))
     }
 }

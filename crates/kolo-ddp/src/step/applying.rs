@@ -118,6 +118,7 @@ impl Step {
         }
         self.launches.restart();
         self.losses.reset();
+        self.watch.reset();
         if let Some(squares) = &mut self.squares {
             squares.reset();
         }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use kolo_comm::{Group, Timing};
 use kolo_trace::What;
 
+use super::finiteness;
 use super::state_before::StateBefore;
 use super::use_counts::UseCounts;
 use crate::buckets::{Bucket, Slice};
@@ -73,10 +74,15 @@ impl BucketState {
         }
     }
 
-    /// Takes a contribution to one of its slices, the first one to that slice in this shard or a further one.
-    pub(super) fn add(&mut self, slice: usize, gradient: &[f32], first: bool) {
+    /// Takes a contribution to one of its slices, the first one to that slice in this shard or a further one,
+    /// part by part, at which `look` looks just before.
+    pub(super) fn add(&mut self, slice: usize, gradient: &[f32], first: bool, mut look: impl FnMut(&[f32])) {
         let Slice { offset, elements, .. } = &self.bucket.slices[slice];
-        self.reduction.add(*offset, &gradient[elements.clone()], first);
+        let gradient = &gradient[elements.clone()];
+        for run in finiteness::runs(gradient.len()) {
+            look(&gradient[run.clone()]);
+            self.reduction.add(offset + run.start, &gradient[run], first);
+        }
         self.owed -= 1;
     }
 

@@ -18,12 +18,18 @@ impl Step {
     ///
     /// # Errors
     ///
-    /// A pass is under way, this rank has no more shards in this step, a step has failed, or memory cannot be
-    /// had.
+    /// A pass is under way, this rank has no more shards in this step, `count` is no number of samples, a
+    /// step has failed, or memory cannot be had.
     pub(crate) fn begin_shard(&mut self, loss: f64, count: f64, step: StepNumber) -> Result<u64, Error> {
         let (done, due) = (self.passes_done("begin_shard")?, self.shards().len());
         if done == due {
             return Err(Error::NoShardLeft { due });
+        }
+        if !(count >= 0.0 && count.is_finite()) {
+            let shard = self.shards().start + done;
+            return Err(Error::Setting(format!(
+                "the loss of shard {shard} is over {count} samples; give a number that is finite and not negative"
+            )));
         }
         if done == 0 {
             self.begin(step);
@@ -74,7 +80,10 @@ impl Step {
         if let Some(squares) = &mut self.squares {
             squares.add(&self.layout, id, gradient, before, expected);
         }
+        let (kind, shard) = (self.layout.span(id).spec.kind, self.shard.number);
+        let limit = self.limit(expected.max(before + 1));
         if before >= expected {
+            self.watch.look(kind, id, shard, limit, gradient);
             return self.uses.keep_late(id, gradient, done, self.shards().len());
         }
         if last && before + 1 == expected {
@@ -83,7 +92,8 @@ impl Step {
         for place in 0..self.buckets.places[id.0].len() {
             let (bucket, slice) = self.buckets.places[id.0][place];
             let state = &mut self.buckets.states[bucket];
-            state.add(slice, gradient, before == 0);
+            let watch = &mut self.watch;
+            state.add(slice, gradient, before == 0, |part| watch.look(kind, id, shard, limit, part));
             let complete = state.owed == 0;
             if last {
                 if complete {

@@ -34,6 +34,7 @@ mod applying;
 mod between_steps;
 mod bucket_state;
 mod collecting;
+mod finiteness;
 mod late;
 mod launch_order;
 mod outside;
@@ -53,6 +54,8 @@ use kolo_comm::Group;
 use self::agreement::Agreement;
 pub use self::bucket_state::BucketTiming;
 use self::bucket_state::Buckets;
+pub(crate) use self::finiteness::SumSeen;
+use self::finiteness::{Limits, Watch};
 use self::launch_order::LaunchOrder;
 pub(crate) use self::piggyback::{FLAGS, Heard, Piggyback};
 use self::profile::Profile;
@@ -115,6 +118,9 @@ pub(crate) struct Step {
     losses: ShardLosses,
     uses: UseCounts,
     unscaling: Unscaling,
+    /// Whether what comes in is finite, and how large it may be.
+    watch: Watch,
+    limits: Limits,
     /// For the noise scale; `None` where it is not measured.
     squares: Option<ShardSquares>,
     agreement: Agreement,
@@ -172,6 +178,7 @@ impl Step {
         let order = reversed(&layout);
         let plan = plan(&layout, &order, caps, reducer.needs_whole_tensors());
         let buckets = Buckets::new(plan, &*reducer, &layout, &group, &assignment)?;
+        let limits = Limits::new(&*reducer, shares.iter().sum());
         Ok(Step {
             launches: LaunchOrder::new(launch_order::by_readiness(buckets.states.len())),
             uses: UseCounts::new(layout.spans().len()),
@@ -193,6 +200,8 @@ impl Step {
             buckets,
             losses: ShardLosses::default(),
             unscaling: Unscaling::default(),
+            watch: Watch::default(),
+            limits,
             squares: None,
             agreement: Agreement::default(),
             started_early: 0,

@@ -3,6 +3,7 @@
 use kolo_comm::backend::WaitMode;
 
 use super::agreement::Seen;
+use super::finiteness::Magnitude;
 use super::launch_order::LaunchSlot;
 use super::piggyback::{Heard, Piggyback};
 use super::scaled::StepNumber;
@@ -22,8 +23,10 @@ pub(crate) struct Totals {
     pub(crate) started_early: usize,
     /// For each span whether no shard of any rank has used it.
     pub(crate) unused: Vec<bool>,
-    /// Whether a gradient has overflowed before the reduction saw it.
+    /// Whether the loss or a gradient has overflowed, as it may, before the reduction saw it.
     pub(crate) overflowed: bool,
+    /// Whether some of it is so large that what the reduction makes of it need not be finite.
+    pub(crate) is_large: bool,
     /// What observers have told.
     pub(crate) heard: Heard,
 }
@@ -81,8 +84,8 @@ impl Step {
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), no rank had a sample, the loss is not finite though it may not
-    /// overflow, or no parameter has got a gradient.
+    /// A collective failed (naming the rank), no rank had a sample, the loss or a gradient is not finite
+    /// though it may not overflow, the change of a statistic is not, or no parameter has got a gradient.
     pub(crate) fn agree(&mut self, step: StepNumber) -> Result<Totals, Error> {
         let StepNumber { number, may_overflow, .. } = step;
         let [loss, count] = self.losses.finish(&self.group, &mut self.exposed)?;
@@ -98,6 +101,11 @@ impl Step {
         if !loss.is_finite() && !may_overflow {
             return Err(self.not_finite(number, loss)?);
         }
+        let overflowed = !loss.is_finite() || seen.gradient == Magnitude::NotFinite;
+        // A step that is skipped changes no statistic either.
+        if (overflowed && !may_overflow) || (!overflowed && seen.statistic == Magnitude::NotFinite) {
+            return Err(self.contribution_not_finite(number)?);
+        }
         if seen.surprise {
             self.add_late()?;
         }
@@ -109,13 +117,15 @@ impl Step {
             return Err(Error::NoGradient { step: number });
         }
         let started_early = self.started_early;
-        Ok(Totals { loss, count, started_early, unused, overflowed: seen.overflow, heard })
+        let is_large = !overflowed && seen.gradient.max(seen.statistic) > Magnitude::Ordinary;
+        Ok(Totals { loss, count, started_early, unused, overflowed, is_large, heard })
     }
 
     /// What this rank has seen in its passes.
     fn seen(&self) -> Seen {
         let surprise = !self.shards().is_empty() && self.uses.is_surprising();
-        Seen { surprise, overflow: self.unscaling.has_overflowed() }
+        let (gradient, statistic) = self.watch.seen();
+        Seen { surprise, gradient, statistic }
     }
 
     /// The error of a step whose loss, summed over all shards, is not finite; it names the shards.

@@ -1,13 +1,12 @@
 //! Steps of a scaled loss whose reduction does not simply sum: it sees gradients without their scale, so what
 //! it keeps from step to step has no unit that changes, and a step that overflows leaves that as it was.
 //!
-//! What such a reduction says of an overflow need not show it. So it is looked for in what comes in, and the
-//! ranks tell each other in their agreement.
+//! What such a reduction says of an overflow need not show it; it is looked for in what comes in
+//! ([`finiteness`](super::finiteness)).
 
 use super::Step;
 use super::bucket_state::BucketState;
 use crate::error::Error;
-use crate::loss_scaling::are_finite;
 
 /// Which step it is, and how its losses are scaled; the same on all ranks.
 #[derive(Clone, Copy)]
@@ -29,18 +28,11 @@ pub(crate) struct StepNumber {
 pub(super) struct Unscaling {
     /// `None` where they stay as they are.
     scale: Option<f32>,
-    /// Whether a contribution of the step that runs was not finite.
-    overflowed: bool,
     /// Takes one contribution after another.
     unscaled: Vec<f32>,
 }
 
 impl Unscaling {
-    /// Whether this rank has seen an overflow in the step that runs.
-    pub(super) fn has_overflowed(&self) -> bool {
-        self.overflowed
-    }
-
     /// A contribution to a parameter without its scale, if that is to be taken from it; to be given back
     /// afterwards.
     pub(super) fn take(&mut self, gradient: &[f32]) -> Option<Vec<f32>> {
@@ -48,7 +40,6 @@ impl Unscaling {
         let mut unscaled = std::mem::take(&mut self.unscaled);
         unscaled.clear();
         unscaled.extend(gradient.iter().map(|g| g / scale));
-        self.overflowed |= !are_finite(&unscaled);
         Some(unscaled)
     }
 
@@ -61,7 +52,7 @@ impl Unscaling {
 impl Step {
     /// Before this rank's first pass of a step, or in place of it where the rank has no shards.
     pub(super) fn begin(&mut self, step: StepNumber) {
-        (self.unscaling.scale, self.unscaling.overflowed) = (step.unscale, false);
+        self.unscaling.scale = step.unscale;
         if step.unscale.is_some() {
             self.buckets.states.iter_mut().for_each(BucketState::remember);
         }

@@ -21,6 +21,7 @@ mod lamb;
 mod loading;
 mod loss_scaling;
 mod noise_scale;
+mod not_finite;
 mod reduction;
 mod reduction_values;
 mod refused_steps;

@@ -96,12 +96,15 @@ fn losses_whose_sum_is_too_large_are_told() {
 }
 
 #[test]
-fn a_gradient_that_is_no_number_is_told_where_its_norm_is_needed() {
-    let clipped = Config { transforms: clip(1.0), ..config() };
-    for wrong in [f32::NAN, f32::INFINITY] {
-        let error = all_say(&clipped, [1; 3], (1, 1.0, wrong));
-        assert!(matches!(&error, Error::GradientNotFinite { step: 2, .. }), "{error}");
-        assert!(error.to_string().contains("first in `p1`"), "{error}");
+fn a_gradient_that_is_no_number_is_told_also_where_its_norm_is_needed() {
+    for transforms in [Vec::new(), clip(1.0)] {
+        for wrong in [f32::NAN, f32::INFINITY] {
+            let error =
+                all_say(&Config { transforms: transforms.clone(), ..config() }, [1; 3], (1, 1.0, wrong));
+            assert!(matches!(&error, Error::GradientNotFinite { step: 2, .. }), "{error}");
+            let words = format!("the gradient of `p1` in step 2 is {wrong} in shard 1 (rank 1)");
+            assert!(error.to_string().contains(&words), "{error}");
+        }
     }
 }
 

@@ -43,6 +43,10 @@ impl<R: Reducer> Reducer for Configured<R> {
         self.reducer.is_sum()
     }
 
+    fn safe_below(&self) -> f32 {
+        self.reducer.safe_below()
+    }
+
     fn needs_whole_tensors(&self) -> bool {
         self.reducer.needs_whole_tensors()
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use kolo_comm::schedule::Chunks;
 use kolo_comm::tree::share;
-use kolo_comm::{Collective, Element, Error as CommError, Rank, Stages, bf16, f16};
+use kolo_comm::{Collective, DType, Element, Error as CommError, Rank, Stages, bf16, f16};
 
 use super::configured::configured;
 use super::parts::Parts;
@@ -19,6 +19,7 @@ use super::tree_sum::TreeSum;
 use super::{Compressed, Compressor, DENSE_BELOW, Shard, Wire};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
+use crate::reduction::sum::Exact;
 use kolo_optim::table::Entry;
 use serde::Deserialize;
 
@@ -47,6 +48,14 @@ struct HalfPrecision<T> {
 impl<T: Element<Sum = f32>> Reducer for HalfPrecision<T> {
     fn is_sum(&self) -> bool {
         true
+    }
+
+    fn safe_below(&self) -> f32 {
+        match T::DTYPE {
+            // Half of the largest number, for rounding.
+            DType::F16 => 32_768.0,
+            _ => Exact.safe_below(),
+        }
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {

@@ -202,6 +202,11 @@ impl Islands {
         self.rounds.restart_inner && !self.together
     }
 
+    /// The job's step that the islands count as their step 0.
+    pub(super) fn first_step_of_optimizers(&self) -> u64 {
+        self.began - self.steps_of_optimizers(self.began)
+    }
+
     /// Steps that the islands' optimizers count when a round begins after so many of the job's.
     pub(super) fn steps_of_optimizers(&self, steps: u64) -> u64 {
         if self.restarts() { 0 } else { steps }

@@ -205,8 +205,12 @@ impl Replica {
     /// Begins a pass of the island that is next.
     pub(super) fn begin_pass_of_island(&mut self, loss: f64, count: f64) -> Result<Option<u64>, Error> {
         let Some(islands) = &mut self.islands else { return Ok(None) };
+        let first_step = islands.first_step_of_optimizers();
         match islands.here() {
-            Some(island) => island.begin_pass(loss, count).map(Some),
+            Some(island) => match island.begin_pass(loss, count) {
+                Ok(pass) => Ok(Some(pass)),
+                Err(error) => Err(round::counted_from(first_step, error)),
+            },
             None => Err(Error::NoShardLeft { due: 0 }),
         }
     }

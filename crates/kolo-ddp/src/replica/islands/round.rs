@@ -6,6 +6,8 @@ use super::{Islands, OwnIsland};
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::membership::Agreed;
+use crate::origin::Origin;
+use kolo_comm::Rank;
 use kolo_optim::SpanId;
 
 impl Islands {
@@ -44,6 +46,7 @@ impl Islands {
         }
         outer.verifier.begin(&outer.group, &outer.layout, &outer.values, self.shards)?;
         let (mut report, mut agreed) = (StepReport::default(), Agreed::NoChange);
+        let first_step = self.first_step_of_optimizers();
         for island in &mut self.own {
             if self.together {
                 std::mem::swap(&mut outer.members, &mut island.replica.members);
@@ -52,7 +55,14 @@ impl Islands {
             if self.together {
                 std::mem::swap(&mut outer.members, &mut island.replica.members);
             }
-            let (step, heard) = result.map_err(|error| island.located(error, outer.steps))?;
+            let (step, heard) = result.map_err(|error| {
+                let error = counted_from(first_step, island.located(error, outer.steps));
+                // The ranks of other islands would go on until the outer step.
+                if error.is_divergence() && island.replica.group.world_size() < outer.group.world_size() {
+                    outer.group.abandon(&error.to_string());
+                }
+                error
+            })?;
             if self.together {
                 agreed = heard;
             }
@@ -137,7 +147,9 @@ impl Islands {
         let layout = outer.layout.clone();
         let start = outer.values.clone();
         // Also on ranks that do not speak for an island: its values are about to be others.
-        self.own.iter_mut().try_for_each(|island| island.replica.apply_outstanding())?;
+        let first_step = self.first_step_of_optimizers();
+        let applied = self.own.iter_mut().try_for_each(|island| island.replica.apply_outstanding());
+        applied.map_err(|error| counted_from(first_step, error))?;
         for island in self.own.iter_mut().filter(|island| island.speaks) {
             let values = island.replica.values()?;
             let mut pass = outer.begin_shard(0.0, 1.0)?;
@@ -192,6 +204,14 @@ impl Islands {
     }
 }
 
+/// An error of an island that counts steps from `first` on, in the job's numbers.
+pub(super) fn counted_from(first: u64, error: Error) -> Error {
+    match error {
+        Error::ValuesNotFinite { step, tensor } => Error::ValuesNotFinite { step: first + step, tensor },
+        other => other,
+    }
+}
+
 impl OwnIsland {
     /// An error of the island in the job's numbers of steps, shards and ranks.
     fn located(&self, error: Error, step: u64) -> Error {
@@ -203,11 +223,23 @@ impl OwnIsland {
                 }
                 Error::LossNotFinite { step, loss, shards }
             }
-            Error::GradientNotFinite { norm, parameter, .. } => {
-                Error::GradientNotFinite { step, norm, parameter }
+            Error::GradientNotFinite { parameter, value, origin, .. } => {
+                Error::GradientNotFinite { step, parameter, value, origin: self.located_origin(origin) }
+            }
+            Error::StatisticNotFinite { statistic, value, origin, .. } => {
+                Error::StatisticNotFinite { step, statistic, value, origin: self.located_origin(origin) }
             }
             Error::NoGradient { .. } => Error::NoGradient { step },
             other => other,
+        }
+    }
+
+    fn located_origin(&self, origin: Origin) -> Origin {
+        match origin {
+            Origin::Shard { shard, rank } => {
+                Origin::Shard { shard: shard + self.first_shard, rank: Rank(rank.0 + self.first_rank) }
+            }
+            Origin::Sum => Origin::Sum,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use kolo_comm::{Group, Rank};
 
+use super::super::overflow::Overflow;
 use super::super::update::Applying;
 use super::clocks::Clocks;
 use super::message::{Answer, Push, PushHeader};
@@ -46,6 +47,7 @@ pub(super) struct PartState {
     tells_losses: bool,
     /// For each tensor whether the push that is applied has not used it.
     unused: Vec<bool>,
+    overflow: Overflow,
 }
 
 /// The losses of the round's steps: of each step that of every worker, and of those that all have done the
@@ -99,6 +101,7 @@ impl PartState {
         PartState {
             slices: parts::slices(&layout, &place),
             unused: vec![false; layout.spans().len()],
+            overflow: Overflow::default(),
             values: vec![0.0; layout.len()],
             clocks: Clocks::new(shares.len(), bound),
             waiting: Vec::new(),
@@ -145,6 +148,7 @@ impl PartState {
             own[place.clone()].copy_from_slice(&loaded[place.clone()]);
         }
         self.updates = updates;
+        self.overflow = Overflow::new(&self.layout, &self.values);
     }
 
     /// A round begins after so many steps.
@@ -161,7 +165,8 @@ impl PartState {
     ///
     /// # Errors
     ///
-    /// It is none of the step that is due, or ends the round after another step than other workers.
+    /// It is none of the step that is due, or ends the round after another step than other workers; or its
+    /// update has overflowed.
     pub(super) fn take(&mut self, worker: usize, ranks: &[Rank], push: Push) -> Result<(), Error> {
         let PushHeader { step, count, loss, ends, .. } = push.header;
         let (rank, due) = (ranks[worker], self.began + self.clocks.of(worker));
@@ -196,7 +201,6 @@ impl PartState {
             0 => self.take_with_others(worker, push),
             _ => self.apply_alone(worker, &push),
         }
-        Ok(())
     }
 
     /// Whether a worker's last push can be answered.
@@ -238,33 +242,34 @@ impl PartState {
     }
 
     /// A push as a step of its own.
-    fn apply_alone(&mut self, worker: usize, push: &Push) {
-        let (share, count) = (self.shares[worker], push.header.count);
-        if count > 0.0 {
-            self.apply(&push.content, push.header.rate * share, share / count, 1.0 / share);
+    fn apply_alone(&mut self, worker: usize, push: &Push) -> Result<(), Error> {
+        let (share, PushHeader { step, count, rate, .. }) = (self.shares[worker], push.header);
+        match count > 0.0 {
+            true => self.apply(&push.content, step, rate * share, share / count, 1.0 / share),
+            false => Ok(()),
         }
     }
 
     /// The pushes of a step as one step, once all are here.
-    fn take_with_others(&mut self, worker: usize, push: Push) {
+    fn take_with_others(&mut self, worker: usize, push: Push) -> Result<(), Error> {
         self.waiting[worker] = Some(push);
         if self.waiting.iter().any(Option::is_none) {
-            return;
+            return Ok(());
         }
         let mut pushes =
             self.waiting.iter_mut().filter_map(Option::take).filter(|push| push.header.count > 0.0);
-        let Some(Push { header, content: mut sum }) = pushes.next() else { return };
+        let Some(Push { header, content: mut sum }) = pushes.next() else { return Ok(()) };
         let mut count = header.count;
         for push in pushes {
             count += push.header.count;
             sum.iter_mut().zip(push.content.iter()).for_each(|(sum, own)| *sum += own);
         }
-        self.apply(&sum, header.rate, 1.0 / count, 1.0);
+        self.apply(&sum, header.step, header.rate, 1.0 / count, 1.0)
     }
 
-    /// A step of the optimizer on a push's content. `scale` and `factor` together make the gradient a mean;
+    /// A step of the optimizer on the content of a push of step `step`. `scale` and `factor` together make the gradient a mean;
     /// `scale` alone makes the changes of statistics a mean, or this worker's part of it.
-    fn apply(&mut self, content: &[f32], rate: f64, scale: f64, factor: f64) {
+    fn apply(&mut self, content: &[f32], step: u64, rate: f64, scale: f64, factor: f64) -> Result<(), Error> {
         let (gradient, marks) = content.split_at(self.place.len());
         for (slice, mark) in self.slices.iter().zip(marks) {
             self.unused[slice.span.0] = *mark == 0.0;
@@ -280,9 +285,14 @@ impl PartState {
             // No slice is a part of a tensor that the optimizer needs whole.
             room: &mut Vec::new(),
             unused: &self.unused,
+            overflow: &mut self.overflow,
             scale,
             factor,
         };
         self.slices.iter().for_each(|slice| applying.slice(slice, &gradient[slice.range()]));
+        match self.overflow.is_to_be_named() {
+            true => self.overflow.name(step, &self.layout, &self.values, &mut *self.optimizer),
+            false => Ok(()),
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::super::stepping::check_rate;
 use super::super::{Replica, StepReport};
 use super::message::{Exchange, Pair, Push, PushHeader};
 use crate::buckets::Slice;
@@ -48,6 +49,7 @@ impl Worker {
         report: &mut StepReport,
     ) -> Result<Pulled, Error> {
         let step = outer.steps;
+        check_rate(step, rate)?;
         let number = outer.step_number();
         let started = outer.step.start_rest(number, &Piggyback::default());
         let totals = started.and_then(|()| outer.step.agree(number));
@@ -107,7 +109,7 @@ impl Worker {
 
 /// What ends the training of this worker ends that of all: they would wait for its pushes.
 fn tell_others(outer: &Replica, error: Error) -> Error {
-    if matches!(error, Error::LossNotFinite { .. } | Error::NoGradient { .. }) {
+    if error.is_divergence() || matches!(error, Error::NoGradient { .. }) {
         outer.group.abandon(&error.to_string());
     }
     error

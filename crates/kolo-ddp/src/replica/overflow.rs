@@ -1,0 +1,106 @@
+//! Updates that overflow: a finite gradient and a learning rate that is too large make values that are
+//! infinite.
+//!
+//! Values are looked at in the pass that updates them, while they are in the cache. The updates are the same
+//! bits on all ranks, so all find the same. What is found ends the replica: from then on it gives no values,
+//! so that nothing of it gets into a checkpoint, a copy or another replica.
+
+use crate::error::Error;
+use kolo_optim::finite::are_finite;
+use kolo_optim::{Layout, Optimizer, SpanId};
+
+/// What is known of a replica's values.
+#[derive(Default)]
+pub(super) struct Overflow {
+    /// The tensors that were not finite from the start, such as a mask of −∞ that is added: nothing is said
+    /// of them.
+    given: Vec<bool>,
+    /// Whether the step whose updates are made has left something that is not finite.
+    found: bool,
+    /// Whether its gradient was so large that a square of it may have overflowed in the optimizer's state.
+    is_large: bool,
+    /// The step after which values were not finite, and the first tensor of which.
+    named: Option<(u64, String)>,
+}
+
+impl Overflow {
+    /// Of values as they are before the first step.
+    pub(super) fn new(layout: &Layout, values: &[f32]) -> Self {
+        let given = layout.spans().iter().map(|span| !are_finite(&values[span.range()])).collect();
+        Overflow { given, ..Overflow::default() }
+    }
+
+    /// The tensors that were not finite from the start.
+    pub(super) fn given(&self) -> &[bool] {
+        &self.given
+    }
+
+    /// The updates of a step begin, whose gradient is large or not.
+    pub(super) fn begin(&mut self, is_large: bool) {
+        (self.found, self.is_large) = (false, is_large);
+    }
+
+    /// Looks at values of a tensor that have been updated.
+    pub(super) fn look(&mut self, id: SpanId, values: &[f32]) {
+        self.found |= !are_finite(values) && !self.given.get(id.0).is_some_and(|given| *given);
+    }
+
+    /// Whether [`Overflow::name`] is to be called, when all updates of a step are made.
+    pub(super) fn is_to_be_named(&self) -> bool {
+        self.found || self.is_large
+    }
+
+    /// Names what is not finite after a step, if something is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ValuesNotFinite`].
+    pub(super) fn name(
+        &mut self,
+        step: u64,
+        layout: &Layout,
+        values: &[f32],
+        optimizer: &mut dyn Optimizer,
+    ) -> Result<(), Error> {
+        let given = &self.given;
+        let wrong = |values: &[f32]| {
+            let mut spans = layout.spans().iter().zip(given);
+            let wrong = spans.find(|(span, given)| !**given && !are_finite(&values[span.range()]));
+            wrong.map(|(span, _)| span.spec.name.clone())
+        };
+        let of_state = |(name, state): (&str, &mut [f32])| Some(format!("{name}/{}", wrong(state)?));
+        let tensor = wrong(values).or_else(|| optimizer.state().into_iter().find_map(of_state));
+        self.named = tensor.map(|tensor| (step, tensor));
+        self.refuse()
+    }
+
+    /// Looks at the state of an optimizer before it is saved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ValuesNotFinite`], as after step `step`.
+    pub(super) fn check_state(
+        &mut self,
+        step: u64,
+        layout: &Layout,
+        values: &[f32],
+        optimizer: &mut dyn Optimizer,
+    ) -> Result<(), Error> {
+        match optimizer.state().into_iter().all(|(_, state)| are_finite(state)) {
+            true => Ok(()),
+            false => self.name(step, layout, values, optimizer),
+        }
+    }
+
+    /// Refuses to go on with values that are not finite.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ValuesNotFinite`].
+    pub(super) fn refuse(&self) -> Result<(), Error> {
+        match &self.named {
+            Some((step, tensor)) => Err(Error::ValuesNotFinite { step: *step, tensor: tensor.clone() }),
+            None => Ok(()),
+        }
+    }
+}

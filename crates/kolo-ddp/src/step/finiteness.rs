@@ -1,0 +1,208 @@
+//! Whether the gradient of a step is finite, known before a parameter changes.
+//!
+//! Each contribution is looked at where it is copied into its bucket, while it is in the cache. The ranks
+//! tell each other the worst that they have seen in the agreement, for which they meet anyway. So all of them
+//! conclude the same whatever the reduction makes of it, and the buckets need not be waited for.
+//!
+//! Finite contributions can still have a sum that is not. Where none is as large as [`Limits`] says, that
+//! cannot be. Where one is, in steps of a training that diverges, all of the reduced gradient is looked at
+//! before it is used.
+
+use std::ops::Range;
+
+use kolo_comm::Rank;
+use serde::{Deserialize, Serialize};
+
+use super::Step;
+use crate::error::Error;
+use crate::origin::Origin;
+use crate::reduction::Reducer;
+use kolo_optim::finite::{are_below, are_finite};
+use kolo_optim::{Kind, SpanId};
+
+/// Elements that are looked at before they are copied: 16 KiB, so that they are still in the first cache.
+pub(super) const RUN: usize = 4096;
+
+/// How large the contributions of a step are; of several the worst counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Magnitude {
+    /// What is made of them is finite, too.
+    #[default]
+    Ordinary,
+    /// All are finite; a sum of them, or a square, need not be.
+    Large,
+    /// Some are infinite or no numbers.
+    NotFinite,
+}
+
+impl Magnitude {
+    const ALL: [Magnitude; 3] = [Magnitude::Ordinary, Magnitude::Large, Magnitude::NotFinite];
+
+    /// As a byte of the agreement, of which all ranks get the largest.
+    pub(super) fn to_byte(self) -> u8 {
+        self as u8
+    }
+
+    pub(super) fn of_byte(byte: u8) -> Self {
+        Self::ALL.into_iter().find(|magnitude| *magnitude as u8 == byte).unwrap_or(Magnitude::NotFinite)
+    }
+}
+
+/// What a step's contributions have to be below for all that is made of them to be finite.
+pub(super) struct Limits {
+    /// For a tensor that is used once in each of the job's shards.
+    once: f32,
+}
+
+impl Limits {
+    /// Of sums over so many shards that a reduction makes.
+    pub(super) fn new(reducer: &dyn Reducer, shards: usize) -> Self {
+        Limits { once: reducer.safe_below() / shards.max(1) as f32 }
+    }
+
+    fn of(&self, uses: u32) -> f32 {
+        self.once / uses.max(1) as f32
+    }
+}
+
+/// The first contribution that is not finite, in the model's order.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Culprit {
+    span: usize,
+    shard: usize,
+    rank: Rank,
+    value: f32,
+}
+
+/// What of a reduced gradient is not finite: of parameters and of statistics the first in the model's order,
+/// and the value.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct SumSeen {
+    pub(crate) gradient: Option<(usize, f32)>,
+    statistic: Option<(usize, f32)>,
+}
+
+/// What this rank has seen in the step that runs.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// Of parameters, and of statistics.
+    gradient: Magnitude,
+    statistic: Magnitude,
+    /// Of this rank's contributions: tensor, shard and value.
+    first: Option<(SpanId, usize, f32)>,
+}
+
+impl Watch {
+    /// A new step.
+    pub(super) fn reset(&mut self) {
+        *self = Watch::default();
+    }
+
+    /// The worst of the contributions to parameters, and of those to statistics.
+    pub(super) fn seen(&self) -> (Magnitude, Magnitude) {
+        (self.gradient, self.statistic)
+    }
+
+    /// Looks at a part of a contribution to a tensor in a shard, which has to be below `limit`.
+    pub(super) fn look(&mut self, kind: Kind, id: SpanId, shard: usize, limit: f32, part: &[f32]) {
+        if !are_below(part, limit) {
+            self.note(kind, id, shard, part);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, kind: Kind, id: SpanId, shard: usize, part: &[f32]) {
+        let wrong = part.iter().copied().find(|value| !value.is_finite());
+        let magnitude = if wrong.is_some() { Magnitude::NotFinite } else { Magnitude::Large };
+        let seen = if kind == Kind::Statistic { &mut self.statistic } else { &mut self.gradient };
+        *seen = magnitude.max(*seen);
+        if let Some(value) = wrong
+            && self.first.is_none_or(|(first, first_shard, _)| (id, shard) < (first, first_shard))
+        {
+            self.first = Some((id, shard, value));
+        }
+    }
+}
+
+/// Of a slice of so many elements the parts that are looked at and copied one after another.
+pub(super) fn runs(len: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(RUN).map(move |start| start..len.min(start + RUN))
+}
+
+impl Step {
+    /// This rank alone has made these values of a statistic in the pass that is under way.
+    pub(crate) fn look_at_statistic(&mut self, id: SpanId, values: &[f32]) {
+        self.watch.look(Kind::Statistic, id, self.shard.number, f32::INFINITY, values);
+    }
+
+    /// A contribution to a tensor that is used so often in a shard has to be below this.
+    pub(super) fn limit(&self, uses: u32) -> f32 {
+        self.limits.of(uses)
+    }
+
+    /// In `Reducing`, when the ranks have agreed that a contribution is not finite: the error, the same on all
+    /// of them.
+    pub(super) fn contribution_not_finite(&self, step: u64) -> Result<Error, Error> {
+        let rank = self.group.rank();
+        let own = self.watch.first;
+        let own = own.map(|(SpanId(span), shard, value)| Culprit { span, shard, rank, value });
+        let all = match self.synchronise {
+            true => self.group.all_gather_value::<_, Option<Culprit>>(&own)?,
+            false => vec![own],
+        };
+        let first = all.into_iter().flatten().min_by_key(|culprit| (culprit.span, culprit.shard));
+        let Some(Culprit { span, shard, rank, value }) = first else { return Err(Error::Lost) };
+        let origin = Origin::Shard { shard, rank };
+        Ok(self.not_finite_in(step, SpanId(span), f64::from(value), origin))
+    }
+
+    /// In `Reducing`: looks at all of the reduced gradient, for which it waits.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn look_at_sum(&mut self) -> Result<SumSeen, Error> {
+        let mut seen = SumSeen::default();
+        for bucket in self.order() {
+            // What it borrows of the step is the bucket alone.
+            let layout = self.layout.clone();
+            let (bucket, gradient) = self.collect(bucket)?;
+            for slice in &bucket.slices {
+                let part = &gradient[slice.range()];
+                if are_finite(part) {
+                    continue;
+                }
+                let value = part.iter().copied().find(|value| !value.is_finite());
+                let place = match layout.span(slice.span).spec.kind {
+                    Kind::Statistic => &mut seen.statistic,
+                    Kind::Parameter { .. } => &mut seen.gradient,
+                };
+                let is_first = place.is_none_or(|(span, _)| slice.span.0 < span);
+                if let (true, Some(value)) = (is_first, value) {
+                    *place = Some((slice.span.0, value));
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    /// The error of a step whose reduced gradient has been looked at, if it is not finite.
+    pub(crate) fn refuse_sum(&self, step: u64, seen: SumSeen) -> Result<(), Error> {
+        match seen.gradient.into_iter().chain(seen.statistic).min_by_key(|(span, _)| *span) {
+            Some((span, value)) => Err(self.not_finite_in(step, SpanId(span), f64::from(value), Origin::Sum)),
+            None => Ok(()),
+        }
+    }
+
+    fn not_finite_in(&self, step: u64, id: SpanId, value: f64, origin: Origin) -> Error {
+        let spec = &self.layout.span(id).spec;
+        match spec.kind {
+            Kind::Statistic => {
+                Error::StatisticNotFinite { step, statistic: spec.name.clone(), value, origin }
+            }
+            Kind::Parameter { .. } => {
+                Error::GradientNotFinite { step, parameter: spec.name.clone(), value, origin }
+            }
+        }
+    }
+}
