@@ -95,3 +95,95 @@ fn are_finite(bytes: &[u8]) -> bool {
     let magnitude = |word: &[u8; 4]| u32::from_le_bytes(*word) & 0x7fff_ffff;
     words.iter().fold(0, |largest, word| magnitude(word).max(largest)) < f32::INFINITY.to_bits()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use kolo_optim::{Kind, Layout, ParamSpec};
+
+    use super::*;
+    use crate::{Error, Part, Position, Reader, Set, Snapshot, newest, path, verify};
+
+    /// Longer than a block that is read at a time, so that the last value is in another one.
+    const LONG: usize = 300_000;
+
+    fn layout() -> Arc<Layout> {
+        let spec = |name: &str, len| ParamSpec::new(name, vec![len], Kind::Parameter { decay: true });
+        Arc::new(Layout::new(vec![spec("first", 3), spec("long", LONG), spec("last", 2)]))
+    }
+
+    fn parts(wrong: &[(usize, f32)]) -> Vec<Part> {
+        let mut values = vec![1.0; LONG + 5];
+        let velocity = Part::state("velocity", &values);
+        wrong.iter().for_each(|(at, value)| values[*at] = *value);
+        vec![Part::weights(&values), velocity]
+    }
+
+    fn at(step: u64) -> Position {
+        Position { step, epoch: 0, step_in_epoch: 0, notes: "a test".into() }
+    }
+
+    /// As a program has written it that looks at nothing.
+    fn unseen(step: u64, wrong: &[(usize, f32)]) -> Snapshot {
+        let mut snapshot = Snapshot::new(layout(), parts(&[]), &at(step)).unwrap();
+        snapshot.parts = parts(wrong);
+        snapshot
+    }
+
+    #[test]
+    fn none_is_made_of_what_is_not_finite() {
+        for (at_element, name) in [(0, "first"), (2, "first"), (3, "long"), (LONG + 4, "last")] {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut parts = parts(&[(at_element, value)]);
+                let error = Snapshot::new(layout(), parts.clone(), &at(7)).unwrap_err().to_string();
+                assert!(error.contains("after 7 steps") && error.contains(&format!("`{name}`")), "{error}");
+                parts.swap(0, 1);
+                let kept = Part::state("velocity", &parts[1].values);
+                let error = Snapshot::new(layout(), vec![kept], &at(7)).unwrap_err().to_string();
+                assert!(error.contains(&format!("`velocity/{name}`")), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_that_is_not_finite_is_not_good_and_an_older_one_is_taken() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path();
+        Snapshot::new(layout(), parts(&[]), &at(1)).unwrap().write(folder).unwrap();
+        let wrongs: [(&[usize], &str); 3] = [
+            (&[0], "`first` is not finite"),
+            (&[LONG + 2], "`long` is not finite"),
+            (&[2, LONG, LONG + 4], "`first`, `long`, `last` are not finite"),
+        ];
+        for (wrong, words) in wrongs {
+            let wrong: Vec<_> = wrong.iter().map(|at| (*at, f32::NAN)).collect();
+            unseen(2, &wrong).write(folder).unwrap();
+            let error = verify(&path(folder, 2)).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains("weights.safetensors"), "{error}");
+            assert!(error.contains("use an older checkpoint"), "{error}");
+            let found = newest(folder).unwrap().unwrap();
+            assert_eq!((found.step, found.passed_over.len()), (1, 1));
+            let reader = Reader::open(&path(folder, 2)).unwrap();
+            let mut values = vec![0.0; LONG + 5];
+            let read = reader.read(Set::Weights, "", &layout(), 0, &mut values);
+            assert!(matches!(read, Err(Error::NotFinite { .. })));
+        }
+    }
+
+    /// Such as a mask of −∞ that is added.
+    #[test]
+    fn what_was_not_finite_from_the_start_may_be_so() {
+        let place = tempfile::tempdir().unwrap();
+        let given = vec![false, false, true];
+        let wrong = parts(&[(LONG + 3, f32::NEG_INFINITY)]);
+        let snapshot = Snapshot::of_model(layout(), wrong, &at(3), given.clone()).unwrap();
+        let written = snapshot.write(place.path()).unwrap();
+        verify(&written).unwrap();
+        let mut values = vec![0.0; LONG + 5];
+        Reader::open(&written).unwrap().read(Set::Weights, "", &layout(), 0, &mut values).unwrap();
+        assert_eq!(values[LONG + 3..], [f32::NEG_INFINITY, 1.0]);
+        let wrong = parts(&[(0, f32::NAN)]);
+        assert!(Snapshot::of_model(layout(), wrong, &at(3), given).is_err());
+    }
+}

@@ -118,7 +118,7 @@ pub struct Snapshot {
     /// What else the replica goes on with, by name.
     pub(crate) entries: Vec<(&'static str, serde_json::Value)>,
     /// For each tensor whether it was not finite when training began.
-    given: Vec<bool>,
+    pub(crate) given: Vec<bool>,
 }
 
 impl Snapshot {

@@ -335,6 +335,7 @@ impl Error {
                 | Error::GradientNotFinite { .. }
                 | Error::StatisticNotFinite { .. }
                 | Error::ValuesNotFinite { .. }
+                | Error::Checkpoint(CheckpointError::SnapshotNotFinite { .. })
         )
     }
 

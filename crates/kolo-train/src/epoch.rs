@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use burn::module::Module;
 use kolo_burn::{BurnModel, DropoutKey, with_precision};
 use kolo_data::{DataSet, ShardBatch};
-use kolo_ddp::Error::{GradientNotFinite, LossNotFinite};
 use kolo_ddp::checkpoint::Position;
 use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_ddp::straggler::{Policy, Straggler};
@@ -160,10 +159,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
                 ddp.backward(loss)?;
             }
         }
-        ddp.step(rate).map_err(|error| match error {
-            LossNotFinite { .. } | GradientNotFinite { .. } => Error::Diverged(error),
-            other => other.into(),
-        })
+        Ok(ddp.step(rate)?)
     }
 
     /// For how long this rank sleeps at such work, if it is made slow.

@@ -15,7 +15,7 @@ use crate::weights::error::WeightsError;
 pub enum Error {
     /// A training step, a collective or a checkpoint failed; names the rank, the parameter or the file.
     #[error(transparent)]
-    Training(#[from] kolo_ddp::Error),
+    Training(kolo_ddp::Error),
     /// The timeline cannot be written.
     #[error("--trace: {0}")]
     Timeline(#[from] kolo_trace::Error),
@@ -195,7 +195,7 @@ pub enum Error {
         /// What the encoder says.
         problem: String,
     },
-    /// The loss, or the gradient, is not a number any more.
+    /// The loss, the gradient or what an update has made of the parameters is not finite any more.
     #[error("{0} (--lr, --clip-norm)")]
     Diverged(#[source] kolo_ddp::Error),
     /// The device cannot compute in the type that the recipe asks for.
@@ -231,9 +231,15 @@ pub enum Error {
     },
 }
 
+impl From<kolo_ddp::Error> for Error {
+    fn from(error: kolo_ddp::Error) -> Self {
+        if error.is_divergence() { Error::Diverged(error) } else { Error::Training(error) }
+    }
+}
+
 impl From<kolo_ddp::CheckpointError> for Error {
     fn from(error: kolo_ddp::CheckpointError) -> Self {
-        Error::Training(error.into())
+        kolo_ddp::Error::from(error).into()
     }
 }
 

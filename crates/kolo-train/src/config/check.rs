@@ -10,9 +10,12 @@ pub(crate) fn at_least_1(option: &'static str, count: impl Into<Option<u64>>) ->
     }
 }
 
-/// Refuses 0, negative numbers, infinity and what is no number.
+/// Refuses 0, negative numbers, infinity and what is no number, also where it is so in single precision.
 pub(crate) fn greater_than_0(option: &'static str, value: impl Into<Option<f64>>) -> Result<(), Error> {
     match value.into() {
+        Some(value) if value.is_finite() && (value as f32).is_infinite() => {
+            Err(Error::setting(option, value, "it must be at most 3e38, as single precision holds it"))
+        }
         Some(value) if !(value > 0.0 && value.is_finite()) => {
             Err(Error::setting(option, value, "it must be greater than 0"))
         }
