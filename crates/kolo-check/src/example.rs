@@ -40,6 +40,7 @@ fn settings(workers: usize) -> Settings {
         same_run: None,
         is_elastic: true,
         resumes: false,
+        may_continue: false,
         folder: PathBuf::from("runs/0001-small-fashion-mnist-small"),
     }
 }

@@ -39,6 +39,8 @@ pub struct Settings {
     pub is_elastic: bool,
     /// Whether the run goes on from a checkpoint.
     pub resumes: bool,
+    /// Whether the run folder may hold a part of the run already.
+    pub may_continue: bool,
     /// The run folder, as the user spells it.
     pub folder: PathBuf,
 }

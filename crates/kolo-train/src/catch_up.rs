@@ -40,9 +40,6 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             None => Progress::at(steps, calendar),
         };
         self.heed_patience(progress);
-        if progress.is_over() && !progress.is_unrecorded() {
-            return Err(Error::Complete { path: folder.path().to_owned(), total: progress.total() });
-        }
         Ok(())
     }
 
@@ -93,13 +90,19 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             return Ok(());
         }
         let folder = folder.as_ref();
-        if folder.is_some_and(|folder| folder.is_complete()) && progress.is_over() {
-            // Another worker was rank 0 when the last death came, and has come to the end nevertheless.
-            return Ok(());
-        }
         let (metrics, unit) = (self.task.measured(), &*self.task.unit);
         let (config, live) = (&self.job.config, &self.job.live);
         let run = SinkContext { folder, config, metrics, unit, live };
+        if let Some(folder) = folder.filter(|folder| folder.is_complete() && progress.is_over()) {
+            // Where it has not just been resumed, another worker was rank 0 when the last death came, and has
+            // come to the end nevertheless.
+            if begins {
+                let mut told = RunWriter::new(&SinkContext { folder: None, ..run }, &self.job.sinks, &self.sampling);
+                told.begin(progress)?;
+                self.tell(&mut told, &Record::Note(&complete(folder, progress)), progress);
+            }
+            return Ok(());
+        }
         let mut new = RunWriter::new(&run, &self.job.sinks, &self.sampling);
         match begins {
             true => {
@@ -110,7 +113,13 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             }
             false => new.follow(progress),
         }
-        if self.job.resume || progress.step() > 0 {
+        if begins
+            && progress.is_over()
+            && let Some(folder) = folder
+        {
+            let note = format!("{}; only its summary was missing", complete(folder, progress));
+            self.tell(&mut new, &Record::Note(&note), progress);
+        } else if self.job.resume || progress.step() > 0 {
             let path = folder.map_or("the run".into(), |folder| folder.path().display().to_string());
             let note = format!("continuing {path} after step {}", progress.step());
             self.tell(&mut new, &Record::Note(&note), progress);
@@ -177,4 +186,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             self.tell(writer, &Record::Generation { generation, world_size }, progress);
         }
     }
+}
+
+/// What is told where nothing is left to be trained.
+fn complete(folder: &RunFolder, progress: &Progress) -> String {
+    format!("the run in {} is complete: all {} steps are done", folder.path().display(), progress.total())
 }

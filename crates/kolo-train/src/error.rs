@@ -91,7 +91,10 @@ pub enum Error {
         problem: String,
     },
     /// The folder of a new run exists already.
-    #[error("the run folder {0} exists; choose another --out, or continue it with --resume {0}", path.display())]
+    #[error(
+        "the run folder {0} exists; choose another --out, or continue it with --resume {0} \
+         (--resume-or-start does either)", path.display()
+    )]
     FolderTaken {
         /// The folder.
         path: PathBuf,
@@ -164,14 +167,6 @@ pub enum Error {
         there: String,
         /// What it is.
         here: String,
-    },
-    /// A run is to be continued that has come to its end.
-    #[error("the run in {} is complete: all {total} steps are done", path.display())]
-    Complete {
-        /// The run folder.
-        path: PathBuf,
-        /// Its steps.
-        total: u64,
     },
     /// A file of the run folder cannot be written or read.
     #[error("{}: {source}{}", path.display(), kolo_ddp::checkpoint::remedy(.source))]
@@ -267,7 +262,6 @@ impl Error {
                 | OtherRecipe { .. }
                 | NoCheckpoint { .. }
                 | OtherSamples { .. }
-                | Complete { .. }
                 | Weights(_)
         )
     }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::metric::{Metric, Scores};
+use crate::metric::{Metric, Score, Scores};
 
 /// The scores after some step, in the order of the metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,13 @@ impl Evaluations {
             let values = scores.0.iter().map(|score| score.value).collect();
             self.0.push(Evaluation { step, values });
         }
+    }
+
+    /// The scores after `step` steps, by these metrics, if the model was evaluated there.
+    pub(crate) fn scores(&self, step: u64, metrics: &[Metric]) -> Option<Scores> {
+        let there = self.0.iter().find(|evaluation| evaluation.step == step)?;
+        let score = |(metric, value): (&Metric, &f64)| Score { metric: *metric, value: *value };
+        Some(Scores(metrics.iter().zip(&there.values).map(score).collect()))
     }
 
     /// How many there are.
@@ -81,7 +88,6 @@ impl Evaluations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::Score;
 
     fn scores(value: f64) -> Scores {
         Scores(vec![Score { metric: Metric::ACCURACY, value }, Score { metric: Metric::LOSS, value }])

@@ -277,7 +277,7 @@ impl RunFolder {
     }
 
     /// Whether there is something to go on from.
-    pub(crate) fn has_checkpoints(&self) -> bool {
+    pub fn has_checkpoints(&self) -> bool {
         checkpoint::list(&self.checkpoints()).is_ok_and(|all| !all.is_empty())
     }
 

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::config::Recipe;
 use crate::error::Error;
-use crate::metric::Scores;
+use crate::metric::{Metric, Scores};
 use crate::noise_summary::NoiseSummary;
 use crate::progress::Progress;
 use crate::staleness_summary::StalenessSummary;
@@ -101,11 +101,16 @@ impl Summary {
         ddp: &Ddp<M>,
         config: &Recipe,
         unit: &str,
+        metrics: &[Metric],
         progress: &Progress,
         peak_rss_bytes: u64,
         train_seconds: f64,
     ) -> Result<Self, Error> {
-        let (whole, last) = (progress.meter(), progress.epochs().last());
+        // This worker may not have seen the last epoch: of a run that lacks its summary alone, the checkpoint
+        // knows the figures.
+        let last = progress.epochs().last();
+        let scores = || progress.evaluations.scores(progress.step(), metrics).unwrap_or_default();
+        let whole = progress.meter();
         let noise_scale = ddp.with_replica(|replica| replica.noise_scale())?;
         Ok(Summary {
             kolo: env!("CARGO_PKG_VERSION"),
@@ -128,8 +133,8 @@ impl Summary {
             synchronised_steps: progress.summed().0,
             summed_bytes: progress.summed().1,
             staleness: progress.staleness().map(StalenessSummary::of),
-            train_loss: last.map_or(0.0, |row| row.train_loss),
-            scores: last.map(|row| row.scores.clone()).unwrap_or_default(),
+            train_loss: last.map_or(progress.epoch_meter().train_loss(), |row| row.train_loss),
+            scores: last.map_or_else(scores, |row| row.scores.clone()),
             noise_scale: noise_scale.map(|noise| NoiseSummary::of(&noise, progress)),
             weights_sha256: ddp.weights_sha256()?,
             peak_rss_bytes,

@@ -275,10 +275,10 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         if let Some(writer) = &mut writer {
             self.warnings.append(writer.take_warnings());
         }
-        let (unit, warnings) = (&self.task.unit, self.warnings.lines());
+        let (unit, metrics, warnings) = (&self.task.unit, self.task.measured(), self.warnings.lines());
         let summary = Summary {
             warnings,
-            ..Summary::of(&self.ddp, &self.job.config, unit, progress, peak_rss_bytes, seconds)?
+            ..Summary::of(&self.ddp, &self.job.config, unit, metrics, progress, peak_rss_bytes, seconds)?
         };
         if let Some(writer) = writer {
             writer.end(&summary, progress)?;

@@ -25,11 +25,11 @@ fn find(facts: &Facts) -> Option<Found> {
             "Metrics and checkpoints go there, and a run without them is refused at its start.",
             "Name a folder that can be written (--out), or change its owner or permissions.",
         )
-    } else if found.exists && !settings.resumes {
+    } else if found.exists && !settings.may_continue {
         (
             format!("{folder} exists already"),
             "A new run makes its folder, so that it never writes over another one.",
-            "Name another one (--out), or go on with the run that is there (--resume).",
+            "Name another one (--out), or go on with the run that is there (--resume, or --resume-or-start).",
         )
     } else {
         return None;
@@ -47,7 +47,7 @@ mod tests {
         let mut facts = example::one_host(1);
         facts.ranks[0].folder.exists = true;
         assert!(find(&facts).unwrap().1.ends_with("exists already"));
-        facts.settings.resumes = true;
+        facts.settings.may_continue = true;
         assert_eq!(find(&facts), None);
         facts.ranks[0].folder.writer = Some("process 7 on b".into());
         assert!(find(&facts).unwrap().1.ends_with("is written by process 7 on b"));

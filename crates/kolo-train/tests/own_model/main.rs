@@ -9,7 +9,6 @@ mod precision;
 mod scores;
 
 use kolo_comm::{Group, threads};
-use kolo_train::Error;
 
 use model::{CLASSES, PIXELS, job, run};
 
@@ -42,9 +41,21 @@ fn a_run_that_is_resumed_ends_in_the_weights_of_a_whole_one() {
     assert_eq!((resumed.steps, &resumed.weights_sha256), (24, &expected.weights_sha256));
     let lines = |name| std::fs::read_to_string(parts.path().join(name)).unwrap().lines().count();
     assert_eq!((lines("steps.jsonl"), lines("metrics.csv")), (24, 1 + 3));
-    // Complete: there is nothing to go on with.
-    let error = run(Group::alone(), job(parts.path(), None, true)).unwrap_err();
-    assert!(matches!(error, Error::Complete { total: 24, .. }) && error.is_input(), "{error}");
+    let written = parts.path().join("summary.json");
+    // Complete: resuming it changes nothing, or writes the summary that a death at the very end has cost.
+    let summary = || serde_json::from_slice::<serde_json::Value>(&std::fs::read(&written).unwrap()).unwrap();
+    let expected = summary();
+    for is_missing in [false, true] {
+        if is_missing {
+            std::fs::remove_file(&written).unwrap();
+        }
+        let again = run(Group::alone(), job(parts.path(), None, true)).unwrap().unwrap();
+        assert_eq!((again.steps, &again.weights_sha256), (24, &resumed.weights_sha256));
+        for field in ["steps", "epochs", "weights_sha256", "train_loss", "test_accuracy"] {
+            assert_eq!(summary()[field], expected[field], "{field}");
+        }
+        assert_eq!((lines("steps.jsonl"), lines("metrics.csv")), (24, 1 + 3));
+    }
 }
 
 #[test]

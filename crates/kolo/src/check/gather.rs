@@ -24,6 +24,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) recipe: &'a Recipe,
     /// The run folder as this rank knows it; rank 0's counts.
     pub(crate) folder: PathBuf,
+    /// Whether x.
+    pub(crate) may_continue: bool,
     /// Whether the run goes on from a checkpoint.
     pub(crate) resumes: bool,
     /// Whether the run folder is taken from whoever writes it.
@@ -66,7 +68,7 @@ pub(crate) fn gather(group: &Group, asked: &Asked<'_>) -> Result<Facts, Failure>
     let links: Vec<Vec<LinkFacts>> = group.all_gather_value(&links)?;
     let data = ranks.iter().find_map(|rank| rank.data.as_ref().ok());
     Ok(Facts {
-        settings: settings(asked.recipe, &folder, asked.resumes, asked.is_elastic, data)?,
+        settings: settings(asked, &folder, data)?,
         ranks,
         links: links.into_iter().flatten().collect(),
         nodes: group.topology().nodes().len(),

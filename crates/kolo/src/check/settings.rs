@@ -11,6 +11,7 @@ use kolo_ddp::reduction::REDUCTIONS;
 use kolo_train::models::{self, Traits};
 use kolo_train::{BatchNormalisation, LearningRateSchedule, Plan, Recipe, RunFolder};
 
+use super::gather::Asked;
 use kolo::Failure;
 
 /// The settings of a job of as many workers as the recipe says. `data`: `None` where it cannot be read.
@@ -19,12 +20,11 @@ use kolo::Failure;
 ///
 /// The recipe is none.
 pub(super) fn settings(
-    recipe: &Recipe,
+    asked: &Asked<'_>,
     folder: &Path,
-    resumes: bool,
-    is_elastic: bool,
     data: Option<&DataFacts>,
 ) -> Result<Settings, Failure> {
+    let Asked { recipe, may_continue, resumes, is_elastic, .. } = *asked;
     let global = recipe.batch_size * recipe.shards;
     let plan = recipe.plan(data.map_or(global, |data| data.samples))?;
     let weights = recipe.shares.clone().unwrap_or_else(|| vec![1.0; recipe.nproc]);
@@ -50,6 +50,7 @@ pub(super) fn settings(
         same_run: if resumes { None } else { same_run(recipe, folder) },
         is_elastic,
         resumes,
+        may_continue,
         folder: folder.to_owned(),
     })
 }
@@ -116,7 +117,17 @@ mod tests {
 
     fn of(recipe: &Recipe) -> Settings {
         let data = DataFacts { samples: 10_000, test_samples: 2_000, fingerprint: None };
-        settings(recipe, Path::new("nowhere/run"), false, true, Some(&data)).unwrap()
+        let folder = Path::new("nowhere/run");
+        let asked = Asked {
+            recipe,
+            folder: folder.to_owned(),
+            may_continue: false,
+            resumes: false,
+            take_over: false,
+            is_elastic: true,
+            slowdowns: &[],
+        };
+        settings(&asked, folder, Some(&data)).unwrap()
     }
 
     #[test]

@@ -63,7 +63,8 @@ const SMALL: [(&str, &str); 4] =
     [("--shards", "8"), ("--steps", "500"), ("--batch-size", "8"), ("--checkpoint-epochs", "100")];
 
 /// Options of `kolo train` that `kolo chaos` sets itself.
-const OWN: [&str; 6] = ["--nproc", "--servers", "--out", "--resume", "--max-restarts", "--master-port"];
+const OWN: [&str; 7] =
+    ["--nproc", "--servers", "--out", "--resume", "--resume-or-start", "--max-restarts", "--master-port"];
 
 impl Chaos {
     pub(crate) fn run(self) -> Result<(), Failure> {

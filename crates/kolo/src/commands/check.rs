@@ -74,10 +74,12 @@ impl Check {
         self.train.fit(&mut recipe, group.world_size().saturating_sub(servers[0] as usize))?;
         let is_elastic =
             self.train.communication.is_elastic() && recipe.sync.mode.staleness_bound().is_none();
+        let folder = self.folder(&recipe)?;
         let asked = Asked {
             recipe: &recipe,
-            folder: self.folder(&recipe)?,
-            resumes: self.train.resume.is_some(),
+            may_continue: self.train.may_continue(),
+            resumes: self.train.resumes(&RunFolder::at(folder.clone())),
+            folder,
             take_over: self.train.take_over,
             is_elastic,
             slowdowns: &self.train.slow,

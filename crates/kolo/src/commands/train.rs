@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, Id};
-use kolo_comm::Op;
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::schedule::ALGORITHMS;
+use kolo_comm::{Op, Rank};
 use kolo_dashboard::{NoTerminal, SCREEN, Screen};
 use kolo_data::{self as data, DATASETS, ImageDataSet};
 use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
@@ -55,20 +55,24 @@ pub(crate) struct Train {
     /// (linear) or by the root of that (sqrt) [default without a value: linear]
     #[arg(long, value_name = "RULE", requires = "base_batch", num_args = 0..=1, default_missing_value = "linear")]
     scale_lr: Option<ScalingRule>,
-    /// Run folder; must not exist [default: runs/<number>-<model>-<data>]
+    /// Run folder; must not exist, unless --resume-or-start is given [default: runs/<number>-<model>-<data>]
     #[arg(long)]
     pub(super) out: Option<PathBuf>,
     /// Continue the run in this folder from its newest good checkpoint
-    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = settings(), conflicts_with_all = ["out", "config_file"])]
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = settings(), conflicts_with_all = ["out", "config_file"], group = "continued")]
     pub(super) resume: Option<PathBuf>,
-    /// With --resume: take the run folder from another process that writes it, or that cannot be asked
+    /// With --out, for jobs that are started again by the same command: continue the run in that folder from
+    /// its newest good checkpoint, or start it where there is none
+    #[arg(long, requires = "out", group = "continued")]
+    pub(super) resume_or_start: bool,
+    /// With --resume or --resume-or-start: take the run folder from another process that writes it, or that cannot be asked
     /// because its host is gone. It writes nothing there any more, and ends
-    #[arg(long, requires = "resume")]
+    #[arg(long, requires = "continued")]
     pub(super) take_over: bool,
-    /// With --resume: go on although the data, or what decides the order of its samples (batch_size, shards, seed
+    /// With --resume or --resume-or-start: go on although the data, or what decides the order of its samples (batch_size, shards, seed
     /// and grow_batch in config.toml), is not what the checkpoint was written with. Epochs are then counted as if
     /// all steps so far had been over the new data
-    #[arg(long, requires = "resume")]
+    #[arg(long, requires = "continued")]
     accept_changed_data: bool,
     /// Repeat a run: take all settings from its config.toml
     #[arg(long = "config", id = "config_file", value_name = "FILE", conflicts_with_all = settings())]
@@ -167,8 +171,10 @@ impl Train {
         // Mistakes in the data should be told once, before any worker starts.
         self.refuse_images(&config, &*data::open(&config.data).map_err(Failure::input)?)?;
         let folder = self.folder(&config)?;
-        if self.resume.is_some() {
+        if self.may_continue() {
             folder.wait_until_free(self.take_over)?;
+        }
+        if self.resumes(&folder) {
             folder.newest_checkpoint()?;
         }
         let mut env = self.environment();
@@ -296,7 +302,7 @@ impl Train {
             Some(folder) => Some(folder),
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
             // Rank 0 makes it.
-            None => told_folder().or(self.resume.clone()).map(RunFolder::at),
+            None => told_folder().or(self.earlier_part()).map(RunFolder::at),
         };
         self.train(config, Membership::Fixed(group), folder)
     }
@@ -308,9 +314,14 @@ impl Train {
         folder: Option<RunFolder>,
     ) -> Result<(), Failure> {
         let (model, data) = (models::find(&config.model)?, data::open(&config.data).map_err(Failure::input)?);
+        let mut resume = folder.as_ref().is_some_and(|folder| self.resumes(folder));
+        if let Membership::Fixed(group) = &membership {
+            // The others may not see the checkpoints yet.
+            resume = group.broadcast_value(resume, Rank(0))?;
+        }
         let job = Job {
             folder,
-            resume: self.resume.is_some(),
+            resume,
             take_over: self.take_over,
             accept_changed_data: self.accept_changed_data,
             min_workers: self.elastic.min(),
@@ -342,6 +353,9 @@ impl Train {
     fn claim(&self, config: &Recipe, job: &str) -> Result<RunFolder, kolo_train::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
+            (None, Some(path)) if self.resume_or_start => {
+                RunFolder::create_or_continue(path.clone(), config, Some(job))
+            }
             (None, Some(path)) => RunFolder::claim(path.clone(), config, job),
             (None, None) => RunFolder::claim_numbered(config, job),
         }
@@ -350,9 +364,27 @@ impl Train {
     fn folder(&self, config: &Recipe) -> Result<RunFolder, kolo_train::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
+            (None, Some(path)) if self.resume_or_start => {
+                RunFolder::create_or_continue(path.clone(), config, None)
+            }
             (None, Some(path)) => RunFolder::create(path.clone(), config),
             (None, None) => RunFolder::create_numbered(config),
         }
+    }
+
+    /// Whether the folder may hold an earlier part of the run.
+    pub(super) fn may_continue(&self) -> bool {
+        self.resume.is_some() || self.resume_or_start
+    }
+
+    /// The folder that may hold an earlier part of the run.
+    fn earlier_part(&self) -> Option<PathBuf> {
+        self.resume.clone().or(self.out.clone().filter(|_| self.resume_or_start))
+    }
+
+    /// Whether the run goes on from a checkpoint.
+    pub(super) fn resumes(&self, folder: &RunFolder) -> bool {
+        self.resume.is_some() || self.resume_or_start && folder.has_checkpoints()
     }
 
     pub(super) fn configuration(&self) -> Result<Recipe, Failure> {

@@ -62,6 +62,7 @@ impl Verify {
         let refused = [
             ("--out", self.train.out.is_some()),
             ("--resume", self.train.resume.is_some()),
+            ("--resume-or-start", self.train.resume_or_start),
             ("--master-port", self.train.master_port.is_some()),
         ];
         if let Some((option, _)) = refused.iter().find(|(_, given)| *given) {

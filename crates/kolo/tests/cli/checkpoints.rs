@@ -142,3 +142,57 @@ fn a_checkpoint_that_cannot_be_written_does_not_end_training() {
     succeed(folder.path(), &["train", "--resume", "stuck", "--nproc", "2"]);
     same_end(folder.path(), "stuck");
 }
+
+/// The command of a job that its job manager starts again, whatever had become of it.
+#[test]
+fn one_command_starts_or_resumes_and_a_complete_run_is_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let command = ["train", "--out", "run", "--resume-or-start", "--nproc", "2", "--batch-size", "8"];
+    let lasts = ["--steps", "6", "--checkpoint-steps", "2", "--keep-checkpoints", "3"];
+    let again = || {
+        let output = kolo(folder.path(), &[&command[..], &lasts].concat()).output().unwrap();
+        let words = stderr(&output);
+        assert!(output.status.success(), "{words}");
+        words
+    };
+    again();
+    let whole = summary(&run);
+    let is_the_same = || {
+        for field in ["steps", "epochs", "weights_sha256", "train_loss", "test_accuracy"] {
+            assert_eq!(summary(&run)[field], whole[field], "{field}");
+        }
+        for (file, lines) in [("steps.jsonl", 6), ("metrics.csv", 2)] {
+            assert_eq!(fs::read_to_string(run.join(file)).unwrap().lines().count(), lines, "{file}");
+        }
+    };
+    let words = again();
+    assert!(words.contains("the run in run is complete: all 6 steps are done"), "{words}");
+    is_the_same();
+
+    // Killed between the last checkpoint and the summary.
+    for args in [&[&command[..], &lasts].concat()[..], &["train", "--resume", "run"]] {
+        fs::remove_file(run.join("summary.json")).unwrap();
+        let output = kolo(folder.path(), args).output().unwrap();
+        let words = stderr(&output);
+        assert!(output.status.success() && words.contains("only its summary was missing"), "{words}");
+        is_the_same();
+    }
+
+    // Killed before the last checkpoint, and before the first one.
+    fs::remove_file(run.join("summary.json")).unwrap();
+    fs::remove_dir_all(checkpoint(&run, 6)).unwrap();
+    let words = again();
+    assert!(words.contains("continuing run after step 4"), "{words}");
+    is_the_same();
+    fs::remove_file(run.join("summary.json")).unwrap();
+    fs::remove_dir_all(run.join("checkpoints")).unwrap();
+    let words = again();
+    assert!(!words.contains("continuing"), "{words}");
+    is_the_same();
+
+    let (code, error) = fail(folder.path(), &[&command[..], &lasts, &["--seed", "7"]].concat());
+    assert!(code == 2 && error.contains("begun with seed = "), "{error}");
+    let (code, error) = fail(folder.path(), &["train", "--resume-or-start"]);
+    assert!(code == 2 && error.contains("--out"), "{error}");
+}
