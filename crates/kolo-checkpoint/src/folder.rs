@@ -4,6 +4,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use kolo_durable::rename;
+
 use crate::error::Error;
 use crate::finite::Finite;
 use crate::guard::Guard;
@@ -134,7 +136,7 @@ pub(crate) fn clean(folder: &Path) {
     for step in names().filter_map(|entry| step_put_aside(entry.file_name().to_str()?)) {
         if !path(folder, step).exists() {
             // Where that fails it is found under its other name.
-            let _ = fs::rename(aside(folder, step), path(folder, step));
+            let _ = rename(&aside(folder, step), &path(folder, step));
         }
     }
     let left = names().filter(|entry| {

@@ -9,6 +9,7 @@ use crate::error::Error;
 pub struct Guard {
     name: String,
     check: Box<dyn Fn() -> Result<(), Box<dyn StdError + Send + Sync>> + Send + Sync>,
+    seal: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Guard {
@@ -18,7 +19,13 @@ impl Guard {
         name: impl Into<String>,
         check: impl Fn() -> Result<(), Box<dyn StdError + Send + Sync>> + Send + Sync + 'static,
     ) -> Guard {
-        Guard { name: name.into(), check: Box::new(check) }
+        Guard { name: name.into(), check: Box::new(check), seal: Box::new(|| {}) }
+    }
+
+    /// Calls `seal` before each checkpoint gets its name: for files that are to hold everything up to it, and
+    /// have to be synced. What goes wrong there does not keep the checkpoint from being written.
+    pub fn sealing(self, seal: impl Fn() + Send + Sync + 'static) -> Guard {
+        Guard { seal: Box::new(seal), ..self }
     }
 
     /// The only writer of its folder.
@@ -32,6 +39,10 @@ impl Guard {
             true => String::new(),
             false => format!(".{}", self.name),
         }
+    }
+
+    pub(crate) fn seal(&self) {
+        (self.seal)();
     }
 
     pub(crate) fn check(&self, folder: &Path) -> Result<(), Error> {

@@ -1,8 +1,9 @@
 //! A finished checkpoint gets its name: at once, also in place of another one of the same step.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::path::Path;
+
+use kolo_durable::{exchange, rename, sync_folder};
 
 use crate::error::Error;
 use crate::folder::aside;
@@ -31,9 +32,9 @@ fn put_aside(folder: &Path, draft: &Path, target: &Path, step: u64) -> Result<()
     let replaces = target.exists();
     if replaces {
         let _ = fs::remove_dir_all(&aside);
-        fs::rename(target, &aside).map_err(|e| Error::file(target, e))?;
+        rename(target, &aside).map_err(|e| Error::file(target, e))?;
     }
-    if let Err(error) = fs::rename(draft, target) {
+    if let Err(error) = rename(draft, target) {
         if replaces {
             let _ = fs::rename(&aside, target);
         }
@@ -47,26 +48,68 @@ fn put_aside(folder: &Path, draft: &Path, target: &Path, step: u64) -> Result<()
     Ok(())
 }
 
-/// Exchanges two names in one operation: nobody ever finds one of them missing.
-#[cfg(target_os = "linux")]
-fn exchange(one: &Path, other: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn exchange(_: &Path, _: &Path) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 /// Makes the names in a folder durable.
 pub(crate) fn sync(folder: &Path) -> Result<(), Error> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| Error::file(folder, e))
+    sync_folder(folder).map_err(|e| Error::file(folder, e))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use kolo_durable::Operation;
+    use kolo_durable::recording::{Recording, mistakes};
+
     use super::*;
+    use crate::guard::Guard;
+    use crate::{Snapshot, Writer};
+
+    type Writes = fn(&Path);
+
+    /// What a power failure may show, however checkpoints are written, and whatever the file system can do.
+    #[test]
+    fn what_has_a_name_is_durable() {
+        fn write(folder: &Path, step: u64) {
+            let writer = Writer::guarded(folder, 2, Guard::none()).unwrap();
+            writer.put(Snapshot::for_tests(step));
+            writer.finish().unwrap();
+        }
+        let table: [(&str, Writes); 4] = [
+            ("a new folder", |place| write(&place.join("checkpoints"), 1)),
+            ("folders of a program", |place| drop(Snapshot::for_tests(1).write(&place.join("a/b")).unwrap())),
+            ("the oldest goes", |place| (1..=3).for_each(|step| write(&place.join("checkpoints"), step))),
+            ("in place of one", |place| (1..=2).for_each(|_| write(&place.join("checkpoints"), 7))),
+        ];
+        let lacks_exchange = |operation: &Operation| {
+            let is_exchange = matches!(operation, Operation::Exchange(..));
+            is_exchange.then(|| io::Error::from(io::ErrorKind::InvalidInput))
+        };
+        for (name, writes) in table {
+            for has_exchange in [true, false] {
+                let place = tempfile::tempdir().unwrap();
+                let recording = Recording::failing(place.path(), move |operation| {
+                    lacks_exchange(operation).filter(|_| !has_exchange)
+                });
+                writes(place.path());
+                let found = mistakes(&recording.operations(), |_| true);
+                assert!(found.is_empty(), "{name}: {found:?}");
+            }
+        }
+    }
+
+    /// As FUSE and some network file systems, which take no fsync of a folder; and a disk that fails.
+    #[test]
+    fn folders_that_cannot_be_synced_keep_nothing_from_being_written() {
+        for (errno, is_written) in [(22, true), (95, true), (5, false)] {
+            let place = tempfile::tempdir().unwrap();
+            let _recording = Recording::failing(place.path(), move |operation| {
+                let is_sync = matches!(operation, Operation::SyncFolder(_));
+                is_sync.then(|| io::Error::from_raw_os_error(errno))
+            });
+            let written = Snapshot::for_tests(1).write(place.path());
+            assert_eq!(written.is_ok(), is_written, "{errno}: {written:?}");
+        }
+    }
 
     #[test]
     fn what_is_no_checkpoint_is_not_replaced() {

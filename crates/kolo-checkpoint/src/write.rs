@@ -3,10 +3,11 @@
 //! All files go into a hidden folder, each synced, the manifest last; then the folder itself is synced and
 //! renamed.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use kolo_durable::{create_folder, create_folders};
 use safetensors::serialize;
 use sha2::{Digest, Sha256};
 
@@ -27,7 +28,7 @@ impl Snapshot {
     ///
     /// Names the file that cannot be written.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, Error> {
-        std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
+        create_folders(folder).map_err(|e| Error::file(folder, e))?;
         write(folder, self, &Guard::none())
     }
 }
@@ -40,12 +41,14 @@ pub(crate) fn write(folder: &Path, snapshot: &Snapshot, guard: &Guard) -> Result
     let (target, draft) = (path(folder, step), draft(folder, step, guard));
     // Left over from a run that was killed while it wrote.
     let _ = fs::remove_dir_all(&draft);
-    fs::create_dir(&draft).map_err(|e| match e.kind() {
+    create_folder(&draft).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Error::file(folder, "the folder of the checkpoints is gone; bring it back"),
         _ => Error::not_written(&draft, &e),
     })?;
     let result = fill(&draft, snapshot)
         .and_then(|()| guard.check(folder))
+        // What the steps have written comes before the checkpoint that follows them.
+        .map(|()| guard.seal())
         .and_then(|()| publish(folder, &draft, &target, step));
     if result.is_err() {
         // On a full disk half a checkpoint would only stand in the way of the next.
@@ -87,11 +90,7 @@ fn put(folder: &Path, name: &str, data: &[u8], tensors: Vec<TensorEntry>) -> Res
 }
 
 fn write_file(path: &Path, data: &[u8]) -> Result<(), Error> {
-    let result = File::create(path).and_then(|mut file| {
-        file.write_all(data)?;
-        file.sync_all()
-    });
-    result.map_err(|e| Error::not_written(path, &e))
+    kolo_durable::write(path, data).map_err(|e| Error::not_written(path, &e))
 }
 
 #[cfg(test)]

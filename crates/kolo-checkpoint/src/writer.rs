@@ -1,9 +1,10 @@
 //! Writes checkpoints while training goes on.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
+
+use kolo_durable::{create_folder, create_folders};
 
 use crate::background::Background;
 use crate::error::Error;
@@ -34,7 +35,7 @@ impl Writer {
     ///
     /// The folder cannot be made, `keep` is 0, or the system gives no thread.
     pub fn new(folder: &Path, keep: usize) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
+        create_folders(folder).map_err(|e| Error::file(folder, e))?;
         Self::guarded(folder, keep, Guard::none())
     }
 
@@ -49,7 +50,7 @@ impl Writer {
             return Err(Error::KeepsNone);
         }
         guard.check(folder)?;
-        match fs::create_dir(folder) {
+        match create_folder(folder) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(Error::not_written(folder, &e)),
             _ => {}
         }
@@ -103,6 +104,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 

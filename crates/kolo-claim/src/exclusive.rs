@@ -1,8 +1,10 @@
 //! A file that exactly one of all that want it can make.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::Path;
+
+use kolo_durable::sync_folder;
 
 use crate::claim::Candidate;
 
@@ -20,7 +22,7 @@ pub fn create_exclusively(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let draft = folder.join(format!(".draft-{}", Candidate::new_id()));
     let linked = match create_new(&draft, bytes) {
-        Ok(_) => fs::hard_link(&draft, path),
+        Ok(_) => kolo_durable::hard_link(&draft, path),
         Err(error) => Err(error),
     };
     // Half a file on a full disk, or a second name: of no use to anybody.
@@ -35,18 +37,9 @@ pub fn create_exclusively(path: &Path, bytes: &[u8]) -> io::Result<bool> {
         Err(e) => Err(e),
     }?;
     if created {
-        sync(folder)?;
+        sync_folder(folder)?;
     }
     Ok(created)
-}
-
-/// Makes the names in a folder durable.
-///
-/// # Errors
-///
-/// It is not there, or the disk fails.
-pub fn sync(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 /// Writes a file that nobody else has made; false if there is one.
@@ -59,8 +52,8 @@ pub(crate) fn create_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
 
 /// Writes a file that has just been made, or removes it: on a full disk half a file would have a name that
 /// nobody else can have.
-fn fill(mut file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let filled = file.write_all(bytes).and_then(|()| file.sync_all());
+fn fill(file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let filled = kolo_durable::fill(file, path, bytes);
     if filled.is_err() {
         // Where that fails too, others find a file that cannot be read.
         let _ = fs::remove_file(path);

@@ -5,11 +5,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use kolo_durable::{create_folder, sync_folder};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
 use crate::claim::{Candidate, Claim};
 use crate::error::Error;
-use crate::exclusive::{create_exclusively, sync};
+use crate::exclusive::create_exclusively;
 
 /// In the folder that is claimed.
 const CLAIMS: &str = ".claims";
@@ -55,8 +56,8 @@ impl ClaimFiles {
     ///
     /// The folder is gone, or cannot be written to.
     pub fn open(&self) -> Result<(), Error> {
-        match fs::create_dir(&self.claims) {
-            Ok(()) => sync(&self.folder).map_err(|e| Error::file(&self.folder, e)),
+        match create_folder(&self.claims) {
+            Ok(()) => Ok(()),
             Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
             Err(e) if e.kind() == ErrorKind::NotFound => Err(self.gone()),
             Err(e) => Err(Error::file(&self.claims, e)),
@@ -126,7 +127,7 @@ impl ClaimFiles {
                 _ => {}
             }
         }
-        sync(&self.claims).map_err(|e| Error::file(&self.claims, e))
+        sync_folder(&self.claims).map_err(|e| Error::file(&self.claims, e))
     }
 
     /// Whether this claim still stands.

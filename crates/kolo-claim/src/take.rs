@@ -129,6 +129,9 @@ fn age(standing: &Standing, now: SystemTime) -> Duration {
 mod tests {
     use std::fs;
 
+    use kolo_durable::Operation;
+    use kolo_durable::recording::{Recording, mistakes};
+
     use super::*;
 
     const TIMING: Timing = Timing {
@@ -241,5 +244,20 @@ mod tests {
             sleep(Duration::from_millis(1));
         }
         held.check().unwrap();
+    }
+
+    /// What a power failure may show: a claim that is there is whole, and so is the place of the claims.
+    #[test]
+    fn claims_are_written_durably() {
+        let folder = tempfile::tempdir().unwrap();
+        let recording = Recording::of(folder.path());
+        let held = taken(folder.path(), &Candidate::alone()).unwrap();
+        let forced = Candidate { take_over: true, ..Candidate::alone() };
+        let _second = taken(folder.path(), &forced).unwrap();
+        drop(held);
+        let operations = recording.operations();
+        assert!(operations.iter().any(|operation| matches!(operation, Operation::Link(..))));
+        let found = mistakes(&operations, |_| true);
+        assert!(found.is_empty(), "{found:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Runs, what stands out in them, and the file that tells of both.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use kolo_run_folder::Run;
@@ -63,16 +63,7 @@ impl Report {
         }
         let name = path.file_name().ok_or_else(|| fail(ErrorKind::IsADirectory.into()))?;
         let draft = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
-        let written = File::create(&draft).and_then(|mut file| {
-            file.write_all(self.html().as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&draft, path)
-        });
-        if written.is_err() {
-            // What is half written helps nobody.
-            let _ = fs::remove_file(&draft);
-        }
-        written.map_err(fail)
+        kolo_durable::replace_through(&draft, path, self.html().as_bytes()).map_err(fail)
     }
 
     /// A line for each finding, what matters most first, and one for what came of a prediction; the run's
@@ -118,6 +109,8 @@ fn name_apart(runs: &mut [Run]) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::example;
 

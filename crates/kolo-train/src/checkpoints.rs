@@ -137,7 +137,14 @@ impl Series {
 fn guard(run: &RunFolder) -> Guard {
     let name = run.run_claim().map_or_else(String::new, |claim| claim.id());
     let run = run.clone();
-    Guard::new(name, move || run.check_claim().map_err(Into::into))
+    let lines = run.clone();
+    let guard = Guard::new(name, move || run.check_claim().map_err(Into::into));
+    // A step that a checkpoint knows is not done again, so its lines must be there as well.
+    guard.sealing(move || {
+        if let Err(error) = lines.sync_lines() {
+            checkpoint::tell(&format_args!("{error}; the checkpoint is written nevertheless"));
+        }
+    })
 }
 
 /// Where the run was at the checkpoint of a step, from which others have continued; `None` if this worker

@@ -3,8 +3,9 @@
 //! `config.toml` (all that is needed to repeat it), `metrics.csv` (a row an epoch), `steps.jsonl` (a line a
 //! step), `buckets.csv`, `checkpoints/`, `summary.json`. Only rank 0 writes.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use kolo_claim::Candidate;
 use kolo_ddp::checkpoint::{self, Found};
+use kolo_durable::{create_folder, create_folders, sync_folder};
+use parking_lot::Mutex;
 
 use crate::config::Recipe;
 use crate::error::Error;
@@ -51,12 +54,14 @@ pub struct RunFolder {
     path: PathBuf,
     /// The right to write it, on rank 0 while it trains.
     claim: Option<Arc<RunClaim>>,
+    /// Files with lines that are not durable yet.
+    unsynced: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl RunFolder {
     /// A folder that is there already.
     pub fn at(path: PathBuf) -> Self {
-        RunFolder { path, claim: None }
+        RunFolder { path, claim: None, unsynced: Arc::default() }
     }
 
     /// Whether there is a run in it.
@@ -80,13 +85,12 @@ impl RunFolder {
     /// A new folder with the configuration in it.
     pub fn create(path: PathBuf, config: &Recipe) -> Result<Self, Error> {
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(|e| Error::file(parent, e))?;
+            create_folders(parent).map_err(|e| Error::file(parent, e))?;
         }
-        fs::create_dir(&path).map_err(|e| match e.kind() {
+        create_folder(&path).map_err(|e| match e.kind() {
             ErrorKind::AlreadyExists => Error::FolderTaken { path: path.clone() },
             _ => Error::file(&path, e),
         })?;
-        sync(path.parent())?;
         let folder = RunFolder::at(path);
         folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
         Ok(folder)
@@ -95,14 +99,14 @@ impl RunFolder {
     /// The folder of job `job`, which the first of its workers makes: it appears with all that belongs in it.
     pub fn claim(path: PathBuf, config: &Recipe, job: &str) -> Result<Self, Error> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::create_dir_all(parent).map_err(|e| Error::file(parent, e))?;
+        create_folders(parent).map_err(|e| Error::file(parent, e))?;
         let draft = tempfile::tempdir_in(parent).map_err(|e| Error::file(parent, e))?;
         let folder = RunFolder::at(draft.path().to_owned());
         folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
         folder.write(&folder.path.join(JOB), job.as_bytes())?;
         // Refused where there is a folder that is not empty.
-        match fs::rename(draft.path(), &path) {
-            Ok(()) => sync(Some(parent))?,
+        match kolo_durable::rename(draft.path(), &path) {
+            Ok(()) => sync_folder(parent).map_err(|e| Error::file(parent, e))?,
             Err(_) if is_of(&path, job) => {}
             Err(_) if path.exists() => return Err(Error::FolderTaken { path }),
             Err(e) => return Err(Error::file(&path, e)),
@@ -180,7 +184,7 @@ impl RunFolder {
     /// The same folder as the process sees it that may write it.
     pub(crate) fn claimed(&self, candidate: Candidate) -> Self {
         let claim = RunClaim::new(&self.path, candidate);
-        RunFolder { path: self.path.clone(), claim: Some(Arc::new(claim)) }
+        RunFolder { claim: Some(Arc::new(claim)), ..self.clone() }
     }
 
     /// The right to write it.
@@ -321,18 +325,34 @@ impl RunFolder {
     /// Whole or not at all, and durably: under a temporary name first. Not where another process writes.
     pub(crate) fn write(&self, path: &Path, data: &[u8]) -> Result<(), Error> {
         self.check_claim()?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let draft = path.with_file_name(format!(".{name}.part"));
-        let result = File::create(&draft).and_then(|mut file| {
-            file.write_all(data)?;
-            file.sync_all()
-        });
-        if let Err(error) = result.and_then(|()| fs::rename(&draft, path)) {
-            // On a full disk half a file would only stand in the way of the others.
-            let _ = fs::remove_file(&draft);
-            return Err(Error::file(path, error));
+        kolo_durable::replace(path, data).map_err(|e| Error::file(path, e))
+    }
+
+    /// Adds to a file, which begins with `header`, all of `data` or nothing. Not where another process writes.
+    /// The bytes are durable after [`RunFolder::sync_lines`].
+    pub(crate) fn append(&self, path: &Path, header: &[u8], data: &[u8]) -> Result<(), Error> {
+        self.check_claim()?;
+        kolo_durable::append(path, header, data).map_err(|e| Error::file(path, e))?;
+        self.unsynced.lock().insert(path.to_owned());
+        Ok(())
+    }
+
+    /// Makes all that was added to files durable: before a checkpoint says that the steps so far are done, and
+    /// before the summary says that all are. It may take as long as a disk takes.
+    pub(crate) fn sync_lines(&self) -> Result<(), Error> {
+        let files = std::mem::take(&mut *self.unsynced.lock());
+        let mut first = Ok(());
+        for path in files {
+            match kolo_durable::sync_file(&path) {
+                // There is nothing to be lost.
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    first = first.and(Err(Error::file(&path, error)));
+                    self.unsynced.lock().insert(path);
+                }
+                _ => {}
+            }
         }
-        sync(path.parent())
+        first
     }
 }
 
@@ -367,12 +387,6 @@ fn next_number(config: &Recipe) -> Result<PathBuf, Error> {
 fn numbered_of(job: &str) -> Option<PathBuf> {
     let entries = fs::read_dir("runs").into_iter().flatten().flatten();
     entries.into_iter().map(|entry| entry.path()).find(|path| is_of(path, job))
-}
-
-/// Makes the names in a folder durable.
-pub(crate) fn sync(folder: Option<&Path>) -> Result<(), Error> {
-    let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|e| Error::file(folder, e))
 }
 
 /// Whether a folder was made by this job.

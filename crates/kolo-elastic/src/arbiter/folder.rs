@@ -7,12 +7,13 @@
 //!
 //! Of several that add the record of the same generation one succeeds ([`create_exclusively`]).
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kolo_claim::{create_exclusively, sync};
+use kolo_claim::create_exclusively;
+use kolo_durable::{create_folders, sync_folder};
 use kolo_rendezvous::Error;
 
 use super::recorded::Records;
@@ -53,8 +54,8 @@ impl Records for Folder {
 
     fn begin(&self, job: u64) -> Result<(), String> {
         let (folder, begun) = (self.job(job), self.job(job).join("begun"));
-        fs::create_dir_all(&folder).map_err(|cause| Self::fails(&folder, "cannot make", cause))?;
-        let made = File::create(&begun).and_then(|file| file.sync_all()).and_then(|()| sync(&folder));
+        create_folders(&folder).map_err(|cause| Self::fails(&folder, "cannot make", cause))?;
+        let made = kolo_durable::write(&begun, b"").and_then(|()| sync_folder(&folder));
         made.map_err(|cause| Self::fails(&begun, "cannot write", cause))
     }
 

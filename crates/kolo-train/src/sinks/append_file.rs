@@ -1,13 +1,13 @@
 //! A file to which lines are added while a run goes on. A full disk does not end a training: what cannot be
 //! written waits in memory for the next try, and nothing is written in part or twice.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::run_folder::{RunFolder, sync};
+use crate::run_folder::RunFolder;
 
 /// Bytes that may wait before somebody asks for them to be written.
 const ENOUGH: usize = 8 << 10;
@@ -58,13 +58,12 @@ impl AppendFile {
     /// Writes what waits, and makes the file if it is not there. Not where another process writes.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         self.tried = Instant::now();
-        let written =
-            self.folder.check_claim().and_then(|()| self.write().map_err(|e| Error::file(&self.path, e)));
+        let written = self.folder.append(&self.path, self.header.as_bytes(), self.waiting.as_bytes());
         if written.is_ok() {
             self.waiting.clear();
         }
         self.next_try = self.waiting.len() + ENOUGH;
-        if written? { sync(self.path.parent()) } else { Ok(()) }
+        written
     }
 
     /// Whether there is something to be written.
@@ -86,34 +85,12 @@ impl AppendFile {
         let kept: String = whole.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
         // A full disk has no room for a copy: usually nothing has to be dropped, or the last lines.
         if text.starts_with(&kept) && kept != text {
-            let file = OpenOptions::new().write(true).open(&self.path);
-            let cut = file.and_then(|file| file.set_len(kept.len() as u64).and_then(|()| file.sync_all()));
-            cut.map_err(|e| Error::file(&self.path, e))?;
+            kolo_durable::truncate(&self.path, kept.len() as u64).map_err(|e| Error::file(&self.path, e))?;
         } else if kept != text {
             self.folder.write(&self.path, kept.as_bytes())?;
         }
         Ok(kept)
     }
-
-    /// True if the file was not there.
-    fn write(&self) -> Result<bool, io::Error> {
-        append(&self.path, self.header.as_bytes(), self.waiting.as_bytes())
-    }
-}
-
-/// Adds to a file, which begins with `header`, all of `data` or nothing. True if the file was not there.
-pub(super) fn append(path: &Path, header: &[u8], data: &[u8]) -> Result<bool, io::Error> {
-    let is_new = !path.exists();
-    // Opened for each write, because the folder may have been away meanwhile.
-    let mut file: File = OpenOptions::new().create(true).append(true).open(path)?;
-    let before = file.metadata()?.len();
-    let header = if before == 0 { header } else { b"" };
-    let written = file.write_all(&[header, data].concat());
-    if written.is_err() {
-        // Half a line would be the next one's beginning.
-        let _ = file.set_len(before);
-    }
-    written.map(|()| is_new)
 }
 
 #[cfg(test)]

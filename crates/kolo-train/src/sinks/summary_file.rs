@@ -29,6 +29,7 @@ impl MetricSink for SummaryFile {
         let Record::Summary(summary) = record else { return Ok(()) };
         let fail = |e: serde_json::Error| Error::Encode { what: "the summary", problem: e.to_string() };
         let text = serde_json::to_string_pretty(summary).map_err(fail)?;
+        self.0.sync_lines()?;
         self.0.write(&self.0.path().join(SUMMARY), (text + "\n").as_bytes())
     }
 }

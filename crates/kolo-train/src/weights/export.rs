@@ -105,7 +105,7 @@ fn write_new(path: &Path, data: &[u8]) -> Result<(), Error> {
         .map_err(|e| fail(e.kind().into()))?;
     draft.write_all(data).and_then(|()| draft.as_file().sync_all()).map_err(fail)?;
     match draft.persist_noclobber(path) {
-        Ok(_) => Ok(()),
+        Ok(_) => kolo_durable::sync_folder(folder).map_err(fail),
         Err(e) if e.error.kind() == ErrorKind::AlreadyExists => {
             Err(WeightsError::OutTaken { path: path.into() }.into())
         }

@@ -2,6 +2,7 @@
 
 mod alike;
 mod changed_data;
+mod durable;
 mod folder;
 mod growth;
 mod model;

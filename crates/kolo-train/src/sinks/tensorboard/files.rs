@@ -1,6 +1,6 @@
 //! The event files of a run: one for each process that has written it, and one more wherever it went back.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -10,8 +10,7 @@ use prost::Message;
 use super::event::Event;
 use super::record::{frame, records};
 use crate::error::Error;
-use crate::run_folder::{RunFolder, sync};
-use crate::sinks::append_file::append;
+use crate::run_folder::RunFolder;
 use kolo_run_folder::unix_seconds;
 
 /// The folder in the run folder.
@@ -64,14 +63,13 @@ impl EventFiles {
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         let Some(path) = self.own.as_ref().filter(|_| !self.waiting.is_empty()) else { return Ok(()) };
         self.run.check()?;
-        match fs::create_dir(&self.folder) {
-            Ok(()) => sync(Some(self.run.path()))?,
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-            Err(e) => return Err(Error::file(&self.folder, e)),
+        match kolo_durable::create_folder(&self.folder) {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(Error::file(&self.folder, e)),
+            _ => {}
         }
-        let is_new = append(path, b"", &self.waiting).map_err(|e| Error::file(path, e))?;
+        self.run.append(path, b"", &self.waiting)?;
         self.waiting.clear();
-        if is_new { sync(Some(&self.folder)) } else { Ok(()) }
+        Ok(())
     }
 
     /// The files that Kolo has written, in the order in which TensorBoard reads them.
@@ -120,9 +118,7 @@ fn rewind(
     }
     // A full disk has no room for a copy: usually nothing has to be dropped, or the last events.
     if file.starts_with(&left) && file.len() > left.len() {
-        let file = OpenOptions::new().write(true).open(path);
-        let cut = file.and_then(|file| file.set_len(left.len() as u64).and_then(|()| file.sync_all()));
-        cut.map_err(|e| Error::file(path, e))?;
+        kolo_durable::truncate(path, left.len() as u64).map_err(|e| Error::file(path, e))?;
     } else if file != left {
         run.write(path, &left)?;
     }

@@ -1,0 +1,22 @@
+//! Files that are there whole or not at all, also after a power failure.
+//!
+//! The order is always the same: write, sync the file, give it its name, sync the folder that has the name
+//! (fsync(2): "calling fsync() does not necessarily ensure that the entry in the directory containing the
+//! file has also reached disk"). A folder that is made is a name in the folder above it.
+//!
+//! With the feature `recording` tests see the order of all operations, and can let some of them fail.
+
+mod folder;
+mod operation;
+#[cfg(feature = "recording")]
+pub mod recording;
+#[cfg(not(feature = "recording"))]
+#[path = "not_recording.rs"]
+mod recording;
+mod whole;
+
+pub use folder::{create_folder, create_folders, sync_folder};
+pub use operation::Operation;
+pub use whole::{
+    append, exchange, fill, hard_link, rename, replace, replace_through, sync_file, truncate, write,
+};
