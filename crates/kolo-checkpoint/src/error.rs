@@ -3,6 +3,8 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
+use rustix::process::{Resource, getrlimit};
+
 /// An error of a checkpoint, which names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -93,10 +95,14 @@ impl Error {
 }
 
 /// What follows an error of the operating system when something was written: what to do where the disk is
-/// full, else nothing.
-pub fn remedy(cause: &std::io::Error) -> &'static str {
-    match cause.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; make room there",
-        _ => "",
+/// full, or a file larger than this process may make it, else nothing.
+pub fn remedy(cause: &std::io::Error) -> String {
+    match (cause.kind(), getrlimit(Resource::Fsize).current) {
+        (ErrorKind::StorageFull | ErrorKind::QuotaExceeded, _) => "; make room there".into(),
+        (ErrorKind::FileTooLarge, Some(limit)) => {
+            format!("; this process may write {limit} bytes to a file: raise `ulimit -f`")
+        }
+        (ErrorKind::FileTooLarge, None) => "; this file system takes no file of that size".into(),
+        _ => String::new(),
     }
 }

@@ -9,7 +9,8 @@ use kolo_durable::rename;
 use crate::error::Error;
 use crate::finite::Finite;
 use crate::guard::Guard;
-use crate::manifest::Manifest;
+use crate::manifest::{MANIFEST, Manifest};
+use crate::position::POSITION;
 use crate::read::{Reader, scan};
 
 /// What the name of a checkpoint ends in that is about to be replaced.
@@ -35,6 +36,13 @@ pub(crate) fn aside(folder: &Path, step: u64) -> PathBuf {
 /// Where one is that is being removed.
 fn removed(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!(".step-{step:08}{REMOVED}"))
+}
+
+/// The checkpoint that a path is, or that it is a file of, good or not; `None` for all else.
+pub fn of_file(path: &Path) -> Option<&Path> {
+    let folder = if path.is_dir() { path } else { path.parent()? };
+    // Other programs have a manifest as well.
+    Some(folder).filter(|folder| [MANIFEST, POSITION].iter().all(|name| folder.join(name).is_file()))
 }
 
 /// The checkpoints in a folder, good or not: step and path, by rising step. None where there is no folder.

@@ -33,12 +33,12 @@ mod write;
 mod writer;
 
 pub use error::{Error, remedy};
-pub use folder::{Found, list, newest, path, verify};
+pub use folder::{Found, list, newest, of_file, path, verify};
 pub use guard::Guard;
 pub use manifest::{FORMAT, FileEntry, Manifest, TensorEntry};
 pub use position::Position;
 pub use read::Reader;
-pub use snapshot::{Part, Set, Snapshot, common_prefix, shard_prefix, state_prefix};
+pub use snapshot::{Part, Set, Snapshot, WEIGHTS, common_prefix, shard_prefix, state_prefix};
 pub use warning::{Warning, tell};
 pub use writer::Writer;
 

@@ -23,11 +23,14 @@ pub enum Set {
     Residuals,
 }
 
+/// The file of a checkpoint that holds the model's own values.
+pub const WEIGHTS: &str = "weights.safetensors";
+
 impl Set {
     /// The file that holds the whole set.
     pub(crate) fn file(self) -> &'static str {
         match self {
-            Set::Weights => "weights.safetensors",
+            Set::Weights => WEIGHTS,
             Set::Optimizer => "optimizer.safetensors",
             Set::Residuals => "residuals.safetensors",
         }

@@ -16,8 +16,8 @@ use crate::replica::{ISLAND_LOSS_SCALES, Replica};
 use crate::warning::Warning;
 
 pub use kolo_checkpoint::{
-    FORMAT, FileEntry, Found, Guard, Manifest, Part, Position, Reader, Set, Snapshot, TensorEntry, Writer,
-    list, newest, path, remedy, tell, verify,
+    FORMAT, FileEntry, Found, Guard, Manifest, Part, Position, Reader, Set, Snapshot, TensorEntry, WEIGHTS,
+    Writer, list, newest, of_file, path, remedy, tell, verify,
 };
 
 /// The entry of a checkpoint that says where loss scaling stands.

@@ -265,6 +265,14 @@ pub enum Error {
         /// How many it may have.
         limit: u64,
     },
+    /// This process may not make a file, or memory that it shares, so large.
+    #[error("{what}: this process may have no file larger than {limit} bytes: raise `ulimit -f`")]
+    FileTooLarge {
+        /// What was tried.
+        what: String,
+        /// How large one may be, in bytes.
+        limit: u64,
+    },
     /// The operating system or a library refused this process something.
     #[error("{what}: {cause}")]
     System {
@@ -286,15 +294,16 @@ impl Error {
         Error::System { what: what.into(), cause: cause.to_string() }
     }
 
-    /// The operating system refused this process something: an [`Error::TooManyFiles`] where that is the
-    /// cause, else an [`Error::System`]. `what` was tried.
+    /// The operating system refused this process something: an [`Error::TooManyFiles`] or
+    /// [`Error::FileTooLarge`] where that is the cause, else an [`Error::System`]. `what` was tried.
     pub fn io(what: impl Into<String>, cause: io::Error) -> Self {
-        match is_out_of_files(&cause) {
-            true => {
-                let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-                Error::TooManyFiles { what: what.into(), limit }
-            }
-            false => Error::system(what, cause),
+        let (what, limit) = (what.into(), |resource| getrlimit(resource).current.unwrap_or(u64::MAX));
+        if is_out_of_files(&cause) {
+            return Error::TooManyFiles { what, limit: limit(Resource::Nofile) };
+        }
+        match cause.kind() {
+            io::ErrorKind::FileTooLarge => Error::FileTooLarge { what, limit: limit(Resource::Fsize) },
+            _ => Error::system(what, cause),
         }
     }
 

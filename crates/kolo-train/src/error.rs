@@ -7,6 +7,7 @@ use kolo_data::{DataError, PrefetchError};
 use kolo_ddp::optimizer::GroupError;
 use kolo_ddp::table::ChoiceError;
 
+use crate::shell::shell_quoted;
 use crate::weights::error::WeightsError;
 
 /// Why a run could not begin, go on, or end as it should.
@@ -92,8 +93,8 @@ pub enum Error {
     },
     /// The folder of a new run exists already.
     #[error(
-        "the run folder {0} exists; choose another --out, or continue it with --resume {0} \
-         (--resume-or-start does either)", path.display()
+        "the run folder {0} exists; choose another --out, or continue it with --resume {1} (--resume-or-start \
+         does either)", path.display(), shell_quoted(path)
     )]
     FolderTaken {
         /// The folder.
@@ -146,6 +147,17 @@ pub enum Error {
     NumbersTaken {
         /// The folder of all runs.
         runs: PathBuf,
+    },
+    /// A part of a run folder was given in place of the folder itself.
+    #[error(
+        "{} is in the run folder {}; give that one, which goes on from its newest good checkpoint (to go on from \
+         an earlier one, move the later ones away)", path.display(), shell_quoted(run)
+    )]
+    WithinRun {
+        /// What was given.
+        path: PathBuf,
+        /// The run folder around it.
+        run: PathBuf,
     },
     /// A run is to be continued, but it has left no good checkpoint.
     #[error("{} holds no checkpoint to continue from; start a new run", folder.display())]
@@ -205,8 +217,8 @@ pub enum Error {
     /// Weights could not be exported, or loaded from a file.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// The run cannot be told when it is to end.
-    #[error("cannot catch SIGTERM: {0}")]
+    /// The run cannot be told when it is to end, or when a file is too large.
+    #[error("cannot catch a signal: {0}")]
     Signal(std::io::Error),
     /// The run has ended before its last step.
     #[error(
@@ -258,6 +270,7 @@ impl Error {
                 | Config { .. }
                 | FolderTaken { .. }
                 | FolderMissing { .. }
+                | WithinRun { .. }
                 | NotARun { .. }
                 | OtherRecipe { .. }
                 | NoCheckpoint { .. }
@@ -292,7 +305,7 @@ impl From<kolo_comm::Error> for Error {
 
 /// Who writes in this one's place, and what to do.
 fn refused(refusal: &Refusal) -> String {
-    let folder = refusal.folder.display();
+    let folder = shell_quoted(&refusal.folder);
     match refusal.kind {
         RefusalKind::Taken => format!(
             "{refusal}; wait until it has ended, or take the folder from it: `kolo train --resume {folder} \

@@ -50,6 +50,7 @@ mod run_claim;
 mod run_folder;
 mod run_writer;
 mod sampling;
+mod shell;
 mod signals;
 mod sinks;
 mod slowdown;
@@ -79,6 +80,8 @@ pub use noise_summary::NoiseSummary;
 pub use plan::Plan;
 pub use progress::Progress;
 pub use run_folder::RunFolder;
+pub use shell::shell_quoted;
+pub use signals::survive_large_files;
 pub use sinks::{
     LOG_FORMAT, LiveMetrics, LogFormat, MetricSink, MetricsAddress, Record, SINKS, SinkContext, SinkEntry,
 };

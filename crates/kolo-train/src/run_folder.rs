@@ -69,6 +69,18 @@ impl RunFolder {
         self.path.join(CONFIG).exists()
     }
 
+    /// The run folder in which this is a folder of checkpoints, a checkpoint, or a file of one.
+    pub(crate) fn around(&self) -> Option<PathBuf> {
+        let path = fs::canonicalize(&self.path).ok()?;
+        let above = path.ancestors().skip(1).take(3);
+        let found =
+            above.filter(|above| above.join(CONFIG).exists() && !above.as_os_str().is_empty()).next()?;
+        // As the user has spelled it, where that can be.
+        let steps = path.strip_prefix(found).ok()?.components().count();
+        let spelled = self.path.ancestors().nth(steps).filter(|above| !above.as_os_str().is_empty());
+        Some(spelled.map_or(found.to_owned(), Path::to_owned))
+    }
+
     /// Whether the run is complete: its summary is there, and the checkpoint of its last step, which may have
     /// been lost to a full disk.
     pub fn is_complete(&self) -> bool {
@@ -291,6 +303,11 @@ impl RunFolder {
     ///
     /// There is no such folder, or its `config.toml` cannot be read.
     pub fn config(&self) -> Result<Recipe, Error> {
+        if !self.is_run()
+            && let Some(run) = self.around()
+        {
+            return Err(Error::WithinRun { path: self.path.clone(), run });
+        }
         if !self.path.is_dir() {
             return Err(Error::FolderMissing { path: self.path.clone() });
         }

@@ -3,9 +3,9 @@
 //! SIGKILL.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGTERM, SIGXFSZ};
 
 use crate::error::Error;
 
@@ -14,4 +14,20 @@ pub(crate) fn leaving() -> Result<Arc<AtomicBool>, Error> {
     let leaving = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, leaving.clone()).map_err(Error::Signal)?;
     Ok(leaving)
+}
+
+/// Lets a file that becomes larger than `ulimit -f` fail as one on a full disk does. SIGXFSZ would end the
+/// process at once, without a word and without a checkpoint. By a handler, which programs that are started
+/// from here do not inherit.
+///
+/// # Errors
+///
+/// The system takes no handler.
+pub fn survive_large_files() -> Result<(), Error> {
+    static IS_HANDLED: AtomicBool = AtomicBool::new(false);
+    if IS_HANDLED.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
+    // Nobody has to know: what was written says that it could not be.
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(Error::Signal)
 }

@@ -17,6 +17,7 @@ use crate::metric::{Mean, Metric};
 use crate::model::TrainingContext;
 use crate::names;
 use crate::run_folder::RunFolder;
+use crate::signals;
 use crate::sinks::{LiveMetrics, Record, SinkEntry};
 use crate::task::Task;
 use crate::trained::Trained;
@@ -121,7 +122,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         self
     }
 
-    /// Is called after each step, on rank 0.
+    /// Is called after each step, on rank 0; again if that dies before the next one is complete.
     pub fn on_step(self, mut listener: impl FnMut(&StepRow) + 'static) -> Self {
         self.on_record(move |record| {
             if let Record::Step { row, .. } = record {
@@ -130,7 +131,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         })
     }
 
-    /// Is called after each epoch, when the model has been evaluated, on rank 0.
+    /// Is called after each epoch, when the model has been evaluated, on rank 0. At least once: where rank 0
+    /// dies before the step that follows is complete, the next rank 0 cannot know that it was called. The others
+    /// wait for it, and do not take a worker for hung that is in it.
     pub fn on_epoch(self, mut listener: impl FnMut(&EpochRow) + 'static) -> Self {
         self.on_record(move |record| {
             if let Record::Epoch(row) = record {
@@ -152,6 +155,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     ///
     /// The run cannot be made as it is configured, a step failed, or it has ended before its last step.
     pub fn train(self, model: M) -> Result<Trained<M>, Error> {
+        // The group shares memory by files.
+        signals::survive_large_files()?;
         let membership = Membership::for_run(&self.job.config)?;
         self.train_as(membership, model)
     }

@@ -62,6 +62,7 @@ fn work<M: Module, D: DataSet + ?Sized + 'static>(
     membership: Membership,
     model: M,
 ) -> Result<Trained<M>, Error> {
+    signals::survive_large_files()?;
     let timeline = Timeline::begin(&job.live)?;
     match Worker::new(job, task, membership, model) {
         Ok(mut worker) => {
@@ -131,6 +132,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
     ) -> Result<Self, Error> {
         let config = &job.config;
         config.check()?;
+        config.check_samples(task.data.samples(Part::Train))?;
         check_precision(config.precision.precision()?, &job.device).map_err(Error::Precision)?;
         // A run that is resumed has its weights from a checkpoint.
         if let Some(file) = config.init.as_ref().filter(|_| !job.resume) {

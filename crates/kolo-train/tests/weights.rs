@@ -202,3 +202,58 @@ fn halves_and_other_files_are_refused() {
         );
     }
 }
+
+/// What users have in place of an export is taken where its meaning is clear, else named with the way out.
+#[test]
+fn checkpoints_and_wrapped_names_are_weights_and_other_files_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = trained(folder.path(), "small", None);
+    let config = ResNetConfig::small(3, CLASSES);
+    let expected = scores(&from_checkpoint(&run, config, STEPS));
+    let load = |path: &Path| weights::load(config.init(99, &Device::flex()), path);
+    let checkpoint = checkpoint::path(&run.path().join("checkpoints"), STEPS);
+    let moved = folder.path().join("moved.safetensors");
+    std::fs::copy(checkpoint.join("weights.safetensors"), &moved).unwrap();
+
+    // As PyTorch's wrappers write it.
+    let torch = export(&run, Which::Newest, "burn", "a.bpk").unwrap();
+    assert_eq!(scores(&load(&torch).unwrap()), expected);
+    let data = std::fs::read(&moved).unwrap();
+    let tensors = SafeTensors::deserialize(&data).unwrap();
+    let wrapped = |prefix: &str| {
+        let path = folder.path().join(format!("{prefix}safetensors"));
+        let views = tensors.iter().map(|(name, view)| (format!("{prefix}{name}"), view));
+        std::fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
+        path
+    };
+    for path in [
+        checkpoint.clone(),
+        checkpoint.join("weights.safetensors"),
+        moved.clone(),
+        wrapped("module."),
+        wrapped("_orig_mod.module."),
+    ] {
+        assert_eq!(scores(&load(&path).unwrap()), expected, "{}", path.display());
+    }
+
+    let pointer = folder.path().join("pointer.safetensors");
+    std::fs::write(&pointer, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+        .unwrap();
+    for (path, words) in [
+        (pointer, "git lfs pull"),
+        (checkpoint.join("optimizer.safetensors"), "its weights are in weights.safetensors beside it"),
+        (run.path().to_owned(), "is a folder; give the file that `kolo export` has written"),
+    ] {
+        let error = load(&path).unwrap_err();
+        assert!(error.is_input() && error.to_string().contains(words), "{error}");
+    }
+    // A part of the run folder in place of the run.
+    for part in [run.path().join("checkpoints"), checkpoint.clone(), checkpoint.join("weights.safetensors")] {
+        let error = RunFolder::at(part).config().unwrap_err();
+        let words = error.to_string();
+        assert!(
+            matches!(error, Error::WithinRun { .. }) && words.contains(&run.path().display().to_string()),
+            "{words}"
+        );
+    }
+}

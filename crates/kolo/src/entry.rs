@@ -83,6 +83,8 @@ where
 {
     install_logger();
     report_panics();
+    // Where it cannot be caught, a file that is too large ends the program as it would without this.
+    let _ = kolo_train::survive_large_files();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => end(&Ending::of(&*error.into())),

@@ -5,6 +5,7 @@ mod bench;
 mod chaos;
 mod check;
 mod commands;
+mod home;
 mod options;
 mod output;
 mod running;
@@ -21,5 +22,6 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    kolo::main(|| commands::Cli::parse().run())
+    let args = home::expanded(std::env::args_os(), std::env::var_os("HOME"));
+    kolo::main(|| commands::Cli::parse_from(args).run())
 }

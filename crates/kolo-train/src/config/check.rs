@@ -31,6 +31,14 @@ pub(crate) fn below_1(option: &'static str, value: f64) -> Result<(), Error> {
     }
 }
 
+/// Refuses more shards than there are samples to train on: some would be empty in every step, and a step goes
+/// through all of them.
+pub(crate) fn at_most_a_sample(shards: usize, samples: usize) -> Result<(), Error> {
+    let problem =
+        || format!("the data has {samples} samples to train on, and a shard needs one; give at most as many");
+    if shards > samples && samples > 0 { Err(Error::setting("--shards", shards, problem())) } else { Ok(()) }
+}
+
 /// Refuses a bucket size that is none.
 ///
 /// # Errors

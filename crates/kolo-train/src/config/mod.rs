@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::models::Stem;
-use check::{at_least_1, below_1};
+use check::{at_least_1, at_most_a_sample, below_1};
 
 pub use check::check_bucket_cap;
 pub use choices::{OptimizerChoice, TransformChoices};
@@ -296,6 +296,15 @@ impl Recipe {
             reduction.fits(&*self.optimizer.build()?, &[]).map_err(refused)?;
         }
         Ok(reduction)
+    }
+
+    /// Checks what cannot be checked without the data, of which there are so many samples to train on.
+    ///
+    /// # Errors
+    ///
+    /// There are more shards than samples.
+    pub fn check_samples(&self, samples: usize) -> Result<(), Error> {
+        at_most_a_sample(self.shards, samples)
     }
 
     /// Steps of the whole run.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use kolo_data::ImageDataSet;
-use kolo_ddp::checkpoint::Reader;
+use kolo_ddp::checkpoint::{Reader, WEIGHTS};
 
 use super::classifier::Classifier;
 use crate::config::Recipe;
@@ -53,6 +53,10 @@ impl Subject {
             return Err(WeightsError::NoRun { path: path.into() }.into());
         } else if path.is_dir() {
             Self::of_checkpoint(path.into(), None, given)?
+        } else if path.file_name() == Some(WEIGHTS.as_ref())
+            && let Some(folder) = kolo_ddp::checkpoint::of_file(path)
+        {
+            Self::of_checkpoint(folder.into(), None, given)?
         } else {
             Self::of_file(path, given)?
         };

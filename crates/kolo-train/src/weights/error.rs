@@ -57,6 +57,30 @@ pub enum WeightsError {
         /// The weights.
         path: PathBuf,
     },
+    /// A folder was given where a file of weights is expected.
+    #[error(
+        "{} is a folder; give the file that `kolo export` has written, a checkpoint's folder, or its \
+         weights.safetensors", path.display()
+    )]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another file of a checkpoint was given than its weights.
+    #[error("{} is another part of a checkpoint; its weights are in weights.safetensors beside it", path.display())]
+    OtherPart {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Git has the file's place taken by a few lines of text.
+    #[error(
+        "{} is a pointer of Git LFS and not the file itself; fetch it with `git lfs pull` where the file comes from",
+        path.display()
+    )]
+    LfsPointer {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file is of none of the formats.
     #[error(
         "{} is no file of weights: it is of none of the formats that `kolo export` writes, {known}",

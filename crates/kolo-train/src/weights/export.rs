@@ -44,7 +44,7 @@ pub enum Which {
 /// The folder is none of a run or has no such checkpoint, the checkpoint is damaged, the format is not for
 /// the model, or a file is there already or cannot be written; names the folder or file.
 pub fn export(run: &RunFolder, which: Which, format: &WeightFormat, out: &Path) -> Result<Exported, Error> {
-    if run.path().is_dir() && !run.is_run() {
+    if run.path().is_dir() && !run.is_run() && run.around().is_none() {
         return Err(WeightsError::NoRun { path: run.path().into() }.into());
     }
     (format.check)(&run.config()?)?;

@@ -5,13 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
-use kolo_ddp::checkpoint::Reader;
+use kolo_ddp::checkpoint::{self, Reader, WEIGHTS};
 
 use super::error::WeightsError;
 use super::format::{NamedTensor, Stored};
 use super::formats::FORMATS;
 use super::tensors::tensors;
 use crate::error::Error;
+
+/// How a pointer of Git LFS begins (git-lfs, docs/spec.md).
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+/// What PyTorch's `DataParallel`, `DistributedDataParallel` and `torch.compile` put before all names.
+const WRAPPERS: [&str; 2] = ["module.", "_orig_mod."];
 
 /// The tensors of a file, of whatever model.
 pub struct WeightsFile {
@@ -32,18 +37,34 @@ pub fn load<M: Module>(module: M, path: &Path) -> Result<M, Error> {
 }
 
 impl WeightsFile {
-    /// Reads a file.
+    /// Reads a file, of whichever of the [`FORMATS`], or of a checkpoint, whose folder may be given as well.
+    /// Names may all begin as PyTorch's wrappers have them (`module.`).
     ///
     /// # Errors
     ///
     /// It cannot be read, is damaged or of none of the [`FORMATS`], or holds other tensors than of `f32`.
     pub fn read(path: &Path) -> Result<Self, Error> {
+        if let Some(folder) = checkpoint::of_file(path) {
+            return match path.is_dir() || path.file_name() == Some(WEIGHTS.as_ref()) {
+                true => Self::of_checkpoint(path, &Reader::open(folder)?),
+                false => Err(WeightsError::OtherPart { path: path.into() }.into()),
+            };
+        }
+        if path.is_dir() {
+            return Err(WeightsError::Folder { path: path.into() }.into());
+        }
         let data = fs::read(path).map_err(|e| Error::file(path, e))?;
+        if data.starts_with(LFS_POINTER) {
+            return Err(WeightsError::LfsPointer { path: path.into() }.into());
+        }
         let format = FORMATS.iter().find(|format| (format.recognises)(&data)).ok_or_else(|| {
             let known = FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ");
             WeightsError::NoFormat { path: path.into(), known }
         })?;
-        let tensors = (format.decode)(path, data)?;
+        let mut tensors = (format.decode)(path, data)?;
+        while let Some(wrapper) = WRAPPERS.iter().find(|wrapper| are_in(&tensors, wrapper)) {
+            tensors.iter_mut().for_each(|tensor| drop(tensor.name.drain(..wrapper.len())));
+        }
         let tensors = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
         Ok(WeightsFile { path: path.into(), stored: format.stored, tensors })
     }
@@ -55,13 +76,23 @@ impl WeightsFile {
     /// The checkpoint is damaged; names the file.
     pub(crate) fn of_checkpoint(path: &Path, reader: &Reader) -> Result<Self, Error> {
         let tensors = tensors(reader)?.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
-        let stored = |path: &str| Stored { name: path.into(), transposed: false };
-        Ok(WeightsFile { path: path.into(), stored, tensors })
+        Ok(WeightsFile { path: path.into(), stored: as_it_is, tensors })
     }
 
     /// The module with these weights. Errors as [`load`].
     pub(crate) fn into_module<M: Module>(mut self, module: M) -> Result<M, WeightsError> {
-        for (place, first) in kolo_burn::tied(&module) {
+        // A checkpoint's file that lies elsewhere now looks like one of torchvision's, and has the module's own
+        // names.
+        let (mut is_own, tied) = (true, kolo_burn::tied(&module));
+        let module = kolo_burn::with_values(module, |path, shape| {
+            is_own &= tied.iter().any(|(place, _)| place == path)
+                || self.tensors.get(path).is_some_and(|tensor| tensor.shape == shape);
+            Ok::<_, WeightsError>(None)
+        })?;
+        if is_own {
+            self.stored = as_it_is;
+        }
+        for (place, first) in tied {
             self.tie(&place, &first)?;
         }
         let module = kolo_burn::with_values(module, |path, shape| self.take(path, shape).map(Some))?;
@@ -111,4 +142,14 @@ impl WeightsFile {
 
 fn bits(tensor: &NamedTensor) -> Vec<u32> {
     tensor.values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Whether all names begin so.
+fn are_in(tensors: &[NamedTensor], wrapper: &str) -> bool {
+    !tensors.is_empty() && tensors.iter().all(|tensor| tensor.name.starts_with(wrapper))
+}
+
+/// Where a file that has the module's own names and shapes has a tensor.
+fn as_it_is(path: &str) -> Stored {
+    Stored { name: path.into(), transposed: false }
 }

@@ -8,7 +8,7 @@ use kolo_comm::env::{self, is_worker};
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Op, Rank};
 use kolo_dashboard::{NoTerminal, SCREEN, Screen};
-use kolo_data::{self as data, DATASETS, ImageDataSet};
+use kolo_data::{self as data, DATASETS, ImageDataSet, Part};
 use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
 use kolo_ddp::rate::BatchScaling;
 use kolo_ddp::reduction::REDUCTIONS;
@@ -20,7 +20,7 @@ use kolo_train::models::{self, MODELS};
 use kolo_train::weights::WeightsFile;
 use kolo_train::{
     Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown,
-    replaces_another,
+    replaces_another, shell_quoted,
 };
 
 use crate::options::{Communication, Elastic, algorithms};
@@ -121,7 +121,7 @@ pub(super) fn settings() -> Vec<Id> {
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     match folder.newest_checkpoint() {
         Ok(found) if !folder.is_complete() => {
-            let (path, step) = (folder.path().display(), found.step);
+            let (path, step) = (shell_quoted(folder.path()), found.step);
             failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
         }
         _ => failure,
@@ -236,6 +236,7 @@ impl Train {
 
     /// Refuses images, or options, that the model does not have.
     pub(super) fn refuse_images(&self, config: &Recipe, images: &dyn ImageDataSet) -> Result<(), Failure> {
+        config.check_samples(images.samples(Part::Train))?;
         Ok(models::find(&config.model)?.check(config, images.shape())?)
     }
 
@@ -392,7 +393,9 @@ impl Train {
             return self.adapted(RunFolder::at(folder.clone()).config()?);
         }
         if let Some(path) = &self.config_file {
-            return self.adapted(Recipe::read(path)?);
+            // A run folder stands for its configuration.
+            let inside = path.join("config.toml");
+            return self.adapted(Recipe::read(if inside.is_file() { &inside } else { path })?);
         }
         if self.accumulate == 0 {
             return Err(Failure::input("--accumulate 0: it must be at least 1"));

@@ -25,6 +25,10 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--batch-size", "0"], &["--batch-size 0", "at least 1"]),
         (&["train", "--nproc", "0"], &["--nproc 0", "at least 1"]),
         (&["train", "--shards", "0"], &["--shards 0", "at least 1"]),
+        (
+            &["train", "--shards", "1000000000"],
+            &["--shards 1000000000", "has 10000 samples", "at most as many"],
+        ),
         (&["train", "--accumulate", "0"], &["--accumulate 0", "at least 1"]),
         (&["train", "--steps", "0"], &["--steps 0", "at least 1"]),
         (&["train", "--checkpoint-steps", "0"], &["--checkpoint-steps 0", "at least 1"]),
@@ -125,6 +129,22 @@ fn folders_ports_and_checkpoints() {
 
     let (_, error) = fail(folder.path(), &train("a"));
     assert!(error.contains("run folder a exists") && error.contains("--resume a"), "{error}");
+
+    // What the user is told to type means that folder, and nothing else.
+    succeed(folder.path(), &train("my run"));
+    let (_, error) = fail(folder.path(), &train("my run"));
+    assert!(error.contains("--resume 'my run'"), "{error}");
+    for part in ["a/checkpoints", "a/checkpoints/step-00000001", "a/checkpoints/step-00000001/position.json"]
+    {
+        let (code, error) = fail(folder.path(), &["train", "--resume", part]);
+        assert!(
+            code == 2 && error.contains(&format!("{part} is in the run folder a; give that one")),
+            "{error}"
+        );
+    }
+    // The folder of a run stands for its configuration.
+    let again = ["train", "--config", "a", "--nproc", "1", "--out", "again"];
+    succeed(folder.path(), &again);
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();

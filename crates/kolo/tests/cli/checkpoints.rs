@@ -196,3 +196,23 @@ fn one_command_starts_or_resumes_and_a_complete_run_is_success() {
     let (code, error) = fail(folder.path(), &["train", "--resume-or-start"]);
     assert!(code == 2 && error.contains("--out"), "{error}");
 }
+
+/// `ulimit -f`: a checkpoint that is too large is as one on a full disk, and the limit is named.
+#[test]
+fn a_limit_of_file_sizes_costs_the_checkpoint_and_not_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = "train --nproc 1 --batch-size 8 --steps 4 --checkpoint-steps 2 --out run";
+    let script = format!("ulimit -f 64; exec {} {words}", env!("CARGO_BIN_EXE_kolo"));
+    let output = std::process::Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(folder.path())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    let words = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    let told = words.lines().find(|line| line.starts_with("error:")).unwrap_or_default();
+    assert!(told.contains("the last checkpoint was not written"), "{words}");
+    assert!(told.contains("this process may write 65536 bytes to a file: raise `ulimit -f`"), "{words}");
+    assert_eq!(summary(&folder.path().join("run"))["steps"], 4);
+}
