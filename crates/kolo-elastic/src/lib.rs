@@ -59,6 +59,7 @@ mod protocol;
 mod regroup_listener;
 mod timeouts;
 mod worker_protocol;
+mod working;
 
 pub use arbiter::{ARBITERS, Arbiter, ArbiterKind};
 pub use coordinator::Coordinator;
@@ -68,3 +69,4 @@ pub use member_name::{COORDINATOR, MEMBER, member_name};
 pub use member_ranks::MemberRanks;
 pub use node_config::NodeConfig;
 pub use protocol::MembershipPolicy;
+pub use working::{Working, working};

@@ -11,6 +11,7 @@ use kolo_rendezvous::Error;
 
 use crate::coordinator_connection::CoordinatorConnection;
 use crate::worker_protocol;
+use crate::working::time_at_work;
 
 /// The listener tells the CPU time so often.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -82,9 +83,11 @@ impl Heard {
         coordinator: &mut CoordinatorConnection,
         cpu_time_key: &str,
     ) -> Result<bool, Error> {
-        // The CPU time decides how long others wait for a member that says nothing itself.
+        // The CPU time decides how long others wait for a member that says nothing itself; with it counts what
+        // the member has said of its work.
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
-        let ms = 1000 * cpu.tv_sec + cpu.tv_nsec / 1_000_000;
+        let cpu_ms = u128::try_from(1000 * cpu.tv_sec + cpu.tv_nsec / 1_000_000).unwrap_or(0);
+        let ms = cpu_ms + time_at_work().as_millis();
         coordinator.request(|store| store.set(cpu_time_key, ms.to_string()))?;
         let generation = self.generation.load(Ordering::Acquire);
         let key = worker_protocol::regroup_key(generation);

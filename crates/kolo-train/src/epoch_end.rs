@@ -23,9 +23,12 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     ) -> Result<(), Error> {
         let Job { config, device, .. } = self.job;
         let (batch_size, precision) = (config.test_batch_size, config.precision.precision()?);
+        // It is the user's code, and may wait for a device or for another program.
+        let working = kolo_elastic::working();
         let scores = kolo_trace::spanned(What::Evaluate, || {
             evaluate::scores(&self.ddp, self.task, batch_size, precision, device)
         })?;
+        drop(working);
         // Also where nothing is evaluated: from here on nobody needs the others for what is written down.
         let noise_scale = self.ddp.with_replica(|replica| {
             replica.gather_residuals()?;

@@ -42,6 +42,12 @@ impl<M, D: DataSet + ?Sized> Task<M, D> {
         self.measured().iter().copied().enumerate().find(|(_, metric)| wanted(metric))
     }
 
+    /// Calls the listeners. Meanwhile this worker counts as one that works: it may upload something.
+    pub(crate) fn tell(&mut self, record: &Record<'_>) {
+        let _working = kolo_elastic::working();
+        self.listeners.iter_mut().for_each(|listener| listener(record));
+    }
+
     /// Checks that what the recipe wants to be decided by is measured.
     pub(crate) fn find_metric(&self, config: &Recipe) -> Result<(), Error> {
         match (&config.best_metric, config.patience) {

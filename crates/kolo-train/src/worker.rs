@@ -284,7 +284,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         };
         if let Some(writer) = writer {
             writer.end(&summary, progress)?;
-            self.task.listeners.iter_mut().for_each(|listener| listener(&Record::Summary(&summary)));
+            self.task.tell(&Record::Summary(&summary));
         }
         Ok(Some(summary))
     }
@@ -352,6 +352,6 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
     /// Hands a record to all sinks and listeners, on rank 0.
     pub(crate) fn tell(&mut self, writer: &mut RunWriter, record: &Record<'_>, progress: &Progress) {
         writer.record(record, progress);
-        self.task.listeners.iter_mut().for_each(|listener| listener(record));
+        self.task.tell(record);
     }
 }
