@@ -97,7 +97,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             // Where it has not just been resumed, another worker was rank 0 when the last death came, and has
             // come to the end nevertheless.
             if begins {
-                let mut told = RunWriter::new(&SinkContext { folder: None, ..run }, &self.job.sinks, &self.sampling);
+                let mut told =
+                    RunWriter::new(&SinkContext { folder: None, ..run }, &self.job.sinks, &self.sampling);
                 told.begin(progress)?;
                 self.tell(&mut told, &Record::Note(&complete(folder, progress)), progress);
             }

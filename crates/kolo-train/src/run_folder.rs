@@ -55,13 +55,21 @@ pub struct RunFolder {
     /// The right to write it, on rank 0 while it trains.
     claim: Option<Arc<RunClaim>>,
     /// Files with lines that are not durable yet.
-    unsynced: Arc<Mutex<BTreeSet<PathBuf>>>,
+    lines: Arc<Lines>,
+}
+
+/// Files with lines that are not durable yet.
+#[derive(Debug, Default)]
+struct Lines {
+    unsynced: Mutex<BTreeSet<PathBuf>>,
+    /// Held by whoever syncs them: another one must not take them for synced before they are.
+    syncing: Mutex<()>,
 }
 
 impl RunFolder {
     /// A folder that is there already.
     pub fn at(path: PathBuf) -> Self {
-        RunFolder { path, claim: None, unsynced: Arc::default() }
+        RunFolder { path, claim: None, lines: Arc::default() }
     }
 
     /// Whether there is a run in it.
@@ -72,9 +80,7 @@ impl RunFolder {
     /// The run folder in which this is a folder of checkpoints, a checkpoint, or a file of one.
     pub(crate) fn around(&self) -> Option<PathBuf> {
         let path = fs::canonicalize(&self.path).ok()?;
-        let above = path.ancestors().skip(1).take(3);
-        let found =
-            above.filter(|above| above.join(CONFIG).exists() && !above.as_os_str().is_empty()).next()?;
+        let found = path.ancestors().skip(1).take(3).find(|above| above.join(CONFIG).exists())?;
         // As the user has spelled it, where that can be.
         let steps = path.strip_prefix(found).ok()?.components().count();
         let spelled = self.path.ancestors().nth(steps).filter(|above| !above.as_os_str().is_empty());
@@ -350,21 +356,22 @@ impl RunFolder {
     pub(crate) fn append(&self, path: &Path, header: &[u8], data: &[u8]) -> Result<(), Error> {
         self.check_claim()?;
         kolo_durable::append(path, header, data).map_err(|e| Error::file(path, e))?;
-        self.unsynced.lock().insert(path.to_owned());
+        self.lines.unsynced.lock().insert(path.to_owned());
         Ok(())
     }
 
     /// Makes all that was added to files durable: before a checkpoint says that the steps so far are done, and
     /// before the summary says that all are. It may take as long as a disk takes.
     pub(crate) fn sync_lines(&self) -> Result<(), Error> {
-        let files = std::mem::take(&mut *self.unsynced.lock());
+        let _alone = self.lines.syncing.lock();
+        let files = std::mem::take(&mut *self.lines.unsynced.lock());
         let mut first = Ok(());
         for path in files {
             match kolo_durable::sync_file(&path) {
                 // There is nothing to be lost.
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     first = first.and(Err(Error::file(&path, error)));
-                    self.unsynced.lock().insert(path);
+                    self.lines.unsynced.lock().insert(path);
                 }
                 _ => {}
             }
