@@ -23,6 +23,9 @@ pub use kolo_checkpoint::{
 /// The entry of a checkpoint that says where loss scaling stands.
 const LOSS_SCALE: &str = "loss_scale";
 
+/// The entry of a checkpoint that says what the gradient's transforms know from earlier steps.
+const TRANSFORMS: &str = "transforms";
+
 /// The entry of a checkpoint that says how many steps the optimizers of servers have made that hold the
 /// weights.
 const UPDATES: &str = "updates_of_servers";
@@ -60,6 +63,7 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     let snapshot = snapshot.with_noise_scale(replica.noise_scale()?.map(NoiseScale::to_words));
     let snapshot = with_entry(snapshot, UPDATES, replica.updates_of_servers())?;
     let snapshot = with_entry(snapshot, LOSS_SCALE, replica.saved_loss_scale())?;
+    let snapshot = with_entry(snapshot, TRANSFORMS, replica.saved_transforms())?;
     with_entry(snapshot, ISLAND_LOSS_SCALES, island_scales)
 }
 
@@ -140,6 +144,7 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     }
     fill_reduction(reader, replica)?;
     replica.set_loss_scale(reader.entry(LOSS_SCALE)?);
+    replica.set_transforms(reader.entry(TRANSFORMS)?)?;
     replica.set_updates_of_servers(reader.entry(UPDATES)?);
     // One that is older than this entry says nothing: then one use each, as in a job that begins.
     let spans = replica.layout().spans().len();

@@ -248,6 +248,9 @@ impl Replica {
                 undo.revert(&mut self.values);
             }
         }
+        if let Err(error) = self.transforms.take_back() {
+            self.failure = Some(error);
+        }
         self.forget_round();
     }
 
@@ -375,7 +378,8 @@ impl Replica {
     }
 
     /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
-    /// To be called between two steps. Islands that synchronise rarely cannot have one each, and servers
+    /// To be called between two steps; where the job has begun it goes on from what the others' knows, or a
+    /// checkpoint ([`GradientTransform::state`]). Islands that synchronise rarely cannot have one each, and servers
     /// that hold the weights see no gradient of all shards: then the next
     /// call says so.
     pub fn add_transform(&mut self, transform: impl GradientTransform) {
@@ -395,7 +399,9 @@ impl Replica {
         for (name, value) in transform.settings() {
             self.stated.add(name, value.to_string());
         }
-        self.transforms.add(Box::new(transform), &self.layout);
+        if let Err(error) = self.transforms.add(Box::new(transform), &self.layout) {
+            self.failure.get_or_insert(error);
+        }
     }
 
     /// Sets a statistic to what this rank alone has made of it in the pass that is under way

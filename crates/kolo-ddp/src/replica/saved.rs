@@ -114,6 +114,28 @@ impl Replica {
         self.step.expect_uses(uses);
     }
 
+    /// What the gradient's transforms know from the steps so far, each number in words, if a checkpoint has to
+    /// say so.
+    pub(crate) fn saved_transforms(&self) -> Option<Vec<Vec<String>>> {
+        let words = |state: &Vec<f64>| state.iter().map(f64::to_string).collect();
+        let states = self.transforms.states();
+        states.iter().any(|state| !state.is_empty()).then(|| states.iter().map(words).collect())
+    }
+
+    /// The gradient's transforms go on from what a checkpoint says of them; from the beginning where it says
+    /// nothing.
+    pub(crate) fn set_transforms(&mut self, saved: Option<Vec<Vec<String>>>) -> Result<(), Error> {
+        let number = |word: &String| word.parse::<f64>().map_err(|_| word.clone());
+        let state = |words: &Vec<String>| words.iter().map(number).collect::<Result<Vec<_>, _>>();
+        let states: Result<Vec<_>, _> = saved.iter().flatten().map(state).collect();
+        let states = states.map_err(|word| {
+            Error::Setting(format!(
+                "the checkpoint says `{word}` where a gradient transform has kept a number"
+            ))
+        })?;
+        self.transforms.take_over(&self.layout, states)
+    }
+
     /// Where loss scaling stands, if a checkpoint has to say so.
     pub(crate) fn saved_loss_scale(&self) -> Option<LossScale> {
         let now = self.scaler.now();

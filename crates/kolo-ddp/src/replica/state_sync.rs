@@ -8,9 +8,11 @@
 use std::sync::Arc;
 
 use kolo_comm::{Group, Rank};
+use kolo_optim::{Kind, Span, SpanId};
 use serde::{Deserialize, Serialize};
 
 use super::delayed::Delay;
+use super::overflow::Overflow;
 use super::undo::Undo;
 use super::{Replica, assignment};
 use crate::agree;
@@ -23,6 +25,7 @@ use crate::processor::{self, Processor};
 use crate::same_settings::Stated;
 use crate::step::Step;
 use crate::straggler::StragglerObserver;
+use crate::transform::States;
 
 /// What a rank tells the others before the first step of a group: whether its values are the job's, its
 /// steps, its shards, whether it holds blocks that a step has updated and that have been taken back, the
@@ -55,6 +58,9 @@ impl Replica {
         let processors: Vec<Processor> = group.all_gather_value(&self.processor)?;
         let speaks = group.rank() == Rank(0);
         self.come_to_one_state(group)?;
+        if self.steps == 0 {
+            self.look_at_first_values()?;
+        }
         if let Some(warning) = processor::differing(&processors)
             && speaks
             && self.told_processors.as_ref() != Some(&processors)
@@ -63,6 +69,23 @@ impl Replica {
             self.told_processors = Some(processors);
         }
         Ok(())
+    }
+
+    /// Refuses to train a parameter that is not finite from the start; constants of the model may be so.
+    fn look_at_first_values(&mut self) -> Result<(), Error> {
+        self.overflow = Overflow::new(&self.layout, &self.values);
+        let spans = self.layout.spans().iter().enumerate().zip(self.overflow.given());
+        let is_trained = |number: usize, span: &Span| {
+            span.spec.kind != Kind::Statistic && !self.groups.is_frozen(SpanId(number))
+        };
+        let mut wrong = spans.filter(|((number, span), given)| **given && is_trained(*number, span));
+        match wrong.next() {
+            Some(((_, span), _)) => Err(Error::Setting(format!(
+                "parameter `{}` is not finite before the first step; begin with other weights",
+                span.spec.name
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Comes to one state with the ranks of `group`, and trains with them from now on.
@@ -166,6 +189,7 @@ impl Replica {
             group.broadcast(&mut uses, donor)?;
         }
         let known: Vec<LastStep> = group.broadcast_value(self.last_steps(), donor)?;
+        let transforms: States = group.broadcast_value(self.transforms.states(), donor)?;
         let mut undo = None;
         if standing.halfway {
             let undo = undo.insert(self.undo.clone().unwrap_or_else(|| Undo::new(&self.layout)));
@@ -190,7 +214,7 @@ impl Replica {
             islands.begins_at(standing.steps);
         }
         self.noise.known = standing.noise_scale;
-        Ok(())
+        self.transforms.take_over(&self.layout, transforms)
     }
 }
 
@@ -200,7 +224,7 @@ mod tests {
     use crate::config::Config;
     use crate::warning::Warning;
     use kolo_comm::threads;
-    use kolo_optim::{Kind, ParamSpec, Settings, named};
+    use kolo_optim::{ParamSpec, Settings, named};
 
     /// Two ranks meet twice, with these processors the second time; what each tells of them.
     fn told_of(processors: [Processor; 2]) -> [Vec<Warning>; 2] {

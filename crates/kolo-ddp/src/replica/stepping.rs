@@ -329,6 +329,7 @@ impl Replica {
         }
         let mut decision = Decision { factor: 1.0, norm: None };
         if !self.server && (!self.transforms.is_empty() || self.noise.is_on()) {
+            self.transforms.begin_step();
             for bucket in self.step.order() {
                 let (bucket, gradient) = self.step.collect(bucket)?;
                 self.noise.see(&self.layout, bucket, gradient);

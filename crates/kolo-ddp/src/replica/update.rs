@@ -279,6 +279,7 @@ impl Replica {
             let Replica { layout, values, optimizer, overflow, .. } = self;
             overflow.name(done.step, layout, values, &mut **optimizer)?;
         }
+        self.transforms.end_step();
         self.last = Some(done);
         self.step.prepare_next(self.reads_once())
     }

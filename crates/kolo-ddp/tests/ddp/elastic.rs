@@ -59,6 +59,33 @@ fn check(script: &Script, transport: &'static TransportKind, seed: u64, expected
     }
 }
 
+/// What a transform of the program's own knows from earlier steps is given to those who come, and taken back
+/// with a step that is done again, or with all steps since the last copy.
+#[test]
+fn what_a_transform_knows_survives_deaths_and_joins() {
+    let find = |optimizer, reduction: &str| {
+        let optimizer = optimizer::find(optimizer).unwrap();
+        let entry = REDUCTIONS.iter().find(|entry| entry.name == reduction).unwrap();
+        (optimizer, Settings::default(), lively_reduction(entry))
+    };
+    // Without copies, and with.
+    for combination in [find("adamw", "sum"), find("sgd", "top-k")] {
+        let script = |seed| Script::new(seed, &combination, None, true).smoothed();
+        let plain = run(&Script::new(0, &combination, None, true).undisturbed(), &TCP).remove(0);
+        let (expected, losses) = run(&script(0).undisturbed(), &TCP).remove(0);
+        assert!(expected != plain.0, "it does something");
+        for seed in 0..8 {
+            check(&script(seed), [&SHM, &TCP][seed as usize % 2], seed, &expected, &losses);
+        }
+    }
+    let combination = find("adamw", "sum");
+    let late = |seed| Script::late(seed, &combination, None).smoothed();
+    let (expected, losses) = run(&late(0).undisturbed(), &TCP).remove(0);
+    for seed in 0..4 {
+        check(&late(seed), &TCP, seed, &expected, &losses);
+    }
+}
+
 #[test]
 fn late_updates_survive_deaths_and_joins_in_the_same_bits() {
     let keeps_nothing = |(.., reduction): &&Combination| !reduction.keeps_state();

@@ -352,6 +352,23 @@ fn a_tensor_that_is_infinite_from_the_start_is_left_alone() {
     assert_eq!(replica.values().unwrap(), [0.25, 0.25, 0.25, 0.0, f32::NEG_INFINITY, 0.0]);
 }
 
+/// Nobody can train it; rank 0's are those that count.
+#[test]
+fn a_parameter_that_is_not_finite_from_the_start_is_refused_by_all_ranks() {
+    let told = threads::spawn(2, |group| {
+        let mut values = vec![0.5; NAMES.len() * WIDTH];
+        if group.rank().0 == 0 {
+            values[WIDTH + 7] = f32::NAN;
+        }
+        let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
+        let made = Replica::new(Arc::new(group), specs(), values, &Config::default(), sgd);
+        made.err().unwrap().to_string()
+    });
+    for error in told.unwrap() {
+        assert!(error.contains("parameter `shared` is not finite before the first step"), "{error}");
+    }
+}
+
 #[test]
 fn a_loss_over_no_number_of_samples_is_refused() {
     for count in [f64::NAN, f64::INFINITY, -1.0] {

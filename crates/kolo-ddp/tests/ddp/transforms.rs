@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::common::smooth::Smooth;
 use crate::common::{self, NAMES, WIDTH, clip, replica, run_shard};
 use kolo_comm::{Group, threads};
+use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::transform::{Decision, GradientTransform};
 use kolo_ddp::{BucketCaps, Config, Layout, Slice};
@@ -73,6 +75,40 @@ fn an_own_transform_sees_every_gradient_once_and_scales_it() {
         let expected = threads::spawn(2, |group| train(group, &config, None, 0.05)).unwrap().remove(0);
         assert_eq!(halved, expected);
     }
+}
+
+/// A job that is cut goes on as if it had not been, whether the transform is added before the checkpoint is
+/// read or after; with another transform it is refused.
+#[test]
+fn what_a_transform_knows_is_in_checkpoints() {
+    let step = |replica: &mut kolo_ddp::Replica, number: usize| {
+        run_shard(replica, &[number * 10 + 1]);
+        replica.step(0.1).unwrap();
+    };
+    let fresh = || replica(Arc::new(Group::alone()), &Config::default(), "sgd", Settings::default());
+    let folder = tempfile::tempdir().unwrap();
+    let mut whole = fresh();
+    whole.add_transform(Smooth::default());
+    (0..4).for_each(|number| step(&mut whole, number));
+    let position = Position { step: 4, epoch: 0, step_in_epoch: 0, notes: "a test".into() };
+    let path = checkpoint::save(folder.path(), &mut whole, &position).unwrap();
+    (4..8).for_each(|number| step(&mut whole, number));
+    for adds_first in [true, false] {
+        let mut cut = fresh();
+        if adds_first {
+            cut.add_transform(Smooth::default());
+        }
+        checkpoint::load(&path, &mut cut).unwrap();
+        if !adds_first {
+            cut.add_transform(Smooth::default());
+        }
+        (4..8).for_each(|number| step(&mut cut, number));
+        assert!(cut.values().unwrap() == whole.values().unwrap());
+    }
+    let mut other = fresh();
+    other.add_transform(Halve::default());
+    let error = checkpoint::load(&path, &mut other).unwrap_err().to_string();
+    assert!(error.contains("Halve` cannot go on from what is kept for it: it keeps nothing"), "{error}");
 }
 
 /// A transform is told the scale that those before it have left.

@@ -9,6 +9,7 @@ use crate::last_step::LastStep;
 use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
 use crate::replica::islands::IslandNotes;
+use crate::transform::States;
 
 /// How many copies are kept: while a new one is made the one before it is the last that is good.
 const KEPT: usize = 2;
@@ -37,6 +38,7 @@ pub(super) struct Common {
     pub(super) skipped_steps: u64,
     pub(super) noise_scale: NoiseScale,
     pub(super) loss_scale: LossScale,
+    pub(super) transforms: States,
     /// How many arrays there are, and how many values are kept for each shard.
     pub(super) arrays: usize,
     pub(super) shard_len: usize,
@@ -98,6 +100,7 @@ mod tests {
                     skipped_steps,
                     noise_scale,
                     loss_scale,
+                    transforms: States::new(),
                     arrays,
                     shard_len,
                 };

@@ -88,6 +88,7 @@ impl Replica {
             skipped_steps: self.skipped_steps(),
             noise_scale: self.noise.known,
             loss_scale: self.scaler.now(),
+            transforms: self.transforms.states(),
             arrays: arrays.len(),
             shard_len,
         };

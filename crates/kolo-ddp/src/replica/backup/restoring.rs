@@ -67,6 +67,7 @@ impl Replica {
         self.steps = steps;
         self.noise.known = common.noise_scale;
         self.scaler.take_over(common.loss_scale);
+        self.transforms.take_over(&self.layout, common.transforms.clone())?;
         self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
         self.gathered = None;
         if let Some(islands) = &mut self.islands {

@@ -16,6 +16,7 @@ use kolo_ddp::{
 use self::meeting::Meeting;
 use self::script::{Generation, MOMENTS};
 pub use self::script::{STEPS, Script};
+use super::smooth::Smooth;
 use super::{NAMES, WIDTH, backward, clip, noise, specs};
 
 /// Elements of a sixth tensor, which travels in several buckets.
@@ -90,6 +91,9 @@ impl<'a> Worker<'a> {
             };
             match join() {
                 Ok(mut replica) => {
+                    if script.smoothed {
+                        replica.add_transform(Smooth::default());
+                    }
                     if script.tuned {
                         replica.tune_hastily_for_tests();
                     }

@@ -25,6 +25,8 @@ pub struct Script {
     pub islands: Option<usize>,
     /// Whether steps are tuned, each by another setting.
     pub tuned: bool,
+    /// Whether the program adds a transform of its own that knows of earlier steps.
+    pub smoothed: bool,
     pub generations: Vec<Generation>,
 }
 
@@ -65,8 +67,8 @@ impl Script {
         }
         generations.push(Generation { world, fresh, death: None, alone: false });
         let (sync, islands) = ("every-step".into(), None);
-        let (combination, shards, tuned) = (combination.clone(), 6, false);
-        Script { combination, shards, clip_norm, scaled, sync, islands, tuned, generations }
+        let (combination, shards, tuned, smoothed) = (combination.clone(), 6, false, false);
+        Script { combination, shards, clip_norm, scaled, sync, islands, tuned, smoothed, generations }
     }
 
     /// Two ranks with two shards each, of which one dies at any moment of a late step, with or without a new
@@ -97,6 +99,11 @@ impl Script {
     /// With updates that are one step late, in which any moment is as good as another, too.
     pub fn late(seed: u64, combination: &Combination, clip_norm: Option<f64>) -> Script {
         Script { clip_norm, islands: None, ..Script::rarely(seed, combination, "delayed:1", 1) }
+    }
+
+    /// With a transform of the program's own that knows of earlier steps.
+    pub fn smoothed(self) -> Script {
+        Script { smoothed: true, ..self }
     }
 
     /// Tuned.
