@@ -65,6 +65,11 @@ pub(crate) struct Segment {
     pub(crate) steps: usize,
 }
 
+/// Steps of the whole run after so many epochs of so many steps each; more than can be counted are the most.
+pub(crate) fn steps_after(before: u64, epochs: usize, steps: usize) -> u64 {
+    before.saturating_add((epochs as u64).saturating_mul(steps as u64))
+}
+
 /// The run's segments, of which the last has no end; says what is wrong with a growth that cannot be.
 pub(crate) fn segments(
     samples: usize,
@@ -92,7 +97,7 @@ pub(crate) fn segments(
         let global = grown.checked_mul(shards).ok_or_else(|| too_large(batch, factor))?;
         segments.push(Segment {
             first_epoch: epochs,
-            first_step: first_step + ((epochs - first_epoch) * steps) as u64,
+            first_step: steps_after(first_step, epochs - first_epoch, steps),
             batch: grown,
             steps: samples.div_ceil(global),
         });

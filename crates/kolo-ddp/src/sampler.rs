@@ -7,7 +7,7 @@
 use kolo_comm::Rank;
 use kolo_comm::tree::share;
 
-use crate::batch_growth::{BatchGrowth, Segment, segments};
+use crate::batch_growth::{BatchGrowth, Segment, segments, steps_after};
 use crate::error::Error;
 use crate::key::Key;
 use crate::replica::Replica;
@@ -81,7 +81,7 @@ impl Sampler {
     /// Steps before an epoch, from 0; so those of the first `epoch` epochs.
     pub fn steps_before(&self, epoch: usize) -> u64 {
         let segment = self.of(epoch);
-        segment.first_step + ((epoch - segment.first_epoch) * segment.steps) as u64
+        steps_after(segment.first_step, epoch - segment.first_epoch, segment.steps)
     }
 
     /// The epoch of a step of the whole run and its number there, all from 0.
@@ -169,7 +169,8 @@ impl Epoch {
     /// The samples of one shard of one step. A short last batch is divided evenly; a shard may then be empty.
     pub fn shard(&self, step: usize, shard: usize) -> &[usize] {
         let Epoch { samples, shards, batch, .. } = *self;
-        let (start, end) = ((step * batch).min(samples), ((step + 1) * batch).min(samples));
+        let first = |step: usize| step.saturating_mul(batch).min(samples);
+        let (start, end) = (first(step), first(step.saturating_add(1)));
         let slice = share(end - start, shards, Rank(shard));
         &self.order[start + slice.start..start + slice.end]
     }

@@ -96,7 +96,7 @@ pub enum ChoiceError {
     },
     /// A value that becomes one that the setting may not have, where it is rounded to an `f32`.
     #[error(
-        "{} of {entry} is {value}, which is {} in the 32 bits that it is computed with; it must be {}",
+        "{} of {entry} is {value}, which is {} in single precision; it must be {}",
         setting.name, value.in_f32(), setting.allowed
     )]
     Rounded {
@@ -257,9 +257,13 @@ mod tests {
             ("size", Value::Number(f64::NAN), "it must be greater than 0"),
             ("factor", Value::Flag(true), "factor of product is true; it must be 0 or more"),
             ("negative", Value::Number(1.0), "it must be true or false"),
-            ("share", Value::Number(0.99999999), "share of product is 0.99999999, which is 1 in the 32 bits"),
-            ("factor", Value::Number(1e39), "factor of product is 1e39, which is inf in the 32 bits"),
-            ("size", Value::Number(1e-46), "size of product is 1e-46, which is 0 in the 32 bits"),
+            (
+                "share",
+                Value::Number(0.99999999),
+                "share of product is 0.99999999, which is 1 in single precision",
+            ),
+            ("factor", Value::Number(1e39), "factor of product is 1e39, which is inf in single precision"),
+            ("size", Value::Number(1e-46), "size of product is 1e-46, which is 0 in single precision"),
         ] {
             assert!(error(name, value).contains(words), "{}", error(name, value));
         }

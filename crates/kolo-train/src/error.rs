@@ -325,6 +325,12 @@ fn in_options(error: &ChoiceError) -> String {
         ChoiceError::NotAllowed { setting, value, .. } => {
             format!("{} {value}: it must be {}", option(setting.name), setting.allowed)
         }
+        ChoiceError::Rounded { setting, value, .. } => format!(
+            "{} {value}: it is {} in single precision; it must be {}",
+            option(setting.name),
+            value.in_f32(),
+            setting.allowed
+        ),
         ChoiceError::NoSetting { entry, setting, known } => {
             let known: Vec<String> = known.iter().map(|setting| option(setting.name)).collect();
             format!("{}: {entry} has no such setting; it has {}", option(setting), known.join(", "))

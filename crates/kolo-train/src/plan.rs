@@ -34,7 +34,7 @@ impl Recipe {
         let growth = &self.large_batch.grow_batch;
         let sampler = Sampler::growing(samples, self.batch_size, growth, self.shards, self.seed);
         let sampler = sampler.map_err(Error::Refused)?;
-        let (rates, steps) = (self.rate(&sampler), self.total_steps(&sampler));
+        let (rates, steps) = (self.rate(&sampler)?, self.total_steps(&sampler));
         Ok(Plan {
             global_batch: sampler.global_batch(),
             epoch_steps: sampler.steps() as u64,

@@ -166,7 +166,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         let growth = &config.large_batch.grow_batch;
         let sampler = ddp.growing_sampler(samples, config.batch_size, growth, config.seed);
         let sampler = sampler.map_err(Error::Refused)?;
-        let (calendar, rate) = (Calendar::new(config, &sampler), config.rate(&sampler));
+        let (calendar, rate) = (Calendar::new(config, &sampler), config.rate(&sampler)?);
         let pause = Arc::default();
         let data = SlowData::new(task.data.clone(), Arc::clone(&pause));
         let mut loader = Loader::new(Arc::new(data), sampler);

@@ -2,11 +2,58 @@
 
 use crate::error::Error;
 
-/// Refuses a count of 0.
-pub(crate) fn at_least_1(option: &'static str, count: impl Into<Option<u64>>) -> Result<(), Error> {
-    match count.into() {
+/// The most that a setting may count: epochs, samples, shards, workers. Products of two such counts, as the
+/// steps of a run, still are numbers of 64 bits.
+const MOST: u64 = u32::MAX as u64;
+
+/// The most steps that a setting may count: up to there `f64`, in which learning rates are computed, has
+/// every whole number.
+const MOST_STEPS: u64 = 1 << 53;
+
+/// Refuses a count of 0, and one that is too large to compute with.
+pub(crate) fn count(option: &'static str, count: impl Into<Option<usize>>) -> Result<(), Error> {
+    let count = count.into().map(|count| count as u64);
+    least_1(option, count)?;
+    at_most(option, count, MOST)
+}
+
+/// Refuses 0 steps, and more than can be computed with.
+pub(crate) fn steps(option: &'static str, steps: impl Into<Option<u64>>) -> Result<(), Error> {
+    let steps = steps.into();
+    least_1(option, steps)?;
+    at_most(option, steps, MOST_STEPS)
+}
+
+/// Refuses more steps than can be computed with; 0 is none of them.
+pub(crate) fn steps_or_0(option: &'static str, steps: u64) -> Result<(), Error> {
+    at_most(option, Some(steps), MOST_STEPS)
+}
+
+fn least_1(option: &'static str, count: Option<u64>) -> Result<(), Error> {
+    match count {
         Some(0) => Err(Error::setting(option, 0, "it must be at least 1")),
         _ => Ok(()),
+    }
+}
+
+fn at_most(option: &'static str, count: Option<u64>, most: u64) -> Result<(), Error> {
+    match count {
+        Some(count) if count > most => {
+            Err(Error::setting(option, count, format!("it must be at most {most}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a learning rate that is none, or becomes 0 in the single precision of optimizers.
+pub(crate) fn rate(option: &'static str, value: f64) -> Result<(), Error> {
+    greater_than_0(option, value)?;
+    match value as f32 > 0.0 {
+        true => Ok(()),
+        false => {
+            let problem = "it is 0 in single precision; it must be greater than 0 there";
+            Err(Error::setting(option, format!("{value:e}"), problem))
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::models::Stem;
-use check::{at_least_1, at_most_a_sample, below_1};
+use check::{at_most_a_sample, below_1, count, steps, steps_or_0};
 
 pub use check::check_bucket_cap;
 pub use choices::{OptimizerChoice, TransformChoices};
@@ -166,6 +166,10 @@ pub struct Recipe {
     pub groups: Vec<ParamGroup>,
 }
 
+/// What learning rates are called that follow from several settings.
+const SCALED_RATE: &str = "--lr, scaled to the batch and the group,";
+const LAST_RATE: &str = "--lr at the last step, scaled to the batch and the group,";
+
 /// Workers of a run where nobody says how many.
 pub const WORKERS: usize = 2;
 
@@ -194,16 +198,18 @@ impl Recipe {
     ///
     /// The first setting that cannot be, with its value.
     pub fn check(&self) -> Result<(), Error> {
-        at_least_1("--epochs", self.epochs as u64)?;
-        at_least_1("--steps", self.steps)?;
-        at_least_1("--batch-size", self.batch_size as u64)?;
-        at_least_1("--nproc", self.nproc as u64)?;
-        at_least_1("--shards", self.shards as u64)?;
-        at_least_1("--checkpoint-epochs", self.checkpoint_epochs as u64)?;
-        at_least_1("--checkpoint-steps", self.checkpoint_steps)?;
-        at_least_1("--keep-checkpoints", self.keep_checkpoints as u64)?;
-        at_least_1("--patience", self.patience.map(|epochs| epochs as u64))?;
-        at_least_1("--test-batch-size", self.test_batch_size as u64)?;
+        count("--epochs", self.epochs)?;
+        steps("--steps", self.steps)?;
+        count("--batch-size", self.batch_size)?;
+        count("--nproc", self.nproc)?;
+        count("--shards", self.shards)?;
+        count("--checkpoint-epochs", self.checkpoint_epochs)?;
+        steps("--checkpoint-steps", self.checkpoint_steps)?;
+        steps_or_0("--verify-every", self.verify_every)?;
+        steps_or_0("--backup-steps", self.backup_steps)?;
+        count("--keep-checkpoints", self.keep_checkpoints)?;
+        count("--patience", self.patience)?;
+        count("--test-batch-size", self.test_batch_size)?;
         check_bucket_cap(self.bucket_cap_mb)?;
         below_1("--dropout", self.dropout)?;
         self.optimizer.check()?;
@@ -314,8 +320,23 @@ impl Recipe {
     }
 
     /// The learning rate of each step.
-    pub(crate) fn rate(&self, sampler: &Sampler) -> StepRates {
-        self.rate.over(self.epochs, sampler)
+    ///
+    /// # Errors
+    ///
+    /// A rate is none where it is scaled: to the batch, by a group or by the schedule.
+    pub(crate) fn rate(&self, sampler: &Sampler) -> Result<StepRates, Error> {
+        let rates = self.rate.over(self.epochs, sampler);
+        let last = rates.at(self.total_steps(sampler).saturating_sub(1));
+        // A tensor whose rate is scaled by 0 stays as it is on purpose.
+        let scales = self.all_groups().into_iter().filter_map(|group| group.lr_scale);
+        for scale in scales.filter(|scale| *scale != 0.0).chain([1.0]) {
+            check::rate(SCALED_RATE, rates.top() * scale)?;
+            // It may fall to 0, but not rise to infinity.
+            if !((last * scale) as f32).is_finite() {
+                check::rate(LAST_RATE, last * scale)?;
+            }
+        }
+        Ok(rates)
     }
 
     /// Whether shards go through a step together, because its normalisations are over the global batch.
@@ -350,6 +371,8 @@ impl Recipe {
     }
 }
 
+#[cfg(test)]
+mod extremes;
 #[cfg(test)]
 mod same_defaults;
 #[cfg(test)]

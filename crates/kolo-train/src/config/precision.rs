@@ -4,7 +4,7 @@ use kolo_burn::Precision;
 use kolo_ddp::LossScaling;
 use serde::{Deserialize, Serialize};
 
-use super::check::at_least_1;
+use super::check::steps;
 use super::defaults::defaults;
 use crate::error::Error;
 
@@ -63,7 +63,7 @@ impl PrecisionConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        at_least_1("--loss-scale-interval", self.interval)?;
+        steps("--loss-scale-interval", self.interval)?;
         self.loss_scaling()?.map_or(Ok(()), |scaling| Ok(scaling.check()?))
     }
 }

@@ -4,7 +4,7 @@ use kolo_ddp::Sampler;
 use kolo_ddp::rate::{BatchScaling, Decay, Rate};
 use serde::{Deserialize, Serialize};
 
-use super::check::{at_least_1, greater_than_0};
+use super::check::{self, count, greater_than_0, steps_or_0};
 use super::defaults::defaults;
 use crate::error::Error;
 
@@ -63,9 +63,12 @@ impl Default for RateConfig {
 
 impl RateConfig {
     pub(super) fn check(&self) -> Result<(), Error> {
-        greater_than_0("--lr", self.lr)?;
-        at_least_1("--base-batch", self.base_batch.map(|batch| batch as u64))?;
-        at_least_1("--lr-step-epochs", self.step_epochs as u64)?;
+        check::rate("--lr", self.lr)?;
+        count("--base-batch", self.base_batch)?;
+        steps_or_0("--warmup-steps", self.warmup_steps)?;
+        // None may be said as 0 epochs.
+        count("--warmup-epochs", self.warmup_epochs.filter(|epochs| *epochs > 0))?;
+        count("--lr-step-epochs", self.step_epochs)?;
         greater_than_0("--lr-factor", self.step_factor)?;
         greater_than_0("--lr-power", self.power)
     }
@@ -74,19 +77,20 @@ impl RateConfig {
     /// than the run's first one, a scaling rule applies (Goyal et al.,
     /// [arXiv:1706.02677](https://arxiv.org/abs/1706.02677)).
     pub(crate) fn over(&self, epochs: usize, sampler: &Sampler) -> StepRates {
-        let epoch = sampler.steps();
+        // A schedule that is longer than can be counted is as good as one without an end.
+        let steps = |epochs: usize| (epochs as u64).saturating_mul(sampler.steps() as u64);
         let decay = match self.schedule {
             LearningRateSchedule::Constant => Decay::Constant,
             LearningRateSchedule::Step => {
-                Decay::Step { every: (self.step_epochs * epoch) as u64, factor: self.step_factor }
+                Decay::Step { every: steps(self.step_epochs), factor: self.step_factor }
             }
             LearningRateSchedule::Cosine => Decay::Cosine,
             LearningRateSchedule::Poly => Decay::Polynomial { power: self.power },
         };
         let scaled = |batch| self.scaling.rate(self.lr, batch, sampler.global_batch());
         let base = self.base_batch.map_or(self.lr, scaled);
-        let warmup = self.warmup_epochs.map_or(self.warmup_steps, |epochs| (epochs * epoch) as u64);
-        let rate = Rate { base, decay, warmup, total: (epochs * epoch) as u64 };
+        let warmup = self.warmup_epochs.map_or(self.warmup_steps, steps);
+        let rate = Rate { base, decay, warmup, total: steps(epochs) };
         StepRates { rate, sampler: sampler.clone() }
     }
 }

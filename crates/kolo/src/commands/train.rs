@@ -341,7 +341,7 @@ impl Train {
             && self.resume.is_none()
             && self.config_file.is_none()
         {
-            config.shards = workers * self.accumulate;
+            config.shards = self.shards_of(workers)?;
         }
         match self.shares.is_empty() {
             true => config.run_by(Some(workers)),
@@ -407,9 +407,22 @@ impl Train {
             )));
         }
         config.nproc = self.nproc.unwrap_or(config.nproc);
-        config.shards = self.shards.unwrap_or(config.nproc * self.accumulate);
+        config.shards = match self.shards {
+            Some(shards) => shards,
+            None => self.shards_of(config.nproc)?,
+        };
         config.rate.scaling = self.scale_lr.map_or(BatchScaling::default(), BatchScaling::from);
         self.adapted(config)
+    }
+
+    /// The shards of a job of so many workers that `--shards` does not say.
+    fn shards_of(&self, workers: usize) -> Result<usize, Failure> {
+        workers.checked_mul(self.accumulate).ok_or_else(|| {
+            let accumulate = self.accumulate;
+            Failure::input(format!(
+                "--accumulate {accumulate} × {workers} workers: more shards than can be counted"
+            ))
+        })
     }
 
     /// Applies the options that do not change the result, which can be given anew for each part of a run.
