@@ -100,6 +100,15 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder of a new run holds one that has not come to a checkpoint.
+    #[error(
+        "the run folder {} holds a run that has not written a checkpoint, so it cannot be continued; remove it if \
+         that run is over, or choose another --out", path.display()
+    )]
+    NothingToResume {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The folder that is to hold the run holds something else.
     #[error("the folder {} is not that of a run, and not empty; choose another", path.display())]
     NotARun {
@@ -269,6 +278,7 @@ impl Error {
                 | ImageTooSmall { .. }
                 | Config { .. }
                 | FolderTaken { .. }
+                | NothingToResume { .. }
                 | FolderMissing { .. }
                 | WithinRun { .. }
                 | NotARun { .. }

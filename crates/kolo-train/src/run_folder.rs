@@ -106,7 +106,7 @@ impl RunFolder {
             create_folders(parent).map_err(|e| Error::file(parent, e))?;
         }
         create_folder(&path).map_err(|e| match e.kind() {
-            ErrorKind::AlreadyExists => Error::FolderTaken { path: path.clone() },
+            ErrorKind::AlreadyExists => RunFolder::at(path.clone()).taken(),
             _ => Error::file(&path, e),
         })?;
         let folder = RunFolder::at(path);
@@ -126,7 +126,7 @@ impl RunFolder {
         match kolo_durable::rename(draft.path(), &path) {
             Ok(()) => sync_folder(parent).map_err(|e| Error::file(parent, e))?,
             Err(_) if is_of(&path, job) => {}
-            Err(_) if path.exists() => return Err(Error::FolderTaken { path }),
+            Err(_) if path.exists() => return Err(RunFolder::at(path).taken()),
             Err(e) => return Err(Error::file(&path, e)),
         }
         Ok(RunFolder::at(path))
@@ -284,7 +284,8 @@ impl RunFolder {
             };
             match made {
                 // Another worker of the job may have been faster.
-                Err(Error::FolderTaken { .. }) if path.join(CONFIG).exists() => {}
+                Err(Error::FolderTaken { .. } | Error::NothingToResume { .. })
+                    if path.join(CONFIG).exists() => {}
                 Err(Error::FolderTaken { path }) => return Err(Error::NotARun { path }),
                 made => return made,
             }
@@ -292,9 +293,34 @@ impl RunFolder {
         let folder = RunFolder::at(path);
         match folder.config()?.difference(config)? {
             None => Ok(folder),
+            // Nothing is there that the other settings could have made: an earlier try failed.
+            Some(_) if !folder.has_checkpoints() && !folder.is_complete() => folder.begin_anew(config),
             Some((setting, there, here)) => {
                 Err(Error::OtherRecipe { path: folder.path, setting, there, here })
             }
+        }
+    }
+
+    /// Takes over the folder of a run that has left nothing to go on from, for one with another configuration.
+    ///
+    /// # Errors
+    ///
+    /// That run goes on ([`Error::NotTheWriter`]), or the configuration cannot be written.
+    fn begin_anew(self, config: &Recipe) -> Result<Self, Error> {
+        self.wait_until_free(false)?;
+        let written = self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes());
+        match written {
+            // Another worker of the job may have been faster.
+            Err(_) if self.config()?.difference(config)?.is_none() => Ok(self),
+            written => written.map(|()| self),
+        }
+    }
+
+    /// Why a new run cannot have it.
+    fn taken(self) -> Error {
+        match self.is_run() && !self.has_checkpoints() && !self.is_complete() {
+            true => Error::NothingToResume { path: self.path },
+            false => Error::FolderTaken { path: self.path },
         }
     }
 

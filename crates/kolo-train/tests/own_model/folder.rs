@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kolo_claim::Candidate;
 use kolo_comm::{Group, threads};
 use kolo_data::Batch;
-use kolo_train::{Error, Membership, Metric, Recipe, Trainer, TrainingContext, cross_entropy, image_tensors};
+use kolo_train::{
+    Error, Membership, Metric, Recipe, RunFolder, Trainer, TrainingContext, cross_entropy, image_tensors,
+};
 
 use crate::model::{Computed, Perceptron, job, run};
 
@@ -41,6 +43,16 @@ fn a_folder_with_a_part_of_the_run_is_gone_on_with() {
     assert!(error.is_input() && words.contains("begun with batch_size = 2, not 3"), "{words}");
     // Complete: there is nothing left to do.
     assert_eq!(run("cut", usize::MAX, 2).unwrap(), whole);
+
+    // A run that has failed before its first checkpoint is no reason to refuse the one that is right.
+    let other = Recipe { batch_size: 3, ..Recipe::default() };
+    let failed = RunFolder::create(place.path().join("failed"), &other).unwrap();
+    std::fs::write(failed.path().join("steps.jsonl"), "{\"step\":0}\n").unwrap();
+    assert_eq!(run("failed", usize::MAX, 2).unwrap(), whole);
+    let config = std::fs::read_to_string(place.path().join("failed/config.toml")).unwrap();
+    assert!(config.contains("batch_size = 2"), "{config}");
+    let steps = std::fs::read_to_string(failed.path().join("steps.jsonl")).unwrap();
+    assert_eq!(steps.lines().count(), 24, "{steps}");
 
     // An empty folder is as good as none; one with other files is not touched.
     std::fs::create_dir(place.path().join("empty")).unwrap();
