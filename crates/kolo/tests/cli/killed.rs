@@ -6,7 +6,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::program::{alive, kolo, workers};
+use super::program::{alive, kolo, stderr, summary, workers};
 
 /// Kills worker number `victim` so long after the start; returns what the user reads.
 fn kill_one(victim: usize, after: Duration, transport: &str) -> String {
@@ -50,6 +50,39 @@ fn the_job_ends_and_names_the_rank() {
         let first = words.lines().find(|line| line.starts_with("error:")).unwrap_or_default();
         assert!(first.contains(&format!("rank {victim} ")) && first.contains("SIGKILL"), "{words}");
     }
+}
+
+/// Where islands synchronise rarely it first comes to the end of their round, so that the run which goes on
+/// ends in the same weights.
+#[test]
+fn a_worker_that_is_alone_ends_no_round_of_islands_early() {
+    const ROUND: usize = 12;
+    let folder = tempfile::tempdir().unwrap();
+    let sync = format!("local:H={ROUND}");
+    let args = ["train", "--model", "mlp", "--shards", "4", "--batch-size", "8", "--epochs", "1"];
+    let args = |out: &'static str| [&args[..], &["--sync", &sync, "--out", out]].concat();
+    let alone = [("RANK", "0"), ("WORLD_SIZE", "1")];
+    let whole = kolo(folder.path(), &args("whole")).envs(alone).output().unwrap();
+    assert!(whole.status.success(), "{}", stderr(&whole));
+    let mut worker = kolo(folder.path(), &args("run"))
+        .envs(alone)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let steps = || std::fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap_or_default();
+    while steps().is_empty() {
+        assert!(Instant::now() < until, "no step within a minute");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(Command::new("kill").args(["-TERM", &worker.id().to_string()]).status().unwrap().success());
+    assert_eq!(worker.wait().unwrap().code(), Some(143));
+    assert_eq!(steps().lines().count() % ROUND, 0, "it ends with a round");
+    let resumed = kolo(folder.path(), &["train", "--resume", "run"]).envs(alone).output().unwrap();
+    assert!(resumed.status.success(), "{}", stderr(&resumed));
+    let weights = |run: &str| summary(&folder.path().join(run))["weights_sha256"].clone();
+    assert_eq!(weights("run"), weights("whole"));
 }
 
 /// A worker that others have started, who know of no members: without others that would wait for it.

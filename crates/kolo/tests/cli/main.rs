@@ -1,5 +1,6 @@
 //! The program as its users meet it: real processes, real folders.
 
+mod alike;
 mod bad_input;
 mod bench;
 mod chaos;

@@ -1,0 +1,126 @@
+//! Workers that are started by hand, each with options of its own, are told which of them differ; and a run
+//! that is resumed is told what has become of its data.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use kolo_testing::free_port;
+
+use super::program::{fail, kolo, noise_images, stderr, succeed, summary};
+
+const RUN: [&str; 7] = ["train", "--shards", "2", "--batch-size", "8", "--out", "run"];
+
+/// Starts two workers, each with options of its own. Returns their exit codes and errors.
+fn two(folder: &Path, first: &[&str], second: &[&str]) -> [(Option<i32>, String); 2] {
+    let port = free_port().port().to_string();
+    let workers = [("0", first), ("1", second)].map(|(rank, more)| {
+        let mut worker = kolo(folder, &[&RUN[..], more].concat());
+        worker.envs([
+            ("RANK", rank),
+            ("WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", &port),
+        ]);
+        worker.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    workers.map(|worker| {
+        let output = worker.wait_with_output().unwrap();
+        (output.status.code(), stderr(&output))
+    })
+}
+
+/// The same images with another label for one of them, in a folder of their own.
+fn relabelled(folder: &Path, data: &str, name: &str) -> String {
+    let (kind, from) = data.split_once(':').unwrap();
+    let to = folder.join(name);
+    fs::create_dir(&to).unwrap();
+    for file in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+    let labels = to.join("train-labels-idx1-ubyte");
+    let mut bytes = fs::read(&labels).unwrap();
+    let last = bytes.last_mut().unwrap();
+    *last = (*last + 1) % 10;
+    fs::write(labels, bytes).unwrap();
+    format!("{kind}:{}", to.display())
+}
+
+#[test]
+fn workers_with_other_options_or_data_are_refused_before_the_first_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 40);
+    let other = relabelled(folder.path(), &data, "other");
+    let usual = ["--data", data.as_str(), "--model", "mlp", "--epochs", "1"];
+    for (option, words) in [
+        (&["--no-augment"][..], "augment is true on rank 0 and false on rank 1;"),
+        (&["--dropout", "0.5"], "dropout is 0.0 on rank 0 and 0.5 on rank 1;"),
+        (&["--label-smoothing", "0.1"], "large_batch.label_smoothing is 0.0 on rank 0 and 0.1 on rank 1;"),
+        (&["--steps", "3"], "steps is nothing on rank 0 and 3 on rank 1;"),
+        (&["--data", &other], "the training data is 40 samples (content "),
+    ] {
+        // An option may be given once.
+        let (first, second) = match option[0] {
+            "--data" => (usual.to_vec(), [&usual[2..], option].concat()),
+            _ => (usual.to_vec(), [&usual[..], option].concat()),
+        };
+        for (code, error) in two(folder.path(), &first, &second) {
+            assert!(error.contains(words) && code == Some(2), "{option:?}: {code:?} {error}");
+        }
+        assert!(!folder.path().join("run").exists(), "a run that has not begun leaves no folder");
+    }
+    let ended = two(folder.path(), &usual, &[&usual[..], &["--keep-checkpoints", "1"]].concat());
+    assert!(ended.iter().all(|(code, _)| *code == Some(0)), "{ended:?}");
+}
+
+#[test]
+fn a_run_goes_on_with_its_data_from_any_folder_and_with_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    noise_images(place, 40);
+    let train = ["train", "--data", "mnist:noise", "--model", "mlp", "--batch-size", "4", "--epochs", "2"];
+    let train = |out: &'static str, more: &[&str]| {
+        succeed(place, &[&train[..], &["--nproc", "1", "--shards", "2", "--out", out], more].concat());
+    };
+    train("whole", &[]);
+    train("cut", &["--checkpoint-steps", "3", "--keep-checkpoints", "9"]);
+    // As if it had ended after the first of its checkpoints.
+    let checkpoints = fs::read_dir(place.join("cut/checkpoints")).unwrap();
+    let mut checkpoints: Vec<_> = checkpoints.map(|entry| entry.unwrap().path()).collect();
+    checkpoints.sort();
+    assert!(!checkpoints[0].ends_with("step-00000010"), "{checkpoints:?}");
+    checkpoints[1..].iter().for_each(|later| fs::remove_dir_all(later).unwrap());
+    fs::remove_file(place.join("cut/summary.json")).unwrap();
+    let labels = place.join("noise/train-labels-idx1-ubyte");
+    let good = fs::read(&labels).unwrap();
+    let mut other = good.clone();
+    *other.last_mut().unwrap() ^= 1;
+    fs::write(&labels, &other).unwrap();
+    let (code, error) = fail(place, &["train", "--resume", "cut"]);
+    assert!(code == 2 && error.contains("the training data = 40 samples (content "), "{code} {error}");
+    fs::write(&labels, good).unwrap();
+
+    let config = place.join("cut/config.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    for (there, here, words) in [
+        ("batch_size = 4\n", "batch_size = 5\n", "batch_size = 4, and this run has 5"),
+        ("shards = 2\n", "shards = 4\n", "shards = 2, and this run has 4"),
+        ("seed = 0\n", "seed = 1\n", "seed = 0, and this run has 1"),
+    ] {
+        fs::write(&config, text.replacen(there, here, 1)).unwrap();
+        let (code, error) = fail(place, &["train", "--resume", "cut"]);
+        assert!(
+            code == 2 && error.contains(words) && error.contains("--accept-changed-data"),
+            "{code} {error}"
+        );
+    }
+    fs::write(&config, text).unwrap();
+
+    // From another folder than the one in which it was begun, and where data of that name are others.
+    let elsewhere = place.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    noise_images(&elsewhere, 20);
+    succeed(&elsewhere, &["train", "--resume", "../cut"]);
+    let weights = |run: &str| summary(&place.join(run))["weights_sha256"].clone();
+    assert_eq!(weights("cut"), weights("whole"));
+}
