@@ -1,6 +1,7 @@
 //! What a user must know of checkpoints though training goes on.
 
 use std::fmt::Display;
+use std::io::Write;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -39,7 +40,10 @@ impl Warnings {
 /// know is heard in any case.
 pub fn tell(warning: &dyn Display) {
     match log::max_level() {
-        log::LevelFilter::Off => eprintln!("warning: {warning}"),
+        // Nobody may read it, and training goes on nevertheless.
+        log::LevelFilter::Off => {
+            let _ = std::io::stderr().write_all(format!("warning: {warning}\n").as_bytes());
+        }
         _ => log::warn!("{warning}"),
     }
 }

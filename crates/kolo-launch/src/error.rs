@@ -72,9 +72,6 @@ pub enum LaunchError {
         /// The operating system's words.
         cause: io::Error,
     },
-    /// All workers ended well, but not all of their output could be passed on.
-    #[error("the workers ended well, but their output could not be passed on: {0}")]
-    Output(io::Error),
     /// A worker failed, and the others were ended.
     #[error("{0}")]
     Failed(Box<FailureReport>),

@@ -35,9 +35,12 @@ const PIPE_CAPACITY: usize = 1 << 20;
 /// How long a reader of the launcher's output may take over the last lines of a job that failed.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
+/// Between two looks at all pipes while the kernel cannot say which are ready.
+const BLIND: Duration = Duration::from_millis(20);
+
 /// The thread that passes output on.
 pub(crate) struct OutputForwarder {
-    thread: JoinHandle<io::Result<()>>,
+    thread: JoinHandle<()>,
     /// A byte tells the thread that there are new streams, closing it that the workers have ended.
     running: PipeWriter,
     /// Streams that the thread has not taken over yet.
@@ -93,8 +96,10 @@ impl OutputForwarder {
     }
 
     fn pass_on(ranks: MemberRanks, messages: Messages) -> io::Result<OutputForwarder> {
-        let out = Destination::new(io::stdout().as_fd().try_clone_to_owned()?.into());
-        let err = Destination::new(io::stderr().as_fd().try_clone_to_owned()?.into());
+        let out = io::stdout().as_fd().try_clone_to_owned()?;
+        let out = Destination::new(out.into(), "standard output", messages);
+        let err = io::stderr().as_fd().try_clone_to_owned()?;
+        let err = Destination::new(err.into(), "standard error", messages);
         let (ended, running) = io::pipe()?;
         let (working, done) = channel();
         let (new, arriving) = channel();
@@ -107,16 +112,15 @@ impl OutputForwarder {
     }
 
     /// The workers have ended: passes on what is left in the pipes. Waits for a slow reader without end.
-    pub fn finish(self) -> Result<(), LaunchError> {
+    pub fn finish(self) {
         drop(self.running);
-        match self.thread.join() {
-            Ok(written) => written.map_err(LaunchError::Output),
-            Err(panic) => std::panic::resume_unwind(panic),
+        if let Err(panic) = self.thread.join() {
+            std::panic::resume_unwind(panic);
         }
     }
 
     /// Like [`finish`](Self::finish), for a job that has failed: a slow reader must not keep the error from
-    /// being reported, and an output that broke is not the error to report. Gives what workers said last.
+    /// being reported. Gives what workers said last.
     pub fn abandon(self) -> LastWords {
         drop(self.running);
         let _ = self.done.recv_timeout(LAST_LINES);
@@ -198,39 +202,49 @@ impl Source {
 /// One of the launcher's own streams.
 struct Destination {
     file: File,
-    /// The first error. What comes after it is dropped, so that the workers can go on: a `head` that has seen
-    /// enough should not end a training.
-    written: io::Result<()>,
+    name: &'static str,
+    messages: Messages,
+    /// Whether something could not be written, and the user has been told.
+    has_failed: bool,
 }
 
 impl Destination {
-    fn new(file: File) -> Destination {
-        Destination { file, written: Ok(()) }
+    fn new(file: File, name: &'static str, messages: Messages) -> Destination {
+        Destination { file, name, messages, has_failed: false }
     }
 
+    /// Writes all, or drops what cannot be written, so that the workers can go on: neither a `head` that has
+    /// seen enough nor a full disk should end a training. A disk may have room again later.
     fn write(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && self.written.is_ok() {
+        while !bytes.is_empty() {
             match self.file.write(bytes) {
-                Ok(0) => self.written = Err(ErrorKind::WriteZero.into()),
+                Ok(0) => return self.lost(&ErrorKind::WriteZero.into()),
                 Ok(taken) => bytes = &bytes[taken..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Whoever shares the terminal may have made it non-blocking.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let _ = poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], None);
                 }
-                Err(error) => self.written = Err(error),
+                Err(error) => return self.lost(&error),
             }
+        }
+    }
+
+    /// Tells it once.
+    fn lost(&mut self, error: &io::Error) {
+        let is_known = std::mem::replace(&mut self.has_failed, true);
+        // Whoever closes a pipe has seen what they wanted.
+        if !is_known && error.kind() != ErrorKind::BrokenPipe {
+            self.messages.say(&format!(
+                "{} cannot be written: {error}; what workers print there is lost, and the job goes on",
+                self.name
+            ));
         }
     }
 }
 
 /// Passes on what comes until `ended` is closed, and what the pipes hold then.
-fn forward(
-    new: &Receiver<Source>,
-    mut ended: PipeReader,
-    mut out: Destination,
-    mut err: Destination,
-) -> io::Result<()> {
+fn forward(new: &Receiver<Source>, mut ended: PipeReader, mut out: Destination, mut err: Destination) {
     let (mut sources, mut piece, mut lines) = (Vec::new(), vec![0; PIECE], Vec::new());
     let mut pass_on = |stream: Stream, lines: &mut Vec<u8>| {
         match stream {
@@ -242,12 +256,14 @@ fn forward(
     loop {
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(&ended, PollFlags::IN)];
         fds.extend(sources.iter().map(|source: &Source| PollFd::new(&source.pipe, PollFlags::IN)));
-        match poll(&mut fds, None) {
-            Err(error) if error != rustix::io::Errno::INTR => return Err(error.into()),
-            _ => {}
+        let is_blind = poll(&mut fds, None).is_err_and(|error| error != rustix::io::Errno::INTR);
+        if is_blind {
+            // The kernel lacks memory for the moment: what is ready is found out by reading.
+            std::thread::sleep(BLIND);
         }
         let news = !fds[0].revents().is_empty();
-        let mut ready = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
+        let is_ready = |fd: &PollFd<'_>| is_blind || !fd.revents().is_empty();
+        let mut ready = fds[1..].iter().map(is_ready).collect::<Vec<_>>().into_iter();
         sources.retain_mut(|source| {
             let over = ready.next() == Some(true) && source.read(&mut piece, &mut lines) == Some(0);
             pass_on(source.stream, &mut lines);
@@ -273,12 +289,15 @@ fn forward(
         source.lines.finish(&mut lines);
         pass_on(source.stream, &mut lines);
     }
-    out.written.and(err.written)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn destination(file: File) -> Destination {
+        Destination::new(file, "a file", Messages::Text)
+    }
 
     /// Forwards pipes that the function fills; gives what arrived at the two destinations.
     fn forwarded(fill: impl FnOnce(Vec<PipeWriter>, PipeWriter)) -> (String, String) {
@@ -292,12 +311,12 @@ mod tests {
             writers.push(writer);
         }
         let (out, err) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
-        let destination = |file: &tempfile::NamedTempFile| Destination::new(file.reopen().unwrap());
-        let (out_file, err_file) = (destination(&out), destination(&err));
+        let reopened = |file: &tempfile::NamedTempFile| destination(file.reopen().unwrap());
+        let (out_file, err_file) = (reopened(&out), reopened(&err));
         (&running).write_all(b"+++").unwrap();
         let thread = std::thread::spawn(move || forward(&arriving, ended, out_file, err_file));
         fill(writers, running);
-        thread.join().unwrap().unwrap();
+        thread.join().unwrap();
         let read = |file: &tempfile::NamedTempFile| std::fs::read_to_string(file.path()).unwrap();
         (read(&out), read(&err))
     }
@@ -340,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_destination_is_an_error_and_drains_nonetheless() {
+    fn a_broken_destination_drains_nonetheless() {
         let (ended, mut running) = io::pipe().unwrap();
         let (reader, mut writer) = io::pipe().unwrap();
         let (new, arriving) = channel();
@@ -349,11 +368,11 @@ mod tests {
         let (nobody, broken) = io::pipe().unwrap();
         drop(nobody);
         let (out, err) =
-            (Destination::new(OwnedFd::from(broken).into()), Destination::new(tempfile::tempfile().unwrap()));
+            (destination(OwnedFd::from(broken).into()), destination(tempfile::tempfile().unwrap()));
         let thread = std::thread::spawn(move || forward(&arriving, ended, out, err));
         // Far more than a pipe holds: this would block if nobody read.
         writer.write_all(&b"line\n".repeat(PIPE_CAPACITY / 4)).unwrap();
         drop((writer, running));
-        assert_eq!(thread.join().unwrap().unwrap_err().kind(), ErrorKind::BrokenPipe);
+        thread.join().unwrap();
     }
 }

@@ -104,7 +104,8 @@ fn run_once(
     // From here on Ctrl-C ends the launcher at once, even while it waits for a slow reader.
     drop(signals);
     if interrupted.is_none() && !exits.iter().any(|exit| exit.status.failed()) {
-        return streams.finish();
+        streams.finish();
+        return Ok(());
     }
     let last_words = streams.abandon();
     for exit in exits.iter_mut().filter(|exit| exit.status.failed() && exit.error.is_none()) {

@@ -97,7 +97,8 @@ fn end(ending: &Ending) -> ExitCode {
     let Ending { message, culprit, code } = ending;
     let reported = kolo_launch::report_failure(message, *culprit);
     if reported.is_err() || !kolo_launch::launcher_shows_errors() {
-        eprintln!("error: {message}");
+        // Where nobody can be told the exit code still says it.
+        let _ = std::io::stderr().write_all(format!("error: {message}\n").as_bytes());
     }
     ExitCode::from(*code)
 }

@@ -1,12 +1,12 @@
 //! `--log-format json`: what the terminal shows, for programs: an object a line.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use kolo_run_folder::unix_seconds;
 use serde_json::{Map, Value, json};
 
+use super::console::Console;
 use super::live::LogFormat;
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
@@ -22,8 +22,9 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     open: |run| {
         let folder = run.folder.map(|folder| folder.path().to_owned());
         let job = Job { folder, epochs: run.config.epochs, unit: run.unit.into() };
-        (run.live.log_format == LogFormat::Json)
-            .then(|| -> Box<dyn MetricSink> { Box::new(JsonLog { job, pace: None }) })
+        (run.live.log_format == LogFormat::Json).then(|| -> Box<dyn MetricSink> {
+            Box::new(JsonLog { console: Console::open(), job, pace: None })
+        })
     },
 };
 
@@ -31,6 +32,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
 const EVERY: Duration = Duration::from_secs(5);
 
 struct JsonLog {
+    console: Console,
     job: Job,
     /// From the first alignment on.
     pace: Option<Pace>,
@@ -74,13 +76,11 @@ impl MetricSink for JsonLog {
             }
             Record::Epoch(row) => self.job.epoch(row),
             Record::Summary(summary) => {
-                println!("{}", self.job.result(summary)?);
+                self.console.result(format!("{}\n", self.job.result(summary)?));
                 return Ok(());
             }
         };
-        // In one piece: workers that another launcher has started may share standard error. A reader that has
-        // seen enough does not end a training.
-        let _ = std::io::stderr().write_all(format!("{event}\n").as_bytes());
+        self.console.say(event.to_string());
         Ok(())
     }
 

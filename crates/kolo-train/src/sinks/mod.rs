@@ -5,6 +5,7 @@
 
 mod append_file;
 mod buckets;
+mod console;
 mod dashboard;
 mod generations;
 mod json_log;

@@ -1,12 +1,13 @@
 //! What the user sees: one bar for the job on a terminal, plain lines elsewhere, and the result at the end.
 
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use kolo_ddp::sync::SyncMode;
 
+use super::console::Console;
 use super::live::LogFormat;
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
@@ -26,7 +27,16 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
         let (epochs, unit) = (run.config.epochs, run.unit.into());
         let has_dashboard = run.live.screen().is_some();
         let lacks_dashboard = run.live.dashboard && !has_dashboard;
-        Some(Box::new(Terminal { folder, epochs, unit, has_dashboard, lacks_dashboard, shown: None }))
+        let console = Console::open();
+        Some(Box::new(Terminal {
+            console,
+            folder,
+            epochs,
+            unit,
+            has_dashboard,
+            lacks_dashboard,
+            shown: None,
+        }))
     },
 };
 
@@ -37,6 +47,7 @@ const EVERY: Duration = Duration::from_secs(5);
 const NO_DASHBOARD: &str = "--dashboard: `kolo train` has not started these workers, so that nobody holds a terminal for it; lines follow";
 
 struct Terminal {
+    console: Console,
     folder: Option<PathBuf>,
     epochs: usize,
     /// What the loss counts.
@@ -51,7 +62,8 @@ struct Terminal {
 
 /// The steps that have been shown.
 struct Shown {
-    bar: Option<ProgressBar>,
+    /// Whether there is a bar in place of plain lines.
+    has_bar: bool,
     started: Instant,
     last_line: Instant,
     first_step: u64,
@@ -76,7 +88,10 @@ impl MetricSink for Terminal {
     }
 
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
-        self.shown.get_or_insert_with(|| Shown::from(progress));
+        if self.shown.is_none() {
+            self.shown = Some(Shown::from(progress));
+            self.console.show_progress(progress.step(), progress.total());
+        }
         if std::mem::take(&mut self.lacks_dashboard) {
             self.say(NO_DASHBOARD);
         }
@@ -87,25 +102,14 @@ impl MetricSink for Terminal {
 impl Shown {
     fn from(progress: &Progress) -> Self {
         let (first_step, total, now) = (progress.step(), progress.total(), Instant::now());
-        let style = "{msg}\n[{elapsed_precise}] {wide_bar} {pos}/{len} steps";
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(total).with_position(first_step);
-            // The template is a constant; if it were wrong, indicatif's own would do.
-            bar.set_style(
-                ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-            bar
-        });
-        Shown { bar, started: now, last_line: now, first_step, total }
+        let has_bar = std::io::stderr().is_terminal();
+        Shown { has_bar, started: now, last_line: now, first_step, total }
     }
 }
 
 impl Terminal {
     fn say(&self, line: &str) {
-        match self.shown.as_ref().and_then(|shown| shown.bar.as_ref()) {
-            Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
-        }
+        self.console.say(line);
     }
 
     fn step(&mut self, row: &StepRow, epoch: &Meter) {
@@ -124,16 +128,11 @@ impl Terminal {
             row.loss,
             clock(left),
         );
-        match &shown.bar {
-            Some(bar) => {
-                bar.set_position(done);
-                bar.set_message(line);
-            }
-            None if shown.last_line.elapsed() >= EVERY => {
-                shown.last_line = Instant::now();
-                eprintln!("{line}");
-            }
-            None => {}
+        if shown.has_bar {
+            self.console.progress(done, line);
+        } else if shown.last_line.elapsed() >= EVERY {
+            shown.last_line = Instant::now();
+            self.console.say(line);
         }
     }
 
@@ -143,42 +142,52 @@ impl Terminal {
 
     fn end(&mut self, summary: &Summary) {
         self.shown = None;
+        let mut lines = String::new();
+        // A string takes everything.
+        let _ = self.sum_up(summary, &mut lines);
+        self.console.result(lines);
+    }
+
+    fn sum_up(&self, summary: &Summary, to: &mut String) -> std::fmt::Result {
         for score in &summary.scores.0 {
-            println!("{:15} {}", format!("test {}", score.metric.name), score.shown());
+            writeln!(to, "{:15} {}", format!("test {}", score.metric.name), score.shown())?;
         }
-        println!("train loss      {:.4}", summary.train_loss);
+        writeln!(to, "train loss      {:.4}", summary.train_loss)?;
         if let Some(skipped) = summary.skipped_steps {
             let is_rare = summary.sync.parse().is_ok_and(|mode: SyncMode| mode.is_rare());
             let of = if is_rare { "single islands".into() } else { summary.steps.to_string() };
-            println!("skipped steps   {skipped} of {of}, because they overflowed");
+            writeln!(to, "skipped steps   {skipped} of {of}, because they overflowed")?;
         }
         let Speed { unit, per_second } = &summary.speed;
-        println!("training time   {:.1} s, {per_second:.0} {unit}/s", summary.train_seconds);
-        println!(
+        writeln!(to, "training time   {:.1} s, {per_second:.0} {unit}/s", summary.train_seconds)?;
+        writeln!(
+            to,
             "communication   {:.1} % of the work, {:.1} % of the time waited for",
             100.0 * summary.comm_fraction,
             100.0 * summary.exposed_comm_fraction
-        );
+        )?;
         if let Some(noise) = &summary.noise_scale {
-            println!("noise scale     {}", noise.words(unit));
+            writeln!(to, "noise scale     {}", noise.words(unit))?;
         }
         let Summary { sync, synchronised_steps, steps, summed_bytes, .. } = summary;
         if synchronised_steps < steps {
-            println!(
+            writeln!(
+                to,
                 "synchronised    in {synchronised_steps} of {steps} steps ({sync}): {:.1} MB summed",
                 *summed_bytes as f64 / 1e6
-            );
+            )?;
         }
         if let Some(staleness) = &summary.staleness {
-            println!("staleness       {}", staleness.words());
+            writeln!(to, "staleness       {}", staleness.words())?;
         }
-        println!("weights         sha256 {}", summary.weights_sha256);
+        writeln!(to, "weights         sha256 {}", summary.weights_sha256)?;
         for warning in &summary.warnings {
-            println!("warning         {warning}");
+            writeln!(to, "warning         {warning}")?;
         }
         if let Some(folder) = &self.folder {
-            println!("run folder      {}", folder.display());
+            writeln!(to, "run folder      {}", folder.display())?;
         }
+        Ok(())
     }
 }
 
@@ -195,14 +204,6 @@ pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
         100.0 * row.comm_fraction,
         100.0 * row.exposed_comm_fraction,
     )
-}
-
-impl Drop for Shown {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 fn clock(time: Duration) -> String {

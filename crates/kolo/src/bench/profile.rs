@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
 use crate::options::Communication;
+use crate::output::print_json;
 use kolo::{Failure, Precision};
 use kolo_train::check_bucket_cap;
 
@@ -114,8 +115,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
         spread: (of(84.0) - of(16.0)) / 2.0 / of(50.0),
         profile: profile(&alone),
     };
-    println!("{}", serde_json::to_string_pretty(&measured).map_err(Failure::work)?);
-    Ok(())
+    print_json(&measured)
 }
 
 /// One step of a worker.

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
 use crate::options::Communication;
+use crate::output::{print_json, say};
 use kolo::Failure;
 use kolo_train::check_bucket_cap;
 
@@ -174,17 +175,17 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
         samples: count,
     };
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&report).map_err(Failure::work)?);
-        return Ok(());
+        return print_json(&report);
     }
-    println!(
+    say!(
         "step                {:.4} s  (communication waited for: {:.4} s)",
-        step, report.exposed_comm_seconds
+        step,
+        report.exposed_comm_seconds
     );
-    println!("step, no sync       {alone:.4} s");
-    println!("efficiency          {:.1} %", 100.0 * report.efficiency);
-    println!("images per second   {:.1}", report.images_per_second);
-    println!("bytes of a gradient {gradient_bytes}, travelling as {wire_bytes} ({})", report.reduction);
+    say!("step, no sync       {alone:.4} s");
+    say!("efficiency          {:.1} %", 100.0 * report.efficiency);
+    say!("images per second   {:.1}", report.images_per_second);
+    say!("bytes of a gradient {gradient_bytes}, travelling as {wire_bytes} ({})", report.reduction);
     Ok(())
 }
 

@@ -15,6 +15,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Serialize;
 
 use super::mounts::command;
+use crate::output::warn;
 
 /// Where iproute2 keeps the names of namespaces.
 const NAMES: &str = "/run/netns";
@@ -128,7 +129,7 @@ impl Hosts {
             if ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout)
                 && let Err(cause) = how.set(&link, false)
             {
-                eprintln!("warning: a link stays cut: {cause}");
+                warn(&format!("a link stays cut: {cause}"));
             }
         };
         self.mending.push((end, std::thread::Builder::new().name("kolo-chaos-link".into()).spawn(mend)?));

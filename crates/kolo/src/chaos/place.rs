@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use super::disk::SmallDisk;
 use super::hosts::Hosts;
 use super::mounts::command;
+use crate::output::warn;
 use kolo::Failure;
 
 /// Where the files of a run are, gone when it is dropped.
@@ -52,7 +53,7 @@ impl Place {
         if self.disk.is_some() {
             let words = [self.run(), self.path().to_owned()].map(|path| path.display().to_string());
             if let Err(cause) = command("cp", &["-r", &words[0], &words[1]]) {
-                eprintln!("warning: the run folder is not kept: {cause}");
+                warn(&format!("the run folder is not kept: {cause}"));
             }
         }
         let Place { disk, hosts, folder } = self;

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::inject::Injected;
 use super::job::{ChaosJob, Run, RunVerdict};
 use super::record::RunRecord;
+use crate::output::say;
 use kolo::Failure;
 use kolo_run_folder::percentile;
 
@@ -48,7 +49,7 @@ struct Recovery {
 impl Report {
     pub(super) fn begin(job: &ChaosJob, undisturbed: &RunRecord) -> Self {
         let seconds = undisturbed.train_seconds;
-        println!(
+        say!(
             "undisturbed: {} workers, {} steps in {seconds:.1} s, weights {} {}",
             job.workers(),
             undisturbed.steps,
@@ -78,7 +79,7 @@ impl Report {
             RunVerdict::Failed(how) => format!("FAILED: {how}"),
             RunVerdict::Hung => "HUNG".into(),
         };
-        println!("seed {seed}: {faults}; {generations} generations, {seconds:.1} s; {said}");
+        say!("seed {seed}: {faults}; {generations} generations, {seconds:.1} s; {said}");
         match verdict {
             RunVerdict::Same => {}
             RunVerdict::Lost(_) => self.lost += 1,
@@ -92,7 +93,7 @@ impl Report {
     /// Prints the totals; an error if a run has not ended as it should.
     pub(super) fn end(mut self, json: Option<&Path>) -> Result<(), Failure> {
         self.recoveries = self.recoveries();
-        println!(
+        say!(
             "{} runs: {} lost something, {} failed, {} hung",
             self.runs.len(),
             self.lost,
@@ -101,7 +102,7 @@ impl Report {
         );
         for recovery in &self.recoveries {
             let Recovery { fault, hits, p50_seconds, p95_seconds, max_seconds } = recovery;
-            println!(
+            say!(
                 "{fault:12}: {hits:3} times; the next step was done after {p50_seconds:.2} s (p50), \
                  {p95_seconds:.2} s (p95), \
                  {max_seconds:.2} s (most)"

@@ -14,6 +14,7 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 
+use crate::output;
 use kolo::Failure;
 
 /// Train one neural network on many workers as if on one.
@@ -41,6 +42,9 @@ enum Command {
 
 impl Cli {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        // The result of other commands is what they print. A job's is in its run folder, and its exit code
+        // says how it went, whoever reads.
+        let is_job = matches!(self.command, Command::Train(_) | Command::Launch(_));
         match self.command {
             Command::Train(train) => train.run(),
             Command::Check(check) => check.run(),
@@ -53,6 +57,7 @@ impl Cli {
             Command::Checkpoint(checkpoint) => checkpoint.run(),
             Command::Evaluate(evaluate) => evaluate.run(),
             Command::Export(export) => export.run(),
-        }
+        }?;
+        if is_job { Ok(()) } else { output::check() }
     }
 }

@@ -24,6 +24,7 @@ use kolo_train::{
 };
 
 use crate::options::{Communication, Elastic, algorithms};
+use crate::output::{say, warn};
 use crate::start_workers::{check_lone_worker, start_workers};
 use kolo::Failure;
 
@@ -453,10 +454,10 @@ fn show_timeline(file: &Path) {
     if kolo_trace::parts_folder(file).exists()
         && let Err(error) = kolo_trace::join(file)
     {
-        eprintln!("warning: {error}");
+        warn(&error.to_string());
     }
     if file.exists() {
-        println!("timeline: {}, for https://ui.perfetto.dev", file.display());
+        say!("timeline: {}, for https://ui.perfetto.dev", file.display());
     }
 }
 

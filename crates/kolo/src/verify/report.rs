@@ -3,6 +3,7 @@
 use super::cause::cause;
 use super::compare::Outcome;
 use super::plan::Run;
+use crate::output::{note, say};
 use kolo::Failure;
 
 /// A table that grows while the runs are made.
@@ -12,10 +13,14 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn begin(runs: &[Run]) -> Self {
-        eprintln!("{} runs of the same job, each compared with the first one", runs.len());
-        println!(
+        note(&format!("{} runs of the same job, each compared with the first one", runs.len()));
+        say!(
             "{:>7}  {:9}  {:16}  {:>10}  {:>5}  compared",
-            "workers", "transport", "algorithm", "bucket cap", "steps"
+            "workers",
+            "transport",
+            "algorithm",
+            "bucket cap",
+            "steps"
         );
         Table { rows: 0 }
     }
@@ -49,7 +54,7 @@ impl Table {
             0 => run.workers.to_string(),
             servers => format!("{} + {servers}", run.workers),
         };
-        println!("{workers:>7}  {transport:9}  {algorithm:16}  {cap:>6} MiB  {steps:>5}  {compared}");
+        say!("{workers:>7}  {transport:9}  {algorithm:16}  {cap:>6} MiB  {steps:>5}  {compared}");
     }
 }
 
@@ -58,7 +63,7 @@ pub(super) fn end(outcomes: &[Outcome]) -> Result<(), Failure> {
     let differing = outcomes.iter().find(|outcome| outcome.difference.is_some());
     let (Some(Outcome { run, difference: Some(difference), .. }), Some(cause)) = (differing, cause(outcomes))
     else {
-        println!("all {} runs went through the same bits", outcomes.len());
+        say!("all {} runs went through the same bits", outcomes.len());
         return Ok(());
     };
     Err(Failure::work(format!(

@@ -17,6 +17,7 @@ mod killed;
 mod launchers;
 mod live;
 mod noise_scale;
+mod output;
 mod own_program;
 mod plan;
 mod program;

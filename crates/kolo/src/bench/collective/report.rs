@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::options::{Memory, Options};
 use super::sample::Case;
 use crate::bench::samples::{Samples, memory_bus};
+use crate::output::{print_json, say};
 use kolo::Failure;
 
 /// One size by one algorithm.
@@ -130,40 +131,41 @@ impl Report {
     }
 
     pub(super) fn print_json(&self) -> Result<(), Failure> {
-        println!("{}", serde_json::to_string_pretty(self).map_err(Failure::work)?);
-        Ok(())
+        print_json(self)
     }
 
     pub(super) fn print(&self) {
         let Report { operation, dtype, op, world_size, servers, transport, .. } = self;
         let of = if *servers > 0 { format!(", {servers} of them servers,") } else { String::new() };
         let memory = if self.memory == Memory::Slice { "on slices" } else { "in place" };
-        println!(
-            "# {operation} of {dtype} ({op}) {memory}, {world_size} ranks{of} over {transport}; verified"
-        );
-        print!(
-            "{:>12} {:>18} {:>11} {:>11} {:>10} {:>10}",
-            "bytes", "algorithm", "p50 µs", "p99 µs", "algbw", "busbw"
-        );
-        println!(
-            "{}",
-            if self.explain { format!(" {:>12} {:>7}", "predicted µs", "off by") } else { String::new() }
+        say!("# {operation} of {dtype} ({op}) {memory}, {world_size} ranks{of} over {transport}; verified");
+        let predicted =
+            if self.explain { format!(" {:>12} {:>7}", "predicted µs", "off by") } else { String::new() };
+        say!(
+            "{:>12} {:>18} {:>11} {:>11} {:>10} {:>10}{predicted}",
+            "bytes",
+            "algorithm",
+            "p50 µs",
+            "p99 µs",
+            "algbw",
+            "busbw"
         );
         for row in &self.rows {
             let Row { bytes, algorithm, p50_us, p99_us, algbw_gbps, busbw_gbps, .. } = row;
-            print!(
-                "{bytes:>12} {algorithm:>18} {p50_us:>11.1} {p99_us:>11.1} {algbw_gbps:>10.3} {busbw_gbps:>10.3}"
-            );
-            match (self.explain, row.predicted_us, row.error()) {
+            let predicted = match (self.explain, row.predicted_us, row.error()) {
                 (true, Some(predicted), Some(error)) => {
-                    println!(" {predicted:>12.1} {:>+6.0}%", 100.0 * error)
+                    format!(" {predicted:>12.1} {:>+6.0}%", 100.0 * error)
                 }
-                _ => println!(),
-            }
+                _ => String::new(),
+            };
+            say!(
+                "{bytes:>12} {algorithm:>18} {p50_us:>11.1} {p99_us:>11.1} {algbw_gbps:>10.3} \
+                 {busbw_gbps:>10.3}{predicted}"
+            );
         }
-        println!("# algbw and busbw in GB/s (10⁹ bytes a second); p50 and p99 of the slowest rank's times");
+        say!("# algbw and busbw in GB/s (10⁹ bytes a second); p50 and p99 of the slowest rank's times");
         if let (Some(bus), Some(share)) = (self.memory_gbps, self.memory_share) {
-            println!(
+            say!(
                 "# memory bus: {bus:.1} GB/s when all ranks copy; the largest size moves {:.0} % of that",
                 100.0 * share
             );
@@ -177,12 +179,12 @@ impl Report {
         let mut errors: Vec<f64> = self.rows.iter().filter_map(|row| row.error().map(f64::abs)).collect();
         errors.sort_by(f64::total_cmp);
         if let Some(median) = errors.get(errors.len() / 2) {
-            println!("# predictions are off by {:.0} % (median)", 100.0 * median);
+            say!("# predictions are off by {:.0} % (median)", 100.0 * median);
         }
         let mut last = 0;
         for row in self.rows.iter().filter(|row| !row.why.is_empty()) {
             if row.bytes != last {
-                println!("# {} bytes: {}", row.bytes, row.why);
+                say!("# {} bytes: {}", row.bytes, row.why);
                 last = row.bytes;
             }
         }

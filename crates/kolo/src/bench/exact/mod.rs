@@ -11,6 +11,7 @@ mod turns;
 
 use serde::Serialize;
 
+use crate::output::{print_json, say};
 use kolo::Failure;
 
 pub(crate) use options::Options;
@@ -34,33 +35,39 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let (world_size, transport) = (group.world_size(), group.transport());
     let report = Report { world_size, transport, model: options.work.model.clone(), sums, steps };
     match options.json {
-        true => println!("{}", serde_json::to_string_pretty(&report).map_err(Failure::work)?),
-        false => report.print(),
+        true => print_json(&report),
+        false => {
+            report.print();
+            Ok(())
+        }
     }
-    Ok(())
 }
 
 impl Report {
     fn print(&self) {
-        println!("{} workers over {}", self.world_size, self.transport);
-        println!();
-        println!(
+        say!("{} workers over {}", self.world_size, self.transport);
+        say!("");
+        say!(
             "{:>12} {:<26} {:>14} {:>10} {:>8}   quartiles",
-            "bytes", "sum", "sent by a rank", "p50 ms", "to ring"
+            "bytes",
+            "sum",
+            "sent by a rank",
+            "p50 ms",
+            "to ring"
         );
         for row in &self.sums {
             let sums::Row { bytes, order, shards, algorithm, sent_bytes, seconds, to_ring } = row;
             let sum = format!("{order}, {shards} shards ({algorithm})");
             let (ms, [low, middle, high]) = (seconds * 1e3, to_ring);
-            println!("{bytes:>12} {sum:<26} {sent_bytes:>14} {ms:>10.3} {middle:>7.2}×   {low:.2}…{high:.2}");
+            say!("{bytes:>12} {sum:<26} {sent_bytes:>14} {ms:>10.3} {middle:>7.2}×   {low:.2}…{high:.2}");
         }
-        println!();
-        println!("{:<40} {:>10} {:>10} {:>16}", self.model, "step p50 s", "to plain", "quartiles");
+        say!("");
+        say!("{:<40} {:>10} {:>10} {:>16}", self.model, "step p50 s", "to plain", "quartiles");
         for row in &self.steps {
             let steps::Row { name, seconds, to_plain: [low, middle, high] } = row;
             let percent = |ratio: &f64| 100.0 * (ratio - 1.0);
             let (middle, low, high) = (percent(middle), percent(low), percent(high));
-            println!("{name:<40} {seconds:>10.4} {middle:>+9.2}% {low:>+7.2}…{high:+.2}%");
+            say!("{name:<40} {seconds:>10.4} {middle:>+9.2}% {low:>+7.2}…{high:+.2}%");
         }
     }
 }
