@@ -5,12 +5,15 @@ use kolo_comm::{Generation, JobMembership, Rank};
 
 use crate::step::{FLAGS, Heard};
 
+/// In the first flag, in place of a 1 for a change: the job ends for all.
+const ALL_END: u8 = 2;
+
 /// One rank's view of who takes part in its job.
 #[derive(Default)]
 pub(crate) struct MembershipObserver {
     /// By which it finds its next group; none in a job whose workers do not change.
     pub(crate) membership: Option<Box<dyn JobMembership>>,
-    /// Whether this rank has been asked to leave.
+    /// Whether this rank has been asked to leave: where workers do not change, to end the job.
     leaving: bool,
     /// Who is to leave after the step that runs, and why.
     leaves_out: Option<(Rank, String)>,
@@ -38,6 +41,11 @@ impl MembershipObserver {
         self.leaves_out = Some((rank, reason.into()));
     }
 
+    /// Whether this rank has been asked to leave.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
     /// Why somebody is to leave, if so; forgets it.
     pub(crate) fn take_reason(&mut self) -> Option<String> {
         self.leaves_out.take().map(|(_, reason)| reason)
@@ -49,11 +57,15 @@ impl MembershipObserver {
     }
 
     /// What this rank tells the others with the agreement: whether it wants a change, and whether it stays
-    /// and trains. A summation server does not: where all workers leave nobody is left.
+    /// and trains. A summation server does not: where all workers leave nobody is left. Where workers do not
+    /// change none can go on without the others, so all end with the first that is asked to.
     pub(crate) fn flags(&self, own: Rank, is_server: bool) -> [u8; FLAGS] {
         let wants = |membership: &dyn JobMembership| {
             self.leaving || self.leaves_out.is_some() || membership.is_change_wanted()
         };
+        if self.membership.is_none() && self.leaving {
+            return [ALL_END, 0];
+        }
         let wants_change = self.membership.as_deref().is_some_and(wants);
         [u8::from(wants_change), u8::from(!(is_server || wants_change && self.leaves(own)))]
     }
@@ -62,7 +74,7 @@ impl MembershipObserver {
     pub(crate) fn heard(heard: &Heard) -> Agreed {
         match heard.flags {
             None | Some([0, _]) => Agreed::NoChange,
-            Some([_, 0]) => Agreed::AllLeave,
+            Some([_, 0] | [ALL_END, _]) => Agreed::AllLeave,
             Some(_) => Agreed::Change,
         }
     }
@@ -133,6 +145,21 @@ mod tests {
             (vec![leaves, stays, leaving_server], Agreed::Change),
         ] {
             assert_eq!(agreed(&ranks), expected, "{ranks:?}");
+        }
+    }
+
+    #[test]
+    fn where_workers_do_not_change_all_end_with_the_first() {
+        let flags = |leaving| MembershipObserver { leaving, ..Default::default() }.flags(Rank(0), false);
+        for (leaving, expected) in [
+            ([false, false, false], Agreed::NoChange),
+            ([false, true, false], Agreed::AllLeave),
+            ([true, true, true], Agreed::AllLeave),
+        ] {
+            let all = leaving.map(flags);
+            let largest = std::array::from_fn(|flag| all.iter().map(|flags| flags[flag]).max().unwrap());
+            let heard = Heard { flags: Some(largest), ..Heard::default() };
+            assert_eq!(MembershipObserver::heard(&heard), expected, "{leaving:?}");
         }
     }
 }

@@ -35,6 +35,7 @@
 //! | `launcher_protocol`, `worker_protocol`, `events` | what all of these say to one another |
 //! | `member_ranks` | the rank that each member has now |
 //! | `node_config`, `ids` | what a launcher is told of its job, and what tells it from others |
+//! | `stop_signals` | signals that ask a job or a worker to end |
 //! | `member_name`, `timeouts` | names of members, and times, on which both sides of a connection agree |
 
 mod arbiter;
@@ -57,6 +58,7 @@ mod model;
 mod node_config;
 mod protocol;
 mod regroup_listener;
+mod stop_signals;
 mod timeouts;
 mod worker_protocol;
 mod working;
@@ -69,4 +71,5 @@ pub use member_name::{COORDINATOR, MEMBER, member_name};
 pub use member_ranks::MemberRanks;
 pub use node_config::NodeConfig;
 pub use protocol::MembershipPolicy;
+pub use stop_signals::{STOP_ON, StopRequest, StopRequests, StopSignal, stop_signals};
 pub use working::{Working, working};

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use kolo_comm::{Interface, Options, Token, env, host_timeout};
 use kolo_elastic::{Coordinator, CoordinatorEvent, MemberRanks, MembershipPolicy, NodeConfig};
+use signal_hook::consts::signal::SIGTSTP;
+use signal_hook::low_level::emulate_default_handler;
 
 use self::exits::workers_are_done;
 use crate::error::LaunchError;
@@ -89,7 +91,12 @@ impl Elastic {
                     _ => {}
                 }
             }
-            if let Some(signal) = signals.pending().next() {
+            for signal in signals.pending() {
+                if signal == SIGTSTP {
+                    // No worker has been started yet.
+                    let _ = emulate_default_handler(signal);
+                    continue;
+                }
                 return Err(LaunchError::Interrupted { signal, reports: Vec::new() });
             }
             std::thread::sleep(NODES_POLL);

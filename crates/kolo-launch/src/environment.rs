@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use kolo_comm::env;
-use kolo_elastic::{COORDINATOR, MEMBER};
+use kolo_elastic::{COORDINATOR, MEMBER, STOP_ON};
 
 use crate::error_file::LAUNCHER_PID;
 use crate::job::Job;
@@ -77,6 +77,8 @@ pub(crate) fn variables(
     let defaults = defaults.into_iter().filter(|(name, _)| !wished(name)).map(|(n, v)| (n.into(), v.into()));
     let set = set.into_iter().map(|(name, value)| (name.into(), value.into()));
     let error_file = (env::ERROR_FILE.into(), error_file.into());
+    let stop_on = job.stop_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let stop_on = (!job.stop_on.is_empty()).then(|| (STOP_ON.into(), stop_on.into()));
     // The last value of a name wins.
     let token = rendezvous.token.variables().0;
     let elastic = rendezvous.coordinator.into_iter().flat_map(|address| {
@@ -88,6 +90,7 @@ pub(crate) fn variables(
         .chain(defaults)
         .chain(set)
         .chain([error_file])
+        .chain(stop_on)
         .chain(elastic)
         .chain(token)
         .collect()

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kolo_comm::Rank;
-use kolo_elastic::Arbiter;
+use kolo_elastic::{Arbiter, StopSignal};
 
 use crate::error::LaunchError;
 
@@ -51,8 +51,13 @@ pub struct Job {
     pub output: Output,
     /// How the launcher tells of workers that die and generations that begin.
     pub messages: Messages,
-    /// How long workers that are asked to end may take before they are killed.
-    pub grace: Duration,
+    /// How long workers that are asked to end may take before they are killed. `None`: 30 seconds, as job
+    /// managers wait; but 2 after a failure of a program that is not elastic, whose workers wait for one that
+    /// is gone.
+    pub grace: Option<Duration>,
+    /// Signals besides SIGTERM, SIGINT, SIGHUP and SIGXCPU that ask the job to end. Workers know them by
+    /// `KOLO_STOP_ON`.
+    pub stop_on: Vec<StopSignal>,
     /// Workers with which an elastic job goes on at least, at least 1.
     pub min: usize,
     /// Workers that are started in place of others that died, in an elastic job.
@@ -107,7 +112,7 @@ fn object(now: SystemTime, message: &str) -> serde_json::Value {
 }
 
 impl Job {
-    /// A job on this machine alone, with a free port, prefixed output and two seconds of grace.
+    /// A job on this machine alone, with a free port and prefixed output.
     pub fn new<A: Into<OsString>>(command: impl IntoIterator<Item = A>, nproc: usize) -> Job {
         Job {
             command: command.into_iter().map(Into::into).collect(),
@@ -124,7 +129,8 @@ impl Job {
             env: Vec::new(),
             output: Output::Prefixed,
             messages: Messages::Text,
-            grace: Duration::from_secs(2),
+            grace: None,
+            stop_on: Vec::new(),
             min: 1,
             restarts: 3,
             group_restarts: 0,

@@ -12,7 +12,7 @@ use crate::open_files;
 use crate::output::OutputForwarder;
 use crate::port;
 use crate::signals::Signals;
-use crate::supervise::supervise;
+use crate::supervise::{Recovered, supervise};
 use crate::token::{self, TokenSource};
 use crate::worker_exit::{ExitStatus, WorkerExit};
 use crate::workers::Workers;
@@ -22,8 +22,9 @@ use crate::workers::Workers;
 /// A worker that ends well while others go on is fine. Workers of an elastic job (see [`kolo_elastic`]) go on
 /// when one of them dies, and another one is started in its place. Otherwise the first failure ends the
 /// others: after a moment for them to report what they saw they get SIGTERM, and after [`grace`](Job::grace)
-/// SIGKILL, each with its whole process group. SIGINT, SIGTERM and SIGHUP to the launcher go to the workers
-/// and end the job in the same way; a second one skips the grace. When this returns no process of the job is
+/// SIGKILL, each with its whole process group. SIGINT, SIGTERM, SIGHUP and SIGXCPU to the launcher, and those
+/// of [`stop_on`](Job::stop_on), go to the workers and end the job in the same way; another one more than a
+/// second later skips the grace. SIGTSTP (Ctrl-Z) stops the workers, too. When this returns no process of the job is
 /// left on this node.
 ///
 /// A program that is not elastic is started again as a whole after a failure, as torchrun does, as often as
@@ -68,7 +69,8 @@ fn run_once(
     group_restarts: usize,
     is_elastic: &mut bool,
 ) -> Result<(), LaunchError> {
-    let mut signals = Signals::catch().map_err(|cause| LaunchError::system("cannot catch signals", cause))?;
+    let mut signals =
+        Signals::catch(&job.stop_on).map_err(|cause| LaunchError::system("cannot catch signals", cause))?;
     let mut elastic = Elastic::start(job, token)?;
     let job = &match job.nnodes_min.filter(|_| job.nnodes > 1) {
         None => job.clone(),
@@ -86,7 +88,7 @@ fn run_once(
     (0..job.processes()).for_each(|local| elastic.member_started(&member_name(job.node_rank, local, 0)));
     let mut workers = Workers::start(job, &rendezvous, elastic.ranks())?;
     let mut streams = OutputForwarder::start(&mut workers, elastic.ranks(), job.messages)?;
-    let interrupted = supervise(&mut workers, &mut signals, job.grace, |workers, goes_on| {
+    let interrupted = supervise(job, &mut workers, &mut signals, |workers, goes_on| {
         if !goes_on {
             elastic.close();
         }
@@ -97,7 +99,7 @@ fn run_once(
             elastic.member_started(&worker.member);
             streams.add(worker)?;
         }
-        Ok(elastic.needs_launcher(workers))
+        Ok(Recovered { needs_launcher: elastic.needs_launcher(workers), is_elastic: elastic.has_formed() })
     })?;
     let mut exits = workers.finish();
     *is_elastic = elastic.has_formed();

@@ -1,7 +1,8 @@
-//! Signals that ask the launcher to end: caught while a job runs, so that its workers end first.
+//! Signals that ask the launcher to end, or to stop (Ctrl-Z): caught while a job runs, so that its workers do
+//! first.
 //!
-//! Workers are in process groups of their own, and a terminal sends Ctrl-C to the launcher's group only:
-//! without this the workers would not hear of it.
+//! Workers are in process groups of their own, and a terminal sends Ctrl-C and Ctrl-Z to the launcher's group
+//! only: without this the workers would not hear of it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,8 +10,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use kolo_elastic::{StopSignal, stop_signals};
 use parking_lot::Mutex;
-use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::signal::SIGTSTP;
 use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
@@ -19,8 +21,13 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 struct Process {
     /// Whether no job runs: then signals do what they would do without a handler.
     idle: Arc<AtomicBool>,
-    jobs: Mutex<usize>,
-    /// The signals that were not ignored from the start, as SIGHUP is under `nohup`.
+    jobs: Mutex<Jobs>,
+}
+
+#[derive(Default)]
+struct Jobs {
+    running: usize,
+    /// The signals that have been caught so far. signal-hook does not give one back.
     caught: Vec<i32>,
 }
 
@@ -36,19 +43,15 @@ pub(crate) struct Signals {
 struct Running(&'static Process);
 
 impl Signals {
-    pub fn catch() -> io::Result<Signals> {
-        let process = PROCESS.get_or_init(|| {
-            let ignored = ignored_signals();
-            let heeded = |signal: &i32| ignored & (1 << (signal - 1)) == 0;
-            Process {
-                idle: Arc::new(AtomicBool::new(true)),
-                jobs: Mutex::new(0),
-                caught: [SIGHUP, SIGINT, SIGTERM].into_iter().filter(heeded).collect(),
-            }
-        });
-        let job = Running::begin(process)?;
+    /// Those that were not ignored from the start, as SIGHUP is under `nohup`; and `more`.
+    pub fn catch(more: &[StopSignal]) -> io::Result<Signals> {
+        let process =
+            PROCESS.get_or_init(|| Process { idle: Arc::new(AtomicBool::new(true)), jobs: Mutex::default() });
+        let mut caught = stop_signals(more);
+        caught.push(SIGTSTP);
+        let job = Running::begin(process, &caught)?;
         let (read, write) = UnixStream::pair()?;
-        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, &process.caught)?;
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, &caught)?;
         Ok(Signals { _job: job, delivery })
     }
 
@@ -64,17 +67,16 @@ impl Signals {
 }
 
 impl Running {
-    fn begin(process: &'static Process) -> io::Result<Running> {
-        static FALLBACK: OnceLock<()> = OnceLock::new();
+    fn begin(process: &'static Process, caught: &[i32]) -> io::Result<Running> {
         let mut jobs = process.jobs.lock();
-        // signal-hook does not give a signal back: once caught, only this makes it end an idle process.
-        if FALLBACK.get().is_none() {
-            for signal in &process.caught {
+        for signal in caught {
+            if !jobs.caught.contains(signal) {
+                // Once caught, only this makes it end an idle process.
                 register_conditional_default(*signal, Arc::clone(&process.idle))?;
+                jobs.caught.push(*signal);
             }
-            let _ = FALLBACK.set(());
         }
-        *jobs += 1;
+        jobs.running += 1;
         process.idle.store(false, Ordering::SeqCst);
         Ok(Running(process))
     }
@@ -83,17 +85,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let mut jobs = self.0.jobs.lock();
-        *jobs -= 1;
-        self.0.idle.store(*jobs == 0, Ordering::SeqCst);
+        jobs.running -= 1;
+        self.0.idle.store(jobs.running == 0, Ordering::SeqCst);
     }
-}
-
-/// The signals this process ignores, one bit each from the lowest (signal 1) up; none where `/proc` is
-/// missing.
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -101,18 +95,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ignored_is_known() {
-        // Rust's start-up ignores SIGPIPE, and leaves the others.
-        assert_ne!(ignored_signals() & (1 << (signal_hook::consts::SIGPIPE - 1)), 0);
-        assert_eq!(ignored_signals() & (1 << (signal_hook::consts::SIGSEGV - 1)), 0);
-    }
-
-    #[test]
     fn jobs_at_once_and_in_a_row() {
-        let (one, two) = (Signals::catch().unwrap(), Signals::catch().unwrap());
+        let (one, two) = (Signals::catch(&[]).unwrap(), Signals::catch(&[]).unwrap());
         drop(one);
         drop(two);
-        let mut three = Signals::catch().unwrap();
+        let mut three = Signals::catch(&[]).unwrap();
         assert_eq!(three.pending().count(), 0);
     }
 }

@@ -9,16 +9,21 @@
 //! | terminating | with SIGTERM to all, or the launcher's signal | after the grace, or with the last worker |
 //! | killing | with SIGKILL to all | after [`KILLING`], or with the last worker |
 //!
-//! With the default grace a job is over less than three seconds after its first failure if its workers ignore
-//! SIGTERM, and less than five if even the kernel does not let go of them.
+//! With the default grace a job that is not elastic is over less than three seconds after its first failure if
+//! its workers ignore SIGTERM, and less than five if even the kernel does not let go of them.
 
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use signal_hook::consts::signal::SIGTSTP;
+use signal_hook::low_level::emulate_default_handler;
+
+use kolo_elastic::{StopRequest, StopRequests};
 
 use crate::error::LaunchError;
+use crate::job::{Job, Messages};
 use crate::signals::Signals;
 use crate::workers::Workers;
 
@@ -29,6 +34,11 @@ const FAILING: Duration = Duration::from_millis(750);
 const KILLING: Duration = Duration::from_secs(1);
 /// How long the launcher sleeps if nothing happens: members may hang, or be due to be replaced.
 const PERIOD: Duration = Duration::from_millis(100);
+/// How long workers that are asked to end may take, unless the job says it: as job managers usually wait, for a
+/// training finishes its step and writes a checkpoint.
+const GRACE: Duration = Duration::from_secs(30);
+/// The same after a failure, where a program is not elastic: its workers wait for one that is gone.
+const GRACE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 /// The longest grace: a year is as good as for ever, and still fits the clock.
 const MAX_GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -53,30 +63,42 @@ impl Phase {
 /// signal by which the launcher was asked to end, if it was.
 ///
 /// `recover` is called whenever something may have changed, with whether the job goes on: then it may take
-/// care of failures, and those that it leaves end the job. It says whether the launcher goes on even when no
-/// worker is left.
+/// care of failures, and those that it leaves end the job.
 pub(crate) fn supervise(
+    job: &Job,
     workers: &mut Workers,
     signals: &mut Signals,
-    grace: Duration,
-    mut recover: impl FnMut(&mut Workers, bool) -> Result<bool, LaunchError>,
+    mut recover: impl FnMut(&mut Workers, bool) -> Result<Recovered, LaunchError>,
 ) -> Result<Option<i32>, LaunchError> {
     let mut phase = Phase::Running;
     let mut interrupted = None;
+    let mut requests = StopRequests::default();
     loop {
         workers.collect()?;
         let goes_on = matches!(phase, Phase::Running);
-        let stays = recover(workers, goes_on)? && goes_on;
+        let Recovered { needs_launcher, is_elastic } = recover(workers, goes_on)?;
+        let stays = needs_launcher && goes_on;
+        let grace = job.grace.unwrap_or(GRACE);
+        let grace_after_failure = match is_elastic {
+            true => grace,
+            false => job.grace.unwrap_or(GRACE_AFTER_FAILURE),
+        };
         if workers.all_ended() && !stays {
             return Ok(interrupted);
         }
         for signal in signals.pending() {
+            if signal == SIGTSTP {
+                stop(workers);
+                continue;
+            }
+            let request = requests.count(signal, Instant::now());
             phase = match phase {
                 Phase::Running | Phase::Failing { .. } => {
                     interrupted = Some(signal);
                     terminate(workers, Signal::from_named_raw(signal).unwrap_or(Signal::TERM), grace)?
                 }
-                // A user who signals twice does not want to wait.
+                Phase::Terminating { .. } if request == StopRequest::Again => phase,
+                // A user who signals twice, or while a failed job ends, does not want to wait.
                 Phase::Terminating { .. } => kill(workers),
                 Phase::Killing { .. } => phase,
             };
@@ -84,8 +106,15 @@ pub(crate) fn supervise(
         let now = Instant::now();
         phase = match phase {
             Phase::Running if workers.any_failed() => Phase::Failing { until: now + FAILING },
-            Phase::Failing { until } if now >= until => terminate(workers, Signal::TERM, grace)?,
-            Phase::Terminating { until } if now >= until => kill(workers),
+            Phase::Failing { until } if now >= until => {
+                terminate(workers, Signal::TERM, grace_after_failure)?
+            }
+            Phase::Terminating { until } if now >= until => {
+                if interrupted.is_some() {
+                    tell_killed(workers, grace, job.messages);
+                }
+                kill(workers)
+            }
             Phase::Killing { until } if now >= until => return Ok(interrupted),
             phase => phase,
         };
@@ -97,6 +126,32 @@ pub(crate) fn supervise(
             sleep(workers, signals, until)?;
         }
     }
+}
+
+/// What the supervisor has to know of those who take care of failures.
+pub(crate) struct Recovered {
+    /// Whether the launcher goes on even when no worker is left.
+    pub needs_launcher: bool,
+    /// Whether workers have formed a group of an elastic job.
+    pub is_elastic: bool,
+}
+
+/// Ctrl-Z: the workers stop, then this process, and all go on together.
+fn stop(workers: &Workers) {
+    workers.signal(Signal::TSTP);
+    // Returns when somebody has sent SIGCONT.
+    let _ = emulate_default_handler(SIGTSTP);
+    workers.signal(Signal::CONT);
+}
+
+/// Says what is lost with workers that have not ended in time.
+fn tell_killed(workers: &Workers, grace: Duration, messages: Messages) {
+    let left = workers.list.iter().filter(|worker| worker.status().is_none()).count();
+    messages.say(&format!(
+        "{left} workers have not ended within {} s and are killed: what they have done since their last checkpoint is \
+         lost; --grace gives them longer",
+        grace.as_secs_f64()
+    ));
 }
 
 fn terminate(workers: &mut Workers, signal: Signal, grace: Duration) -> Result<Phase, LaunchError> {

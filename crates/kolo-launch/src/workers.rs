@@ -267,7 +267,8 @@ impl Workers {
         self.signal(Signal::KILL);
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Signals all groups.
+    pub fn signal(&self, signal: Signal) {
         self.list.iter().for_each(|worker| signal_group(worker.pid, signal));
     }
 

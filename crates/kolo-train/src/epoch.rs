@@ -48,9 +48,6 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             if progress.has_ended() {
                 return Ok(None);
             }
-            if self.leaving.load(Ordering::Relaxed) && !self.is_elastic() && progress.is_settled() {
-                return Ok(Some(Outcome::AllLeft));
-            }
         }
     }
 
@@ -64,11 +61,11 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         kolo_trace::begin_step(step);
         self.step_began = Instant::now();
         let rate = self.rate.at(step);
-        if self.leaving.load(Ordering::Relaxed) && self.is_elastic() {
+        // Where islands synchronise rarely it leaves at the end of their round, which all have to come to.
+        if self.stop.get() {
             self.ddp.leave();
         }
-        // What follows a step needs one model, and the losses of all steps. A worker that leaves waits for the
-        // end of its round: one that ended earlier would change the bits.
+        // What follows a step needs one model, and the losses of all steps.
         if self.calendar.after(step + 1).gathering {
             self.ddp.end_round();
         }
@@ -165,9 +162,5 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// For how long this rank sleeps at such work, if it is made slow.
     fn pause_of(&self, work: Work) -> Duration {
         Slowdown::pause(&self.job.slowdowns, self.ddp.rank().0, work)
-    }
-
-    fn is_elastic(&self) -> bool {
-        self.ddp.generation().is_some()
     }
 }

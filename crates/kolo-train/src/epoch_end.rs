@@ -15,20 +15,31 @@ use crate::sinks::Record;
 use crate::worker::Worker;
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
-    /// After an epoch, or after the last step. A collective.
+    /// After an epoch, or after the last step; false where the workers have been asked to end meanwhile. Then
+    /// the evaluation is left out, to be made when the run goes on. A collective.
     pub(crate) fn record_epoch(
         &mut self,
         progress: &mut Progress,
         writer: &mut Option<RunWriter>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
+        if let Some(writer) = writer {
+            // It may take longer than somebody waits who ends the job.
+            writer.flush(progress);
+        }
         let Job { config, device, .. } = self.job;
         let (batch_size, precision) = (config.test_batch_size, config.precision.precision()?);
         // It is the user's code, and may wait for a device or for another program.
         let working = kolo_elastic::working();
         let scores = kolo_trace::spanned(What::Evaluate, || {
-            evaluate::scores(&self.ddp, self.task, batch_size, precision, device)
+            let stop =
+                evaluate::Stop { asked: &|| self.stop.get(), is_fixed: self.ddp.generation().is_none() };
+            evaluate::scores(&self.ddp, self.task, batch_size, precision, device, &stop)
         })?;
         drop(working);
+        let Some(scores) = scores else {
+            self.ddp.with_replica(|replica| replica.gather_residuals())?;
+            return Ok(false);
+        };
         // Also where nothing is evaluated: from here on nobody needs the others for what is written down.
         let noise_scale = self.ddp.with_replica(|replica| {
             replica.gather_residuals()?;
@@ -49,21 +60,21 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         self.warn_of_nan(&row);
         progress.add_epoch(row.clone());
         let stops = self.heed_patience(progress);
-        let Some(writer) = writer else { return Ok(()) };
+        let Some(writer) = writer else { return Ok(true) };
         self.tell(writer, &Record::Epoch(&row), progress);
         if let Some(note) = stops {
             self.tell(writer, &Record::Note(&note), progress);
         }
         let best = self.job.config.best_metric.as_ref().and(self.best(progress));
         let is_best = best.is_some_and(|best| best.step == progress.step());
-        let Some(checkpoints) = &mut writer.checkpoints else { return Ok(()) };
+        let Some(checkpoints) = &mut writer.checkpoints else { return Ok(true) };
         if is_best {
             checkpoints.take_best(&self.ddp, progress)?;
         }
         if progress.is_over() || self.calendar.after(progress.step()).checkpoint {
             kolo_trace::spanned(What::Checkpoint, || checkpoints.take(&self.ddp, progress))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Tells the user, once and on rank 0, of metrics that are no numbers: no checkpoint is the best by them.

@@ -232,11 +232,10 @@ pub enum Error {
     /// The run has ended before its last step.
     #[error(
         "{}: the run has ended after step {step} of {total}; {kept}",
-        too_few.as_deref().unwrap_or("all workers have been asked to end")
+        too_few.as_deref().unwrap_or("the workers have been asked to end")
     )]
     EndedEarly {
-        /// Why it could not go on with the workers that were left; `None` where SIGTERM asked all of them to
-        /// end.
+        /// Why it could not go on with the workers that were left; `None` where it was asked to end.
         too_few: Option<String>,
         /// Steps done.
         step: u64,

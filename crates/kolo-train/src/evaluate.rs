@@ -10,33 +10,66 @@ use crate::error::Error;
 use crate::metric::{Mean, Score, Scores};
 use crate::task::Task;
 
+/// Whether the workers have been asked to end.
+pub(crate) struct Stop<'a> {
+    /// Whether this one has been.
+    pub(crate) asked: &'a dyn Fn() -> bool,
+    /// Whether no worker goes on without another one.
+    pub(crate) is_fixed: bool,
+}
+
+/// Sums and counts of the metrics, for each of a worker's batches.
+type Means = Vec<Vec<(f64, f64)>>;
+
+/// Whether a worker has been asked to end, whether it has evaluated all of its batches, and what it has.
+type Told = (bool, bool, Means);
+
 /// The model's scores over all test samples, computed in `precision`, in batches of `batch_size`; none where
-/// nothing is measured or there are no samples. A collective.
+/// nothing is measured or there are no samples. `None` where the job has been asked to end before all were
+/// evaluated. A collective.
 pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     ddp: &Ddp<M>,
     task: &Task<M, D>,
     batch_size: usize,
     precision: Precision,
     device: &Device,
-) -> Result<Scores, Error> {
+    stop: &Stop<'_>,
+) -> Result<Option<Scores>, Error> {
     // Servers hold no model.
     let workers = ddp.workers();
     let place = workers.iter().position(|worker| *worker == ddp.rank());
     let (metrics, samples) = (task.measured(), task.data.samples(Part::Test));
     let Some(evaluate) = task.evaluate.as_ref().filter(|_| !metrics.is_empty()) else {
-        return Ok(Scores::default());
+        return Ok(Some(Scores::default()));
     };
     let model = ddp.model().valid();
     let indices: Vec<usize> = (0..samples).collect();
     let own = indices.chunks(batch_size).skip(place.unwrap_or(samples)).step_by(workers.len());
     let mean_of = |batch: &[usize]| {
         let batch = task.data.batch(Part::Test, batch, None);
-        with_precision(precision, || evaluate(&model, batch, device))
+        let means = with_precision(precision, || evaluate(&model, batch, device));
+        means.into_iter().map(|Mean { sum, count }| (sum, count)).collect()
     };
-    let means = own.map(mean_of);
-    let means: Vec<Vec<(f64, f64)>> =
-        means.map(|means| means.into_iter().map(|Mean { sum, count }| (sum, count)).collect()).collect();
-    let all: Vec<Vec<Vec<(f64, f64)>>> = ddp.group().all_gather_value(&means)?;
+    let (mut own, mut means): (_, Means) = (own.peekable(), Vec::new());
+    while !(stop.asked)()
+        && let Some(batch) = own.next()
+    {
+        means.push(mean_of(batch));
+    }
+    let told: Vec<Told> =
+        ddp.group().all_gather_value(&((stop.asked)(), own.peek().is_none(), means.clone()))?;
+    let of_workers = || workers.iter().map(|worker| &told[worker.0]);
+    let all: Vec<Means> = if told.iter().all(|(_, is_done, _)| *is_done) {
+        told.into_iter().map(|(_, _, means)| means).collect()
+    } else if of_workers().all(|(is_asked, ..)| *is_asked)
+        || stop.is_fixed && told.iter().any(|(is_asked, ..)| *is_asked)
+    {
+        return Ok(None);
+    } else {
+        // The others go on without those that have been asked, once they know all scores.
+        means.extend(own.map(mean_of));
+        ddp.group().all_gather_value(&means)?
+    };
     let mut total = vec![(0.0, 0.0); metrics.len()];
     for batch in 0..samples.div_ceil(batch_size) {
         let (worker, number) = (workers[batch % workers.len()], batch / workers.len());
@@ -46,5 +79,5 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
         }
     }
     let score = |(metric, (sum, count)): (_, (f64, f64))| Score { metric, value: sum / count };
-    Ok(Scores(metrics.iter().copied().zip(total).map(score).collect()))
+    Ok(Some(Scores(metrics.iter().copied().zip(total).map(score).collect())))
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use kolo_comm::{Group, Options};
-use kolo_elastic::{MEMBER, Member};
+use kolo_elastic::{MEMBER, Member, StopSignal};
 
 use crate::config::Recipe;
 use crate::error::Error;
@@ -79,6 +79,8 @@ pub struct Job {
     pub sinks: Vec<SinkEntry>,
     /// How it can be watched while it goes on.
     pub live: LiveMetrics,
+    /// Signals besides the usual ones at which it saves and ends.
+    pub stop_on: Vec<StopSignal>,
     /// What computes.
     pub device: Device,
 }
@@ -96,6 +98,7 @@ impl Job {
             slowdowns: Vec::new(),
             sinks: SINKS.to_vec(),
             live: LiveMetrics::default(),
+            stop_on: Vec::new(),
             device: Device::flex(),
         }
     }

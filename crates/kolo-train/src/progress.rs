@@ -191,7 +191,8 @@ impl Progress {
 
     /// Whether the losses of all steps are known: where shards do not synchronise in every step, whether they
     /// just have.
-    pub(crate) fn is_settled(&self) -> bool {
+    #[cfg(test)]
+    fn is_settled(&self) -> bool {
         self.waiting.is_empty()
     }
 

@@ -1,19 +1,79 @@
-//! SIGTERM asks a member of an elastic job to leave: it does so at the end of a step. It may come twice, from
-//! a job manager and from the launcher to which that has sent it as well; who does not want to wait sends
-//! SIGKILL.
+//! Signals that ask a worker to save and end: SIGTERM, Ctrl-C, a terminal that closes, the limit of CPU time. A
+//! member of an elastic job leaves at the end of a step; a worker of a fixed one ends after the same step as all
+//! others; a worker that is alone saves.
+//!
+//! A second request ends the process at once, unless Kolo's launcher has started it: to that the request comes
+//! as well, and it ends its workers.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-use signal_hook::consts::{SIGTERM, SIGXFSZ};
+use kolo_elastic::{MEMBER, STOP_ON, StopRequest, StopRequests, StopSignal, stop_signals};
+use signal_hook::consts::SIGXFSZ;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::error::Error;
 
-/// What SIGTERM sets from now on.
-pub(crate) fn leaving() -> Result<Arc<AtomicBool>, Error> {
-    let leaving = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGTERM, leaving.clone()).map_err(Error::Signal)?;
-    Ok(leaving)
+/// Runs of this process that go on. Where there is none signals do what they would do without a handler.
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+/// Whether those have been asked to end.
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// A run that goes on, and can be asked to end.
+pub(crate) struct StopRequested(());
+
+impl StopRequested {
+    /// Hears signals as long as it lives: the usual ones, `more`, and those of [`STOP_ON`].
+    ///
+    /// # Errors
+    ///
+    /// Signals cannot be caught, or the variable names none.
+    pub(crate) fn begin(more: &[StopSignal]) -> Result<Self, Error> {
+        static LISTENS: OnceLock<Result<(), String>> = OnceLock::new();
+        let told = std::env::var(STOP_ON).unwrap_or_default();
+        let told = StopSignal::list(&told).map_err(|problem| Error::setting(STOP_ON, &told, problem))?;
+        let listens = || listen(&stop_signals(&[more, &told].concat())).map_err(|error| error.to_string());
+        LISTENS.get_or_init(listens).clone().map_err(|error| Error::Signal(std::io::Error::other(error)))?;
+        RUNS.fetch_add(1, Ordering::SeqCst);
+        Ok(StopRequested(()))
+    }
+
+    /// Whether it has been asked to end.
+    pub(crate) fn get(&self) -> bool {
+        REQUESTED.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for StopRequested {
+    fn drop(&mut self) {
+        if RUNS.fetch_sub(1, Ordering::SeqCst) == 1 {
+            REQUESTED.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Starts the thread that hears signals.
+fn listen(caught: &[i32]) -> std::io::Result<()> {
+    let mut signals = Signals::new(caught)?;
+    let hear = move || {
+        let mut requests = StopRequests::default();
+        for signal in signals.forever() {
+            let is_idle = RUNS.load(Ordering::SeqCst) == 0;
+            if is_idle || !REQUESTED.load(Ordering::SeqCst) {
+                requests = StopRequests::default();
+            }
+            let request = requests.count(signal, Instant::now());
+            let ends_now = request == StopRequest::Second && std::env::var_os(MEMBER).is_none();
+            if is_idle || ends_now {
+                // What the handler kept from this process: it ends by the signal.
+                let _ = emulate_default_handler(signal);
+            }
+            REQUESTED.store(true, Ordering::SeqCst);
+        }
+    };
+    std::thread::Builder::new().name("kolo-signals".into()).spawn(hear).map(drop)
 }
 
 /// Lets a file that becomes larger than `ulimit -f` fail as one on a full disk does. SIGXFSZ would end the

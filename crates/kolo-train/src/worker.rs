@@ -2,7 +2,7 @@
 //! of them has died.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use burn::module::Module;
@@ -21,7 +21,7 @@ use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sampling::Sampling;
-use crate::signals;
+use crate::signals::{self, StopRequested};
 use crate::sinks::Record;
 use crate::slowdown::SlowData;
 use crate::summary::{Summary, parameters, peak_rss};
@@ -111,11 +111,11 @@ pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     pub(crate) ddp: Ddp<M>,
     /// What decides which samples come in which step.
     pub(crate) sampling: Sampling,
-    /// Set by SIGTERM.
-    pub(crate) leaving: Arc<AtomicBool>,
+    /// Whether this worker has been asked to end.
+    pub(crate) stop: StopRequested,
     /// When the step that runs, or the last one, began.
     pub(crate) step_began: Instant,
-    /// Why the job ends before the run, where it is not by SIGTERM.
+    /// Why the job ends before the run, where it has not been asked to.
     pub(crate) too_few: Option<String>,
     /// What this worker's user has been told and must know.
     pub(crate) warnings: Warnings,
@@ -151,17 +151,13 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             stated.push(("resume".into(), job.resume.to_string()));
         }
         let settings = kolo_ddp::Config { stated, ..config.ddp()? };
-        let (ddp, leaving) = match membership {
-            Membership::Fixed(group) => {
-                // Without the others it could not go on, nor they without it: SIGTERM ends it.
-                let leaving = if group.world_size() == 1 { signals::leaving()? } else { Arc::default() };
-                (Ddp::new(group, model, &settings, optimizer), leaving)
-            }
-            Membership::Elastic(member) => {
-                (Ddp::elastic(member, model, &settings, optimizer), signals::leaving()?)
-            }
+        let ddp = match membership {
+            Membership::Fixed(group) => Ddp::new(group, model, &settings, optimizer),
+            Membership::Elastic(member) => Ddp::elastic(member, model, &settings, optimizer),
         };
         let ddp = ddp.map_err(|error| config.refused_by_replica(error))?;
+        // While workers wait for each other there is nothing to save yet: a signal ends them.
+        let stop = StopRequested::begin(&job.stop_on)?;
         let samples = task.data.samples(Part::Train);
         let growth = &config.large_batch.grow_batch;
         let sampler = ddp.growing_sampler(samples, config.batch_size, growth, config.seed);
@@ -188,7 +184,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             rate,
             ddp,
             sampling,
-            leaving,
+            stop,
             step_began,
             too_few,
             warnings,
@@ -335,7 +331,9 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         self.choose_writer(progress, writer, begins)?;
         loop {
             if progress.is_unrecorded() {
-                self.record_epoch(progress, writer)?;
+                if !self.record_epoch(progress, writer)? {
+                    return Ok(Outcome::AllLeft);
+                }
                 writer.as_ref().map_or(Ok(()), RunWriter::check)?;
             }
             if progress.is_over() {

@@ -1,7 +1,6 @@
 //! A command that works on several workers starts itself as each of them.
 
 use std::ffi::OsString;
-use std::time::Duration;
 
 use kolo_comm::env;
 use kolo_launch::{Messages, Output};
@@ -34,7 +33,6 @@ pub(crate) fn start_workers(
         Messages::Json => Output::Prefixed,
     };
     job.messages = messages;
-    job.grace = GRACE;
     elastic.apply(&mut job);
     Ok(kolo_launch::run(&job)?)
 }
@@ -60,10 +58,6 @@ pub(crate) fn check_lone_worker(nproc: Option<usize>) -> Result<(), Failure> {
         }
     }
 }
-
-/// Workers of a training that are asked to end finish their step and write a checkpoint: as long as job
-/// managers usually wait.
-const GRACE: Duration = Duration::from_secs(30);
 
 /// Training allocates the same tensors in every step. A worker that gives freed pages back to the system gets
 /// them anew, cleared, page by page: about a tenth of a step on small machines. So mimalloc keeps them, in

@@ -30,9 +30,10 @@ impl<B: Binding> Ddp<B> {
         self.with_replica(|replica| replica.generation())
     }
 
-    /// Asks to leave an elastic job: the others go on without this worker after the next step, whose report
+    /// Asks to leave. The others of an elastic job go on without this worker after the next step, whose report
     /// says so ([`Change::Left`](crate::Change::Left), or [`Change::AllLeft`](crate::Change::AllLeft) where
-    /// all have asked).
+    /// all have asked). A job whose workers do not change ends for all of them after the same step
+    /// ([`Change::AllLeft`](crate::Change::AllLeft)), which may be the one after the next.
     pub fn leave(&self) {
         self.with_replica(|replica| replica.leave());
     }

@@ -77,7 +77,9 @@ impl Replica {
         result
     }
 
-    /// At the end of its next step this worker leaves the job, which goes on without it.
+    /// At the end of its next step this worker leaves the job, which goes on without it; a job whose workers do
+    /// not change ends for all of them after the same step ([`Change::AllLeft`]). Where servers hold the
+    /// weights, and where islands synchronise rarely, that is at the end of a round.
     pub fn leave(&mut self) {
         self.members.leave();
     }

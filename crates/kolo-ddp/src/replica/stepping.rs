@@ -66,7 +66,7 @@ impl Replica {
             (None, Some(mut stale)) => {
                 let result = stale.step(self, learning_rate);
                 self.stale = Some(stale);
-                (result?, Agreed::NoChange)
+                result?
             }
             (None, None) if self.delay.is_some() => self.delayed_step(learning_rate)?,
             (None, None) => self.step_of_all(learning_rate, None)?,

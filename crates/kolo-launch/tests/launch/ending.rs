@@ -68,9 +68,12 @@ fn signals_mean_what_they_did_when_the_job_is_over() {
 
 #[test]
 fn signals_are_passed_on_and_end_the_job() {
-    for (signal, name, code) in
-        [(Signal::TERM, "TERM", 143), (Signal::INT, "INT", 130), (Signal::HUP, "HUP", 129)]
-    {
+    for (signal, name, code) in [
+        (Signal::TERM, "TERM", 143),
+        (Signal::INT, "INT", 130),
+        (Signal::HUP, "HUP", 129),
+        (Signal::XCPU, "XCPU", 152),
+    ] {
         if ignored(signal) {
             eprintln!("not tested: this test program was started with SIG{name} ignored");
             continue;
@@ -110,10 +113,58 @@ fn a_second_signal_skips_the_grace() {
     let pids = running.pids(2);
     running.signal(Signal::TERM);
     running.noted("got.0");
-    running.signal(Signal::TERM);
+    // Within a second it is the same request once more.
+    while running.is_running() {
+        running.signal(Signal::TERM);
+        std::thread::sleep(Duration::from_millis(50));
+    }
     let ended = running.end();
     assert_eq!(ended.code, 143, "{}", ended.err);
     ended.left_nothing(&pids);
+}
+
+#[test]
+fn the_same_request_twice_skips_no_grace() {
+    let script = "trap 'note got.$RANK; wait_for go; note tidied.$RANK; exit 0' TERM; note pid.$RANK $$
+        while :; do sleep 0.05; done";
+    let running = Trial::new(2, script).start();
+    let pids = running.pids(2);
+    running.signal(Signal::TERM);
+    // As job managers do it, which signal all of a job and then each process.
+    running.signal(Signal::TERM);
+    running.signal(Signal::HUP);
+    running.noted("got.0");
+    running.noted("got.1");
+    running.note("go");
+    let ended = running.end();
+    assert_eq!((ended.code, ended.error()), (143, "ended by SIGTERM"), "{}", ended.err);
+    assert!(ended.path("tidied.0").exists() && ended.path("tidied.1").exists(), "{}", ended.err);
+    ended.left_nothing(&pids);
+}
+
+/// Ctrl-Z and `fg`.
+#[test]
+fn workers_stop_and_go_on_with_their_launcher() {
+    let running = Trial::new(2, "note pid.$RANK $$; wait_for go").start();
+    let pids = running.pids(2);
+    running.signal(Signal::TSTP);
+    pids.iter().for_each(|pid| wait_for_state(*pid, 'T'));
+    wait_for_state(running.pid(), 'T');
+    running.signal(Signal::CONT);
+    pids.iter().for_each(|pid| wait_for_state(*pid, 'S'));
+    running.note("go");
+    assert_eq!(running.end().code, 0);
+}
+
+#[test]
+fn what_is_lost_with_killed_workers_is_said() {
+    let script = "trap 'note got.$RANK' TERM; note pid.$RANK $$; while :; do sleep 0.05; done";
+    let running = Trial::new(2, script).set("grace_ms", 100).start();
+    running.pids(2);
+    running.signal(Signal::TERM);
+    let ended = running.end();
+    let words = "2 workers have not ended within 0.1 s and are killed: what they have done since";
+    assert!(ended.code == 143 && ended.err.contains(words), "{}", ended.err);
 }
 
 #[test]

@@ -137,7 +137,17 @@ impl Running {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill(self.launcher.id() as i32, signal);
+        kill(self.pid(), signal);
+    }
+
+    /// The launcher's process.
+    pub fn pid(&self) -> i32 {
+        self.launcher.id() as i32
+    }
+
+    /// Whether the launcher has not ended.
+    pub fn is_running(&self) -> bool {
+        alive(self.pid())
     }
 
     /// Waits for the launcher's end.
@@ -190,6 +200,15 @@ pub fn kill(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
+/// Waits until a process is in this state, as `/proc` has it.
+pub fn wait_for_state(pid: i32, state: char) {
+    let is_there = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(state))
+    };
+    until(&format!("process {pid} does not come to state {state}"), is_there);
+}
+
 /// Whether the process runs: one that is only waiting to be collected does not.
 pub fn alive(pid: i32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
@@ -231,7 +250,7 @@ pub fn launch_if_asked() {
     job.nnodes = number("nnodes").unwrap_or(1) as usize;
     job.node_rank = number("node_rank").unwrap_or(0) as usize;
     job.master_port = number("port").map(|port| port as u16);
-    job.grace = number("grace_ms").map_or(job.grace, Duration::from_millis);
+    job.grace = number("grace_ms").map(Duration::from_millis);
     job.min = number("min").map_or(job.min, |min| min as usize);
     job.restarts = number("restarts").map_or(job.restarts, |restarts| restarts as usize);
     job.group_restarts = number("group_restarts").unwrap_or(0) as usize;

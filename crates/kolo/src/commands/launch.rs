@@ -53,9 +53,10 @@ pub(crate) struct Launch {
     /// cut, the same on all nodes
     #[arg(long, default_value = "majority", long_help = arbiter_help())]
     arbiter: String,
-    /// Seconds between asking workers to end and killing them
-    #[arg(long, default_value_t = 2.0)]
-    grace: f64,
+    /// Seconds between asking workers to end and killing them [default: 30; 2 after a failure of a program that
+    /// is not elastic]
+    #[arg(long, value_name = "SECONDS")]
+    grace: Option<f64>,
     /// The program and its arguments, after `--`
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -80,10 +81,14 @@ impl Launch {
         job.group_restarts = self.elastic.group_restarts();
         job.arbiter = kolo_elastic::Arbiter::parse(&self.arbiter)
             .map_err(|error| Failure::input(format!("--arbiter: {error}")))?;
-        job.grace = Duration::try_from_secs_f64(self.grace)
-            .map_err(|_| Failure::input(format!("--grace {}: give seconds, 0 or more", self.grace)))?;
+        job.grace = self.grace.map(grace).transpose()?;
         Ok(kolo_launch::run(&job)?)
     }
+}
+
+fn grace(seconds: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| Failure::input(format!("--grace {seconds}: give seconds, 0 or more")))
 }
 
 /// The help of `--arbiter`: what there is.

@@ -329,6 +329,7 @@ impl Train {
             min_workers: self.elastic.min(),
             slowdowns: self.slow.clone(),
             live: self.live.clone(),
+            stop_on: self.elastic.stop_on().to_vec(),
             ..Job::new(config)
         };
         model.train(job, data, membership)?;

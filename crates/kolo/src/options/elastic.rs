@@ -2,6 +2,7 @@
 //! workers die.
 
 use clap::Args;
+use kolo_elastic::StopSignal;
 use kolo_launch::Job;
 
 /// How many servers a job has, with how many workers it goes on when one dies, and how many are started in
@@ -20,6 +21,10 @@ pub(crate) struct Elastic {
     /// not elastic are started again as a whole so often, on one node, if this option is given
     #[arg(long, value_name = "WORKERS")]
     max_restarts: Option<usize>,
+    /// Signals at which the job saves and ends as at SIGTERM, SIGINT, SIGHUP and SIGXCPU: usr1, usr2 or both, as
+    /// for Slurm's --signal=B:USR1@120
+    #[arg(long, value_name = "SIGNALS", value_delimiter = ',')]
+    stop_on: Vec<StopSignal>,
 }
 
 impl Elastic {
@@ -48,7 +53,13 @@ impl Elastic {
         self.max_restarts.unwrap_or(0)
     }
 
+    /// Signals besides the usual ones that ask the job to end.
+    pub(crate) fn stop_on(&self) -> &[StopSignal] {
+        &self.stop_on
+    }
+
     pub(crate) fn apply(&self, job: &mut Job) {
+        job.stop_on.clone_from(&self.stop_on);
         job.servers = self.servers;
         job.min = self.min.unwrap_or(job.min);
         job.restarts = self.max_restarts.unwrap_or(job.restarts);

@@ -30,22 +30,163 @@ fn send(signal: &str, pids: &[u32]) {
     assert!(Command::new("kill").arg(signal).args(pids).status().unwrap().success());
 }
 
+/// Whether this process, and so every one that it starts, ignores a signal, as background jobs of a script
+/// ignore SIGINT.
+fn ignored(signal: &str) -> bool {
+    let number = match signal {
+        "HUP" => 1,
+        "INT" => 2,
+        _ => return false,
+    };
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (number - 1)) != 0
+}
+
 /// It says after which step the run goes on, which it then does with two workers.
 fn goes_on(folder: &Path, words: &str) {
     let after = words.split("`kolo train --resume run` goes on after step ").nth(1);
     let step: u64 = after.unwrap_or_else(|| panic!("{words}")).trim().parse().unwrap();
-    assert!(folder.join(format!("run/checkpoints/step-{step:08}")).is_dir() && step < 150, "{words}");
+    assert!(
+        folder.join(format!("run/checkpoints/step-{step:08}")).is_dir() && step < STEPS as u64,
+        "{words}"
+    );
     succeed(folder, &["train", "--resume", "run", "--nproc", "2"]);
     assert_eq!(result(folder), expected(), "{words}");
 }
 
 #[test]
 fn a_job_that_is_asked_to_end_can_go_on() {
+    for (signal, code, more) in [
+        ("TERM", 143, &[][..]),
+        ("INT", 130, &[]),
+        ("HUP", 129, &[]),
+        ("XCPU", 152, &[]),
+        ("USR1", 138, &["--stop-on", "usr1"]),
+    ] {
+        if ignored(signal) {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let signalled = |job: &Child| send(&format!("-{signal}"), &[job.id()]);
+        // As a terminal and a job manager may both do it.
+        let twice = |job: &Child| {
+            signalled(job);
+            signalled(job);
+        };
+        let (status, words) = ended_early(folder.path(), more, twice);
+        assert_eq!(status.code(), Some(code), "{words}");
+        assert!(words.contains(&format!("error: ended by SIG{signal}")), "{words}");
+        goes_on(folder.path(), &words);
+    }
+}
+
+/// A signal while the workers evaluate: what is trained is saved at once, and evaluated when the run goes on.
+#[test]
+fn a_job_that_is_asked_to_end_while_it_evaluates_can_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    let (status, words) = ended_early(folder.path(), &[], |job| send("-TERM", &[job.id()]));
+    let (run, words) = (folder.path().join("run"), folder.path().join("words"));
+    // One test image at a time: that takes many seconds.
+    let args = [&RUN[..], &["--nproc", "2", "--out", "run", "--test-batch-size", "1"]].concat();
+    let file = std::fs::File::create(&words).unwrap();
+    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    let steps = || std::fs::read_to_string(run.join("steps.jsonl")).unwrap_or_default().lines().count();
+    // The last lines of an epoch are written when it is about to be evaluated.
+    let epoch = 10_000 / (8 * 8) + 1;
+    super::program::wait_until("no epoch has ended", || steps() == epoch);
+    send("-TERM", &[job.id()]);
+    let status = job.wait().unwrap();
+    let words = std::fs::read_to_string(words).unwrap();
     assert_eq!(status.code(), Some(143), "{words}");
-    assert!(words.contains("error: ended by SIGTERM"), "{words}");
+    assert!(words.contains(&format!("the run has ended after step {epoch} of 500")), "{words}");
+    let metrics = std::fs::read_to_string(run.join("metrics.csv")).unwrap();
+    assert_eq!(metrics.lines().count(), 1, "it has evaluated to the end: {metrics}");
     goes_on(folder.path(), &words);
+    let metrics = std::fs::read_to_string(run.join("metrics.csv")).unwrap();
+    assert_eq!(metrics.lines().count(), 5, "{metrics}");
+}
+
+/// Workers that no launcher of Kolo's has started: with the first that is asked to end all do, after the same
+/// step.
+#[test]
+fn workers_of_a_fixed_group_end_after_the_same_step() {
+    for (signal, asked) in [("TERM", &[1][..]), ("INT", &[0, 1, 2]), ("HUP", &[0])] {
+        if ignored(signal) {
+            continue;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut group = FixedGroup::start(folder.path(), 3);
+        group.wait_for_steps();
+        send(&format!("-{signal}"), &asked.iter().map(|rank| group.workers[*rank].id()).collect::<Vec<_>>());
+        let (codes, words) = group.end();
+        assert_eq!(codes, [Some(143), Some(0), Some(0)], "{words}");
+        let after = words.split("the workers have been asked to end: the run has ended after step ").nth(1);
+        let step = after.unwrap_or_else(|| panic!("{words}")).split(' ').next().unwrap();
+        assert!(words.contains("a checkpoint holds all of it"), "{words}");
+        let step: u64 = step.parse().unwrap();
+        assert!(folder.path().join(format!("run/checkpoints/step-{step:08}")).is_dir(), "{words}");
+        succeed(folder.path(), &["train", "--resume", "run", "--nproc", "2"]);
+        assert_eq!(result(folder.path()), expected(), "{words}");
+    }
+}
+
+/// Without a launcher that would do it, a second request ends a worker.
+#[test]
+fn a_second_request_ends_a_worker_that_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut group = FixedGroup::start(folder.path(), 2);
+    group.wait_for_steps();
+    // It waits for the other one, which never comes to the end of a step.
+    send("-STOP", &[group.workers[1].id()]);
+    let begun = Instant::now();
+    while group.workers[0].try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it goes on");
+        send("-TERM", &[group.workers[0].id()]);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    send("-KILL", &[group.workers[1].id()]);
+    let (codes, words) = group.end();
+    // By the signal, if it did not give up on the other one before.
+    assert!(codes[0].is_none() && !words.contains("panicked"), "{codes:?} {words}");
+}
+
+/// Workers started by hand.
+struct FixedGroup {
+    workers: Vec<Child>,
+    folder: std::path::PathBuf,
+}
+
+impl FixedGroup {
+    fn start(folder: &Path, size: usize) -> FixedGroup {
+        let port = kolo_testing::free_port().port().to_string();
+        let args = [&RUN[..], &["--out", "run"]].concat();
+        let start = |rank: usize| {
+            let words = std::fs::File::create(folder.join(format!("words.{rank}"))).unwrap();
+            let mut command = kolo(folder, &args);
+            command.env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
+            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
+            command.stdout(Stdio::null()).stderr(words).spawn().unwrap()
+        };
+        FixedGroup { workers: (0..size).map(start).collect(), folder: folder.to_owned() }
+    }
+
+    fn words(&self) -> String {
+        let words = |rank: usize| std::fs::read_to_string(self.folder.join(format!("words.{rank}"))).unwrap();
+        (0..self.workers.len()).map(words).collect()
+    }
+
+    fn wait_for_steps(&mut self) {
+        super::program::wait_until("no step is done", || {
+            let steps = std::fs::metadata(self.folder.join("run/steps.jsonl"));
+            assert!(self.workers[0].try_wait().unwrap().is_none(), "{}", self.words());
+            steps.is_ok_and(|file| file.len() > 0)
+        });
+    }
+
+    fn end(mut self) -> (Vec<Option<i32>>, String) {
+        let codes = self.workers.iter_mut().map(|worker| worker.wait().unwrap().code()).collect();
+        (codes, self.words())
+    }
 }
 
 /// As some job managers do it; the launcher is not asked.

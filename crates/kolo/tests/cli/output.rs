@@ -48,7 +48,8 @@ fn workers_of_other_programs_do_not_see_that_nobody_reads() {
     for kind in ["full disk", "reader gone"] {
         let folder = tempfile::tempdir().unwrap();
         let (file, _reader) = unread(kind);
-        let script = "for i in $(seq 3000); do echo a line of some words $i || exit 9; done; echo > done.$RANK";
+        let script =
+            "for i in $(seq 3000); do echo a line of some words $i || exit 9; done; echo > done.$RANK";
         let args = ["launch", "--nproc", "2", "--", "sh", "-c", script];
         let mut command = kolo(folder.path(), &args);
         command.stdout(Stdio::from(file.try_clone().unwrap())).stderr(Stdio::from(file));

@@ -28,6 +28,7 @@ use self::worker::Worker;
 use super::{Replica, StepReport};
 use crate::error::Error;
 use crate::last_step::LastStep;
+use crate::membership::Agreed;
 use crate::staleness::Staleness;
 
 /// What a rank of a job with servers that hold the weights has besides its replica.
@@ -75,8 +76,8 @@ impl Stale {
     ///
     /// A rank died, left or did not take part in time (naming it), a backward pass is missing, or the loss is
     /// not finite; at the end of a round, the ranks were given different settings or end different rounds.
-    pub(super) fn step(&mut self, outer: &mut Replica, rate: f64) -> Result<StepReport, Error> {
-        let mut report = StepReport::default();
+    pub(super) fn step(&mut self, outer: &mut Replica, rate: f64) -> Result<(StepReport, Agreed), Error> {
+        let (mut report, mut agreed) = (StepReport::default(), Agreed::NoChange);
         match &mut self.role {
             Some(Role::Worker(worker)) => {
                 let pulled = worker.step(outer, rate, self.ends, &mut report)?;
@@ -98,10 +99,10 @@ impl Stale {
         self.rates.push(rate);
         outer.steps += 1;
         if std::mem::take(&mut self.ends) {
-            self.come_together(outer, &mut report)?;
+            agreed = self.come_together(outer, &mut report)?;
         }
         report.warnings.extend(outer.take_warnings());
-        Ok(report)
+        Ok((report, agreed))
     }
 
     /// The next steps whose losses over all workers have become known.
@@ -115,8 +116,8 @@ impl Stale {
     }
 
     /// The end of a round, in which all ranks take part: they compare what they were given, hear how stale
-    /// all pulls were, and compare their weights if that is due.
-    fn come_together(&mut self, outer: &mut Replica, report: &mut StepReport) -> Result<(), Error> {
+    /// all pulls were and whether one has been asked to end, and compare their weights if that is due.
+    fn come_together(&mut self, outer: &mut Replica, report: &mut StepReport) -> Result<Agreed, Error> {
         if let Some(Role::Server(server)) = &self.role {
             server.end_round(outer.steps)?;
             self.updates = server.with_part(|part| part.updates());
@@ -126,8 +127,9 @@ impl Stale {
         let rates = self.rates.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
         settings.set(&format!("the learning rates of the steps from {} on", self.began), rates);
         settings.set("the number of steps at the end of a round", outer.steps.to_string());
-        let prints: Vec<u64> = group.all_gather_value(&settings.print())?;
-        if prints.iter().any(|print| *print != prints[0]) {
+        let told: Vec<(u64, bool)> =
+            group.all_gather_value(&(settings.print(), outer.members.is_leaving()))?;
+        if told.iter().any(|(print, _)| *print != told[0].0) {
             return Err(settings.name_difference(&group)?);
         }
         let mut staleness = Staleness::default();
@@ -144,7 +146,7 @@ impl Stale {
             report.known = known;
         }
         self.begin_round(outer.steps);
-        Ok(())
+        Ok(if told.iter().any(|(_, leaves)| *leaves) { Agreed::AllLeave } else { Agreed::NoChange })
     }
 
     fn begin_round(&mut self, steps: u64) {

@@ -1,0 +1,156 @@
+//! Signals that ask a job, or one worker of it, to save what it has and end: the same ones for launchers and for
+//! workers, and the same count of how often they were asked.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+/// The environment variable by which workers know what [`StopSignal`]s they have besides the usual ones.
+pub const STOP_ON: &str = "KOLO_STOP_ON";
+
+/// Ctrl-C, a terminal or ssh that closes, a job manager, and the limit of CPU time (`ulimit -t`), whose hard one
+/// kills a while later.
+const USUAL: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::TERM, Signal::XCPU];
+
+/// The same request may come more than once, and by more than one signal: from a terminal and a launcher, from
+/// a job manager that signals all of a job and then each process, as SIGTERM and then SIGHUP. For so long after
+/// the first one another one is no second request.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
+
+/// A signal that ends a process, unless its job says that it is a request to save and end: what job managers
+/// send some time before a limit (Slurm: `--signal=USR1@120`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopSignal {
+    /// SIGUSR1
+    Usr1,
+    /// SIGUSR2
+    Usr2,
+}
+
+impl StopSignal {
+    /// Those of a list as `usr1,usr2`.
+    ///
+    /// # Errors
+    ///
+    /// Another word: names it, and what there is.
+    pub fn list(text: &str) -> Result<Vec<Self>, String> {
+        text.split(',').filter(|word| !word.is_empty()).map(str::parse).collect()
+    }
+
+    fn signal(self) -> Signal {
+        match self {
+            StopSignal::Usr1 => Signal::USR1,
+            StopSignal::Usr2 => Signal::USR2,
+        }
+    }
+}
+
+impl FromStr for StopSignal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = text.to_ascii_lowercase();
+        match name.strip_prefix("sig").unwrap_or(&name) {
+            "usr1" => Ok(StopSignal::Usr1),
+            "usr2" => Ok(StopSignal::Usr2),
+            _ => Err(format!("`{text}`: give usr1 or usr2; int, term, hup and xcpu are heard in any case")),
+        }
+    }
+}
+
+impl fmt::Display for StopSignal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StopSignal::Usr1 => "usr1",
+            StopSignal::Usr2 => "usr2",
+        })
+    }
+}
+
+/// The numbers of the signals that ask this process to end, with `more`. Without those that it was started to
+/// ignore, as SIGHUP under `nohup`.
+pub fn stop_signals(more: &[StopSignal]) -> Vec<i32> {
+    let ignored = ignored_signals();
+    let all = USUAL.into_iter().chain(more.iter().map(|signal| signal.signal()));
+    all.map(Signal::as_raw).filter(|signal| ignored & (1 << (signal - 1)) == 0).collect()
+}
+
+/// The signals this process ignores, one bit each from the lowest (signal 1) up; none where `/proc` is
+/// missing.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// How often a process has been asked to end.
+#[derive(Debug, Default)]
+pub struct StopRequests {
+    first: Option<Instant>,
+}
+
+/// What a signal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopRequest {
+    /// The first request: save, and end.
+    First,
+    /// The first one once more.
+    Again,
+    /// Somebody does not want to wait.
+    Second,
+}
+
+impl StopRequests {
+    /// Counts a signal that has come.
+    pub fn count(&mut self, signal: i32, now: Instant) -> StopRequest {
+        let Some(first) = self.first else {
+            self.first = Some(now);
+            return StopRequest::First;
+        };
+        // The kernel sends SIGXCPU again with every second of CPU time.
+        match signal == Signal::XCPU.as_raw() || now.saturating_duration_since(first) < SAME_REQUEST {
+            true => StopRequest::Again,
+            false => StopRequest::Second,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_request_may_come_more_than_once() {
+        use StopRequest::{Again, First, Second};
+        let (term, int, xcpu) = (Signal::TERM.as_raw(), Signal::INT.as_raw(), Signal::XCPU.as_raw());
+        for events in [
+            &[(int, 0, First), (int, 0, Again), (int, 999, Again), (int, 1000, Second), (int, 1001, Second)]
+                [..],
+            &[(term, 5, First), (int, 700, Again), (term, 2000, Second)],
+            &[(xcpu, 0, First), (xcpu, 1500, Again), (xcpu, 9000, Again), (int, 9001, Second)],
+        ] {
+            let (mut requests, begin) = (StopRequests::default(), Instant::now());
+            for (signal, ms, is) in events {
+                let now = begin + Duration::from_millis(*ms);
+                assert_eq!(requests.count(*signal, now), *is, "{signal} at {ms} ms of {events:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_ignored_is_known() {
+        // Rust's start-up ignores SIGPIPE, and leaves the others.
+        assert_ne!(ignored_signals() & (1 << (Signal::PIPE.as_raw() - 1)), 0);
+        assert_eq!(ignored_signals() & (1 << (Signal::SEGV.as_raw() - 1)), 0);
+    }
+
+    #[test]
+    fn names_are_read() {
+        assert_eq!(StopSignal::list("usr1,SIGUSR2"), Ok(vec![StopSignal::Usr1, StopSignal::Usr2]));
+        assert_eq!(StopSignal::list(""), Ok(Vec::new()));
+        assert!(StopSignal::list("usr1,kill").unwrap_err().contains("`kill`: give usr1 or usr2"));
+        assert_eq!(StopSignal::Usr2.to_string().parse(), Ok(StopSignal::Usr2));
+    }
+}
