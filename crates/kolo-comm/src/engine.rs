@@ -257,6 +257,7 @@ impl Backend for Engine {
             timeout,
             liveness: &self.liveness,
             began: Cell::new(None),
+            looked: Cell::new(None),
         };
         let result = executor::run(&plan.schedule, memory, collective.op(), &mut self.routes, &wait);
         self.deadline.over(wait.began.get(), &result);

@@ -152,6 +152,7 @@ mod tests {
             mode: WaitMode::Blocking,
             timeout: Duration::ZERO,
             began: Cell::new(None),
+            looked: Cell::new(None),
             liveness: &liveness,
         };
         let memory = [0f32; 4];

@@ -101,6 +101,7 @@ fn context(liveness: &Liveness) -> WaitContext<'_> {
         mode: WaitMode::Blocking,
         timeout: Duration::ZERO,
         began: Cell::new(None),
+        looked: Cell::new(None),
         liveness,
     }
 }

@@ -21,7 +21,7 @@ use crate::error::LaunchError;
 use crate::job::{Job, Messages};
 use crate::signals::Signals;
 use crate::token::TokenSource;
-use crate::workers::{WorkerProcess, Workers};
+use crate::workers::Workers;
 
 /// A worker that a signal has stopped for so long is killed. The kernel says for certain that it is stopped,
 /// so no time that work takes has to be guessed.
@@ -155,10 +155,7 @@ impl Elastic {
                     .say(&format!("{name} has been stopped for {} s and is ended", STOP_TIMEOUT.as_secs()));
             }
         }
-        // Servers do not go on without workers.
-        let trains = |worker: &&WorkerProcess| !worker.is_server && worker.status().is_none();
-        let here = workers.list.iter().filter(trains).count();
-        let alive = here + self.coordinator.remote_members();
+        let alive = self.alive(workers);
         self.report_exits(workers, alive);
         if workers_are_done(workers) {
             self.coordinator.work_done();

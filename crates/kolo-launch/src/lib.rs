@@ -26,7 +26,7 @@
 //! | `job`, `master` | the description of a job |
 //! | `run`, `supervise`, `signals` | from start to end: waiting without polling; how a job ends |
 //! | `elastic`, `stopped_time` | an elastic job goes on when workers die or hang |
-//! | `workers`, `die_with_parent`, `reaper` | processes, and why none is left |
+//! | `workers`, `program`, `die_with_parent`, `reaper` | processes, and why none is left |
 //! | `environment`, `port`, `token` | what a worker is told |
 //! | `output`, `prefixed_lines` | what workers print, with their rank before it |
 //! | `error_file`, `worker_exit` | how a worker ended, and its own message |
@@ -52,6 +52,7 @@ mod open_files;
 mod output;
 mod port;
 mod prefixed_lines;
+mod program;
 mod reaper;
 mod run;
 mod signals;

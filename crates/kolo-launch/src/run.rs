@@ -95,9 +95,14 @@ fn run_once(
         let due = elastic.update(workers)?;
         streams.forget(&workers.bury_survived());
         for local_rank in due {
-            let worker = workers.start_one(job, &rendezvous, local_rank)?;
-            elastic.member_started(&worker.member);
-            streams.add(worker)?;
+            match workers.start_one(job, &rendezvous, local_rank) {
+                Ok(worker) => {
+                    elastic.member_started(&worker.member);
+                    streams.add(worker)?;
+                }
+                // The others are well.
+                Err(error) => elastic.not_replaced(local_rank, &error, workers),
+            }
         }
         Ok(Recovered { needs_launcher: elastic.needs_launcher(workers), is_elastic: elastic.has_formed() })
     })?;

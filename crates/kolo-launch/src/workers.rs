@@ -26,6 +26,7 @@ use crate::environment::{Rendezvous, variables};
 use crate::error::LaunchError;
 use crate::error_file;
 use crate::job::{Job, Output};
+use crate::program::Program;
 use crate::reaper::Reaper;
 use crate::stopped_time::StoppedTime;
 use crate::worker_exit::{ExitStatus, WorkerExit, worker_name};
@@ -76,6 +77,7 @@ pub(crate) struct Workers {
     terminating: bool,
     /// Whether all were killed and collected: their process ids may belong to others now.
     over: bool,
+    program: Program,
     reaper: Option<Reaper>,
     error_files: TempDir,
     ranks: MemberRanks,
@@ -86,9 +88,7 @@ impl Workers {
     ///
     /// They live no longer than the calling thread.
     pub fn start(job: &Job, rendezvous: &Rendezvous, ranks: MemberRanks) -> Result<Workers, LaunchError> {
-        let error_files = tempfile::Builder::new().prefix("kolo-launch-").tempdir().map_err(|cause| {
-            LaunchError::system("cannot make a folder for the workers' error files", cause)
-        })?;
+        let error_files = temporary_folder()?;
         let mut workers = Workers {
             list: Vec::with_capacity(job.processes()),
             survived: VecDeque::new(),
@@ -96,6 +96,7 @@ impl Workers {
             started: Instant::now(),
             terminating: false,
             over: false,
+            program: Program::find(job),
             reaper: Reaper::start(error_files.path()),
             error_files,
             ranks,
@@ -120,8 +121,8 @@ impl Workers {
         self.starts[local_rank] += 1;
         let member = member_name(job.node_rank, local_rank, before);
         let error_file = self.error_files.path().join(format!("rank-{}.{before}.json", rank.0));
-        let mut command = Command::new(&job.command[0]);
-        command.args(&job.command[1..]).stdin(Stdio::null()).process_group(0);
+        let mut command = Command::new(self.program.to_execute());
+        command.arg0(self.program.name()).args(&job.command[1..]).stdin(Stdio::null()).process_group(0);
         if let Some(name) = rendezvous.token.variables().1 {
             command.env_remove(name);
         }
@@ -175,11 +176,14 @@ impl Workers {
         }
     }
 
-    /// Kills those that have been stopped (SIGSTOP) for `limit`, and gives their names.
+    /// Kills those that have been stopped (SIGSTOP) for `limit`, and gives their names. Where all are stopped
+    /// somebody has stopped the job, who will let it go on: nobody waits for them, and none is killed.
     pub fn evict_stopped(&mut self, limit: Duration) -> Vec<String> {
         let (now, mut names) = (Instant::now(), Vec::new());
+        let living = || self.list.iter().filter(|worker| worker.exit.is_none());
+        let all_stopped = living().all(WorkerProcess::is_stopped);
         for worker in self.list.iter_mut().filter(|worker| worker.exit.is_none()) {
-            let stopped = worker.is_stopped();
+            let stopped = !all_stopped && worker.is_stopped();
             if worker.stopped_time.observe(stopped, now) >= limit {
                 signal_group(worker.pid, Signal::KILL);
                 names.push(worker.member.clone());
@@ -346,6 +350,24 @@ impl WorkerProcess {
 /// Sends a signal to a group. One without members cannot be signalled, and need not be.
 fn signal_group(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
+}
+
+/// A folder for what workers report: where temporary files go, or, where that is away or full, where the system
+/// has such folders.
+fn temporary_folder() -> Result<TempDir, LaunchError> {
+    let usual = std::env::temp_dir();
+    let make = |folder: &Path| tempfile::Builder::new().prefix("kolo-launch-").tempdir_in(folder);
+    make(&usual).or_else(|cause| {
+        let others = ["/tmp", "/var/tmp", "/dev/shm"].map(Path::new).into_iter();
+        others.filter(|folder| *folder != usual).find_map(|folder| make(folder).ok()).ok_or_else(|| {
+            let what = format!(
+                "cannot make a folder for the workers' error files in {}, nor in /tmp, /var/tmp or /dev/shm; set TMPDIR \
+                 to a folder that can be written to",
+                usual.display()
+            );
+            LaunchError::system(what, cause)
+        })
+    })
 }
 
 /// Why a program cannot be started, and the remedy.

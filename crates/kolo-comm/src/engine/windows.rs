@@ -108,6 +108,7 @@ impl Engine {
             timeout: self.deadline.limit(),
             liveness: &self.liveness,
             began: Cell::new(None),
+            looked: Cell::new(None),
         };
         let part = window.part as u64;
         if shown.part != part {

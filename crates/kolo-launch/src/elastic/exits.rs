@@ -13,12 +13,16 @@ use kolo_elastic::MemberExit;
 use signal_hook::consts::signal::SIGTERM;
 
 use super::Elastic;
+use crate::error::LaunchError;
 use crate::worker_exit::{ExitStatus, SHELL_SIGNAL_BASE};
 use crate::workers::{WorkerProcess, Workers};
 
 /// A worker is replaced so long after its death. Where a mistake of the program ends all workers at once,
 /// none is replaced.
 const RESTART_DELAY: Duration = Duration::from_millis(500);
+/// A worker that could not be started is tried again so long after that: what was missing (descriptors, processes,
+/// memory) may be there again.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// A worker that ends with this code, as a shell tells of a program that SIGTERM has ended, says that all
 /// were asked to end: it is not replaced.
 const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
@@ -76,6 +80,27 @@ impl Elastic {
         let was_killed = matches!(worker.status(), Some(ExitStatus::Signal(_)));
         was_killed && workers.list.iter().filter(is_first).any(has_ended_well)
             || rank_of(worker).is_none() && workers.all_ended() && workers.list.iter().any(has_ended_well)
+    }
+
+    /// A worker could not be started in place of another one: the job goes on with the others, if they are
+    /// enough. As long as there are restarts another try is one.
+    pub fn not_replaced(&mut self, local_rank: usize, error: &LaunchError, workers: &Workers) {
+        let tries_again = self.restarts_left > 0;
+        let then = if tries_again { "it is tried again" } else { "the job goes on without" };
+        self.messages.say(&format!("no worker could be started in place of a dead one: {error}; {then}"));
+        if tries_again {
+            self.restarts_left -= 1;
+            self.due_restarts.push((Instant::now() + RETRY_DELAY, local_rank));
+        } else if self.alive(workers) + self.due_restarts.len() < self.min_members {
+            self.close();
+        }
+    }
+
+    /// Workers of all nodes that go on.
+    pub(super) fn alive(&self, workers: &Workers) -> usize {
+        // Servers do not go on without workers.
+        let trains = |worker: &&WorkerProcess| !worker.is_server && worker.status().is_none();
+        workers.list.iter().filter(trains).count() + self.coordinator.remote_members()
     }
 
     pub(super) fn take_due_restarts(&mut self) -> Vec<usize> {

@@ -140,6 +140,12 @@ impl Running {
         kill(self.pid(), signal);
     }
 
+    /// Waits until the launcher has said something.
+    pub fn said(&self, words: &str) {
+        let file = self.trial.path("err");
+        until(&format!("it does not say `{words}`"), || fs::read_to_string(&file).unwrap().contains(words));
+    }
+
     /// The launcher's process.
     pub fn pid(&self) -> i32 {
         self.launcher.id() as i32

@@ -83,3 +83,11 @@ fn a_token_that_is_given_is_passed_on() {
 fn standard_input_is_empty() {
     assert_eq!(Trial::new(2, "cat").run().code, 0);
 }
+
+#[test]
+fn a_folder_for_temporary_files_that_is_away_is_no_obstacle() {
+    let ended = Trial::new(2, NOTE_ENV).after("export TMPDIR=/no/such/folder").run();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let file = &variables(&ended, 1)["TORCHELASTIC_ERROR_FILE"];
+    assert!(["/tmp", "/var/tmp", "/dev/shm"].iter().any(|folder| file.starts_with(folder)), "{file}");
+}

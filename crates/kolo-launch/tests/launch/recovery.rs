@@ -11,7 +11,7 @@ const MEMBER: &str = "KOLO_TEST_ELASTIC";
 
 /// A worker of the tests below: works until another one has been replaced, and tells its rank in each
 /// generation. With `blame` the last rank then stands still, and the first one fails by its absence; with
-/// `stay` nobody is replaced, and the last rank stands still when the others have ended; with `late` the
+/// `wait` it waits for a note, `go`, in place of that; with `stay` nobody is replaced, and the last rank stands still when the others have ended; with `late` the
 /// worker that is to replace another one never arrives, and fails when the others have ended.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(MEMBER) else { return };
@@ -45,6 +45,12 @@ pub fn work_if_asked() {
             _ => {}
         }
         let reason = loop {
+            // All of them see it in the same round, or hear it from one that does.
+            let mut go =
+                [f32::from(u8::from(task == "wait" && std::fs::exists(format!("{folder}/go")).unwrap()))];
+            if group.all_reduce(&mut go, Op::Sum).is_ok() && go[0] > 0.0 {
+                return;
+            }
             let mut wanted = [f32::from(u8::from(member.is_change_wanted()))];
             match group.all_reduce(&mut wanted, Op::Sum) {
                 Ok(()) if wanted[0] > 0.0 => break "others come".to_string(),
@@ -66,9 +72,15 @@ fn blame(rank: usize) -> ! {
     std::process::exit(1);
 }
 
+const ROLE: [&str; 4] = ["--exact", "role_elastic", "--nocapture", "--test-threads=1"];
+
 fn start(task: &str) -> Running {
     let program = std::env::current_exe().unwrap();
-    let command = [program.to_str().unwrap(), "--exact", "role_elastic", "--nocapture", "--test-threads=1"];
+    start_program(task, program.to_str().unwrap())
+}
+
+fn start_program(task: &str, program: &str) -> Running {
+    let command = [&[program][..], &ROLE].concat();
     let trial = Trial::of(3, &command).after(&format!("export {MEMBER}={task}"));
     // One of them is replaced; without the next one the job ends.
     let min = if task == "blame" { 3 } else { 1 };
@@ -166,4 +178,46 @@ wait_for "here.0.$TORCHELASTIC_RESTART_COUNT"; wait_for "here.1.$TORCHELASTIC_RE
     assert_eq!(ended.code, 3, "{}", ended.err);
     let ended = trial(0).run();
     assert!(ended.code == 3 && !ended.err.contains("started again"), "{}", ended.err);
+}
+
+/// Built anew, or removed: whoever takes a dead worker's place runs what the others run.
+#[test]
+fn a_replacement_runs_the_program_that_the_job_began_with() {
+    for replaced in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, other) = (folder.path().join("program"), folder.path().join("other"));
+        std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        std::fs::copy("/bin/false", &other).unwrap();
+        let running = start_program("finish", program.to_str().unwrap());
+        let pids = running.pids(3);
+        match replaced {
+            true => std::fs::rename(&other, &program).unwrap(),
+            false => std::fs::remove_file(&program).unwrap(),
+        }
+        kill(pids[1], Signal::KILL);
+        let ended = running.end();
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        assert!(ended.out.contains("] @rank 2 in generation"), "{}", ended.out);
+        ended.left_nothing(&pids);
+    }
+}
+
+/// A script that is away: its interpreter would open it by its name.
+#[test]
+fn a_replacement_that_cannot_be_started_ends_no_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    let program = std::env::current_exe().unwrap();
+    std::fs::write(&script, format!("#!/bin/sh\nexec '{}' \"$@\"\n", program.display())).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let running = start_program("wait", script.to_str().unwrap());
+    let pids = running.pids(3);
+    std::fs::remove_file(&script).unwrap();
+    kill(pids[1], Signal::KILL);
+    running.said("no worker could be started in place of a dead one: cannot start");
+    running.note("go");
+    let ended = running.end();
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("script`: there is no such file; the job goes on without"), "{}", ended.err);
+    ended.left_nothing(&pids);
 }

@@ -150,6 +150,31 @@ fn a_second_request_ends_a_worker_that_waits() {
     assert!(codes[0].is_none() && !words.contains("panicked"), "{codes:?} {words}");
 }
 
+/// Somebody stops all of a job, and lets it go on after longer than its members wait for each other.
+#[test]
+fn a_job_that_is_stopped_goes_on() {
+    let away = Duration::from_secs(18);
+    let folder = tempfile::tempdir().unwrap();
+    let (status, words) = ended_early(folder.path(), &[], |job| {
+        send("-STOP", &workers(job));
+        std::thread::sleep(away);
+        send("-CONT", &workers(job));
+    });
+    assert!(status.success() && !words.contains("generation 2"), "{words}");
+    assert_eq!(result(folder.path()), expected(), "{words}");
+    // Where there is no launcher it is the others whom a worker would take for hanging.
+    let folder = tempfile::tempdir().unwrap();
+    let mut group = FixedGroup::start_with(folder.path(), 3, &[("KOLO_TIMEOUT", "15")]);
+    group.wait_for_steps();
+    let all: Vec<u32> = group.workers.iter().map(Child::id).collect();
+    send("-STOP", &all);
+    std::thread::sleep(away);
+    send("-CONT", &all);
+    let (codes, words) = group.end();
+    assert_eq!(codes, [Some(0); 3], "{words}");
+    assert_eq!(result(folder.path()), expected(), "{words}");
+}
+
 /// Workers started by hand.
 struct FixedGroup {
     workers: Vec<Child>,
@@ -158,13 +183,17 @@ struct FixedGroup {
 
 impl FixedGroup {
     fn start(folder: &Path, size: usize) -> FixedGroup {
+        Self::start_with(folder, size, &[])
+    }
+
+    fn start_with(folder: &Path, size: usize, variables: &[(&str, &str)]) -> FixedGroup {
         let port = kolo_testing::free_port().port().to_string();
         let args = [&RUN[..], &["--out", "run"]].concat();
         let start = |rank: usize| {
             let words = std::fs::File::create(folder.join(format!("words.{rank}"))).unwrap();
             let mut command = kolo(folder, &args);
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
-            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
+            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port).envs(variables.iter().copied());
             command.stdout(Stdio::null()).stderr(words).spawn().unwrap()
         };
         FixedGroup { workers: (0..size).map(start).collect(), folder: folder.to_owned() }

@@ -22,6 +22,7 @@ fn context(here: usize, liveness: &Liveness) -> WaitContext<'_> {
         timeout: Duration::from_secs(60),
         liveness,
         began: Cell::new(None),
+        looked: Cell::new(None),
     }
 }
 

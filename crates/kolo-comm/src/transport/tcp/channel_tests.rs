@@ -126,6 +126,7 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
             }),
             timeout: Duration::from_secs(2),
             began: Cell::new(None),
+            looked: Cell::new(None),
             liveness: &liveness,
         };
         let mut sender =

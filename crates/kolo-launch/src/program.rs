@@ -1,0 +1,109 @@
+//! The program that workers run, held from the start of the job: a worker that is started later in place of
+//! another one runs the same one, also if its file has been built anew or removed since.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use crate::job::Job;
+
+/// The program of a job.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// As the job has it.
+    name: OsString,
+    /// The file that was found under that name, open; `None` where there was none that can be read, and for a
+    /// script, whose interpreter opens it by its name.
+    held: Option<(PathBuf, File)>,
+}
+
+impl Program {
+    /// Finds the job's program. One that is not there is found out when it is started.
+    pub fn find(job: &Job) -> Program {
+        let name = job.command[0].clone();
+        let held = path_of(&name, job).and_then(|path| {
+            let mut file = File::open(&path).ok()?;
+            let mut begin = [0; 2];
+            file.read_exact(&mut begin).ok()?;
+            (begin != *b"#!").then_some((path, file))
+        });
+        Program { name, held }
+    }
+
+    /// What to execute: its name, as long as that leads to the file that was there at the start, or else that
+    /// file.
+    pub fn to_execute(&self) -> OsString {
+        match &self.held {
+            Some((path, file)) if !is_same(file.metadata().ok(), path.metadata().ok()) => {
+                // In the child it is the same descriptor, which closes when the program has been executed.
+                format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+            }
+            _ => self.name.clone(),
+        }
+    }
+
+    /// By which the program is called, whatever is executed.
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+}
+
+/// Whether both are one file that has not been written since.
+fn is_same(one: Option<Metadata>, other: Option<Metadata>) -> bool {
+    let of = |file: Metadata| (file.dev(), file.ino());
+    one.is_some() && one.map(of) == other.map(of)
+}
+
+/// Where a program is: by its path, or in `PATH` as its workers have it.
+fn path_of(name: &OsStr, job: &Job) -> Option<PathBuf> {
+    let path = PathBuf::from(name);
+    if name.to_string_lossy().contains('/') {
+        return Some(path);
+    }
+    let given = job.env.iter().rev().find(|(variable, _)| variable == "PATH").map(|(_, value)| value.clone());
+    let folders = given.or_else(|| std::env::var_os("PATH"))?;
+    let is_program =
+        |file: &PathBuf| file.metadata().is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0);
+    std::env::split_paths(&folders).map(|folder| folder.join(&path)).find(is_program)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_program_is_started_by_its_name_until_another_one_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("program"), folder.path().join("other"));
+        fs::copy("/bin/true", &path).unwrap();
+        let program = Program::find(&Job::new([&path], 1));
+        assert_eq!(program.to_execute(), path.as_os_str());
+        fs::copy("/bin/false", &other).unwrap();
+        fs::rename(&other, &path).unwrap();
+        let held = program.to_execute();
+        assert!(held.to_string_lossy().starts_with("/proc/self/fd/"), "{held:?}");
+        assert!(std::process::Command::new(&held).status().unwrap().success(), "it runs the first one");
+        fs::remove_file(&path).unwrap();
+        assert_eq!(program.to_execute(), held);
+    }
+
+    #[test]
+    fn programs_are_found_in_path_and_scripts_go_by_their_name() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::copy("/bin/true", folder.path().join("program")).unwrap();
+        let path = vec![("PATH".into(), folder.path().as_os_str().to_owned())];
+        let program = Program::find(&Job { env: path, ..Job::new(["program"], 1) });
+        assert_eq!(program.held.as_ref().unwrap().0, folder.path().join("program"));
+        let script = folder.path().join("script");
+        fs::write(&script, "#!/bin/sh\n").unwrap();
+        let program = Program::find(&Job::new([&script], 1));
+        fs::remove_file(&script).unwrap();
+        assert_eq!(program.to_execute(), script.as_os_str());
+        assert!(Program::find(&Job::new(["no-such-program"], 1)).held.is_none());
+    }
+}
