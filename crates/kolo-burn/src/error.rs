@@ -33,6 +33,15 @@ pub enum Error {
         /// The device, as Burn prints it.
         device: String,
     },
+    /// A forward pass has changed a tensor that steps leave as it is.
+    #[error(
+        "the forward pass has changed `{parameter}`, which is frozen or holds no floats and has to be the same on \
+         all ranks; keep what a forward pass changes in a `RunningState` of floats"
+    )]
+    FrozenChanged {
+        /// Its path in the model.
+        parameter: String,
+    },
     /// The model is on one of Burn's backends that this build of Kolo does not see.
     #[error(
         "Kolo sees no gradients on {device}; build the model on `Device::flex().autodiff()`, or build \

@@ -13,6 +13,7 @@ mod batch_norm;
 mod device;
 mod dropout;
 mod error;
+mod frozen;
 mod hook;
 mod loss;
 mod model;

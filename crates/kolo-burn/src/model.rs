@@ -6,6 +6,7 @@ use std::sync::Arc;
 use burn::module::Module;
 use kolo_ddp::binding::{Binding, BindingError, GradientSink, Inventory, Values, Which};
 
+use crate::frozen::FrozenTensors;
 use crate::loss::Loss;
 use crate::tensor_list::TensorList;
 use crate::{device, hook, tensors};
@@ -16,6 +17,8 @@ pub struct BurnModel<M> {
     /// Always there; taken only while it is being rewritten.
     module: Option<M>,
     list: Arc<TensorList>,
+    /// What is frozen, as it was written last.
+    frozen: Arc<FrozenTensors>,
 }
 
 impl<M: Module> BurnModel<M> {
@@ -29,7 +32,8 @@ const HERE: &str = "the module is away only inside `write`";
 
 impl<M: Module> From<M> for BurnModel<M> {
     fn from(module: M) -> Self {
-        BurnModel { list: Arc::new(TensorList::of(&module)), module: Some(module) }
+        let list = Arc::new(TensorList::of(&module));
+        BurnModel { list, frozen: Arc::default(), module: Some(module) }
     }
 }
 
@@ -46,7 +50,7 @@ impl<M> Deref for BurnModel<M> {
 impl<M: Module> Clone for BurnModel<M> {
     fn clone(&self) -> Self {
         let module = tensors::copy_with_own_leaves::<M>(self, &self.list);
-        BurnModel { module: Some(module), list: self.list.clone() }
+        BurnModel { module: Some(module), list: self.list.clone(), frozen: self.frozen.clone() }
     }
 }
 
@@ -56,7 +60,7 @@ impl<M: Module> Binding for BurnModel<M> {
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError> {
         let warnings = match which {
             Which::All => [device::check_model::<M>(self)?, self.list.check()?].concat(),
-            Which::Statistics => Vec::new(),
+            Which::Changing | Which::Statistics => Vec::new(),
         };
         Ok(Inventory { warnings, ..tensors::inventory::<M>(self, which, &self.list)? })
     }
@@ -64,10 +68,17 @@ impl<M: Module> Binding for BurnModel<M> {
     fn write(&mut self, which: Which, values: &Values) {
         let module = self.module.take();
         self.module = module.map(|module| tensors::write(module, which, &self.list, values));
+        if which == Which::All {
+            self.frozen = Arc::new(FrozenTensors::of::<M>(self, &self.list));
+        }
     }
 
     fn backward(&self, loss: Loss, sink: Arc<dyn GradientSink>) -> Result<(), BindingError> {
         Ok(hook::backward(loss.sum, tensors::nodes::<M>(self, &self.list), sink)?)
+    }
+
+    fn expect_frozen_unchanged(&self) -> Result<(), BindingError> {
+        Ok(self.frozen.expect_in::<M>(self, &self.list)?)
     }
 
     fn wait_for_values(&self) {

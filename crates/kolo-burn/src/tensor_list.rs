@@ -4,19 +4,24 @@ use std::any::Any;
 use std::collections::HashMap;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::kind::Basic;
+use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
 use kolo_ddp::{Kind, SpanId};
 
 use crate::Error;
 use crate::hook::node_of;
 
-/// The float tensors of a module, in the order in which Burn visits them.
+/// The tensors of a module, in the order in which Burn visits them.
 pub(crate) struct TensorList {
     listed: Vec<Listed>,
+    /// Paths of the tensors of integers and of truth values, which stand behind all others.
+    others: Vec<String>,
+    /// Number of tensors of floats, of which one at several places counts once.
+    floats: usize,
 }
 
-/// One tensor of a module.
+/// One tensor of floats of a module.
 pub(crate) struct Listed {
     /// Path in the module.
     pub(crate) name: String,
@@ -42,16 +47,32 @@ impl TensorList {
     pub(crate) fn of<M: Module>(module: &M) -> Self {
         // What the module means to train shows when a copy of it is put into training.
         let mut meant = Trained(Vec::new());
-        module.valid().train().visit(&mut meant);
-        let mut list =
-            List { path: Vec::new(), meant: meant.0, found: Vec::new(), firsts: HashMap::new(), spans: 0 };
+        let copy = module.valid().train();
+        copy.visit(&mut meant);
+        // Parameters can be trained; running statistics stay what they are.
+        let mut could_be = Trained(Vec::new());
+        copy.map(&mut Train).visit(&mut could_be);
+        let mut list = List {
+            path: Vec::new(),
+            meant: meant.0,
+            could_be: could_be.0,
+            others: Vec::new(),
+            found: Vec::new(),
+            firsts: HashMap::new(),
+            spans: 0,
+        };
         module.visit(&mut list);
-        TensorList { listed: list.found }
+        TensorList { listed: list.found, others: list.others, floats: list.spans }
     }
 
-    /// The tensors, one for each that Burn visits.
+    /// The tensors of floats, one for each that Burn visits.
     pub(crate) fn listed(&self) -> &[Listed] {
         &self.listed
+    }
+
+    /// The path of the tensor of integers or truth values of this number, and which of Kolo's it is.
+    pub(crate) fn other(&self, number: usize) -> (&str, SpanId) {
+        (&self.others[number], SpanId(self.floats + number))
     }
 
     /// Whether any tensor stands at several places.
@@ -104,10 +125,21 @@ impl ModuleVisitor for Trained {
     }
 }
 
+/// Has all parameters of a module trained.
+struct Train;
+
+impl ModuleMapper for Train {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.set_require_grad(true)
+    }
+}
+
 struct List {
     path: Vec<String>,
-    /// Which tensors the module means to train.
+    /// Which tensors the module means to train, and which it could.
     meant: Vec<bool>,
+    could_be: Vec<bool>,
+    others: Vec<String>,
     found: Vec<Listed>,
     /// The tensors of each id that are no copies of others: a `First<D>` each.
     firsts: HashMap<ParamId, Vec<(Kind, SpanId, Box<dyn Any>)>>,
@@ -127,8 +159,8 @@ impl List {
 }
 
 /// Whether two tensors have the same shape and bits.
-fn are_equal<const D: usize>(one: &Tensor<D>, other: &Tensor<D>) -> bool {
-    let data = |tensor: &Tensor<D>| -> Option<TensorData> { tensor.clone().try_into_data().ok() };
+pub(crate) fn are_equal<const D: usize, K: Basic>(one: &Tensor<D, K>, other: &Tensor<D, K>) -> bool {
+    let data = |tensor: &Tensor<D, K>| -> Option<TensorData> { tensor.clone().try_into_data().ok() };
     one.dims() == other.dims() && data(one).is_some_and(|one| data(other).is_some_and(|other| one == other))
 }
 
@@ -144,10 +176,15 @@ impl ModuleVisitor for List {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let (id, tensor, mapper) = param.clone().consume();
         let is_trained = tensor.is_require_grad();
-        let is_meant = self.meant.get(self.found.len()) == Some(&true);
-        let kind = if is_trained { Kind::Parameter { decay: true } } else { Kind::Statistic };
+        let number = self.found.len();
+        let is_meant = self.meant.get(number) == Some(&true);
+        let kind = match (is_trained, self.could_be.get(number)) {
+            (true, _) => Kind::Parameter { decay: true },
+            (false, Some(true)) => Kind::Frozen,
+            (false, _) => Kind::Statistic,
+        };
         // Running statistics that have one id are what the forward pass makes of them.
-        let first = is_trained.then(|| self.first(id, kind, &tensor)).flatten();
+        let first = (kind != Kind::Statistic).then(|| self.first(id, kind, &tensor)).flatten();
         let span = first.unwrap_or(SpanId(self.spans));
         if first.is_none() {
             self.spans += 1;
@@ -162,6 +199,14 @@ impl ModuleVisitor for List {
             mapper: Box::new(mapper),
             untracked: (is_meant && !is_trained).then(|| tensor.device()),
         });
+    }
+
+    fn visit_int<const D: usize>(&mut self, _: &Param<Tensor<D, Int>>) {
+        self.others.push(self.path.join("."));
+    }
+
+    fn visit_bool<const D: usize>(&mut self, _: &Param<Tensor<D, Bool>>) {
+        self.others.push(self.path.join("."));
     }
 }
 

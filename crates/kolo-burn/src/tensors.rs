@@ -1,26 +1,34 @@
 //! A module's tensors as one flat run of `f32`, and back.
 
+use burn::backend::ExecutionError;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamMapper};
-use burn::tensor::{DType, Device, GradientCheckpointingStrategy, Tensor, TensorData};
+use burn::tensor::{Bool, DType, Device, GradientCheckpointingStrategy, Int, Tensor, TensorData};
 
 use kolo_ddp::binding::{Inventory, Values, Which};
-use kolo_ddp::{Kind, MemoryOrder, ParamSpec};
+use kolo_ddp::element::{integers, of_integers};
+use kolo_ddp::{Element, Kind, MemoryOrder, ParamSpec};
 
 use crate::Error;
 use crate::hook::{Nodes, node_of, order_of};
 use crate::tensor_list::{Retie, TensorList, Ties};
 
-/// Names, shapes and values of float tensors. Those that do not require gradients are statistics: they are
-/// what the forward pass changes, such as running means, or frozen, and then they do not change at all.
+/// Names, shapes and values of a module's tensors: first those of floats, in the module's order, then those of
+/// integers and truth values.
 pub(crate) fn inventory<M: Module>(module: &M, which: Which, list: &TensorList) -> Result<Inventory, Error> {
-    let mut visitor = Read { which, list, next: 0, found: Inventory::default(), error: None };
+    let (found, others) = (Inventory::default(), Inventory::default());
+    let mut visitor = Read { which, list, next: 0, found, others, error: None };
     // Running statistics keep their newest value aside until they are synchronised, which making a validation
     // copy does.
     drop(module.valid());
     module.visit(&mut visitor);
     match visitor.error {
         Some(error) => Err(error),
-        None => Ok(visitor.found),
+        None => {
+            let Inventory { mut specs, mut values, warnings } = visitor.found;
+            specs.extend(visitor.others.specs);
+            values.extend(visitor.others.values);
+            Ok(Inventory { specs, values, warnings })
+        }
     }
 }
 
@@ -29,6 +37,8 @@ struct Read<'a> {
     list: &'a TensorList,
     next: usize,
     found: Inventory,
+    /// Tensors of integers and of truth values.
+    others: Inventory,
     error: Option<Error>,
 }
 
@@ -49,6 +59,29 @@ impl Read<'_> {
         self.found.values.extend_from_slice(values);
         Ok(order)
     }
+
+    /// Reads a tensor of integers or truth values, whose values in flat memory `read` makes of its data.
+    fn read_other(
+        &mut self,
+        element: Element,
+        data: impl FnOnce() -> Result<TensorData, ExecutionError>,
+        read: impl FnOnce(&TensorData) -> Vec<f32>,
+    ) {
+        let name = self.list.other(self.others.specs.len()).0.to_owned();
+        if self.which == Which::Statistics {
+            return;
+        }
+        match data() {
+            Ok(data) => {
+                self.others.values.extend(read(&data));
+                let spec = ParamSpec::new(name, data.shape().to_vec(), Kind::Frozen);
+                self.others.specs.push(ParamSpec { element, ..spec });
+            }
+            Err(cause) => {
+                self.error.get_or_insert(Error::Read { parameter: name, cause: cause.to_string() });
+            }
+        }
+    }
 }
 
 impl ModuleVisitor for Read<'_> {
@@ -56,7 +89,7 @@ impl ModuleVisitor for Read<'_> {
         let listed = &self.list.listed()[self.next];
         self.next += 1;
         let kind = listed.kind;
-        if listed.is_tied || (self.which == Which::Statistics && kind != Kind::Statistic) {
+        if listed.is_tied || !is_among(kind, self.which) {
             return;
         }
         let (name, tensor) = (listed.name.clone(), param.val());
@@ -65,7 +98,25 @@ impl ModuleVisitor for Read<'_> {
             self.error.get_or_insert(error);
             MemoryOrder::row_major()
         });
-        self.found.specs.push(ParamSpec { name, shape, kind, order });
+        self.found.specs.push(ParamSpec { order, ..ParamSpec::new(name, shape, kind) });
+    }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
+        self.read_other(Element::I64, || param.val().try_into_data(), |data| of_integers(data.iter::<i64>()));
+    }
+
+    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
+        let read = |data: &TensorData| data.iter::<bool>().map(|value| f32::from(u8::from(value))).collect();
+        self.read_other(Element::Bool, || param.val().try_into_data(), read);
+    }
+}
+
+/// Whether tensors of a kind are listed or written.
+fn is_among(kind: Kind, which: Which) -> bool {
+    match which {
+        Which::All => true,
+        Which::Changing => kind != Kind::Frozen,
+        Which::Statistics => kind == Kind::Statistic,
     }
 }
 
@@ -145,10 +196,10 @@ pub(crate) fn copy_with_own_leaves<M: Module>(module: &M, list: &TensorList) -> 
     }
 }
 
-/// Writes new values into the module: trained parameters take theirs when they are first used, statistics at
+/// Writes new values into the module: trained parameters take theirs when they are first used, all others at
 /// once.
 pub(crate) fn write<M: Module>(module: M, which: Which, list: &TensorList, values: &Values) -> M {
-    module.map(&mut Write { which, list, values, next: 0, ties: Ties::default() })
+    module.map(&mut Write { which, list, values, next: 0, next_other: 0, ties: Ties::default() })
 }
 
 struct Write<'a> {
@@ -156,24 +207,36 @@ struct Write<'a> {
     list: &'a TensorList,
     values: &'a Values,
     next: usize,
+    next_other: usize,
     ties: Ties,
+}
+
+impl Write<'_> {
+    /// The new values of the next tensor of integers or truth values, if it is written.
+    fn next_other(&mut self) -> Option<Vec<f32>> {
+        let id = self.list.other(self.next_other).1;
+        self.next_other += 1;
+        is_among(Kind::Frozen, self.which).then(|| self.values.of(id).wait())
+    }
 }
 
 impl ModuleMapper for Write<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let listed = &self.list.listed()[self.next];
         self.next += 1;
-        let (id, statistic) = (listed.span, listed.kind == Kind::Statistic);
-        if self.which == Which::Statistics && !statistic {
+        let id = listed.span;
+        if !is_among(listed.kind, self.which) {
             return param;
         }
         let (spec, newest) = (self.values.layout().span(id).spec.clone(), self.values.of(id));
         let tensor = move |device: &Device| tensor::<D>(newest.wait(), &spec, device);
-        if statistic {
-            return param.map(|old| tensor(&old.device()));
-        }
         if let Some(first) = self.ties.first(listed) {
             return first;
+        }
+        if !listed.kind.is_trained() {
+            let new = param.map(|old| tensor(&old.device()));
+            self.ties.keep(listed, self.list, &new);
+            return new;
         }
         let (in_memory, device) = (param.lazy_shape(), param.lazy_device());
         let new = Param::uninitialized(
@@ -193,4 +256,26 @@ impl ModuleMapper for Write<'_> {
         self.ties.keep(listed, self.list, &new);
         new
     }
+
+    fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
+        let Some(values) = self.next_other() else { return param };
+        param.map(|old| integers_like(&values, &old))
+    }
+
+    fn map_bool<const D: usize>(&mut self, param: Param<Tensor<D, Bool>>) -> Param<Tensor<D, Bool>> {
+        let Some(values) = self.next_other() else { return param };
+        param.map(|old| truths_like(&values, &old))
+    }
+}
+
+/// A tensor of integers like `old`, with these values of flat memory.
+pub(crate) fn integers_like<const D: usize>(values: &[f32], old: &Tensor<D, Int>) -> Tensor<D, Int> {
+    let data = TensorData::new(integers(values), old.dims());
+    Tensor::from_data(data, (&old.device(), old.dtype()))
+}
+
+/// A tensor of truth values like `old`, with these values of flat memory.
+pub(crate) fn truths_like<const D: usize>(values: &[f32], old: &Tensor<D, Bool>) -> Tensor<D, Bool> {
+    let data = TensorData::new(values.iter().map(|value| *value != 0.0).collect::<Vec<bool>>(), old.dims());
+    Tensor::from_data(data, (&old.device(), old.dtype()))
 }

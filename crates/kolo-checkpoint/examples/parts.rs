@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use kolo_checkpoint::{Part, Position, Reader, Set, Snapshot, newest};
-use kolo_optim::{Kind, Layout, ParamSpec};
+use kolo_optim::{Element, Kind, Layout, ParamSpec};
 
 const LEN: usize = 12;
 
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let found = newest(&folder)?.ok_or("it has just been written")?;
     assert_eq!((found.step, &found.path), (7, &path));
     let reader = Reader::open(&path)?;
-    assert_eq!(reader.tensors(Set::Weights), [("weight", [3, 4].as_slice())]);
+    assert_eq!(reader.tensors(Set::Weights), [("weight", [3, 4].as_slice(), Element::F32)]);
     for half in 0..2 {
         let mut values = vec![0.0; LEN / 2];
         reader.read(Set::Weights, "", &layout, half * LEN / 2, &mut values)?;

@@ -5,16 +5,17 @@ use std::collections::HashMap;
 use serde::Deserialize;
 
 use crate::manifest::FileEntry;
+use kolo_optim::Element;
 
 /// Bytes of a safetensors file that say how long its header is.
 const LENGTH: usize = 8;
 
-/// Looks at a safetensors file of a checkpoint, all of whose tensors are `f32`.
+/// Looks at the tensors of `f32` in a safetensors file of a checkpoint; others are finite by their type.
 pub(crate) struct Finite<'a> {
     file: &'a FileEntry,
     /// The bytes until the values begin, as far as they have come.
     head: Vec<u8>,
-    /// Where each tensor lies behind them, by its place; none before the header has come, or if it makes no
+    /// Where each of those tensors lies behind them, by its place; none before the header has come, or if it makes no
     /// sense.
     tensors: Option<Vec<Place>>,
     /// Bytes of values that have been looked at.
@@ -31,6 +32,7 @@ struct Place {
 /// What the header says of a tensor.
 #[derive(Deserialize)]
 struct Described {
+    dtype: String,
     data_offsets: (usize, usize),
 }
 
@@ -82,14 +84,15 @@ impl<'a> Finite<'a> {
         let header: HashMap<String, serde_json::Value> =
             serde_json::from_slice(&self.head[LENGTH..]).unwrap_or_default();
         let place = |(name, described)| {
-            let Described { data_offsets: (start, end) } = serde_json::from_value(described).ok()?;
-            Some(Place { name, start, end, is_finite: true })
+            let Described { dtype, data_offsets: (start, end) } = serde_json::from_value(described).ok()?;
+            (dtype == Element::F32.dtype()).then_some(Place { name, start, end, is_finite: true })
         };
         header.into_iter().filter_map(place).collect()
     }
 }
 
-/// Whether words of `f32` are finite. Blocks are a multiple of words long, and safetensors aligns its values.
+/// Whether words of `f32` are finite. Blocks are a multiple of words long, and safetensors aligns its values, those of longer
+/// elements first.
 fn are_finite(bytes: &[u8]) -> bool {
     let (words, _) = bytes.as_chunks::<4>();
     let magnitude = |word: &[u8; 4]| u32::from_le_bytes(*word) & 0x7fff_ffff;

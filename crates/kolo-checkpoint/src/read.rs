@@ -5,18 +5,18 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use safetensors::SafeTensors;
-use safetensors::tensor::Dtype;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::hex;
 use crate::manifest::{FileEntry, MANIFEST, Manifest, TensorEntry};
 use crate::position::{NOISE_SCALE, POSITION, Position, USES};
-use crate::snapshot::Set;
+use crate::snapshot::{Set, dtype};
 use kolo_optim::finite::are_finite;
-use kolo_optim::{Layout, Span};
+use kolo_optim::{Element, Kind, Layout, Span};
 
 const ANOTHER: &str = "this checkpoint belongs to another model or optimizer";
 
@@ -28,6 +28,8 @@ const BLOCK: usize = 1 << 20;
 pub struct Reader {
     folder: PathBuf,
     manifest: Manifest,
+    /// `position.json`, once it has been read.
+    position: OnceLock<serde_json::Value>,
 }
 
 /// A tensor, or a part of one, in a file.
@@ -36,6 +38,28 @@ struct Held<'a> {
     span: &'a Span,
     /// Where in flat memory its elements lie.
     place: Range<usize>,
+    /// The number of what is read of which it is.
+    kind: usize,
+}
+
+/// What is read.
+struct Wanted<'a> {
+    /// Tensors by name.
+    spans: HashMap<&'a str, &'a Span>,
+    /// By the prefix of the tensors' names, the number of what is read and its elements of flat memory.
+    kinds: HashMap<String, (usize, Range<usize>)>,
+}
+
+impl<'a> Wanted<'a> {
+    /// The tensor, and what is read, that a name in a file stands for. Prefixes end with a slash, or are
+    /// empty; names may have slashes, too.
+    fn find(&self, name: &str) -> Option<(&'a Span, &(usize, Range<usize>))> {
+        let ends = [0].into_iter().chain(name.match_indices('/').map(|(slash, _)| slash + 1));
+        ends.into_iter().find_map(|end| {
+            let (prefix, rest) = name.split_at(end);
+            Some((*self.spans.get(rest)?, self.kinds.get(prefix)?))
+        })
+    }
 }
 
 impl Reader {
@@ -45,7 +69,8 @@ impl Reader {
     ///
     /// It is missing or damaged, or of a newer format; names the file.
     pub fn open(checkpoint: &Path) -> Result<Self, Error> {
-        Ok(Reader { folder: checkpoint.to_path_buf(), manifest: Manifest::read(checkpoint)? })
+        let (folder, manifest) = (checkpoint.to_path_buf(), Manifest::read(checkpoint)?);
+        Ok(Reader { folder, manifest, position: OnceLock::new() })
     }
 
     /// What the checkpoint consists of.
@@ -53,12 +78,14 @@ impl Reader {
         &self.manifest
     }
 
-    /// Names and shapes of the tensors of a set, each once, in the order in which they are listed.
-    pub fn tensors(&self, set: Set) -> Vec<(&str, &[usize])> {
+    /// Names, shapes and types of the tensors of a set, each once, in the order in which they are listed. One
+    /// of integers that was cut is listed as its values in flat memory.
+    pub fn tensors(&self, set: Set) -> Vec<(&str, &[usize], Element)> {
         let files = self.manifest.files.iter().filter(|file| set.is_in(&file.name));
         let mut known = HashSet::new();
         let tensors = files.flat_map(|file| &file.tensors).filter(|tensor| known.insert(&tensor.name));
-        tensors.map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice())).collect()
+        let element = |tensor: &TensorEntry| Element::of_dtype(&tensor.dtype).unwrap_or_default();
+        tensors.map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice(), element(tensor))).collect()
     }
 
     /// Where the run was.
@@ -67,17 +94,18 @@ impl Reader {
     ///
     /// The file that says so is damaged or missing.
     pub fn position(&self) -> Result<Position, Error> {
-        serde_json::from_value(self.position_json()?).map_err(|e| Error::file(self.folder.join(POSITION), e))
+        let position = self.position_json()?.clone();
+        serde_json::from_value(position).map_err(|e| Error::file(self.folder.join(POSITION), e))
     }
 
     /// How often the next step is expected to use each tensor, if the checkpoint says so.
     pub fn uses(&self) -> Result<Option<Vec<u32>>, Error> {
-        Ok(serde_json::from_value(self.position_json()?[USES].take()).ok())
+        Ok(serde_json::from_value(self.position_json()?[USES].clone()).ok())
     }
 
     /// What the noise scale of the gradient is made of, if the checkpoint says so.
     pub fn noise_scale(&self) -> Result<Option<Vec<String>>, Error> {
-        Ok(serde_json::from_value(self.position_json()?[NOISE_SCALE].take()).ok())
+        Ok(serde_json::from_value(self.position_json()?[NOISE_SCALE].clone()).ok())
     }
 
     /// What else the replica went on with under this name ([`Snapshot::with_entry`](crate::Snapshot)), if
@@ -88,14 +116,18 @@ impl Reader {
     /// The file that says so is damaged or missing, or says something that is no `T`.
     pub fn entry<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Error> {
         let fail = |e| Error::file(self.folder.join(POSITION), format!("`{name}`: {e}"));
-        serde_json::from_value(self.position_json()?[name].take()).map_err(fail)
+        serde_json::from_value(self.position_json()?[name].clone()).map_err(fail)
     }
 
-    fn position_json(&self) -> Result<serde_json::Value, Error> {
+    fn position_json(&self) -> Result<&serde_json::Value, Error> {
+        if let Some(position) = self.position.get() {
+            return Ok(position);
+        }
         let path = self.folder.join(POSITION);
         let entry = self.manifest.files.iter().find(|entry| entry.name == POSITION);
         let entry = entry.ok_or_else(|| Error::file(self.folder.join(MANIFEST), "lists no position.json"))?;
-        serde_json::from_slice(&self.file(entry)?).map_err(|e| Error::file(&path, e))
+        let position = serde_json::from_slice(&self.file(entry)?).map_err(|e| Error::file(&path, e))?;
+        Ok(self.position.get_or_init(|| position))
     }
 
     /// Reads a set of tensors into `values`, which are the elements of flat memory from `start` on. Opens
@@ -112,12 +144,30 @@ impl Reader {
         start: usize,
         values: &mut [f32],
     ) -> Result<(), Error> {
-        let wanted = start..start + values.len();
-        let spans: HashMap<&str, &Span> =
-            layout.spans().iter().map(|span| (span.spec.name.as_str(), span)).collect();
-        let mut filled: Vec<Range<usize>> = Vec::new();
+        self.read_all(set, layout, start, vec![(prefix.into(), values)])
+    }
+
+    /// Reads several kinds of tensors of a set, such as all states of an optimizer or the residuals of all
+    /// shards: those under each prefix into its values, as [`Reader::read`] does. Each file is read once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::read`].
+    pub fn read_all(
+        &self,
+        set: Set,
+        layout: &Layout,
+        start: usize,
+        mut targets: Vec<(String, &mut [f32])>,
+    ) -> Result<(), Error> {
+        let spans = layout.spans().iter().map(|span| (span.spec.name.as_str(), span)).collect();
+        let kinds = targets.iter().enumerate();
+        let kinds =
+            kinds.map(|(kind, (prefix, values))| (prefix.clone(), (kind, start..start + values.len())));
+        let wanted = Wanted { spans, kinds: kinds.collect() };
+        let mut filled: Vec<Vec<Range<usize>>> = vec![Vec::new(); targets.len()];
         for file in self.manifest.files.iter().filter(|file| set.is_in(&file.name)) {
-            let held = self.held(file, prefix, &spans, &wanted)?;
+            let held = self.held(file, &wanted)?;
             if held.is_empty() {
                 continue;
             }
@@ -125,45 +175,43 @@ impl Reader {
             let data = self.file(file)?;
             let tensors =
                 SafeTensors::deserialize(&data).map_err(|e| fail(format!("is no safetensors file: {e}")))?;
-            for Held { entry, span, place: held } in held {
-                let words = words(&tensors, entry).map_err(fail)?;
-                let common = held.start.max(wanted.start)..held.end.min(wanted.end);
+            for held in held {
+                let values = &mut *targets[held.kind].1;
+                let wanted = start..start + values.len();
+                let common = held.place.start.max(wanted.start)..held.place.end.min(wanted.end);
                 let target = &mut values[common.start - start..common.end - start];
-                let number = |word: &[u8]| f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
-                if entry.is_whole() && !span.spec.order.is_row_major() {
-                    let places = span.spec.order.row_major_indices(&entry.shape);
-                    let places = places.skip(common.start - held.start);
-                    target.iter_mut().zip(places).for_each(|(value, at)| *value = number(&words[4 * at..]));
-                } else {
-                    let words = words.chunks_exact(4).skip(common.start - held.start);
-                    target.iter_mut().zip(words).for_each(|(value, word)| *value = number(word));
-                }
-                if !entry.given && !are_finite(target) {
-                    let (path, tensors) = (self.folder.join(&file.name), vec![entry.key()]);
+                take(&tensors, &held, common.start - held.place.start, target).map_err(fail)?;
+                if !held.entry.given && !are_finite(target) {
+                    let (path, tensors) = (self.folder.join(&file.name), vec![held.entry.key()]);
                     return Err(Error::NotFinite { path, tensors });
                 }
-                filled.push(common);
+                filled[held.kind].push(common);
             }
         }
-        self.covers(set, prefix, layout, wanted, filled)
+        targets.iter().zip(filled).try_for_each(|((prefix, values), mut filled)| {
+            let wanted = start..start + values.len();
+            if set != Set::Weights {
+                filled.extend(frozen(layout, &wanted));
+            }
+            self.covers(set, prefix, layout, wanted, filled)
+        })
     }
 
-    /// What a file holds of a range of flat memory, and where that lies there.
-    fn held<'a>(
-        &self,
-        file: &'a FileEntry,
-        prefix: &str,
-        spans: &HashMap<&str, &'a Span>,
-        wanted: &Range<usize>,
-    ) -> Result<Vec<Held<'a>>, Error> {
+    /// What a file holds of what is wanted, and where that lies in flat memory.
+    fn held<'a>(&self, file: &'a FileEntry, wanted: &Wanted<'a>) -> Result<Vec<Held<'a>>, Error> {
         let mut all = Vec::new();
         for entry in &file.tensors {
-            let span = entry.name.strip_prefix(prefix).and_then(|name| spans.get(name));
-            let Some(span) = span else { continue };
+            let Some((span, (kind, range))) = wanted.find(&entry.name) else { continue };
+            if !Set::Weights.is_in(&file.name) && span.spec.kind == Kind::Frozen {
+                continue;
+            }
             self.fits(file, entry, span)?;
-            let held = span.offset + entry.elements.start..span.offset + entry.elements.end;
-            if held.start.max(wanted.start) < held.end.min(wanted.end) {
-                all.push(Held { entry, span, place: held });
+            let place = match entry.is_whole() {
+                true => span.range(),
+                false => span.offset + entry.elements.start..span.offset + entry.elements.end,
+            };
+            if place.start.max(range.start) < place.end.min(range.end) {
+                all.push(Held { entry, span, place, kind: *kind });
             }
         }
         Ok(all)
@@ -209,8 +257,11 @@ impl Reader {
     }
 
     fn fits(&self, file: &FileEntry, entry: &TensorEntry, span: &Span) -> Result<(), Error> {
-        if entry.shape == span.spec.shape && entry.dtype == "F32" {
-            if entry.is_whole() || entry.order == span.spec.order {
+        let element = span.spec.element;
+        let is_itself = entry.shape == span.spec.shape && entry.dtype == element.dtype() && entry.is_whole();
+        let is_cut = !entry.is_whole() && entry.shape == span.spec.flat_shape() && entry.dtype == "F32";
+        if is_itself || is_cut {
+            if is_itself || entry.order == span.spec.order {
                 return Ok(());
             }
             let key = entry.key();
@@ -221,8 +272,9 @@ impl Reader {
             return Err(Error::file(self.folder.join(&file.name), problem));
         }
         let (name, dtype, found, needed) = (&entry.name, &entry.dtype, &entry.shape, &span.spec.shape);
+        let element = element.dtype();
         let problem =
-            format!("holds `{name}` as {dtype} {found:?} where F32 {needed:?} is needed; {ANOTHER}");
+            format!("holds `{name}` as {dtype} {found:?} where {element} {needed:?} is needed; {ANOTHER}");
         Err(Error::file(self.folder.join(&file.name), problem))
     }
 
@@ -265,12 +317,38 @@ impl Reader {
     }
 }
 
+/// Takes elements of a tensor out of a file, from a place in it on.
+fn take(tensors: &SafeTensors<'_>, held: &Held<'_>, from: usize, target: &mut [f32]) -> Result<(), String> {
+    let Held { entry, span, .. } = held;
+    let words = words(tensors, entry)?;
+    let element = span.spec.element;
+    let number = |word: &[u8]| f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+    if element != Element::F32 && entry.dtype == element.dtype() {
+        target.copy_from_slice(&element.from_bytes(words)[from..][..target.len()]);
+    } else if entry.is_whole() && !span.spec.order.is_row_major() {
+        let places = span.spec.order.row_major_indices(&entry.shape).skip(from);
+        target.iter_mut().zip(places).for_each(|(value, at)| *value = number(&words[4 * at..]));
+    } else {
+        let words = words.chunks_exact(4).skip(from);
+        target.iter_mut().zip(words).for_each(|(value, word)| *value = number(word));
+    }
+    Ok(())
+}
+
+/// What a file of state has nothing of, because nothing is kept of what does not change.
+fn frozen(layout: &Layout, wanted: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let frozen = layout.spans().iter().filter(|span| span.spec.kind == Kind::Frozen);
+    let common = |span: &Span| span.range().start.max(wanted.start)..span.range().end.min(wanted.end);
+    frozen.map(common).filter(|range| !range.is_empty())
+}
+
 /// The bytes of a tensor in a file.
 pub(crate) fn words<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Result<&'a [u8], String> {
     let key = entry.key();
     let tensor =
         tensors.tensor(&key).map_err(|_| format!("has no tensor `{key}`, which is in the manifest"))?;
-    if tensor.dtype() != Dtype::F32 || tensor.data().len() != 4 * entry.elements.len() {
+    let element = Element::of_dtype(&entry.dtype).filter(|element| dtype(*element) == tensor.dtype());
+    if element.is_none_or(|element| tensor.data().len() != element.bytes() * entry.elements.len()) {
         return Err(format!("holds another `{key}` than the manifest says"));
     }
     Ok(tensor.data())
@@ -278,6 +356,8 @@ pub(crate) fn words<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Resul
 
 /// Reads a file of a checkpoint block by block and compares it with its entry in the manifest.
 pub(crate) fn scan(folder: &Path, entry: &FileEntry, mut take: impl FnMut(&[u8])) -> Result<(), Error> {
+    #[cfg(test)]
+    tests::SCANNED.set(tests::SCANNED.get() + 1);
     let path = folder.join(&entry.name);
     let fail = |problem: &dyn std::fmt::Display| Error::file(&path, problem);
     let mut file = File::open(&path).map_err(|e| match e.kind() {
@@ -307,4 +387,116 @@ pub(crate) fn scan(folder: &Path, entry: &FileEntry, mut take: impl FnMut(&[u8])
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Part, Snapshot};
+    use kolo_optim::ParamSpec;
+    use kolo_optim::element::of_integers;
+
+    thread_local! {
+        /// Files read on this thread.
+        pub(super) static SCANNED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    fn position() -> Position {
+        Position { step: 1, epoch: 0, step_in_epoch: 1, notes: serde_json::Value::Null }
+    }
+
+    /// It took a read of the whole file for each shard.
+    #[test]
+    fn each_file_is_read_once_for_all_shards() {
+        const SHARDS: usize = 16;
+        let specs =
+            ["a", "b/shard1/c"].map(|name| ParamSpec::new(name, vec![3], Kind::Parameter { decay: true }));
+        let layout = Arc::new(Layout::new(specs.to_vec()));
+        let values = |shard: usize| (0..6).map(|n| (10 * shard + n) as f32).collect::<Vec<_>>();
+        let mut parts = vec![Part::weights(&values(0)), Part::of_reduction("common", &values(99))];
+        parts.extend((0..SHARDS).map(|shard| Part::of_shard(shard, "residual", &values(shard))));
+        let folder = tempfile::tempdir().unwrap();
+        let snapshot = Snapshot::new(layout.clone(), parts, &position()).unwrap();
+        let reader = Reader::open(&snapshot.write(folder.path()).unwrap()).unwrap();
+        let mut read = vec![vec![0.0; 6]; SHARDS + 1];
+        let prefix = |shard: usize| match shard {
+            SHARDS => crate::common_prefix("common"),
+            shard => crate::shard_prefix(shard, "residual"),
+        };
+        let targets = read.iter_mut().enumerate().map(|(shard, values)| (prefix(shard), &mut values[..]));
+        let before = SCANNED.get();
+        reader.read_all(Set::Residuals, &layout, 0, targets.collect()).unwrap();
+        assert_eq!(SCANNED.get() - before, 1);
+        assert!((0..SHARDS).all(|shard| read[shard] == values(shard)) && read[SHARDS] == values(99));
+        for _ in 0..3 {
+            reader.position().unwrap();
+            reader.uses().unwrap();
+        }
+        assert_eq!(SCANNED.get() - before, 2);
+    }
+
+    /// Integers and truth values are such in the file, and nothing is kept of them but what they are.
+    #[test]
+    fn what_is_frozen_is_saved_as_what_it_is() {
+        let frozen = |name: &str, len: usize, element| ParamSpec {
+            element,
+            ..ParamSpec::new(name, vec![len], Kind::Frozen)
+        };
+        let specs = vec![
+            ParamSpec::new("a", vec![2], Kind::Parameter { decay: true }),
+            frozen("base", 2, Element::F32),
+            frozen("positions", 3, Element::I64),
+            frozen("mask", 2, Element::Bool),
+        ];
+        let layout = Arc::new(Layout::new(specs));
+        let integers = of_integers([-1, 1 << 40, 7]);
+        let values = [&[0.5, 1.5, 2.5, 3.5], &integers[..], &[1.0, 0.0]].concat();
+        assert_eq!(layout.len(), values.len());
+        let moment: Vec<f32> = (0..layout.len()).map(|n| if n < 2 { 4.0 } else { 0.0 }).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, weights: Vec<Part>| {
+            let parts = weights.into_iter().chain([Part::state("m", &moment)]).collect();
+            let snapshot = Snapshot::new(layout.clone(), parts, &position()).unwrap();
+            Reader::open(&snapshot.write(&folder.path().join(name)).unwrap()).unwrap()
+        };
+        let whole = write("whole", vec![Part::weights(&values)]);
+        let data = std::fs::read(whole.folder.join("weights.safetensors")).unwrap();
+        let stored = SafeTensors::deserialize(&data).unwrap();
+        let of = |name: &str| stored.tensor(name).unwrap();
+        assert_eq!((of("positions").dtype(), of("positions").shape()), (dtype(Element::I64), &[3][..]));
+        assert_eq!(
+            of("positions").data(),
+            [(-1i64).to_le_bytes(), (1i64 << 40).to_le_bytes(), 7i64.to_le_bytes()].concat()
+        );
+        assert_eq!((of("mask").dtype(), of("mask").data()), (dtype(Element::Bool), &[1, 0][..]));
+        let names: Vec<&str> = whole.tensors(Set::Optimizer).into_iter().map(|tensor| tensor.0).collect();
+        assert_eq!(names, ["m/a"]);
+
+        // Also where two ranks have written a part each, which cut the integers.
+        let part = |range: Range<usize>, file: &str| Part {
+            set: Set::Weights,
+            file: file.into(),
+            prefix: String::new(),
+            start: range.start,
+            values: values[range].to_vec(),
+        };
+        let cut = write(
+            "cut",
+            vec![part(0..9, "weights-0.safetensors"), part(9..layout.len(), "weights-1.safetensors")],
+        );
+        for reader in [whole, cut] {
+            for range in [0..layout.len(), 3..11, 6..7] {
+                let mut read = vec![9.0; range.len()];
+                reader.read(Set::Weights, "", &layout, range.start, &mut read).unwrap();
+                assert_eq!(read, values[range]);
+            }
+            let mut read = vec![0.0; layout.len()];
+            reader.read(Set::Optimizer, "m/", &layout, 0, &mut read).unwrap();
+            assert_eq!(read, moment);
+            reader.expect_no_others(&layout).unwrap();
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::manifest::TensorEntry;
 use crate::position::Position;
 use kolo_optim::finite::are_finite;
-use kolo_optim::{Layout, MemoryOrder, Span};
+use kolo_optim::{Element, Kind, Layout, MemoryOrder, Span};
 
 /// The kinds of tensors, and how the files begin that hold them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -222,7 +222,9 @@ impl Snapshot {
 
     fn pieces<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = Piece<'a>> {
         let (first, end) = (part.start, part.start + part.values.len());
-        self.layout.spans().iter().enumerate().filter_map(move |(number, span)| {
+        let is_in =
+            move |(_, span): &(usize, &Span)| part.set == Set::Weights || span.spec.kind != Kind::Frozen;
+        self.layout.spans().iter().enumerate().filter(is_in).filter_map(move |(number, span)| {
             let from = span.offset.max(first);
             let to = (span.offset + span.len).min(end);
             // A tensor without elements belongs to the part in which it begins.
@@ -231,18 +233,22 @@ impl Snapshot {
             if from >= to && !empty {
                 return None;
             }
-            let elements = from - span.offset..to - span.offset;
-            let shape = span.spec.shape.clone();
-            let name = format!("{}{}", part.prefix, span.spec.name);
+            let spec = &span.spec;
+            let name = format!("{}{}", part.prefix, spec.name);
             let values = &part.values[from - first..to - first];
-            let order = MemoryOrder::row_major();
             let given = part.set == Set::Weights && self.given.get(number).is_some_and(|given| *given);
-            let mut entry = TensorEntry { name, dtype: "F32".into(), shape, elements, order, given };
-            if entry.is_whole() {
-                return Some(Piece { shape: entry.shape.clone(), entry, span, values });
+            let (dtype, shape) = (spec.element.dtype().into(), spec.shape.clone());
+            if to - from == span.len {
+                let (elements, order) = (0..span.len / spec.element.values(), MemoryOrder::row_major());
+                let entry = TensorEntry { name, dtype, shape, elements, order, given };
+                let (shape, element) = (entry.shape.clone(), spec.element);
+                return Some(Piece { shape, entry, span, values, element });
             }
-            entry.order = span.spec.order.clone();
-            Some(Piece { shape: vec![to - from], entry, span, values })
+            // What is cut is stored as it lies in flat memory.
+            let (elements, order) = (from - span.offset..to - span.offset, spec.order.clone());
+            let (dtype, shape) = (Element::F32.dtype().into(), spec.flat_shape());
+            let entry = TensorEntry { name, dtype, shape, elements, order, given };
+            Some(Piece { shape: vec![to - from], entry, span, values, element: Element::F32 })
         })
     }
 }
@@ -255,11 +261,13 @@ pub(crate) struct Piece<'a> {
     shape: Vec<usize>,
     /// As in flat memory.
     values: &'a [f32],
+    /// As which they are stored.
+    element: Element,
 }
 
 impl View for &Piece<'_> {
     fn dtype(&self) -> Dtype {
-        Dtype::F32
+        dtype(self.element)
     }
 
     fn shape(&self) -> &[usize] {
@@ -267,14 +275,24 @@ impl View for &Piece<'_> {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        match self.entry.is_whole() {
-            true => Cow::Owned(bytes(&self.span.to_row_major(self.values))),
-            false => Cow::Owned(bytes(self.values)),
+        match self.element {
+            Element::F32 if self.entry.is_whole() => Cow::Owned(bytes(&self.span.to_row_major(self.values))),
+            Element::F32 => Cow::Owned(bytes(self.values)),
+            other => Cow::Owned(other.to_bytes(self.values)),
         }
     }
 
     fn data_len(&self) -> usize {
-        size_of_val(self.values)
+        self.values.len() / self.element.values() * self.element.bytes()
+    }
+}
+
+/// What safetensors calls elements of a type.
+pub(crate) fn dtype(element: Element) -> Dtype {
+    match element {
+        Element::F32 => Dtype::F32,
+        Element::I64 => Dtype::I64,
+        Element::Bool => Dtype::BOOL,
     }
 }
 
@@ -292,7 +310,7 @@ pub(crate) fn bytes(values: &[f32]) -> Vec<u8> {
 impl Snapshot {
     /// Two weights, both `step`.
     pub(crate) fn for_tests(step: u64) -> Self {
-        use kolo_optim::{Kind, ParamSpec};
+        use kolo_optim::ParamSpec;
         let kind = Kind::Parameter { decay: true };
         let layout = Arc::new(Layout::new(vec![ParamSpec::new("weight", vec![2], kind)]));
         let position = Position { step, epoch: 0, step_in_epoch: 0, notes: "a test".into() };

@@ -128,7 +128,7 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
             let first = if number == epoch { first } else { 0 };
             (first..steps).flat_map(move |step| {
                 let order = order.clone();
-                shards.clone().map(move |shard| (number, shard, order.shard(step, shard).to_vec()))
+                shards.clone().map(move |shard| (number, shard, order.shard(step, shard)))
             })
         });
         let (data, augment) = (self.data.clone(), self.augment);
@@ -222,7 +222,8 @@ mod tests {
 
     fn expected(epoch: usize, step: usize, shards: Range<usize>) -> Numbered {
         let order = sampler().epoch(epoch);
-        let altered = |shard| order.shard(step, shard).iter().map(|index| (*index, epoch as u64)).collect();
+        let altered =
+            |shard| order.shard(step, shard).into_iter().map(|index| (index, epoch as u64)).collect();
         let batch = |shard| Some(altered(shard)).filter(|batch: &Vec<_>| !batch.is_empty());
         shards.map(|shard| (shard, batch(shard))).collect()
     }

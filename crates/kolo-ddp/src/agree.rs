@@ -6,7 +6,7 @@ use kolo_comm::{Group, Op, Rank};
 
 use crate::error::Error;
 use crate::same_settings::Stated;
-use kolo_optim::{Layout, ParamSpec};
+use kolo_optim::{Element, Layout, ParamSpec};
 
 /// What every rank tells of itself: fingerprints of its model and of its settings, and whether it takes part
 /// in the job already.
@@ -65,9 +65,10 @@ fn name_parameter(group: &Group, own: String, reference: Rank, witness: Rank) ->
 /// One line a tensor.
 fn describe(layout: &Layout) -> String {
     let line = |span: &kolo_optim::Span| {
-        let ParamSpec { name, shape, kind, order } = &span.spec;
+        let ParamSpec { name, shape, kind, order, element } = &span.spec;
         let order = if order.is_row_major() { String::new() } else { format!(" {order:?}") };
-        format!("`{name}` {shape:?} {kind:?}{order}\n")
+        let element = if *element == Element::F32 { String::new() } else { format!(" {element:?}") };
+        format!("`{name}` {shape:?} {kind:?}{element}{order}\n")
     };
     layout.spans().iter().map(line).collect()
 }

@@ -27,8 +27,8 @@ pub trait Binding {
     /// The model cannot be trained: names the tensor or device, and says what to do.
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError>;
 
-    /// Replaces values: those of statistics at once, those of trained parameters now or, where the library
-    /// can make a parameter wait, when it is next used. Then the forward pass begins while later layers'
+    /// Replaces values: those of statistics and of what is frozen at once, those of trained parameters now or,
+    /// where the library can make a parameter wait, when it is next used. Then the forward pass begins while later layers'
     /// gradients are on the wire.
     fn write(&mut self, which: Which, values: &Values);
 
@@ -39,6 +39,16 @@ pub trait Binding {
     ///
     /// The loss is not one of this model, or a gradient cannot be read.
     fn backward(&self, loss: Self::Loss, sink: Arc<dyn GradientSink>) -> Result<(), BindingError>;
+
+    /// After a shard's passes: says whether what is frozen ([`Kind::Frozen`](crate::Kind::Frozen)) is still
+    /// what [`Binding::write`] has made it. What a forward pass changes and no rank knows of would come apart.
+    ///
+    /// # Errors
+    ///
+    /// It is not: names the tensor.
+    fn expect_frozen_unchanged(&self) -> Result<(), BindingError> {
+        Ok(())
+    }
 
     /// Waits until no parameter waits for its values any more; nothing, for a library whose parameters never
     /// do.
@@ -82,6 +92,8 @@ pub trait GradientSink: Send + Sync {
 pub enum Which {
     /// All of them.
     All,
+    /// Those that a step changes: all but those of [`Kind::Frozen`](crate::Kind::Frozen).
+    Changing,
     /// Those that the forward pass changes, of [`Kind::Statistic`](crate::Kind::Statistic).
     Statistics,
 }
@@ -91,7 +103,7 @@ pub enum Which {
 pub struct Inventory {
     /// Names, shapes and kinds.
     pub specs: Vec<ParamSpec>,
-    /// As many values as the tensors have elements.
+    /// As many values as the tensors have in flat memory ([`Element::values`](crate::Element::values)).
     pub values: Vec<f32>,
     /// What the user must know before these are trained: [`Warning::Model`](crate::Warning::Model).
     pub warnings: Vec<String>,

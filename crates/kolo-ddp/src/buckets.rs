@@ -117,9 +117,9 @@ pub(crate) fn reversed(layout: &Layout) -> Vec<SpanId> {
 }
 
 /// Fills buckets with spans in the order in which they become ready. Statistics come last of all: they are
-/// known only when a pass is over.
+/// known only when a pass is over. What is frozen is in none.
 ///
-/// Every element is in exactly one bucket. A span larger than the cap fills consecutive ones, unless `whole`
+/// Every other element is in exactly one bucket. A span larger than the cap fills consecutive ones, unless `whole`
 /// says that none may be cut; the last of them has room for others.
 pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps, whole: bool) -> Vec<Bucket> {
     plan_sliced(layout, ready, caps, caps.other, whole)
@@ -134,9 +134,10 @@ pub(crate) fn plan_sliced(
     slice: usize,
     whole: bool,
 ) -> Vec<Bucket> {
-    let statistic = |id: &&SpanId| layout.span(**id).spec.kind == Kind::Statistic;
-    let parameters = ready.iter().filter(|id| !statistic(id));
-    let order: Vec<SpanId> = parameters.chain(ready.iter().filter(statistic)).copied().collect();
+    let kind = |id: &SpanId| layout.span(*id).spec.kind;
+    let parameters = ready.iter().filter(|id| kind(id).is_trained());
+    let statistics = ready.iter().filter(|id| kind(id) == Kind::Statistic);
+    let order: Vec<SpanId> = parameters.chain(statistics).copied().collect();
     let bytes = |id: &SpanId| layout.span(*id).len * size_of::<f32>();
 
     // The last bucket takes from the end what fits; the one span that comes first never belongs to it.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use kolo_checkpoint::{common_prefix, hex, shard_prefix, state_prefix};
 use kolo_comm::Rank;
-use kolo_optim::{Kind, Span};
+use kolo_optim::Span;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -138,9 +138,9 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     if !has_islands {
         reader.read(Set::Weights, "", layout, 0, values)?;
         reader.expect_no_others(layout)?;
-        for (name, values) in optimizer.state() {
-            reader.read(Set::Optimizer, &state_prefix(name), layout, 0, values)?;
-        }
+        let states = optimizer.state().into_iter();
+        let states = states.map(|(name, values)| (state_prefix(name), values)).collect();
+        reader.read_all(Set::Optimizer, layout, 0, states)?;
     }
     fill_reduction(reader, replica)?;
     replica.set_loss_scale(reader.entry(LOSS_SCALE)?);
@@ -157,22 +157,22 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
 /// Reads what the reduction has kept.
 fn fill_reduction(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     let (layout, reducer) = (replica.layout().clone(), replica.reducer().clone());
-    let read = |prefix: &str| {
-        let mut values = vec![0.0; layout.len()];
-        reader.read(Set::Residuals, prefix, &layout, 0, &mut values)?;
-        Ok(values)
-    };
     reader.expect_residuals_of(replica.shards_with_state())?;
+    let (len, names) = (layout.len(), reducer.shard_state());
+    let own = if replica.shards_with_state() > 0 { replica.reduced_shards() } else { 0..0 };
+    let mut shards = vec![vec![0.0; names.len() * len]; own.len()];
+    let mut common = vec![vec![0.0; len]; reducer.common_state().len()];
+    let mut targets: Vec<(String, &mut [f32])> = Vec::new();
+    for (shard, values) in own.zip(&mut shards) {
+        let kinds = names.iter().zip(values.chunks_mut(len.max(1)));
+        targets.extend(kinds.map(|(name, values)| (shard_prefix(shard, name), values)));
+    }
+    let kinds = reducer.common_state().iter().zip(&mut common);
+    targets.extend(kinds.map(|(name, values)| (common_prefix(name), &mut values[..])));
+    reader.read_all(Set::Residuals, &layout, 0, targets)?;
     if replica.shards_with_state() > 0 {
-        let of_shard = |shard| {
-            let kinds = reducer.shard_state().iter().map(|name| read(&shard_prefix(shard, name)));
-            Ok(kinds.collect::<Result<Vec<_>, Error>>()?.concat())
-        };
-        let shards = replica.reduced_shards().map(of_shard).collect::<Result<Vec<_>, Error>>()?;
         replica.set_shard_state(&shards);
     }
-    let kinds = reducer.common_state().iter().map(|name| read(&common_prefix(name)));
-    let common = kinds.collect::<Result<Vec<_>, Error>>()?;
     replica.set_common_state(&common);
     Ok(())
 }
@@ -259,7 +259,7 @@ fn by_problem(problems: &[Option<String>]) -> Vec<String> {
 pub fn weights_sha256(replica: &mut Replica) -> Result<String, Error> {
     let layout = replica.layout().clone();
     let values = replica.values()?;
-    let trained = |span: &&Span| span.spec.kind != Kind::Statistic;
+    let trained = |span: &&Span| span.spec.kind.is_trained();
     let mut spans: Vec<_> = layout.spans().iter().filter(trained).collect();
     spans.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
     let mut hash = Sha256::new();

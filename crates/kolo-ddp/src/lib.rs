@@ -22,6 +22,7 @@ mod loss_scaling;
 mod losses;
 mod membership;
 mod noise_scale;
+mod order;
 mod origin;
 mod processor;
 pub mod reduction;
@@ -50,7 +51,9 @@ pub use kolo_checkpoint::Error as CheckpointError;
 pub use kolo_checkpoint::Warning as CheckpointWarning;
 /// Optimizers, by name or a user's own.
 pub use kolo_optim as optimizer;
-pub use kolo_optim::{Kind, Layout, MemoryOrder, ParamSpec, Span, SpanId, norm, rate, table};
+pub use kolo_optim::{
+    Element, Kind, Layout, MemoryOrder, ParamSpec, Span, SpanId, element, norm, rate, table,
+};
 pub use kolo_optim::{ParamGroup, Selector, TensorClass};
 
 pub use batch_growth::BatchGrowth;

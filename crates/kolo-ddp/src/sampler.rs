@@ -10,6 +10,7 @@ use kolo_comm::tree::share;
 use crate::batch_growth::{BatchGrowth, Segment, segments, steps_after};
 use crate::error::Error;
 use crate::key::Key;
+use crate::order::Order;
 use crate::replica::Replica;
 
 /// Divides a data set into epochs, steps and shards.
@@ -107,12 +108,7 @@ impl Sampler {
 
     /// The order of one epoch.
     pub fn epoch(&self, epoch: usize) -> Epoch {
-        let mut order: Vec<usize> = (0..self.samples).collect();
-        let key = Key::new(self.seed).with_str("order").with(epoch as u64);
-        // Fisher and Yates, as in Knuth, The Art of Computer Programming, 3.4.2, algorithm P.
-        for last in (1..order.len()).rev() {
-            order.swap(last, key.with(last as u64).below(last + 1));
-        }
+        let order = Order::new(self.samples, Key::new(self.seed).with_str("order").with(epoch as u64));
         Epoch { samples: self.samples, shards: self.shards, batch: self.global_batch_of(epoch), order }
     }
 }
@@ -162,17 +158,17 @@ pub struct Epoch {
     shards: usize,
     /// Samples in a full step.
     batch: usize,
-    order: Vec<usize>,
+    order: Order,
 }
 
 impl Epoch {
     /// The samples of one shard of one step. A short last batch is divided evenly; a shard may then be empty.
-    pub fn shard(&self, step: usize, shard: usize) -> &[usize] {
+    pub fn shard(&self, step: usize, shard: usize) -> Vec<usize> {
         let Epoch { samples, shards, batch, .. } = *self;
         let first = |step: usize| step.saturating_mul(batch).min(samples);
         let (start, end) = (first(step), first(step.saturating_add(1)));
         let slice = share(end - start, shards, Rank(shard));
-        &self.order[start + slice.start..start + slice.end]
+        self.order.at(start + slice.start..start + slice.end)
     }
 }
 
@@ -186,7 +182,7 @@ mod tests {
             let sampler = Sampler::new(samples, batch, shards, 7).unwrap();
             let collect = |epoch: &Epoch| -> Vec<usize> {
                 let steps = 0..sampler.steps();
-                steps.flat_map(|step| (0..shards).flat_map(move |s| epoch.shard(step, s).to_vec())).collect()
+                steps.flat_map(|step| (0..shards).flat_map(move |s| epoch.shard(step, s))).collect()
             };
             let (first, again, second) = (sampler.epoch(0), sampler.epoch(0), sampler.epoch(1));
             assert_eq!(collect(&first), collect(&again));
@@ -222,7 +218,7 @@ mod tests {
             }
             // In the order of a batch that does not grow.
             let constant = Sampler::new(100, 3, 4, 7).unwrap();
-            assert_eq!(seen, constant.epoch(epoch).order);
+            assert_eq!(seen, constant.epoch(epoch).order.at(0..100));
         }
         let constant = Sampler::new(100, 3, 4, 7).unwrap();
         assert_eq!([0, 8, 9, 1000].map(|step| constant.work_before(step)), [0.0, 8.0, 9.0, 1000.0]);

@@ -34,7 +34,7 @@ fn train(group: Group, optimizer: &Entry<dyn Optimizer>) -> Vec<f32> {
         let order = sampler.epoch(epoch);
         for step in 0..sampler.steps() {
             for shard in replica.shards() {
-                run_shard(&mut replica, order.shard(step, shard));
+                run_shard(&mut replica, &order.shard(step, shard));
             }
             replica.step(0.05).unwrap();
         }

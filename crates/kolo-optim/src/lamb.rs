@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::groups::{GroupError, GroupSettings, by_group};
-use crate::layout::{Kind, Layout};
+use crate::layout::Layout;
 use crate::norm::sum_of_squares;
 use crate::optimizer::{Optimizer, Scope, Update};
 use crate::table::{Entry, Setting, Settings};
@@ -107,7 +107,7 @@ impl Optimizer for Lamb {
 
     fn init(&mut self, layout: &Layout) {
         (self.first, self.second) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
-        let trained = layout.spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
+        let trained = layout.spans().iter().filter(|span| span.spec.kind.is_trained());
         self.direction = vec![0.0; trained.map(|span| span.len).max().unwrap_or(0)];
     }
 

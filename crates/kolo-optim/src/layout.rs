@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::element::Element;
 use crate::memory_order::MemoryOrder;
 
 /// What a tensor of the model is for.
@@ -22,6 +23,16 @@ pub enum Kind {
     /// step from the same value; afterwards it moves by the average of the shards' changes, weighted by their
     /// samples.
     Statistic,
+    /// Changed by nothing, such as a frozen parameter or a table of integers: all ranks have rank 0's, which
+    /// checkpoints hold, and a step does nothing for it.
+    Frozen,
+}
+
+impl Kind {
+    /// Whether gradients train it.
+    pub fn is_trained(self) -> bool {
+        matches!(self, Kind::Parameter { .. })
+    }
 }
 
 /// A tensor of the model, as the binding announces it.
@@ -35,12 +46,26 @@ pub struct ParamSpec {
     pub kind: Kind,
     /// In which order its elements lie in flat memory.
     pub order: MemoryOrder,
+    /// Type of its elements; only a frozen tensor has another one than `f32`.
+    pub element: Element,
 }
 
 impl ParamSpec {
-    /// A tensor in row-major order.
+    /// A tensor of `f32` in row-major order.
     pub fn new(name: impl Into<String>, shape: Vec<usize>, kind: Kind) -> Self {
-        ParamSpec { name: name.into(), shape, kind, order: MemoryOrder::row_major() }
+        let (order, element) = (MemoryOrder::row_major(), Element::F32);
+        ParamSpec { name: name.into(), shape, kind, order, element }
+    }
+
+    /// Number of values that it has in flat memory.
+    pub fn values(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.element.values()
+    }
+
+    /// Shape of its values in flat memory: its own, and a last axis where an element has several.
+    pub fn flat_shape(&self) -> Vec<usize> {
+        let digits = Some(self.element.values()).filter(|values| *values > 1);
+        self.shape.iter().copied().chain(digits).collect()
     }
 }
 
@@ -55,7 +80,7 @@ pub struct Span {
     pub spec: ParamSpec,
     /// First element in flat memory.
     pub offset: usize,
-    /// Number of elements.
+    /// Number of values in flat memory.
     pub len: usize,
 }
 
@@ -83,7 +108,7 @@ impl Layout {
     pub fn new(specs: Vec<ParamSpec>) -> Self {
         let mut offset = 0;
         let place = |spec: ParamSpec| {
-            let len = spec.shape.iter().product();
+            let len = spec.values();
             let span = Span { spec, offset, len };
             offset += len;
             span

@@ -12,6 +12,7 @@
 mod adam;
 mod adam_rule;
 mod adamw;
+pub mod element;
 pub mod finite;
 mod groups;
 mod lamb;
@@ -29,6 +30,7 @@ pub mod table;
 mod trust_ratio;
 mod vectorised;
 
+pub use element::Element;
 pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass};
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use memory_order::MemoryOrder;

@@ -49,6 +49,7 @@ mod progress;
 mod run_claim;
 mod run_folder;
 mod run_writer;
+mod samples;
 mod sampling;
 mod shell;
 mod signals;

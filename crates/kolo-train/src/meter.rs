@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use kolo_ddp::{LastStep, NoiseScale, StepReport};
-use kolo_run_folder::{NoiseRow, percentile};
+use kolo_run_folder::NoiseRow;
 
 use crate::error::Error;
 use crate::metric::{Metric, Scores};
+use crate::samples::Samples;
 
 /// A line of `steps.jsonl`.
 #[derive(Clone, Debug)]
@@ -190,7 +191,7 @@ pub struct Meter {
     comm_seconds: f64,
     exposed_seconds: f64,
     last: VecDeque<f64>,
-    all: Vec<f64>,
+    all: Samples,
 }
 
 /// `seconds_per_step` looks at that many last steps.
@@ -245,9 +246,10 @@ impl Meter {
         self.exposed_seconds / self.seconds.max(1e-9)
     }
 
-    /// The time below which `percent` % of the steps lie.
+    /// The time below which `percent` % of the steps lie; of more than 8,192 steps, as a part of them tells
+    /// that lies evenly over all.
     pub fn step_percentile(&self, percent: f64) -> f64 {
-        percentile(self.all.iter().copied(), percent).unwrap_or(0.0)
+        self.all.percentile(percent)
     }
 }
 

@@ -32,12 +32,15 @@ pub struct Progress {
     /// The last steps, whose loss over all islands or workers is not known yet, or that of a step whose
     /// update is late, with what this worker has seen of them.
     waiting: Vec<(StepRow, StepReport)>,
-    /// Steps this worker has seen in which all shards, or all islands, were summed, and the bytes of each.
+    /// Steps this worker has seen in which all shards, or all islands, were summed, and the bytes of each;
+    /// and of those before them how many they were, and their bytes.
     summed: Vec<(u64, u64)>,
+    summed_before: (u64, u64),
     /// How stale what workers pulled was, where servers hold the weights.
     staleness: Option<Staleness>,
-    /// The steps from `known_from` on.
+    /// The steps from `known_from` on, and the figures of those before them that this worker has seen.
     pub(crate) steps: Vec<StepRow>,
+    pub(crate) before: Meter,
     /// The figures of the epoch that runs, or has just ended.
     epoch: Meter,
     /// Steps done when the figures of an epoch were last written, and those figures.
@@ -58,8 +61,10 @@ impl Progress {
             covered_from: step,
             waiting: Vec::new(),
             summed: Vec::new(),
+            summed_before: (0, 0),
             staleness: None,
             steps: Vec::new(),
+            before: Meter::default(),
             epoch: Meter::default(),
             // An epoch that ends here may not have been recorded yet.
             recorded: calendar.first_of_epoch(step),
@@ -105,7 +110,8 @@ impl Progress {
         self.total
     }
 
-    /// The last steps, up to the position: all of the run, or those that this worker knows of.
+    /// The last steps, up to the position, of those that this worker knows of: at least the last 16,384, for
+    /// whoever writes files that others have begun.
     pub fn steps(&self) -> &[StepRow] {
         &self.steps
     }
@@ -127,7 +133,7 @@ impl Progress {
 
     /// The figures of all steps that this worker knows of.
     pub(crate) fn meter(&self) -> Meter {
-        let mut meter = Meter::default();
+        let mut meter = self.before.clone();
         self.steps.iter().for_each(|row| meter.add(row));
         meter
     }
@@ -139,6 +145,9 @@ impl Progress {
         self.position = self.calendar.position(row.step + 1);
         if report.summed_bytes > 0 {
             self.summed.push((row.step, report.summed_bytes));
+            for (_, bytes) in surplus(&mut self.summed) {
+                self.summed_before = (self.summed_before.0 + 1, self.summed_before.1 + bytes);
+            }
         }
         self.waiting.push((row, report.clone()));
         if let Some(staleness) = &report.staleness {
@@ -166,6 +175,22 @@ impl Progress {
         }
         self.epoch.add(&row);
         self.steps.push(row);
+        self.forget_surplus();
+    }
+
+    /// Of steps long ago only the sums are kept.
+    fn forget_surplus(&mut self) {
+        let first = self.first_of_epoch();
+        for row in surplus(&mut self.steps) {
+            if self.known_from <= first {
+                self.earlier = Meter::default();
+            }
+            if row.step >= first {
+                self.earlier.add(&row);
+            }
+            self.before.add(&row);
+            self.known_from = row.step + 1;
+        }
     }
 
     /// Steps have come to their end elsewhere only, or something has failed here after them: adds the rows of
@@ -199,7 +224,9 @@ impl Progress {
     /// Steps that this worker has seen in which all shards, or all islands, were summed, and the bytes of
     /// that.
     pub(crate) fn summed(&self) -> (u64, u64) {
-        (self.summed.len() as u64, self.summed.iter().map(|(_, bytes)| bytes).sum())
+        let (steps, bytes) = self.summed_before;
+        let last: u64 = self.summed.iter().map(|(_, bytes)| bytes).sum();
+        (steps + self.summed.len() as u64, bytes + last)
     }
 
     /// How stale what all workers have pulled was, where servers hold the weights.
@@ -234,6 +261,7 @@ impl Progress {
     pub(crate) fn move_to(&mut self, step: u64) {
         if step < self.known_from {
             (self.known_from, self.covered_from, self.earlier) = (step, step, Meter::default());
+            (self.before, self.summed_before) = (Meter::default(), (0, 0));
         }
         if step < self.recorded {
             self.record_again(step - self.calendar.position(step).step_in_epoch as u64);
@@ -299,6 +327,14 @@ impl Progress {
     }
 }
 
+/// The number of the last steps of which all is kept.
+const KEPT: usize = 16_384;
+
+/// What is not kept of all steps, once that is as much as is kept.
+fn surplus<T>(all: &mut Vec<T>) -> Vec<T> {
+    if all.len() < 2 * KEPT { Vec::new() } else { all.drain(..KEPT).collect() }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -345,6 +381,37 @@ mod tests {
     /// The numbers, losses and epochs of all rows.
     fn rows(progress: &Progress) -> Vec<(u64, f64, usize)> {
         progress.steps().iter().map(|row| (row.step, row.loss, row.epoch)).collect()
+    }
+
+    /// A run of one long epoch, and one of many, have all figures and not all rows.
+    #[test]
+    fn memory_does_not_grow_with_the_run() {
+        let total = 5 * KEPT as u64 + 7;
+        for steps in [total, STEPS] {
+            let mut progress = Progress::at(0, Calendar::for_tests(steps, 2 * total));
+            let mut whole = Meter::default();
+            for step in 0..total {
+                let report = StepReport { known: vec![last(step)], summed_bytes: 4, ..StepReport::default() };
+                for (row, _) in progress.settle(row(step), &report) {
+                    whole.add(&row);
+                    progress.add_step(row);
+                }
+                assert!(progress.steps().len() < 2 * KEPT && progress.summed.len() < 2 * KEPT);
+            }
+            assert_eq!(progress.summed(), (total, 4 * total));
+            let meter = progress.meter();
+            assert_eq!((meter.loss_sum, meter.count), (whole.loss_sum, whole.count));
+            assert_eq!(meter.step_percentile(95.0), whole.step_percentile(95.0));
+            // A step that is done again: the epoch is summed anew.
+            let mut expected = Meter::default();
+            (total - total % steps..total - 1).for_each(|step| expected.add(&unseen(&last(step), 0)));
+            if steps == total {
+                (0..total - 1).for_each(|step| expected.add(&unseen(&last(step), 0)));
+            }
+            progress.move_to(total - 1);
+            let epoch = progress.epoch_meter();
+            assert_eq!((epoch.loss_sum, epoch.count), (expected.loss_sum, expected.count));
+        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_comm::{Group, Op};
-use kolo_ddp::Kind;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -160,6 +159,6 @@ fn skipped_steps<M: Module>(ddp: &Ddp<M>) -> u64 {
 
 /// Trained parameters of the model.
 pub(crate) fn parameters<M: Module>(ddp: &Ddp<M>) -> usize {
-    let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
+    let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind.is_trained());
     trained.map(|span| span.len).sum()
 }

@@ -89,7 +89,7 @@ impl Progress {
 
     fn adopt_epoch(&mut self, epoch: EpochSoFar, covers: u64) {
         (self.known_from, self.covered_from) = (epoch.known_from, covers);
-        self.earlier = Meter::of(epoch.loss_sum, epoch.count);
+        (self.earlier, self.before) = (Meter::of(epoch.loss_sum, epoch.count), Meter::default());
         self.steps = epoch.rows.into_iter().map(|row| row.0).collect();
         self.sum_epoch();
     }

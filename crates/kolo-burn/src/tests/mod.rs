@@ -1,6 +1,7 @@
 //! The promises of [`Ddp`](crate::Ddp), on real networks.
 
 mod cross_shard;
+mod frozen;
 mod islands;
 mod language_model;
 mod memory_order;

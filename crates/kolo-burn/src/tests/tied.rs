@@ -133,7 +133,7 @@ fn a_tied_parameter_is_asked_for_once() {
     let net = Tied::new(&device());
     assert_eq!(tied(&net), [("second.weight".to_string(), "first.weight".to_string())]);
     let mut asked = Vec::new();
-    let net = with_values(net, |name, shape| {
+    let net = with_values(net, |name, shape, _| {
         asked.push(name.to_owned());
         Ok::<_, ()>(Some(vec![asked.len() as f32; shape.iter().product()]))
     });

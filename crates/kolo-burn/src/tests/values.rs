@@ -26,7 +26,7 @@ fn values_change_and_nothing_else_does() {
     let model = arrange(ResidualNet::new(0.25, &device()));
     let before = inventory(&model);
     let mut given = Vec::new();
-    let after = with_values(model, |name, shape| {
+    let after = with_values(model, |name, shape, _| {
         let values: Vec<f32> = (0..shape.iter().product()).map(|i| i as f32 + name.len() as f32).collect();
         given.push((name.to_owned(), values.clone()));
         Ok::<_, ()>(Some(values))
@@ -43,10 +43,10 @@ fn values_change_and_nothing_else_does() {
 fn a_tensor_may_stay_and_the_first_error_ends_it() {
     let new = || ResidualNet::new(0.25, &device());
     let before = inventory(&new());
-    let same = with_values(new(), |_, _| Ok::<_, ()>(None)).unwrap();
+    let same = with_values(new(), |_, _, _| Ok::<_, ()>(None)).unwrap();
     assert_eq!(inventory(&same).values, before.values);
     let mut asked = 0;
-    let error = with_values(new(), |name, _| {
+    let error = with_values(new(), |name, _, _| {
         asked += 1;
         if asked == 3 { Err(name.to_owned()) } else { Ok(None) }
     });

@@ -165,6 +165,7 @@ fn passes_of<B: Binding, T>(
     let (sum, count) = (loss.sum(), loss.count());
     let kept = Arc::new(Kept::default());
     model.backward(scaled(loss, scale), kept.clone())?;
+    model.expect_frozen_unchanged()?;
     let statistics = model.inventory(Which::Statistics)?.values;
     runner.leave();
     let gradients = std::mem::take(&mut *lock(&kept.0));

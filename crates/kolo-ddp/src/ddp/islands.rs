@@ -17,7 +17,7 @@ impl<B: Binding> Ddp<B> {
     /// Between two passes: the model gets the values of the island whose pass is next, if it has others.
     pub(super) fn follow_island(&mut self) {
         if lock(&self.replica).island() != self.island {
-            self.write(Which::All);
+            self.write(Which::Changing);
         }
     }
 

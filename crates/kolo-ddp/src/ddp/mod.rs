@@ -205,6 +205,7 @@ impl<B: Binding> Ddp<B> {
         let result = self.model.backward(loss, sink.clone());
         let pass = lock(&sink.0).take();
         result?;
+        self.model.expect_frozen_unchanged()?;
         let mut pass = pass.expect("nobody else takes it");
         if !self.statistics.is_empty() {
             let moved = self.model.inventory(Which::Statistics)?.values;
@@ -239,7 +240,7 @@ impl<B: Binding> Ddp<B> {
         if report.change == Change::Regrouped || report.shards_changed {
             self.follow_replica();
         }
-        self.write(Which::All);
+        self.write(Which::Changing);
         Ok(report)
     }
 

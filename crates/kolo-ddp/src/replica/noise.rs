@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::noise_scale::{NoiseScale, Norms};
 use crate::step::Totals;
 use crate::transform::BlockSquares;
-use kolo_optim::{Kind, Layout};
+use kolo_optim::Layout;
 
 /// The averages after the last complete step, and the squares of the one that runs.
 pub(super) struct NoiseProbe {
@@ -29,7 +29,7 @@ impl NoiseProbe {
     /// Looks at a bucket of the summed gradient.
     pub(super) fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
         let Some(squares) = &mut self.squares else { return };
-        let trained = |slice: &&Slice| layout.span(slice.span).spec.kind != Kind::Statistic;
+        let trained = |slice: &&Slice| layout.span(slice.span).spec.kind.is_trained();
         bucket.slices.iter().filter(trained).for_each(|slice| squares.see(slice, &gradient[slice.range()]));
     }
 

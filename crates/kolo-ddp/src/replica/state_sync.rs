@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use kolo_comm::{Group, Rank};
-use kolo_optim::{Kind, Span, SpanId};
+use kolo_optim::{Span, SpanId};
 use serde::{Deserialize, Serialize};
 
 use super::delayed::Delay;
@@ -76,7 +76,7 @@ impl Replica {
         self.overflow = Overflow::new(&self.layout, &self.values);
         let spans = self.layout.spans().iter().enumerate().zip(self.overflow.given());
         let is_trained = |number: usize, span: &Span| {
-            span.spec.kind != Kind::Statistic && !self.groups.is_frozen(SpanId(number))
+            span.spec.kind.is_trained() && !self.groups.is_frozen(SpanId(number))
         };
         let mut wrong = spans.filter(|((number, span), given)| **given && is_trained(*number, span));
         match wrong.next() {

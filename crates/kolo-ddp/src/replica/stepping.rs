@@ -15,7 +15,6 @@ use crate::step::{Heard, Piggyback, Spent, StepNumber, SumSeen, Totals};
 use crate::straggler::Compared;
 use crate::transform::Decision;
 use crate::warning::Warning;
-use kolo_optim::Kind;
 
 /// A step whose passes are over on this rank, and whose collectives are on their way.
 pub(super) struct Started {
@@ -241,7 +240,7 @@ impl Replica {
         self.known_unused.resize(unused.len(), false);
         let spans = self.layout.spans().iter().zip(&unused).zip(&mut self.known_unused);
         for ((span, unused), known) in spans {
-            let is_unused = *unused && has_samples && span.spec.kind != Kind::Statistic;
+            let is_unused = *unused && has_samples && span.spec.kind.is_trained();
             let is_new = is_unused && !std::mem::replace(known, true);
             if is_new && self.group.rank() == Rank(0) {
                 let parameter = span.spec.name.clone();

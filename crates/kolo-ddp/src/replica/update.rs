@@ -92,7 +92,7 @@ impl Applying<'_> {
     fn needs_more(&self, slice: &Slice) -> bool {
         let span = self.layout.span(slice.span);
         slice.elements.len() < span.len
-            && span.spec.kind != Kind::Statistic
+            && span.spec.kind.is_trained()
             && self.optimizer.scope() == Scope::Tensor
     }
 
@@ -152,6 +152,7 @@ impl Applying<'_> {
             let gradient = &gradient[range.start - start..range.end - start];
             match span.spec.kind {
                 Kind::Parameter { .. } if self.groups.is_frozen(slice.span) => {}
+                Kind::Frozen => {}
                 Kind::Parameter { decay } => {
                     let (scale, group) = ((self.scale * self.factor) as f32, self.groups.of(slice.span));
                     self.optimizer.update(Update {

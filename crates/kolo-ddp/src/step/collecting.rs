@@ -10,7 +10,7 @@ use super::scaled::StepNumber;
 use super::{Phase, Step};
 use crate::error::Error;
 use crate::reduction::{FinishedShard, ReadyStep};
-use kolo_optim::{Kind, SpanId};
+use kolo_optim::SpanId;
 
 impl Step {
     /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins; its loss is summed over
@@ -64,7 +64,7 @@ impl Step {
         let Some(done) = self.shard_of(pass) else { return };
         let span = self.layout.span(id);
         assert_eq!(gradient.len(), span.len, "gradient of {}", span.spec.name);
-        let is_scaled = span.spec.kind != Kind::Statistic;
+        let is_scaled = span.spec.kind.is_trained();
         match is_scaled.then(|| self.unscaling.take(gradient)).flatten() {
             Some(unscaled) => {
                 self.contribute(done, id, &unscaled);

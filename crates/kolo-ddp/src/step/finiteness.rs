@@ -176,6 +176,8 @@ impl Step {
                 let place = match layout.span(slice.span).spec.kind {
                     Kind::Statistic => &mut seen.statistic,
                     Kind::Parameter { .. } => &mut seen.gradient,
+                    // It is in no bucket.
+                    Kind::Frozen => continue,
                 };
                 let is_first = place.is_none_or(|(span, _)| slice.span.0 < span);
                 if let (true, Some(value)) = (is_first, value) {
@@ -200,7 +202,7 @@ impl Step {
             Kind::Statistic => {
                 Error::StatisticNotFinite { step, statistic: spec.name.clone(), value, origin }
             }
-            Kind::Parameter { .. } => {
+            Kind::Parameter { .. } | Kind::Frozen => {
                 Error::GradientNotFinite { step, parameter: spec.name.clone(), value, origin }
             }
         }

@@ -11,7 +11,7 @@ use super::{Phase, Step};
 use crate::error::Error;
 use crate::shard_loss::ShardLoss;
 use crate::timed::timed;
-use kolo_optim::{Kind, Span};
+use kolo_optim::Span;
 
 /// What is known when the ranks have agreed.
 pub(crate) struct Totals {
@@ -111,7 +111,7 @@ impl Step {
         }
         let unused = self.uses.unused();
         let mut spans = self.layout.spans().iter().zip(&unused);
-        let is_trained = |span: &Span| span.spec.kind != Kind::Statistic;
+        let is_trained = |span: &Span| span.spec.kind.is_trained();
         let is_used = spans.any(|(span, unused)| is_trained(span) && !unused);
         if !is_used && !is_empty && self.layout.spans().iter().any(is_trained) {
             return Err(Error::NoGradient { step: number });

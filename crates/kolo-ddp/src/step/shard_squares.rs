@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::noise_scale::of_shard;
 use kolo_optim::norm::sum_of_squares;
-use kolo_optim::{Kind, Layout, SpanId};
+use kolo_optim::{Layout, SpanId};
 
 /// What this rank's shards have so far.
 pub(super) struct ShardSquares {
@@ -37,7 +37,7 @@ impl ShardSquares {
 
     /// Takes a contribution to a tensor, of which so many came before it and so many are expected.
     pub(super) fn add(&mut self, layout: &Layout, id: SpanId, gradient: &[f32], before: u32, expected: u32) {
-        if layout.span(id).spec.kind == Kind::Statistic {
+        if !layout.span(id).spec.kind.is_trained() {
             return;
         }
         match self.several.get_mut(&id) {

@@ -10,7 +10,7 @@ pub(crate) use self::block_squares::BlockSquares;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
 use kolo_optim::table::{self, Choice, ChoiceError, Entry};
-use kolo_optim::{Kind, Layout, Settings};
+use kolo_optim::{Layout, Settings};
 
 /// A look at the summed gradient, and what follows from it for the step.
 ///
@@ -209,7 +209,7 @@ impl Transforms {
 
     /// Shows a bucket to all of them.
     pub(crate) fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
-        let trained = |slice: &&Slice| layout.span(slice.span).spec.kind != Kind::Statistic;
+        let trained = |slice: &&Slice| layout.span(slice.span).spec.kind.is_trained();
         for slice in bucket.slices.iter().filter(trained) {
             self.all.iter_mut().for_each(|transform| transform.see(slice, &gradient[slice.range()]));
         }

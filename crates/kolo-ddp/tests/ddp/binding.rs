@@ -81,7 +81,7 @@ impl Binding for Line {
 
     fn write(&mut self, which: Which, values: &Values) {
         for (index, span) in values.layout().spans().iter().enumerate() {
-            if which == Which::All || span.spec.kind == Kind::Statistic {
+            if which != Which::Statistics || span.spec.kind == Kind::Statistic {
                 self.0.borrow_mut()[index] = values.of(SpanId(index)).wait()[0];
             }
         }

@@ -53,7 +53,7 @@ fn sampler() -> Sampler {
 /// A shard's samples in a step.
 fn samples(sampler: &Sampler, step: u64, shard: usize) -> Vec<usize> {
     let (epoch, within) = (step as usize / sampler.steps(), step as usize % sampler.steps());
-    sampler.epoch(epoch).shard(within, shard).to_vec()
+    sampler.epoch(epoch).shard(within, shard)
 }
 
 /// One shard's passes with these values. Each tensor has one gradient, so that nothing is unexpected.

@@ -22,7 +22,7 @@ fn train(group: Group, shards: usize, config: &Config, combination: &Combination
         let order = sampler.epoch(epoch);
         for step in 0..sampler.steps() {
             for shard in replica.shards() {
-                run_shard(&mut replica, order.shard(step, shard));
+                run_shard(&mut replica, &order.shard(step, shard));
             }
             replica.step(0.05).unwrap();
         }

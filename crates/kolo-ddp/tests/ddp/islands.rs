@@ -43,7 +43,7 @@ fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
             replica.end_round();
         }
         for shard in replica.shards() {
-            run_shard(replica, order.shard(within, shard));
+            run_shard(replica, &order.shard(within, shard));
         }
         let report = replica.step(0.05).unwrap();
         assert_eq!(replica.is_synchronised(), !report.known.is_empty());
@@ -160,7 +160,7 @@ fn transcription(islands: usize, rounds: u64, steps: u64, outer_lr: f32, momentu
                     let size = SHARDS / islands;
                     let shards = island * size..(island + 1) * size;
                     let samples: Vec<usize> =
-                        shards.flat_map(|shard| order.shard(step as usize, shard).to_vec()).collect();
+                        shards.flat_map(|shard| order.shard(step as usize, shard)).collect();
                     let pass = backward(&values, &samples);
                     let shared: Vec<f32> =
                         pass.shared[0].iter().zip(&pass.shared[1]).map(|(a, b)| a + b).collect();
@@ -200,7 +200,7 @@ fn values_after(config: &Config, steps: u64) -> Vec<f32> {
     let order = sampler.epoch(0);
     for step in 0..steps {
         for shard in replica.shards() {
-            run_shard(&mut replica, order.shard(step as usize, shard));
+            run_shard(&mut replica, &order.shard(step as usize, shard));
         }
         replica.step(0.05).unwrap();
     }

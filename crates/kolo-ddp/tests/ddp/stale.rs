@@ -34,7 +34,7 @@ fn train(replica: &mut Replica, steps: Range<u64>, ends: &[u64]) -> Run {
             replica.end_round();
         }
         for shard in replica.shards() {
-            run_shard(replica, order.shard(within, shard));
+            run_shard(replica, &order.shard(within, shard));
         }
         let report = replica.step(0.02).unwrap();
         losses.extend(report.known.iter().map(|known| (known.step, known.loss)));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::GroupError;
 use super::selector::Selector;
-use crate::layout::{Kind, Layout, ParamSpec};
+use crate::layout::{Layout, ParamSpec};
 use crate::table::{Entry, Settings, Value};
 
 /// What is different for some tensors of a model.
@@ -101,7 +101,7 @@ impl ParamGroup {
 
     /// Whether this trained tensor of `model` is in the group.
     pub fn selects(&self, spec: &ParamSpec, model: &Layout) -> bool {
-        spec.kind != Kind::Statistic && self.tensors.iter().any(|selector| selector.selects(spec, model))
+        spec.kind.is_trained() && self.tensors.iter().any(|selector| selector.selects(spec, model))
     }
 
     /// What it selects by, as the command line has it.

@@ -4,7 +4,7 @@ use super::error::GroupError;
 use super::group_settings::GroupSettings;
 use super::param_group::ParamGroup;
 use super::selector::Selector;
-use crate::layout::{Kind, Layout, SpanId};
+use crate::layout::{Layout, SpanId};
 
 /// For each tensor of a model what is different there. Tensors with the same differences share a group; group
 /// 0 has none.
@@ -72,7 +72,7 @@ fn together(before: GroupSettings, group: &ParamGroup) -> GroupSettings {
 /// the group has others.
 fn check(group: &ParamGroup, model: &Layout) -> Result<(), GroupError> {
     group.check_scale()?;
-    let trained = || model.spans().iter().map(|span| &span.spec).filter(|spec| spec.kind != Kind::Statistic);
+    let trained = || model.spans().iter().map(|span| &span.spec).filter(|spec| spec.kind.is_trained());
     let none = |tensors| {
         let names = trained().map(|spec| spec.name.clone()).collect();
         Err(GroupError::NoMatch { tensors, names })
@@ -93,7 +93,7 @@ fn check(group: &ParamGroup, model: &Layout) -> Result<(), GroupError> {
 mod tests {
     use super::*;
     use crate::groups::TensorClass;
-    use crate::layout::ParamSpec;
+    use crate::layout::{Kind, ParamSpec};
     use crate::table::Settings;
 
     fn model() -> Layout {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::adam_rule::{AdamRule, AdamSettings, BETA1, BETA2, EPSILON, WeightDecay};
 use crate::groups::{GroupError, GroupSettings, by_group};
-use crate::layout::{Kind, Layout};
+use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Scope, Update};
 use crate::table::{Entry, Setting, Settings};
 use matrix::Matrix;
@@ -173,7 +173,7 @@ impl Optimizer for Muon {
 
     fn init(&mut self, layout: &Layout) {
         (self.momentum, self.second) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
-        let trained = layout.spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
+        let trained = layout.spans().iter().filter(|span| span.spec.kind.is_trained());
         self.matrices = trained.filter_map(|span| Some((span.offset, Matrix::of(span)?))).collect();
     }
 

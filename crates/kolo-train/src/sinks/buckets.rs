@@ -4,11 +4,12 @@
 use std::time::{Duration, Instant};
 
 use kolo_ddp::BucketTiming;
-use kolo_run_folder::{BUCKETS, BucketRow, percentile};
+use kolo_run_folder::{BUCKETS, BucketRow};
 
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::run_folder::RunFolder;
+use crate::samples::Samples;
 
 /// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
@@ -32,17 +33,17 @@ struct Buckets {
     folder: RunFolder,
     written: Instant,
     /// What each bucket was in its last reduction, and the times of all of them.
-    samples: Vec<(BucketTiming, Samples)>,
+    samples: Vec<(BucketTiming, Times)>,
     is_written: bool,
 }
 
-/// Of one bucket in each step, in seconds.
+/// Of one bucket in its reductions, in seconds.
 #[derive(Default)]
-struct Samples {
-    took: Vec<f64>,
-    ready: Vec<f64>,
-    needed: Vec<f64>,
-    exposed: Vec<f64>,
+struct Times {
+    took: Samples,
+    ready: Samples,
+    needed: Samples,
+    exposed: Samples,
 }
 
 impl MetricSink for Buckets {
@@ -77,30 +78,29 @@ impl Buckets {
         let known: Vec<BucketTiming> = self.samples.iter().map(|(bucket, _)| *bucket).collect();
         if sizes(&known) != sizes(buckets) {
             // The buckets have been rebuilt, as they are after the first step.
-            self.samples = buckets.iter().map(|bucket| (*bucket, Samples::default())).collect();
+            self.samples = buckets.iter().map(|bucket| (*bucket, Times::default())).collect();
         }
-        for ((last, samples), bucket) in self.samples.iter_mut().zip(buckets) {
+        for ((last, times), bucket) in self.samples.iter_mut().zip(buckets) {
             *last = *bucket;
-            samples.took.push(bucket.seconds);
-            samples.ready.push(bucket.ready);
-            samples.needed.push(bucket.needed);
-            samples.exposed.push(bucket.exposed);
+            times.took.push(bucket.seconds);
+            times.ready.push(bucket.ready);
+            times.needed.push(bucket.needed);
+            times.exposed.push(bucket.exposed);
         }
         self.is_written = false;
     }
 
     fn csv(&self) -> String {
-        let of = |samples: &[f64], percent| percentile(samples.iter().copied(), percent).unwrap_or(0.0);
-        let row = |(bucket, (timing, samples)): (usize, &(BucketTiming, Samples))| BucketRow {
+        let row = |(bucket, (timing, times)): (usize, &(BucketTiming, Times))| BucketRow {
             bucket,
             bytes: timing.bytes as f64,
             wire_bytes: timing.wire_bytes as f64,
-            p50: of(&samples.took, 50.0),
-            p95: of(&samples.took, 95.0),
-            p99: of(&samples.took, 99.0),
-            ready: Some(of(&samples.ready, 50.0)),
-            needed: Some(of(&samples.needed, 50.0)),
-            exposed: Some(of(&samples.exposed, 50.0)),
+            p50: times.took.percentile(50.0),
+            p95: times.took.percentile(95.0),
+            p99: times.took.percentile(99.0),
+            ready: Some(times.ready.percentile(50.0)),
+            needed: Some(times.needed.percentile(50.0)),
+            exposed: Some(times.exposed.percentile(50.0)),
         };
         BucketRow::csv(&self.samples.iter().enumerate().map(row).collect::<Vec<_>>())
     }

@@ -101,7 +101,7 @@ pub enum WeightsError {
         problem: String,
     },
     /// A tensor has elements of another type.
-    #[error("{} holds `{tensor}` as {dtype}; Kolo trains f32, so convert it", path.display())]
+    #[error("{} holds `{tensor}` as {dtype}; Kolo reads F32, I64 and BOOL, so convert it", path.display())]
     DType {
         /// The file.
         path: PathBuf,
@@ -136,6 +136,18 @@ pub enum WeightsError {
         found: Vec<usize>,
         /// The shape that the file would have to have.
         needed: Vec<usize>,
+    },
+    /// A tensor has elements of another type in the model.
+    #[error("{} holds `{tensor}` as {found} where the model needs {needed}; convert it", path.display())]
+    Element {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, as the file names it.
+        tensor: String,
+        /// Its type there, as safetensors spells it.
+        found: &'static str,
+        /// The type that the model has.
+        needed: &'static str,
     },
     /// The file has two different tensors where the model has one parameter at two places.
     #[error(

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use kolo_ddp::Element;
+
 use super::description::Description;
 use super::error::WeightsError;
 use crate::config::Recipe;
@@ -34,33 +36,37 @@ pub struct Stored {
     pub transposed: bool,
 }
 
-/// A tensor of `f32` with its name.
+/// A tensor with its name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedTensor {
     /// Path in the model, or name in a file.
     pub name: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// Its elements in row-major order.
+    /// Type of its elements.
+    pub element: Element,
+    /// Its elements in row-major order, each as flat memory has it.
     pub values: Vec<f32>,
 }
 
 impl NamedTensor {
-    /// With rows and columns exchanged, if it is a matrix.
+    /// From a file, whose elements are little-endian there.
+    pub(super) fn of_bytes(name: String, shape: Vec<usize>, element: Element, bytes: &[u8]) -> Self {
+        NamedTensor { name, shape, element, values: element.from_bytes(bytes) }
+    }
+
+    /// Its elements as a file has them, little-endian.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        self.element.to_bytes(&self.values)
+    }
+
+    /// With rows and columns exchanged, if it is a matrix of floats.
     pub(super) fn transposed(self) -> Self {
-        let &[rows, columns] = self.shape.as_slice() else { return self };
+        let (&[rows, columns], Element::F32) = (self.shape.as_slice(), self.element) else { return self };
         let at = |i: usize| self.values[i % rows * columns + i / rows];
         let values = (0..rows * columns).map(at).collect();
-        NamedTensor { name: self.name, shape: vec![columns, rows], values }
+        NamedTensor { shape: vec![columns, rows], values, ..self }
     }
-}
-
-pub(super) fn little_endian(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
-}
-
-pub(super) fn from_little_endian(bytes: &[u8]) -> Vec<f32> {
-    bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
 }
 
 #[cfg(test)]
@@ -69,7 +75,7 @@ mod tests {
 
     fn tensor(shape: &[usize]) -> NamedTensor {
         let values = (0..shape.iter().product()).map(|i: usize| i as f32).collect();
-        NamedTensor { name: "a".into(), shape: shape.to_vec(), values }
+        NamedTensor { name: "a".into(), shape: shape.to_vec(), element: Element::F32, values }
     }
 
     #[test]

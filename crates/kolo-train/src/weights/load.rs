@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
+use kolo_ddp::Element;
 use kolo_ddp::checkpoint::{self, Reader, WEIGHTS};
 
 use super::error::WeightsError;
@@ -84,7 +85,7 @@ impl WeightsFile {
         // A checkpoint's file that lies elsewhere now looks like one of torchvision's, and has the module's own
         // names.
         let (mut is_own, tied) = (true, kolo_burn::tied(&module));
-        let module = kolo_burn::with_values(module, |path, shape| {
+        let module = kolo_burn::with_values(module, |path, shape, _| {
             is_own &= tied.iter().any(|(place, _)| place == path)
                 || self.tensors.get(path).is_some_and(|tensor| tensor.shape == shape);
             Ok::<_, WeightsError>(None)
@@ -95,7 +96,8 @@ impl WeightsFile {
         for (place, first) in tied {
             self.tie(&place, &first)?;
         }
-        let module = kolo_burn::with_values(module, |path, shape| self.take(path, shape).map(Some))?;
+        let module =
+            kolo_burn::with_values(module, |path, shape, element| self.take(path, shape, element).map(Some))?;
         match self.tensors.pop_first() {
             None => Ok(module),
             Some((tensor, _)) => Err(WeightsError::Unknown { path: self.path, tensor }),
@@ -111,7 +113,7 @@ impl WeightsFile {
         let tensor = if place.transposed != first.transposed { tensor.transposed() } else { tensor };
         let tensor = NamedTensor { name: first.name.clone(), ..tensor };
         match self.tensors.get(&first.name) {
-            Some(known) if known.shape != tensor.shape || bits(known) != bits(&tensor) => {
+            Some(known) if known.shape != tensor.shape || known.to_bytes() != tensor.to_bytes() => {
                 let path = self.path.clone();
                 Err(WeightsError::Tied { path, tensor: place.name, first: first.name })
             }
@@ -122,8 +124,8 @@ impl WeightsFile {
         }
     }
 
-    /// The values of the tensor at a path of the module, which has this shape there.
-    fn take(&mut self, path: &str, shape: &[usize]) -> Result<Vec<f32>, WeightsError> {
+    /// The values of the tensor at a path of the module, which has this shape and type there.
+    fn take(&mut self, path: &str, shape: &[usize], element: Element) -> Result<Vec<f32>, WeightsError> {
         let stored = (self.stored)(path);
         let tensor = self.tensors.remove(&stored.name);
         let tensor = tensor
@@ -136,12 +138,17 @@ impl WeightsFile {
             let found = tensor.shape;
             return Err(WeightsError::Shape { path: self.path.clone(), tensor: stored.name, found, needed });
         }
+        if tensor.element != element {
+            let (found, needed) = (tensor.element.dtype(), element.dtype());
+            return Err(WeightsError::Element {
+                path: self.path.clone(),
+                tensor: stored.name,
+                found,
+                needed,
+            });
+        }
         Ok(if stored.transposed { tensor.transposed().values } else { tensor.values })
     }
-}
-
-fn bits(tensor: &NamedTensor) -> Vec<u32> {
-    tensor.values.iter().map(|value| value.to_bits()).collect()
 }
 
 /// Whether all names begin so.

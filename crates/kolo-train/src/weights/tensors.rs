@@ -1,7 +1,7 @@
 //! The weights in a checkpoint.
 
 use kolo_ddp::checkpoint::{Reader, Set};
-use kolo_ddp::{Kind, Layout, ParamSpec};
+use kolo_ddp::{Element, Kind, Layout, ParamSpec};
 
 use super::format::NamedTensor;
 use crate::error::Error;
@@ -9,13 +9,17 @@ use crate::error::Error;
 /// All weights of a checkpoint, under their paths in the model.
 pub(super) fn tensors(reader: &Reader) -> Result<Vec<NamedTensor>, Error> {
     // Which of them are trained makes no difference to reading them.
-    let spec = |(name, shape): (&str, &[usize])| ParamSpec::new(name, shape.to_vec(), Kind::Statistic);
+    let spec = |(name, shape, element): (&str, &[usize], Element)| ParamSpec {
+        element,
+        ..ParamSpec::new(name, shape.to_vec(), Kind::Frozen)
+    };
     let layout = Layout::new(reader.tensors(Set::Weights).into_iter().map(spec).collect());
     let mut values = vec![0.0; layout.len()];
     reader.read(Set::Weights, "", &layout, 0, &mut values)?;
     let tensors = layout.spans().iter().map(|span| NamedTensor {
         name: span.spec.name.clone(),
         shape: span.spec.shape.clone(),
+        element: span.spec.element,
         values: values[span.range()].to_vec(),
     });
     Ok(tensors.collect())

@@ -9,7 +9,6 @@ use kolo_check::{Trial, TrialStep};
 use kolo_comm::{Group, env};
 use kolo_data::{self as data, AugmentKey, Part};
 use kolo_ddp::checkpoint::{self, Position};
-use kolo_ddp::optimizer::Kind;
 use kolo_train::models::{self, Blueprint};
 use kolo_train::{Recipe, Stepper};
 use serde::{Deserialize, Serialize};
@@ -188,7 +187,7 @@ fn fastest(mut step: impl FnMut() -> Result<(Duration, Duration), Failure>) -> R
 fn bytes(stepper: &dyn Stepper) -> Result<(u64, u64), Failure> {
     let mut found = Ok((0, 0));
     stepper.with_replica(&mut |replica| {
-        let trained = replica.layout().spans().iter().filter(|span| span.spec.kind != Kind::Statistic);
+        let trained = replica.layout().spans().iter().filter(|span| span.spec.kind.is_trained());
         let gradient = 4 * trained.map(|span| span.len as u64).sum::<u64>();
         let position = Position { step: 0, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
         found = checkpoint::snapshot(replica, &position).map(|snapshot| (gradient, snapshot.bytes()));

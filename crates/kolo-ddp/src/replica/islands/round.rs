@@ -8,7 +8,7 @@ use crate::last_step::LastStep;
 use crate::membership::Agreed;
 use crate::origin::Origin;
 use kolo_comm::Rank;
-use kolo_optim::SpanId;
+use kolo_optim::{Kind, SpanId};
 
 impl Islands {
     /// A step of all islands of this rank; and the outer step, if it is due, in which alone the ranks agree
@@ -155,7 +155,10 @@ impl Islands {
             let mut pass = outer.begin_shard(0.0, 1.0)?;
             for (number, span) in layout.spans().iter().enumerate().rev() {
                 let (start, end) = (&start[span.range()], &values[span.range()]);
-                let is_statistic = span.spec.kind == kolo_optim::Kind::Statistic;
+                if span.spec.kind == Kind::Frozen {
+                    continue;
+                }
+                let is_statistic = span.spec.kind == Kind::Statistic;
                 let change =
                     |(start, end): (&f32, &f32)| if is_statistic { end - start } else { start - end };
                 let change: Vec<f32> = start.iter().zip(end).map(change).collect();

@@ -179,6 +179,7 @@ impl Replica {
         let scales: IslandScales = reader.entry(ISLAND_LOSS_SCALES)?.unwrap_or_default();
         islands.skipped = scales.skipped_steps;
         let restarts = islands.restarts();
+        let mut states = Vec::new();
         for island in &mut islands.own {
             let (number, replica) = (island.number, &mut island.replica);
             replica.values.copy_from_slice(&self.values);
@@ -189,11 +190,9 @@ impl Replica {
             if restarts {
                 continue;
             }
-            for (name, state) in replica.optimizer.state() {
-                let prefix = state_prefix(&of_island(number, name));
-                reader.read(Set::Optimizer, &prefix, &self.layout, 0, state)?;
-            }
+            let own = replica.optimizer.state().into_iter();
+            states.extend(own.map(|(name, state)| (state_prefix(&of_island(number, name)), state)));
         }
-        Ok(())
+        Ok(reader.read_all(Set::Optimizer, &self.layout, 0, states)?)
     }
 }

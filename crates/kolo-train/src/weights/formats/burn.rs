@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use burn::tensor::BoolStore;
 use burn_pack::{Bytes, DType, MAGIC_NUMBER, Reader, Tensor, Writer};
+use kolo_ddp::Element;
 
 use crate::error::Error;
 use crate::weights::description::Description;
 use crate::weights::error::WeightsError;
-use crate::weights::format::{NamedTensor, Stored, WeightFormat, from_little_endian, little_endian};
+use crate::weights::format::{NamedTensor, Stored, WeightFormat};
 
 /// The key of the file's metadata.
 const KEY: &str = "kolo";
@@ -24,8 +26,9 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
 };
 
 fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8>, Error> {
-    let tensors = tensors.into_iter().map(|NamedTensor { name, shape, values }| {
-        Tensor::new(name, DType::F32, shape, None, Bytes::from_bytes_vec(little_endian(&values)))
+    let tensors = tensors.into_iter().map(|tensor| {
+        let data = Bytes::from_bytes_vec(tensor.to_bytes());
+        Tensor::new(tensor.name, dtype(tensor.element), tensor.shape, None, data)
     });
     let written = Writer::new(tensors.collect()).with_metadata(KEY, &description.json()?).into_bytes();
     let fail = |e: burn_pack::Error| Error::Encode { what: "a burnpack file", problem: e.to_string() };
@@ -38,12 +41,25 @@ fn decode(path: &Path, data: Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError> 
         Reader::from_bytes(Bytes::from_bytes_vec(data)).and_then(Reader::into_tensors).map_err(damaged)?;
     let read = |tensor: Tensor| {
         let (name, dtype, shape, _, bytes) = tensor.into_parts().map_err(damaged)?;
-        match dtype {
-            DType::F32 => Ok(NamedTensor { name, shape: shape.to_vec(), values: from_little_endian(&bytes) }),
+        let element = match dtype {
+            DType::F32 => Element::F32,
+            DType::I64 => Element::I64,
+            DType::Bool(BoolStore::Native | BoolStore::U8) => Element::Bool,
             other => {
-                Err(WeightsError::DType { path: path.into(), tensor: name, dtype: format!("{other:?}") })
+                let dtype = format!("{other:?}");
+                return Err(WeightsError::DType { path: path.into(), tensor: name, dtype });
             }
-        }
+        };
+        Ok(NamedTensor::of_bytes(name, shape.to_vec(), element, &bytes))
     };
     tensors.into_iter().map(read).collect()
+}
+
+/// What burnpack calls elements of a type.
+fn dtype(element: Element) -> DType {
+    match element {
+        Element::F32 => DType::F32,
+        Element::I64 => DType::I64,
+        Element::Bool => DType::Bool(BoolStore::Native),
+    }
 }

@@ -23,6 +23,9 @@ pub fn find(name: &str) -> Result<&'static WeightFormat, Error> {
 mod tests {
     use std::path::Path;
 
+    use kolo_ddp::Element;
+    use kolo_ddp::element::of_integers;
+
     use super::*;
     use crate::weights::description::Description;
     use crate::weights::error::WeightsError;
@@ -30,7 +33,7 @@ mod tests {
 
     fn tensor(shape: &[usize]) -> NamedTensor {
         let values = (0..shape.iter().product()).map(|i: usize| i as f32).collect();
-        NamedTensor { name: "a".into(), shape: shape.to_vec(), values }
+        NamedTensor { name: "a".into(), shape: shape.to_vec(), element: Element::F32, values }
     }
 
     #[test]
@@ -44,8 +47,20 @@ mod tests {
             preprocessing: None,
         };
         for format in FORMATS {
-            let tensors =
-                || vec![tensor(&[3, 2]), NamedTensor { name: "bn1.running_var".into(), ..tensor(&[4]) }];
+            let tensors = || {
+                let number = |name: &str, element: Element, values: Vec<f32>| NamedTensor {
+                    name: name.into(),
+                    shape: vec![values.len() / element.values()],
+                    element,
+                    values,
+                };
+                vec![
+                    tensor(&[3, 2]),
+                    NamedTensor { name: "bn1.running_var".into(), ..tensor(&[4]) },
+                    number("mask", Element::Bool, vec![1.0, 0.0, 1.0]),
+                    number("positions", Element::I64, of_integers([3, -1])),
+                ]
+            };
             let whole = (format.encode)(tensors(), &description).unwrap();
             let decode = |data: &[u8]| (format.decode)(Path::new("x"), data.to_vec());
             assert!((format.recognises)(&whole));
@@ -66,7 +81,7 @@ mod tests {
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 // A bit of a value changes that value; whatever the others do, shapes and values agree.
                 for tensor in decode(&flipped).into_iter().flatten() {
-                    let len = tensor.shape.iter().product::<usize>();
+                    let len = tensor.shape.iter().product::<usize>() * tensor.element.values();
                     assert_eq!(tensor.values.len(), len, "{}, bit {bit}: {}", format.name, tensor.name);
                 }
             }

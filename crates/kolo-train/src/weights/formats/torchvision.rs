@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use kolo_ddp::Element;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::config::Recipe;
@@ -10,7 +11,7 @@ use crate::error::Error;
 use crate::models::{Stem, TORCHVISION_MODELS, TorchvisionName, torchvision_name};
 use crate::weights::description::Description;
 use crate::weights::error::WeightsError;
-use crate::weights::format::{NamedTensor, Stored, WeightFormat, from_little_endian, little_endian};
+use crate::weights::format::{NamedTensor, Stored, WeightFormat};
 
 /// What PyTorch's batch norms have besides Kolo's: a count of the batches, which is the number of steps.
 const COUNT: &str = "num_batches_tracked";
@@ -50,11 +51,10 @@ fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8
     let norms = tensors.iter().filter_map(|tensor| tensor.name.strip_suffix("running_var"));
     let mut all: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> =
         norms.map(|norm| (format!("{norm}{COUNT}"), Dtype::I64, vec![], steps.clone())).collect();
-    all.extend(
-        tensors
-            .into_iter()
-            .map(|NamedTensor { name, shape, values }| (name, Dtype::F32, shape, little_endian(&values))),
-    );
+    all.extend(tensors.into_iter().map(|tensor| {
+        let data = tensor.to_bytes();
+        (tensor.name, dtype(tensor.element), tensor.shape, data)
+    }));
     let fail = |e: safetensors::SafeTensorError| Error::Encode {
         what: "a safetensors file",
         problem: e.to_string(),
@@ -77,15 +77,26 @@ fn decode(path: &Path, data: Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError> 
         |e: safetensors::SafeTensorError| WeightsError::Damaged { path: path.into(), problem: e.to_string() };
     let tensors = SafeTensors::deserialize(&data).map_err(damaged)?;
     let trained = tensors.iter().filter(|(name, _)| !name.ends_with(COUNT));
-    let read = |(name, view): (&str, TensorView<'_>)| match view.dtype() {
-        Dtype::F32 => Ok(NamedTensor {
-            name: name.into(),
-            shape: view.shape().to_vec(),
-            values: from_little_endian(view.data()),
-        }),
-        other => {
-            Err(WeightsError::DType { path: path.into(), tensor: name.into(), dtype: format!("{other:?}") })
+    let read = |(name, view): (&str, TensorView<'_>)| {
+        let known = [Element::F32, Element::I64, Element::Bool].into_iter();
+        match known.into_iter().find(|element| dtype(*element) == view.dtype()) {
+            Some(element) => {
+                Ok(NamedTensor::of_bytes(name.into(), view.shape().to_vec(), element, view.data()))
+            }
+            None => {
+                let dtype = format!("{:?}", view.dtype());
+                Err(WeightsError::DType { path: path.into(), tensor: name.into(), dtype })
+            }
         }
     };
     trained.map(read).collect()
+}
+
+/// What safetensors calls elements of a type.
+fn dtype(element: Element) -> Dtype {
+    match element {
+        Element::F32 => Dtype::F32,
+        Element::I64 => Dtype::I64,
+        Element::Bool => Dtype::BOOL,
+    }
 }

@@ -1,0 +1,182 @@
+//! Frozen layers, and parameters that are no floats.
+
+use burn::module::Param;
+use burn::tensor::Bool;
+use kolo_ddp::element::of_integers;
+use kolo_ddp::{Element, ParamSpec};
+
+use super::*;
+use crate::frozen::FrozenTensors;
+use crate::with_values;
+
+/// A frozen layer with a table that picks and a mask that hides some of what it gives, and a trained one.
+#[derive(Module, Debug)]
+struct Picked {
+    base: Linear,
+    places: Param<Tensor<1, Int>>,
+    mask: Param<Tensor<2, Bool>>,
+    head: Linear,
+}
+
+impl Picked {
+    fn new(rank: usize, device: &Device) -> Self {
+        let Net { mut first, last, .. } = Net::new(device);
+        first.weight = first.weight.map(|weight| {
+            Tensor::from_data(weight.add_scalar(rank as f32).into_data(), device).require_grad()
+        });
+        let places: Vec<i64> = (0..WIDTH).map(|i| ((i * 7 + rank) % WIDTH) as i64).collect();
+        let mask: Vec<bool> = (0..WIDTH).map(|i| i % 3 == rank % 3).collect();
+        let places = Tensor::from_data(TensorData::new(places, [WIDTH]), device);
+        let mask = Tensor::from_data(TensorData::new(mask, [1, WIDTH]), device);
+        let id = burn::module::ParamId::new;
+        Picked {
+            base: first.no_grad(),
+            places: Param::initialized(id(), places),
+            mask: Param::initialized(id(), mask),
+            head: last,
+        }
+    }
+
+    fn loss(&self, step: usize) -> Tensor<1> {
+        let x = tanh(self.base.forward(inputs(&[step, step + 1], &device())));
+        let x = x.select(1, self.places.val());
+        let hidden = self.mask.val().expand(x.dims());
+        self.head.forward(x.mask_fill(hidden, 0.0)).powi_scalar(2).sum()
+    }
+}
+
+/// All values, as training sees them.
+fn bits(model: &Picked) -> Vec<u32> {
+    inventory_of(model).values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn kinds_are_what_burn_makes_of_them() {
+    let net = ResidualNet::new(0.2, &device()).no_grad();
+    let kinds = |specs: &[ParamSpec], kind: Kind| {
+        specs.iter().filter(|spec| spec.kind == kind).map(|spec| spec.name.clone()).collect::<Vec<_>>()
+    };
+    // Running statistics of a frozen layer still run, as PyTorch's in training.
+    let specs = inventory_of(&net).specs;
+    let statistics = kinds(&specs, Kind::Statistic);
+    assert!(
+        !statistics.is_empty() && statistics.iter().all(|name| name.contains("running_")),
+        "{statistics:?}"
+    );
+    assert_eq!(kinds(&specs, Kind::Frozen).len(), specs.len() - statistics.len());
+    let trained = inventory_of(&ResidualNet::new(0.2, &device())).specs;
+    assert_eq!(kinds(&trained, Kind::Statistic), statistics);
+    assert_eq!(kinds(&trained, Kind::Frozen), Vec::<String>::new());
+
+    let specs = inventory_of(&Picked::new(0, &device())).specs;
+    let found: Vec<_> = specs.iter().map(|spec| (spec.name.as_str(), spec.kind, spec.element)).collect();
+    let trained = Kind::Parameter { decay: true };
+    assert_eq!(
+        found,
+        [
+            ("base.weight", Kind::Frozen, Element::F32),
+            ("base.bias", Kind::Frozen, Element::F32),
+            ("head.weight", trained, Element::F32),
+            ("head.bias", trained, Element::F32),
+            ("places", Kind::Frozen, Element::I64),
+            ("mask", Kind::Frozen, Element::Bool),
+        ]
+    );
+}
+
+/// Every rank begins with its own table, mask and frozen layer; all end as one process does.
+#[test]
+fn all_ranks_compute_with_rank_0s() {
+    let train = |group: Group| {
+        let model = Picked::new(group.rank().0, &device());
+        let mut ddp = Ddp::new(group, model, &tiny_buckets(2), sgd(&Settings::default())).unwrap();
+        let kept = ddp.model().base.weight.val();
+        for step in 0..3 {
+            for shard in ddp.shards() {
+                let loss = ddp.model().loss(2 * step + shard);
+                ddp.backward(Loss::sum(loss, 2)).unwrap();
+            }
+            ddp.step(0.01).unwrap();
+        }
+        // Not even written anew.
+        let address = |tensor: Tensor<2>| crate::frozen::address(&tensor);
+        assert_eq!(address(ddp.model().base.weight.val()), address(kept));
+        let model = ddp.into_model().unwrap().into_module();
+        let places: Vec<i64> = model.places.val().into_data().iter().collect();
+        assert_eq!(places[..3], [0, 7, 14]);
+        bits(&model)
+    };
+    let alone = train(Group::alone());
+    assert_ne!(alone, bits(&Picked::new(0, &device())));
+    for world in [2, 3] {
+        assert!(threads::spawn(world, train).unwrap().iter().all(|rank| *rank == alone), "{world} ranks");
+    }
+}
+
+#[test]
+fn a_checkpoint_brings_them_back() {
+    let new = |rank: usize| {
+        Ddp::new(Group::alone(), Picked::new(rank, &device()), &tiny_buckets(1), sgd(&Settings::default()))
+            .unwrap()
+    };
+    let (mut first, mut other) = (new(0), new(1));
+    let loss = first.model().loss(1);
+    first.backward(Loss::sum(loss, 2)).unwrap();
+    first.step(0.01).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let position = checkpoint::Position { step: 1, epoch: 0, step_in_epoch: 1, notes: ().into() };
+    let path = first.with_replica(|replica| checkpoint::save(folder.path(), replica, &position)).unwrap();
+    assert_ne!(bits(first.model()), bits(other.model()));
+    other.load(&path).unwrap();
+    assert_eq!(bits(first.model()), bits(other.model()));
+}
+
+#[test]
+fn what_a_forward_pass_changes_is_refused_by_name() {
+    let written = crate::BurnModel::from(Picked::new(0, &device()));
+    let list = TensorList::of::<Picked>(&written);
+    let frozen = FrozenTensors::of::<Picked>(&written, &list);
+    let name = |model: &Picked| frozen.expect_in(model, &list).err().map(|error| error.to_string());
+    assert_eq!(name(&written), None);
+    assert_eq!(name(&written.clone()), None, "a copy for another thread");
+    assert_eq!(name(&Picked::new(0, &device())), None, "other memory with the same values");
+    let changed = |change: fn(&mut Picked)| {
+        let mut model = written.clone().into_module();
+        change(&mut model);
+        name(&model).unwrap()
+    };
+    for (change, parameter) in [
+        (
+            (|model: &mut Picked| model.places = model.places.clone().map(|places| places.add_scalar(1)))
+                as fn(&mut Picked),
+            "`places`",
+        ),
+        (|model| model.mask = model.mask.clone().map(Tensor::bool_not), "`mask`"),
+        (
+            |model| {
+                let bias = model.base.bias.take();
+                model.base.bias = bias.map(|bias| bias.map(|bias| bias.add_scalar(1.0)));
+            },
+            "`base.bias`",
+        ),
+    ] {
+        let words = changed(change);
+        assert!(words.contains(parameter) && words.contains("RunningState"), "{words}");
+    }
+}
+
+#[test]
+fn values_that_are_no_floats_are_given_as_they_are() {
+    let model = with_values(Picked::new(0, &device()), |name, shape, element| {
+        Ok::<_, ()>(match element {
+            Element::F32 => None,
+            Element::I64 => Some(of_integers((0..shape[0]).map(|i| 3 - i as i64))),
+            Element::Bool => Some(vec![f32::from(u8::from(name == "mask")); shape.iter().product()]),
+        })
+    })
+    .unwrap();
+    let places: Vec<i64> = model.places.val().into_data().iter().collect();
+    assert_eq!(places[..5], [3, 2, 1, 0, -1]);
+    assert!(model.mask.val().into_data().iter::<bool>().all(|hidden| hidden));
+    assert_eq!(bits(&model)[..WIDTH], bits(&Picked::new(0, &device()))[..WIDTH]);
+}
