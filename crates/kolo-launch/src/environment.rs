@@ -27,6 +27,8 @@ pub(crate) struct Rendezvous {
     pub coordinator: Option<SocketAddr>,
     /// How often all workers have been started again.
     pub group_restarts: usize,
+    /// Workers of the whole job when all nodes are there that may come.
+    pub most_workers: usize,
 }
 
 /// The variables of this node's worker `local`, which takes the place of `before` others.
@@ -67,6 +69,7 @@ pub(crate) fn variables(
         (env::RUN_ID, rendezvous.run_id.clone()),
         (env::SERVER, u8::from(job.is_server(local)).to_string()),
         (env::SERVERS, (job.servers * job.nnodes).to_string()),
+        (env::MOST_WORKERS, rendezvous.most_workers.to_string()),
         ("TORCHELASTIC_RESTART_COUNT", (rendezvous.group_restarts + before).to_string()),
         ("TORCHELASTIC_MAX_RESTARTS", job.restarts.max(job.group_restarts).to_string()),
         // A worker whose parent this is has its errors shown by this launcher.
@@ -123,6 +126,7 @@ mod tests {
             token: TokenSource::Inherited,
             coordinator: None,
             group_restarts: 1,
+            most_workers: 12,
         };
         variables(job, &rendezvous, local, 2, "node0/0.0", Path::new("/errors/1"), |name| {
             inherited.contains(&name)
@@ -143,6 +147,7 @@ mod tests {
             ("LOCAL_WORLD_SIZE", "4"),
             ("GROUP_RANK", "1"),
             ("GROUP_WORLD_SIZE", "2"),
+            ("KOLO_MOST_WORKERS", "12"),
             ("ROLE_RANK", "7"),
             ("ROLE_WORLD_SIZE", "8"),
             ("MASTER_ADDR", "head"),

@@ -72,6 +72,8 @@ fn run_once(
     let mut signals =
         Signals::catch(&job.stop_on).map_err(|cause| LaunchError::system("cannot catch signals", cause))?;
     let mut elastic = Elastic::start(job, token)?;
+    // Below, the number of nodes is that with which the job has begun.
+    let most_workers = job.nproc * job.nnodes;
     let job = &match job.nnodes_min.filter(|_| job.nnodes > 1) {
         None => job.clone(),
         Some(_) => elastic.wait_for_node_rank(job, &mut signals)?,
@@ -83,6 +85,7 @@ fn run_once(
         token: token.clone(),
         coordinator: Some(elastic.address()),
         group_restarts,
+        most_workers,
     };
     // Before any of them can come: the first generation waits for all that are expected.
     (0..job.processes()).for_each(|local| elastic.member_started(&member_name(job.node_rank, local, 0)));

@@ -146,8 +146,11 @@ impl Discovery {
         let at = if self.access.token.is_some() { master.listen_address(place) } else { place };
         let store = Server::start(at, self.nodes.max_nodes, &self.access)?;
         let bound = store.address().map_err(|cause| Error::system("cannot read an address", cause))?;
-        let ip =
-            if at == place { place.ip() } else { AdvertisedAddress::choose(None, place.ip(), master).ip() };
+        let ip = if at == place {
+            place.ip()
+        } else {
+            AdvertisedAddress::choose(self.interface.as_ref(), place.ip(), master).ip()
+        };
         Ok((store, (ip, bound.port()).into()))
     }
 

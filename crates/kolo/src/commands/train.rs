@@ -38,7 +38,7 @@ pub(crate) struct Train {
     #[arg(long, default_value_t = 1)]
     accumulate: usize,
     /// Equal parts of every global batch. With the same number, any --nproc ends in the same bits [default:
-    /// nproc × accumulate]
+    /// workers × accumulate, where nodes may come later the most workers that there may be]
     #[arg(long, conflicts_with = "accumulate")]
     shards: Option<usize>,
     /// How the shards are divided among the workers, a weight for each, as 3,1. Any weights end in the same
@@ -336,14 +336,29 @@ impl Train {
         Ok(())
     }
 
-    /// Fits the configuration to as many workers as another launcher has started.
+    /// Fits the configuration to as many workers as another launcher has started, and may start where nodes
+    /// come later.
     pub(super) fn fit(&self, config: &mut Recipe, workers: usize) -> Result<(), Failure> {
+        let most = std::env::var(env::MOST_WORKERS).ok().and_then(|text| text.parse().ok());
+        self.fit_to(config, workers, most.unwrap_or(workers))
+    }
+
+    /// As [`Train::fit`], where at most so many workers may come. The shards are theirs: their number decides
+    /// the bits, is recorded with the run, and cannot follow the workers that are there.
+    fn fit_to(&self, config: &mut Recipe, workers: usize, most: usize) -> Result<(), Failure> {
         if self.nproc.is_none()
             && self.shards.is_none()
             && self.resume.is_none()
             && self.config_file.is_none()
         {
-            config.shards = self.shards_of(workers)?;
+            config.shards = self.shards_of(workers.max(most))?;
+        }
+        if most > workers.max(config.shards) {
+            log::warn!(
+                "{most} workers may come, and there are {} shards: the others will have nothing to do; give --shards {most} \
+                 to a run that begins",
+                config.shards
+            );
         }
         match self.shares.is_empty() {
             true => config.run_by(Some(workers)),
@@ -480,4 +495,32 @@ fn started() -> Result<usize, Failure> {
     number.filter(|workers| *workers > 0).ok_or_else(|| {
         Failure::input(format!("{} is `{text}`; it must be a number of workers", env::WORLD_SIZE))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        train: Train,
+    }
+
+    /// Workers of two nodes that begin the job, where four nodes of two workers may come.
+    #[test]
+    fn nodes_that_come_later_find_shards() {
+        let shards = |options: &[&str], workers, most| {
+            let line = Line::parse_from([&["kolo"], options].concat());
+            let mut config = line.train.configuration().unwrap();
+            line.train.fit_to(&mut config, workers, most).unwrap();
+            (config.nproc, config.shards)
+        };
+        assert_eq!(shards(&[], 4, 8), (4, 8));
+        assert_eq!(shards(&["--accumulate", "2"], 4, 8), (4, 16));
+        assert_eq!(shards(&["--shards", "6"], 4, 8), (4, 6), "the user's number counts");
+        assert_eq!(shards(&[], 4, 4), (4, 4));
+    }
 }
