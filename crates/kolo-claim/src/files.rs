@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use kolo_durable::{create_folder, sync_folder};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 use crate::claim::{Candidate, Claim};
 use crate::error::Error;
 use crate::exclusive::create_exclusively;
+use crate::owner::{Liveness, Owner};
 
 /// In the folder that is claimed.
 const CLAIMS: &str = ".claims";
@@ -37,6 +38,13 @@ pub struct Standing {
     pub has_ended: bool,
     /// When the owner renewed it last, by the file system's clock.
     pub renewed: SystemTime,
+}
+
+impl Standing {
+    /// For how long the claim has not been renewed.
+    pub(crate) fn age(&self, now: SystemTime) -> Duration {
+        now.duration_since(self.renewed).unwrap_or_default()
+    }
 }
 
 impl ClaimFiles {
@@ -70,8 +78,38 @@ impl ClaimFiles {
     ///
     /// The files cannot be read.
     pub fn newest(&self) -> Result<Option<Standing>, Error> {
+        self.newest_before(u64::MAX)
+    }
+
+    /// The claim whose owner may write, or might have: the newest one, unless its claimant has died before it
+    /// removed an earlier claim. Such a claimant has written nothing, and the owner of the earlier claim goes
+    /// on. Claimants that cannot be asked count as dead after `lease`.
+    ///
+    /// # Errors
+    ///
+    /// The files cannot be read.
+    pub fn in_force(&self, lease: Duration) -> Result<Option<Standing>, Error> {
+        let Some(mut standing) = self.newest()? else { return Ok(None) };
+        while let Some(earlier) = self.newest_before(standing.term)? {
+            let claimant = standing.claim.as_ref().map(|claim| &claim.owner);
+            let has_died = match claimant.map_or(Liveness::Unknown, Owner::liveness) {
+                Liveness::Dead => true,
+                Liveness::Alive => false,
+                Liveness::Unknown => standing.age(self.now()?) >= lease,
+            };
+            if standing.has_ended || !has_died {
+                break;
+            }
+            standing = earlier;
+        }
+        Ok(Some(standing))
+    }
+
+    /// The newest claim of an earlier term than this one.
+    fn newest_before(&self, term: u64) -> Result<Option<Standing>, Error> {
         for _ in 0..TRIES {
-            let Some((term, has_ended)) = self.terms()?.into_iter().max() else { return Ok(None) };
+            let earlier = self.terms()?.into_iter().filter(|(earlier, _)| *earlier < term);
+            let Some((term, has_ended)) = earlier.max() else { return Ok(None) };
             let path = self.path(term, has_ended);
             // It is opened before it is looked at: over NFS that is what asks the server.
             let read = File::open(&path).and_then(|file| {

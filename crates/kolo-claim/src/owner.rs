@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
+use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
@@ -21,6 +22,10 @@ pub struct Owner {
     /// The start of its host, and the space of process numbers (a container's own) that its number is of.
     /// `None` where the system does not say.
     place: Option<(String, String)>,
+    /// Drawn by the process: machines that were restored from one snapshot have the same `place`, and the same
+    /// numbers. `None` where the system draws none.
+    #[serde(default)]
+    drawn: Option<String>,
 }
 
 /// Whether a process lives.
@@ -44,13 +49,20 @@ impl Owner {
         let place = boot
             .zip(numbers)
             .map(|(boot, numbers)| (boot.trim().to_owned(), numbers.to_string_lossy().into_owned()));
-        Owner { host, pid, started: process(pid).map(|process| process.started), place }
+        static DRAWN: OnceLock<Option<String>> = OnceLock::new();
+        let draw = || Some(fs::read_to_string("/proc/sys/kernel/random/uuid").ok()?.trim().to_owned());
+        let drawn = DRAWN.get_or_init(draw).clone();
+        Owner { host, pid, started: process(pid).map(|process| process.started), place, drawn }
     }
 
     /// Whether the process lives, as far as can be told from here.
     pub fn liveness(&self) -> Liveness {
         let here = Owner::this_process();
         if self.place.is_none() || self.place != here.place {
+            return Liveness::Unknown;
+        }
+        if self.pid == here.pid && self.started == here.started && self.drawn != here.drawn {
+            // Its number is this process's, so it is that of another machine.
             return Liveness::Unknown;
         }
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Liveness::Dead };
@@ -64,6 +76,15 @@ impl Owner {
             Some(_) => Liveness::Alive,
             None => Liveness::Unknown,
         }
+    }
+}
+
+#[cfg(test)]
+impl Owner {
+    /// Another process of this host.
+    pub(crate) fn of_test(pid: u32) -> Owner {
+        let drawn = Some(format!("drawn by {pid}"));
+        Owner { pid, started: process(pid).map(|process| process.started), drawn, ..Owner::this_process() }
     }
 }
 
@@ -97,15 +118,11 @@ mod tests {
 
     use super::*;
 
-    fn owner_of(pid: u32) -> Owner {
-        Owner { pid, started: process(pid).map(|process| process.started), ..Owner::this_process() }
-    }
-
     #[test]
     fn a_process_lives_until_it_ends_also_if_nobody_has_reaped_it() {
         assert_eq!(Owner::this_process().liveness(), Liveness::Alive);
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let owner = owner_of(child.id());
+        let owner = Owner::of_test(child.id());
         assert_eq!(owner.liveness(), Liveness::Alive);
         child.kill().unwrap();
         while process(child.id()).is_some_and(|process| !process.is_zombie) {
@@ -121,6 +138,15 @@ mod tests {
         let own = Owner::this_process();
         let earlier = Owner { started: own.started.map(|started| started - 1), ..own };
         assert_eq!(earlier.liveness(), Liveness::Dead);
+    }
+
+    #[test]
+    fn the_same_number_on_a_machine_of_the_same_snapshot_is_another_process() {
+        let own = Owner::this_process();
+        let copy = Owner { drawn: Some("elsewhere".into()), ..own.clone() };
+        assert_ne!(copy, own);
+        assert_eq!(copy.liveness(), Liveness::Unknown);
+        assert_eq!(Owner::this_process(), own, "drawn once");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::claim::{Candidate, Claim};
 use crate::decide::{Decision, decide};
@@ -96,18 +96,22 @@ fn next_term(
 ) -> Result<u64, Error> {
     let mut watched: Option<Standing> = None;
     loop {
-        let newest = files.newest()?;
+        let Some(term) = files.newest()?.map(|newest| newest.term) else { return Ok(1) };
+        let newest = files.in_force(timing.lease)?;
         let owner = newest.as_ref().and_then(|standing| standing.claim.as_ref()).map(|claim| &claim.owner);
         let liveness = owner.map_or(Liveness::Unknown, |owner| owner.liveness());
         let (decision, _) = decide(newest.as_ref(), candidate, liveness);
         let Some(standing) = newest else { return Ok(1) };
         let refused = |kind, standing: Standing| Err(Error::refused(kind, files.folder(), standing.claim));
         match decision {
-            Decision::Take => return Ok(standing.term + 1),
+            // Also where the newest claimant has died before it had the folder, its term is used up.
+            Decision::Take => return Ok(term.max(standing.term) + 1),
             Decision::Refuse => return refused(RefusalKind::Taken, standing),
             Decision::RefusePart => return refused(RefusalKind::OtherPart, standing),
             Decision::RefuseFenced => return refused(RefusalKind::Fenced, standing),
-            Decision::Watch if age(&standing, files.now()?) >= timing.lease => return Ok(standing.term + 1),
+            Decision::Watch if standing.age(files.now()?) >= timing.lease => {
+                return Ok(term.max(standing.term) + 1);
+            }
             Decision::Watch => {}
         }
         match watched.take().filter(|seen| seen.term == standing.term) {
@@ -118,11 +122,6 @@ fn next_term(
         watched = Some(standing);
         sleep(timing.look);
     }
-}
-
-/// For how long a claim has not been renewed.
-fn age(standing: &Standing, now: SystemTime) -> Duration {
-    now.duration_since(standing.renewed).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -170,6 +169,57 @@ mod tests {
         // It changes nothing any more, also at its end.
         drop(first);
         second.check().unwrap();
+    }
+
+    /// A claim of a process that has ended since.
+    fn claim_of_dead(folder: &Path, candidate: &Candidate, term: u64) -> Claim {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let claim = candidate.claim(term);
+        let mut value = serde_json::to_value(&claim).unwrap();
+        value["owner"]["pid"] = child.id().into();
+        let claim: Claim = serde_json::from_value(value).unwrap();
+        assert!(ClaimFiles::of(folder).create(&claim).unwrap());
+        claim
+    }
+
+    /// Another job may take the folder from an owner that is alive, as its user says, and dies at once.
+    #[test]
+    fn a_claimant_that_dies_before_it_fences_off_the_owner_has_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut owner = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let files = ClaimFiles::of(folder.path());
+        files.open().unwrap();
+        let job = Candidate::alone();
+        let mut value = serde_json::to_value(job.claim(1)).unwrap();
+        value["owner"] = serde_json::to_value(crate::Owner::of_test(owner.id())).unwrap();
+        let first: Claim = serde_json::from_value(value).unwrap();
+        assert!(files.create(&first).unwrap());
+        claim_of_dead(folder.path(), &Candidate::alone(), 2);
+        claim_of_dead(folder.path(), &Candidate::alone(), 3);
+        let Err(Error::Refused(refusal)) = taken(folder.path(), &Candidate::alone()) else {
+            panic!("the folder of an owner that lives is taken")
+        };
+        assert_eq!((refusal.kind, refusal.by.as_ref()), (RefusalKind::Taken, Some(&first)));
+        // The owner's own job goes on with the folder, which nobody else has held.
+        let known = vec![first.id.clone()];
+        let next = Candidate { id: Candidate::new_id(), generation: 2, known, has_held: true, ..job };
+        assert_eq!(taken(folder.path(), &next).unwrap().claim().term, 4);
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+    }
+
+    /// One that has fenced the owner off may have written.
+    #[test]
+    fn a_claimant_that_dies_when_it_has_the_folder_is_its_last_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        ClaimFiles::of(folder.path()).open().unwrap();
+        let other = claim_of_dead(folder.path(), &Candidate::alone(), 2);
+        let fenced = Candidate { has_held: true, ..Candidate::alone() };
+        let Err(Error::Refused(refusal)) = taken(folder.path(), &fenced) else {
+            panic!("an old state is written")
+        };
+        assert_eq!((refusal.kind, refusal.by), (RefusalKind::Fenced, Some(other)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use kolo_claim::{Candidate, ClaimFiles, Decision, decide};
+use kolo_claim::{Candidate, ClaimFiles, Decision, Timing, decide};
 use kolo_comm::{Error, Group, Rank};
 use serde::{Deserialize, Serialize};
 
@@ -102,7 +102,7 @@ impl FolderProbe<'_> {
 
     /// Who else writes the folder, by the rules by which the run would claim it.
     fn writer(&self) -> Option<String> {
-        let newest = ClaimFiles::of(self.folder).newest().ok()??;
+        let newest = ClaimFiles::of(self.folder).in_force(Timing::default().lease).ok()??;
         let owner = &newest.claim.as_ref()?.owner;
         let candidate = Candidate { take_over: self.take_over, ..Candidate::alone() };
         let (decision, _) = decide(Some(&newest), &candidate, owner.liveness());
