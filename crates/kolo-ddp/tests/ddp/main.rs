@@ -11,6 +11,8 @@ mod delayed;
 mod ef_sign;
 mod elastic;
 mod elastic_islands;
+#[path = "../../../kolo-optim/tests/equations/mod.rs"]
+mod equations;
 mod exact;
 mod failed_bucket;
 mod groups;
@@ -30,5 +32,6 @@ mod servers;
 mod stale;
 mod stale_failures;
 mod step;
+mod sync_values;
 mod tied;
 mod transforms;
