@@ -134,6 +134,9 @@ impl ModuleMapper for Train {
     }
 }
 
+/// A tensor that is no copy of another: its kind, its span, and itself, a `Tensor<D>`.
+type First = (Kind, SpanId, Box<dyn Any>);
+
 struct List {
     path: Vec<String>,
     /// Which tensors the module means to train, and which it could.
@@ -141,8 +144,8 @@ struct List {
     could_be: Vec<bool>,
     others: Vec<String>,
     found: Vec<Listed>,
-    /// The tensors of each id that are no copies of others: a `First<D>` each.
-    firsts: HashMap<ParamId, Vec<(Kind, SpanId, Box<dyn Any>)>>,
+    /// The tensors of each id that are no copies of others.
+    firsts: HashMap<ParamId, Vec<First>>,
     spans: usize,
 }
 

@@ -105,7 +105,6 @@ mod tests {
 
     use kolo_optim::{Kind, Layout, ParamSpec};
 
-    use super::*;
     use crate::{Error, Part, Position, Reader, Set, Snapshot, newest, path, verify};
 
     /// Longer than a block that is read at a time, so that the last value is in another one.

@@ -100,20 +100,24 @@ impl Sampling {
         })
     }
 
+    /// What the sampler depends on besides the data, by the names of `config.toml`.
+    fn settings(&self) -> [(&'static str, String); 4] {
+        let Sampling { batch_size, shards, seed, grow_batch, .. } = self;
+        let grow_batch = if grow_batch.is_empty() { "none" } else { grow_batch };
+        [
+            ("batch_size", batch_size.to_string()),
+            ("shards", shards.to_string()),
+            ("seed", seed.to_string()),
+            ("large_batch.grow_batch", grow_batch.to_string()),
+        ]
+    }
+
     /// The first thing that differs, and what it is in the checkpoint and here.
     fn difference(&self, noted: &Sampling) -> Option<(String, String, String)> {
-        let grow_batch = |sampling: &Sampling| match sampling.grow_batch.is_empty() {
-            true => "none".into(),
-            false => sampling.grow_batch.clone(),
-        };
-        let all: [(&str, &dyn Fn(&Sampling) -> String); 4] = [
-            ("batch_size", &|sampling| sampling.batch_size.to_string()),
-            ("shards", &|sampling| sampling.shards.to_string()),
-            ("seed", &|sampling| sampling.seed.to_string()),
-            ("large_batch.grow_batch", &grow_batch),
-        ];
-        let settings = all.map(|(name, value)| (name, value(noted), value(self)));
-        let found = settings.into_iter().find(|(_, there, here)| there != here);
+        let settings = noted.settings().into_iter().zip(self.settings());
+        let found = settings
+            .map(|((name, there), (_, here))| (name, there, here))
+            .find(|(_, there, here)| there != here);
         let data =
             [("the training data", &noted.train, &self.train), ("the test data", &noted.test, &self.test)];
         let other = data.into_iter().find(|(_, there, here)| there.differs(here));

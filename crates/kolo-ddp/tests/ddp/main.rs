@@ -15,6 +15,7 @@ mod elastic_islands;
 mod equations;
 mod exact;
 mod failed_bucket;
+mod frozen;
 mod groups;
 mod groups_formulas;
 mod groups_refused;
