@@ -224,7 +224,7 @@ mod tests {
     use crate::config::Config;
     use crate::warning::Warning;
     use kolo_comm::threads;
-    use kolo_optim::{ParamSpec, Settings, named};
+    use kolo_optim::{Kind, ParamSpec, Settings, named};
 
     /// Two ranks meet twice, with these processors the second time; what each tells of them.
     fn told_of(processors: [Processor; 2]) -> [Vec<Warning>; 2] {

@@ -290,9 +290,8 @@ impl Compressor for Momentum {
             let momentum = &mut self.momentum[elements.clone()];
             let gradient = &mut gradient[elements.clone()];
             if samples <= 0.0 {
-                // Adam takes a step without samples as one whose gradient is zero.
+                // A tensor that no shard has used stays as it is, and so do Adam's moments of it.
                 gradient.fill(0.0);
-                momentum.iter_mut().for_each(|m| *m *= beta1);
                 continue;
             }
             if self.is_warm_up {
