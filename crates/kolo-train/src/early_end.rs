@@ -1,20 +1,27 @@
 //! A job that ends before its run: the last of its workers keep what it has come to.
 
+use std::ops::Range;
+
 use burn::module::Module;
-use kolo_comm::Group;
+use kolo_comm::{Group, Rank};
 use kolo_data::DataSet;
 
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
-use crate::worker::Worker;
+use crate::suspects::Suspects;
+use crate::worker::{Ended, Worker};
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// After an error: goes on with those that are left. If they are too few, the first of them goes on
     /// alone, for as long as it takes to save what they have come to; `Ok(true)`: that can be done now.
     pub(crate) fn recover(&mut self, error: Error) -> Result<bool, Error> {
         let Error::Training(error) = error else { return Err(error) };
-        let Err(error) = self.ddp.recover(error) else { return Ok(false) };
+        let failed = culprit(&error);
+        let Err(error) = self.ddp.recover(error) else {
+            self.note_failure(failed);
+            return Ok(false);
+        };
         if !is_the_first_of_too_few(&error) || self.ddp.steps() == 0 {
             return Err(error.into());
         }
@@ -26,6 +33,42 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Keeps in mind who has failed in the step that is to be done again.
+    fn note_failure(&mut self, failed: Option<Rank>) {
+        let Some(generation) = self.ddp.generation() else { return };
+        let mode = &self.job.config.sync.mode;
+        // Others go on from an earlier step than that in which it failed.
+        let goes_back = mode.is_rare() || mode.is_delayed();
+        let shards = failed.and_then(|rank| self.division.get(rank.0).cloned()).filter(|_| !goes_back);
+        self.suspects.note(self.ddp.steps(), &generation.reason, shards);
+    }
+
+    /// All ranks come to know what any of them knows of workers that have failed in the next step, and which
+    /// shards are whose. Gives why that step is not tried again, where it is not. A collective.
+    pub(crate) fn compare_suspects(&mut self, progress: &Progress) -> Result<Option<String>, Error> {
+        let here = (self.suspects.clone(), self.ddp.shards());
+        let all: Vec<(Suspects, Range<usize>)> = self.ddp.group().all_gather_value(&here)?;
+        let (suspects, division): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        (self.suspects, self.division) = (Suspects::best(suspects), division);
+        Ok(self.suspects.verdict(progress.step(), &self.sampler))
+    }
+
+    /// Where a step ends one worker after another: rank 0 writes a checkpoint from before it, and all end with
+    /// the reason. Nobody goes before that is written.
+    pub(crate) fn end_poisoned(
+        &mut self,
+        why: String,
+        progress: &Progress,
+        writer: Option<RunWriter>,
+    ) -> Result<Ended, Error> {
+        self.too_few = Some(why);
+        let ended = self.end_early(progress, writer).err();
+        let told: Vec<Option<String>> =
+            self.ddp.group().all_gather_value(&ended.as_ref().map(ToString::to_string))?;
+        let told = told.into_iter().flatten().next().map(Error::Unwritten);
+        ended.or(told).map_or(Ok(Ended::Left), Err)
     }
 
     /// The error of those who are too few to go on and may not keep what they have come to.
@@ -56,6 +99,12 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         };
         Err(Error::EndedEarly { too_few: self.too_few.clone(), step, total, kept })
     }
+}
+
+/// The rank by whose failure a step has failed.
+fn culprit(error: &kolo_ddp::Error) -> Option<Rank> {
+    let kolo_ddp::Error::Comm(error) = error else { return None };
+    error.culprit()
 }
 
 fn is_the_first_of_too_few(error: &kolo_ddp::Error) -> bool {

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use kolo_burn::{BurnModel, DropoutKey, with_precision};
-use kolo_data::{DataSet, ShardBatch};
+use kolo_data::{DataSet, PrefetchError, ShardBatch};
 use kolo_ddp::checkpoint::Position;
 use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_ddp::straggler::{Policy, Straggler};
-use kolo_ddp::{Change, StepReport};
+use kolo_ddp::{Change, Sampler, StepReport};
 use kolo_trace::What;
 
 use crate::error::Error;
@@ -20,6 +20,7 @@ use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sinks::Record;
 use crate::slowdown::{Slowdown, Work};
+use crate::suspects::listed;
 use crate::worker::Worker;
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
@@ -120,10 +121,13 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         let pause = self.pause_of(Work::Compute);
         let label_smoothing = self.job.config.large_batch.label_smoothing;
         let precision = self.job.config.precision.precision()?;
-        let Worker { task, loader, ddp, trainable: device, .. } = self;
-        let batches = loader.step(epoch, step, ddp.shards());
-        let take = |batch: Result<ShardBatch<D::Batch>, _>, ddp: &kolo_burn::Ddp<M>| {
-            let (batch, now) = (batch.map_err(Error::from)?, Instant::now());
+        let Worker { task, loader, ddp, trainable: device, sampler, .. } = self;
+        let shards = ddp.shards();
+        let batches = loader.step(epoch, step, shards.clone()).zip(shards);
+        let batches = batches
+            .map(|(batch, shard)| batch.map_err(|error| of_samples(sampler, (epoch, step), shard, error)));
+        let take = |batch: Result<ShardBatch<D::Batch>, Error>, ddp: &kolo_burn::Ddp<M>| {
+            let (batch, now) = (batch?, Instant::now());
             kolo_trace::span(now.checked_sub(batch.waited).unwrap_or(now), now, || What::Data);
             ddp.data_waited(batch.waited);
             Ok::<_, Error>((batch.shard, batch.batch))
@@ -162,5 +166,21 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// For how long this rank sleeps at such work, if it is made slow.
     fn pause_of(&self, work: Work) -> Duration {
         Slowdown::pause(&self.job.slowdowns, self.ddp.rank().0, work)
+    }
+}
+
+/// Why the samples of a shard are not there, in a step of an epoch, both from 0.
+fn of_samples(
+    sampler: &Sampler,
+    (epoch, step): (usize, usize),
+    shard: usize,
+    source: PrefetchError,
+) -> Error {
+    match source {
+        PrefetchError::Panicked(_) => {
+            let samples = listed(&sampler.epoch(epoch).shard(step, shard));
+            Error::Samples { epoch: epoch + 1, step, shard, samples, source }
+        }
+        other => other.into(),
     }
 }

@@ -220,6 +220,23 @@ pub enum Error {
     /// Batches could not be prepared.
     #[error(transparent)]
     Prefetch(#[from] PrefetchError),
+    /// The samples of a shard could not be prepared.
+    #[error(
+        "{source}; it prepared the samples of shard {shard} in step {step} of epoch {epoch} (steps counted from 0): \
+         {samples}"
+    )]
+    Samples {
+        /// The epoch, from 1.
+        epoch: usize,
+        /// The step of the epoch, from 0.
+        step: usize,
+        /// The shard, from 0.
+        shard: usize,
+        /// Their indices in the training data.
+        samples: String,
+        /// What failed.
+        source: PrefetchError,
+    },
     /// There were fewer batches than the epoch has steps.
     #[error("the data ended before the epoch did")]
     DataEnded,

@@ -58,6 +58,7 @@ mod slowdown;
 mod staleness_summary;
 mod stepper;
 mod summary;
+mod suspects;
 mod sync_progress;
 mod task;
 mod tensors;

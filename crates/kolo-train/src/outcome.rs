@@ -13,4 +13,6 @@ pub(crate) enum Outcome {
     Left,
     /// All workers have.
     AllLeft,
+    /// The next step has ended one worker after another, for this reason.
+    Poisoned(String),
 }

@@ -1,6 +1,7 @@
 //! One worker's run: its start, the epochs, the end. What it does with the others can be done again after one
 //! of them has died.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use kolo_burn::{Ddp, check_precision};
 use kolo_claim::Candidate;
 use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
+use kolo_ddp::Sampler;
 
 use crate::calendar::Calendar;
 use crate::config::StepRates;
@@ -25,6 +27,7 @@ use crate::signals::{self, StopRequested};
 use crate::sinks::Record;
 use crate::slowdown::SlowData;
 use crate::summary::{Summary, parameters, peak_rss};
+use crate::suspects::Suspects;
 use crate::task::Task;
 use crate::timeline::{self, Timeline};
 use crate::trained::Trained;
@@ -90,7 +93,7 @@ fn work<M: Module, D: DataSet + ?Sized + 'static>(
 }
 
 /// How a worker's part of the run has ended.
-enum Ended {
+pub(crate) enum Ended {
     /// It has left the job, which goes on without it.
     Left,
     /// With the run, of which rank 0 has the summary.
@@ -121,6 +124,12 @@ pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     pub(crate) warnings: Warnings,
     /// The claims to the run folder that this worker knows of.
     pub(crate) lineage: Lineage,
+    /// Which samples a shard has in which step.
+    pub(crate) sampler: Sampler,
+    /// The workers that have failed in the step that is under way.
+    pub(crate) suspects: Suspects,
+    /// The shards of each rank of the generation.
+    pub(crate) division: Vec<Range<usize>>,
 }
 
 impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
@@ -165,7 +174,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         let (calendar, rate) = (Calendar::new(config, &sampler), config.rate(&sampler)?);
         let pause = Arc::default();
         let data = SlowData::new(task.data.clone(), Arc::clone(&pause));
-        let mut loader = Loader::new(Arc::new(data), sampler);
+        let mut loader = Loader::new(Arc::new(data), sampler.clone());
         if config.augment {
             loader = loader.augmented(config.seed);
         }
@@ -189,6 +198,9 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             too_few,
             warnings,
             lineage,
+            sampler,
+            suspects: Suspects::default(),
+            division: Vec::new(),
         })
     }
 
@@ -248,6 +260,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
                     return Ok(Ended::Left);
                 }
                 Ok(Outcome::AllLeft) => return self.end_early(&progress, writer).map(|()| Ended::Left),
+                Ok(Outcome::Poisoned(why)) => return self.end_poisoned(why, &progress, writer),
                 Ok(Outcome::Regrouped) => {}
                 Err(error) => {
                     if self.carry_on(error, &mut progress, &mut writer)? {
@@ -328,7 +341,11 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         self.catch_up(progress)?;
         progress.synchronise(self.ddp.group())?;
         self.heed_patience(progress);
+        let poisoned = self.compare_suspects(progress)?;
         self.choose_writer(progress, writer, begins)?;
+        if let Some(why) = poisoned {
+            return Ok(Outcome::Poisoned(why));
+        }
         loop {
             if progress.is_unrecorded() {
                 if !self.record_epoch(progress, writer)? {

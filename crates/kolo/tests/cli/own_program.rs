@@ -100,3 +100,49 @@ fn alone_it_prints_its_error_and_ends_with_its_code() {
     assert_eq!(output.status.code(), Some(2), "{words}");
     assert_eq!(words.lines().last(), Some("error: --lr -1: it must be greater than 0"));
 }
+
+/// Runs three workers of a trainer whose own code does this.
+fn trial(folder: &std::path::Path, way: &str, more: &[&str]) -> Output {
+    let program = example("trainer_trials");
+    let launch = ["launch", "--nproc", "3"];
+    let words = ["--", program.to_str().unwrap(), way, "run"];
+    kolo(folder, &[&launch[..], more, &words].concat()).env_remove("RUST_LOG").output().unwrap()
+}
+
+/// Whoever prepares sample 13 fails: after two workers the job stops, with what it has come to.
+#[test]
+fn a_sample_that_ends_worker_after_worker_ends_the_job_with_its_number() {
+    // With restarts it is the same: nobody tries again what has ended two of them.
+    for more in [&[][..], &["--max-restarts", "5"]] {
+        ends_with_the_samples(more);
+    }
+}
+
+fn ends_with_the_samples(more: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = trial(folder.path(), "poison", more);
+    let words = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    let told = words.lines().find(|line| line.contains("has ended one worker after another"));
+    let told = told.unwrap_or_else(|| panic!("{words}"));
+    let (step, rest) = told.split_once("step ").unwrap().1.split_once(' ').unwrap();
+    let samples = rest.split_once("the samples in question: shard ").unwrap().1;
+    let samples = samples.split_once(": ").unwrap().1;
+    assert!(samples.split(|c: char| !c.is_ascii_digit()).any(|number| number == "13"), "{told}");
+    assert_eq!(words.matches("thread 'kolo-prefetch'").count(), 2, "two workers have tried it: {words}");
+    let alone = words.lines().find(|line| line.contains("exited with code 1: ")).unwrap_or_default();
+    assert!(alone.contains("it prepared the samples of shard "), "{words}");
+    let saved = folder.path().join(format!("run/checkpoints/step-{:08}", step.parse::<u64>().unwrap()));
+    assert!(saved.is_dir() || step == "0", "{words}");
+}
+
+/// Rank 0 waits for seconds in a callback, where the others wait one second for a worker that only waits.
+#[test]
+fn a_worker_in_a_callback_is_not_taken_for_hung() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = trial(folder.path(), "upload", &["--timeout", "1"]);
+    let words = stderr(&output);
+    assert!(output.status.success() && !words.contains("hangs and is ended"), "{words}");
+    let uploads = std::fs::read_to_string(folder.path().join("run/uploads")).unwrap();
+    assert_eq!(uploads, "epoch 1\nepoch 2\n", "{words}");
+}

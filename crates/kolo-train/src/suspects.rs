@@ -1,0 +1,138 @@
+//! A step that ends worker after worker, as one poisoned sample does: it is not tried for ever.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use kolo_ddp::Sampler;
+use serde::{Deserialize, Serialize};
+
+/// The indices of a shard's samples, for people.
+pub(crate) fn listed(samples: &[usize]) -> String {
+    let listed: Vec<String> = samples.iter().take(LISTED).map(usize::to_string).collect();
+    match samples.len().saturating_sub(LISTED) {
+        0 => listed.join(", "),
+        more => format!("{} and {more} more", listed.join(", ")),
+    }
+}
+
+/// So many workers may fail in one step.
+const ENOUGH: usize = 2;
+/// So many samples of a shard are listed.
+const LISTED: usize = 100;
+/// Signals by which a process ends through its own doing; others come from outside.
+const OWN_SIGNALS: [&str; 6] = ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"];
+
+/// The workers that have failed in the step that is under way, as far as one rank knows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Suspects {
+    step: u64,
+    /// How each of them ended.
+    failures: Vec<String>,
+    /// The shards that all of them had, as far as that is known.
+    shards: Option<BTreeSet<usize>>,
+}
+
+impl Suspects {
+    /// A worker with these shards has failed in a step, from 0; `how`, as the launcher says it. One that was
+    /// ended from outside proves nothing against the step.
+    pub(crate) fn note(&mut self, step: u64, how: &str, shards: Option<Range<usize>>) {
+        let is_own =
+            how.contains("exited with code") || OWN_SIGNALS.iter().any(|signal| how.contains(signal));
+        if !is_own {
+            return;
+        }
+        if self.step != step {
+            *self = Suspects { step, ..Suspects::default() };
+        }
+        self.failures.push(how.into());
+        let new: Option<BTreeSet<usize>> = shards.map(Iterator::collect);
+        self.shards = match (self.shards.take(), new) {
+            (Some(before), Some(new)) => Some(&before & &new),
+            (before, new) => before.or(new),
+        };
+    }
+
+    /// Of what several ranks know, what is known best.
+    pub(crate) fn best(all: impl IntoIterator<Item = Suspects>) -> Suspects {
+        all.into_iter().max_by_key(|one| (one.step, one.failures.len())).unwrap_or_default()
+    }
+
+    /// Why the step is not tried again, once enough workers have failed in it over the same samples.
+    pub(crate) fn verdict(&self, step: u64, sampler: &Sampler) -> Option<String> {
+        let is_poisoned = self.step == step && self.failures.len() >= ENOUGH;
+        if !is_poisoned || self.shards.as_ref().is_some_and(BTreeSet::is_empty) {
+            return None;
+        }
+        let (epoch, step_in_epoch) = sampler.position(step);
+        let order = sampler.epoch(epoch);
+        let samples = self
+            .shards
+            .iter()
+            .flatten()
+            .map(|shard| format!("shard {shard}: {}", listed(&order.shard(step_in_epoch, *shard))));
+        let samples = samples.collect::<Vec<_>>().join("; ");
+        let about =
+            if samples.is_empty() { String::new() } else { format!("; the samples in question: {samples}") };
+        Some(format!(
+            "step {step} (epoch {}, step {step_in_epoch} of it, counted from 0) has ended one worker after another ({}){about}",
+            epoch + 1,
+            self.failures.join("; "),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PANIC: &str = "rank 1 (node0/1.0) exited with code 101";
+
+    fn sampler() -> Sampler {
+        Sampler::new(40, 2, 4, 7).unwrap()
+    }
+
+    #[test]
+    fn two_failures_over_the_same_samples_name_them() {
+        let mut suspects = Suspects::default();
+        suspects.note(8, PANIC, Some(1..3));
+        assert_eq!(suspects.verdict(8, &sampler()), None);
+        suspects.note(8, "rank 0 (node0/0.0) was killed by SIGSEGV", Some(2..4));
+        assert_eq!(suspects.verdict(9, &sampler()), None, "the step has been done");
+        let words = suspects.verdict(8, &sampler()).unwrap();
+        // Five steps an epoch.
+        let samples = sampler().epoch(1).shard(3, 2).to_vec();
+        assert!(words.starts_with("step 8 (epoch 2, step 3 of it, counted from 0)"), "{words}");
+        assert!(
+            words.ends_with(&format!("samples in question: shard 2: {}, {}", samples[0], samples[1])),
+            "{words}"
+        );
+        assert!(words.contains(PANIC) && words.contains("SIGSEGV"), "{words}");
+    }
+
+    #[test]
+    fn what_comes_from_outside_or_concerns_other_samples_proves_nothing() {
+        let mut killed = Suspects::default();
+        for _ in 0..9 {
+            killed.note(8, "rank 1 (node0/1.0) was killed by SIGKILL", Some(0..4));
+        }
+        assert_eq!(killed, Suspects::default());
+        let mut others = Suspects::default();
+        others.note(8, PANIC, Some(0..1));
+        others.note(8, PANIC, Some(1..2));
+        assert_eq!(others.verdict(8, &sampler()), None);
+        let mut later = Suspects::default();
+        later.note(7, PANIC, Some(0..1));
+        later.note(8, PANIC, Some(0..1));
+        assert_eq!(later.verdict(8, &sampler()), None);
+        // Who has just come knows of nothing.
+        assert_eq!(Suspects::best([Suspects::default(), later.clone()]), later);
+    }
+
+    #[test]
+    fn where_nobody_knows_whose_shards_they_were_the_step_is_named() {
+        let mut suspects = Suspects::default();
+        (0..2).for_each(|_| suspects.note(8, PANIC, None));
+        let words = suspects.verdict(8, &sampler()).unwrap();
+        assert!(words.starts_with("step 8 ") && !words.contains("samples"), "{words}");
+    }
+}
