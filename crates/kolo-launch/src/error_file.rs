@@ -18,6 +18,8 @@ pub(crate) const LAUNCHER_PID: &str = "KOLO_LAUNCHER_PID";
 /// A report of which is not known that the worker itself has written it counts for so long: a program that the
 /// worker runs inherits the variable, and what went wrong there need not be why the worker ends later.
 const COUNTS_FOR: Duration = Duration::from_secs(60);
+/// How the report of a panic begins.
+const PANIC: &str = "panic: ";
 /// Bytes that are read of an error file, which holds a message for people.
 const MAX_FILE: u64 = 1 << 20;
 /// Bytes that are shown of a message.
@@ -39,8 +41,10 @@ pub struct WorkerError {
 /// exits.
 ///
 /// `culprit` is the rank responsible, if it is another one (a peer that died, or did not answer). The first
-/// report of a process counts, later ones are dropped: what follows an error is not its cause. Does nothing
-/// without a launcher, that is when `TORCHELASTIC_ERROR_FILE` is not set.
+/// report of a process counts, later ones are dropped: what follows an error is not its cause. A report of a
+/// panic (it begins with `panic: `) that the process has outlived is different: the error that ends the process
+/// takes its place, and quotes it. Does nothing without a launcher, that is when `TORCHELASTIC_ERROR_FILE` is
+/// not set.
 ///
 /// # Errors
 ///
@@ -72,6 +76,11 @@ pub fn launcher_shows_errors() -> bool {
 }
 
 fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) -> io::Result<()> {
+    let outlived = if message.starts_with(PANIC) { None } else { own_panic(file) };
+    let message = match &outlived {
+        Some(panic) if !message.contains(words_of(panic)) => format!("{message}\nbefore it: {panic}"),
+        _ => message.into(),
+    };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let report = json!({
         "rank": rank.map(|rank| rank.0),
@@ -85,10 +94,27 @@ fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) 
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut draft = tempfile::NamedTempFile::new_in(folder)?;
     draft.write_all(report.to_string().as_bytes())?;
+    if outlived.is_some() {
+        return draft.persist(file).map(drop).map_err(|error| error.error);
+    }
     match draft.persist_noclobber(file) {
         Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
         _ => Ok(()),
     }
+}
+
+/// The panic that this process has reported and then outlived, as one that is caught, or that of a thread.
+fn own_panic(file: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(file).ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
+    let report: Value = serde_json::from_slice(&bytes).ok()?;
+    let message = report["message"].as_str().filter(|message| message.starts_with(PANIC))?;
+    (report["pid"].as_u64() == Some(std::process::id().into())).then(|| message.into())
+}
+
+/// What the panic said, without the place: `panic: panicked at a.rs:1:2:\nits words`.
+fn words_of(panic: &str) -> &str {
+    panic.split_once('\n').map_or(panic, |(_, words)| words).trim()
 }
 
 /// Reads the error file of a worker that has ended. `None` if there is none, nothing in it is meant for people,
@@ -124,7 +150,7 @@ fn parse(bytes: &[u8]) -> Option<WorkerError> {
     };
     let message = printable(message.trim());
     // A panic tells of the error that nobody has handled, but does not know its culprit.
-    let culprit = culprit.or_else(|| message.starts_with("panic: ").then(|| named_rank(&message))?);
+    let culprit = culprit.or_else(|| message.starts_with(PANIC).then(|| named_rank(&message))?);
     (!message.is_empty()).then_some(WorkerError { message, culprit, reported: true })
 }
 
@@ -171,6 +197,31 @@ mod tests {
         write(&file, "what followed", None, Some(Rank(3))).unwrap();
         assert_eq!(read(&file, 1, SystemTime::now()), error("the cause", None));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn an_error_takes_the_place_of_a_panic_that_its_process_has_outlived() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("error.json");
+        let own = std::process::id().cast_signed();
+        let said = || read(&file, own, SystemTime::now()).unwrap().message;
+        let panic = "panic: panicked at a.rs:1:2:\nthis file is cut off";
+        write(&file, panic, None, None).unwrap();
+        write(&file, "panic: panicked at b.rs:3:4:\nas well", None, None).unwrap();
+        assert_eq!(said(), panic, "the first of them");
+        write(&file, "a thread has ended", None, None).unwrap();
+        assert_eq!(said(), format!("a thread has ended\nbefore it: {panic}"));
+        write(&file, "what followed", None, None).unwrap();
+        assert!(said().starts_with("a thread has ended"), "{}", said());
+        std::fs::remove_file(&file).unwrap();
+        write(&file, panic, None, None).unwrap();
+        write(&file, "samples 3, 4: this file is cut off", None, None).unwrap();
+        assert_eq!(said(), "samples 3, 4: this file is cut off");
+        // That of a program which the worker ran is not its own.
+        let other = format!("{{\"message\": \"panic: x\", \"pid\": {}}}", own + 1);
+        std::fs::write(&file, &other).unwrap();
+        write(&file, "an error", None, None).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), other);
     }
 
     #[test]
