@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::disk::SmallDisk;
@@ -40,6 +42,8 @@ pub(super) struct Target<'a> {
     /// The workers that were there at the beginning.
     pub(super) originals: &'a [i32],
     pub(super) folder: &'a Path,
+    /// The file of the job's program.
+    pub(super) program: &'a Path,
     pub(super) disk: Option<&'a mut SmallDisk>,
     pub(super) hosts: Option<&'a mut Hosts>,
     /// A folder that is away when the run ends is lost, as it should be: it comes back before.
@@ -59,6 +63,12 @@ impl Target<'_> {
             (fault, _) if let Victim::Launcher(node) = hit.victim => {
                 self.launchers.strike(fault, node).map_err(|e| e.to_string())
             }
+            (Fault::StopAll(ms), _) => self.stop_all(Duration::from_millis(ms)).map_err(|e| e.to_string()),
+            (Fault::Output, _) => {
+                self.launchers.close_output();
+                Ok(())
+            }
+            (Fault::Program, _) => replace(self.program).map_err(|e| e.to_string()),
             (Fault::Etcd(ms), _) => match &mut self.launchers.etcd {
                 Some(etcd) => etcd.restart(Duration::from_millis(ms)).map_err(|e| e.to_string()),
                 None => Err("there is none".into()),
@@ -75,6 +85,23 @@ impl Target<'_> {
             (fault, Some(pid)) => strike(fault, pid).map_err(|e| e.to_string()),
         };
         Injected { hit: hit.clone(), pid, unix, missed: result.err(), recovery_seconds: None }
+    }
+
+    /// Stops all workers, and lets them go on.
+    fn stop_all(&self, time: Duration) -> io::Result<()> {
+        let workers: Vec<Pid> =
+            self.launchers.pids().into_iter().flat_map(living_workers).filter_map(Pid::from_raw).collect();
+        // A worker that another fault has ended may be gone by now.
+        let stopped: Vec<Pid> =
+            workers.into_iter().filter(|worker| kill_process(*worker, Signal::STOP).is_ok()).collect();
+        if stopped.is_empty() {
+            return Err(io::Error::other("nobody was there"));
+        }
+        sleep(time);
+        for worker in stopped {
+            let _ = kill_process(worker, Signal::CONT);
+        }
+        Ok(())
     }
 
     fn victim(&mut self, victim: Victim, until: Instant) -> Option<i32> {
@@ -102,6 +129,14 @@ impl Target<'_> {
             }
         }
     }
+}
+
+/// Puts another program in the place of one that runs, as a build does.
+fn replace(program: &Path) -> io::Result<()> {
+    let other = program.with_extension("other");
+    fs::write(&other, "#!/bin/sh\nexit 9\n")?;
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755))?;
+    fs::rename(other, program)
 }
 
 /// Moves the run folder away for `time`, as if its disk were not mounted.

@@ -6,25 +6,28 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use kolo_ddp::verify::trace;
 use kolo_launch::die_with_parent;
-use kolo_train::RUN_FOLDER;
+use kolo_run_folder::unix_seconds;
+use kolo_train::{RUN_FOLDER, RunFolder};
 use serde::Serialize;
 
 use super::etcd::Etcd;
 use super::hosts::Hosts;
 use super::inject::{Injected, Target};
 use super::launchers::Launchers;
+use super::log_pipe::LogPipe;
 use super::place::Place;
-use super::plan::{Fault, Injection, MOST, Targets};
+use super::plan::{Fault, Injection, MOST, Request, Targets};
 use super::port::free_port;
 use super::record::{self, RunRecord};
+use super::strike::strike;
 use super::workers::living_workers;
 use crate::running::{Running, last_error};
 use kolo::Failure;
@@ -110,7 +113,8 @@ impl ChaosJob {
         let (nodes, workers, etcd) = (self.nodes, self.nproc, self.asks_etcd());
         // A node that is killed with half of the workers may be the one that a majority needs.
         let launchers = nodes > 1 && self.arbiter != Arbiter::Majority;
-        Targets { nodes, workers, launchers, etcd, disk: self.disk.is_some(), links: self.cut_links }
+        let (disk, links, resumes) = (self.disk.is_some(), self.cut_links, self.can_be_resumed());
+        Targets { nodes, workers, launchers, resumes, etcd, disk, links }
     }
 
     /// The place of a run.
@@ -121,6 +125,11 @@ impl ChaosJob {
     /// Workers of all nodes.
     pub(super) fn workers(&self) -> usize {
         self.nodes * self.nproc
+    }
+
+    /// Whether a run can be ended and go on: it is `kolo train`, on one node.
+    fn can_be_resumed(&self) -> bool {
+        self.nodes == 1 && !self.program.is_own()
     }
 
     fn asks_etcd(&self) -> bool {
@@ -175,15 +184,26 @@ impl ChaosJob {
     ) -> Result<Run, Failure> {
         let until = Instant::now() + self.limit;
         let mut running = self.start(place, tuned)?;
-        let mut hits = self.hit(hits, &mut running, place, length, until)?;
+        let mut hits = self.hit(hits, &mut running, place, length, tuned, until)?;
         let ended = running.wait(until.saturating_duration_since(Instant::now()))?;
         let seconds = (self.limit - until.saturating_duration_since(Instant::now())).as_secs_f64();
         drop(running);
         let compared = || self.record(place, seconds).and_then(|record| record.compare(undisturbed));
+        // It had come to its end when it was asked to.
+        let asked_at_its_end = ended.as_ref().is_some_and(|ended| {
+            let code = |hit: &Injected| match hit.hit.fault {
+                Fault::End(request) => ended.is(128 + request.signal().as_raw()),
+                _ => false,
+            };
+            hits.iter().any(code) && RunFolder::at(place.run()).is_complete()
+        });
         let is_parted = hits.iter().any(|hit| hit.missed.is_none() && hit.hit.fault.parts());
         let verdict = match ended {
             None => RunVerdict::Hung,
             Some(ended) => match ended.failure(|node| place.log(node), is_parted) {
+                Some(_) if asked_at_its_end => {
+                    compared().map_or_else(RunVerdict::Lost, |()| RunVerdict::Same)
+                }
                 Some(how) => RunVerdict::Failed(how),
                 None => compared().map_or_else(RunVerdict::Lost, |()| RunVerdict::Same),
             },
@@ -209,6 +229,7 @@ impl ChaosJob {
         running: &mut Launchers,
         place: &mut Place,
         length: f64,
+        tuned: bool,
         until: Instant,
     ) -> Result<Vec<Injected>, Failure> {
         let mut injected = Vec::new();
@@ -217,7 +238,8 @@ impl ChaosJob {
             return Ok(injected);
         }
         let (began, launchers) = (Instant::now(), running.pids());
-        let originals: Vec<i32> = launchers.iter().flat_map(|launcher| living_workers(*launcher)).collect();
+        let mut originals: Vec<i32> =
+            launchers.iter().flat_map(|launcher| living_workers(*launcher)).collect();
         let folder = place.run();
         // A user's own program has no run folder that could be taken away, or need room.
         let is_of_folder = |fault| matches!(fault, Fault::Folder(_) | Fault::DiskFull(_));
@@ -227,11 +249,49 @@ impl ChaosJob {
             if running.wait(at.saturating_duration_since(Instant::now()))?.is_some() {
                 break;
             }
+            if let Fault::End(request) = hit.fault {
+                injected.push(self.end_and_resume(hit, request, running, place, tuned, until)?);
+                originals = running.pids().into_iter().flat_map(living_workers).collect();
+                continue;
+            }
             let longest_away = Duration::from_secs_f64(0.5 * (1.0 - hit.at).max(0.0) * length);
-            let (launchers, originals, folder) = (&mut *running, &originals, &folder);
+            let (launchers, originals, folder, program) =
+                (&mut *running, &originals, &folder, &place.program());
             let (disk, hosts) = (place.disk.as_mut(), place.hosts.as_mut());
-            let mut target = Target { launchers, originals, folder, disk, hosts, longest_away };
+            let mut target = Target { launchers, originals, folder, program, disk, hosts, longest_away };
             injected.push(target.inject(hit, until));
+        }
+        Ok(injected)
+    }
+
+    /// Asks the launcher to end, and resumes the run; not where it has come to its end meanwhile.
+    fn end_and_resume(
+        &self,
+        hit: &Injection,
+        request: Request,
+        running: &mut Launchers,
+        place: &Place,
+        tuned: bool,
+        until: Instant,
+    ) -> Result<Injected, Failure> {
+        let (pid, unix) = (running.pids().first().map(|pid| *pid as i32), unix_seconds(SystemTime::now()));
+        let mut injected = Injected { hit: hit.clone(), pid, unix, missed: None, recovery_seconds: None };
+        let Some(pid) = pid else { return Ok(injected) };
+        if let Err(error) = strike(hit.fault, pid) {
+            injected.missed = Some(error.to_string());
+            return Ok(injected);
+        }
+        let ended = running.wait(until.saturating_duration_since(Instant::now()))?;
+        let folder = RunFolder::at(place.run());
+        // Without a checkpoint its work is lost; what it has ended with counts as the run's failure.
+        let is_resumed = ended.is_some_and(|ended| ended.is(128 + request.signal().as_raw()))
+            && folder.has_checkpoints()
+            && !folder.is_complete();
+        if is_resumed {
+            // What it has said is of use where the run fails.
+            let _ = fs::rename(place.log(0), place.log(0).with_extension("before"));
+            *running = self.start(place, tuned)?;
+            self.wait_for_begin(running, place, until)?;
         }
         Ok(injected)
     }
@@ -285,16 +345,20 @@ impl ChaosJob {
         node: usize,
         several: &[&str],
         tuned: bool,
-    ) -> Result<Running, Failure> {
+    ) -> Result<(Running, LogPipe), Failure> {
         let log = place.log(node);
-        let output = File::create(&log).and_then(|file| Ok((file.try_clone()?, file)));
-        let (out, err) = output.map_err(|e| Failure::work(format!("{}: {e}", log.display())))?;
-        let program = std::env::current_exe();
-        let program = program.map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
+        let output = File::create(&log).and_then(LogPipe::start);
+        let (output, out) = output.map_err(|e| Failure::work(format!("{}: {e}", log.display())))?;
+        let err = out.try_clone().map_err(|e| Failure::work(format!("a pipe: {e}")))?;
+        let own = std::env::current_exe();
+        let own = own.map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
+        let program = if self.can_be_resumed() { copied(&own, place.program())? } else { own };
         let mut command = Command::new(&program);
         let train = |options: &[OsString]| {
             let out = ["--out".into(), place.run().into_os_string()];
-            [&["train".into()], options, &out].concat()
+            // The same command resumes the run once it was asked to end.
+            let resume: &[OsString] = if self.can_be_resumed() { &["--resume-or-start".into()] } else { &[] };
+            [&["train".into()], options, &out, resume].concat()
         };
         // The program and its arguments that `kolo launch` starts; `kolo train` on one node starts itself.
         let launched = match &self.program {
@@ -332,8 +396,16 @@ impl ChaosJob {
             None => command.spawn(),
         };
         let child = child.map_err(|e| Failure::work(format!("cannot start a run: {e}")))?;
-        Ok(Running(child))
+        Ok((Running(child), output))
     }
+}
+
+/// A file of its own with this program, under another name if that goes.
+fn copied(own: &Path, path: PathBuf) -> Result<PathBuf, Failure> {
+    let _ = fs::remove_file(&path);
+    let made = fs::hard_link(own, &path).or_else(|_| fs::copy(own, &path).map(drop));
+    made.map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
+    Ok(path)
 }
 
 /// Makes the file that the launchers of a job know each other by.

@@ -10,6 +10,7 @@ use crate::running::{Running, last_error};
 use kolo::Failure;
 
 use super::etcd::Etcd;
+use super::log_pipe::LogPipe;
 use super::plan::Fault;
 use super::strike::strike;
 
@@ -26,6 +27,7 @@ pub(super) struct Launchers {
 
 struct Node {
     launcher: Running,
+    output: LogPipe,
     /// A fault has ended it, or stopped it for good.
     gone: bool,
 }
@@ -37,6 +39,11 @@ const PARTED: &str = "others of the job go on or may";
 pub(super) struct Ended(Vec<(usize, ExitStatus)>);
 
 impl Ended {
+    /// Whether the only launcher has ended with this code.
+    pub(super) fn is(&self, code: i32) -> bool {
+        matches!(self.0[..], [(_, status)] if status.code() == Some(code))
+    }
+
     /// What has gone wrong, in words of a launcher's log. Where a cut network `is_parted` a part may end that
     /// says why, if another one ends well.
     pub(super) fn failure(&self, log: impl Fn(usize) -> PathBuf, is_parted: bool) -> Option<String> {
@@ -52,11 +59,11 @@ impl Ended {
 impl Launchers {
     /// The launchers that have been started, one for each node.
     pub(super) fn new(
-        launchers: Vec<Running>,
+        launchers: Vec<(Running, LogPipe)>,
         etcd: Option<Etcd>,
         interrupted: Arc<AtomicBool>,
     ) -> Launchers {
-        let node = |launcher| Node { launcher, gone: false };
+        let node = |(launcher, output)| Node { launcher, output, gone: false };
         Launchers { nodes: launchers.into_iter().map(node).collect(), etcd, interrupted }
     }
 
@@ -85,10 +92,18 @@ impl Launchers {
         for (number, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| !node.gone) {
             match node.launcher.wait(Duration::ZERO)? {
                 None => return Ok(None),
-                Some(status) => ended.push((number, status)),
+                Some(status) => {
+                    node.output.finish();
+                    ended.push((number, status));
+                }
             }
         }
         Ok(Some(Ended(ended)))
+    }
+
+    /// From now on nobody reads what the launchers and their workers print.
+    pub(super) fn close_output(&mut self) {
+        self.nodes.iter_mut().for_each(|node| node.output.close());
     }
 
     /// Strikes the launcher of a node.

@@ -10,6 +10,7 @@ mod hosts;
 mod inject;
 mod job;
 mod launchers;
+mod log_pipe;
 mod mounts;
 mod place;
 mod plan;

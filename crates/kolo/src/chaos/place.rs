@@ -43,6 +43,11 @@ impl Place {
         self.path().join("trace.jsonl")
     }
 
+    /// The program that is run, where it may be replaced.
+    pub(super) fn program(&self) -> PathBuf {
+        self.path().join("kolo")
+    }
+
     /// The output of a node's launcher.
     pub(super) fn log(&self, node: usize) -> PathBuf {
         self.path().join(format!("output-{node}"))

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use kolo_ddp::key::Key;
+use rustix::process::Signal;
 use serde::Serialize;
 
 use super::hosts::LinkCut;
@@ -32,8 +33,16 @@ pub(crate) enum Fault {
     Stop,
     /// The worker gets SIGSTOP, and SIGCONT after so many milliseconds.
     Pause(u64),
-    /// The worker gets SIGTERM and leaves the job.
-    Leave,
+    /// The worker gets a signal that asks it to end, and leaves the job.
+    Leave(Request),
+    /// The launcher gets such a signal: the job saves and ends, and is resumed.
+    End(Request),
+    /// All workers get SIGSTOP, and SIGCONT after so many milliseconds.
+    StopAll(u64),
+    /// The file of the program that runs is another one from now on.
+    Program,
+    /// Nobody reads the job's output any more.
+    Output,
     /// The worker's TCP connections are shut: of every eight those whose bits are set, at least one.
     Cut(u8),
     /// The run folder is away for so many milliseconds.
@@ -49,6 +58,42 @@ pub(crate) enum Fault {
     },
     /// The etcd that grants generations gets SIGKILL, and is started again after so many milliseconds.
     Etcd(u64),
+}
+
+/// A signal that asks a process of a job to end.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Request {
+    /// SIGTERM
+    Term,
+    /// SIGINT
+    Int,
+    /// SIGHUP
+    Hup,
+    /// SIGXCPU
+    Xcpu,
+}
+
+impl Request {
+    const ALL: [Request; 4] = [Request::Term, Request::Int, Request::Hup, Request::Xcpu];
+
+    pub(crate) fn signal(self) -> Signal {
+        match self {
+            Request::Term => Signal::TERM,
+            Request::Int => Signal::INT,
+            Request::Hup => Signal::HUP,
+            Request::Xcpu => Signal::XCPU,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Request::Term => "SIGTERM",
+            Request::Int => "SIGINT",
+            Request::Hup => "SIGHUP",
+            Request::Xcpu => "SIGXCPU",
+        }
+    }
 }
 
 /// The worker that a fault strikes, among those that live at that time.
@@ -72,13 +117,19 @@ pub(crate) enum Victim {
 impl Fault {
     /// Whether the fault removes the worker, so that the others go on in another generation.
     pub(crate) fn removes(self) -> bool {
-        matches!(self, Fault::Kill | Fault::Stop | Fault::Leave | Fault::Cut(_))
+        matches!(self, Fault::Kill | Fault::Stop | Fault::Leave(_) | Fault::Cut(_))
     }
 
     /// Whether a link is cut for longer than the others wait, so that one part of the job goes on without the
     /// other.
     pub(crate) fn parts(self) -> bool {
         matches!(self, Fault::Link { ms, .. } if ms.is_none_or(|ms| ms > SHORT_CUT))
+    }
+
+    /// Whether the fault strikes the whole job.
+    fn is_of_job(self) -> bool {
+        use Fault::{DiskFull, End, Etcd, Folder, Output, Program, StopAll};
+        matches!(self, Folder(_) | DiskFull(_) | Etcd(_) | End(_) | Output | Program | StopAll(_))
     }
 
     /// Whether the job goes on in another generation.
@@ -88,7 +139,7 @@ impl Fault {
 
     /// Whether the launcher starts another worker after the fault.
     fn replaces(self) -> bool {
-        self.removes() && self != Fault::Leave
+        self.removes() && !matches!(self, Fault::Leave(_))
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -96,7 +147,11 @@ impl Fault {
             Fault::Kill => "kill",
             Fault::Stop => "stop",
             Fault::Pause(_) => "pause",
-            Fault::Leave => "leave",
+            Fault::Leave(_) => "leave",
+            Fault::End(_) => "end and resume",
+            Fault::StopAll(_) => "stop all",
+            Fault::Program => "program replaced",
+            Fault::Output => "output closed",
             Fault::Cut(_) => "cut",
             Fault::Folder(_) => "folder away",
             Fault::DiskFull(_) => "disk full",
@@ -118,12 +173,17 @@ impl fmt::Display for Injection {
             Victim::All => {}
         }
         match self.fault {
-            Fault::Pause(ms) | Fault::Folder(ms) | Fault::DiskFull(ms) | Fault::Etcd(ms) => {
+            Fault::Pause(ms)
+            | Fault::Folder(ms)
+            | Fault::DiskFull(ms)
+            | Fault::Etcd(ms)
+            | Fault::StopAll(ms) => {
                 write!(f, " for {ms} ms")
             }
+            Fault::Leave(request) | Fault::End(request) => write!(f, " by {}", request.name()),
             Fault::Link { ms: Some(ms), .. } => write!(f, " for {ms} ms"),
             Fault::Link { ms: None, .. } => f.write_str(" for good"),
-            Fault::Kill | Fault::Stop | Fault::Leave | Fault::Cut(_) => Ok(()),
+            Fault::Kill | Fault::Stop | Fault::Cut(_) | Fault::Program | Fault::Output => Ok(()),
         }
     }
 }
@@ -137,6 +197,8 @@ pub(crate) struct Targets {
     pub(crate) workers: usize,
     /// Whether launchers are struck.
     pub(crate) launchers: bool,
+    /// Whether the job can be ended and resumed, and its program be replaced: it is `kolo train`, on one node.
+    pub(crate) resumes: bool,
     /// Whether an etcd grants the generations.
     pub(crate) etcd: bool,
     /// Whether the run folder is on a disk that can be filled up.
@@ -164,6 +226,9 @@ pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
         let mut fault = fault(key);
         let launcher = launcher(key, fault, targets.nodes).filter(|_| targets.launchers);
         let lost = if launcher.is_some() { targets.workers } else { 1 };
+        if targets.nodes == 1 && key.with_str("of all").below(4) == 0 {
+            fault = of_all(key, targets.resumes);
+        }
         if fault.removes() && (is_parted || removed + lost >= workers) {
             fault = Fault::Pause(300);
         }
@@ -187,6 +252,8 @@ pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
         });
         removed += if fault.removes() { lost } else { 0 };
         replaced |= fault.replaces() && victim.is_none();
+        // A resumed job has new workers, none of which is a replacement.
+        replaced &= !matches!(fault, Fault::End(_));
     }
     hits
 }
@@ -198,9 +265,20 @@ fn fault(key: Key) -> Fault {
         0..40 => Fault::Kill,
         40..48 => Fault::Stop,
         48..62 => Fault::Pause(within("pause", 20..1500) as u64),
-        62..74 => Fault::Leave,
+        62..74 => Fault::Leave(Request::ALL[key.with_str("request").below(4)]),
         74..88 => Fault::Cut(within("cut", 1..256) as u8),
         _ => Fault::Folder(within("away", 20..800) as u64),
+    }
+}
+
+/// A fault of the whole job.
+fn of_all(key: Key, resumes: bool) -> Fault {
+    match key.with_str("kind").below(if resumes { 4 } else { 2 }) {
+        // A worker that is stopped alone is ended after five seconds.
+        0 => Fault::StopAll(200 + key.with_str("stopped").below(6800) as u64),
+        1 => Fault::Output,
+        2 => Fault::Program,
+        _ => Fault::End(Request::ALL[key.with_str("request").below(4)]),
     }
 }
 
@@ -230,7 +308,7 @@ fn strikes_processes(fault: Fault) -> bool {
 
 fn victim(key: Key, fault: Fault, replaced: bool) -> Victim {
     match key.with_str("victim").below(3) {
-        _ if matches!(fault, Fault::Folder(_) | Fault::DiskFull(_) | Fault::Etcd(_)) => Victim::All,
+        _ if fault.is_of_job() => Victim::All,
         0 => Victim::First,
         1 if replaced => Victim::Replacement,
         _ => Victim::Other(key.with_str("other").below(16)),
@@ -243,12 +321,20 @@ mod tests {
 
     /// One node of so many workers.
     fn one_node(workers: usize) -> Targets {
-        Targets { nodes: 1, workers, launchers: false, etcd: false, disk: false, links: false }
+        Targets { nodes: 1, workers, launchers: false, resumes: true, etcd: false, disk: false, links: false }
     }
 
     /// Two nodes of two workers, and launchers that may die.
     fn two_nodes() -> Targets {
-        Targets { nodes: 2, workers: 2, launchers: true, etcd: false, disk: false, links: false }
+        Targets {
+            nodes: 2,
+            workers: 2,
+            launchers: true,
+            resumes: false,
+            etcd: false,
+            disk: false,
+            links: false,
+        }
     }
 
     #[test]
@@ -323,11 +409,26 @@ mod tests {
     }
 
     #[test]
+    fn only_what_can_be_resumed_is_ended_or_replaced() {
+        let own = Targets { resumes: false, ..one_node(4) };
+        let hits: Vec<Injection> = (0..100).flat_map(|seed| plan(seed, own)).collect();
+        let is_drawn = |name| hits.iter().any(|hit| hit.fault.name() == name);
+        assert!(is_drawn("stop all") && is_drawn("output closed"));
+        assert!(!is_drawn("end and resume") && !is_drawn("program replaced"));
+    }
+
+    #[test]
     fn a_hundred_seeds_have_everything() {
         let plans: Vec<Vec<Injection>> = (0..100).map(|seed| plan(seed, one_node(4))).collect();
         let hits = || plans.iter().flatten();
-        for name in ["kill", "stop", "pause", "leave", "cut", "folder away"] {
+        let of_workers = ["kill", "stop", "pause", "leave", "cut", "folder away"];
+        let of_all = ["end and resume", "stop all", "program replaced", "output closed"];
+        for name in of_workers.into_iter().chain(of_all) {
             assert!(hits().any(|hit| hit.fault.name() == name), "{name}");
+        }
+        for request in Request::ALL {
+            assert!(hits().any(|hit| hit.fault == Fault::Leave(request)), "{request:?}");
+            assert!(hits().any(|hit| hit.fault == Fault::End(request)), "{request:?}");
         }
         for victim in [Victim::First, Victim::Replacement] {
             assert!(hits().any(|hit| hit.victim == victim && hit.fault == Fault::Kill), "{victim:?}");

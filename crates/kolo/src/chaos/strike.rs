@@ -20,7 +20,7 @@ pub(super) fn strike(fault: Fault, pid: i32) -> io::Result<()> {
     match fault {
         Fault::Kill => kill_process(process, Signal::KILL)?,
         Fault::Stop => kill_process(process, Signal::STOP)?,
-        Fault::Leave => kill_process(process, Signal::TERM)?,
+        Fault::Leave(request) | Fault::End(request) => kill_process(process, request.signal())?,
         Fault::Pause(ms) => {
             kill_process(process, Signal::STOP)?;
             sleep(Duration::from_millis(ms));
@@ -35,7 +35,13 @@ pub(super) fn strike(fault: Fault, pid: i32) -> io::Result<()> {
                 sleep(Duration::from_millis(2));
             }
         }
-        Fault::Folder(_) | Fault::DiskFull(_) | Fault::Etcd(_) | Fault::Link { .. } => {}
+        Fault::Folder(_)
+        | Fault::DiskFull(_)
+        | Fault::Etcd(_)
+        | Fault::Link { .. }
+        | Fault::StopAll(_)
+        | Fault::Program
+        | Fault::Output => {}
     }
     Ok(())
 }

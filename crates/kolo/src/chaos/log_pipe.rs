@@ -1,0 +1,90 @@
+//! The output of a launcher, passed on to its log through a pipe, so that at some moment nobody reads it any
+//! more.
+
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Nanoseconds between two looks at whether the pipe is to be closed.
+const LOOK: i64 = 20_000_000;
+
+/// The reader of a launcher's output.
+pub(super) struct LogPipe {
+    closed: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LogPipe {
+    /// Gives the end to write to as well.
+    pub(super) fn start(log: File) -> io::Result<(LogPipe, PipeWriter)> {
+        let (reader, writer) = pipe()?;
+        let closed = Arc::new(AtomicBool::new(false));
+        let of_thread = closed.clone();
+        let thread = std::thread::Builder::new()
+            .name("kolo-chaos-log".into())
+            .spawn(move || pass_on(reader, log, &of_thread))?;
+        Ok((LogPipe { closed, thread: Some(thread) }, writer))
+    }
+
+    /// Reads no more: who writes gets an error.
+    pub(super) fn close(&mut self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.finish();
+    }
+
+    /// Waits until all is in the log, when those who write have ended.
+    pub(super) fn finish(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pass_on(mut reader: PipeReader, mut log: File, closed: &AtomicBool) {
+    let mut piece = [0; 4096];
+    while !closed.load(Ordering::Relaxed) {
+        let wait = Timespec { tv_sec: 0, tv_nsec: LOOK };
+        if !matches!(poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&wait)), Ok(1..)) {
+            continue;
+        }
+        match reader.read(&mut piece) {
+            Ok(0) | Err(_) => return,
+            Ok(got) => drop(log.write_all(&piece[..got])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_in_the_log_until_nobody_reads() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        let (mut log, mut output) = LogPipe::start(File::create(&path).unwrap()).unwrap();
+        output.write_all(b"before").unwrap();
+        while std::fs::read(&path).unwrap() != b"before" {
+            std::thread::yield_now();
+        }
+        log.close();
+        assert_eq!(output.write_all(b"after").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(std::fs::read(&path).unwrap(), b"before");
+    }
+
+    #[test]
+    fn all_is_in_the_log_when_the_writers_have_ended() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        let (mut log, mut output) = LogPipe::start(File::create(&path).unwrap()).unwrap();
+        let text = vec![b'a'; 100_000];
+        output.write_all(&text).unwrap();
+        drop(output);
+        log.finish();
+        assert_eq!(std::fs::read(&path).unwrap(), text);
+    }
+}
