@@ -156,9 +156,16 @@ impl RunWriter {
         self.flush(progress);
         self.check()?;
         let Some(mut checkpoints) = self.checkpoints else { return Err(Error::NoFolder) };
+        let until = Instant::now() + PATIENCE;
         checkpoints.take(ddp, progress)?;
-        drop(self.sinks);
-        checkpoints.finish(Instant::now() + PATIENCE)
+        checkpoints.finish(until)?;
+        // Lines for which there was no room before it. The checkpoint comes first, since it holds the work.
+        for opened in &mut self.sinks {
+            if let Err(error) = patiently(until, || opened.flush_aligned(progress)) {
+                kolo_ddp::checkpoint::tell(&format_args!("{error}; the lines that waited are lost"));
+            }
+        }
+        Ok(())
     }
 
     /// At the end of the run. What cannot be written is tried again for a while, and all that can be is,

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     run_one_by_one(vec![
         test_where("a_job_goes_on_and_outlives_rank_0", a_job_goes_on_and_outlives_rank_0),
         test_where("the_end_waits_for_room", the_end_waits_for_room),
+        test_where("a_job_that_is_asked_to_end_waits_for_room", a_job_that_is_asked_to_end),
         test_where("a_disk_that_stays_full_is_told_and_resumed_from", a_disk_that_stays_full),
         test_where("chaos_fills_a_disk_up", chaos_fills_a_disk_up),
     ])
@@ -130,6 +131,23 @@ fn a_job_goes_on_and_outlives_rank_0() -> Result<(), String> {
     // Each rank 0 says so once.
     let told = job.said().matches("steps.jsonl: No space left").count();
     assert!((1..=2).contains(&told), "{told} times: {}", job.said());
+    job.assert_whole();
+    Ok(())
+}
+
+/// The checkpoint of the last step is written, and so are the lines of the steps before it.
+fn a_job_that_is_asked_to_end() -> Result<(), String> {
+    let mut job = Job::start(&[])?;
+    job.disk.fill();
+    job.wait_until("a warning", |job| job.said().contains("steps.jsonl: No space left"));
+    let tries = |job: &Job| job.said().matches("checkpoint not written").count();
+    let earlier = tries(&job);
+    assert!(Command::new("kill").arg(job.launcher.id().to_string()).status().unwrap().success());
+    job.wait_until("a checkpoint without room", |job| tries(job) > earlier);
+    job.disk.free();
+    assert_eq!(job.end().code(), Some(143), "{}", job.said());
+    let resumed = kolo(job.disk.path(), &["train", "--nproc", "2", "--resume", "run"]).output().unwrap();
+    assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
     job.assert_whole();
     Ok(())
 }
