@@ -90,7 +90,8 @@ pub(crate) fn observed<T>(
 ///
 /// - A file or folder gets its name only after its own bytes, and the names in it, are durable.
 /// - A name that `seals` says that everything before it is there (a checkpoint that steps lead to, a summary)
-///   is given only after all bytes of the place are durable that were written before its draft was made.
+///   is given only after all bytes of the place, but for other drafts, are durable that were written before
+///   its draft was made.
 /// - At the end every name that was given is durable.
 pub fn mistakes(operations: &[Operation], seals: impl Fn(&Path) -> bool) -> Vec<String> {
     use Operation::*;
@@ -159,6 +160,8 @@ impl State {
     fn is_sealed(&mut self, draft: &Path, to: &Path) {
         let made = self.made.get(draft).copied().unwrap_or(usize::MAX);
         let late = self.unsynced.iter().filter(|(_, written)| **written < made).map(|(file, _)| file);
+        // Another thread may write a draft of its own meanwhile, which says nothing yet.
+        let late = late.filter(|file| !is_of_draft(file));
         let words =
             |file: &PathBuf| format!("{} is there before the bytes of {}", to.display(), file.display());
         self.mistakes.extend(late.map(words));
@@ -169,6 +172,12 @@ impl State {
             names.remove(path);
         }
     }
+}
+
+/// Whether it is a draft, `.<name>.part`, or a file in one.
+fn is_of_draft(file: &Path) -> bool {
+    let names = file.iter().map(|name| name.to_string_lossy());
+    names.into_iter().any(|name| name.starts_with('.') && name.ends_with(".part"))
 }
 
 #[cfg(test)]

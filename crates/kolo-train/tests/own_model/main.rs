@@ -6,6 +6,7 @@ mod durable;
 mod folder;
 mod growth;
 mod model;
+mod not_finite;
 mod precision;
 mod scores;
 

@@ -216,3 +216,28 @@ fn a_limit_of_file_sizes_costs_the_checkpoint_and_not_the_run() {
     assert!(told.contains("this process may write 65536 bytes to a file: raise `ulimit -f`"), "{words}");
     assert_eq!(summary(&folder.path().join("run"))["steps"], 4);
 }
+
+/// The update of the last step overflows: the run fails on all workers and keeps nothing of it.
+#[test]
+fn weights_that_overflow_in_the_last_step_are_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["train", "--nproc", "2", "--batch-size", "8", "--steps", "1", "--out", "run"];
+    let (code, said) =
+        fail(folder.path(), &[&args[..], &["--lr", "3e38", "--weight-decay", "1000"]].concat());
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains("` is not finite after step 0") && said.contains("lower the learning rate"),
+        "{said}"
+    );
+    assert!(!folder.path().join("run/summary.json").exists());
+    let checkpoints = fs::read_dir(folder.path().join("run/checkpoints"));
+    assert!(checkpoints.map_or(0, Iterator::count) == 0, "none of what is not finite");
+}
+
+#[test]
+fn a_learning_rate_that_single_precision_does_not_hold_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, said) = fail(folder.path(), &["train", "--lr", "1e40", "--out", "run"]);
+    assert!(code == 2 && said.contains("--lr 1") && said.contains("it must be at most 3e38"), "{said}");
+    assert!(!folder.path().join("run").exists());
+}
