@@ -87,7 +87,11 @@ impl Recipe {
     }
 
     /// What all workers of the run must have alike, by its name.
-    pub(crate) fn stated(&self) -> Result<Vec<(String, String)>, Error> {
+    ///
+    /// # Errors
+    ///
+    /// A value that TOML cannot express.
+    pub fn stated(&self) -> Result<Vec<(String, String)>, Error> {
         let mut fields = self.fields()?;
         fields.retain(|(name, _)| !FREE.iter().any(|free| free.between_workers && free.name == *name));
         Ok(fields)

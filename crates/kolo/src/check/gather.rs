@@ -50,7 +50,12 @@ pub(crate) fn gather(group: &Group, asked: &Asked<'_>) -> Result<Facts, Failure>
     let own = RankFacts {
         is_server: group.is_server(),
         host: Host::here(),
-        settings: asked.recipe.to_toml()?,
+        settings: asked
+            .recipe
+            .stated()?
+            .into_iter()
+            .map(|(name, value)| format!("{name} = {value}\n"))
+            .collect(),
         program: Program::here(env!("CARGO_PKG_VERSION")),
         processor: Processor::here(),
         cpu: Cpu::here(),

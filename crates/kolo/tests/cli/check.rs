@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
@@ -97,12 +97,12 @@ fn a_large_batch_that_nothing_has_been_done_for_is_told() {
 fn what_workers_lack_is_told() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("there")).unwrap();
-    let words = "--nproc 2 --batch-size 32 --straggler rebalance --slow 1:compute:150 --out there";
-    // A shell lowers the limit: of the launcher, and so of the workers.
-    let script = format!("ulimit -n 48; exec {} check --json {words}", env!("CARGO_BIN_EXE_kolo"));
-    let mut shell = Command::new("sh");
-    shell.args(["-c", &script]).current_dir(folder.path()).stdin(Stdio::null());
-    let checked = Checked::of(&shell.output().unwrap());
+    let words = "--batch-size 32 --straggler rebalance --slow 1:compute:150 --out there";
+    // A shell lowers the limit of each worker; the launcher refuses one that is too low for itself.
+    let program = env!("CARGO_BIN_EXE_kolo");
+    let script = format!("ulimit -n 48; exec {program} check --json {words}");
+    let launch = ["launch", "--nproc", "2", "--", "sh", "-c", &script];
+    let checked = Checked::of(&kolo(folder.path(), &launch).output().unwrap());
     assert_eq!(checked.code, 4, "errors: {:?}", checked.findings);
     assert!(checked.found("open files").contains("may have 48 files and connections open"));
     assert!(checked.found("slow worker").starts_with("rank 1 takes"));
