@@ -75,7 +75,7 @@ fn what_cannot_be_exported_is_told_in_a_sentence() {
         (&export("a", "burn", "a.bpk"), &["the file a.bpk exists", "--out"]),
         (&export("a", "burn", "b.bpk"), &["the file b.bpk.json exists"]),
         (&export("a", "burn", "no/such/folder.bpk"), &["no/such/folder.bpk"]),
-        (&export("a/checkpoints", "burn", "c.bpk"), &["a/checkpoints is no run folder"]),
+        (&export("a/checkpoints", "burn", "c.bpk"), &["a/checkpoints is in the run folder a"]),
         (&export("empty", "burn", "c.bpk"), &["empty/checkpoints", "no checkpoint"]),
         (&step, &["a/checkpoints", "no checkpoint of step 7", "1, 2"]),
         (&["train", "--init", "cut.bpk"], &["cut.bpk: is damaged", "export it again"]),

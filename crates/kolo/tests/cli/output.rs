@@ -62,7 +62,7 @@ fn workers_of_other_programs_do_not_see_that_nobody_reads() {
 #[test]
 fn a_result_that_cannot_be_printed_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let args = ["bench", "all-reduce", "--nproc", "1", "--max", "4k"];
+    let args = ["bench", "all-reduce", "--nproc", "1", "--sizes", "4096", "--seconds", "0.05"];
     for (kind, code) in [("full disk", 1), ("reader gone", 0)] {
         let output = kolo(folder.path(), &args).stdout(Stdio::from(unread(kind).0)).output().unwrap();
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
