@@ -12,8 +12,8 @@ use crate::Error;
 use crate::hook::{Nodes, node_of, order_of};
 use crate::tensor_list::{Retie, TensorList, Ties};
 
-/// Names, shapes and values of a module's tensors: first those of floats, in the module's order, then those of
-/// integers and truth values.
+/// Names, shapes and values of a module's tensors: first those of floats, in the module's order, then those
+/// of integers and truth values.
 pub(crate) fn inventory<M: Module>(module: &M, which: Which, list: &TensorList) -> Result<Inventory, Error> {
     let (found, others) = (Inventory::default(), Inventory::default());
     let mut visitor = Read { which, list, next: 0, found, others, error: None };

@@ -10,8 +10,9 @@ use crate::tensors;
 
 /// The module with other values. `values` is asked, tensor by tensor in the module's order, for those of the
 /// tensor at a path (`layer1.0.conv1.weight`) with a shape and a type of elements, in row-major order, each
-/// element as flat memory has it ([`Element`]); for `None` a tensor stays as it is. Memory orders, devices and what is trained stay, too. A parameter that stands at several
-/// places ([`tied`]) is asked for once, at the first of them.
+/// element as flat memory has it ([`Element`]); for `None` a tensor stays as it is. Memory orders, devices
+/// and what is trained stay, too. A parameter that stands at several places ([`tied`]) is asked for once, at
+/// the first of them.
 ///
 /// # Errors
 ///

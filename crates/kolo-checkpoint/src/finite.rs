@@ -15,8 +15,8 @@ pub(crate) struct Finite<'a> {
     file: &'a FileEntry,
     /// The bytes until the values begin, as far as they have come.
     head: Vec<u8>,
-    /// Where each of those tensors lies behind them, by its place; none before the header has come, or if it makes no
-    /// sense.
+    /// Where each of those tensors lies behind them, by its place; none before the header has come, or if it
+    /// makes no sense.
     tensors: Option<Vec<Place>>,
     /// Bytes of values that have been looked at.
     seen: usize,
@@ -91,8 +91,8 @@ impl<'a> Finite<'a> {
     }
 }
 
-/// Whether words of `f32` are finite. Blocks are a multiple of words long, and safetensors aligns its values, those of longer
-/// elements first.
+/// Whether words of `f32` are finite. Blocks are a multiple of words long, and safetensors aligns its values,
+/// those of longer elements first.
 fn are_finite(bytes: &[u8]) -> bool {
     let (words, _) = bytes.as_chunks::<4>();
     let magnitude = |word: &[u8; 4]| u32::from_le_bytes(*word) & 0x7fff_ffff;

@@ -9,8 +9,8 @@
 //! refused with the owner's name. An owner that cannot be asked, because it is on another host, renews its
 //! claim every few seconds, and counts as dead when it has not done so for [`Timing::lease`].
 //!
-//! A claimant removes earlier claims before it writes. One that has died before it could has written nothing, and
-//! the owner of the earlier claim goes on ([`ClaimFiles::in_force`]).
+//! A claimant removes earlier claims before it writes. One that has died before it could has written nothing,
+//! and the owner of the earlier claim goes on ([`ClaimFiles::in_force`]).
 //!
 //! Between the question and the write a process can be stopped, and continue as one that is fenced off: a
 //! file system has no write that depends on a claim. What it may still do then is that one write.

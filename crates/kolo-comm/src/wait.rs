@@ -34,8 +34,8 @@ pub(crate) struct WaitContext<'a> {
     pub(crate) looked: Cell<Option<Instant>>,
 }
 
-/// A rank that waits looks at the clock much more often than this. If it has not for longer it did not run: it
-/// was stopped, or its machine was, and likely the peers with it. That time does not count.
+/// A rank that waits looks at the clock much more often than this. If it has not for longer it did not run:
+/// it was stopped, or its machine was, and likely the peers with it. That time does not count.
 const ABSENT: Duration = Duration::from_secs(2);
 
 impl WaitContext<'_> {

@@ -27,9 +27,9 @@ pub trait Binding {
     /// The model cannot be trained: names the tensor or device, and says what to do.
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError>;
 
-    /// Replaces values: those of statistics and of what is frozen at once, those of trained parameters now or,
-    /// where the library can make a parameter wait, when it is next used. Then the forward pass begins while later layers'
-    /// gradients are on the wire.
+    /// Replaces values: those of statistics and of what is frozen at once, those of trained parameters now
+    /// or, where the library can make a parameter wait, when it is next used. Then the forward pass begins
+    /// while later layers' gradients are on the wire.
     fn write(&mut self, which: Which, values: &Values);
 
     /// Runs the backward pass of `loss` and hands each contribution to the gradient of a trained parameter to

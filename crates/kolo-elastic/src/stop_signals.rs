@@ -1,5 +1,5 @@
-//! Signals that ask a job, or one worker of it, to save what it has and end: the same ones for launchers and for
-//! workers, and the same count of how often they were asked.
+//! Signals that ask a job, or one worker of it, to save what it has and end: the same ones for launchers and
+//! for workers, and the same count of how often they were asked.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,13 +10,13 @@ use rustix::process::Signal;
 /// The environment variable by which workers know what [`StopSignal`]s they have besides the usual ones.
 pub const STOP_ON: &str = "KOLO_STOP_ON";
 
-/// Ctrl-C, a terminal or ssh that closes, a job manager, and the limit of CPU time (`ulimit -t`), whose hard one
-/// kills a while later.
+/// Ctrl-C, a terminal or ssh that closes, a job manager, and the limit of CPU time (`ulimit -t`), whose hard
+/// one kills a while later.
 const USUAL: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::TERM, Signal::XCPU];
 
-/// The same request may come more than once, and by more than one signal: from a terminal and a launcher, from
-/// a job manager that signals all of a job and then each process, as SIGTERM and then SIGHUP. For so long after
-/// the first one another one is no second request.
+/// The same request may come more than once, and by more than one signal: from a terminal and a launcher,
+/// from a job manager that signals all of a job and then each process, as SIGTERM and then SIGHUP. For so
+/// long after the first one another one is no second request.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// A signal that ends a process, unless its job says that it is a request to save and end: what job managers

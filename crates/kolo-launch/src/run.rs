@@ -24,8 +24,8 @@ use crate::workers::Workers;
 /// others: after a moment for them to report what they saw they get SIGTERM, and after [`grace`](Job::grace)
 /// SIGKILL, each with its whole process group. SIGINT, SIGTERM, SIGHUP and SIGXCPU to the launcher, and those
 /// of [`stop_on`](Job::stop_on), go to the workers and end the job in the same way; another one more than a
-/// second later skips the grace. SIGTSTP (Ctrl-Z) stops the workers, too. When this returns no process of the job is
-/// left on this node.
+/// second later skips the grace. SIGTSTP (Ctrl-Z) stops the workers, too. When this returns no process of the
+/// job is left on this node.
 ///
 /// A program that is not elastic is started again as a whole after a failure, as torchrun does, as often as
 /// [`group_restarts`](Job::group_restarts) says.

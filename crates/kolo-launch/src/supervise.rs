@@ -9,8 +9,8 @@
 //! | terminating | with SIGTERM to all, or the launcher's signal | after the grace, or with the last worker |
 //! | killing | with SIGKILL to all | after [`KILLING`], or with the last worker |
 //!
-//! With the default grace a job that is not elastic is over less than three seconds after its first failure if
-//! its workers ignore SIGTERM, and less than five if even the kernel does not let go of them.
+//! With the default grace a job that is not elastic is over less than three seconds after its first failure
+//! if its workers ignore SIGTERM, and less than five if even the kernel does not let go of them.
 
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,8 @@ const FAILING: Duration = Duration::from_millis(750);
 const KILLING: Duration = Duration::from_secs(1);
 /// How long the launcher sleeps if nothing happens: members may hang, or be due to be replaced.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How long workers that are asked to end may take, unless the job says it: as job managers usually wait, for a
-/// training finishes its step and writes a checkpoint.
+/// How long workers that are asked to end may take, unless the job says it: as job managers usually wait, for
+/// a training finishes its step and writes a checkpoint.
 const GRACE: Duration = Duration::from_secs(30);
 /// The same after a failure, where a program is not elastic: its workers wait for one that is gone.
 const GRACE_AFTER_FAILURE: Duration = Duration::from_secs(2);

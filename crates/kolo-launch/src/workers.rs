@@ -352,8 +352,8 @@ fn signal_group(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
 }
 
-/// A folder for what workers report: where temporary files go, or, where that is away or full, where the system
-/// has such folders.
+/// A folder for what workers report: where temporary files go, or, where that is away or full, where the
+/// system has such folders.
 fn temporary_folder() -> Result<TempDir, LaunchError> {
     let usual = std::env::temp_dir();
     let make = |folder: &Path| tempfile::Builder::new().prefix("kolo-launch-").tempdir_in(folder);

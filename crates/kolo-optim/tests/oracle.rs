@@ -186,7 +186,8 @@ fn every_optimizer_goes_the_way_of_its_equations() {
     assert!(compared > 10_000, "{compared}");
 }
 
-/// What an optimizer sees of NaN it hands on: a step that swallows it trains on with numbers that mean nothing.
+/// What an optimizer sees of NaN it hands on: a step that swallows it trains on with numbers that mean
+/// nothing.
 #[test]
 fn nan_in_a_gradient_is_nan_in_the_parameter() {
     let layout = Layout::new(vec![ParamSpec::new("p", vec![7, 5], Kind::Parameter { decay: true })]);

@@ -1,9 +1,9 @@
-//! Signals that ask a worker to save and end: SIGTERM, Ctrl-C, a terminal that closes, the limit of CPU time. A
-//! member of an elastic job leaves at the end of a step; a worker of a fixed one ends after the same step as all
-//! others; a worker that is alone saves.
+//! Signals that ask a worker to save and end: SIGTERM, Ctrl-C, a terminal that closes, the limit of CPU time.
+//! A member of an elastic job leaves at the end of a step; a worker of a fixed one ends after the same step
+//! as all others; a worker that is alone saves.
 //!
-//! A second request ends the process at once, unless Kolo's launcher has started it: to that the request comes
-//! as well, and it ends its workers.
+//! A second request ends the process at once, unless Kolo's launcher has started it: to that the request
+//! comes as well, and it ends its workers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -108,9 +108,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         self
     }
 
-    /// Goes on with a run although its data, or what decides the order of its samples (batch size, shards, seed,
-    /// growth), is not what its checkpoint was written with; without this the run is refused. It goes on after as
-    /// many steps, and epochs are counted as if all of them had been over the new data.
+    /// Goes on with a run although its data, or what decides the order of its samples (batch size, shards,
+    /// seed, growth), is not what its checkpoint was written with; without this the run is refused. It goes
+    /// on after as many steps, and epochs are counted as if all of them had been over the new data.
     pub fn accept_changed_data(mut self) -> Self {
         self.job.accept_changed_data = true;
         self

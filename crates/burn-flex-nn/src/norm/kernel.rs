@@ -127,7 +127,8 @@ impl Formula<0> for ThroughRelu {
     }
 }
 
-/// The gradient with respect to what was cut off below zero: that of the output where the output is positive, or NaN.
+/// The gradient with respect to what was cut off below zero: that of the output where the output is positive,
+/// or NaN.
 pub(super) fn through_relu(gradient: &[f32], output: &[f32], channels: usize) -> Vec<f32> {
     each::<ThroughRelu, 0>(channels, [], gradient, output)
 }

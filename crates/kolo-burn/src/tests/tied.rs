@@ -114,7 +114,8 @@ fn a_copy_with_its_own_leaves_is_tied_too() {
     assert!(node(&copy.first) != node(&model.first) && node(&copy.own) != node(&copy.first));
 }
 
-/// A record gives each place a leaf of its own, with one id; a copy that was trained by itself has the id, too.
+/// A record gives each place a leaf of its own, with one id; a copy that was trained by itself has the id,
+/// too.
 #[test]
 fn one_id_and_the_same_values_are_one_parameter_and_other_values_another() {
     let apart = |change: f32| {

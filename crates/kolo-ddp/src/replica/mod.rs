@@ -379,9 +379,8 @@ impl Replica {
 
     /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
     /// To be called between two steps; where the job has begun it goes on from what the others' knows, or a
-    /// checkpoint ([`GradientTransform::state`]). Islands that synchronise rarely cannot have one each, and servers
-    /// that hold the weights see no gradient of all shards: then the next
-    /// call says so.
+    /// checkpoint ([`GradientTransform::state`]). Islands that synchronise rarely cannot have one each, and
+    /// servers that hold the weights see no gradient of all shards: then the next call says so.
     pub fn add_transform(&mut self, transform: impl GradientTransform) {
         let obstacle = match (&self.islands, &self.stale) {
             (Some(_), _) => Some("cannot be each island's; synchronise every step, or take one of the table"),

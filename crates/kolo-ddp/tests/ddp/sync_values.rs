@@ -1,6 +1,6 @@
 //! The values that every optimizer comes to with every way to synchronise and both precisions, beside a plain
-//! loop in one process: the papers' equations in double precision, no buckets, no shards' trees, over steps of
-//! 64, 7 and 1 samples with rates that change.
+//! loop in one process: the papers' equations in double precision, no buckets, no shards' trees, over steps
+//! of 64, 7 and 1 samples with rates that change.
 //!
 //! Other tests compare bits of different numbers of ranks, which agree on a wrong number as well.
 

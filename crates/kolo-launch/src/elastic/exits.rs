@@ -20,8 +20,8 @@ use crate::workers::{WorkerProcess, Workers};
 /// A worker is replaced so long after its death. Where a mistake of the program ends all workers at once,
 /// none is replaced.
 const RESTART_DELAY: Duration = Duration::from_millis(500);
-/// A worker that could not be started is tried again so long after that: what was missing (descriptors, processes,
-/// memory) may be there again.
+/// A worker that could not be started is tried again so long after that: what was missing (descriptors,
+/// processes, memory) may be there again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// A worker that ends with this code, as a shell tells of a program that SIGTERM has ended, says that all
 /// were asked to end: it is not replaced.

@@ -83,8 +83,8 @@ fn adamw(tensor: &mut Tensor, g: &[f64], t: i32, rate: f64, settings: &Read) {
     tensor.w.iter_mut().zip(steps).for_each(|(w, step)| *w -= rate * lambda * *w + rate * step);
 }
 
-/// m̂ / (√v̂ + ε) of Kingma & Ba 2015, algorithm 1. After `freeze_after` steps v stays as it is (Tang et al. 2021,
-/// algorithm 1).
+/// m̂ / (√v̂ + ε) of Kingma & Ba 2015, algorithm 1. After `freeze_after` steps v stays as it is (Tang et al.
+/// 2021, algorithm 1).
 fn adams(tensor: &mut Tensor, g: &[f64], t: i32, settings: &Read) -> Vec<f64> {
     let [beta1, beta2, epsilon] = ["beta1", "beta2", "epsilon"].map(|name| settings.number(name));
     let last = match settings.0.get("freeze_after") {
@@ -172,8 +172,8 @@ fn muon(tensor: &mut Tensor, g: &[f64], t: i32, rate: f64, settings: &Read) {
     }
 }
 
-/// Five steps of X ← aX + bAX + cA²X, A = XXᵀ, from X/‖X‖; of a matrix with more rows than columns the transposed
-/// one's (Jordan et al. 2024).
+/// Five steps of X ← aX + bAX + cA²X, A = XXᵀ, from X/‖X‖; of a matrix with more rows than columns the
+/// transposed one's (Jordan et al. 2024).
 fn orthogonalized(x: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     let transposed = |x: &[f64], rows: usize, columns: usize| -> Vec<f64> {
         (0..columns).flat_map(|column| (0..rows).map(move |row| x[row * columns + column])).collect()

@@ -67,8 +67,8 @@ pub const HOST_TIMEOUT: &str = "KOLO_HOST_TIMEOUT";
 pub const SERVER: &str = "KOLO_SERVER";
 /// Number of summation servers in the job, which [`WORLD_SIZE`] counts as well. Default 0.
 pub const SERVERS: &str = "KOLO_SERVERS";
-/// Number of workers, without servers, that the job may have at most, where nodes may come and go: as many shards
-/// give work to all of them. Set by `kolo launch`.
+/// Number of workers, without servers, that the job may have at most, where nodes may come and go: as many
+/// shards give work to all of them. Set by `kolo launch`.
 pub const MOST_WORKERS: &str = "KOLO_MOST_WORKERS";
 /// Name of the network interface at which peers reach this worker: overrides the choice.
 pub const IFACE: &str = "KOLO_IFACE";

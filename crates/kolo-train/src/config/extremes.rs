@@ -1,5 +1,6 @@
-//! Numbers at the ends of what can be written, in every setting that there is: each is refused in words, or can
-//! be planned with. Tests are compiled with checks of overflow, so a sum or product that wraps panics here.
+//! Numbers at the ends of what can be written, in every setting that there is: each is refused in words, or
+//! can be planned with. Tests are compiled with checks of overflow, so a sum or product that wraps panics
+//! here.
 
 use clap::{Args, Command, FromArgMatches};
 use kolo_ddp::optimizer::OPTIMIZERS;

@@ -1,9 +1,9 @@
 //! What rank 0 says while it trains, written by a thread of its own.
 //!
-//! Nobody may read it: a pipe whose reader has gone (`| head -1`), a full disk, a terminal that has been closed.
-//! Or nobody reads at the moment: a terminal that is stopped by Ctrl-S, a network that stalls beneath ssh. The
-//! training thread waits for none of them, because the other ranks would take it for hanging; a line that
-//! cannot be written is lost, and the run goes on.
+//! Nobody may read it: a pipe whose reader has gone (`| head -1`), a full disk, a terminal that has been
+//! closed. Or nobody reads at the moment: a terminal that is stopped by Ctrl-S, a network that stalls beneath
+//! ssh. The training thread waits for none of them, because the other ranks would take it for hanging; a line
+//! that cannot be written is lost, and the run goes on.
 
 use std::convert::Infallible;
 use std::io::{IsTerminal, Write};

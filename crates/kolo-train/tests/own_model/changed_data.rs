@@ -1,4 +1,5 @@
-//! A run goes on from a checkpoint with the samples that it was written with, in the same order, or is refused.
+//! A run goes on from a checkpoint with the samples that it was written with, in the same order, or is
+//! refused.
 
 use std::path::Path;
 

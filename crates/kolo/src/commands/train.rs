@@ -66,13 +66,13 @@ pub(crate) struct Train {
     /// its newest good checkpoint, or start it where there is none
     #[arg(long, requires = "out", group = "continued")]
     pub(super) resume_or_start: bool,
-    /// With --resume or --resume-or-start: take the run folder from another process that writes it, or that cannot be asked
-    /// because its host is gone. It writes nothing there any more, and ends
+    /// With --resume or --resume-or-start: take the run folder from another process that writes it, or that
+    /// cannot be asked because its host is gone. It writes nothing there any more, and ends
     #[arg(long, requires = "continued")]
     pub(super) take_over: bool,
-    /// With --resume or --resume-or-start: go on although the data, or what decides the order of its samples (batch_size, shards, seed
-    /// and grow_batch in config.toml), is not what the checkpoint was written with. Epochs are then counted as if
-    /// all steps so far had been over the new data
+    /// With --resume or --resume-or-start: go on although the data, or what decides the order of its samples
+    /// (batch_size, shards, seed and grow_batch in config.toml), is not what the checkpoint was written with.
+    /// Epochs are then counted as if all steps so far had been over the new data
     #[arg(long, requires = "continued")]
     accept_changed_data: bool,
     /// Repeat a run: take all settings from its config.toml

@@ -1,9 +1,10 @@
 //! Matrices of low rank, which one step of the power method finds.
 //!
-//! A tensor is a matrix: its outer axes in memory, and the others. Of shard i's Mᵢ = gᵢ + C·eᵢ, in a step of C
-//! samples ([`feedback`](super::feedback)), it says Pᵢ = MᵢQ, with the Q of the last step; P = ΣPᵢ is made orthonormal; it says Qᵢ = MᵢᵀP; Q = ΣQᵢ; the optimizer
-//! sees PQᵀ = PPᵀΣMᵢ. Both sums are linear, so they are added on their way, in tree order. On the wire
-//! 4r(n+m) bytes of n·m elements, whatever the number of shards.
+//! A tensor is a matrix: its outer axes in memory, and the others. Of shard i's Mᵢ = gᵢ + C·eᵢ, in a step of
+//! C samples ([`feedback`](super::feedback)), it says Pᵢ = MᵢQ, with the Q of the last step; P = ΣPᵢ is made
+//! orthonormal; it says Qᵢ = MᵢᵀP; Q = ΣQᵢ; the optimizer sees PQᵀ = PPᵀΣMᵢ. Both sums are linear, so they
+//! are added on their way, in tree order. On the wire 4r(n+m) bytes of n·m elements, whatever the number of
+//! shards.
 //!
 //! What a shard keeps is eᵢ = (Mᵢ − PQᵢᵀ)/C. The paper's Mᵢ − M̂ has the same sum over the shards, and
 //! nothing else of it is ever seen; this one is shorter, and is less of a loss where a shard's is lost.

@@ -1,9 +1,9 @@
 //! Some elements at random, the same ones of all shards, so that they can be summed on their way.
 //!
-//! p = g + C·e is what a shard has to say ([`feedback`](super::feedback)); it says k elements of each block of
-//! [`BLOCK`](crate::BLOCK), drawn anew in each step, and keeps the others. With `unbiased` it keeps nothing, and what it says is d/k times
-//! as large, so that the mean is right. On the wire four bytes for each of them, and one all-reduce for all
-//! shards.
+//! p = g + C·e is what a shard has to say ([`feedback`](super::feedback)); it says k elements of each block
+//! of [`BLOCK`](crate::BLOCK), drawn anew in each step, and keeps the others. With `unbiased` it keeps
+//! nothing, and what it says is d/k times as large, so that the mean is right. On the wire four bytes for
+//! each of them, and one all-reduce for all shards.
 
 use std::ops::Range;
 

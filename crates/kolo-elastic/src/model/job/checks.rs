@@ -139,8 +139,8 @@ fn an_arrival_that_is_heard_after_its_workers_end_counts_no_more() {
     assert_eq!(state_after(without, &events).trains_at_once(&without), Ok(false));
 }
 
-/// The request to kill the worker is lost with the connection; else it is never killed, and its launcher waits
-/// for its end for ever.
+/// The request to kill the worker is lost with the connection; else it is never killed, and its launcher
+/// waits for its end for ever.
 #[test]
 fn a_worker_that_hangs_is_killed_though_the_request_is_lost() {
     let job = Job { faults: 2, ticks: 8, ..SMALL };

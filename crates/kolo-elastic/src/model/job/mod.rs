@@ -3,8 +3,8 @@
 //! What may happen: connections deliver their messages in order, at any speed, or break with what is on its
 //! way; links between hosts are cut and mended; launchers are stopped and continued, crash with their hosts,
 //! and new ones come, or start no more workers; workers hang or die, also with an arrival on its way, and are
-//! started again; answers to probes
-//! and of the arbiter are lost; time passes. Faults are counted, so that there is an end to them.
+//! started again; answers to probes and of the arbiter are lost; time passes. Faults are counted, so that
+//! there is an end to them.
 
 mod actions;
 mod checks;
