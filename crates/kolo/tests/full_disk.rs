@@ -146,6 +146,7 @@ fn a_job_that_is_asked_to_end() -> Result<(), String> {
     job.wait_until("a checkpoint without room", |job| tries(job) > earlier);
     job.disk.free();
     assert_eq!(job.end().code(), Some(143), "{}", job.said());
+    assert!(job.said().contains("a checkpoint holds all of it"), "{}", job.said());
     let resumed = kolo(job.disk.path(), &["train", "--nproc", "2", "--resume", "run"]).output().unwrap();
     assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
     job.assert_whole();

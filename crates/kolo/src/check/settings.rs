@@ -11,7 +11,7 @@ use kolo_ddp::reduction::REDUCTIONS;
 use kolo_train::models::{self, Traits};
 use kolo_train::{BatchNormalisation, LearningRateSchedule, Plan, Recipe, RunFolder};
 
-use super::gather::Asked;
+use super::request::CheckRequest;
 use kolo::Failure;
 
 /// The settings of a job of as many workers as the recipe says. `data`: `None` where it cannot be read.
@@ -20,11 +20,11 @@ use kolo::Failure;
 ///
 /// The recipe is none.
 pub(super) fn settings(
-    asked: &Asked<'_>,
+    request: &CheckRequest<'_>,
     folder: &Path,
     data: Option<&DataFacts>,
 ) -> Result<Settings, Failure> {
-    let Asked { recipe, may_continue, resumes, is_elastic, .. } = *asked;
+    let CheckRequest { recipe, may_continue, resumes, is_elastic, .. } = *request;
     let global = recipe.batch_size * recipe.shards;
     let plan = recipe.plan(data.map_or(global, |data| data.samples))?;
     let weights = recipe.shares.clone().unwrap_or_else(|| vec![1.0; recipe.nproc]);
@@ -118,7 +118,7 @@ mod tests {
     fn of(recipe: &Recipe) -> Settings {
         let data = DataFacts { samples: 10_000, test_samples: 2_000, fingerprint: None };
         let folder = Path::new("nowhere/run");
-        let asked = Asked {
+        let request = CheckRequest {
             recipe,
             folder: folder.to_owned(),
             may_continue: false,
@@ -127,7 +127,7 @@ mod tests {
             is_elastic: true,
             slowdowns: &[],
         };
-        settings(&asked, folder, Some(&data)).unwrap()
+        settings(&request, folder, Some(&data)).unwrap()
     }
 
     #[test]

@@ -11,7 +11,7 @@ use kolo_launch::Messages;
 use kolo_train::{Recipe, RunFolder};
 
 use super::train::Train;
-use crate::check::{Asked, TRIAL, Verdict, gather, try_as_told};
+use crate::check::{CheckRequest, TRIAL, Verdict, gather, try_as_told};
 use crate::start_workers::{check_lone_worker, start_workers};
 use kolo::Failure;
 
@@ -75,7 +75,7 @@ impl Check {
         let is_elastic =
             self.train.communication.is_elastic() && recipe.sync.mode.staleness_bound().is_none();
         let folder = self.folder(&recipe)?;
-        let asked = Asked {
+        let request = CheckRequest {
             recipe: &recipe,
             may_continue: self.train.may_continue(),
             resumes: self.train.resumes(&RunFolder::at(folder.clone())),
@@ -84,7 +84,7 @@ impl Check {
             is_elastic,
             slowdowns: &self.train.slow,
         };
-        let verdict = Verdict::of(&Report::of(gather(&group, &asked)?), self.json)?;
+        let verdict = Verdict::of(&Report::of(gather(&group, &request)?), self.json)?;
         let file = std::env::var_os(VERDICT).map(PathBuf::from);
         if group.rank().0 == 0 {
             file.as_deref().map_or_else(|| verdict.print(), |file: &Path| verdict.write(file))?;
