@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use kolo_checkpoint::{common_prefix, hex, shard_prefix, state_prefix};
+use kolo_checkpoint::{common_prefix, hex, shard_prefix};
 use kolo_comm::Rank;
 use kolo_optim::Span;
 use serde::Serialize;
@@ -12,7 +12,9 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, ranks_of};
 use crate::noise_scale::NoiseScale;
-use crate::replica::{ISLAND_LOSS_SCALES, Replica};
+use crate::replica::Replica;
+use crate::replica::core::Core;
+use crate::sync::mode::Saved;
 use crate::warning::Warning;
 
 pub use kolo_checkpoint::{
@@ -26,10 +28,6 @@ const LOSS_SCALE: &str = "loss_scale";
 /// The entry of a checkpoint that says what the gradient's transforms know from earlier steps.
 const TRANSFORMS: &str = "transforms";
 
-/// The entry of a checkpoint that says how many steps the optimizers of servers have made that hold the
-/// weights.
-const UPDATES: &str = "updates_of_servers";
-
 /// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in
 /// memory, after waiting for the last step's gradients. Where the reduction keeps residuals, those of all
 /// shards have to be here ([`Replica::gather_residuals`]).
@@ -39,32 +37,22 @@ const UPDATES: &str = "updates_of_servers";
 /// The last step's reduction failed (naming the rank), residuals are elsewhere, or something that would be
 /// saved is not finite (naming the tensor).
 pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, Error> {
-    replica.expect_state_of_servers()?;
-    let layout = replica.layout().clone();
-    let (reducer, len) = (replica.reducer().clone(), layout.len());
-    let (shards, common) = (replica.all_shard_state()?, replica.common_state()?);
-    let (mut parts, uses, island_scales) = match replica.parts_of_islands()? {
-        Some(of_islands) => of_islands,
-        None => {
-            let uses = replica.expected_uses().to_vec();
-            let (_, values, optimizer) = replica.parts()?;
-            let states = optimizer.state().into_iter().map(|(name, values)| Part::state(name, values));
-            ([Part::weights(values)].into_iter().chain(states).collect(), uses, None)
-        }
-    };
-    for (shard, all) in shards.into_iter().enumerate() {
-        let kinds = reducer.shard_state().iter().zip(all.chunks(len.max(1)));
+    replica.expect_whole()?;
+    let Saved { mut parts, uses, entries } = replica.mode.save(&mut replica.core)?;
+    let core = &mut replica.core;
+    let (layout, reducer) = (core.layout.clone(), core.reducer().clone());
+    for (shard, all) in core.all_shard_state()?.into_iter().enumerate() {
+        let kinds = reducer.shard_state().iter().zip(all.chunks(layout.len().max(1)));
         parts.extend(kinds.map(|(name, values)| Part::of_shard(shard, name, values)));
     }
-    let kinds = reducer.common_state().iter().zip(common);
+    let kinds = reducer.common_state().iter().zip(core.common_state()?);
     parts.extend(kinds.map(|(name, values)| Part::of_reduction(name, &values)));
-    let given = replica.given_not_finite().to_vec();
+    let given = core.given_not_finite().to_vec();
     let snapshot = Snapshot::of_model(layout, parts, position, given)?.with_uses(uses);
-    let snapshot = snapshot.with_noise_scale(replica.noise_scale()?.map(NoiseScale::to_words));
-    let snapshot = with_entry(snapshot, UPDATES, replica.updates_of_servers())?;
-    let snapshot = with_entry(snapshot, LOSS_SCALE, replica.saved_loss_scale())?;
-    let snapshot = with_entry(snapshot, TRANSFORMS, replica.saved_transforms())?;
-    with_entry(snapshot, ISLAND_LOSS_SCALES, island_scales)
+    let snapshot = snapshot.with_noise_scale(core.noise_scale()?.map(NoiseScale::to_words));
+    let snapshot = with_entry(snapshot, LOSS_SCALE, core.saved_loss_scale())?;
+    let snapshot = with_entry(snapshot, TRANSFORMS, core.saved_transforms())?;
+    Ok(entries.into_iter().fold(snapshot, |snapshot, (name, entry)| snapshot.with_entry(name, entry)))
 }
 
 /// With an entry of that name, if there is something to say.
@@ -110,8 +98,8 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
     if values.iter().any(|value| *value != values[0]) {
         return Err(Error::CheckpointsDiffer { values });
     }
-    replica.form_islands(position.step)?;
-    replica.form_stale(position.step)?;
+    agreed(replica.expect_nothing_on_its_way(), replica)?;
+    replica.mode.form(&mut replica.core, position.step)?;
     let filled = fill(&reader, replica);
     agreed(filled, replica)?;
     replica.resume(position.step)?;
@@ -133,33 +121,25 @@ fn agreed<T>(own: Result<T, Error>, replica: &Replica) -> Result<T, Error> {
 
 /// Reads all that a replica goes on with.
 fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
-    let has_islands = replica.fill_islands(reader)?;
-    let (layout, values, optimizer) = replica.parts()?;
-    if !has_islands {
-        reader.read(Set::Weights, "", layout, 0, values)?;
-        reader.expect_no_others(layout)?;
-        let states = optimizer.state().into_iter();
-        let states = states.map(|(name, values)| (state_prefix(name), values)).collect();
-        reader.read_all(Set::Optimizer, layout, 0, states)?;
-    }
-    fill_reduction(reader, replica)?;
-    replica.set_loss_scale(reader.entry(LOSS_SCALE)?);
-    replica.set_transforms(reader.entry(TRANSFORMS)?)?;
-    replica.set_updates_of_servers(reader.entry(UPDATES)?);
+    replica.mode.load(&mut replica.core, reader)?;
+    let core = &mut replica.core;
+    fill_reduction(reader, core)?;
+    core.set_loss_scale(reader.entry(LOSS_SCALE)?);
+    core.set_transforms(reader.entry(TRANSFORMS)?)?;
     // One that is older than this entry says nothing: then one use each, as in a job that begins.
-    let spans = replica.layout().spans().len();
+    let spans = core.layout.spans().len();
     let uses = reader.uses()?.filter(|uses| uses.len() == spans);
-    replica.expect_uses(uses.unwrap_or_else(|| vec![1; spans]));
-    replica.set_noise_scale(reader.noise_scale()?.as_deref().and_then(NoiseScale::from_words));
+    core.step.expect_uses(uses.unwrap_or_else(|| vec![1; spans]));
+    core.set_noise_scale(reader.noise_scale()?.as_deref().and_then(NoiseScale::from_words));
     Ok(())
 }
 
 /// Reads what the reduction has kept.
-fn fill_reduction(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
-    let (layout, reducer) = (replica.layout().clone(), replica.reducer().clone());
-    reader.expect_residuals_of(replica.shards_with_state())?;
+fn fill_reduction(reader: &Reader, core: &mut Core) -> Result<(), Error> {
+    let (layout, reducer) = (core.layout.clone(), core.reducer().clone());
+    reader.expect_residuals_of(core.shards_with_state())?;
     let (len, names) = (layout.len(), reducer.shard_state());
-    let own = if replica.shards_with_state() > 0 { replica.reduced_shards() } else { 0..0 };
+    let own = if core.shards_with_state() > 0 { core.reduced_shards() } else { 0..0 };
     let mut shards = vec![vec![0.0; names.len() * len]; own.len()];
     let mut common = vec![vec![0.0; len]; reducer.common_state().len()];
     let mut targets: Vec<(String, &mut [f32])> = Vec::new();
@@ -170,10 +150,10 @@ fn fill_reduction(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     let kinds = reducer.common_state().iter().zip(&mut common);
     targets.extend(kinds.map(|(name, values)| (common_prefix(name), &mut values[..])));
     reader.read_all(Set::Residuals, &layout, 0, targets)?;
-    if replica.shards_with_state() > 0 {
-        replica.set_shard_state(&shards);
+    if core.shards_with_state() > 0 {
+        core.step.set_shard_state(&shards);
     }
-    replica.set_common_state(&common);
+    core.step.set_common_state(&common);
     Ok(())
 }
 

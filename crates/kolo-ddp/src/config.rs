@@ -95,8 +95,7 @@ impl Config {
     /// Whether there are steps of all shards between which no gradient is on its way, as
     /// [`tune`](Config::tune) needs them.
     pub(crate) fn can_be_tuned(&self) -> bool {
-        let sync = &self.sync;
-        !sync.is_delayed() && sync.rounds().is_none() && sync.staleness_bound().is_none()
+        self.sync.traits().is_every_step()
     }
 }
 

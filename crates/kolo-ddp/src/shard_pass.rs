@@ -72,7 +72,7 @@ impl<A: Access> ShardPass<A> {
     /// If its length is not the tensor's.
     pub fn ready(&mut self, span: SpanId, gradient: &[f32]) {
         let number = self.number;
-        self.access.with(|replica| replica.step_mut().add(number, span, gradient));
+        self.access.with(|replica| replica.next_mut().step.add(number, span, gradient));
     }
 
     /// Runs `look` on the replica in the middle of the pass.

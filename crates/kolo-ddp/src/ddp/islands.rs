@@ -24,7 +24,7 @@ impl<B: Binding> Ddp<B> {
     /// Refuses what needs one model on all ranks.
     pub(super) fn expect_whole_round(&self) -> Result<(), Error> {
         let replica = lock(&self.replica);
-        let problem = match (replica.is_synchronised(), replica.is_delayed()) {
+        let problem = match (replica.is_synchronised(), replica.traits().is_delayed) {
             (true, _) => return Ok(()),
             (false, false) => {
                 "the model cannot be had in the middle of a round, in which the ranks hold different weights"
@@ -36,7 +36,7 @@ impl<B: Binding> Ddp<B> {
 
     /// Refuses sums in the middle of a pass where no gradient may be on its way meanwhile.
     pub(super) fn expect_nothing_on_its_way(&self) -> Result<(), Error> {
-        match lock(&self.replica).is_delayed() {
+        match lock(&self.replica).traits().is_delayed {
             false => Ok(()),
             true => {
                 let transport = self.group.transport();
@@ -51,7 +51,8 @@ impl<B: Binding> Ddp<B> {
 
     /// Refuses sums over the global batch.
     pub(super) fn expect_every_step(&self) -> Result<(), Error> {
-        match lock(&self.replica).synchronises_every_step() {
+        let traits = lock(&self.replica).traits();
+        match traits.rounds.is_none() && traits.staleness_bound.is_none() {
             true => Ok(()),
             false => {
                 let problem = "sums over the global batch need all shards in every step, which this mode of synchronisation does not have; \

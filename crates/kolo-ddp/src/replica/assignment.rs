@@ -2,20 +2,19 @@
 
 use kolo_comm::{Collective, DType, Group, Rank};
 
-use super::{delayed, tuning};
+use super::tuning;
 use crate::config::Config;
 use crate::error::Error;
 use crate::shares::{apportion, equal, of_workers};
 use crate::straggler::Policy;
 
 /// Refuses settings that can be seen to be wrong before the ranks meet.
-pub(super) fn check(config: &Config) -> Result<(), Error> {
+pub(crate) fn check(config: &Config) -> Result<(), Error> {
     if config.straggler == Policy::Drop && !config.elastic {
         let problem =
             "a straggler can only be dropped by a replica that can go on without it: set `Config::elastic`";
         return Err(Error::Setting(problem.into()));
     }
-    delayed::check(config)?;
     tuning::check(config)?;
     if config.noise_scale && !config.reduction.is_sum() {
         let name = config.reduction.name();
@@ -30,7 +29,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
 
 /// Refuses ranks that cannot train together: servers alone, a server in the place of the rank that speaks for
 /// all, too few shards, or weights of shares for another number of workers.
-pub(super) fn check_ranks(
+pub(crate) fn check_ranks(
     config: &Config,
     shards: usize,
     group: &Group,
@@ -80,13 +79,13 @@ pub(super) fn check_ranks(
 }
 
 /// Number of ranks that are no servers.
-pub(super) fn count_workers(servers: &[bool]) -> usize {
+pub(crate) fn count_workers(servers: &[bool]) -> usize {
     servers.iter().filter(|server| !**server).count()
 }
 
 /// The shares with which the ranks of a group begin, and what becomes of stragglers; rank 0's for all, so
 /// that no rank can differ.
-pub(super) fn agree(
+pub(crate) fn agree(
     group: &Group,
     config: &Config,
     shards: usize,

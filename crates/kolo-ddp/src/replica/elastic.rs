@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use kolo_comm::{Generation, Group, JobMembership, Rank};
 
-use super::Replica;
+use super::handle::Replica;
 use super::report::Change;
-use super::undo::Undo;
 use crate::config::Config;
 use crate::error::Error;
 use crate::membership::Agreed;
@@ -38,15 +37,15 @@ impl Replica {
             let mut replica = Replica::apart(&group, specs.to_vec(), values.to_vec(), &config, optimizer)?;
             match replica.join(group.clone()) {
                 Ok(()) => {
-                    if !replica.server {
+                    if !replica.core.server {
                         membership.set_has_state();
                     }
-                    replica.members.membership = Some(membership);
+                    replica.core.members.membership = Some(membership);
                     return Ok(replica);
                 }
                 // The group is kept until there is the next one: others may still read what it has sent.
                 Err(error) if is_survivable(&error) => {
-                    let given = replica.islands.map_or(replica.optimizer, |islands| islands.optimizer());
+                    let given = replica.mode.into_optimizer(replica.core.optimizer);
                     (last, optimizer) = (Some((group, error.to_string())), given);
                 }
                 Err(error) => return Err(error),
@@ -70,10 +69,10 @@ impl Replica {
         if !is_survivable(&error) {
             return Err(error);
         }
-        let Some(mut membership) = self.members.membership.take() else { return Err(error) };
+        let Some(mut membership) = self.core.members.membership.take() else { return Err(error) };
         log::info!("{error}; going on with the others");
         let result = self.next_group(&mut *membership, error.to_string());
-        self.members.membership = Some(membership);
+        self.core.members.membership = Some(membership);
         result
     }
 
@@ -81,33 +80,33 @@ impl Replica {
     /// not change ends for all of them after the same step ([`Change::AllLeft`]). Where servers hold the
     /// weights, and where islands synchronise rarely, that is at the end of a round.
     pub fn leave(&mut self) {
-        self.members.leave();
+        self.core.members.leave();
     }
 
     /// The generation of the job that this replica trains in, in an elastic job.
     pub fn generation(&self) -> Option<Generation> {
-        self.members.generation()
+        self.core.members.generation()
     }
 
     /// At the end of the next step `rank` leaves the job, as by [`Replica::leave`], which goes on without it;
     /// `reason` is what the launcher says then. To be called by all ranks after the same step, as when a
     /// report names a straggler. A change of the group before that takes it back.
     pub fn leave_out(&mut self, rank: Rank, reason: &str) {
-        self.members.leave_out(rank, reason);
+        self.core.members.leave_out(rank, reason);
     }
 
     /// Whether a step has been taken back after some of its updates had been made. Nothing can be saved
     /// before it has been done again.
     pub fn is_halfway(&self) -> bool {
-        self.undo.as_ref().is_some_and(Undo::is_halfway)
+        self.core.is_halfway()
     }
 
     /// After a step that all ranks have agreed on as the last one of the group, if they have.
-    pub(super) fn change_members(&mut self, agreed: Agreed) -> Result<Change, Error> {
+    pub(crate) fn change_members(&mut self, agreed: Agreed) -> Result<Change, Error> {
         if agreed == Agreed::NoChange {
             return Ok(Change::None);
         }
-        self.apply_outstanding()?;
+        self.core.apply_outstanding()?;
         if agreed == Agreed::AllLeave {
             // For the checkpoint of whoever saves it.
             self.gather_residuals()?;
@@ -115,13 +114,13 @@ impl Replica {
         }
         // Nobody has died yet: what is kept for each shard goes along.
         self.back_up_with_those_who_stay()?;
-        let Some(mut membership) = self.members.membership.take() else { return Ok(Change::None) };
-        if self.members.leaves(self.group.rank()) {
+        let Some(mut membership) = self.core.members.membership.take() else { return Ok(Change::None) };
+        if self.core.members.leaves(self.core.group.rank()) {
             return Ok(Change::Left);
         }
-        let reason = self.members.take_reason().unwrap_or_else(|| "workers come or go".into());
+        let reason = self.core.members.take_reason().unwrap_or_else(|| "workers come or go".into());
         let result = self.next_group(&mut *membership, reason);
-        self.members.membership = Some(membership);
+        self.core.members.membership = Some(membership);
         result.map(|()| Change::Regrouped)
     }
 

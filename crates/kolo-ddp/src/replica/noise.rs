@@ -1,7 +1,7 @@
 //! How a replica measures the noise scale: what it sees of the summed gradient, and what the shards have
 //! told.
 
-use super::Replica;
+use super::core::Core;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
 use crate::noise_scale::{NoiseScale, Norms};
@@ -10,24 +10,24 @@ use crate::transform::BlockSquares;
 use kolo_optim::Layout;
 
 /// The averages after the last complete step, and the squares of the one that runs.
-pub(super) struct NoiseProbe {
+pub(crate) struct NoiseProbe {
     /// `None` where it is not measured.
     squares: Option<BlockSquares>,
-    pub(super) known: NoiseScale,
+    pub(crate) known: NoiseScale,
 }
 
 impl NoiseProbe {
-    pub(super) fn new(is_on: bool, layout: &Layout) -> Self {
+    pub(crate) fn new(is_on: bool, layout: &Layout) -> Self {
         NoiseProbe { squares: is_on.then(|| BlockSquares::new(layout)), known: NoiseScale::default() }
     }
 
     /// Whether steps are measured.
-    pub(super) fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.squares.is_some()
     }
 
     /// Looks at a bucket of the summed gradient.
-    pub(super) fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
+    pub(crate) fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
         let Some(squares) = &mut self.squares else { return };
         let trained = |slice: &&Slice| layout.span(slice.span).spec.kind.is_trained();
         bucket.slices.iter().filter(trained).for_each(|slice| squares.see(slice, &gradient[slice.range()]));
@@ -36,26 +36,21 @@ impl NoiseProbe {
     /// The averages with the step that ends, all of whose gradient has been seen, `unscale` times which is
     /// that of the loss; as they were where it cannot be measured. They count once the step is complete: it
     /// may be done again.
-    pub(super) fn with(&self, totals: &Totals, unscale: f64) -> Option<NoiseScale> {
+    pub(crate) fn with(&self, totals: &Totals, unscale: f64) -> Option<NoiseScale> {
         let squares = self.squares.as_ref()?.sum();
         let norms = Norms::of(&totals.heard.by_shard, squares, totals.count);
         Some(norms.map_or(self.known, |norms| self.known.with(norms.times(unscale))))
     }
 
     /// The averages after a step that is skipped: as they were.
-    pub(super) fn without(&self) -> Option<NoiseScale> {
+    pub(crate) fn without(&self) -> Option<NoiseScale> {
         self.is_on().then_some(self.known)
     }
 }
 
-impl Replica {
-    /// The noise scale of the gradient after all steps so far; `None` where it is not measured
-    /// ([`Config::noise_scale`](crate::Config::noise_scale)).
-    ///
-    /// # Errors
-    ///
-    /// The last step's reduction failed (naming the rank).
-    pub fn noise_scale(&mut self) -> Result<Option<NoiseScale>, Error> {
+impl Core {
+    /// As [`Replica::noise_scale`](crate::Replica::noise_scale).
+    pub(crate) fn noise_scale(&mut self) -> Result<Option<NoiseScale>, Error> {
         self.apply_outstanding()?;
         Ok(self.noise.is_on().then_some(self.noise.known))
     }

@@ -11,7 +11,7 @@ use kolo_optim::{Layout, Optimizer, SpanId};
 
 /// What is known of a replica's values.
 #[derive(Default)]
-pub(super) struct Overflow {
+pub(crate) struct Overflow {
     /// The tensors that were not finite from the start, such as a mask of −∞ that is added: nothing is said
     /// of them.
     given: Vec<bool>,
@@ -25,28 +25,28 @@ pub(super) struct Overflow {
 
 impl Overflow {
     /// Of values as they are before the first step.
-    pub(super) fn new(layout: &Layout, values: &[f32]) -> Self {
+    pub(crate) fn new(layout: &Layout, values: &[f32]) -> Self {
         let given = layout.spans().iter().map(|span| !are_finite(&values[span.range()])).collect();
         Overflow { given, ..Overflow::default() }
     }
 
     /// The tensors that were not finite from the start.
-    pub(super) fn given(&self) -> &[bool] {
+    pub(crate) fn given(&self) -> &[bool] {
         &self.given
     }
 
     /// The updates of a step begin, whose gradient is large or not.
-    pub(super) fn begin(&mut self, is_large: bool) {
+    pub(crate) fn begin(&mut self, is_large: bool) {
         (self.found, self.is_large) = (false, is_large);
     }
 
     /// Looks at values of a tensor that have been updated.
-    pub(super) fn look(&mut self, id: SpanId, values: &[f32]) {
+    pub(crate) fn look(&mut self, id: SpanId, values: &[f32]) {
         self.found |= !are_finite(values) && !self.given.get(id.0).is_some_and(|given| *given);
     }
 
     /// Whether [`Overflow::name`] is to be called, when all updates of a step are made.
-    pub(super) fn is_to_be_named(&self) -> bool {
+    pub(crate) fn is_to_be_named(&self) -> bool {
         self.found || self.is_large
     }
 
@@ -55,7 +55,7 @@ impl Overflow {
     /// # Errors
     ///
     /// [`Error::ValuesNotFinite`].
-    pub(super) fn name(
+    pub(crate) fn name(
         &mut self,
         step: u64,
         layout: &Layout,
@@ -79,7 +79,7 @@ impl Overflow {
     /// # Errors
     ///
     /// [`Error::ValuesNotFinite`], as after step `step`.
-    pub(super) fn check_state(
+    pub(crate) fn check_state(
         &mut self,
         step: u64,
         layout: &Layout,
@@ -97,7 +97,7 @@ impl Overflow {
     /// # Errors
     ///
     /// [`Error::ValuesNotFinite`].
-    pub(super) fn refuse(&self) -> Result<(), Error> {
+    pub(crate) fn refuse(&self) -> Result<(), Error> {
         match &self.named {
             Some((step, tensor)) => Err(Error::ValuesNotFinite { step: *step, tensor: tensor.clone() }),
             None => Ok(()),

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use kolo_comm::Rank;
-
-use super::Replica;
+use super::core::Core;
 use crate::last_step::LastStep;
 use crate::noise_scale::NoiseScale;
 use crate::staleness::Staleness;
@@ -103,19 +101,9 @@ impl StepReport {
     }
 }
 
-impl Replica {
-    /// The last step all of whose updates this rank has, also if [`Replica::step`] failed after it was
-    /// complete, or if this rank has it from another one ([`Replica::regroup`]). While updates of a step are
-    /// still to be made it is the one before. `None` before the first step and right after a checkpoint has
-    /// been loaded.
-    pub fn last_step(&self) -> Option<LastStep> {
-        self.last
-    }
-
-    /// The steps that became known with [`Replica::last_step`], in order: that one alone; where islands
-    /// synchronise rarely all of the round that it ended; where updates are one step late and all have been
-    /// made, the one before it, too.
-    pub fn last_steps(&self) -> Vec<LastStep> {
+impl Core {
+    /// The steps that became known with the last whole one ([`Replica::last_steps`](crate::Replica::last_steps)).
+    pub(crate) fn last_steps(&self) -> Vec<LastStep> {
         let number = |last: &LastStep| last.step;
         match self.round.last().map(number) == self.last.as_ref().map(number) {
             true => self.round.clone(),
@@ -124,32 +112,7 @@ impl Replica {
     }
 
     /// As another rank, or a copy, has them.
-    pub(super) fn set_last_steps(&mut self, steps: Vec<LastStep>) {
+    pub(crate) fn set_last_steps(&mut self, steps: Vec<LastStep>) {
         (self.last, self.round) = (steps.last().copied(), steps);
-    }
-
-    /// Tells the user what concerns the job; rank 0 speaks.
-    pub(crate) fn warn(&mut self, warning: Warning) {
-        if self.group.rank() == Rank(0) {
-            self.warnings.add(warning);
-        }
-    }
-
-    /// What the user must know and no report has told yet: what has come up since the last step, or in one
-    /// that has failed.
-    pub fn take_warnings(&mut self) -> Vec<Warning> {
-        self.warnings.take()
-    }
-
-    /// The training thread has waited so long for data since the last step: for [`StepReport::straggler`],
-    /// which else takes that time for computing.
-    pub fn data_waited(&mut self, time: Duration) {
-        self.stragglers.data_waited(time);
-    }
-
-    /// The training thread has waited so long for other ranks in the middle of its passes
-    /// ([`cross_shard`](crate::cross_shard)).
-    pub fn exchange_waited(&mut self, time: Duration) {
-        self.step.add_exposed(time);
     }
 }

@@ -3,26 +3,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Replica;
+use kolo_checkpoint::{Part, Reader, Set, state_prefix};
+
+use super::core::Core;
+use super::handle::Replica;
 use super::undo::Undo;
 use crate::error::Error;
 use crate::loss_scaling::LossScale;
 use crate::reduction::Reducer;
-use kolo_optim::{Layout, Optimizer};
+use crate::sync::mode::Saved;
 
 impl Replica {
-    /// What a checkpoint has to hold: the values and the optimizer's state, by name.
-    pub(crate) fn parts(&mut self) -> Result<(&Layout, &mut [f32], &mut dyn Optimizer), Error> {
-        self.apply_outstanding()?;
-        self.expect_all()?;
-        if self.is_halfway() {
-            let problem =
-                "a step has failed when half of it was made; do it again before saving a checkpoint";
-            return Err(Error::Setting(problem.into()));
-        }
-        Ok((&self.layout, &mut self.values, &mut *self.optimizer))
-    }
-
     /// Before rank 0 takes a checkpoint of a job whose reduction keeps something for each shard, such as
     /// residuals, or whose islands or servers have optimizers of their own: brings all of that there.
     /// All ranks call it after the same step. Does nothing where there is nothing to bring.
@@ -32,20 +23,83 @@ impl Replica {
     /// A collective failed (naming the rank), or the optimizer's state is not finite, on all ranks alike
     /// (naming the parameter).
     pub fn gather_residuals(&mut self) -> Result<(), Error> {
-        self.check_state()?;
-        if !self.config.reduction.shard_state().is_empty() {
-            self.apply_outstanding()?;
-            self.gathered = Some((self.steps, self.step.gather_shard_state()?));
+        let core = &mut self.core;
+        core.check_state()?;
+        if !core.config.reduction.shard_state().is_empty() {
+            core.apply_outstanding()?;
+            core.gathered = Some((core.steps, core.step.gather_shard_state()?));
         }
-        self.gather_islands()?;
-        self.gather_servers()
+        if self.is_synchronised() { self.mode.gather(&mut self.core) } else { Ok(()) }
+    }
+
+    /// Forgets all that a checkpoint has to bring back: what is left is what a process has that has just
+    /// joined these ranks. All ranks call it after the same step.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), or memory cannot be had.
+    pub(crate) fn begin_anew(&mut self) -> Result<(), Error> {
+        self.core.begin_anew()?;
+        self.mode.form(&mut self.core, 0)?;
+        self.resume(0)
+    }
+
+    /// All ranks go on from a checkpoint that was made after so many steps. A collective.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn resume(&mut self, steps: u64) -> Result<(), Error> {
+        self.core.set_steps(steps);
+        self.forget_backups()
+    }
+}
+
+impl Core {
+    /// What a checkpoint holds where the core is all that there is.
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed (naming the rank), or a step has failed when half of it was made.
+    pub(crate) fn save(&mut self) -> Result<Saved, Error> {
+        self.expect_whole_step()?;
+        let states = self.optimizer.state().into_iter().map(|(name, values)| Part::state(name, values));
+        let parts = [Part::weights(&self.values)].into_iter().chain(states).collect();
+        Ok(Saved { parts, uses: self.step.expected_uses().to_vec(), entries: Vec::new() })
+    }
+
+    /// Reads what [`Core::save`] holds.
+    ///
+    /// # Errors
+    ///
+    /// Names the file that is damaged or missing, or the first tensor that does not fit.
+    pub(crate) fn load(&mut self, reader: &Reader) -> Result<(), Error> {
+        self.expect_whole_step()?;
+        reader.read(Set::Weights, "", &self.layout, 0, &mut self.values)?;
+        reader.expect_no_others(&self.layout)?;
+        let states = self.optimizer.state().into_iter();
+        let states = states.map(|(name, values)| (state_prefix(name), values)).collect();
+        Ok(reader.read_all(Set::Optimizer, &self.layout, 0, states)?)
+    }
+
+    /// Makes all updates of the last step, and refuses one that has failed when half of it was made.
+    fn expect_whole_step(&mut self) -> Result<(), Error> {
+        self.apply_outstanding()?;
+        match self.is_halfway() {
+            true => {
+                let problem =
+                    "a step has failed when half of it was made; do it again before saving a checkpoint";
+                Err(Error::Setting(problem.into()))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Looks at what all ranks have alike and a checkpoint holds, so that all of them hear of what is wrong.
     fn check_state(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
         let Some(step) = self.steps.checked_sub(1).filter(|_| !self.server) else { return Ok(()) };
-        let Replica { layout, values, optimizer, overflow, .. } = self;
+        let Core { layout, values, optimizer, overflow, .. } = self;
         overflow.check_state(step, layout, values, &mut **optimizer)
     }
 
@@ -70,22 +124,12 @@ impl Replica {
         }
     }
 
-    /// Goes on with what the reduction has kept for each of this rank's shards.
-    pub(crate) fn set_shard_state(&mut self, flat: &[Vec<f32>]) {
-        self.step.set_shard_state(flat);
-    }
-
     /// What the reduction keeps that is the same on all ranks: for each name of
     /// [`Reducer::common_state`](crate::reduction::Reducer::common_state) the values in the order of flat
     /// memory.
     pub(crate) fn common_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;
         Ok(self.step.common_state())
-    }
-
-    /// Goes on with what the reduction has kept on all ranks.
-    pub(crate) fn set_common_state(&mut self, flat: &[Vec<f32>]) {
-        self.step.set_common_state(flat);
     }
 
     /// How the gradients of all shards become what the optimizer sees.
@@ -102,16 +146,6 @@ impl Replica {
     /// How many shards a step has, if the reduction keeps something for each of them.
     pub(crate) fn shards_with_state(&self) -> usize {
         if self.config.reduction.shard_state().is_empty() { 0 } else { self.shards }
-    }
-
-    /// How often the next step is expected to use each tensor.
-    pub(crate) fn expected_uses(&self) -> &[u32] {
-        self.step.expected_uses()
-    }
-
-    /// As another run expects it that went on from here.
-    pub(crate) fn expect_uses(&mut self, uses: Vec<u32>) {
-        self.step.expect_uses(uses);
     }
 
     /// What the gradient's transforms know from the steps so far, each number in words, if a checkpoint has to
@@ -150,13 +184,12 @@ impl Replica {
         }
     }
 
-    /// Forgets all that a checkpoint has to bring back: what is left is what a process has that has just
-    /// joined these ranks. All ranks call it after the same step.
+    /// Forgets all that a checkpoint has to bring back.
     ///
     /// # Errors
     ///
     /// A collective failed (naming the rank), or memory cannot be had.
-    pub(crate) fn begin_anew(&mut self) -> Result<(), Error> {
+    fn begin_anew(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
         self.values.fill(0.0);
         self.optimizer.init(&self.layout);
@@ -165,20 +198,12 @@ impl Replica {
         self.gathered = None;
         self.scaler.reset();
         self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
-        self.begin_steps(self.group.clone(), vec![1; self.layout.spans().len()])?;
-        self.form_islands(0)?;
-        self.form_stale(0)?;
-        self.resume(0)
+        self.begin_steps(self.group.clone(), vec![1; self.layout.spans().len()])
     }
 
-    /// All ranks go on from a checkpoint that was made after so many steps. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
-    pub(crate) fn resume(&mut self, steps: u64) -> Result<(), Error> {
+    /// The job goes on after so many steps, of which nothing else is known.
+    pub(crate) fn set_steps(&mut self, steps: u64) {
         self.steps = steps;
         self.set_last_steps(Vec::new());
-        self.forget_backups()
     }
 }

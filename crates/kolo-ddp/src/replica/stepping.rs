@@ -5,7 +5,8 @@ use kolo_comm::Rank;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Change, Replica, StepReport};
+use super::core::Core;
+use super::report::{Change, StepReport};
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::loss_scaling::LossScale;
@@ -17,7 +18,7 @@ use crate::transform::Decision;
 use crate::warning::Warning;
 
 /// A step whose passes are over on this rank, and whose collectives are on their way.
-pub(super) struct Started {
+pub(crate) struct Started {
     step: StepNumber,
     learning_rate: f64,
     /// What must be the same on all ranks.
@@ -25,68 +26,20 @@ pub(super) struct Started {
 }
 
 /// What a step of the job has come to, whose updates are made from now on.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     done: LastStep,
     loss_scale: f32,
     started_early: usize,
     compared: Compared,
     shards_changed: bool,
-    pub(super) agreed: Agreed,
+    pub(crate) agreed: Agreed,
 }
 
-impl Replica {
-    /// Begins the backward pass of the next shard and returns its number.
-    pub(crate) fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
-        self.apply_outstanding()?;
-        self.verifier.begin(&self.group, &self.layout, &self.values, self.shares().iter().sum())?;
-        if let Some(pass) = self.begin_pass_of_island(loss, count)? {
-            return Ok(pass);
-        }
-        self.step.begin_shard(loss, count, self.step_number())
-    }
-
-    /// Ends a step: whoever asks for values from now on gets them with its updates made.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank), a backward pass is missing or not finished, no rank had a
-    /// sample, the loss is not finite (naming shards and ranks) or the gradient (naming parameter, shard and
-    /// rank) and a smaller loss scale would not help, no parameter has got a gradient, or the ranks were given
-    /// different learning rates, samplers or transforms ([`Error::SettingsDiffer`], on all of them). No
-    /// parameter has changed then. Or the updates of the step before have overflowed
-    /// ([`Error::ValuesNotFinite`]).
-    pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
-        let (mut report, agreed) = match (self.islands.take(), self.stale.take()) {
-            (Some(mut islands), _) => {
-                let result = islands.step(self, learning_rate);
-                self.islands = Some(islands);
-                result?
-            }
-            (None, Some(mut stale)) => {
-                let result = stale.step(self, learning_rate);
-                self.stale = Some(stale);
-                result?
-            }
-            (None, None) if self.delay.is_some() => self.delayed_step(learning_rate)?,
-            (None, None) => self.step_of_all(learning_rate, None)?,
-        };
-        if self.is_backup_due() {
-            self.back_up()?;
-        }
-        report.change = self.change_members(agreed)?;
-        report.warnings.extend(self.warnings.take());
-        if self.is_synchronised()
-            && let Some(folder) = self.verifier.resumes_from()
-        {
-            self.restart(&folder)?;
-        }
-        Ok(report)
-    }
-
+impl Core {
     /// A step of all ranks: that of a job that synchronises every step, or an outer step of islands. Of that
     /// it is `known` what it ends as, and how many steps were done at the last one. What the ranks have
     /// agreed on besides is the caller's to do.
-    pub(super) fn step_of_all(
+    pub(crate) fn step_of_all(
         &mut self,
         learning_rate: f64,
         known: Option<(LastStep, u64)>,
@@ -97,7 +50,7 @@ impl Replica {
     }
 
     /// All passes of this rank are over: starts what is left of the step's collectives.
-    pub(super) fn start_step(&mut self, learning_rate: f64) -> Result<Started, Error> {
+    pub(crate) fn start_step(&mut self, learning_rate: f64) -> Result<Started, Error> {
         check_rate(self.steps, learning_rate)?;
         let (rank, world) = (self.group.rank(), self.group.world_size());
         let numbers = self.stragglers.passes_over(&self.step, world);
@@ -114,7 +67,7 @@ impl Replica {
     }
 
     /// Waits until the ranks agree on a step, from whose gradient the updates follow that are then due.
-    pub(super) fn end_step(
+    pub(crate) fn end_step(
         &mut self,
         started: Started,
         known: Option<(LastStep, u64)>,
@@ -176,7 +129,7 @@ impl Replica {
 
     /// What a step of the program reports, with which those of the job have `ended`; and what the ranks have
     /// agreed on besides.
-    pub(super) fn report(&mut self, ended: Vec<Ended>) -> (StepReport, Agreed) {
+    pub(crate) fn report(&mut self, ended: Vec<Ended>) -> (StepReport, Agreed) {
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
         let Spent { backward, optimizer } = self.step.take_spent();
         self.stragglers.step_over(exposed, &self.step, &self.group);
@@ -227,7 +180,7 @@ impl Replica {
 
     /// Looks at the values of all ranks, if that is due after a step before which they were last the same
     /// when `before` steps were done.
-    pub(super) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
+    pub(crate) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
         if self.verifier.is_due(before..done.step + 1, self.group.world_size()) {
             self.apply_outstanding()?;
             self.verifier.verify(&self.group, &self.layout, &self.values, done, &self.servers)?;
@@ -236,7 +189,7 @@ impl Replica {
     }
 
     /// In step `step`, which ends, these parameters stay as they are.
-    pub(super) fn note_unused(&mut self, step: u64, unused: Vec<bool>, has_samples: bool) {
+    pub(crate) fn note_unused(&mut self, step: u64, unused: Vec<bool>, has_samples: bool) {
         self.known_unused.resize(unused.len(), false);
         let spans = self.layout.spans().iter().zip(&unused).zip(&mut self.known_unused);
         for ((span, unused), known) in spans {
@@ -270,24 +223,13 @@ impl Replica {
         Ok((compared, is_ok))
     }
 
-    /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied. Of islands
-    /// it is their own step, and the beginning of the outer one if that is due.
-    #[doc(hidden)]
-    pub fn reduce_for_tests(&mut self, learning_rate: f64) -> Result<(), Error> {
-        if let Some(mut islands) = self.islands.take() {
-            let result = islands.begin_outer_step_for_tests(self, learning_rate);
-            self.islands = Some(islands);
-            return result;
-        }
-        let started = self.start_step(learning_rate)?;
-        match self.put_on_its_way(started) {
-            Some(due) => self.step.agree(due.step).map(drop),
-            None => Ok(()),
-        }
+    /// The ranks agree on a step that dies then: nothing is applied.
+    pub(crate) fn agree_for_tests(&mut self, started: Started) -> Result<(), Error> {
+        self.step.agree(started.step).map(drop)
     }
 
     /// The step that runs or comes next.
-    pub(super) fn step_number(&self) -> StepNumber {
+    pub(crate) fn step_number(&self) -> StepNumber {
         let LossScale { scale, skipped_steps, .. } = self.scaler.now();
         StepNumber {
             number: self.steps,
@@ -351,7 +293,7 @@ impl Replica {
 }
 
 /// Refuses a learning rate that is no number as the values are, before the others wait for this rank.
-pub(super) fn check_rate(step: u64, rate: f64) -> Result<(), Error> {
+pub(crate) fn check_rate(step: u64, rate: f64) -> Result<(), Error> {
     match (rate as f32).is_finite() {
         true => Ok(()),
         false => Err(Error::Setting(format!(

@@ -6,7 +6,7 @@ use std::time::Instant;
 use kolo_comm::schedule::{ALGORITHMS, Algorithm, ownership_by_rate, slowest_share};
 use kolo_comm::{Collective, DType, Group};
 
-use super::Replica;
+use super::core::Core;
 use crate::buckets::BucketCaps;
 use crate::config::Config;
 use crate::error::Error;
@@ -22,7 +22,7 @@ const HOPELESS: f64 = 2.0;
 
 /// What a replica has for tuning.
 #[derive(Default)]
-pub(super) struct TuningObserver {
+pub(crate) struct TuningObserver {
     /// `None` where steps are not tuned.
     tuner: Option<Tuner>,
     /// Whether every step is run by another setting, whoever watches.
@@ -38,19 +38,19 @@ pub(super) struct TuningObserver {
 impl TuningObserver {
     /// The passes of a step are over: the seconds since those of the step before were, to be told to the
     /// others; 0 where there was none; `None` where steps are not tuned.
-    pub(super) fn passes_over(&mut self) -> Option<f64> {
+    pub(crate) fn passes_over(&mut self) -> Option<f64> {
         let last = self.passes_over.replace(Instant::now());
         self.tuner.as_ref().map(|_| last.map_or(0.0, |last| last.elapsed().as_secs_f64()))
     }
 
     /// What tuning has come to since it was last asked.
-    pub(super) fn take_kept(&mut self) -> Option<Tuning> {
+    pub(crate) fn take_kept(&mut self) -> Option<Tuning> {
         self.kept.take()
     }
 }
 
 /// Refuses to tune a job whose steps have nothing that could be changed without its bits.
-pub(super) fn check(config: &Config) -> Result<(), Error> {
+pub(crate) fn check(config: &Config) -> Result<(), Error> {
     match config.tune && !config.can_be_tuned() {
         true => Err(Error::Setting(format!(
             "tuning (`Config::tune`) changes how gradients travel between two steps of all shards, when none is on its way; \
@@ -62,7 +62,7 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
 }
 
 /// Refuses to tune on a group whose sums depend on how they are cut.
-pub(super) fn check_group(config: &Config, group: &Group) -> Result<(), Error> {
+pub(crate) fn check_group(config: &Config, group: &Group) -> Result<(), Error> {
     match adds_in_another_order(group).filter(|_| config.tune) {
         Some(who) => Err(Error::Setting(format!(
             "tuning (`Config::tune`) cuts sums anew, and {who} adds in an order that depends on how they are cut, so the bits \
@@ -88,10 +88,10 @@ fn named(name: Option<&str>) -> Option<&'static Algorithm> {
     ALGORITHMS.iter().find(|algorithm| Some(algorithm.name) == name)
 }
 
-impl Replica {
+impl Core {
     /// Before the first step of `group`, whose buckets have these caps: steps are tuned from it on, if they
     /// are to be.
-    pub(super) fn begin_tuning(&mut self, group: &Group, caps: BucketCaps) {
+    pub(crate) fn begin_tuning(&mut self, group: &Group, caps: BucketCaps) {
         let wished = self.config.tune || self.verifier.tunes() && adds_in_another_order(group).is_none();
         let tunes = wished && self.config.can_be_tuned() && group.world_size() > 1;
         let is_hasty = self.tuning.is_hasty || self.verifier.tunes();
@@ -100,10 +100,8 @@ impl Replica {
         self.tuning = TuningObserver { tuner, is_hasty, ..TuningObserver::default() };
     }
 
-    /// From now on every step of a job that is tuned is run by another setting, so that few steps go through
-    /// many; before the first step of a group, on all of its ranks.
-    #[doc(hidden)]
-    pub fn tune_hastily_for_tests(&mut self) {
+    /// As [`Replica::tune_hastily_for_tests`](crate::Replica::tune_hastily_for_tests).
+    pub(crate) fn tune_hastily(&mut self) {
         self.tuning.is_hasty = true;
         let tuner = self.tuning.tuner.take();
         self.tuning.tuner = tuner.map(|tuner| Tuner::new(Effort::Hasty, tuner.current().clone()));
@@ -111,7 +109,7 @@ impl Replica {
 
     /// At the end of a step: goes on as is best by what all ranks have told of it. `shards_changed`: ranks
     /// have other shards from now on.
-    pub(super) fn tune(&mut self, heard: &Heard, shards_changed: bool) -> Result<(), Error> {
+    pub(crate) fn tune(&mut self, heard: &Heard, shards_changed: bool) -> Result<(), Error> {
         let Some(mut tuner) = self.tuning.tuner.take() else { return Ok(()) };
         let result = self.tune_by(&mut tuner, heard, shards_changed);
         self.tuning.tuner = Some(tuner);

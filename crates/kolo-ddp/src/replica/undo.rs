@@ -30,7 +30,7 @@ enum State {
 /// The other values of the blocks that the running step has updated: the old ones, or the new ones where the
 /// step has been taken back.
 #[derive(Clone)]
-pub(super) struct Undo {
+pub(crate) struct Undo {
     /// For each element of flat memory the value that is not in the model.
     other: Vec<f32>,
     /// Number of each span's first block.
@@ -41,7 +41,7 @@ pub(super) struct Undo {
 }
 
 impl Undo {
-    pub(super) fn new(layout: &Layout) -> Self {
+    pub(crate) fn new(layout: &Layout) -> Self {
         let (mut first, mut blocks) = (Vec::new(), Vec::new());
         for span in layout.spans() {
             first.push(blocks.len());
@@ -52,7 +52,7 @@ impl Undo {
     }
 
     /// Runs `update` on those elements of a slice for which it is still to be done.
-    pub(super) fn update(
+    pub(crate) fn update(
         &mut self,
         slice: &Slice,
         values: &mut [f32],
@@ -84,7 +84,7 @@ impl Undo {
     }
 
     /// Goes back to the values from before the step.
-    pub(super) fn revert(&mut self, values: &mut [f32]) {
+    pub(crate) fn revert(&mut self, values: &mut [f32]) {
         for (range, state) in self.blocks.iter().zip(&mut self.states) {
             if *state == State::Updated {
                 self.other[range.clone()].swap_with_slice(&mut values[range.clone()]);
@@ -94,23 +94,23 @@ impl Undo {
     }
 
     /// All of the step is in.
-    pub(super) fn commit(&mut self) {
+    pub(crate) fn commit(&mut self) {
         self.states.fill(State::Old);
     }
 
     /// Whether some blocks have been taken back: then the optimizer's state is not that of the values.
-    pub(super) fn is_halfway(&self) -> bool {
+    pub(crate) fn is_halfway(&self) -> bool {
         self.states.contains(&State::Reverted)
     }
 
     /// What another rank needs besides the values to do the step again: which blocks have been taken back,
     /// and what they were.
-    pub(super) fn reverted(&mut self) -> (Vec<u8>, &mut [f32]) {
+    pub(crate) fn reverted(&mut self) -> (Vec<u8>, &mut [f32]) {
         (self.states.iter().map(|state| u8::from(*state == State::Reverted)).collect(), &mut self.other)
     }
 
     /// Takes over another rank's.
-    pub(super) fn take_over(&mut self, reverted: &[u8]) {
+    pub(crate) fn take_over(&mut self, reverted: &[u8]) {
         let state = |reverted: &u8| if *reverted == 1 { State::Reverted } else { State::Old };
         self.states = reverted.iter().map(state).collect();
     }
@@ -128,9 +128,9 @@ mod tests {
 
     use kolo_comm::Group;
 
-    use super::super::{Config, Replica};
     use super::*;
     use crate::buckets::BucketCaps;
+    use crate::{Config, Replica};
     use kolo_optim::table::Entry;
     use kolo_optim::{Kind, ParamSpec};
     use kolo_optim::{OPTIMIZERS, Optimizer, Settings};
@@ -202,14 +202,15 @@ mod tests {
         let optimizer = optimizer.build(&Settings::default()).unwrap();
         let group = || Arc::new(Group::alone());
         let mut replica = Replica::new(group(), specs, values, &config, optimizer).unwrap();
-        replica.undo = Some(Undo::new(replica.layout()));
+        replica.core.undo = Some(Undo::new(replica.layout()));
         (0..8).for_each(|_| step(&mut replica));
         if let Some(asked) = fails {
             (0..asked).for_each(|n| drop(replica.latest(SpanId(n)).to_vec()));
             // What a replica does where updates are missing that cannot be made any more.
-            if replica.step.give_up() {
-                replica.steps -= 1;
-                replica.undo.as_mut().unwrap().revert(&mut replica.values);
+            let core = &mut replica.core;
+            if core.step.give_up() {
+                core.steps -= 1;
+                core.undo.as_mut().unwrap().revert(&mut core.values);
             }
             // The last two tensors share a bucket.
             assert_eq!(replica.is_halfway(), asked == 1 || asked == 2, "{asked} tensors");

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::Replica;
+use super::core::Core;
 use super::overflow::Overflow;
 use super::undo::Undo;
 use crate::buckets::{BLOCK, Slice};
@@ -25,23 +25,23 @@ const PIECE: usize = 128;
 const RUN: usize = 16 * PIECE;
 
 /// What the buckets of a step change, and how.
-pub(super) struct Applying<'a> {
-    pub(super) layout: &'a Layout,
-    pub(super) values: &'a mut [f32],
-    pub(super) undo: Option<&'a mut Undo>,
-    pub(super) optimizer: &'a mut dyn Optimizer,
-    pub(super) groups: &'a SpanGroups,
+pub(crate) struct Applying<'a> {
+    pub(crate) layout: &'a Layout,
+    pub(crate) values: &'a mut [f32],
+    pub(crate) undo: Option<&'a mut Undo>,
+    pub(crate) optimizer: &'a mut dyn Optimizer,
+    pub(crate) groups: &'a SpanGroups,
     /// Takes the gradient of one tensor that came in several buckets, or a piece of a gradient; grows to the
     /// longest of them in the first step.
-    pub(super) room: &'a mut Vec<f32>,
+    pub(crate) room: &'a mut Vec<f32>,
     /// For each tensor whether no shard has used it: it, and the optimizer's state of it, stay as they are
     /// then.
-    pub(super) unused: &'a [bool],
+    pub(crate) unused: &'a [bool],
     /// Notes what is not finite afterwards.
-    pub(super) overflow: &'a mut Overflow,
+    pub(crate) overflow: &'a mut Overflow,
     /// What the summed gradient is multiplied by, and by what besides where it is a parameter's.
-    pub(super) scale: f64,
-    pub(super) factor: f64,
+    pub(crate) scale: f64,
+    pub(crate) factor: f64,
 }
 
 impl Applying<'_> {
@@ -51,7 +51,7 @@ impl Applying<'_> {
     /// # Errors
     ///
     /// A collective has failed (naming the rank).
-    pub(super) fn bucket(mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
+    pub(crate) fn bucket(mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
         if self.optimizer.scope() == Scope::Element {
             return self.pieces(bucket, step);
         }
@@ -117,7 +117,7 @@ impl Applying<'_> {
     }
 
     /// Steps a slice, and looks at what has become of it.
-    pub(super) fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
+    pub(crate) fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
         self.step_slice(slice, gradient);
         self.look(slice);
     }
@@ -180,9 +180,9 @@ impl Applying<'_> {
     }
 }
 
-impl Replica {
+impl Core {
     /// Makes all updates that are still to be made.
-    pub(super) fn apply_outstanding(&mut self) -> Result<(), Error> {
+    pub(crate) fn apply_outstanding(&mut self) -> Result<(), Error> {
         if let Some(error) = self.failure.take() {
             return Err(error);
         }
@@ -195,8 +195,8 @@ impl Replica {
     }
 
     /// Makes the updates of a tensor that are still to be made.
-    pub(super) fn apply_tensor(&mut self, id: SpanId) -> Result<(), Error> {
-        if self.step.outstanding() > 0 && !self.is_delayed() {
+    pub(crate) fn apply_tensor(&mut self, id: SpanId) -> Result<(), Error> {
+        if self.step.outstanding() > 0 && !self.traits().is_delayed {
             self.collect_what_cannot_be_undone()?;
         }
         for bucket in self.step.buckets_of(id) {
@@ -220,14 +220,14 @@ impl Replica {
 
     /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the
     /// values, which pays where the wire is slow.
-    pub(super) fn overlaps(&self) -> bool {
+    pub(crate) fn overlaps(&self) -> bool {
         let slow = self.group.reach() == kolo_comm::Distance::Network;
         // Where updates are one step late no step is taken back, but all since the last copy.
-        self.config.forward_overlap && (slow || !self.config.elastic || self.config.sync.is_delayed())
+        self.config.forward_overlap && (slow || !self.config.elastic || self.traits().is_delayed)
     }
 
     /// Updates the values of a bucket, if that is still to be done.
-    pub(super) fn apply(&mut self, bucket: usize) -> Result<(), Error> {
+    pub(crate) fn apply(&mut self, bucket: usize) -> Result<(), Error> {
         if !self.step.is_due(bucket) {
             return Ok(());
         }
@@ -261,11 +261,11 @@ impl Replica {
             && self.transforms.is_empty()
             && !self.noise.is_on()
             && !self.scaler.is_on()
-            && !self.is_delayed()
+            && !self.traits().is_delayed
     }
 
     /// All updates of a step are in.
-    pub(super) fn complete(&mut self, done: LastStep) -> Result<(), Error> {
+    pub(crate) fn complete(&mut self, done: LastStep) -> Result<(), Error> {
         if let Some(undo) = &mut self.undo {
             undo.commit();
         }
@@ -277,7 +277,7 @@ impl Replica {
             self.values.fill(f32::NAN);
         }
         if self.overflow.is_to_be_named() && !self.server {
-            let Replica { layout, values, optimizer, overflow, .. } = self;
+            let Core { layout, values, optimizer, overflow, .. } = self;
             overflow.name(done.step, layout, values, &mut **optimizer)?;
         }
         self.transforms.end_step();

@@ -212,6 +212,11 @@ impl Step {
         })
     }
 
+    /// Size of the buckets.
+    pub(crate) fn caps(&self) -> BucketCaps {
+        self.caps
+    }
+
     /// Before the first step: the squared norm of each shard's gradient is measured in all of them, and told.
     pub(crate) fn measure_shards(&mut self) {
         self.squares = Some(ShardSquares::new(&self.layout));

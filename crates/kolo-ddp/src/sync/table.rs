@@ -1,143 +1,154 @@
-//! The modes of synchronisation by name.
+//! The ways to synchronize by name.
 
-use serde::Deserialize;
+use std::str::FromStr;
 
-use kolo_optim::table::{Entry, Setting, Settings};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+use super::choice::SyncMode;
+use super::mode::Made;
+use super::traits::SyncTraits;
+use super::{delayed, every_step, islands, stale};
+use crate::config::Config;
+use crate::error::Error;
+use kolo_optim::Optimizer;
+use kolo_optim::table::{self as tables, Choice, Entry};
 
 /// Every mode there is; the first one is the default.
-pub static SYNCS: &[Entry<Synchronisation>] = &[
-    Entry {
-        name: "every-step",
-        about: "all shards synchronise in every step: one model",
-        settings: &[],
-        make: |_| Box::new(Synchronisation::EveryStep),
-    },
-    Entry {
-        name: "local",
-        about: "local SGD: the weights of the islands are averaged every H steps (Stich 2019)",
-        settings: &[Setting::whole("H", 8, 1..u64::MAX, "Steps of a round"), RESTART],
-        make: |settings| averaging(settings),
-    },
-    Entry {
-        name: "post-local",
-        about: "post-local SGD: every step until step T, then local (Lin et al. 2020)",
-        settings: &[
-            Setting::whole("H", 8, 1..u64::MAX, "Steps of a round"),
-            Setting::whole("T", 1000, 0..u64::MAX, "Steps before the first round"),
-            RESTART,
-        ],
-        make: |settings| averaging(settings),
-    },
-    Entry {
-        name: "diloco",
-        about: "DiLoCo: an outer step of Nesterov's momentum every H steps (Douillard et al. 2023)",
-        settings: &[
-            Setting::whole("H", 50, 1..u64::MAX, "Steps of a round"),
-            Setting::positive("outer_lr", 0.7, "Learning rate of the outer step"),
-            Setting::number("outer_momentum", 0.9, 0.0..1.0, "Nesterov's momentum of the outer step"),
-            RESTART,
-        ],
-        make: |settings| {
-            let Diloco { steps, outer_lr, outer_momentum, restart_inner } = settings.read();
-            Box::new(Synchronisation::Rounds(Rounds {
-                steps: steps as u64,
-                together: 0,
-                outer_lr,
-                outer_momentum,
-                restart_inner,
-            }))
-        },
-    },
-    Entry {
-        name: "delayed",
-        about: "each update is a step late, and its gradient travels while the next one is computed (Li et al. 2018)",
-        settings: &[Setting::whole("steps", 1, 1..2, "Steps by which updates are late")],
-        make: |_| Box::new(Synchronisation::Delayed),
-    },
-    Entry {
-        name: "stale",
-        about: "asynchronous SGD through servers, K steps stale at most: promises no bits (Ho et al. 2013)",
-        settings: &[Setting::whole(
-            "K",
-            3,
-            0..u64::MAX,
-            "Steps that a worker may be ahead of the slowest one",
-        )],
-        make: |settings| {
-            let Stale { bound } = settings.read();
-            Box::new(Synchronisation::Stale { bound: bound as u64 })
-        },
-    },
+pub static SYNCS: &[Entry<Synchronization>] = &[
+    every_step::EVERY_STEP,
+    islands::LOCAL,
+    islands::POST_LOCAL,
+    islands::DILOCO,
+    delayed::DELAYED,
+    stale::STALE,
 ];
 
-const RESTART: Setting =
-    Setting::flag("restart_inner", "Begin the islands' optimizers anew after each outer step");
-
-/// How the shards of a job come to one model.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Synchronisation {
-    /// By one sum over all shards in every step.
-    EveryStep,
-    /// As islands, which synchronise rarely.
-    Rounds(Rounds),
-    /// By one sum over all shards in every step, which changes the weights one step later (Pipe-SGD with
-    /// K = 2, Li et al. 2018).
-    Delayed,
-    /// Through servers that hold the weights: each worker goes at its own pace, and what it computes with may
-    /// lack the others' last `bound` steps (stale synchronous parallel, Ho et al. 2013).
-    Stale {
-        /// K: steps that a worker may be ahead of the slowest one.
-        bound: u64,
-    },
+/// A way to synchronize with its settings.
+pub struct Synchronization {
+    /// Its properties.
+    pub traits: SyncTraits,
+    /// Makes it for a job of so many ranks, whose program has given an optimizer.
+    pub(super) make: fn(&Config, usize, Box<dyn Optimizer>) -> Result<Made, Error>,
 }
 
-/// When islands synchronise, and what their outer step is.
+/// Makes the mode that a configuration asks for, in a job of `world` ranks.
 ///
-/// θ is the weights that all islands begin a round with, θᵢ those that island i ends it with, of I islands.
-/// Their mean difference Δ = 1/I · Σ (θ − θᵢ) is the gradient of an outer step of SGD: v = μ·v + Δ;
-/// θ −= η·(Δ + μ·v) (Douillard et al. 2023, algorithm 1). With η = 1 and μ = 0 that is the mean of the θᵢ
-/// (Stich 2019, algorithm 1).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rounds {
-    /// H: steps between two outer steps.
-    pub steps: u64,
-    /// T: steps before the first round, in which all shards synchronise every step.
-    pub together: u64,
-    /// η
-    pub outer_lr: f64,
-    /// μ
-    pub outer_momentum: f64,
-    /// Whether the optimizer of an island begins each round without state.
-    pub restart_inner: bool,
+/// # Errors
+///
+/// A setting of the job excludes the mode.
+pub(crate) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>) -> Result<Made, Error> {
+    (find(config.sync.name)?.build(&config.sync.settings)?.make)(config, world, optimizer)
 }
 
-#[derive(Deserialize)]
-struct Averaging {
-    #[serde(rename = "H")]
-    steps: f64,
-    #[serde(rename = "T", default)]
-    together: f64,
-    restart_inner: bool,
+/// The entry of that name in [`SYNCS`].
+///
+/// # Errors
+///
+/// There is none of that name; lists the known ones.
+pub fn find(name: &str) -> Result<&'static Entry<Synchronization>, Error> {
+    Ok(tables::find("mode of synchronisation", SYNCS, name)?)
 }
 
-#[derive(Deserialize)]
-struct Diloco {
-    #[serde(rename = "H")]
-    steps: f64,
-    outer_lr: f64,
-    outer_momentum: f64,
-    restart_inner: bool,
+impl SyncMode {
+    /// The mode that a choice describes.
+    ///
+    /// # Errors
+    ///
+    /// There is none of that name, it has no such setting, a value is not allowed, or a number of steps is
+    /// not whole.
+    pub fn new(choice: &Choice) -> Result<Self, Error> {
+        let entry = find(&choice.name)?;
+        let traits = entry.build(&choice.settings)?.traits;
+        Ok(SyncMode { name: entry.name, settings: choice.settings.clone(), traits })
+    }
 }
 
-#[derive(Deserialize)]
-struct Stale {
-    #[serde(rename = "K")]
-    bound: f64,
+impl<'de> Deserialize<'de> for SyncMode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
 }
 
-fn averaging(settings: &Settings) -> Box<Synchronisation> {
-    let Averaging { steps, together, restart_inner } = settings.read();
-    let (steps, together) = (steps as u64, together as u64);
-    let rounds = Rounds { steps, together, outer_lr: 1.0, outer_momentum: 0.0, restart_inner };
-    Box::new(Synchronisation::Rounds(rounds))
+impl FromStr for SyncMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let Some((name, settings)) = text.split_once(':') else {
+            return SyncMode::new(&Choice::new(text.trim()));
+        };
+        let first = find(name.trim())?.settings.first();
+        let complete = |setting: &str| match (setting.split_once('='), first) {
+            (Some((name, value)), _) => format!("{}={value}", name.replace('-', "_")),
+            (None, Some(first)) if setting.trim().parse::<f64>().is_ok() => {
+                format!("{}={}", first.name, setting.trim())
+            }
+            // A flag needs no value.
+            (None, _) => format!("{}=true", setting.trim().replace('-', "_")),
+        };
+        let settings = settings.split(',').map(complete).collect::<Vec<_>>().join(",");
+        let choice: Choice = format!("{name}:{settings}").parse()?;
+        SyncMode::new(&choice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in ["every-step", "local", "local:H=4", "post-local:H=4,T=100", "diloco:H=50,outer_lr=0.5"] {
+            let mode: SyncMode = text.parse().unwrap();
+            assert_eq!(mode.to_string(), text);
+            assert_eq!(mode.rounds().is_none(), text == "every-step");
+            assert_eq!((mode.staleness_bound(), mode.is_delayed()), (None, false));
+        }
+        for (text, whole, bound) in
+            [("stale", "stale", 3), ("stale:0", "stale:K=0", 0), ("stale: 2", "stale:K=2", 2)]
+        {
+            let mode: SyncMode = text.parse().unwrap();
+            assert_eq!(
+                (mode.to_string().as_str(), mode.staleness_bound(), mode.rounds()),
+                (whole, Some(bound), None)
+            );
+            assert_eq!(whole.parse::<SyncMode>().unwrap(), mode);
+        }
+        for text in ["delayed", "delayed:1", "delayed: 1", "delayed:steps=1"] {
+            let mode: SyncMode = text.parse().unwrap();
+            assert!(mode.is_delayed() && mode.rounds().is_none());
+            assert_eq!(mode.to_string().parse::<SyncMode>().unwrap(), mode);
+        }
+        let mode: SyncMode = "diloco: outer-lr = 0.5, restart-inner".parse().unwrap();
+        let rounds = mode.rounds().unwrap();
+        assert_eq!(mode.to_string(), "diloco:outer_lr=0.5,restart_inner=true");
+        assert_eq!((rounds.steps, rounds.outer_lr, rounds.outer_momentum), (50, 0.5, 0.9));
+        assert!(rounds.restart_inner);
+        assert_eq!(SyncMode::default(), "every-step".parse().unwrap());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_what_is_right() {
+        for (text, words) in [
+            ("never", "unknown mode of synchronisation `never`; known are every-step, local"),
+            ("every-step:H=2", "every-step has no setting `H`; it has none"),
+            ("local:h=2", "local has no setting `h`; it has H, restart_inner"),
+            ("local:H", "H of local is true; it must be a whole number of 1 or more"),
+            ("local:H=many", "a value must be a number, true or false"),
+            ("local:H=2,H=3", "given twice"),
+            ("local:H=2.5", "H of local is 2.5; it must be a whole number of 1 or more"),
+            ("local:H=0", "H of local is 0; it must be a whole number of 1 or more"),
+            ("stale:-1", "K of stale is -1; it must be"),
+            ("stale:1.5", "K of stale is 1.5; it must be"),
+            ("stale:s=2", "stale has no setting `s`; it has K"),
+            ("delayed:2", "steps of delayed is 2; it must be a whole number from 1 to 1"),
+            ("delayed:0", "steps of delayed is 0; it must be"),
+            ("delayed:H=1", "delayed has no setting `H`; it has steps"),
+            ("every-step:3", "every-step has no setting `3`; it has none"),
+            ("diloco:outer_momentum=1", "it must be at least 0 and below 1"),
+        ] {
+            let error = text.parse::<SyncMode>().unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
 }

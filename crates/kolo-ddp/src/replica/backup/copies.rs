@@ -8,7 +8,6 @@ use super::newest::Held;
 use crate::last_step::LastStep;
 use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
-use crate::replica::islands::IslandNotes;
 use crate::transform::States;
 
 /// How many copies are kept: while a new one is made the one before it is the last that is good.
@@ -33,8 +32,8 @@ pub(super) struct Common {
     /// What the steps have come to that became known with the last one.
     pub(super) known: Vec<LastStep>,
     pub(super) uses: Vec<u32>,
-    /// What each of the islands goes on with, and how many of their steps have been skipped.
-    pub(super) islands: Vec<IslandNotes>,
+    /// What else is kept for each shard, and how many steps of the job have been skipped.
+    pub(super) shards: Vec<ShardNotes>,
     pub(super) skipped_steps: u64,
     pub(super) noise_scale: NoiseScale,
     pub(super) loss_scale: LossScale,
@@ -44,9 +43,17 @@ pub(super) struct Common {
     pub(super) shard_len: usize,
 }
 
+/// What a mode keeps for a shard that is small enough for all ranks to have it.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct ShardNotes {
+    /// Number of times that the shard's model expects to use each tensor.
+    pub(crate) uses: Vec<u32>,
+    pub(crate) loss_scale: LossScale,
+}
+
 /// The newest copies, oldest first.
 #[derive(Default)]
-pub(in crate::replica) struct Backups(VecDeque<Backup>);
+pub(crate) struct Backups(VecDeque<Backup>);
 
 impl Backups {
     /// What this rank holds of each copy.
@@ -91,12 +98,12 @@ mod tests {
             if backups.is_due(5, steps) {
                 let loss_scale = LossScale { scale: 1.0, clean_steps: 0, skipped_steps: 0 };
                 let noise_scale = NoiseScale::default();
-                let (known, uses, islands, skipped_steps) = (Vec::new(), Vec::new(), Vec::new(), 0);
+                let (known, uses, shards, skipped_steps) = (Vec::new(), Vec::new(), Vec::new(), 0);
                 let (arrays, shard_len) = (0, 0);
                 let common = Common {
                     known,
                     uses,
-                    islands,
+                    shards,
                     skipped_steps,
                     noise_scale,
                     loss_scale,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kolo_comm::Rank;
 
 use crate::error::Error;
-use crate::replica::Replica;
+use crate::replica::core::Core;
 
 /// Ranks that hold what only another one has: two, because the death of a rank is seldom noticed before that
 /// of its neighbour where both have one cause, and a copy is there again only when the next group has begun.
@@ -22,7 +22,7 @@ fn pairs(workers: &[Rank], keepers: &[Rank], past: usize) -> Vec<(Rank, Rank)> {
     workers.iter().enumerate().filter_map(pair).collect()
 }
 
-impl Replica {
+impl Core {
     /// What is kept for this rank's shards, so many values each, and if it is one of `keepers` for those of
     /// the workers before it, each of which gives its own to the next keepers. A collective.
     pub(super) fn with_those_before(

@@ -9,31 +9,38 @@
 //! every shard is left somewhere ([`newest`], [`restoring`]), and do the steps since then again, in the same
 //! bits. Here a copy is made.
 
-mod copies;
+pub(crate) mod copies;
 mod keepers;
 mod newest;
 mod restoring;
 
 use kolo_comm::Rank;
 
-pub(super) use self::copies::Backups;
-use self::copies::{Backup, Common};
-use super::Replica;
-use crate::config::Config;
+use self::copies::{Backup, Backups, Common};
+use super::core::Core;
+use super::handle::Replica;
 use crate::error::Error;
+use crate::sync::mode::Copied;
 
-impl Replica {
-    /// Whether a rank has something that could die with it.
+impl Core {
+    /// Returns true if a rank has something that could die with it.
     fn keeps_state(&self) -> bool {
-        let Config { elastic, reduction, sync, .. } = &self.config;
-        *elastic && (reduction.keeps_state() || sync.is_delayed() || self.islands.is_some())
+        self.config.elastic && (self.config.reduction.keeps_state() || self.traits().has_private_state())
     }
 
+    /// Number of values that the reduction keeps for one shard.
+    fn shard_state_len(&self) -> usize {
+        self.config.reduction.shard_state().len() * self.layout.len()
+    }
+}
+
+impl Replica {
     /// Whether a copy is to be made after the steps so far.
     pub(super) fn is_backup_due(&self) -> bool {
-        self.keeps_state()
+        let core = &self.core;
+        core.keeps_state()
             && self.is_synchronised()
-            && self.backups.is_due(self.config.backup_every, self.steps)
+            && core.backups.is_due(core.config.backup_every, core.steps)
     }
 
     /// Copies what this rank has, and gives what is kept for its shards to the next workers. A collective;
@@ -43,7 +50,7 @@ impl Replica {
     ///
     /// A collective failed (naming the rank).
     pub(super) fn back_up(&mut self) -> Result<(), Error> {
-        self.back_up_with(&self.workers())
+        self.back_up_with(&self.core.workers())
     }
 
     /// The same before ranks leave, maybe this one: to the next workers that stay.
@@ -52,51 +59,50 @@ impl Replica {
     ///
     /// As [`Replica::back_up`].
     pub(super) fn back_up_with_those_who_stay(&mut self) -> Result<(), Error> {
-        if !self.keeps_state() {
+        let core = &self.core;
+        if !core.keeps_state() {
             return Ok(());
         }
-        let leaves = self.members.leaves(self.group.rank());
-        let leave: Vec<bool> = self.group.all_gather_value(&leaves)?;
-        let stay: Vec<Rank> = self.workers().into_iter().filter(|Rank(rank)| !leave[*rank]).collect();
+        let leaves = core.members.leaves(core.group.rank());
+        let leave: Vec<bool> = core.group.all_gather_value(&leaves)?;
+        let stay: Vec<Rank> = core.workers().into_iter().filter(|Rank(rank)| !leave[*rank]).collect();
         self.back_up_with(&stay)
     }
 
     fn back_up_with(&mut self, keepers: &[Rank]) -> Result<(), Error> {
-        if !self.keeps_state() {
+        let core = &mut self.core;
+        if !core.keeps_state() {
             return Ok(());
         }
-        self.apply_outstanding()?;
-        if self.server {
+        core.apply_outstanding()?;
+        if core.server {
             return Ok(());
         }
-        let mut own = self.step.shard_state();
-        let mut arrays = vec![self.values.clone()];
-        arrays.extend(self.optimizer.state().into_iter().map(|(_, state)| state.to_vec()));
-        arrays.extend(self.step.common_state());
-        let (mut notes, mut shard_len) = (Vec::new(), self.shard_state_len());
-        own.resize(self.step.shards().len(), Vec::new());
-        if let Some(islands) = &mut self.islands {
-            let copied = islands.copy(&self.group)?;
-            own.iter_mut().zip(copied.own).for_each(|(own, island)| own.extend(island));
-            arrays.extend(copied.together);
-            (notes, shard_len) = (copied.notes, shard_len + copied.len);
-        }
+        let mut own = core.step.shard_state();
+        let mut arrays = vec![core.values.clone()];
+        arrays.extend(core.optimizer.state().into_iter().map(|(_, state)| state.to_vec()));
+        arrays.extend(core.step.common_state());
+        own.resize(core.step.shards().len(), Vec::new());
+        let Copied { own: of_mode, len, notes, common } = self.mode.copy(&core.group)?;
+        own.iter_mut().zip(of_mode).for_each(|(own, of_mode)| own.extend(of_mode));
+        arrays.extend(common);
+        let shard_len = core.shard_state_len() + len;
         let common = Common {
-            known: self.last_steps(),
-            uses: self.step.expected_uses().to_vec(),
-            islands: notes,
-            skipped_steps: self.skipped_steps(),
-            noise_scale: self.noise.known,
-            loss_scale: self.scaler.now(),
-            transforms: self.transforms.states(),
+            known: core.last_steps(),
+            uses: core.step.expected_uses().to_vec(),
+            shards: notes,
+            skipped_steps: self.mode.skipped_steps(core),
+            noise_scale: core.noise.known,
+            loss_scale: core.scaler.now(),
+            transforms: core.transforms.states(),
             arrays: arrays.len(),
             shard_len,
         };
         let shards = match shard_len {
-            0 => (0..self.shards).map(|shard| (shard, Vec::new())).collect(),
-            _ => self.with_those_before(own, shard_len, keepers)?,
+            0 => (0..core.shards).map(|shard| (shard, Vec::new())).collect(),
+            _ => core.with_those_before(own, shard_len, keepers)?,
         };
-        self.backups.add(Backup { steps: self.steps, common, arrays, shards });
+        core.backups.add(Backup { steps: core.steps, common, arrays, shards });
         Ok(())
     }
 
@@ -106,7 +112,7 @@ impl Replica {
     ///
     /// As [`Replica::back_up`].
     pub(super) fn forget_backups(&mut self) -> Result<(), Error> {
-        self.backups = Backups::default();
+        self.core.backups = Backups::default();
         self.back_up_at_start()
     }
 
@@ -117,11 +123,6 @@ impl Replica {
     ///
     /// As [`Replica::back_up`].
     pub(super) fn back_up_at_start(&mut self) -> Result<(), Error> {
-        if self.config.backup_every > 0 { self.back_up() } else { Ok(()) }
-    }
-
-    /// Values that the reduction keeps for one shard.
-    fn shard_state_len(&self) -> usize {
-        self.config.reduction.shard_state().len() * self.layout.len()
+        if self.core.config.backup_every > 0 { self.back_up() } else { Ok(()) }
     }
 }

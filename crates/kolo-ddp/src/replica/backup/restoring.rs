@@ -6,12 +6,13 @@ use kolo_comm::{Group, Rank};
 use super::copies::Common;
 use super::newest::{Held, newest};
 use crate::error::Error;
-use crate::replica::Replica;
+use crate::replica::core::Core;
+use crate::replica::handle::Replica;
 use crate::replica::undo::Undo;
 use crate::warning::Warning;
 
 /// A copy to which all ranks have gone back, and what of it they get when they have shards again.
-pub(in crate::replica) struct Restored {
+pub(crate) struct Restored {
     steps: u64,
     /// For each shard who holds what is kept for it.
     holders: Vec<Rank>,
@@ -22,7 +23,7 @@ pub(in crate::replica) struct Restored {
 
 impl Restored {
     /// How often the next step is expected to use each tensor.
-    pub(in crate::replica) fn uses(&self) -> &[u32] {
+    pub(crate) fn uses(&self) -> &[u32] {
         &self.common.uses
     }
 }
@@ -35,44 +36,43 @@ impl Replica {
     /// # Errors
     ///
     /// A collective failed (naming the rank).
-    pub(in crate::replica) fn go_back(&mut self, group: &Group) -> Result<Option<Restored>, Error> {
-        if !self.keeps_state() {
+    pub(crate) fn go_back(&mut self, group: &Group) -> Result<Option<Restored>, Error> {
+        let core = &mut self.core;
+        if !core.keeps_state() {
             return Ok(None);
         }
-        let held: Vec<Vec<Held>> = group.all_gather_value(&self.backups.held())?;
-        let Some((steps, holders)) = newest(&held, self.shards) else { return Ok(None) };
+        let held: Vec<Vec<Held>> = group.all_gather_value(&core.backups.held())?;
+        let Some((steps, holders)) = newest(&held, core.shards) else { return Ok(None) };
         let has = |rank: &Vec<Held>| rank.iter().any(|held| held.steps == steps);
         let Some(donor) = held.iter().position(has).map(Rank) else { return Ok(None) };
-        let own = self.backups.at(steps);
+        let own = core.backups.at(steps);
 
         let told: Option<Common> = group.broadcast_value(own.map(|own| own.common.clone()), donor)?;
         let Some(common) = told else { return Ok(None) };
         let receive = |number: usize| {
             let mut array =
-                own.map_or_else(|| vec![0.0; self.layout.len()], |own| own.arrays[number].clone());
+                own.map_or_else(|| vec![0.0; core.layout.len()], |own| own.arrays[number].clone());
             group.broadcast(&mut array, donor)?;
             Ok::<_, Error>(array)
         };
         let arrays = (0..common.arrays).map(receive).collect::<Result<Vec<_>, _>>()?;
         // Nothing of this rank's own has been given up before all of it was here.
-        if self.joined && self.steps != steps {
-            log::info!("going back from step {} to step {steps}, of which all is left", self.steps);
+        if core.joined && core.steps != steps {
+            log::info!("going back from step {} to step {steps}, of which all is left", core.steps);
         }
         let mut arrays = arrays.into_iter();
-        self.values = arrays.next().unwrap_or_default();
-        for ((_, state), new) in self.optimizer.state().into_iter().zip(&mut arrays) {
+        core.values = arrays.next().unwrap_or_default();
+        for ((_, state), new) in core.optimizer.state().into_iter().zip(&mut arrays) {
             state.copy_from_slice(&new);
         }
-        self.set_last_steps(common.known.clone());
-        self.steps = steps;
-        self.noise.known = common.noise_scale;
-        self.scaler.take_over(common.loss_scale);
-        self.transforms.take_over(&self.layout, common.transforms.clone())?;
-        self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
-        self.gathered = None;
-        if let Some(islands) = &mut self.islands {
-            islands.begins_at(steps);
-        }
+        core.set_last_steps(common.known.clone());
+        core.steps = steps;
+        core.noise.known = common.noise_scale;
+        core.scaler.take_over(common.loss_scale);
+        core.transforms.take_over(&core.layout, common.transforms.clone())?;
+        core.undo = core.undo.is_some().then(|| Undo::new(&core.layout));
+        core.gathered = None;
+        self.mode.go_on_at(steps);
         Ok(Some(Restored { steps, holders, common, rest: arrays.collect() }))
     }
 
@@ -81,35 +81,56 @@ impl Replica {
     /// # Errors
     ///
     /// A collective failed (naming the rank).
-    pub(in crate::replica) fn put_back(&mut self, restored: &Restored) -> Result<(), Error> {
-        let count = self.config.reduction.common_state().len().min(restored.rest.len());
-        let (common, together) = restored.rest.split_at(count);
-        self.step.set_common_state(common);
-        if let Some(islands) = &mut self.islands {
-            islands.put_back(&restored.common.islands, together, restored.common.skipped_steps);
-        }
-        let of_reduction = self.shard_state_len();
+    pub(crate) fn put_back(&mut self, restored: &Restored) -> Result<(), Error> {
+        let count = self.core.config.reduction.common_state().len().min(restored.rest.len());
+        let (of_reduction, of_mode) = restored.rest.split_at(count);
+        self.core.step.set_common_state(of_reduction);
+        self.mode.put_back(&restored.common.shards, of_mode, restored.common.skipped_steps);
+        let of_reduction = self.core.shard_state_len();
         let mut own = Vec::new();
         for (shard, holder) in restored.holders.iter().enumerate() {
-            let Some(kept) = self.hand_over(restored, shard, *holder)? else { continue };
-            let (reduction, island) = kept.split_at(of_reduction);
-            if self.step.shards().contains(&shard) {
+            let takers = self.mode.holders(&self.core, shard);
+            let Some(kept) = self.core.hand_over(restored, shard, *holder, &takers)? else { continue };
+            let (reduction, of_mode) = kept.split_at(of_reduction);
+            if self.core.step.shards().contains(&shard) {
                 own.push(reduction.to_vec());
             }
-            if let Some(islands) = &mut self.islands {
-                islands.put_back_state(shard, island);
-            }
+            self.mode.put_back_shard(shard, of_mode);
         }
         if of_reduction > 0 {
-            self.step.set_shard_state(&own);
+            self.core.step.set_shard_state(&own);
         }
         Ok(())
     }
 
+    /// What only dead workers had is nowhere: it begins with nothing, and the user hears of it.
+    pub(crate) fn warn_of_lost_state(&mut self) {
+        let core = &mut self.core;
+        if let Some(warning) = self.mode.loss(core.shards) {
+            core.warn(warning);
+        }
+        if core.config.reduction.keeps_state() {
+            let reduction = core.config.reduction.name().to_string();
+            core.warn(Warning::ShardStateLost { reduction, shards: (0..core.shards).collect() });
+        }
+    }
+
+    /// Returns true if a new group begins without what its ranks had kept.
+    pub(crate) fn has_lost_state(&self, restored: Option<&Restored>) -> bool {
+        self.core.keeps_state() && restored.is_none() && self.core.steps > 0
+    }
+}
+
+impl Core {
     /// What was kept for a shard goes from its holder to the ranks that have it now; returns it on those.
-    fn hand_over(&self, restored: &Restored, shard: usize, holder: Rank) -> Result<Option<Vec<f32>>, Error> {
-        let len = restored.common.shard_len;
-        let (rank, takers) = (self.group.rank(), self.ranks_of_shard(shard));
+    fn hand_over(
+        &self,
+        restored: &Restored,
+        shard: usize,
+        holder: Rank,
+        takers: &[Rank],
+    ) -> Result<Option<Vec<f32>>, Error> {
+        let (rank, len) = (self.group.rank(), restored.common.shard_len);
         if len == 0 {
             return Ok(None);
         }
@@ -127,35 +148,5 @@ impl Replica {
         let mut received = vec![0.0; len];
         self.group.receive(&mut received, holder)?;
         Ok(Some(received))
-    }
-
-    /// The ranks that need what is kept for a shard, or for an island.
-    fn ranks_of_shard(&self, shard: usize) -> Vec<Rank> {
-        if let Some(islands) = &self.islands {
-            return islands.ranks_of(shard);
-        }
-        let shares = self.step.shares().iter();
-        let ends = shares.scan(0, |end, share| {
-            *end += share;
-            Some(*end)
-        });
-        ends.enumerate().find(|(_, end)| shard < *end).map(|(rank, _)| Rank(rank)).into_iter().collect()
-    }
-
-    /// What only dead workers had is nowhere: it begins with nothing, and the user hears of it.
-    pub(in crate::replica) fn warn_of_lost_state(&mut self) {
-        let reducer = self.config.reduction.clone();
-        if self.islands.is_some() {
-            self.warn(Warning::IslandStateLost { islands: (0..self.shards).collect() });
-        }
-        if reducer.keeps_state() {
-            let reduction = reducer.name().to_string();
-            self.warn(Warning::ShardStateLost { reduction, shards: (0..self.shards).collect() });
-        }
-    }
-
-    /// Whether a new group begins without what its ranks had kept.
-    pub(in crate::replica) fn has_lost_state(&self, restored: Option<&Restored>) -> bool {
-        self.keeps_state() && restored.is_none() && self.steps > 0
     }
 }

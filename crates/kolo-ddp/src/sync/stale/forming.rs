@@ -1,63 +1,73 @@
 //! How a job gets servers that hold its weights: what is refused, and the group of each worker and server.
 
 use kolo_comm::Group;
+use serde::Deserialize;
 
-use super::super::{Replica, another};
 use super::message::Pair;
 use super::part_state::{PartState, Plan};
+use super::parts;
 use super::server::Server;
+use super::stale_mode::{Role, Stale};
 use super::worker::{ServerPart, Worker};
-use super::{Role, Stale, parts};
 use crate::config::Config;
 use crate::error::Error;
 use crate::reduction::REDUCTIONS;
+use crate::replica::core::Core;
 use crate::staleness::Staleness;
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
+use crate::sync::mode::{Made, another, refuse_islands, refused};
+use crate::sync::table::Synchronization;
+use crate::sync::traits::SyncTraits;
 use crate::verify::is_watched;
+use kolo_optim::table::{Entry, Setting};
 use kolo_optim::{Optimizer, Scope};
 
+pub(in crate::sync) const STALE: Entry<Synchronization> = Entry {
+    name: "stale",
+    about: "asynchronous SGD through servers, K steps stale at most: promises no bits (Ho et al. 2013)",
+    settings: &[Setting::whole("K", 3, 0..u64::MAX, "Steps that a worker may be ahead of the slowest one")],
+    make: |settings| {
+        let BoundSetting { bound } = settings.read();
+        let traits = SyncTraits { staleness_bound: Some(bound as u64), ..SyncTraits::default() };
+        Box::new(Synchronization { traits, make })
+    },
+};
+
+#[derive(Deserialize)]
+struct BoundSetting {
+    #[serde(rename = "K")]
+    bound: f64,
+}
+
+/// Makes the mode, before this rank is a worker or a server.
+///
+/// # Errors
+///
+/// A setting excludes it.
+fn make(config: &Config, _: usize, optimizer: Box<dyn Optimizer>) -> Result<Made, Error> {
+    refuse_islands(config)?;
+    if let Some(problem) = obstacle(config, &*optimizer)? {
+        return Err(refused(config, &problem));
+    }
+    let mode = Box::new(Stale {
+        bound: config.sync.staleness_bound().unwrap_or(0),
+        role: None,
+        must_load: false,
+        updates: 0,
+        gathered: 0,
+        began: 0,
+        rates: Vec::new(),
+        ends: false,
+        known: Vec::new(),
+        staleness: Staleness::default(),
+    });
+    Ok(Made { config: config.clone(), optimizer, mode })
+}
+
 impl Stale {
-    /// What a job's configuration comes to; `None` where servers hold no weights.
-    ///
-    /// # Errors
-    ///
-    /// A combination that cannot be.
-    pub(in crate::replica) fn new(config: &Config, optimizer: &dyn Optimizer) -> Result<Option<Self>, Error> {
-        let Some(bound) = config.sync.staleness_bound() else { return Ok(None) };
-        if let Some(problem) = obstacle(config, optimizer)? {
-            return Err(Error::Setting(format!("synchronisation `{}` {problem}", config.sync)));
-        }
-        Ok(Some(Stale {
-            bound,
-            role: None,
-            must_load: false,
-            updates: 0,
-            gathered: 0,
-            began: 0,
-            rates: Vec::new(),
-            ends: false,
-            known: Vec::new(),
-            staleness: Staleness::default(),
-        }))
-    }
-
-    /// Makes this rank what it is, with the weights that its replica has or is about to have after so many
-    /// steps. A collective.
-    fn form(&mut self, outer: &mut Replica, steps: u64) -> Result<(), Error> {
-        if !self.is_between_rounds() {
-            return Err(Error::RoundNotOver { step: outer.steps, began: self.began });
-        }
-        if self.role.is_none() {
-            self.role = Some(self.connect(outer)?);
-        }
-        self.must_load = true;
-        (self.updates, self.gathered) = (steps, steps);
-        self.begin_round(steps);
-        Ok(())
-    }
-
-    fn connect(&self, outer: &Replica) -> Result<Role, Error> {
+    /// Makes this rank a worker or a server. A collective.
+    pub(super) fn connect(&self, outer: &Core) -> Result<Role, Error> {
         let (group, layout) = (&outer.group, &outer.layout);
         let (workers, servers) = (outer.workers(), outer.server_ranks());
         let whole_tensors = outer.optimizer.scope() == Scope::Tensor;
@@ -124,19 +134,4 @@ fn obstacle(config: &Config, optimizer: &dyn Optimizer) -> Result<Option<String>
         return Ok(None);
     };
     Ok(Some(problem.into()))
-}
-
-impl Replica {
-    /// Connects workers with the servers that hold the weights, if the job has such, as they are after so
-    /// many steps. All ranks hold the same values then. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank), a round is not over, or memory or a thread cannot be had.
-    pub(crate) fn form_stale(&mut self, steps: u64) -> Result<(), Error> {
-        let Some(mut stale) = self.stale.take() else { return Ok(()) };
-        let result = stale.form(self, steps);
-        self.stale = Some(stale);
-        result
-    }
 }

@@ -1,21 +1,21 @@
 //! A round: steps of the islands, and the outer step that ends it.
 
-use super::super::{Replica, StepReport};
+use super::counted::counted_from;
+use super::islands_mode::Islands;
 use super::loss::{IslandLoss, mean};
-use super::{Islands, OwnIsland};
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::membership::Agreed;
-use crate::origin::Origin;
-use kolo_comm::Rank;
+use crate::replica::core::Core;
+use crate::replica::report::StepReport;
 use kolo_optim::{Kind, SpanId};
 
 impl Islands {
     /// A step of all islands of this rank; and the outer step, if it is due, in which alone the ranks agree
     /// on who takes part.
-    pub(in crate::replica) fn step(
+    pub(super) fn step_of_all_islands(
         &mut self,
-        outer: &mut Replica,
+        outer: &mut Core,
         rate: f64,
     ) -> Result<(StepReport, Agreed), Error> {
         let (mut report, mut agreed) = self.step_of_each(outer, rate)?;
@@ -37,7 +37,7 @@ impl Islands {
 
     /// A step of all islands of this rank, and what is seen of it here. What all ranks have agreed on is
     /// known where all shards still synchronise every step.
-    fn step_of_each(&mut self, outer: &mut Replica, rate: f64) -> Result<(StepReport, Agreed), Error> {
+    fn step_of_each(&mut self, outer: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
         // A death elsewhere would be noticed in the outer step only, and the steps until then be in vain.
         if outer.config.elastic
             && let Some(error) = outer.group.liveness().failure()
@@ -49,16 +49,16 @@ impl Islands {
         let first_step = self.first_step_of_optimizers();
         for island in &mut self.own {
             if self.together {
-                std::mem::swap(&mut outer.members, &mut island.replica.members);
+                std::mem::swap(&mut outer.members, &mut island.core.members);
             }
-            let result = island.replica.step_of_all(rate, None);
+            let result = island.core.step_of_all(rate, None);
             if self.together {
-                std::mem::swap(&mut outer.members, &mut island.replica.members);
+                std::mem::swap(&mut outer.members, &mut island.core.members);
             }
             let (step, heard) = result.map_err(|error| {
                 let error = counted_from(first_step, island.located(error, outer.steps));
                 // The ranks of other islands would go on until the outer step.
-                if error.is_divergence() && island.replica.group.world_size() < outer.group.world_size() {
+                if error.is_divergence() && island.core.group.world_size() < outer.group.world_size() {
                     outer.group.abandon(&error.to_string());
                 }
                 error
@@ -74,7 +74,7 @@ impl Islands {
             report.started_early += step.started_early;
             report.gradient_norm = step.gradient_norm.filter(|_| self.together);
             report.loss_scale = step.loss_scale.filter(|_| self.together);
-            if island.replica.group.world_size() > 1 {
+            if island.core.group.world_size() > 1 {
                 report.buckets.extend(step.buckets);
             }
             report.summed_bytes += if self.together { step.summed_bytes } else { 0 };
@@ -93,11 +93,7 @@ impl Islands {
     }
 
     /// A step of which a rank dies when the outer one has begun.
-    pub(in crate::replica) fn begin_outer_step_for_tests(
-        &mut self,
-        outer: &mut Replica,
-        rate: f64,
-    ) -> Result<(), Error> {
+    pub(super) fn begin_outer_step_for_tests(&mut self, outer: &mut Core, rate: f64) -> Result<(), Error> {
         self.step_of_each(outer, rate)?;
         match !self.together && self.is_outer_step_due(outer.steps) {
             true => self.losses_of_all(outer).map(drop),
@@ -106,7 +102,7 @@ impl Islands {
     }
 
     /// Before the first round: what the one island has come to is the job's.
-    fn step_together(&mut self, outer: &mut Replica, report: &mut StepReport) -> Result<(), Error> {
+    fn step_together(&mut self, outer: &mut Core, report: &mut StepReport) -> Result<(), Error> {
         let island = &mut self.own[0];
         let done = LastStep {
             step: outer.steps,
@@ -120,7 +116,7 @@ impl Islands {
         if done.count <= 0.0 {
             return Err(Error::NoSamples { step: done.step });
         }
-        outer.values.copy_from_slice(island.replica.values()?);
+        outer.values.copy_from_slice(island.core.values()?);
         report.known.push(done);
         outer.steps += 1;
         outer.last = Some(done);
@@ -135,24 +131,20 @@ impl Islands {
     /// Brings all islands to the same weights. What each has changed is the gradient of one shard, whose
     /// count is 1, so each weighs the same; what it has made of running statistics is a change of them as in
     /// any step.
-    fn outer_step(
-        &mut self,
-        outer: &mut Replica,
-        islands: StepReport,
-    ) -> Result<(StepReport, Agreed), Error> {
+    fn outer_step(&mut self, outer: &mut Core, islands: StepReport) -> Result<(StepReport, Agreed), Error> {
         let known = self.losses_of_all(outer)?;
         let Some(done) = known.last().copied() else { return Err(Error::Lost) };
         let rates = self.rates.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
-        outer.note_setting("the learning rates since the last outer step", rates);
+        outer.stated.set("the learning rates since the last outer step", rates);
         let layout = outer.layout.clone();
         let start = outer.values.clone();
         // Also on ranks that do not speak for an island: its values are about to be others.
         let first_step = self.first_step_of_optimizers();
-        let applied = self.own.iter_mut().try_for_each(|island| island.replica.apply_outstanding());
+        let applied = self.own.iter_mut().try_for_each(|island| island.core.apply_outstanding());
         applied.map_err(|error| counted_from(first_step, error))?;
         for island in self.own.iter_mut().filter(|island| island.speaks) {
-            let values = island.replica.values()?;
-            let mut pass = outer.begin_shard(0.0, 1.0)?;
+            let values = island.core.values()?;
+            let pass = outer.begin_pass(0.0, 1.0)?;
             for (number, span) in layout.spans().iter().enumerate().rev() {
                 let (start, end) = (&start[span.range()], &values[span.range()]);
                 if span.spec.kind == Kind::Frozen {
@@ -162,20 +154,20 @@ impl Islands {
                 let change =
                     |(start, end): (&f32, &f32)| if is_statistic { end - start } else { start - end };
                 let change: Vec<f32> = start.iter().zip(end).map(change).collect();
-                pass.ready(SpanId(number), &change);
+                outer.step.add(pass, SpanId(number), &change);
             }
-            pass.finish()?;
+            outer.step.end_shard(pass)?;
         }
         outer.round.clone_from(&known);
         let (report, agreed) = outer.step_of_all(self.rounds.outer_lr, Some((done, self.began)))?;
         self.begin_round(outer.steps);
         let restarts = self.restarts();
         for island in &mut self.own {
-            island.replica.values.copy_from_slice(&outer.values);
+            island.core.values.copy_from_slice(&outer.values);
             if restarts {
-                island.replica.optimizer.init(&outer.layout);
-                island.replica.resume(0)?;
-                island.replica.scaler.count_anew();
+                island.core.optimizer.init(&outer.layout);
+                island.core.set_steps(0);
+                island.core.scaler.count_anew();
             }
         }
         let exposed = report.exposed + islands.exposed;
@@ -190,7 +182,7 @@ impl Islands {
     }
 
     /// The mean loss over all islands of every step of the round, the same bits on all ranks. A collective.
-    fn losses_of_all(&mut self, outer: &Replica) -> Result<Vec<LastStep>, Error> {
+    fn losses_of_all(&mut self, outer: &Core) -> Result<Vec<LastStep>, Error> {
         let speaking = self.own.iter().filter(|island| island.speaks);
         let own: Vec<&[IslandLoss]> = speaking.map(|island| &island.losses[..]).collect();
         let told: Vec<Vec<Vec<IslandLoss>>> = outer.group.all_gather_value(&own)?;
@@ -204,45 +196,5 @@ impl Islands {
             if done.count > 0.0 { Ok(done) } else { Err(Error::NoSamples { step }) }
         };
         (0..self.rates.len()).map(step).collect()
-    }
-}
-
-/// An error of an island that counts steps from `first` on, in the job's numbers.
-pub(super) fn counted_from(first: u64, error: Error) -> Error {
-    match error {
-        Error::ValuesNotFinite { step, tensor } => Error::ValuesNotFinite { step: first + step, tensor },
-        other => other,
-    }
-}
-
-impl OwnIsland {
-    /// An error of the island in the job's numbers of steps, shards and ranks.
-    fn located(&self, error: Error, step: u64) -> Error {
-        match error {
-            Error::LossNotFinite { loss, mut shards, .. } => {
-                for shard in &mut shards {
-                    shard.shard += self.first_shard;
-                    shard.rank.0 += self.first_rank;
-                }
-                Error::LossNotFinite { step, loss, shards }
-            }
-            Error::GradientNotFinite { parameter, value, origin, .. } => {
-                Error::GradientNotFinite { step, parameter, value, origin: self.located_origin(origin) }
-            }
-            Error::StatisticNotFinite { statistic, value, origin, .. } => {
-                Error::StatisticNotFinite { step, statistic, value, origin: self.located_origin(origin) }
-            }
-            Error::NoGradient { .. } => Error::NoGradient { step },
-            other => other,
-        }
-    }
-
-    fn located_origin(&self, origin: Origin) -> Origin {
-        match origin {
-            Origin::Shard { shard, rank } => {
-                Origin::Shard { shard: shard + self.first_shard, rank: Rank(rank.0 + self.first_rank) }
-            }
-            Origin::Sum => Origin::Sum,
-        }
     }
 }

@@ -11,10 +11,11 @@ use kolo_comm::{Group, Rank};
 use kolo_optim::{Span, SpanId};
 use serde::{Deserialize, Serialize};
 
-use super::delayed::Delay;
+use super::assignment;
+use super::core::Core;
+use super::handle::Replica;
 use super::overflow::Overflow;
 use super::undo::Undo;
-use super::{Replica, assignment};
 use crate::agree;
 use crate::buckets::BucketCaps;
 use crate::error::Error;
@@ -55,22 +56,53 @@ impl Replica {
     /// Comes to one state with the ranks of `group`, and trains with them from now on. Tells the user where
     /// they compute on processors of several kinds.
     pub(super) fn join(&mut self, group: Arc<Group>) -> Result<(), Error> {
-        let processors: Vec<Processor> = group.all_gather_value(&self.processor)?;
+        let processors: Vec<Processor> = group.all_gather_value(&self.core.processor)?;
         let speaks = group.rank() == Rank(0);
         self.come_to_one_state(group)?;
-        if self.steps == 0 {
-            self.look_at_first_values()?;
+        let core = &mut self.core;
+        if core.steps == 0 {
+            core.look_at_first_values()?;
         }
         if let Some(warning) = processor::differing(&processors)
             && speaks
-            && self.told_processors.as_ref() != Some(&processors)
+            && core.told_processors.as_ref() != Some(&processors)
         {
-            self.warn(warning);
-            self.told_processors = Some(processors);
+            core.warn(warning);
+            core.told_processors = Some(processors);
         }
         Ok(())
     }
 
+    /// Comes to one state with the ranks of `group`, and trains with them from now on.
+    fn come_to_one_state(&mut self, group: Arc<Group>) -> Result<(), Error> {
+        let caps = self.core.caps();
+        let mut settings = Stated::of_job(&self.core.config, caps, &*self.core.optimizer)?;
+        self.mode.add_settings(caps, &mut settings)?;
+        let before = self.core.steps;
+        let mut expected = self.core.meet(&group, &settings)?;
+        if self.core.steps != before {
+            self.mode.go_on_at(self.core.steps);
+        }
+        let restored = self.go_back(&group)?;
+        if let Some(restored) = &restored {
+            expected = restored.uses().to_vec();
+        }
+        self.mode.divide(&mut self.core, &group)?;
+        self.core.begin_steps(group, expected)?;
+        let steps = self.core.steps;
+        self.mode.form(&mut self.core, steps)?;
+        if self.has_lost_state(restored.as_ref()) {
+            self.warn_of_lost_state();
+        }
+        if let Some(restored) = restored {
+            self.put_back(&restored)?;
+        }
+        self.core.set_joined();
+        self.back_up_at_start()
+    }
+}
+
+impl Core {
     /// Refuses to train a parameter that is not finite from the start; constants of the model may be so.
     fn look_at_first_values(&mut self) -> Result<(), Error> {
         self.overflow = Overflow::new(&self.layout, &self.values);
@@ -88,15 +120,19 @@ impl Replica {
         }
     }
 
-    /// Comes to one state with the ranks of `group`, and trains with them from now on.
-    pub(super) fn come_to_one_state(&mut self, group: Arc<Group>) -> Result<(), Error> {
-        let caps = self.verifier.caps().or(self.config.caps);
-        let mut settings = Stated::of_job(&self.config, caps, &*self.optimizer)?;
-        if let Some(islands) = &self.islands {
-            settings.set("shards", islands.shards().to_string());
-            settings.add_all("an island's", islands.stated(caps)?);
-        }
-        agree::check(&group, &self.layout, &settings, self.joined)?;
+    /// Size of buckets, where the program or `kolo verify` gives it.
+    pub(crate) fn caps(&self) -> Option<BucketCaps> {
+        self.verifier.caps().or(self.config.caps)
+    }
+
+    /// The ranks of `group` compare models and settings, and all take the state of one that is furthest. Returns
+    /// how often the next step is expected to use each tensor. A collective.
+    ///
+    /// # Errors
+    ///
+    /// They differ in something (naming it), cannot train together, or a collective failed (naming the rank).
+    pub(crate) fn meet(&mut self, group: &Group, settings: &Stated) -> Result<Vec<u32>, Error> {
+        agree::check(group, &self.layout, settings, self.joined)?;
         let (joined, steps, shards, halfway) = (self.joined, self.steps, self.shards, self.is_halfway());
         let (noise_scale, loss_scale, server) = (self.noise.known, self.scaler.now(), self.server);
         let own = Standing { joined, steps, shards, halfway, noise_scale, loss_scale, server };
@@ -105,65 +141,71 @@ impl Replica {
         if !self.joined && self.config.shards.is_none() {
             self.shards = assignment::count_workers(&self.servers);
         }
-        assignment::check_ranks(&self.config, self.shards, &group, &self.servers)?;
+        assignment::check_ranks(&self.config, self.shards, group, &self.servers)?;
         let mut expected = match self.joined {
             true => self.step.expected_uses().to_vec(),
             false => vec![1; self.layout.spans().len()],
         };
         if let Some(donor) = donor(&standings) {
-            self.take_over(&group, donor, standings[donor.0], &mut expected)?;
+            self.take_over(group, donor, standings[donor.0], &mut expected)?;
         }
-        let restored = self.go_back(&group)?;
-        if let Some(restored) = &restored {
-            expected = restored.uses().to_vec();
-        }
-        self.divide_islands(&group)?;
-        self.begin_steps(group, expected)?;
-        self.form_islands(self.steps)?;
-        if self.has_lost_state(restored.as_ref()) {
-            self.warn_of_lost_state();
-        }
-        if let Some(restored) = restored {
-            self.put_back(&restored)?;
-        }
+        Ok(expected)
+    }
+
+    /// The values are the job's from now on.
+    pub(crate) fn set_joined(&mut self) {
         self.joined = true;
         if self.server {
             self.undo = None;
-        } else if self.config.elastic && self.overlaps() && !self.is_delayed() && self.undo.is_none() {
+        } else if self.config.elastic && self.overlaps() && !self.traits().is_delayed && self.undo.is_none() {
             self.undo = Some(Undo::new(&self.layout));
         }
-        self.back_up_at_start()
+    }
+
+    /// Returns true if a step has been taken back after some of its updates had been made.
+    pub(crate) fn is_halfway(&self) -> bool {
+        self.undo.as_ref().is_some_and(Undo::is_halfway)
     }
 
     /// Makes the steps of a group, whose ranks hold one state; the first of them is expected to use the
     /// tensors so often.
-    pub(super) fn begin_steps(&mut self, group: Arc<Group>, expected: Vec<u32>) -> Result<(), Error> {
-        let caps = self.verifier.caps().or(self.config.caps).unwrap_or_else(|| BucketCaps::for_group(&group));
+    pub(crate) fn begin_steps(&mut self, group: Arc<Group>, expected: Vec<u32>) -> Result<(), Error> {
+        let caps = self.caps().unwrap_or_else(|| BucketCaps::for_group(&group));
         let (shares, policy) = assignment::agree(&group, &self.config, self.shards, &self.servers)?;
-        let (layout, servers) = (self.layout.clone(), self.servers.clone());
-        let reduction = self.config.reduction.clone();
-        let is_stale = self.stale.is_some();
-        let make = || {
-            let (layout, servers, reduction) = (layout.clone(), servers.clone(), reduction.clone());
-            let mut step = Step::new(group.clone(), layout, &shares, servers, reduction, caps)?;
-            if self.noise.is_on() {
-                step.measure_shards();
-            }
-            step.follow(&self.step, expected.clone());
-            if is_stale {
-                // A worker's own gradient goes to the servers, also if it is of no samples.
-                step.synchronise(false);
-                step.allow_no_samples();
-            }
-            Ok::<_, Error>(step)
-        };
-        let other = self.config.sync.is_delayed().then(make).transpose()?;
-        self.step = make()?;
-        self.delay = other.map(Delay::new);
+        self.step = self.make_step(&group, &shares, caps, expected)?;
         self.begin_tuning(&group, caps);
-        self.stragglers = StragglerObserver::new(policy, shares, servers);
+        self.stragglers = StragglerObserver::new(policy, shares, self.servers.clone());
         self.group = group;
         Ok(())
+    }
+
+    /// A [`Step`] over the ranks of `group`, which goes on where the last one has ended.
+    fn make_step(
+        &self,
+        group: &Arc<Group>,
+        shares: &[usize],
+        caps: BucketCaps,
+        expected: Vec<u32>,
+    ) -> Result<Step, Error> {
+        let (layout, servers) = (self.layout.clone(), self.servers.clone());
+        let mut step =
+            Step::new(group.clone(), layout, shares, servers, self.config.reduction.clone(), caps)?;
+        if self.noise.is_on() {
+            step.measure_shards();
+        }
+        step.follow(&self.step, expected);
+        if self.traits().staleness_bound.is_some() {
+            // A worker's own gradient goes to the servers, also if it is of no samples.
+            step.synchronise(false);
+            step.allow_no_samples();
+        }
+        Ok(step)
+    }
+
+    /// Another [`Step`] that is like the core's own.
+    pub(crate) fn another_step(&self) -> Result<Step, Error> {
+        let expected = self.step.expected_uses().to_vec();
+        self.make_step(&self.group, self.step.shares(), self.step.caps(), expected)
     }
 
     /// All get the state of `donor`. Nobody gives up its own before it has all of it: the donor may die
@@ -210,9 +252,6 @@ impl Replica {
         if standing.joined {
             self.shards = standing.shards;
         }
-        if let Some(islands) = &mut self.islands {
-            islands.begins_at(standing.steps);
-        }
         self.noise.known = standing.noise_scale;
         self.transforms.take_over(&self.layout, transforms)
     }
@@ -235,12 +274,12 @@ mod tests {
             let optimizer = named("sgd", &Settings::default()).unwrap();
             let mut replica =
                 Replica::new(group.clone(), specs, vec![0.0; 4], &Config::default(), optimizer).unwrap();
-            assert_eq!(replica.warnings.take(), [], "both are this one");
-            replica.processor = processors[rank].clone();
+            assert_eq!(replica.core.warnings.take(), [], "both are this one");
+            replica.core.processor = processors[rank].clone();
             replica.join(group.clone()).unwrap();
-            let told = replica.warnings.take();
+            let told = replica.core.warnings.take();
             replica.join(group).unwrap();
-            assert_eq!(replica.warnings.take(), [], "it is told once");
+            assert_eq!(replica.core.warnings.take(), [], "it is told once");
             told
         });
         told.unwrap().try_into().unwrap()

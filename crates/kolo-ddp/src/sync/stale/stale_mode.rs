@@ -1,82 +1,50 @@
-//! Asynchronous SGD through servers, with bounded staleness (stale synchronous parallel; Ho et al. 2013,
-//! "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", section 3).
-//!
-//! Each server holds a part of the weights and its optimizer's state for it ([`part_state`]). A worker that
-//! is done with the passes of a step pushes its own gradient of each part to that part's server, and pulls
-//! the part's values ([`worker`], [`message`]). A server answers from a thread for each worker ([`server`]),
-//! as soon as the slowest worker has pushed all steps but the last K ([`clocks`]). A worker's own push is
-//! always in what it pulls.
-//!
-//! A *round* ends where [`Replica::end_round`] says so: then all pushes are in, all workers hold the same
-//! values, and all ranks act together again, for an evaluation or a checkpoint ([`saved`]). Within a round
-//! the only collectives are messages between a worker and a server, over a group for each such pair
-//! ([`forming`]). So nothing here depends on who is faster but the values.
-
-mod clocks;
-mod forming;
-mod message;
-mod part_state;
-mod parts;
-mod saved;
-mod server;
-mod worker;
+//! Steps and rounds of a rank.
 
 use kolo_comm::Rank;
 
-use self::server::Server;
-use self::worker::Worker;
-use super::{Replica, StepReport};
+use super::server::Server;
+use super::worker::Worker;
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::membership::Agreed;
+use crate::replica::core::Core;
+use crate::replica::report::StepReport;
 use crate::staleness::Staleness;
+use crate::sync::mode::{Mode, Passes, Standing};
 
-/// What a rank of a job with servers that hold the weights has besides its replica.
+/// What a rank of a job with servers that hold the weights has besides its core.
 pub(super) struct Stale {
     /// K
-    bound: u64,
+    pub(super) bound: u64,
     /// What the rank is, once it has joined the others.
-    role: Option<Role>,
+    pub(super) role: Option<Role>,
     /// On a server, whether the weights and the state that its replica has are to go to its threads first.
-    must_load: bool,
+    pub(super) must_load: bool,
     /// Steps that the optimizers had made when the round began.
-    updates: u64,
+    pub(super) updates: u64,
     /// Steps done when rank 0 last had the state of all servers.
-    gathered: u64,
+    pub(super) gathered: u64,
     /// Steps done when the round began, and the learning rates of its steps so far.
-    began: u64,
-    rates: Vec<f64>,
+    pub(super) began: u64,
+    pub(super) rates: Vec<f64>,
     /// Whether the next step is to be the last one of its round.
-    ends: bool,
+    pub(super) ends: bool,
     /// The steps of the round whose losses over all workers this worker knows.
-    known: Vec<LastStep>,
+    pub(super) known: Vec<LastStep>,
     /// How stale this worker's pulls of the round were.
-    staleness: Staleness,
+    pub(super) staleness: Staleness,
 }
 
-enum Role {
+pub(super) enum Role {
     Worker(Worker),
     Server(Server),
 }
 
-impl Stale {
-    /// Whether no step has been done since the last round.
-    pub(super) fn is_between_rounds(&self) -> bool {
-        self.rates.is_empty()
-    }
-
-    /// The next step is the last one of its round.
-    pub(super) fn end_round(&mut self) {
-        self.ends = true;
-    }
-
-    /// A step of this worker, or of a server, whose part of it is done by its threads.
-    ///
-    /// # Errors
-    ///
-    /// A rank died, left or did not take part in time (naming it), a backward pass is missing, or the loss is
-    /// not finite; at the end of a round, the ranks were given different settings or end different rounds.
-    pub(super) fn step(&mut self, outer: &mut Replica, rate: f64) -> Result<(StepReport, Agreed), Error> {
+impl Mode for Stale {
+    /// A step of this worker, or of a server, whose part of it is done by its threads. Fails where a rank died,
+    /// left or did not take part in time (naming it), a backward pass is missing, or the loss is not finite; at
+    /// the end of a round, where the ranks were given different settings or end different rounds.
+    fn step(&mut self, outer: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
         let (mut report, mut agreed) = (StepReport::default(), Agreed::NoChange);
         match &mut self.role {
             Some(Role::Worker(worker)) => {
@@ -101,10 +69,40 @@ impl Stale {
         if std::mem::take(&mut self.ends) {
             agreed = self.come_together(outer, &mut report)?;
         }
-        report.warnings.extend(outer.take_warnings());
+        report.warnings.extend(outer.warnings.take());
         Ok((report, agreed))
     }
 
+    fn end_round(&mut self) {
+        self.ends = true;
+    }
+
+    fn standing(&self) -> Standing {
+        if self.rates.is_empty() { Standing::Whole } else { Standing::InRound { began: self.began } }
+    }
+
+    fn form(&mut self, core: &mut Core, steps: u64) -> Result<(), Error> {
+        if !self.rates.is_empty() {
+            return Err(Error::RoundNotOver { step: core.steps, began: self.began });
+        }
+        if self.role.is_none() {
+            self.role = Some(self.connect(core)?);
+        }
+        self.must_load = true;
+        (self.updates, self.gathered) = (steps, steps);
+        self.begin_round(steps);
+        Ok(())
+    }
+}
+
+impl Passes for Stale {
+    /// A worker's own gradient goes to the servers in any case.
+    fn synchronize(&mut self, core: &mut Core, _: bool) {
+        core.step.synchronise(false);
+    }
+}
+
+impl Stale {
     /// The next steps whose losses over all workers have become known.
     fn with_numbers(&self, losses: Vec<[f64; 2]>) -> Result<Vec<LastStep>, Error> {
         let first = self.began + self.known.len() as u64;
@@ -117,7 +115,7 @@ impl Stale {
 
     /// The end of a round, in which all ranks take part: they compare what they were given, hear how stale
     /// all pulls were and whether one has been asked to end, and compare their weights if that is due.
-    fn come_together(&mut self, outer: &mut Replica, report: &mut StepReport) -> Result<Agreed, Error> {
+    fn come_together(&mut self, outer: &mut Core, report: &mut StepReport) -> Result<Agreed, Error> {
         if let Some(Role::Server(server)) = &self.role {
             server.end_round(outer.steps)?;
             self.updates = server.with_part(|part| part.updates());
@@ -149,7 +147,7 @@ impl Stale {
         Ok(if told.iter().any(|(_, leaves)| *leaves) { Agreed::AllLeave } else { Agreed::NoChange })
     }
 
-    fn begin_round(&mut self, steps: u64) {
+    pub(super) fn begin_round(&mut self, steps: u64) {
         self.began = steps;
         self.ends = false;
         self.rates.clear();

@@ -3,12 +3,13 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::super::stepping::check_rate;
-use super::super::{Replica, StepReport};
 use super::message::{Exchange, Pair, Push, PushHeader};
 use crate::buckets::Slice;
 use crate::error::Error;
 use crate::last_step::LastStep;
+use crate::replica::core::Core;
+use crate::replica::report::StepReport;
+use crate::replica::stepping::check_rate;
 use crate::step::{BucketTiming, Piggyback, Totals};
 
 /// This rank as a worker.
@@ -43,7 +44,7 @@ impl Worker {
     /// Pushes what the passes have given, and takes the values that the servers answer with.
     pub(super) fn step(
         &mut self,
-        outer: &mut Replica,
+        outer: &mut Core,
         rate: f64,
         ends: bool,
         report: &mut StepReport,
@@ -108,7 +109,7 @@ impl Worker {
 }
 
 /// What ends the training of this worker ends that of all: they would wait for its pushes.
-fn tell_others(outer: &Replica, error: Error) -> Error {
+fn tell_others(outer: &Core, error: Error) -> Error {
     if error.is_divergence() || matches!(error, Error::NoGradient { .. }) {
         outer.group.abandon(&error.to_string());
     }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use kolo_comm::{Group, Rank};
 
-use super::super::overflow::Overflow;
-use super::super::update::Applying;
 use super::clocks::Clocks;
 use super::message::{Answer, Push, PushHeader};
 use super::parts;
 use crate::buckets::Slice;
 use crate::error::Error;
+use crate::replica::overflow::Overflow;
+use crate::replica::update::Applying;
 use kolo_optim::{Layout, Optimizer, SpanGroups};
 
 /// A server's part of the model.

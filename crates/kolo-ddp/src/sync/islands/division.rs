@@ -13,6 +13,14 @@ pub(crate) struct Island {
     pub(crate) counts: Vec<usize>,
 }
 
+impl Island {
+    /// The rank that speaks for the island: the first one that holds a shard of it.
+    pub(crate) fn first_holder(&self) -> usize {
+        let offset = self.counts.iter().position(|count| *count > 0).unwrap_or(0);
+        self.ranks.start + offset
+    }
+}
+
 /// Divides shards, of which ranks hold so many each, into islands of equal size. One that is all of the job
 /// has all of its ranks.
 pub(crate) fn divide(shares: &[usize], islands: usize) -> Vec<Island> {

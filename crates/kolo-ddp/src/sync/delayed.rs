@@ -1,0 +1,184 @@
+//! Updates that are one step late (`delayed:1`): a gradient has the whole next step to come back.
+//!
+//! Step t computes its gradient g_t with the weights w_t, which lack g_{t−1}: w_{t+1} = w_t − update(g_{t−1})
+//! (Li et al. 2018, "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed Deep Net Training",
+//! with a pipeline of K = 2; delayed SGD of Langford, Smola and Zinkevich 2009, "Slow Learners are Fast",
+//! with τ = 1). The first step applies nothing. The learning rate of an update is that of the step which has
+//! computed its gradient.
+//!
+//! A core has a second [`Step`] then, with which its own, takes turns. While one collects gradients those of the other are on
+//! the wire. At the end of step t all ranks start what is left of its collectives, and only then end the step
+//! before it: agree on it, look at its gradient, say which updates are due. So collectives start in the same
+//! order on all ranks, and nobody waits for what this step has started.
+//!
+//! What is on its way is waited for and applied, too, after the last step of an epoch or of the run, before a
+//! checkpoint ([`Replica::end_round`](crate::Replica::end_round)), and every [`Config::backup_every`] steps, in a job of any kind, so
+//! that the bits do not depend on that; the next step is a first one again. There values and the optimizer's
+//! state are all that there is, so a checkpoint holds no gradient, and after a death all ranks go back to a
+//! copy that was made there (`backup`). Members who come or leave wait for it.
+
+use super::mode::{Made, Mode, ModeState, Passes, Standing, refuse_islands, refused};
+use super::table::Synchronization;
+use super::traits::SyncTraits;
+use crate::config::Config;
+use crate::error::Error;
+use crate::membership::Agreed;
+use crate::replica::core::Core;
+use crate::replica::report::StepReport;
+use crate::replica::stepping::{Ended, Started};
+use crate::step::Step;
+use crate::straggler::Policy;
+use kolo_optim::table::{Entry, Setting};
+
+pub(super) const DELAYED: Entry<Synchronization> = Entry {
+    name: "delayed",
+    about: "each update is a step late, and its gradient travels while the next one is computed (Li et al. 2018)",
+    settings: &[Setting::whole("steps", 1, 1..2, "Steps by which updates are late")],
+    make: |_| {
+        Box::new(Synchronization {
+            traits: SyncTraits { is_delayed: true, ..SyncTraits::default() },
+            make: |config, _, optimizer| {
+                refuse_islands(config)?;
+                check(config)?;
+                Ok(Made { config: config.clone(), optimizer, mode: Box::new(Delayed::default()) })
+            },
+        })
+    },
+};
+
+/// What a core has besides the [`Step`] that collects the next gradients.
+#[derive(Default)]
+struct Delayed {
+    /// The other one, once the ranks have met. Its gradient may be on its way.
+    other: Option<Step>,
+    /// The step whose gradient that is.
+    on_its_way: Option<Started>,
+    /// True if the next step is the last one before all is applied.
+    ends: bool,
+}
+
+impl Mode for Delayed {
+    /// The last gradients of the step that runs are sent off, and the updates of the one before it are due; of
+    /// both, where all is to be applied.
+    fn step(&mut self, core: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
+        let started = core.start_step(rate)?;
+        core.steps += 1;
+        let all = self.applies_all(core);
+        let mut ended = Vec::new();
+        if let Some(before) = self.put_on_its_way(core, started) {
+            ended.push(core.end_step(before, None)?);
+        }
+        // Where all leave somebody saves what they have come to.
+        if all || ended.iter().any(|ended: &Ended| ended.agreed == Agreed::AllLeave) {
+            ended.extend(self.end_last(core)?);
+        }
+        let (report, agreed) = core.report(ended);
+        if self.on_its_way.is_some() {
+            // Members change when nothing is on its way, for which they wait.
+            return Ok((report, Agreed::NoChange));
+        }
+        core.round.clone_from(&report.known);
+        Ok((report, agreed))
+    }
+
+    fn half_step_for_tests(&mut self, core: &mut Core, rate: f64) -> Result<(), Error> {
+        let started = core.start_step(rate)?;
+        self.put_on_its_way(core, started).map_or(Ok(()), |due| core.agree_for_tests(due))
+    }
+
+    fn end_round(&mut self) {
+        self.ends = true;
+    }
+
+    fn standing(&self) -> Standing {
+        if self.on_its_way.is_some() { Standing::OnItsWay } else { Standing::Whole }
+    }
+
+    fn form(&mut self, core: &mut Core, _: u64) -> Result<(), Error> {
+        *self = Delayed { other: Some(core.another_step()?), ..Delayed::default() };
+        Ok(())
+    }
+}
+
+impl Passes for Delayed {
+    fn synchronize(&mut self, core: &mut Core, synchronize: bool) {
+        core.step.synchronise(synchronize);
+        if let Some(other) = &mut self.other {
+            other.synchronise(synchronize);
+        }
+    }
+}
+
+impl ModeState for Delayed {}
+
+impl Delayed {
+    /// Returns true if the gradient of the step that ends, the last of the steps so far, is waited for; on all
+    /// ranks alike.
+    fn applies_all(&mut self, core: &Core) -> bool {
+        let ends = std::mem::take(&mut self.ends);
+        let every = core.config.backup_every;
+        let on_their_way = 1 + u64::from(self.on_its_way.is_some());
+        ends || every > 0 && core.steps.is_multiple_of(every) || core.verifier.ends_round(on_their_way)
+    }
+
+    /// The step that has `started` is on its way from now on; gives the one before it, if there is one, which
+    /// is to end.
+    fn put_on_its_way(&mut self, core: &mut Core, started: Started) -> Option<Started> {
+        let is_first = self.on_its_way.is_none();
+        self.turn(core);
+        if let Some(other) = self.other.as_ref().filter(|_| is_first) {
+            // What the step before has shown, on whichever of the two that was.
+            core.step.expect_uses(other.expected_uses().to_vec());
+        }
+        self.on_its_way.replace(started)
+    }
+
+    /// Ends the step whose gradient is on its way, if there is one.
+    fn end_last(&mut self, core: &mut Core) -> Result<Option<Ended>, Error> {
+        core.apply_outstanding()?;
+        let Some(started) = self.on_its_way.take() else { return Ok(None) };
+        self.turn(core);
+        core.end_step(started, None).map(Some)
+    }
+
+    /// The other [`Step`] takes its turn.
+    fn turn(&mut self, core: &mut Core) {
+        if let Some(other) = &mut self.other {
+            std::mem::swap(&mut core.step, other);
+            core.step.take_turn(other);
+        }
+    }
+}
+
+/// Refuses what cannot be together with updates that are one step late.
+fn check(config: &Config) -> Result<(), Error> {
+    let wrong = |problem: String| Err(refused(config, &problem));
+    let reducer = &config.reduction;
+    if reducer.keeps_state() {
+        return wrong(format!(
+            "compresses a gradient before it is known what the reduction `{}` has kept of the one before, which is still on its \
+             way; take a reduction that keeps nothing, such as `sum` or `bf16`, or `every-step`",
+            reducer.name()
+        ));
+    }
+    if config.loss_scaling.is_some() {
+        return wrong(
+            "scales the next loss before it is known whether the last one has overflowed; compute in bf16 or f32".into(),
+        );
+    }
+    if config.straggler == Policy::Rebalance {
+        return wrong(
+            "cannot move shards between workers, which would have to wait for the gradient on its way at a moment that times \
+             decide, and with it the bits; leave what becomes of stragglers at `warn`"
+                .into(),
+        );
+    }
+    if config.elastic && config.backup_every == 0 {
+        return wrong(
+            "has a gradient on its way that a worker's death would lose, so that an elastic job has to go back to a copy; let it \
+             make some (`Config::backup_every`)"
+                .into(),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Properties of a way to synchronize that the rest of a job has to know.
+
+/// Properties of a way to synchronize. A field that a mode leaves at its default says that it is like
+/// `every-step` in that.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SyncTraits {
+    /// The rounds, where islands synchronize rarely.
+    pub rounds: Option<Rounds>,
+    /// Updates are one step late, so the last gradient may still be on its way between two steps.
+    pub is_delayed: bool,
+    /// Number of steps that a worker may be ahead of the slowest one, where servers hold the weights.
+    pub staleness_bound: Option<u64>,
+}
+
+impl SyncTraits {
+    /// True if every step is a sum over all shards, and its update is made before the next step's passes.
+    pub fn is_every_step(&self) -> bool {
+        *self == SyncTraits::default()
+    }
+
+    /// True if a worker holds something besides the state of its reduction that no other worker has, so that an
+    /// elastic job has to keep copies of it.
+    pub(crate) fn has_private_state(&self) -> bool {
+        self.is_delayed || self.rounds.is_some()
+    }
+}
+
+/// Times at which islands synchronize, and their outer step.
+///
+/// θ is the weights that all islands begin a round with, θᵢ those that island i ends it with, of I islands.
+/// Their mean difference Δ = 1/I · Σ (θ − θᵢ) is the gradient of an outer step of SGD: v = μ·v + Δ;
+/// θ −= η·(Δ + μ·v) (Douillard et al. 2023, algorithm 1). With η = 1 and μ = 0 that is the mean of the θᵢ
+/// (Stich 2019, algorithm 1).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rounds {
+    /// H: steps between two outer steps.
+    pub steps: u64,
+    /// T: steps before the first round, in which all shards synchronize every step.
+    pub together: u64,
+    /// η
+    pub outer_lr: f64,
+    /// μ
+    pub outer_momentum: f64,
+    /// True if the optimizer of an island begins each round without state.
+    pub restart_inner: bool,
+}
